@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: What :mod:`drbench.library` brings.
+#: Names of :mod:`drbench.library`.
 _LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")
 #: What :mod:`launch.predictions` brings.
 _PREDICTIONS = ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune")

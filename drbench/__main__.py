@@ -12,7 +12,7 @@ _INTERRUPTED = 130
 
 
 def checkouts() -> dict[str, Path | None]:
-    """Where each of the packages would be imported from."""
+    """The folder that each of the packages would be imported from."""
     specs = {name: importlib.util.find_spec(name) for name in _PACKAGES}
     return {
         name: Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
@@ -21,8 +21,8 @@ def checkouts() -> dict[str, Path | None]:
 
 
 def main() -> None:
-    """Run the command line. One Ctrl-C is enough, also before the command line is there to hear
-    it: further ones do not disturb the end."""
+    """Run the command line. One Ctrl-C ends it, also before the command line is imported; further
+    ones are ignored."""
     try:
         code = _run()
     except KeyboardInterrupt:
@@ -42,7 +42,7 @@ def _run() -> int:
             os.environ.get(name, "0") != "0"
             for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
         ):
-            return 3  # rank 0 says it
+            return 3  # rank 0 reports it
         where = ", ".join(f"{name} from {place or 'nowhere'}" for name, place in places.items())
         sys.stderr.write(
             f"drbench: its packages come from different places: {where}. Install one checkout, "

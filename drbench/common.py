@@ -1,4 +1,4 @@
-"""What every room uses: the one clock, the choice of transport, and when a step ran."""
+"""What every layer uses: the one clock, the choice of transport, and when a step ran."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-#: Where windows of one node live.
+#: Folder of the shared memory of a node's windows.
 SHARED_MEMORY = "/dev/shm"
 
 #: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``collective_wait`` idle
 #: for shifts and collectives, ``accumulate`` adding (and idle for adds), ``fence`` idle at a Fence,
-#: ``pack`` copying pieces into and out of the buffers of collectives; what is left over is the
+#: ``pack`` copying fragments into and out of the buffers of collectives; the remainder is the
 #: executor's own cost.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
 def shared_memory_free() -> int | None:
-    """Bytes free where windows of one node live; None where there is no such place."""
+    """Bytes free in the shared memory of a node's windows; None if that folder does not exist."""
     if not os.path.isdir(SHARED_MEMORY):
         return None
     found = os.statvfs(SHARED_MEMORY)
     return found.f_bavail * found.f_frsize
 
 
-#: How long a launcher may take to read what a rank has said, and to pass on what it has read.
+#: How long a launcher may take to read what a rank has written, and to forward it.
 _READ_S, _PASSED_ON_S = 10.0, 0.1
 
 
 def until_heard() -> None:
-    """Wait until the launcher has read what this rank wrote: what it has not when it hears that all
-    ranks are to be ended is lost. A pipe tells how much is left in it; nothing else does, and
-    whatever reads it has a moment to pass it on."""
+    """Wait until the launcher has read what this rank wrote: output that it has not read when it
+    ends all ranks is lost. Only a pipe reports how many bytes are unread; its reader gets a moment
+    to forward them."""
     sys.stderr.flush()
     end = time.monotonic() + _READ_S
     while _unread(1) + _unread(2) and time.monotonic() < end:
@@ -53,7 +53,7 @@ def until_heard() -> None:
 
 
 def _unread(handle: int) -> int:
-    """Bytes in a pipe that nobody has read yet; 0 of anything else.
+    """Unread bytes in a pipe; 0 for any other file.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Clock:
 
     @staticmethod
     def date() -> str:
-        """Date and time of now in UTC, as ISO 8601 has them."""
+        """The current date and time in UTC, in ISO 8601 format."""
         return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
 
     def __init__(self):
@@ -132,7 +132,7 @@ class StepTime(NamedTuple):
 
 @dataclass(frozen=True)
 class TransportChoice:
-    """What the user asked for.
+    """The transport that the user chose.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ def parse_transport(text: str) -> TransportChoice:
 
 
 def as_int(value: object) -> int | None:
-    """A whole number as an int; None of anything else: a float, a text, True, an array.
+    """A whole number as an int; None for anything else: a float, a text, True, an array.
 
     Examples
     --------
@@ -198,12 +198,12 @@ def as_int(value: object) -> int | None:
 
 
 def numpy_type(name: str) -> np.dtype:
-    """The NumPy type of a name; bfloat16 comes from the package ml_dtypes.
+    """The NumPy type of a name; bfloat16 is that of the package ml_dtypes.
 
     Raises
     ------
     UnsupportedError
-        If bfloat16 is asked for and ml_dtypes is missing.
+        If the name is bfloat16 and ml_dtypes is missing.
     """
     import numpy as np
 

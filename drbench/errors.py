@@ -20,7 +20,8 @@ EXIT_CODES = {
 
 
 class DrbenchError(Exception):
-    """An error a user can act on: its text is one line saying what, got, and the way out."""
+    """An error a user can act on: its text is one line with the problem, the value that was given,
+    and the remedy."""
 
     status = "failed"
 
@@ -31,19 +32,19 @@ class DrbenchError(Exception):
 
 
 class UsageError(DrbenchError):
-    """The request itself makes no sense (a layout that does not fit, a negative size)."""
+    """The request is invalid (a layout that does not fit, a negative size)."""
 
     status = "usage"
 
 
 class UnsupportedError(DrbenchError):
-    """The algorithm, or our implementation of it, refuses this case."""
+    """The algorithm, or drbench's implementation of it, does not support this case."""
 
     status = "unsupported"
 
 
 class MissingError(DrbenchError):
-    """Something the case needs is not on this machine (an MPI, a library, a GPU)."""
+    """The case needs something that this machine lacks (an MPI, a library, a GPU)."""
 
     status = "unsupported"
 
@@ -61,7 +62,7 @@ class CaseFailed(DrbenchError):
 
 
 class OutOfMemory(DrbenchError):
-    """The memory the plan announced is not there."""
+    """The plan needs more memory than is free."""
 
     status = "out_of_memory"
 
@@ -82,7 +83,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that is close to it, if any is.
+    """The end of a message about an unknown name: the similar known name, if there is one.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Options: a value that somebody gives is described once, as an :class:`Option`.
+"""Options: each value that a user can set is described once, as an :class:`Option`.
 
 Algorithms and libraries declare their options so, a case its fields; command line, sweep files,
-records and figures go by the description.
+records and figures use the description.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from .errors import DrbenchError, UsageError, did_you_mean, shown
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
-#: Whole numbers are below this: what a record's column holds.
+#: Whole numbers are below this limit of a record's columns.
 _MOST = 1 << 63
 #: How a number of each unit may be written.
 _EXAMPLES = {"elements": ", such as 4096 or 48Ki", "bytes": ", such as 64MiB"}
 
 
 def whole_number(text: str, unit: str = "elements") -> int | None:
-    """A whole number with an optional binary prefix; None if the text is none.
+    """A whole number with an optional binary prefix; None if the text is not one.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def whole_number(text: str, unit: str = "elements") -> int | None:
 
 @dataclass(frozen=True)
 class Option:
-    """One option of an algorithm or a peer, or one field of a case.
+    """One option of an algorithm or a library, or one field of a case.
 
     Attributes
     ----------
@@ -52,24 +52,24 @@ class Option:
     type : type or tuple of str
         ``int``, ``float``, ``bool``, ``str``, or the words to choose from.
     default : object
-        None: decided when it is run; ``default_text`` tells how.
+        None: decided when it is run, as ``default_text`` describes.
     help, default_text : str
-        What it is for, and the default in words where it is None.
+        What the option is for, and the default in words where it is None.
     least : int, optional
         The smallest number.
     unit : str
         ``elements`` or ``bytes`` of a number that may be written as 48Ki or 64MiB.
     words : tuple of str
-        What may stand for a number.
+        Words allowed in place of a number.
     check : callable, optional
         ``check(value)`` -> the value, or UsageError.
     tried : tuple, or callable
-        Values that ``drbench tune`` tries, or ``tried(nprocs)`` -> those; none: left open.
+        Values that ``drbench tune`` tries, or ``tried(nprocs)`` -> values; empty: not varied.
     metavar, group : str
-        What the help shows for the value, and the heading under which it is an option of its own,
-        ``--name``; without a heading it is given by ``-o name=value``.
+        What the help shows for the value, and the heading of an option ``--name``; an option
+        without a heading is set by ``-o name=value``.
     called : str
-        The name on the command line, if it is another than that of the field.
+        The name on the command line, if it differs from that of the field.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """What it is called on the command line.
+        """The option as it is written on the command line.
 
         Examples
         --------
@@ -110,7 +110,7 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """What it may be, in words."""
+        """The allowed values, in words."""
         if isinstance(self.type, tuple):
             return f"one of {', '.join(self.type)}"
         kind = {
@@ -123,7 +123,7 @@ class Option:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """How its values are written, for help and tables.
+        """The values as help and tables show them.
 
         Examples
         --------
@@ -139,7 +139,7 @@ class Option:
 
     @property
     def shown_default(self) -> str:
-        """Its default in words; empty if it has none.
+        """The default in words; empty if there is no default.
 
         Examples
         --------
@@ -152,24 +152,24 @@ class Option:
         return self.default_text or ("" if self.default is None else str(self.default).lower())
 
     def read(self, value: Any) -> Any:
-        """A value as the command line, a sweep file or a record has it, checked.
+        """The checked value of what the command line, a sweep file or a record contains.
 
         Raises
         ------
         UsageError
-            Without the name, which callers put before it.
+            Without the name of the option, which callers prepend.
         """
         if value in self.words and isinstance(value, str):
             return value
-        found = self._typed(value)
+        found = self._convert(value)
         if found is None:
             hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
             raise UsageError(f"must be {self.allowed}, got {shown(value)}.{hint}")
         return found if self.check is None else self.check(found)
 
-    def _typed(self, value: Any) -> Any:
-        """The value as its type; None if it is not of it. A UsageError if no column of a record
-        holds the number."""
+    def _convert(self, value: Any) -> Any:
+        """The value in the option's type; None if it cannot be converted. A UsageError if the
+        number is too large for a column of a record."""
         if isinstance(self.type, tuple):
             return value if value in self.type else None
         if isinstance(value, str):
@@ -191,7 +191,7 @@ def _float(text: str, unit: str) -> float | None:
         return None
 
 
-#: How a text is read as each type; None if it is none.
+#: Functions that read a text as each type; they return None if it is not of the type.
 _READ: dict[type, Callable[[str, str], Any]] = {
     str: lambda text, unit: text if text.strip() and text.isprintable() else None,
     bool: lambda text, unit: {"true": True, "false": False}.get(text),
@@ -206,7 +206,8 @@ def named(*options: Option) -> dict[str, Option]:
 
 
 def read_as_any(options: Iterable[Option], value: Any) -> Any:
-    """A value as the first of these descriptions that takes it; the last one's error otherwise."""
+    """The value as read by the first of the options that accepts it; else raise the error of the
+    last."""
     refusal: DrbenchError = UsageError("no value is taken.")
     for option in options:
         try:
@@ -217,8 +218,7 @@ def read_as_any(options: Iterable[Option], value: Any) -> Any:
 
 
 def pick_options(name: str, known: dict[str, Option], options: dict) -> dict:
-    """Those of the options that are set, meaning not None; a UsageError if ``name`` does not know
-    one of them."""
+    """The options that are set (not None); a UsageError if ``name`` does not know one of them."""
     picked = {option: value for option, value in options.items() if value is not None}
     for option in picked:
         if option not in known:
@@ -229,8 +229,8 @@ def pick_options(name: str, known: dict[str, Option], options: dict) -> dict:
 
 
 def check_options(known: dict[str, Option], options: dict) -> None:
-    """A UsageError that names the option if a value is none of those it may have; None and what is
-    not known are left alone."""
+    """Raise a UsageError that names the option if a value is not allowed; None and unknown options
+    are not checked."""
     for name, option in known.items():
         if options.get(name) is not None:
             try:

@@ -1,9 +1,8 @@
-"""Matrices in a device's memory, seen from the host: NumPy arrays whose data pointer is a device
-address.
+"""Matrices in a device's memory, on the host: NumPy arrays whose data pointer is a device address.
 
 NumPy does all index arithmetic (slices, strides, leading dimensions, reshaping) on such an array as
-on any other, because none of that reads what the array points to. So the layout of values, pieces
-and collectives is one code for host and device. Whatever would read or write the elements raises
+on any other, because it does not access the elements. So host and device share the code that lays
+out values, fragments and collectives. Operations that would read or write elements raise an error
 instead of crashing.
 """
 
@@ -13,7 +12,7 @@ import numpy as np
 
 
 class DeviceArray(np.ndarray):
-    """Shape, strides, dtype and address of a matrix on a device. Views of it are of the same kind.
+    """Shape, strides, dtype and address of a matrix on a device. Views have the same type.
 
     Examples
     --------

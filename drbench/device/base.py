@@ -1,4 +1,4 @@
-"""What a device offers the executor: memory, streams, events, and what to do on a stream."""
+"""The interface of devices for the executor: memory, streams, events, and operations on streams."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from .address import DeviceArray
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What a record says of a device.
+    """The description of a device in a record.
 
     Attributes
     ----------
     name : str
         As "NVIDIA H200".
     library, kernel : str
-        What multiplies, with its version, and for which architecture or in which arithmetic, as
-        "cuBLAS 12.8" and "sm_90".
+        The BLAS with its version, and its architecture or arithmetic, as "cuBLAS 12.8" and "sm_90".
     index, count : int
-        Which of the node's devices this rank uses, and how many there are.
+        Number of this rank's device on the node, and number of the node's devices.
     """
 
     name: str
@@ -34,12 +33,12 @@ class DeviceInfo:
 
 
 class Event(ABC):
-    """A point in the work of a stream. Recorded again, it means the new point."""
+    """A point in the work of a stream. Recording it again moves it to the new point."""
 
     @abstractmethod
     def query(self) -> bool:
-        """True if everything before the point is complete (also if it was never recorded). Raises
-        what the stream met."""
+        """True if all work before the point is complete (also if it was never recorded). Raises
+        errors of the stream."""
 
     @abstractmethod
     def synchronise(self) -> None:
@@ -51,20 +50,20 @@ class Event(ABC):
 
 
 class Stream(ABC):
-    """Work in order, beside that of other streams."""
+    """A queue of operations that run in order, concurrently with those of other streams."""
 
     @abstractmethod
     def record(self, event: Event) -> None:
-        """Make ``event`` the point after everything given to the stream so far."""
+        """Move ``event`` to the point after all operations given to the stream so far."""
 
     @abstractmethod
     def wait(self, event: Event) -> None:
-        """Nothing given to the stream from now on starts before ``event``'s latest point; the host
-        does not wait."""
+        """Let later operations of the stream wait for ``event``'s latest point; the host does not
+        wait."""
 
     @abstractmethod
     def synchronise(self) -> None:
-        """Block the host until the stream is empty. Raises what an operation met."""
+        """Block the host until the stream is empty. Raises errors of its operations."""
 
 
 class Memory(ABC):
@@ -80,44 +79,44 @@ class Memory(ABC):
 
     @abstractmethod
     def free(self) -> None:
-        """Give it back; idempotent."""
+        """Free the memory; idempotent."""
 
 
 class Device(ABC):
     """One rank's device. All arrays are :class:`~drbench.device.address.DeviceArray` unless a
-    method says otherwise.
+    method is documented otherwise.
 
-    Operations are asynchronous: they are put into the stream and return. Arrays given to them must
-    stay as they are until the stream has passed them.
+    Operations are asynchronous: they are put into the stream and return. Their arrays must not be
+    changed until the stream has passed them.
     """
 
     info: DeviceInfo
-    #: Most bytes that were allocated on it at one time by this process; None where its memory is
-    #: the host's.
+    #: Most bytes allocated on the device at one time by this process; None if its memory is that of
+    #: the host.
     peak_bytes: int | None = None
-    #: True if buffers that are given away become NaN (a device for tests).
+    #: True if released buffers are filled with NaN (a device for tests).
     poisons = False
-    #: True if the first use of a kernel may wait for all that the device is doing.
+    #: True if the first use of a kernel may wait for all work of the device.
     loads_late = False
     #: True if :meth:`capture` can be called.
     captures = False
 
     def spare_event(self) -> Event:
-        """An event given back by :meth:`give_back`, or a new one: after the first repeat none is
-        made while the clock runs."""
+        """An event returned by :meth:`give_back`, or a new one: after the first repeat the timed
+        region makes none."""
         spares = self.__dict__.setdefault("_spares", [])
         return spares.pop() if spares else self.event()
 
     def give_back(self, event: Event) -> None:
-        """Nobody asks about the event's last point any more."""
+        """Return an event whose last point is no longer needed."""
         self.__dict__.setdefault("_spares", []).append(event)
 
     # -- memory
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
-        """Device memory, at an address that is a multiple of 512. Raises OutOfMemory with what is
-        free."""
+        """Device memory, at an address that is a multiple of 512. Raises OutOfMemory with the free
+        bytes."""
 
     @abstractmethod
     def allocate_host(self, nbytes: int) -> np.ndarray:
@@ -125,8 +124,8 @@ class Device(ABC):
 
     @abstractmethod
     def pin(self, memory: np.ndarray) -> DeviceArray:
-        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the
-        device sees it; until :meth:`unpin`.
+        """Pin host memory (flat) for asynchronous copies and access by the device, until
+        :meth:`unpin`; return it with its address on the device.
 
         Raises UnsupportedError if the driver cannot.
         """
@@ -135,51 +134,51 @@ class Device(ABC):
     def unpin(self, memory: np.ndarray) -> None:
         """Undo :meth:`pin`, before the memory is freed."""
 
-    # -- arrays of the library that the device's users work with: NumPy's, CuPy's
+    # -- arrays of the users' library: NumPy's, CuPy's
 
     @abstractmethod
     def lend(self, address: int, shape: tuple[int, int], dtype: np.dtype, owner):
-        """An array over memory at an address; ``owner`` lives as long as any view of it."""
+        """An array over memory at an address, whose views keep ``owner`` alive."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, int], dtype: np.dtype):
-        """An array in memory of its own, with whatever that holds."""
+        """An uninitialised array in memory of its own."""
 
     @abstractmethod
     def taken(self, array):
-        """An array from elsewhere as one of that library, in the same memory; NumPy's as they are.
+        """A foreign array as one of that library, in the same memory; NumPy's unchanged.
 
-        Raises UsageError if it is none that can be taken.
+        Raises UsageError if it cannot be converted.
         """
 
     @abstractmethod
     def seen(self, array) -> np.ndarray:
-        """An array of that library, or NumPy's, as the operations here take it."""
+        """An array of that library, or NumPy's, converted for the operations here."""
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """What this rank may still allocate: the device's free memory, divided by the ranks that
-        share it."""
+        """Bytes that this rank may still allocate: the device's free memory, divided by the ranks
+        that share it."""
 
     # -- streams
 
     @abstractmethod
     def stream(self, name: str, multiplies: bool = False) -> Stream:
-        """A new stream that does not wait for any other; ``multiplies`` makes ready now what its
-        first product would have to make."""
+        """A new stream that does not wait for any other; with ``multiplies`` it is prepared for
+        GEMMs now, not at the first one."""
 
     @abstractmethod
     def reserve(self, stream: Stream, sums: bool) -> None:
-        """Let the products of a stream leave processors to sums that run beside them, or use all
-        of the device; a device that cannot divides itself as it will."""
+        """Let the GEMMs of a stream leave processors to concurrent reductions (``sums``), or use
+        the whole device; ignored by devices that cannot."""
 
     @abstractmethod
     def event(self, timed: bool = False) -> Event:
         """A new event."""
 
     def capture(self, streams: list[Stream], launch: Callable[[], None]) -> Callable[[], None]:
-        """What ``launch()`` gives to some streams, none of it done now, as one call that gives it
-        all to the first of them; the host does not wait for anything in between."""
+        """A function that launches at once, on the first of the streams, all operations that
+        ``launch()`` puts into them; none of them runs now. The host does not wait in between."""
         raise NotImplementedError
 
     @abstractmethod
@@ -188,7 +187,7 @@ class Device(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all streams and handles, and of memory that was not freed."""
+        """Free all streams, handles and memory."""
 
     # -- operations on a stream
 
@@ -215,12 +214,12 @@ class Device(ABC):
 
     @abstractmethod
     def add(self, target, value, stream: Stream, concurrent: bool = False) -> None:
-        """target += value (2-D) where nobody else can be writing; ``concurrent`` products, to which
-        it leaves most of the device."""
+        """target += value (2-D) while no other operation can write it; ``concurrent`` with GEMMs,
+        to which it leaves most of the device."""
 
     @abstractmethod
     def scale(self, target, factor: float, stream: Stream) -> None:
-        """target *= factor (2-D); a factor of 0 makes zeros whatever was there."""
+        """target *= factor (2-D); a factor of 0 makes zeros of any old values."""
 
     @abstractmethod
     def zero(self, target, stream: Stream) -> None:
@@ -228,25 +227,25 @@ class Device(ABC):
 
     @abstractmethod
     def poison(self, target, stream: Stream) -> None:
-        """target[...] = NaN (flat, of any dtype): what was there must not be read again."""
+        """target[...] = NaN (flat, of any dtype): its old values must not be read again."""
 
-    # -- flags: numbers of 32 bits in memory of this device or of one that it reaches
+    # -- flags: numbers of 32 bits in memory of this device or of one that it can access
 
     @abstractmethod
     def why_no_waits(self) -> str | None:
-        """Why streams cannot wait for flags here, or why it could go wrong; None if they can."""
+        """Why streams cannot, or must not, wait for flags on this device; None if they can."""
 
     @abstractmethod
     def write_flag(self, flag, number: int, stream: Stream) -> None:
-        """flag[0] = number (uint32), after all that was given to the stream before is complete and
-        visible to whoever sees the number."""
+        """flag[0] = number (uint32), after all earlier operations of the stream are complete and
+        visible to readers of the number."""
 
     @abstractmethod
     def wait_flag(self, flag, number: int, stream: Stream) -> None:
-        """Nothing given to the stream from now on starts before flag[0] - number, in 32 bits, is
-        not negative; the host does not wait."""
+        """Let later operations of the stream wait until flag[0] - number, in 32 bits, is not
+        negative; the host does not wait."""
 
-    # -- outside the clock; these block the host
+    # -- outside the timed region; these block the host
 
     @abstractmethod
     def fill(self, target, fill, matrix: str, row0: int, col0: int) -> None:
@@ -261,7 +260,7 @@ class Device(ABC):
     def hashed_times(
         self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
     ) -> np.ndarray:
-        """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
+        """Rows [row0, row1) of A or B, regenerated from their hash, times x, in float64."""
 
     @abstractmethod
     def all_finite(self, tile, whole: bool = False) -> bool:
@@ -273,8 +272,8 @@ class Device(ABC):
 
 
 class Lane:
-    """A stream, whether GEMMs go there and leave room to sums, how many points were recorded on it,
-    and up to which point of the others it has waited."""
+    """A stream, whether it runs GEMMs and whether these leave processors to reductions, the number
+    of points recorded on it, and the last point of each other lane that it has waited for."""
 
     __slots__ = ("name", "stream", "multiplies", "concurrent_sums", "count", "seen")
 
@@ -283,13 +282,13 @@ class Lane:
         self.concurrent_sums, self.count, self.seen = False, 0, {}
 
     def record(self, event: Event) -> None:
-        """One more point."""
+        """Record one more point."""
         self.stream.record(event)
         self.count += 1
 
     def wait(self, other: Lane, count: int, event: Event) -> None:
-        """Nothing given from now on starts before point ``count`` of another lane, which ``event``
-        is; not said twice."""
+        """Let later operations wait for point ``count`` of another lane, which is ``event``; only
+        once for each point."""
         if other is not self and self.seen.get(other.name, 0) < count:
             self.stream.wait(event)
             self.seen[other.name] = count
@@ -297,20 +296,20 @@ class Lane:
 
 @dataclass
 class Resources:
-    """Streams and memory of a device that executors share which never run at the same time.
+    """Streams and memory of a device, shared by executors that never run at the same time.
 
     Attributes
     ----------
     gemms, accumulates : int
-        How many GEMMs, and accumulates, may run at the same time: streams for each. Parts of a
-        kernel are GEMMs of their own here.
+        Number of GEMMs, and of accumulates, that may run at the same time: streams for each. Parts
+        of a kernel are separate GEMMs here.
     copies : int
-        Streams for the copies of each direction that belong to signals; ranks are dealt to them in
-        turn.
+        Streams for the copies of signals, for each direction; ranks are assigned to them
+        round-robin.
     arena : callable, optional
         As of :class:`~drbench.host.executor_base.ExecutorBase`.
     lanes : dict of str to Lane
-        The streams by name, as far as they were asked for.
+        The streams that have been used, by name.
     """
 
     gemms: int = 1
@@ -321,7 +320,7 @@ class Resources:
 
 
 def until(device: Device, stream: Stream) -> Iterator[None]:
-    """Wait, in a generator, for everything given to a stream before this call."""
+    """Wait, in a generator, for all operations given to a stream before this call."""
     event = device.spare_event()
     stream.record(event)
 

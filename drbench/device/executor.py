@@ -1,10 +1,10 @@
-"""The executor for devices: everything is launched as early as it may be, and streams wait for each
+"""The executor for devices: steps are launched as early as possible, and streams wait for each
 other on the device.
 
 The same traces, scheduler, memory plan and layout as :class:`drbench.host.executor.Executor`. For
-the scheduler a step counts as finished once its work is launched; what may not run before what is
-the edges' (:mod:`drbench.plan.edges`). The host itself waits only where it must take part: in a
-Fence, and where MPI moves data that a device cannot reach.
+the scheduler a step counts as finished once its work is launched; edges (:mod:`drbench.plan.edges`)
+order the work on the device. The host itself waits only if it takes part: in a Fence, and if MPI
+moves data that a device cannot access.
 """
 
 import os
@@ -44,35 +44,35 @@ from .staging import HostTwins
 
 
 class DeviceExecutor(SignalSteps, ExecutorBase):
-    """One rank's trace on matrices in device memory; run as often as wanted (collective to make).
+    """One rank's trace on matrices in device memory, which can be run repeatedly (collective to
+    make).
 
     Parameters
     ----------
     trace : Trace
     matrices : dict of str to DeviceMatrix
     prefetch : int or str
-        Look-ahead of :mod:`drbench.plan.schedule`, or ``"all"``; 0 puts everything on one stream.
+        Look-ahead of :mod:`drbench.plan.schedule`, or ``"all"``; 0 puts all steps on one stream.
     get : str
-        ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products
-        read them where they are.
+        ``"copy"``: tiles of other ranks are copied on a separate stream; ``"view"``: GEMMs read
+        them in place.
     resources : Resources, optional
         Streams and memory, to be shared by executors that never run at the same time.
     collectives : callable, optional
-        ``collectives(group)`` gives the :class:`~drbench.device.gpu.nccl.NcclGroup` of a process
-        row or column; without it MPI moves what collectives move, directly if the matrices' MPI is
-        GPU-aware, else through pinned host memory.
+        ``collectives(group)`` returns the :class:`~drbench.device.gpu.nccl.NcclGroup` of a process
+        row or column; without it MPI moves the data of collectives, directly if the matrices' MPI
+        is GPU-aware, else through pinned host memory.
     agreed : dict, optional
-        ``read_apart`` of an executor of the same trace, so that nothing is collective.
+        ``read_apart`` of an executor of the same trace; then making this one is not collective.
 
     Attributes
     ----------
     clock : None
-        Phases are not measured: on a device nobody is idle where the host could see it. The
-        timeline tells.
+        Phases are not measured: the host cannot see idle time of a device. Use the timeline.
     read_apart : dict of str to set of int
-        Of each matrix how many Fences precede reads of it by a rank out of reach, over all ranks.
+        For each matrix the numbers of Fences before its reads by remote ranks, over all ranks.
     without : collection of str
-        Edges that a subclass, for tests, leaves out.
+        Edges that a subclass, for tests, omits.
     """
 
     clock = None
@@ -123,7 +123,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         again._ran = again._captured_for = again._graph = None
         return again
 
-    # -- before the clock runs
+    # -- before the timed region
     # --------------------------------------------------------------------------------------
 
     def _allocate(self, nbytes: int) -> np.ndarray:
@@ -136,7 +136,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         return arena
 
     def _open_inbox(self, matrices: dict) -> DeviceInbox:
-        """In reach is whose tiles of some matrix are: additions there need not be atomic."""
+        """The inbox; ranks are local if tiles of some matrix are: adds there need not be atomic."""
         topology, direct = matrices[self.trace.written].topology, True
         reach = [False] * topology.comm.size
         for matrix in matrices.values():
@@ -150,7 +150,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         return self.matrices[block.matrix].view(block) is not None
 
     def _prepare_twins(self) -> None:
-        """Host memory for whatever MPI is going to move on behalf of the device."""
+        """Allocate host memory for data that MPI moves on behalf of the device."""
         for step in self.trace.steps:
             block = step.block
             if not isinstance(step, (Get, Accumulate, Put)) or self._in_reach(block):
@@ -160,7 +160,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                     f"{step!r}: rank {block.owner} is out of reach, and a device's tile cannot be "
                     "written from another node. Use Accumulate, or one node."
                 )
-            if isinstance(step, Accumulate):  # MPI adds in host memory, whatever it reads
+            if isinstance(step, Accumulate):  # MPI always adds in host memory
                 self._twins.of(self.values[step.inputs[0].index])
             elif self._staged:
                 self._twins.of(self.values[step.index])
@@ -171,8 +171,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                         self._twins.of(array)
 
     def _open_lanes(self) -> None:
-        """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all
-        that the device is doing, which may wait for other ranks."""
+        """Make all streams that :meth:`run` uses. Making one, or its cuBLAS handle, may wait for
+        all work of the device, which may wait for other ranks."""
         resolved, kinds = set(self.resolved), {"out"} if self.read_apart else set()
         names = {self.trace.steps[t].group.name for t in self.calls}
         for step in self.trace.steps:
@@ -193,7 +193,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._lane(name)
 
     def _agree_on_reads(self) -> dict[str, set[int]]:
-        """:attr:`read_apart` (collective if anyone is out of reach)."""
+        """The value of :attr:`read_apart` (collective if any rank is remote)."""
         if all(matrix.outgoing is None for matrix in self.matrices.values()):
             return {}
         found, fences = set(), 0
@@ -224,8 +224,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._capture()
 
     def _waits_only_at_the_end(self) -> bool:
-        """Whether the host need not take part before all steps are launched: nobody is out of
-        reach, and nothing signals or is collective but a Fence at the end."""
+        """Whether the host can launch all steps without waiting: no rank is remote, and there are
+        no signals or collective steps except a Fence at the end."""
         apart = any(matrix.outgoing is not None for matrix in self.matrices.values())
         fences = [step.index for step in self.trace.steps if type(step) is Fence]
         at_end = all(t == len(self.trace.steps) - 1 for t in fences)
@@ -233,12 +233,12 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     @property
     def _scalars(self) -> tuple[float, float]:
-        """Alpha and beta, which are part of what is launched."""
+        """Alpha and beta, which are part of the launches."""
         return self.alpha, self.beta
 
     def _capture(self) -> None:
-        """Keep what a run launches, which repeats launch at once: to launch step by step takes the
-        host longer than a GPU takes for a small GEMM."""
+        """Capture the launches of a run, which repeats then launch at once: launching step by step
+        takes the host longer than a small GEMM takes on a GPU."""
         self._reserve()
         lanes, self._capturing = list(self._lanes.values()), True
         self._captured_for = self._scalars
@@ -250,7 +250,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     # ---------------------------------------------------------------------------------------------
 
     def _reserve(self) -> None:
-        """Let GEMMs leave processors to sums, if there are any; executors share their lanes."""
+        """Let GEMMs leave processors to reductions, if there are any; executors share lanes."""
         for lane in self._lanes.values():
             if lane.multiplies and lane.concurrent_sums != self._sums:
                 self.device.reserve(lane.stream, self._sums)
@@ -276,7 +276,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         for lane in self._lanes.values():
             if self.inbox is not None and self.inbox.apart:
                 for _ in until(self.device, lane.stream):
-                    self.comm.Iprobe()  # what was sent may still be on its way
+                    self.comm.Iprobe()  # sent messages may still be in flight
             lane.stream.synchronise()
         if self.timeline is not None:
             for t, (start, stop) in self._marks.items():
@@ -285,7 +285,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                 self.timeline.append((t, start, stop))
 
     def _launch_steps(self) -> None:
-        """Launch every step as soon as it may be."""
+        """Launch every step as soon as possible."""
         if not self._published:
             self._hosted.append(self._publish())
         self._begin_signals()
@@ -324,13 +324,13 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         return lane
 
     def _next_lane(self, kind: str) -> Lane:
-        """The next of the streams for products, or for accumulates."""
+        """The next of the streams for GEMMs, or for accumulates."""
         number = self._next[kind]
         self._next[kind] = (number + 1) % self._max[kind]
         return self._lane(f"{kind}{number}")
 
     def _begin(self, lane: Lane, t: int) -> None:
-        """Let a lane wait for all that a step needs."""
+        """Let a lane wait for all edges of a step."""
         if self.lookahead.lowered and self.lookahead.before[t] != self._op:
             self._join(self.lookahead.before[t])
         for s in self._edges[t]:
@@ -345,8 +345,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._marks[t] = [self._mark(lane), None]
 
     def _join(self, op: int) -> None:
-        """A new operation of a lowered program: nothing of it starts before everything of the one
-        before is complete."""
+        """Start a new operation of a lowered program: its steps wait for all steps of the operation
+        before."""
         self._op = op
         points = [(lane, self.device.spare_event()) for lane in self._lanes.values()]
         for lane, event in points:
@@ -354,11 +354,11 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         for lane in self._lanes.values():
             for other, event in points:
                 lane.wait(other, other.count, event)
-        for _, event in points:  # once the wait is launched nobody asks about the point again
+        for _, event in points:  # after the launch of the wait the point is not needed
             self.device.give_back(event)
 
     def _launched(self, t: int, lane: Lane) -> None:
-        """All of a step's work is in the lane."""
+        """Mark a step whose work is in the lane as launched."""
         event = self._events.get(t)
         if event is not None:
             lane.record(event)
@@ -375,14 +375,14 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         return event
 
     def _reached(self, lane: Lane) -> Iterator[None]:
-        """The host waits until a lane has done all it was given before this call."""
+        """Let the host wait until a lane has done all operations given before this call."""
         return iter(()) if "begin" in self.without else until(self.device, lane.stream)
 
     # -- communication steps
     # ----------------------------------------------------------------------------------------
 
     def _publish(self) -> Iterator[None]:
-        """Show the operands to the ranks out of reach."""
+        """Make the operands visible to remote ranks."""
         for name, fences in sorted(self.read_apart.items()):
             if 0 in fences:
                 yield from self.matrices[name].publishing(self._lane("out0").stream)
@@ -390,7 +390,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._published = True
 
     def _start_one_sided(self, t: int) -> None:
-        """Read, write or add: at once where the block is in reach, else by the host."""
+        """Read, write or add: at once if the block is mapped, else by the host."""
         step, device = self.trace.steps[t], self.device
         block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
         lane = self._lane("in") if reads else self._next_lane("out")
@@ -411,14 +411,14 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._launched(t, lane)
 
     def _there(self, t: int, matrix, block):
-        """What the step reads or writes in another rank's memory, the same array in every repeat;
-        None if out of reach."""
+        """The array that the step reads or writes in another rank's memory, the same in every
+        repeat; None if it is not mapped."""
         if t not in self._views:
             self._views[t] = matrix.view(block)
         return self._views[t]
 
     def _get_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
-        """Read from a rank out of reach."""
+        """Read from a remote rank."""
         block = self.trace.steps[t].block
         landed = value if matrix.direct else self._twins.of(value)
         yield from self._reached(lane)
@@ -430,7 +430,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._launched(t, lane)
 
     def _accumulate_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
-        """Add to the mirror of a rank out of reach."""
+        """Add to the mirror of a remote rank."""
         block, twin = self.trace.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
         yield from self._reached(lane)
@@ -453,9 +453,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         if "fence" not in self.without:
             for lane in list(self._lanes.values()):
                 yield from until(self.device, lane.stream)
-        while (
-            not self._published
-        ):  # its barrier and ours are of the same ranks: in one order everywhere
+        while not self._published:  # its barrier and ours have the same ranks: same order on all
             yield
         self._fences += 1
         written = self.trace.written
@@ -474,7 +472,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self.device.copy(target, source, lane.stream)
         if call.onto and (beta := self._beta(step.beta)):
             for target, own in call.onto:
-                if beta != 1.0:  # the sum is about to take its place
+                if beta != 1.0:  # the sum will overwrite it
                     self.device.scale(own, beta, lane.stream)
                 self.device.add(target, own, lane.stream)
         if call.issue is None:
@@ -486,7 +484,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._hosted.append(self._group_by_mpi(t, step, call, lane))
 
     def _group_by_mpi(self, t: int, step, call, lane: Lane) -> Iterator[None]:
-        """A shift or collective that the host issues."""
+        """Issue a shift or collective on the host."""
         tickets = self._tickets.setdefault(step.group, [0, 0])
         ticket, tickets[0] = tickets[0], tickets[0] + 1
         sent, received = call.sent, call.received
@@ -540,7 +538,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                 device.add(target, self.values[term.index], stream)
         elif beta == 0.0 and type(step) is Zero:
             device.zero(target, stream)
-        elif beta not in (0.0, 1.0):  # of a tile, which is one array
+        elif beta not in (0.0, 1.0):  # a tile: one array
             device.scale(target, beta, stream)
         for destination, value in self.copies.get(step.index, ()):
             (device.copy if beta == 0.0 else device.add)(destination, value, stream)

@@ -1,20 +1,19 @@
-"""What signals need on devices: slots and flags in device memory that the other ranks of a node
-write, and pinned host memory for what comes from other nodes.
+"""The inbox of signals on devices: slots and flags in device memory that other ranks of the node
+write, and pinned host memory for values from other nodes.
 
 ==========  ==============================================  ========================================
 step        on a node                                       elsewhere
 ==========  ==============================================  ========================================
 ``Push``    copy into the slot, then a stream write of its  to the host, then a message
             flag, both in one stream
-``Await``   whoever takes the value: a stream wait for the  the message is here; then to the device
-            flag
-``Offer``   a stream write of the flag of whoever takes it  the value itself, as a ``Push``
+``Await``   users of the value: a stream wait for the flag  the message, then a copy to the device
+``Offer``   a stream write of the taker's flag              the value itself, as a ``Push``
 ``Take``    a stream wait for the flag, then a copy         as an ``Await``
 ==========  ==============================================  ========================================
 
-Where streams cannot wait for memory, or where it could be wrong (:attr:`DeviceInbox.why_hosts`),
-the hosts do both: that of the sender writes a flag in host memory once its stream has made the
-copy, and that of the receiver launches nothing that takes the value before it sees the flag.
+If streams cannot, or must not, wait for memory (:attr:`DeviceInbox.why_hosts`), the hosts do both:
+the host of the sender writes a flag in host memory once its stream has made the copy, and that of
+the receiver launches no step that uses the value before it sees the flag.
 
 A GPU-aware MPI sends from device memory, and receives pushed values there.
 """
@@ -56,8 +55,8 @@ class DeviceInbox(Inbox):
     why_hosts : str or None
         Why hosts signal each other in every run; None if streams do. The same on every rank.
     learns : bool
-        They do so in the first run only: some rank's device may load what it needs then, and must
-        not be waiting meanwhile.
+        Hosts signal in the first run only: some rank's device may load kernels then, and must not
+        wait meanwhile.
     """
 
     def __init__(
@@ -79,10 +78,10 @@ class DeviceInbox(Inbox):
 
     @property
     def by_streams(self) -> bool:
-        """Whether streams wait for flags in the run that has begun."""
+        """Whether streams wait for flags in the current run."""
         return self.why_hosts is None and (self.epoch > 1 or not self.learns)
 
-    # -- where flags and values lie
+    # -- memory of flags and values
 
     def _open(self, topology: Topology, count: int) -> None:
         self._slab = Slab(topology, self._device, _head(count) + self.plan.nbytes)
@@ -141,13 +140,13 @@ class DeviceInbox(Inbox):
 
     @property
     def number(self) -> int:
-        """What flags hold once values of this run are there; after 2**32 runs it begins anew, which
-        a cyclic comparison does not mind."""
+        """The value of the flags of this run; it wraps after 2**32 runs, which the cyclic
+        comparison allows."""
         return self.epoch % (1 << 32)
 
     def place(self, step: Step, value) -> np.ndarray:
-        """Where a value lies on another rank of the node, as an array like it: the slot of a Push,
-        what a Take reads."""
+        """The array of a value on another rank of the node: the slot of a Push, or the value that a
+        Take reads."""
         found = self._slots_of.get(step.index)
         if found is None:
             there = self.routes[step.index].place
@@ -159,14 +158,14 @@ class DeviceInbox(Inbox):
         return found
 
     def landed(self, step: Step, value) -> np.ndarray | None:
-        """What a message has brought, in host memory, as an array like the value; None if MPI has
-        put it into its place."""
+        """The value received by a message, in host memory, as an array; None if MPI has put it into
+        its place."""
         landing = self._landings.get(step.index)
         return None if landing is None else shaped(landing, step, value.dtype)
 
     def twin(self, step: Step, value) -> np.ndarray:
-        """Pinned host memory for a value on its way to a rank out of reach; the value itself, if
-        MPI reads device memory."""
+        """Pinned host memory for a value that is sent to a remote rank; the value itself, if MPI
+        reads device memory."""
         if self._direct:
             return value
         memory = self._device.allocate_host(value.nbytes)
@@ -174,14 +173,14 @@ class DeviceInbox(Inbox):
 
 
 def shaped(flat, step: Step, dtype):
-    """Bytes as the value of a step: transposed ones lie by columns, as in the slots of
+    """Bytes as the value of a step: transposed values are column-major, as in the slots of
     :mod:`drbench.host.inbox`."""
     flat, (rows, cols) = flat.view(dtype), step.shape
     return flat.reshape(cols, rows).T if step.transposed else flat.reshape(rows, cols)
 
 
 def _head(count: int) -> int:
-    """Bytes of so many flags, before the slots."""
+    """Bytes of ``count`` flags, before the slots."""
     return -(-_FLAG.itemsize * count // _ALIGNMENT) * _ALIGNMENT
 
 

@@ -1,5 +1,5 @@
-"""A distributed matrix on devices: tiles in device memory, which the ranks of a node see as device
-addresses and those of other nodes reach through a mirror in host memory."""
+"""A distributed matrix on devices: tiles in device memory, which ranks of the same node access by
+device addresses, and those of other nodes through a mirror in host memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .base import Device, Memory, Stream, completed, until
 
 
 class DeviceMatrix(DistributedMatrix):
-    """One matrix whose local arrays lie in slabs of device memory (not collective).
+    """One matrix whose local arrays are in slabs of device memory (not collective).
 
     Parameters
     ----------
@@ -36,24 +36,24 @@ class DeviceMatrix(DistributedMatrix):
         As of :class:`DistributedMatrix`.
     slab : Slab
     window : optional
-        What is in reach of ``slab``, if that is not all.
+        The mapped part of ``slab``, if that is not all.
 
     Attributes
     ----------
     device : Device
     direct : bool
-        MPI itself reads and writes device memory (GPU-aware); else what other nodes read is staged
-        through a mirror in pinned host memory.
+        MPI itself reads and writes device memory (GPU-aware); else data that other nodes read is
+        staged through a mirror in pinned host memory.
     outgoing : Mirror or Exposed or None
-        What ranks out of reach read; None if every rank reaches every other.
+        Memory that remote ranks read; None if every rank maps the memory of every other.
     incoming : Mirror or None
-        C only: what ranks out of reach add to. MPI adds in host memory, whatever it can do on
-        devices, and :meth:`fencing` adds the sum to the tiles.
+        C only: memory to which remote ranks add. MPI adds in host memory, also if it is GPU-aware,
+        and :meth:`fencing` adds the sum to the tiles.
 
     Notes
     -----
-    Ranks in reach add by atomics into the tile, the others by MPI into the mirror. The two never
-    touch the same memory, so both may be used on one replica.
+    Local ranks add by atomics into the tile, remote ranks by MPI into the mirror. The two never
+    access the same memory, so both may be used on one replica.
     """
 
     def __init__(self, operand, topology, dtype, slab: Slab, places, window=None):
@@ -70,17 +70,17 @@ class DeviceMatrix(DistributedMatrix):
 
     @cached_property
     def _shown(self):
-        """Where ranks out of reach read it."""
+        """The memory of the local array that remote ranks read."""
         return self.local_in(self.outgoing.seen)
 
     @cached_property
     def _came(self):
-        """What ranks out of reach have added."""
+        """The partial sums that remote ranks have added."""
         return self.local_in(self.incoming.seen)
 
     @cached_property
     def _poisoning(self) -> Stream:
-        """One for all repeats: a stream lasts as long as its device."""
+        """One stream for all repeats: a stream lives as long as its device."""
         return self.device.stream("poison")
 
     def poison(self) -> None:
@@ -91,7 +91,7 @@ class DeviceMatrix(DistributedMatrix):
     # ---------------------------
 
     def publishing(self, stream: Stream) -> Iterator[None]:
-        """Show the tiles as they are to the ranks out of reach; a barrier must follow."""
+        """Make the current tiles visible to remote ranks; a barrier must follow."""
         if self.outgoing is not None and not self.direct and self.storage.size:
             self.device.copy(self._shown, self.storage, stream)
             yield from until(self.device, stream)
@@ -99,8 +99,8 @@ class DeviceMatrix(DistributedMatrix):
             self.outgoing.sync()
 
     def fencing(self, stream: Stream, publish: bool) -> Iterator[None]:
-        """Everyone's adds are complete and visible to everyone; streams that added must have been
-        waited for (collective)."""
+        """Complete the adds of all ranks and make them visible to all; wait for streams that add
+        before (collective)."""
         comm = self.topology.comm
         if self.incoming is not None:
             self.incoming.flush()
@@ -121,8 +121,8 @@ class DeviceMatrix(DistributedMatrix):
 def opened(topology: Topology, device: Device, memory: Memory) -> list[tuple[int | None, bool]]:
     """An allocation on each rank's device, opened by the other ranks of the node (collective).
 
-    They are reached through CUDA's IPC handles where the devices can reach each other; where they
-    cannot, they count as out of reach.
+    They are opened by CUDA's IPC handles if the devices have peer access; else the ranks count as
+    remote.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ def opened(topology: Topology, device: Device, memory: Memory) -> list[tuple[int
     Returns
     -------
     list of (int or None, bool)
-        For each rank its allocation as this one sees it, and whether this one's additions there are
-        atomic.
+        For each rank the address of its allocation on this one, and whether this one's additions
+        there are atomic.
     """
     comm, node, handle = topology.comm, topology.node_of[topology.comm.rank], None
     if comm.size > 1:
@@ -146,7 +146,7 @@ def opened(topology: Topology, device: Device, memory: Memory) -> list[tuple[int
     for rank, (other, theirs) in enumerate(comm.allgather((node, handle))):
         found.append((memory.address if rank == comm.rank else None, True))
         if rank != comm.rank and other == node and theirs is not None:
-            with suppress(UnsupportedError):  # no peer access: out of reach
+            with suppress(UnsupportedError):  # no peer access: remote
                 found[rank] = device.open_handle(theirs), device.adds_into(theirs)
     return found
 
@@ -170,7 +170,7 @@ def device_matrices(
         As of :class:`Slab`.
     """
     rank, places, ends, added = topology.comm.rank, {}, [0] * topology.comm.size, 0
-    for operand in problem.operands[::-1]:  # C first: ranks out of reach add to nothing else
+    for operand in problem.operands[::-1]:  # C first: remote ranks add only to C
         starts = [-(-end // ALIGNMENT) * ALIGNMENT for end in ends]
         item = problem.itemsizes[operand.name]
         places[operand.name], ends = local_places(operand, item, starts=starts)
@@ -194,7 +194,7 @@ def device_matrices(
 
 
 class Reached(NamedTuple):
-    """What ranks load and store of each other's memory, as of a
+    """The memory of other ranks that a rank loads and stores, as of a
     :class:`~drbench.host.matrix.Window`."""
 
     in_reach: list
@@ -202,7 +202,7 @@ class Reached(NamedTuple):
 
 
 class Slab:
-    """One allocation on each rank's device, reached by the other ranks of its node (collective to
+    """One allocation on each rank's device, mapped by the other ranks of its node (collective to
     make and to close).
 
     Parameters
@@ -212,7 +212,7 @@ class Slab:
     nbytes : int
         On this rank's device; may differ between ranks.
     added : int, optional
-        How many of them, from the first on, ranks out of reach add to; those ranks read all. None:
+        Number of bytes, from the first on, to which remote ranks add; they read all bytes. None:
         they do neither.
     transport : TransportChoice
         As of :func:`~drbench.host.matrix.agree_on_reach`, whose errors it has.
@@ -224,14 +224,14 @@ class Slab:
     in_reach, reach : list
         As of :class:`~drbench.host.matrix.Window`.
     added : Reached
-        The same of memory that this rank's device may add to: additions there are atomic.
+        The same for memory to which this rank's device may add: additions there are atomic.
     outgoing, incoming : Window or None
-        What ranks out of reach read, and what they add to; None if there are none.
+        Memory that remote ranks read, and to which they add; None without remote ranks.
 
     Raises
     ------
     OutOfMemory
-        On every rank, if one device has not so much.
+        On every rank, if one device has too little memory.
     """
 
     outgoing = incoming = None
@@ -284,10 +284,10 @@ class Slab:
             self.incoming = Mirror(topology, device, added)
 
     def gather(self, start: int, stop: int) -> None:
-        """Device memory has its pages."""
+        """Do nothing: device memory needs no huge pages."""
 
     def close(self) -> None:
-        """Give the memory back; importers let go before the exporter."""
+        """Free the memory; importers close it before the exporter."""
         for mirror in (self.outgoing, self.incoming):
             if mirror is not None:
                 mirror.close()
@@ -303,13 +303,13 @@ class Slab:
 
 
 class Mirror(Window):
-    """Pinned host memory that stands for a rank's slab, or the first bytes of it; other nodes reach
-    it by RMA.
+    """Pinned host memory that mirrors a rank's slab, or its first bytes; other nodes access it by
+    RMA.
 
     Attributes
     ----------
     seen : DeviceArray, shape (nbytes,)
-        This rank's part, as its device sees it.
+        This rank's part, with its address on the device.
     """
 
     def __init__(self, topology: Topology, device: Device, nbytes: int):

@@ -1,13 +1,13 @@
 """Steps with signals on devices, and the order in which they may be launched.
 
-A stream that waits for a flag holds up what is behind it, and CUDA does not know of the order that
-flags make: it may put several streams into one queue of the hardware, so that a wait holds up what
-was launched *after* it on any stream. Therefore no step that makes a stream wait is launched before
-every earlier step of the program that another rank may be waiting for. Then nothing deadlocks, even
-if a device works off all its streams as one, in the order of launching: of the ranks that are stuck
-each waits for a send that lies, in its rank's program, after the step where that rank is stuck, and
-so ranks that work off their steps one by one would wait for each other in a circle, which is
-refused before a run (:func:`drbench.plan.signals.check_progress`).
+A stream that waits for a flag blocks the operations behind it, and CUDA does not know the order
+that flags require: it may put several streams into one hardware queue, so that a wait blocks
+operations launched *after* it on any stream. Therefore a step that makes a stream wait is launched
+only after all earlier steps of the program for which another rank may wait. Then no run deadlocks,
+even if a device runs all its streams as one, in the order of launches: each stuck rank would wait
+for a send that is, in its rank's program, after the step where that rank is stuck, so ranks that
+run their steps one by one would wait for each other in a circle, which is refused before a run
+(:func:`drbench.plan.signals.check_progress`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .base import Lane, completed
 
 
 class LaunchOrder:
-    """Which steps may be launched, so that no wait overtakes what others wait for. Pure.
+    """The steps that may be launched so that no wait overtakes a send. Pure.
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ class LaunchOrder:
     edges : list of list of int
         Of :func:`drbench.plan.edges.edges`.
     flagged : collection of int
-        The Awaits and Takes whose values streams wait for.
+        The Awaits and Takes for whose values streams wait.
 
     Examples
     --------
-    A rank hands on what comes, and multiplies by what comes after it; the product is launched once
-    the first value is on its way:
+    A rank forwards the first value that it receives, and multiplies by the second; the GEMM is
+    launched after the first value is sent:
 
     >>> from drbench.program.steps import Scratch, Gemm
     >>> from drbench.program.trace import trace
@@ -61,7 +61,7 @@ class LaunchOrder:
             if not (step.anytime or step.alias)
             and (step.index in flagged or not flagged.isdisjoint(edges[step.index]))
         }
-        self._awaited = [  # what another rank may be waiting for
+        self._awaited = [  # steps for which another rank may wait
             step.index
             for step in trace.steps
             if (isinstance(step, Signal) and step.sends) or step.group is not None
@@ -69,7 +69,7 @@ class LaunchOrder:
         self.restart()
 
     def restart(self) -> None:
-        """A run begins: nothing is launched."""
+        """Begin a run: no step is launched."""
         self._passed = [False] * len(self._awaited)
         self._first = 0
 
@@ -80,7 +80,7 @@ class LaunchOrder:
         return t <= self._awaited[self._first]
 
     def passed(self, t: int) -> None:
-        """A step is launched (a Fence, or a step of a group: done)."""
+        """Mark a step as launched (a Fence, or a step of a group: as done)."""
         place = bisect(self._awaited, t) - 1
         if place < 0 or self._awaited[place] != t:
             return
@@ -90,12 +90,12 @@ class LaunchOrder:
 
 
 class SignalSteps:
-    """What a :class:`~drbench.device.executor.DeviceExecutor` does with steps of signals, and with
-    reductions beside the products."""
+    """The part of a :class:`~drbench.device.executor.DeviceExecutor` for steps of signals, and for
+    reductions during GEMMs."""
 
     def _prepare_signals(self) -> None:
-        """What is the same in every run."""
-        self._received: set[int] = set()  # near values that streams can wait for
+        """Prepare the data that is the same in every run."""
+        self._received: set[int] = set()  # local values that streams can wait for
         self._sent: dict[int, tuple] = {}  # step -> (twin, message) of values for other nodes
         for step in self.trace.steps:
             if not isinstance(step, Signal):
@@ -111,12 +111,12 @@ class SignalSteps:
         ]
 
     def _by_taker(self, step: Signal) -> bool:
-        """Whether whoever takes a value waits for it and reads it where it is."""
+        """Whether steps that use a value wait for it and read it in place."""
         in_place = type(step) is Await or not self.values[step.index].flags.writeable
         return in_place and self.inbox.is_local(step.index)
 
     def _begin_signals(self) -> None:
-        """A run begins."""
+        """Begin a run."""
         by_streams = self.inbox is not None and self.inbox.by_streams
         self._by_flag = self._received if by_streams else frozenset()
         self._order = self._orders[by_streams]
@@ -131,12 +131,12 @@ class SignalSteps:
         self._sent = {}
 
     def _peer_lane(self, lane_kind: str, peer: int) -> Lane:
-        """The stream of copies to or from a rank: ranks are dealt to streams in turn."""
+        """The stream of copies to or from a rank: ranks are assigned to streams round-robin."""
         place = (peer - self.rank - 1) % self.comm.size
         return self._lane(f"{lane_kind}{place % self._resources.copies}")
 
     def _await_flag(self, lane: Lane, s: int) -> None:
-        """Nothing given to a lane from now on starts before a value is there."""
+        """Let later operations of a lane wait for a value."""
         if (lane.name, s) not in self._flagged and "signal" not in self.without:
             self.device.wait_flag(self.inbox.flag(s, False), self.inbox.number, lane.stream)
         self._flagged.add((lane.name, s))
@@ -144,7 +144,7 @@ class SignalSteps:
     # -- the steps
 
     def _start_push(self, t: int) -> None:
-        """Copy the value into its slot, then say so in the same stream; or send it."""
+        """Copy the value into its slot, then signal in the same stream; or send it."""
         step, is_local = self.trace.steps[t], self.inbox.is_local(t)
         value = self.values[step.inputs[0].index]
         lane = self._peer_lane("push", step.peer)
@@ -154,7 +154,7 @@ class SignalSteps:
         if not is_local:
             self._send(t, lane, value)
             return
-        if "flag" in self.without:  # for tests: the flag before what it tells of
+        if "flag" in self.without:  # for tests: the flag before its value
             self._signal(t, lane)
         if type(step) is Push:
             self.device.copy(self.inbox.place(step, value), value, lane.stream)
@@ -175,11 +175,11 @@ class SignalSteps:
         self._launched(t, lane)
 
     def _send(self, t: int, lane: Lane, value) -> None:
-        """A value, pushed or offered, to a rank out of reach."""
+        """Send a value, pushed or offered, to a remote rank."""
         twin, message = self._sent[t]
         if twin is not value:
             self.device.copy(twin, value, lane.stream)
-        # now: what is launched next in this lane may wait for what this value makes others send
+        # now: the next step of this lane may wait for a value that depends on this one
         self._hosted.append(self._leave(t, lane, message, self._reached(lane)))
 
     def _leave(self, t: int, lane: Lane, message, reached: Iterator[None]) -> Iterator[None]:
@@ -189,7 +189,7 @@ class SignalSteps:
         self._launched(t, lane)
 
     def _start_await(self, t: int) -> None:
-        """What was pushed or offered: whoever takes it waits for its flag, or the host does."""
+        """Wait for a pushed or offered value: its users wait for its flag, or the host does."""
         step = self.trace.steps[t]
         if not self.inbox.is_local(t):
             self._hosted.append(self._receive(t))
@@ -212,7 +212,7 @@ class SignalSteps:
             self._schedule.finish(t)
 
     def _receive(self, t: int) -> Iterator[None]:
-        """A value that comes by a message."""
+        """Receive a value by a message."""
         step, value = self.trace.steps[t], self.values[t]
         if type(step) is not Await:
             self.bytes["get_bytes"] += value.nbytes
@@ -227,7 +227,7 @@ class SignalSteps:
         self._launched(t, lane)
 
     def _read_offered(self, t: int) -> None:
-        """Copy what a rank of the node keeps, or leave it to who takes it."""
+        """Copy a value that a local rank offers, or let its users read it in place."""
         value = self.values[t]
         if self._by_taker(self.trace.steps[t]):
             self.bytes["direct_bytes"] += value.nbytes
@@ -242,7 +242,7 @@ class SignalSteps:
         self._launched(t, lane)
 
     def _start_side(self, t: int) -> None:
-        """A reduction beside the products."""
+        """Launch a reduction during GEMMs."""
         step, lane = self.trace.steps[t], self._lane("side")
         self._begin(lane, t)
         for term in step.terms:
@@ -250,7 +250,7 @@ class SignalSteps:
         self._launched(t, lane)
 
     _STARTERS = {
-        **dict.fromkeys((Push, Offer), _start_push),  # what is offered lies in its place already
+        **dict.fromkeys((Push, Offer), _start_push),  # offered values are in place
         **dict.fromkeys((Await, Take), _start_await),
         Add: _start_side,
     }

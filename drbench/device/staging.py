@@ -1,5 +1,4 @@
-"""Pinned host memory that stands beside device memory, for data that MPI moves on a device's
-behalf."""
+"""Pinned host memory as a copy of device memory, for data that MPI moves on a device's behalf."""
 
 import numpy as np
 
@@ -14,8 +13,8 @@ class HostTwins:
     ----------
     device : Device
     arena : DeviceArray, flat
-        Everything inside it gets its twin in one piece of host memory, made when first asked for;
-        other arrays get their own.
+        Twins of arrays inside it share one host buffer, made at the first use; other arrays get
+        their own.
     """
 
     def __init__(self, device: Device, arena):
@@ -24,7 +23,7 @@ class HostTwins:
         self._others: dict[tuple[int, int], np.ndarray] = {}
 
     def of(self, array) -> np.ndarray | None:
-        """The twin of an array, whose rows or columns may lie apart; None for None."""
+        """The twin of an array, which may have gaps between rows or columns; None for None."""
         if array is None:
             return None
         if not array.nbytes:

@@ -1,9 +1,8 @@
 """A device made of NumPy and threads (``--backend numpy-async``): the asynchronous executor without
 a GPU.
 
-Streams are threads that start each operation after a random delay, so that whatever two operations
-are not ordered by an event runs in either order sooner or later. It proves correctness; its times
-mean nothing.
+Streams are threads that start each operation after a random delay, so that two operations that no
+event orders run in both orders sooner or later. It tests correctness; its times are meaningless.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from .base import Device, DeviceInfo, Event, Memory, Stream
 _ALIGNMENT = 512
 #: Longest random delay before an operation, and how many operations in ten are delayed.
 _DELAY_S, _DELAYED = 4e-4, 5
-#: Between two looks at a flag that is waited for.
+#: Seconds between two polls of an awaited flag.
 _POLL_S = 2e-5
-_LAST_S = 5.0  # that a stream which is closed has for what it is doing
+_LAST_S = 5.0  # limit for the current operation of a closed stream
 
 
 class _Mark:
@@ -67,7 +66,7 @@ class HostEvent(Event):
 
 
 class HostStream(Stream):
-    """A thread that works off a queue; after a failure it lets the rest pass undone and keeps the
+    """A thread that runs the operations of a queue; after a failure it skips the rest and keeps the
     error."""
 
     def __init__(self, name: str, seed: int, delay_s: float):
@@ -89,17 +88,17 @@ class HostStream(Stream):
                 continue
             try:
                 call()
-            except BaseException as error:  # the host's, at its next question
+            except BaseException as error:  # raised on the host at its next query
                 self._failure = error
-            del operation, call  # what it holds may be memory
+            del operation, call  # it may keep memory alive
 
     def put(self, call) -> None:
-        """Do ``call()`` after everything given to the stream so far."""
+        """Run ``call()`` after all operations given to the stream so far."""
         self._queue.put((True, call))
 
     def put_wait(self, flag: np.ndarray, number: int) -> None:
-        """Let nothing pass before a flag has a number, or a later one, or before another thread
-        ends what it waits for by closing the stream."""
+        """Block the stream until a flag has a number, or a later one, or until another thread
+        closes the stream."""
 
         def wait():
             while (int(flag[0]) - number) % (1 << 32) >= 1 << 31 and not self._closed:
@@ -127,7 +126,7 @@ class HostStream(Stream):
         event.synchronise()
 
     def close(self) -> None:
-        """End the thread once its queue is empty, or what it waits for never comes."""
+        """End the thread once its queue is empty, or after the time limit of an operation."""
         self._closed = True
         self._queue.put(None)
         self._thread.join(_LAST_S)
@@ -144,7 +143,7 @@ class HostMemory(Memory):
 
 
 class HostDevice(HostElements, Device):
-    """See the module.
+    """A device of NumPy and threads, as described in the module.
 
     Parameters
     ----------
@@ -154,7 +153,7 @@ class HostDevice(HostElements, Device):
         Longest delay before an operation; 0 for none.
     """
 
-    #: Values of buffers that are given away are made NaN.
+    #: Released buffers are filled with NaN.
     poisons = True
 
     def __init__(self, seed: int = 0, delay_s: float = _DELAY_S):
@@ -169,7 +168,7 @@ class HostDevice(HostElements, Device):
     def allocate(self, nbytes: int) -> HostMemory:
         if nbytes > psutil.virtual_memory().available:
             raise OutOfMemory(
-                f"{nbytes} bytes were asked for, {psutil.virtual_memory().available} are "
+                f"{nbytes} bytes were requested, {psutil.virtual_memory().available} are "
                 "available. Use smaller matrices."
             )
         return HostMemory(nbytes)
@@ -209,7 +208,7 @@ class HostDevice(HostElements, Device):
         return stream
 
     def reserve(self, stream: Stream, sums: bool) -> None:
-        """Threads are the system's to divide."""
+        """Do nothing: the system schedules threads."""
 
     def event(self, timed: bool = False) -> HostEvent:
         return HostEvent()
@@ -228,7 +227,7 @@ class HostDevice(HostElements, Device):
 
     def gemm(self, a, b, c, beta, stream, alpha=1.0) -> None:
         a, b, c = map(_elements, (a, b, c))
-        if a.dtype != c.dtype:  # bfloat16 operands: every one is a float32
+        if a.dtype != c.dtype:  # bfloat16 operands: exact in float32
             widened = lambda x: np.ascontiguousarray(x, c.dtype)
             stream.put(lambda: self._blas.gemm(widened(a), widened(b), c, beta, alpha))
         else:
@@ -278,7 +277,7 @@ class HostDevice(HostElements, Device):
     def wait_flag(self, flag, number, stream) -> None:
         stream.put_wait(_elements(flag), number)
 
-    # -- outside the clock
+    # -- outside the timed region
 
     def fill(self, target, fill: Fill, matrix: str, row0: int, col0: int) -> None:
         fill.into(_elements(target), matrix, row0, col0)

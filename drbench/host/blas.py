@@ -15,7 +15,7 @@ import threadpoolctl
 
 from drbench.errors import UsageError
 
-#: What OpenBLAS takes of k at once, and in what steps it halves what is left.
+#: Block of k in OpenBLAS, and the multiple to which it rounds halves of the last two blocks.
 _BLOCK_K, _UNROLLED = 384, 16
 _ROW_MAJOR, _COLUMN_MAJOR, _NO_TRANS, _TRANS = 101, 102, 111, 112
 #: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.
@@ -68,10 +68,10 @@ class Blas:
         a, b, c : ndarray
             m×k, k×n and m×n, of one dtype (float32 or float64; others with copies, multiplied as
             NumPy does: bfloat16 in float32, rounded at the end); each contiguous along one axis,
-            with any leading dimension along the other: transposed operands are multiplied where
-            they lie. c must not overlap a or b.
+            with any leading dimension along the other: transposed operands are multiplied in
+            place. c must not overlap a or b.
         beta : float
-            0: c is not read, it may hold NaN.
+            0: c is not read, it may contain NaN.
         alpha : float
 
         Raises
@@ -82,8 +82,8 @@ class Blas:
         self.prepared(a, b, c)(beta, alpha)
 
     def prepared(self, a, b, c) -> Callable[[float, float], None]:
-        """``call_gemm(beta, alpha)`` of three arrays, which :meth:`gemm` describes. Where they lie
-        is asked once, which takes longer than a small product. It keeps them alive."""
+        """``call_gemm(beta, alpha)`` for three arrays, as described in :meth:`gemm`. Addresses are
+        read once, which takes longer than a small GEMM. The function keeps the arrays alive."""
         (m, n), k = c.shape, a.shape[1]
         if a.shape != (m, k) or b.shape != (k, n):
             raise UsageError(f"operands of a GEMM do not fit: {a.shape} · {b.shape} -> {c.shape}.")
@@ -105,12 +105,12 @@ class Blas:
 
 
 def cuts(k: int, segments: int) -> list[int]:
-    """Where a product is cut along k into about so many pieces: the ends of the pieces, k the last.
+    """The ends of about ``segments`` segments of k, the last of which is k.
 
-    OpenBLAS goes through k in blocks, for each of which it packs A and B and reads and writes C. A
-    cut between two of its blocks costs nothing, one inside a block makes it one block more. So only
-    those ends are taken (``GEMM_Q`` and ``GEMM_UNROLL_M`` of driver/level3/level3.c for SkylakeX
-    and float32; other kernels have blocks of 192 to 384).
+    OpenBLAS loops over k in blocks, for each of which it packs A and B and reads and writes C. A
+    cut between two of its blocks costs nothing, a cut inside a block adds a block. So only ends of
+    blocks are used (``GEMM_Q`` and ``GEMM_UNROLL_M`` of driver/level3/level3.c for SkylakeX and
+    float32; other kernels have blocks of 192 to 384).
 
     Examples
     --------
@@ -133,7 +133,7 @@ def cuts(k: int, segments: int) -> list[int]:
 
 
 def _by_numpy(a, b, c, beta: float, alpha: float) -> None:
-    """c = beta·c + alpha·a·b with copies, or of nothing."""
+    """c = beta·c + alpha·a·b with copies, or with empty operands."""
     if not c.size:
         return
     if not a.shape[1]:
@@ -146,7 +146,7 @@ def _by_numpy(a, b, c, beta: float, alpha: float) -> None:
 
 
 def layout(x) -> tuple[str, int]:
-    """How BLAS sees a matrix: its major, and its leading dimension in elements.
+    """The storage order of a matrix for BLAS, and its leading dimension in elements.
 
     "row" if x is contiguous along its rows (or has one column), "column" if along its columns. The
     other stride must be a whole number of elements and at least the contiguous extent, or BLAS
@@ -179,8 +179,8 @@ def layout(x) -> tuple[str, int]:
 
 @functools.cache
 def load_blas() -> Blas:
-    """The BLAS that NumPy has loaded; NumPy itself (with copies) where its symbols cannot be
-    reached."""
+    """The BLAS that NumPy has loaded; NumPy itself (with copies) if its symbols are not
+    accessible."""
     # NumPy's own before SciPy's
     for pool in sorted(blas_pools(), key=lambda pool: "numpy" not in pool["filepath"]):
         blas = blas_in(pool["filepath"], pool)
@@ -204,7 +204,7 @@ def blas_in(path: str, pool: dict) -> Blas | None:
         for dtype, (routine, real) in _ROUTINES.items():
             function = getattr(library, prefix + routine + suffix, None)
             if function is not None:
-                functions[np.dtype(dtype).char] = _typed(
+                functions[np.dtype(dtype).char] = _set_types(
                     function, real, ctypes.c_int64 if wide else ctypes.c_int
                 )
         if len(functions) == len(_ROUTINES):
@@ -212,7 +212,7 @@ def blas_in(path: str, pool: dict) -> Blas | None:
     return None
 
 
-def _typed(function, real, integer):
+def _set_types(function, real, integer):
     pointer, enum = ctypes.c_void_p, ctypes.c_int
     function.restype = None
     function.argtypes = (

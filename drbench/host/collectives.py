@@ -1,4 +1,4 @@
-"""Group steps on MPI: every shift and collective of a trace, prepared before the clock runs.
+"""Group steps on MPI: every shift and collective of a trace, prepared before the timed region.
 
 Each process row and column has a communicator of its own, on which its members issue their steps in
 the same order.
@@ -24,21 +24,22 @@ class Call:
     Attributes
     ----------
     link : str
-        Ring the data travels on, for a throttle: the group's name and the direction.
+        Ring of the data, for a throttle: the group's name and the direction.
     hops : int
-        Neighbours it passes, one after another.
+        Neighbours on the route, one after another.
     nbytes : int
         Bytes that cross a link of the ring.
     before, after : list of (ndarray, ndarray)
-        Copies (to, from) that pack what is sent and unpack what has arrived.
+        Copies (to, from) that pack the sent array and unpack the received one.
     onto : list of (ndarray, ndarray)
-        Of a sum that is added to what its fragment holds: the parts of what this member sends, and
-        those of the own tile that the step's beta times is to be added to them.
+        For a sum that is added to its fragment: parts of the array that this member sends, and the
+        parts of the own tile that are added to them, times the step's beta.
     issue : callable or None
-        ``issue(sent, received)`` starts it; a list of requests. None if there is nobody to talk to.
+        ``issue(sent, received)`` starts the call and returns a list of requests. None in a group of
+        one.
     sent, received : ndarray or None
-        What leaves, and where what comes arrives, without gaps. A collective in place sends from
-        ``received``, in which ``sent`` then lies.
+        The contiguous arrays that are sent and received. A collective in place sends from
+        ``received``, of which ``sent`` is then a part.
     """
 
     link: str
@@ -60,7 +61,7 @@ class Arrays(NamedTuple):
     source : ndarray or Strips
         Value of its first input.
     memory : ndarray
-        The buffer that the source lies in.
+        The buffer that stores the source.
     buffer : ndarray
         Its own buffer, flat.
     value : ndarray or Strips
@@ -74,7 +75,7 @@ class Arrays(NamedTuple):
 
 
 def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, itemsize: int) -> Call:
-    """Make the call of one group step.
+    """The call of one group step.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
     view_of : callable
         ``view_of(block)``: the view of an own block.
     comm : MPI.Comm or None
-        That of its group; None for a group of one.
+        The communicator of its group; None for a group of one.
     itemsize : int
         Bytes of an element.
     """
@@ -100,7 +101,7 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
         moved = _as_stored(value, step)
         call.sent, call.received = (moved, None) if step.own is not None else (None, moved)
     elif kind is AllGather and flat is None:
-        comm = None  # alone, and read where it lies
+        comm = None  # alone, and read in place
     elif kind is AllGather:
         own = step.own
         at = sum(fragment.size for fragment in step.fragments[: step.group.position])
@@ -130,7 +131,7 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
 
 
 def _issuer(step, comm: MPI.Comm) -> Callable:
-    """What starts a step on a communicator, with all it needs at hand."""
+    """A function that starts a step on a communicator."""
     kind, me, size = type(step), step.group.position, len(step.group)
     if kind is Shift:
         of, to, tag = (me - step.by) % size, (me + step.by) % size, step.by % size
@@ -166,12 +167,12 @@ def _message(array: np.ndarray) -> list:
 
 
 def _as_stored(array: np.ndarray, step) -> np.ndarray:
-    """A value in the order its elements lie in memory; and the other way round."""
+    """A value in the order of its elements in memory; and the inverse."""
     return array.T if step.transposed else array
 
 
 def _contiguous(array: np.ndarray, step) -> np.ndarray:
-    """A value in the order its elements lie in memory, which must be without gaps."""
+    """A value in the order of its elements in memory, which must be contiguous."""
     array = _as_stored(array, step)
     if array.size and not array.flags.c_contiguous:
         raise ValueError(
@@ -221,7 +222,7 @@ class _Run(NamedTuple):
 
 
 def _runs(ranges) -> list[_Run]:
-    """Ranges gathered into runs, so that a regular selection is one copy.
+    """Ranges joined to runs, so that a regular selection is one copy.
 
     Examples
     --------
@@ -241,8 +242,8 @@ def _runs(ranges) -> list[_Run]:
 
 
 def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.ndarray:
-    """The view of ``shape`` (runs of rows, rows, runs of columns, columns) into a matrix, runs
-    starting at these distances."""
+    """The view of ``shape`` (runs of rows, rows, runs of columns, columns) into a matrix, with
+    runs at these distances."""
     s0, s1 = array.strides
     return np.lib.stride_tricks.as_strided(
         array, shape, (row_stride * s0, s0, col_stride * s1, s1), subok=True
@@ -250,8 +251,8 @@ def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.nda
 
 
 def _landing(fragment: Fragment, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
-    """Where a sum arrives: the step's buffer, or the own tile."""
+    """The array that receives a sum: the step's buffer, or the own tile."""
     if not fragment.size:
-        # nothing arrives; MPI wants memory that is not that of what is sent
+        # no data is received; MPI needs memory that differs from the sent array
         return np.empty(1, sent.dtype)[:0].view(type(sent))
     return view_of(fragment.blocks()[0]) if flat is None else flat.reshape(fragment.shape)

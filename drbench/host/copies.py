@@ -1,8 +1,8 @@
-"""Copies that follow one another at equal distances, as one copy with an axis more.
+"""Copies at equal distances, joined to one copy with one more axis.
 
-A block-cyclic layout gives one small copy a tile. Made one by one they walk through memory as often
-as there are tiles in a row; as one, rows are copied in the order they lie in. Places alone: nothing
-is read or written here but by :func:`copy_of`.
+A block-cyclic layout needs one small copy for each tile. One by one they pass through memory once
+for each tile of a row; as one copy, rows are copied in the order of memory. The functions only
+compute places; only :func:`copy_of` copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,24 +12,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Neighbours of at most so many bytes are copied as one element each, which takes NumPy less than
-#: to begin a copy of them.
+#: Neighbouring elements of at most this many bytes are copied as one element, which is faster in
+#: NumPy than starting a copy of several.
 _LONGEST_RUN = 1 << 16
-#: Bytes of rows that are copied before the next, where several copies share them: what one of them
-#: has left in a core's cache is there for the others.
+#: Bytes of rows that are copied before the next if several copies share the rows, so that these
+#: stay in a core's cache.
 _CHUNK = 1 << 18
 
 
 class Strided(NamedTuple):
-    """Elements at equal distances: where the first begins, how many there are along each axis, and
-    how far apart; in bytes."""
+    """Elements at equal distances: start of the first, number along each axis, and distances, in
+    bytes."""
 
     start: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     def length(self, item: int) -> int:
-        """Bytes from the first element to behind the last; no stride is negative."""
+        """Bytes from the first element to the end of the last; no stride is negative."""
         return sum((n - 1) * step for n, step in zip(self.shape, self.strides)) + item
 
 
@@ -38,7 +38,7 @@ Move = tuple[Strided, Strided]
 
 
 def joined(moves: Sequence[Move], item: int, local: bool = True) -> list[Move]:
-    """The same copies as few strided ones.
+    """The same copies, joined to a few strided ones.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def joined(moves: Sequence[Move], item: int, local: bool = True) -> list[Move]:
     item : int
         Bytes of an element.
     local : bool
-        Targets and sources are places of the same memory: where the target of a series lies within
-        the reach of its source they stay apart, because NumPy would then copy all of the source
+        Targets and sources are in the same memory: copies are not joined if the target of the
+        series is inside the range of its source, because NumPy would then copy all of the source
         first, in case the two overlap.
 
     Examples
@@ -70,7 +70,7 @@ def joined(moves: Sequence[Move], item: int, local: bool = True) -> list[Move]:
 
 
 def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
-    """Neighbours at equal distances as one."""
+    """Copies with neighbours at equal distances joined."""
     found, x = [], 0
     while x < len(moves):
         first, apart, stop = moves[x], None, x + 1
@@ -80,7 +80,7 @@ def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
             )
             if apart not in (None, distance) or min(distance) < 0:
                 break
-            if local and _mixed(first, moves[stop], item):
+            if local and _is_mixed(first, moves[stop], item):
                 break
             apart, stop = distance, stop + 1
         found.append(
@@ -96,12 +96,12 @@ def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
 
 
 def _alike(one: Move, other: Move) -> bool:
-    """Whether two copies differ in nothing but where they are."""
+    """Whether two copies differ only in their places."""
     return all(a[1:] == b[1:] for a, b in zip(one, other))
 
 
-def _mixed(first: Move, last: Move, item: int) -> bool:
-    """Whether the target of a series lies within the reach of its source."""
+def _is_mixed(first: Move, last: Move, item: int) -> bool:
+    """Whether the target of a series is inside the range of its source."""
     (low, high), (start, stop) = (
         (one.start, other.start + one.length(item)) for one, other in zip(first, last)
     )
@@ -109,8 +109,8 @@ def _mixed(first: Move, last: Move, item: int) -> bool:
 
 
 def in_chunks(moves: Sequence[Move], item: int) -> list[Move]:
-    """The same copies; if their targets lie between one another, a panel of rows at a time, in the
-    order in which they lie.
+    """The same copies; if their targets are interleaved, cut into chunks of rows, in the order of
+    memory.
 
     Examples
     --------
@@ -136,14 +136,14 @@ def in_chunks(moves: Sequence[Move], item: int) -> list[Move]:
 
 
 def _cut(at: Strided, axis: int, row: int, rows: int) -> Strided:
-    """So many rows along an axis, from one on."""
+    """``rows`` rows along an axis, from ``row`` on."""
     shape = list(at.shape)
     shape[axis] = min(rows, shape[axis] - row)
     return Strided(at.start + row * at.strides[axis], tuple(shape), at.strides)
 
 
 def copy_of(move: Move, item: int, owner: object) -> Callable[[], None]:
-    """What makes a copy between addresses of this process, in memory that ``owner`` keeps.
+    """A function that copies between addresses of this process, in memory that ``owner`` keeps.
 
     Examples
     --------
@@ -165,18 +165,18 @@ def copy_of(move: Move, item: int, owner: object) -> Callable[[], None]:
 
 
 class _Memory:
-    """Memory at an address, as NumPy takes it."""
+    """Memory at an address, for NumPy."""
 
     def __init__(self, interface: dict, owner: object):
         self.__array_interface__, self._owner = interface, owner
 
 
 def _array(start: int, shape: tuple, strides: tuple, run: int, owner: object) -> np.ndarray:
-    """Elements of ``run`` bytes, whatever they mean."""
+    """An array of elements of ``run`` bytes, of any type."""
     kind = {"shape": shape, "strides": strides, "typestr": f"|V{run}", "version": 3}
     return np.asarray(_Memory(kind | {"data": (start, False)}, owner))
 
 
 def elements(move: Move) -> int:
-    """How many elements a copy has."""
+    """The number of elements of a copy."""
     return prod(move[0].shape)

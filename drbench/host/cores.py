@@ -1,5 +1,5 @@
-"""How many cores this process may use: those it may run on, and no more than its control groups
-give it time on."""
+"""The number of cores that this process may use: those it may run on, limited by the quota of its
+control groups."""
 
 import os
 import socket
@@ -18,18 +18,18 @@ def usable_cores() -> int:
 
 
 class Share(NamedTuple):
-    """What a process may have of its machine.
+    """The share of its machine that a process may use.
 
     Attributes
     ----------
     kernel : str
-        The machine: this boot of its kernel. Names of hosts do not say: containers share them.
+        The machine: the boot of its kernel. Host names do not identify it: containers differ.
     container : int
-        Its pid namespace there: processes of one obey one quota.
+        Its pid namespace there: processes of one namespace have one quota.
     cores : frozenset of int
-        Those it may run on.
+        Cores that it may run on.
     quota : float
-        Cores' worth of time that its control groups allow.
+        Time that its control groups allow, in cores.
     """
 
     kernel: str
@@ -39,14 +39,14 @@ class Share(NamedTuple):
 
     @classmethod
     def of_this_process(cls) -> "Share":
-        """That of the process that asks."""
+        """The share of the calling process."""
         quota, cores = core_quota(), frozenset(os.sched_getaffinity(0))
         return cls(*kernel_and_space(), cores, inf if quota is None else quota)
 
 
 def kernel_and_space() -> tuple[str, int]:
-    """The boot of this kernel, and the pid namespace: where numbers of cores and of processes mean
-    what they mean here."""
+    """The boot of this kernel, and the pid namespace: numbers of cores and of processes are unique
+    within them."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return boot, os.stat("/proc/self/ns/pid").st_ino
@@ -55,15 +55,15 @@ def kernel_and_space() -> tuple[str, int]:
 
 
 def occupancies(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tuple[int, int]]:
-    """How many ranks a place has, and how many cores they may use together, at least 1, of all
-    places.
+    """For all places (ranks, cores): the ranks there, and the cores that they may use together, at
+    least 1.
 
     Parameters
     ----------
     places : sequence of hashable
         Of each rank, its node or machine.
     shares : sequence of Share
-        What each rank may have there.
+        The share of each rank there.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def occupancies(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tupl
 
 
 def _together(shares: Sequence[Share]) -> int:
-    """The cores of ranks of one place: each container has one quota, of which the least is true."""
+    """The cores of ranks of one place: each container has one quota, the least that is read."""
     quotas: dict[int, float] = {}
     for share in shares:
         quotas[share.container] = min(quotas.get(share.container, inf), share.quota)
@@ -91,15 +91,15 @@ def _together(shares: Sequence[Share]) -> int:
 
 
 def core_quota(groups: Path = _GROUPS, member: Path = _MEMBER) -> float | None:
-    """Cores' worth of time that the control groups of this process allow; None without a limit.
+    """Time that the control groups of this process allow, in cores; None without a limit.
 
-    A group obeys those above it: the least of all counts. Containers show their own group as the
-    root.
+    The limits of all groups above apply, too: the least counts. Containers show their own group as
+    the root.
 
     Parameters
     ----------
     groups : Path
-        Where control groups are mounted: version 2, or the controllers of version 1.
+        Mount point of control groups: version 2, or the controllers of version 1.
     member : Path
         The groups of this process, a line ``number:controllers:/path`` each.
     """

@@ -1,8 +1,8 @@
 """Execute the trace of any program on MPI, with overlap.
 
 One loop asks the scheduler which steps may start, starts them, finishes those whose transfers have
-completed, and computes. Everything a repeat touches (views, receive buffers, scratch, BLAS calls)
-is laid out when the executor is made; while the clock runs nothing is planned or allocated.
+completed, and computes. Everything that a repeat uses (views, receive buffers, scratch, BLAS calls)
+is laid out when the executor is made; the timed region plans and allocates nothing.
 """
 
 import os
@@ -39,10 +39,10 @@ from .executor_base import ExecutorBase
 from .matrix import Window
 from .throttle import Throttle
 
-_SEGMENT_S = 0.020  # a GEMM is cut along k into pieces of about this long
+_SEGMENT_S = 0.020  # a GEMM is cut along k into segments of about this time
 _FIRST_FLOPS_PER_S = 5e10  # until a GEMM has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
-#: The phase that idle time counts as: that of the first kind of step that is waited for.
+#: The phase of idle time, by the first of these types of steps that the rank waits for.
 _WAITS = (
     (Fence, "fence"),
     (Get, "get_wait"),
@@ -52,8 +52,8 @@ _WAITS = (
 
 
 class _Gemm(NamedTuple):
-    """One GEMM on plain arrays, c = beta·c + alpha·a·b, to be called as ``call(beta, alpha)``;
-    a ``beta`` of None is that of the run."""
+    """One GEMM on plain arrays, c = beta·c + alpha·a·b, run by ``call(beta, alpha)``; ``beta`` None
+    is that of the run."""
 
     a: np.ndarray
     b: np.ndarray
@@ -64,7 +64,7 @@ class _Gemm(NamedTuple):
 
 
 class Executor(ExecutorBase):
-    """One rank's trace on one set of matrices; run as often as wanted.
+    """One rank's trace on one set of matrices, which can be run repeatedly.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Executor(ExecutorBase):
     prefetch : int or str
         Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes, or ``"all"``.
     get : str
-        ``"view"`` reads reachable ranks in place; ``"copy"`` copies first.
+        ``"view"`` reads ranks whose memory is mapped in place; ``"copy"`` copies first.
     throttle : Throttle, optional
         Delays the completion of transfers between ranks.
     arena : callable, optional
@@ -86,11 +86,10 @@ class Executor(ExecutorBase):
     clock : Clock
         Receives the phases of each run.
     polls : bool
-        Cut a long GEMM along k while a transfer is awaited, or other ranks reach this one by RMA,
-        and poll between the pieces; True unless it is set.
+        Cut a long GEMM along k while a transfer is awaited, or other ranks access this one by RMA,
+        and poll between the segments; True unless it is set.
     yields : bool
-        Give the core away when idle, and between GEMMs (more ranks than cores); True unless it is
-        set.
+        Yield the core when idle, and between GEMMs (more ranks than cores); True unless it is set.
 
     Notes
     -----
@@ -130,7 +129,7 @@ class Executor(ExecutorBase):
         done = {*self.resolved, *self._calls}
         if not self._serves and all(x.alias or x.index in done for x in self.trace.steps):
             self.local_gemms = [gemm for gemms in self._calls.values() for gemm in gemms]
-        #: Messages that send values, or tell of them, to ranks whose memory is out of reach.
+        #: Messages that send values, or signals, to ranks whose memory is not mapped.
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
             for step in self.trace.steps:
@@ -139,7 +138,7 @@ class Executor(ExecutorBase):
                     self._sends[step.index] = self.inbox.sender(step.index, value)
 
     def _adds_itself(self, step: Accumulate) -> bool:
-        """Whether a product is added in place, not by MPI."""
+        """Whether this rank adds a partial sum in place, without MPI."""
         matrix = self.matrices[step.block.matrix]
         protocols = matrix.between if type(step) is ReplicaAdd else matrix.protocols
         return protocols[step.block.replica] != "mpi"
@@ -152,18 +151,18 @@ class Executor(ExecutorBase):
 
     def prepare(self) -> None:
         super().prepare()
-        self._watching = 0  # flags of others that are waited for
+        self._watching = 0  # awaited flags of others
         self._requests: list = []
         self._request_steps: list[int] = []
         self._timers: list = []  # (due, step), by start
         self._adds: list[int] = []  # accumulates waiting for a lock
         self._left: dict[int, int] = {}  # requests still open, of steps with several
-        self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
+        self._due: dict[int, float] = {}  # when a group step ends on a throttled ring
         self._began: dict[int, float] = {}  # for the timeline
 
     @property
     def windows(self) -> list[Window]:
-        """Of the written matrix."""
+        """The windows of the written matrix."""
         return [self.matrices[self.trace.written].window]
 
     # -- the loop
@@ -189,13 +188,13 @@ class Executor(ExecutorBase):
             self._compute(t)
             self._finish(t)
             if self.yields:
-                # send what was just computed before the core goes to another rank, which may wait
-                # for it; the kernel would give the core away when its clock ticks, too late
+                # send the new value before another rank, which may wait for it, gets the core; the
+                # kernel would switch only at its next clock tick, too late
                 self._pump()
                 os.sched_yield()
 
     def _pump(self) -> bool:
-        """Start what may start and complete what has completed until nothing changes. Never
+        """Start steps that may start and finish completed ones until nothing changes. Never
         blocks."""
         schedule, any_moved = self._schedule, False
         while True:
@@ -233,7 +232,7 @@ class Executor(ExecutorBase):
                 return any_moved
 
     def _idle(self) -> None:
-        """Nothing to compute: wait, and say for what."""
+        """Wait while there is nothing to compute, and count the time in its phase."""
         steps = self.trace.steps
         waited = [steps[t] for t in (*self._request_steps, *(t for _, t in self._timers))]
         found = (name for kind, name in _WAITS if any(isinstance(step, kind) for step in waited))
@@ -248,7 +247,7 @@ class Executor(ExecutorBase):
             start = clock.now()
 
     def _serve(self) -> None:
-        """Let MPI make progress for the ranks that reach this one by RMA."""
+        """Let MPI progress for the ranks that access this one by RMA."""
         self.comm.Iprobe()
 
     # -- communication steps
@@ -259,9 +258,9 @@ class Executor(ExecutorBase):
         self._request_steps.append(t)
 
     def _arrived(self, t: int) -> None:
-        """An MPI request has completed."""
+        """Handle the completion of an MPI request."""
         if type(self.trace.steps[t]) is Take and t not in self._left:
-            self._left[t] = 1  # that of the read
+            self._left[t] = 1  # the request of the read
             self._read_offered(t)
             return
         left = self._left.get(t, 1) - 1
@@ -278,28 +277,28 @@ class Executor(ExecutorBase):
             self._finish(t)
 
     def _finish(self, t: int) -> None:
-        """A step is done."""
+        """Finish a step."""
         if self.timeline is not None:
             self.timeline.append((t, self._began[t], self.clock.now()))
         self._schedule.finish(t)
 
     def _finish_at(self, due: float, t: int) -> None:
-        """A step is done at this time of the clock, or now if that is over."""
+        """Finish a step at this time of the clock, or now if that is past."""
         if due <= self.clock.now():
             self._finish(t)
         else:
             self._timers.append((due, t))
 
     def _done_in_place(self, t: int, direction: str, nbytes: int) -> None:
-        """A transfer made by loads and stores is complete: at once, or when the throttled link
-        would have it."""
+        """Finish a transfer by loads and stores: at once, or when the throttled link would have
+        delivered it."""
         if self.throttle is None or not nbytes:
             self._finish(t)
         else:
             self._finish_at(self.throttle.due(direction, nbytes, self.clock.now()), t)
 
     def _start_group(self, t: int) -> None:
-        """Pack what leaves, and issue the shift or collective."""
+        """Pack the data to send, and issue the shift or collective."""
         call = self.calls[t]
         if call.before:
             with self.clock.phase("pack"):
@@ -308,7 +307,7 @@ class Executor(ExecutorBase):
         if call.onto and (beta := self._beta(self.trace.steps[t].beta)):
             with self.clock.phase("pack"):
                 for target, own in call.onto:
-                    if beta != 1.0:  # the sum is about to take its place
+                    if beta != 1.0:  # the sum will overwrite it
                         np.multiply(own, beta, out=own)
                     np.add(target, own, out=target)
         self.bytes["collective_bytes"] += self._moved[t]
@@ -324,7 +323,7 @@ class Executor(ExecutorBase):
             self._request(t, request)
 
     def _unpack(self, t: int, call: Call) -> None:
-        """What a group step brought is here: put it into its place."""
+        """Unpack the received data of a group step."""
         if call.after:
             with self.clock.phase("pack"):
                 for target, source in call.after:
@@ -341,7 +340,7 @@ class Executor(ExecutorBase):
             self.bytes[step.counter] += nbytes
             self._request(t, matrix.rget(value, block))
             return
-        if value.flags.writeable:  # a buffer: -o get=copy, or a panel
+        if value.flags.writeable:  # a buffer: -o get=copy, or a packed operand
             with self.clock.phase("get_wait" if step.onto is None else "pack"):
                 np.copyto(value, source)
             self.bytes[step.counter] += nbytes
@@ -377,15 +376,15 @@ class Executor(ExecutorBase):
         start = self.clock.now()
         value, block = self.values[step.inputs[0].index], step.block
         if not self.matrices[block.matrix].add(value, block):
-            self._adds.append(t)  # trying is waiting, and counted by who waits
+            self._adds.append(t)  # tried again; the time counts as waiting
             return False
         self.clock.seconds["accumulate"] += self.clock.now() - start
         self._done_in_place(t, "out", self._nbytes(block))
         return True
 
     def _start_push(self, t: int) -> None:
-        """Set the flag of a value, once it is copied into its slot, or where it was computed if it
-        is offered; or send a message."""
+        """Set the flag of a value, after a copy into its slot, or in place if it is offered; or
+        send a message."""
         step, route, message = self.trace.steps[t], self.inbox.routes[t], self._sends.get(t)
         value, due = self.values[step.inputs[0].index], 0.0
         if type(step) is Push:
@@ -409,7 +408,7 @@ class Executor(ExecutorBase):
         return flat.reshape(value.shape[::-1]).T if column_major else flat.reshape(value.shape)
 
     def _start_await(self, t: int) -> None:
-        """Look out for a flag, or for a message."""
+        """Start polling for a flag, or for a message."""
         if self.inbox.is_local(t):
             self._watching += 1
             self.inbox.watch(t)
@@ -417,14 +416,14 @@ class Executor(ExecutorBase):
             self._request(t, self.inbox.receiver(t))
 
     def _receive(self, t: int) -> None:
-        """A flag says that a value is here, or will be when a throttled link is done with it."""
+        """Receive a value whose flag is set; on a throttled link it is complete later."""
         if type(self.trace.steps[t]) is Take:
             self._read_offered(t)
             return
         self._finish_at(self.inbox.dues[self.inbox.routes[t].number], t)
 
     def _read_offered(self, t: int) -> None:
-        """What was offered is there: read it."""
+        """Read an offered value whose signal has arrived."""
         value, column_major = self.values[t], self.trace.steps[t].transposed
         if not self.inbox.is_local(t):
             self.bytes["get_bytes"] += value.nbytes
@@ -432,14 +431,14 @@ class Executor(ExecutorBase):
             return
         if value.flags.writeable:  # a buffer: -o get=copy
             with self.clock.phase("get_wait"):
-                np.copyto(value, self.inbox.there(t, value.shape, column_major, value.dtype))
+                np.copyto(value, self.inbox.offered_view(t, value.shape, column_major, value.dtype))
             self.bytes["get_bytes"] += value.nbytes
         else:
             self.bytes["direct_bytes"] += value.nbytes
         self._done_in_place(t, "in", value.nbytes)
 
     def _start_side(self, t: int) -> None:
-        """A reduction beside the products, between two of them."""
+        """Run a reduction between two GEMMs."""
         if self.timeline is not None:
             self._began[t] = self.clock.now()
         self._compute(t)
@@ -484,7 +483,7 @@ class Executor(ExecutorBase):
                 for term in step.terms:
                     np.add(target, self.values[term.index], out=target)
                 return
-            if beta not in (0.0, 1.0):  # of a tile, which is one array
+            if beta not in (0.0, 1.0):  # a tile: one array
                 np.multiply(target, beta, out=target)
             if kind is Zero and beta == 0.0:
                 target.fill(0)
@@ -507,12 +506,12 @@ class Executor(ExecutorBase):
                     self._serve()
 
     def _awaits(self) -> bool:
-        """Whether there is something to poll for while this rank computes."""
+        """Whether this rank must poll while it computes."""
         return self.polls and bool(self._serves or self._requests or self._watching or self._timers)
 
     def _gemm_in_segments(self, gemm: _Gemm, beta: float) -> None:
-        """Cut a GEMM along k (which costs BLAS least) and pump between the pieces, as long as
-        something is awaited."""
+        """Cut a GEMM along k (which costs BLAS least) and poll between the segments, while a
+        transfer is awaited."""
         a, b, c = gemm.a, gemm.b, gemm.c
         k = a.shape[1]
         ends = cuts(k, round(gemm.flops / (self._flops_per_s * _SEGMENT_S)))

@@ -1,8 +1,8 @@
-"""What executors on cores and on devices have in common: where the value of every step lies, what
-is counted, and how a run begins and ends.
+"""The base class of executors on cores and on devices: the array of each step's value, counters,
+and the begin and end of a run.
 
 Their loops differ. Arrays may be :class:`~drbench.device.address.DeviceArray`, which have addresses
-and no elements. All is laid out before any clock runs.
+and no elements. All arrays are laid out before the timed region.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,12 @@ class ExecutorBase:
     prefetch : int or str
         Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes, or ``"all"``.
     get : str
-        ``"view"`` reads reachable ranks in place; ``"copy"`` copies first.
+        ``"view"`` reads ranks whose memory is mapped in place; ``"copy"`` copies first.
     throttled : bool
-        Whether even what is read in place takes time.
+        Whether reading in place takes time, too.
     arena : callable, optional
-        ``arena(nbytes)`` gives receive and scratch memory that is there already, and that
-        executors which never run at the same time may share.
+        ``arena(nbytes)`` returns existing receive and scratch memory, shared by executors that
+        never run at the same time.
 
     Attributes
     ----------
@@ -60,16 +60,16 @@ class ExecutorBase:
     timeline : list or None
         If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
     values : list
-        For each step the array (or Strips) its value is, or will be, in; for a compute its target.
+        For each step the array (or Strips) of its value; for a compute its target.
     alpha, beta : float
         C = alpha·op(A)·op(B) + beta·C; 1 and 0 until they are set. May differ from run to run.
     restore : callable or None
-        Brings back the values that C has before a run, where they count.
+        Restores the values of C before a run, if they count.
     gemms : dict of int to list
-        Of each Gemm its GEMMs on plain arrays, several where an operand lies in strips: (a, b, c,
-        beta), beta being None where it is the run's.
+        For each Gemm its GEMMs on plain arrays, several if an operand is in strips: (a, b, c,
+        beta); beta None is that of the run.
     copies : dict of int to list
-        Copies: (to, from) of each plain array.
+        For each Copy (to, from) of each plain array.
     calls : dict of int to Call
         Group steps.
     groups : list of Group
@@ -77,9 +77,9 @@ class ExecutorBase:
     buffers : dict of int to ndarray
         Steps with memory of their own.
     local_gemms : list
-        On cores all GEMMs, if nothing else is left to do: no transfer, and no rank waits for a
-        poll of this one; else none. They follow each other without a scheduler, but for a
-        timeline, which is asked for before :meth:`prepare`.
+        On cores all GEMMs, if there is no other work: no transfer, and no rank waits for a poll of
+        this one; else empty. They run one after another without a scheduler, except for a
+        timeline, which must be set before :meth:`prepare`.
     resolved : list of int
         Steps that take no time at all.
     read_apart : dict or None
@@ -118,7 +118,7 @@ class ExecutorBase:
         self.arena = (arena or self._allocate)(self.plan.size)
         self.arena_bytes = self.plan.size + (self.inbox.plan.nbytes if self.inbox else 0)
         self.groups = [group for group in trace.groups if len(group) > 1]
-        for group in self.groups:  # in one order on all ranks: to make one is collective
+        for group in self.groups:  # in the same order on all ranks: making one is collective
             topology.group(group)
         self._moved = {
             step.index: sum(elements for _, elements in step.moved(trace.rank))
@@ -129,13 +129,13 @@ class ExecutorBase:
         self._bind(matrices)
 
     def _open_inbox(self, matrices: dict) -> Inbox:
-        """What a program needs whose ranks signal each other (collective)."""
+        """The inbox of a program whose ranks signal each other (collective)."""
         written = matrices[self.trace.written]
         reach = [memory is not None for memory in written.window.in_reach]
         return Inbox(self.trace, written.topology, self.types, reach)
 
     def _bind(self, matrices: dict) -> None:
-        """Give every value its array."""
+        """Assign an array to every value."""
         self.matrices = matrices
         self.values: list = [None] * len(self.trace.steps)
         self.calls: dict[int, Call] = {}
@@ -153,9 +153,8 @@ class ExecutorBase:
         self._prepared = False
 
     def bound(self, matrices: dict):
-        """This executor on other matrices, laid out alike and in reach of the same ranks: nothing
-        is planned anew, and the arena is this one's, so that the two never run at the same
-        time."""
+        """This executor on other matrices of the same layout, mapped by the same ranks. It reuses
+        the plan and the arena of this one, so the two must not run at the same time."""
         again = copy(self)
         again._bind(matrices)
         return again
@@ -163,8 +162,8 @@ class ExecutorBase:
     # -- a run
 
     def prepare(self) -> None:
-        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
-        was not done."""
+        """Prepare one run. Call outside the timed region; :meth:`run` calls it if that was not
+        done."""
         if not self.local_gemms or self.timeline is not None:
             self._schedule = Scheduler(self.lookahead, self.resolved)
         self.bytes.update(self._resolved_bytes)
@@ -173,9 +172,9 @@ class ExecutorBase:
         self._prepared = True
 
     def poison(self) -> None:
-        """Make this rank's part of the result NaN, so that nothing but what the next run computes
-        (and what C is to hold before, ``restore``) can pass for it; and make ready for that run.
-        Never inside the timed region."""
+        """Fill this rank's part of the result with NaN, so that only values computed by the next
+        run (and the old values of C, ``restore``) pass as results; and prepare that run. Never
+        inside the timed region."""
         self.matrices[self.trace.written].poison()
         if self.restore is not None:
             self.restore()
@@ -194,7 +193,7 @@ class ExecutorBase:
         self.beta = self.beta if beta is None else beta
         if self.beta and self.trace.problem is not None and not self.trace.problem.updates:
             raise UsageError(
-                f"this program makes C anew, got beta = {self.beta:g}. Trace a Problem with "
+                f"this program overwrites C, got beta = {self.beta:g}. Trace a Problem with "
                 "updates=True."
             )
         if not self._prepared:
@@ -205,8 +204,8 @@ class ExecutorBase:
         self._run()
 
     def close(self) -> None:
-        """Let go of every view into the matrices, which may then be freed, and of the arena; of a
-        program with signals also the inbox (collective)."""
+        """Release all views of the matrices, which may then be freed, and the arena; in a program
+        with signals also the inbox (collective)."""
         self._let_go()
         if self.inbox is not None:
             self.inbox.close()
@@ -223,32 +222,32 @@ class ExecutorBase:
     def __exit__(self, *exc) -> None:
         if exc[0] is None or issubclass(exc[0], DrbenchError):
             self.close()
-        else:  # one rank alone broke: the others are elsewhere
+        else:  # one rank failed: the others do not reach this
             self._let_go()
 
     def _start_alias(self, t: int) -> None:
-        """What a Part or Join shows is there, or launched."""
+        """Finish a Part or Join, whose value is computed, or launched."""
         self._schedule.finish(t)
 
     def _nbytes(self, block) -> int:
-        """Bytes that move between ranks."""
+        """Bytes of a block that move between ranks."""
         return block.size * self._itemsizes[block.matrix] if block.owner != self.rank else 0
 
     def _beta(self, beta: float | None) -> float:
-        """How often what a step finds counts: None stands for the run's beta."""
+        """The factor of the old value in a step: None is the run's beta."""
         return self.beta if beta is None else beta
 
     # -- the layout
 
     def _allocate(self, nbytes: int) -> np.ndarray:
-        """The arena, in huge pages; written, not only promised: its pages exist before the first
+        """The arena, in huge pages; it is written, so that its pages exist before the first
         repeat."""
         arena = empty_in_huge_pages(nbytes, np.dtype(np.uint8))
         arena.fill(0)
         return arena
 
     def _memory_of(self, step) -> np.ndarray | None:
-        """The memory of a step's own, flat; None if it has none."""
+        """The step's own memory, flat; None if it has none."""
         dtype, shape = self.types[step.index], step.shape
         memory = None if self.inbox is None else self.inbox.memory(step.index)
         if memory is not None:
@@ -263,9 +262,9 @@ class ExecutorBase:
         return self.arena[offset : offset + elements * dtype.itemsize].view(dtype)
 
     def _lay_out(self) -> None:
-        """Give every step its value, and what else it needs."""
+        """Assign to every step its value, calls and copies."""
         steps, values = self.trace.steps, self.values
-        memory: dict[int, np.ndarray | None] = {}  # step -> that in which its value lies
+        memory: dict[int, np.ndarray | None] = {}  # step -> memory of its value
         column_major, widths = self._column_major(steps), strip_widths(steps) if self.groups else {}
         for step in steps:
             t, own = step.index, self._memory_of(step)
@@ -302,8 +301,8 @@ class ExecutorBase:
         return prepare(step, arrays, self._own_view, comm, self.types[step.index].itemsize)
 
     def _column_major(self, steps) -> dict[int, bool]:
-        """Of values with memory of their own that are read from a matrix, or go into one by one
-        step: whether columns are contiguous there, which may differ between ranks."""
+        """For values with their own memory that are copied from or to a matrix by one step: whether
+        columns are contiguous there, which may differ between ranks."""
         found = {}
         for step in steps:
             if isinstance(step, Get) and step.onto is None:
@@ -317,12 +316,12 @@ class ExecutorBase:
         return found
 
     def _read_in_place(self, step) -> bool:
-        """Let the value of a step without memory of its own be what it reads, where that lies;
-        False if it is no such step. A Get that takes no time, since it waits neither for a Fence
-        nor for a throttled link, is counted at once."""
+        """Set the value of a step without its own memory to a view of what it reads; False if it
+        is no such step. A Get that takes no time, because it waits neither for a Fence nor for a
+        throttled link, is counted at once."""
         t = step.index
         if isinstance(step, Take):
-            self.values[t] = self.inbox.there(t, step.shape, step.transposed, self.types[t])
+            self.values[t] = self.inbox.offered_view(t, step.shape, step.transposed, self.types[t])
             self.values[t].flags.writeable = False
             return True
         if not isinstance(step, Get) or step.onto is not None:
@@ -347,8 +346,8 @@ class ExecutorBase:
 
 
 def _own(flat, column_major: bool | None, shape, transposed: bool, widths):
-    """A step's own memory as its value (:func:`drbench.plan.strips.in_strips`), which lies as
-    the step says unless the matrix knows better."""
+    """A step's own memory as its value (:func:`drbench.plan.strips.in_strips`), in the storage
+    order of the matrix if ``column_major`` is given, else of the step."""
     transposed = transposed if column_major is None else column_major
     return in_strips(partial(_within, flat), shape, transposed, widths)
 

@@ -1,9 +1,9 @@
-"""Matrix elements from a hash of (seed, matrix, i, j): the same under every partition, made by
-whoever owns them.
+"""Matrix elements from a hash of (seed, matrix, i, j): the same under every partition, computed by
+their owner.
 
-``integer`` fill gives small integers so that every partial sum of every product is exact in the
+``integer`` fill makes small integers so that every partial sum of every GEMM is exact in the
 accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64; with alpha and beta
-|alpha|·k·vmax² + |beta|·vmax); ``uniform`` gives multiples of 2⁻²³ in [-1, 1).
+|alpha|·k·vmax² + |beta|·vmax); ``uniform`` makes multiples of 2⁻²³ in [-1, 1).
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _EXACT = 1 << 24
 _SALT = {"A": 0x9E3779B9, "B": 0x85EBCA6B, "C": 0xC2B2AE35}
 #: Elements hashed at a time: the working set stays in cache.
 _CHUNK = 1 << 16
-#: Elements turned into float64 at a time.
+#: Elements converted to float64 at a time.
 _PART = 1 << 20
 
 
@@ -26,7 +26,7 @@ def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0) -> int:
     Raises
     ------
     UsageError
-        If not even 1 is exact (k ≥ 2²⁴), or alpha or beta is no whole number.
+        If not even 1 is exact (k ≥ 2²⁴), or alpha or beta is not a whole number.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 class Fill:
-    """The elements of A, B and (where C is updated) C for one seed.
+    """The elements of A, B and (if C is updated) C for one seed.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Fill:
     k : int
         Inner extent, which bounds the integers.
     alpha, beta : float
-        Of the product, which bound them too: C = alpha·A·B + beta·C.
+        Of the multiplication, which also bound them: C = alpha·A·B + beta·C.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class Fill:
     def into(self, out: np.ndarray, matrix: str, row0: int, col0: int) -> None:
         """Write elements [row0, row0 + rows) × [col0, col0 + columns) of a matrix into ``out``.
 
-        A and B are meant as the product takes them: an element of op(A) is the same whether A is
+        A and B are the operands op(A) and op(B): an element of op(A) is the same whether A is
         stored transposed or not, and so is C.
         """
         salt = np.uint32(self.salt(matrix))
@@ -148,8 +148,8 @@ class Fill:
 
 
 class HostElements:
-    """What verification asks about elements, answered by NumPy. A
-    :class:`~drbench.device.base.Device` answers the same for its memory."""
+    """Operations on elements for verification, by NumPy. A :class:`~drbench.device.base.Device` has
+    the same for its memory."""
 
     @staticmethod
     def times(tile: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -163,7 +163,7 @@ class HostElements:
     def hashed_times(
         fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
     ) -> np.ndarray:
-        """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
+        """Rows [row0, row1) of A or B, regenerated from their hash, times x, in float64."""
         out = np.empty((row1 - row0, x.shape[1]))
         for top, stop in parts(row0, row1, columns):
             out[top - row0 : stop - row0] = fill.rows(matrix, top, stop, columns) @ x

@@ -1,11 +1,11 @@
-"""Shared memory in huge pages, where Linux gives them: products read tiles from 2 MiB pages several
-percent faster than from 4 KiB ones.
+"""Shared memory in huge pages, if Linux provides them: GEMMs read tiles from 2 MiB pages several
+percent faster than from 4 KiB pages.
 
-MPI maps the memory of a window wherever it likes, and a huge page needs an address that agrees with
-the place in the file. So the memory is mapped a second time at such an address, and Linux is asked
-to gather its pages (``MADV_COLLAPSE``, Linux 6.1 and later, which works whatever the system's
-default for shared memory is). Loads and stores go through the second mapping, RMA through MPI's;
-the pages are the same.
+MPI maps the memory of a window at any address, and a huge page needs an address that is aligned
+with the offset in the file. So the memory is mapped a second time at such an address, and Linux
+gathers its pages (``MADV_COLLAPSE``, Linux 6.1 and later, which works whatever the system's
+default for shared memory is). Loads and stores use the second mapping, RMA that of MPI; the pages
+are the same.
 """
 
 import ctypes
@@ -17,15 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 HUGE_BYTES = 2 << 20
-#: Smaller windows stay as they are: mapping them again costs more than it brings.
+#: Smaller windows are not mapped again: that would cost more than it gains.
 LEAST_BYTES = 2 * HUGE_BYTES
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MADV_COLLAPSE, _MAP_NORESERVE = 1, 2, 25, 0x4000
 _FAILED = ctypes.c_void_p(-1).value
 
 
 class _Area(NamedTuple):
-    """One mapping of this process: addresses [start, stop), and the place in its file where it
-    begins."""
+    """One mapping of this process: addresses [start, stop), and its offset in the file."""
 
     start: int
     stop: int
@@ -48,10 +47,10 @@ class HugeMapping:
         return np.frombuffer((ctypes.c_char * memory.nbytes).from_address(start), memory.dtype)
 
     def collapse(self, memory: np.ndarray) -> None:
-        """Gather this rank's part, as :meth:`seen`, into huge pages as far as they fit inside it;
-        what cannot be gathered stays as it is.
+        """Gather this rank's part, as of :meth:`seen`, into the huge pages that fit inside it; the
+        rest stays in small pages.
 
-        The memory is set to zero before: pages that no one has touched cannot be gathered.
+        The memory is set to zero before: unused pages cannot be gathered.
         """
         memory.fill(0)
         start = memory.__array_interface__["data"][0]
@@ -61,18 +60,18 @@ class HugeMapping:
             _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)
 
     def close(self) -> None:
-        """Take the mapping away."""
+        """Unmap the memory."""
         if self._length:
             _libc().munmap(ctypes.c_void_p(self._reserved), ctypes.c_size_t(self._length))
             self._length = 0
 
 
 def empty_in_huge_pages(size: int, dtype: np.dtype) -> np.ndarray:
-    """Private memory that lies in huge pages as far as Linux gives them, from its first element on;
-    what is smaller than one is any memory.
+    """Private memory in huge pages, if Linux provides them, from its first element on; arrays
+    smaller than a huge page are in any memory.
 
-    NumPy asks for huge pages too, but wherever malloc puts the array: up to 2 MiB at either end
-    are small pages, and products read from such memory took 2 to 5 % longer.
+    NumPy requests huge pages, too, but at the address of malloc: up to 2 MiB at either end are
+    small pages, and GEMMs of operands in such memory took 2 to 5 % longer.
     """
     nbytes = size * dtype.itemsize
     if nbytes < HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
@@ -87,11 +86,11 @@ def empty_in_huge_pages(size: int, dtype: np.dtype) -> np.ndarray:
 
 
 def in_huge_pages(memories: list, own: int | None) -> list[HugeMapping]:
-    """See large shared memory through mappings whose pages can be huge, and make one's own so
-    (``own`` None: none yet).
+    """Map large shared memory again so that its pages can be huge, and gather the pages of rank
+    ``own`` (None: of none); return the mappings.
 
-    ``memories`` holds an array or None for each rank; those that are large enough are replaced by
-    what the mappings, which are returned, show.
+    ``memories`` has an array or None for each rank; large ones are replaced by arrays in the new
+    mappings.
     """
     mappings: list[HugeMapping] = []
     for rank, memory in enumerate(memories):
@@ -101,7 +100,7 @@ def in_huge_pages(memories: list, own: int | None) -> list[HugeMapping]:
         if mapping is None:
             mapping = map_again(memory)
             if mapping is None:
-                continue  # loads and stores work all the same, from small pages
+                continue  # loads and stores work with small pages, too
             mappings.append(mapping)
         memories[rank] = mapping.seen(memory)
         if rank == own:
@@ -110,8 +109,8 @@ def in_huge_pages(memories: list, own: int | None) -> list[HugeMapping]:
 
 
 def map_again(memory: np.ndarray) -> HugeMapping | None:
-    """Map the shared memory that holds ``memory`` a second time, at an address that suits huge
-    pages; None where that cannot be done."""
+    """Map the shared memory of ``memory`` a second time, at an address for huge pages; None if that
+    is not possible."""
     if not sys.platform.startswith("linux"):
         return None
     area = _area_of(memory.__array_interface__["data"][0])
@@ -136,7 +135,7 @@ def map_again(memory: np.ndarray) -> HugeMapping | None:
 
 
 def _area_of(address: int) -> _Area | None:
-    """The shared mapping of this process that holds an address."""
+    """The shared mapping of this process that contains an address."""
     with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
         for line in file:
             where, rights, offset, *_ = line.split()

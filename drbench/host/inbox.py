@@ -1,18 +1,18 @@
-"""What signals need on cores: memory that other ranks write and read, a flag for each value that
-comes, and messages where memory cannot be reached.
+"""The inbox of signals on cores: memory that other ranks write and read, a flag for each received
+value, and messages between ranks that cannot map each other's memory.
 
 ==========  ==============================================  ========================================
 step        on a node                                       elsewhere
 ==========  ==============================================  ========================================
 ``Push``    copy into the slot, then write its flag         message on a communicator of its own,
                                                             the flag's number being the tag
-``Await``   the flag holds the number of this run           the message is here, in the slot
-``Offer``   write the flag of whoever takes it              message without elements
-``Take``    the flag, then the value where it lies          the message, then a read by RMA
+``Await``   the flag is the number of this run              the message has arrived in the slot
+``Offer``   write the flag of the rank that takes it        message without elements
+``Take``    the flag, then the value in place               the message, then a read by RMA
 ==========  ==============================================  ========================================
 
-Flags hold the number of the run and are never reset. A rank writes slots of the next run only once
-all ranks have ended this one: a barrier lies between runs.
+Flags are numbers of runs and are never reset. A rank writes slots of the next run only after all
+ranks have ended this one: there is a barrier between runs.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from .topology import Topology
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """How one signal of a rank travels.
+    """The route of one signal of a rank.
 
     Attributes
     ----------
     peer : int
         The rank at the other end.
     number : int
-        Of the flag among those of the rank that receives; the tag of its message.
+        Number of the flag on the rank that receives; the tag of its message.
     is_local : bool
-        Each of the two reaches the other's memory.
+        Each of the two ranks maps the other's memory.
     flags, dues : ndarray
-        Of the rank that receives, if it is near: run in which the value came, and when a throttled
+        Of the rank that receives, if it is local: run of the received value, and when a throttled
         link would have delivered it.
     place : ndarray of uint8, or None
-        Where the value lies in an inbox, if this rank reaches that.
+        The value in an inbox, if this rank maps that.
     offset : int
-        Where the value begins in the window of its rank, in bytes.
+        Start of the value in the window of its rank, in bytes.
     row_stride_bytes : int
-        Of what is offered: bytes from one run of its elements to the next.
+        Of an offered value: bytes from one run of its elements to the next.
     """
 
     peer: int
@@ -65,7 +65,7 @@ class Route:
 
 
 class Inbox:
-    """One rank's inbox and what it needs of the others' (collective to make and to close).
+    """One rank's inbox, and views of the others' (collective to make and to close).
 
     Parameters
     ----------
@@ -79,17 +79,17 @@ class Inbox:
     Attributes
     ----------
     plan : InboxPlan
-    routes : dict of int to Way
+    routes : dict of int to Route
         Of each step with a signal.
     apart : bool
-        Some signal of this rank goes by messages.
+        Some signal of this rank uses messages.
     epoch : int
         Number of the run.
 
     Raises
     ------
     CaseFailed
-        On all ranks, if a signal has no other end, or the ranks wait for each other in a circle.
+        On all ranks, if a signal has only one end, or the ranks wait for each other in a circle.
     """
 
     def __init__(self, trace: Trace, topology: Topology, types: Sequence, in_reach: Sequence[bool]):
@@ -109,7 +109,7 @@ class Inbox:
         reaches = [
             bool(can) and memory is not None for can, memory in zip(in_reach, self._reached())
         ]
-        # nobody signals before all flags are zero
+        # no rank signals before all flags are zero
         heard: list[tuple[list[End] | str, list[bool]]] = comm.allgather((mine, reaches))
         try:
             ends = [_or_raise(each) for each, _ in heard]
@@ -146,7 +146,7 @@ class Inbox:
         self.apart = not all(route.is_local for route in self.routes.values())
         any_remote = any(not is_local(*pair) for pair in pairs)  # the same on every rank
         self._comm = comm.Dup() if any_remote else None
-        self.steps = {  # number of a flag -> the step that waits for it, if the flag tells
+        self.steps = {  # number of a flag -> the step that waits for it, without messages
             self.routes[end.step].number: end.step
             for end in _receives(ends[comm.rank])
             if self.routes[end.step].is_local
@@ -159,25 +159,25 @@ class Inbox:
                 self._messages[end.step] = self._comm.Recv_init(landing, route.peer, route.number)
         self._posted = False
 
-    # -- where flags and values lie
+    # -- memory of flags and values
 
     def _open(self, topology: Topology, count: int) -> None:
-        """Make room for so many flags, and for the values (collective)."""
+        """Allocate memory for ``count`` flags, and for the values (collective)."""
         self.window = Window(topology, flags_bytes(count) + self.plan.nbytes)
 
     def _reached(self) -> Sequence:
-        """For each rank something of its inbox, None if it is out of reach."""
+        """For each rank a part of its inbox, None if it is not mapped."""
         return self.window.in_reach
 
     def _slots(self, counts: list[int]) -> list[np.ndarray | None]:
-        """For each rank in reach the bytes of its values, if it has so many flags."""
+        """For each mapped rank the bytes of its values, after its ``counts`` flags."""
         return [
             None if memory is None else memory[flags_bytes(count) :]
             for memory, count in zip(self.window.in_reach, counts)
         ]
 
     def _landing(self, end: End, route: Route) -> np.ndarray:
-        """Where a message goes: a value to its slot, the word of an offer nowhere."""
+        """The memory that receives a message: the slot of a value, none for an Offer."""
         return route.place if end.kind == "push" else np.empty(0, np.uint8)
 
     def _close_memory(self) -> None:
@@ -185,7 +185,7 @@ class Inbox:
         self.window.close()
 
     def memory(self, t: int) -> np.ndarray | None:
-        """The bytes of a value that lies in this rank's inbox; None if it does not."""
+        """The bytes of a value in this rank's inbox; None if it is not there."""
         offset = self.plan.offsets.get(t)
         return (
             None if offset is None else self.window.local[flags_bytes(len(self.flags)) + offset :]
@@ -198,46 +198,45 @@ class Inbox:
     # -- a run
 
     def prepare(self) -> None:
-        """Make ready for messages of the next run."""
+        """Prepare the messages of the next run."""
         if not self._posted and self._messages:
             MPI.Prequest.Startall(list(self._messages.values()))
         self._posted = True
 
     def begin(self) -> None:
-        """A run begins: the values of earlier ones count no more."""
+        """Begin a run: flags of earlier runs are no longer valid."""
         self.epoch += 1
         self._posted = False
         self._watched.fill(False)
 
     def watch(self, t: int) -> None:
-        """From now on :meth:`arrived` tells when a step's value has come."""
+        """Let :meth:`arrived` report a step's value from now on."""
         self._watched[self.routes[t].number] = True
 
     def arrived(self) -> list[int]:
-        """The steps that are watched for and whose values have come in this run; each is told
-        once."""
+        """The watched steps whose values have arrived in this run; each is returned once."""
         here = self.flags >= self.epoch
         here &= self._watched
         if not here.any():
             return []
         self._watched &= ~here
-        self.window.sync()  # what was written before the flag is seen after it
+        self.window.sync()  # values written before the flag are visible after it
         return [self.steps[number] for number in np.flatnonzero(here)]
 
     def signal(self, route: Route, due: float = 0.0) -> None:
-        """Say that a value is there, or will be at the time ``due``, to a rank near by."""
+        """Signal to a local rank that a value has arrived, or will at the time ``due``."""
         route.dues[route.number] = due
         self.window.sync()  # the value, and when, are written before the flag
         route.flags[route.number] = self.epoch
 
     def sender(self, t: int, value: np.ndarray | None) -> MPI.Prequest:
-        """The message that takes a value (None: tells of one) to a rank out of reach; to be started
-        once a run."""
+        """The message that sends a value (None: a signal) to a rank that is not local; it is
+        started once a run."""
         route, buffer = self.routes[t], np.empty(0, np.uint8) if value is None else value
         return self._comm.Send_init(self._message(t, buffer), route.peer, route.number)
 
     def _message(self, t: int, array: np.ndarray) -> list:
-        """The value of a step for MPI, in the order its elements lie in memory."""
+        """The value of a step for MPI, in the order of its elements in memory."""
         if array.dtype == np.uint8:
             item = self._types[t].itemsize
             array = array[: array.nbytes // item * item].view(self._types[t])
@@ -248,8 +247,8 @@ class Inbox:
         """The message of this run that a step waits for."""
         return self._messages[t]
 
-    def there(self, t: int, shape: tuple[int, int], transposed: bool, dtype: np.dtype):
-        """What is offered near by, where it lies."""
+    def offered_view(self, t: int, shape: tuple[int, int], transposed: bool, dtype: np.dtype):
+        """The view of a value that a local rank offers."""
         route, stored = self.routes[t], shape[:: -1 if transposed else 1]
         place = route.place
         if not stored[0] * stored[1]:
@@ -258,7 +257,7 @@ class Inbox:
         return found.T if transposed else found
 
     def read(self, t: int, out: np.ndarray, transposed: bool) -> MPI.Request:
-        """Start reading what was offered out of reach."""
+        """Start reading a value that a remote rank offers."""
         route, item = self.routes[t], out.itemsize
         strides = (item, route.row_stride_bytes) if transposed else (route.row_stride_bytes, item)
         return self.window.rget(out, route.peer, Place(route.offset, *strides))
@@ -281,7 +280,7 @@ class Inbox:
 
 
 def _receives(ends: list[End]) -> list[End]:
-    """The ends at which values arrive; their flags lie in this order."""
+    """The ends that receive values, in the order of their flags."""
     return [end for end in ends if end.kind in ("push", "offer") and not end.sends]
 
 

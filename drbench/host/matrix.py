@@ -1,5 +1,5 @@
-"""A distributed matrix: a local array on every rank, in an MPI window, reached in place on the node
-and by RMA elsewhere."""
+"""A distributed matrix: a local array on every rank, in an MPI window, accessed in place on the
+node and by RMA elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .topology import Topology, mpi_type
 
 #: Local arrays begin at multiples of this many bytes.
 ALIGNMENT = 256
-#: Every rank exposes at least this much, so that "reachable" and "empty" can be told apart.
+#: Every rank exposes at least this much, so that mapped and empty memory are distinguishable.
 _MINIMUM_BYTES = 64
 #: Datatypes of strided blocks that a window keeps.
 _MOST_TYPES = 1024
@@ -30,8 +30,8 @@ _AUTO = TransportChoice("auto")
 
 
 class Place(NamedTuple):
-    """Where a rank's local array lies, or a block of it: its first element in the rank's part of
-    the window, and what lies between rows and between columns; all in bytes."""
+    """The location of a rank's local array, or of a block of it: its first element in the rank's
+    part of the window, and its row and column strides, in bytes."""
 
     offset: int
     by_row: int
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 def local_places(
     operand: Operand, item: int, padded: bool = False, starts: Sequence[int] = ()
 ) -> tuple[list[Place], list[int]]:
-    """Where the local arrays of all ranks lie and where they end, in bytes.
+    """The places of the local arrays of all ranks, and their ends, in bytes.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def local_places(
     padded : bool
         Rows are padded (:func:`drbench.program.problem.row_bytes`).
     starts : sequence of int
-        By rank where the local array begins; 0 if it is not given.
+        Start of the local array by rank, by default 0.
     """
     places, ends = [], []
     for rank in range(operand.stored.nprocs):
@@ -77,11 +77,11 @@ def local_places(
 
 
 class DistributedMatrix:
-    """One matrix whose local arrays lie in a window, which it may share with others (not
+    """One matrix whose local arrays are in a window, which it may share with others (not
     collective).
 
-    A local array holds the rank's rows × the rank's columns, in the order of the whole matrix, as
-    ScaLAPACK and DTensor store them. Strides may be any that BLAS takes, and differ between ranks:
+    A local array has the rank's rows × the rank's columns, in the order of the whole matrix, as
+    ScaLAPACK and DTensor store them. Strides may be any that BLAS allows, and differ between ranks:
     a transposed, padded or sliced array, or one wider on some ranks, is no special case.
 
     Parameters
@@ -96,10 +96,9 @@ class DistributedMatrix:
 
     Notes
     -----
-    The accumulate protocol of each replica is fixed here: if all its ranks reach each other's
-    memory every add is made in place under a lock on the range it touches, otherwise every add, the
-    owner's included, is ``MPI_Accumulate``. The two are never mixed on one replica: that loses
-    updates.
+    The accumulate protocol of each replica is fixed here: if all its ranks map each other's memory
+    every add is made in place under a lock on its range, otherwise every add, the owner's included,
+    is ``MPI_Accumulate``. The two are never mixed on one replica: that would lose updates.
     """
 
     def __init__(
@@ -116,14 +115,14 @@ class DistributedMatrix:
             return "locked" if all(reach[r][s] for r in ranks for s in ranks) else "mpi"
 
         self.protocols = [protocol(p.members(replica)) for replica in everyone]
-        #: Of what replicas add to each other, which Fences keep apart from all else.
+        #: Protocol of adds between replicas, which Fences separate from all other adds.
         self.between = [
             protocol([rank for other in p.copies(replica) for rank in p.members(other)])
             for replica in everyone
         ]
         self.uses_rma = not all(reach[self.rank])
-        #: True if some rank reaches this one's memory by RMA only, so that this rank's progress
-        #: serves it.
+        #: True if some rank accesses this one's memory by RMA only, so that this rank must progress
+        #: MPI for it.
         self.serves_rma = not all(row[self.rank] for row in reach)
 
     @classmethod
@@ -143,14 +142,14 @@ class DistributedMatrix:
         return cls(operand, topology, dtype, window, places)
 
     def locate(self, block: Block) -> Place:
-        """Where a block lies in its owner's part of the window; the block may be one of the
+        """The place of a block in its owner's part of the window; the block may be one of the
         transposed matrix."""
         column_major = block.transposed != self.operand.transposed
         tile, at = block.tile, (block.row0, block.col0)
         if column_major:
             tile, at = tile[::-1], at[::-1]
         start = self._starts.get(tile)
-        if start is None:  # element (0, 0) of the matrix, were it in this tile
+        if start is None:  # place of element (0, 0) if it were in this tile
             rows, cols = self.partition.tile_bounds(tile)
             row, col = self.partition.local_start(tile)
             start = self._starts[tile] = row - rows.start, col - cols.start
@@ -160,7 +159,7 @@ class DistributedMatrix:
 
     def view(self, block: Block) -> np.ndarray | None:
         """The block in place (rows×columns, with the strides of its owner's local array), or None
-        if it is out of reach, which a block without elements never is."""
+        if it is not mapped; never None for an empty block."""
         memory = self.window.in_reach[block.owner if block.size else self.rank]
         if memory is None:
             return None
@@ -170,8 +169,8 @@ class DistributedMatrix:
         return type(memory)(block.shape, self.dtype, memory, offset, tuple(strides))
 
     def column_major(self, block: Block) -> bool:
-        """Whether columns of the block, not its rows, are contiguous where it lies: what is read
-        from there, or made to be added there, is best kept so."""
+        """Whether columns of the block, not its rows, are contiguous in its owner's array: best
+        also for buffers that are read from it or added to it."""
         column_major = block.transposed != self.operand.transposed
         return self.places[block.owner].by_columns != column_major
 
@@ -203,7 +202,7 @@ class DistributedMatrix:
 
     @contextmanager
     def guard(self, block: Block) -> Iterator[None]:
-        """The lock on a block's range, waited for."""
+        """A context that holds the lock on a block's range."""
         taken = self._range(block)
         self.topology.locks.acquire(*taken)
         try:
@@ -212,7 +211,7 @@ class DistributedMatrix:
             self.topology.locks.release(*taken)
 
     def _range(self, block: Block) -> tuple[int, int, int]:
-        """What a lock on a block covers: whose storage, from where on, how long."""
+        """The range of a lock on a block: owner, start, length."""
         offset, *strides = self.locate(block)
         length = Strided(offset, block.shape, tuple(strides)).length(self.dtype.itemsize)
         return block.owner, offset, length
@@ -230,7 +229,7 @@ class DistributedMatrix:
         return type(memory)(shape, self.dtype, memory, offset, tuple(strides))
 
     def poison(self) -> None:
-        """Make every element of this rank's tiles NaN: a result that was not computed is none."""
+        """Fill this rank's tiles with NaN, so that elements that are not computed are found."""
         self.local_in(self.window.in_reach[self.rank]).fill(np.nan)
 
     def close(self) -> None:
@@ -244,8 +243,8 @@ def distributed(
 ) -> Iterator[dict[str, DistributedMatrix]]:
     """A, B and C of a problem, by name, each in a window of its own (collective).
 
-    They are freed at the end, also after an error that all ranks found alike; if one rank alone
-    broke, they are not: freeing is collective and the others are elsewhere.
+    They are freed at the end, also after an error on all ranks; not after an error on one rank
+    alone, because freeing is collective.
     """
     matrices: dict[str, DistributedMatrix] = {}
 
@@ -269,21 +268,21 @@ def distributed(
 def agree_on_reach(
     in_reach: Sequence, topology: Topology, transport: TransportChoice
 ) -> tuple[list, list[list[bool]]]:
-    """The memory of each rank that this one loads and stores, None for the others, and which rank
-    reaches which: ``reach[r][s]`` if rank r that of rank s (collective).
+    """The memory of each rank that this one loads and stores, None for the others; and
+    ``reach[r][s]``, whether rank r loads and stores that of rank s (collective).
 
     Parameters
     ----------
     in_reach : sequence of ndarray or None
-        What could be reached.
+        The memory that is mapped.
     transport : TransportChoice
-        ``rma`` hides the other ranks' memory, so that even those of this node are reached by RMA;
-        ``direct`` and ``throttled`` refuse ranks that cannot be reached in place.
+        ``rma`` hides the other ranks' memory, so that even those of this node are accessed by RMA;
+        ``direct`` and ``throttled`` refuse ranks whose memory is not mapped.
 
     Raises
     ------
     UnsupportedError
-        If ``direct`` (or ``throttled``) is asked for and some rank's memory cannot be reached.
+        If the transport is ``direct`` (or ``throttled``) and some rank's memory is not mapped.
     """
     comm = topology.comm
     visible = [
@@ -324,8 +323,8 @@ class Window:
     Notes
     -----
     One passive-target epoch (``Lock_all``) lasts as long as the window. Loads and stores mix with
-    RMA only in the unified memory model; where MPI does not promise it, no other rank counts
-    as reachable.
+    RMA only in the unified memory model; if MPI does not guarantee it, no other rank's memory is
+    used in place.
     """
 
     _shared: MPI.Win | None = None
@@ -361,7 +360,7 @@ class Window:
                 in_reach[rank] = np.frombuffer(memory, np.uint8)[: sizes[rank]]
         if max(sizes) >= LEAST_BYTES:
             self._again = in_huge_pages(in_reach, comm.rank if gather else None)
-            comm.Barrier()  # nobody writes before all storage is ready
+            comm.Barrier()  # no rank writes before all storage is ready
         self._open(comm, win, in_reach, in_reach[comm.rank])
         try:
             self.in_reach, self.reach = agree_on_reach(in_reach, topology, transport)
@@ -376,15 +375,15 @@ class Window:
         win.Lock_all(MPI.MODE_NOCHECK)
 
     def private(self, array: np.ndarray) -> Window:
-        """This window as a rank sees it whose part is an array of its own, which no other rank
-        sees; never closed itself."""
+        """This window with another array as this rank's part, which no other rank sees; it is never
+        closed itself."""
         made, rank = copy(self), self._comm.rank
         made.in_reach = [None] * self._comm.size
         made.in_reach[rank] = array.reshape(-1).view(np.uint8)
         return made
 
     def rget(self, out: np.ndarray, owner: int, place: Place) -> MPI.Request:
-        """Start reading what lies at a place of a rank's part into ``out`` (rows×cols)."""
+        """Start reading from a place of a rank's part into ``out`` (rows×cols)."""
         return self.win.Rget(*self._ends(out, owner, place))
 
     def rput(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
@@ -398,8 +397,8 @@ class Window:
 
     def _ends(self, array: np.ndarray, owner: int, place: Place) -> tuple[list, int, tuple]:
         """A transfer's (memory, count, datatype) here, its rank and (offset, count, datatype)
-        there, element by element in the order in which they lie there. An array that lies likewise
-        is one message without packing."""
+        there, in the order of the elements there. An array of the same order is one message
+        without packing."""
         offset, *strides = place
         if place.by_columns:
             array, strides = array.T, strides[::-1]
@@ -407,8 +406,8 @@ class Window:
         return self.message(array), owner, there
 
     def message(self, array: np.ndarray) -> list:
-        """An array for MPI, (memory, count, datatype), its elements in their order as rows; they
-        may lie apart."""
+        """An array for MPI, (memory, count, datatype), with its elements in row-major order; it may
+        have gaps."""
         dtype, shape = array.dtype, array.shape
         if not array.size or array.flags.c_contiguous:
             return [array, array.size, mpi_type(dtype)]
@@ -420,14 +419,14 @@ class Window:
     def _elements(
         self, dtype: np.dtype, shape: tuple[int, int], strides: tuple[int, int]
     ) -> tuple[int, MPI.Datatype]:
-        """Count and datatype of elements so far apart."""
+        """Count and datatype of elements with these strides."""
         (runs, length), (across, along), item = shape, strides, dtype.itemsize
         if (along == item or length == 1) and (across == length * item or runs == 1):
             return runs * length, mpi_type(dtype)
         return 1, self._series(dtype, (Strided(0, shape, strides),))
 
     def read(self, dtype: np.dtype, owner: int, moves: tuple[Move, ...]) -> MPI.Request:
-        """Start reading many pieces of a rank's part, each into its place here, as one message.
+        """Start reading many blocks of a rank's part, each into its place here, as one message.
 
         Parameters
         ----------
@@ -440,7 +439,7 @@ class Window:
         return self.win.Rget([MPI.BOTTOM, 1, here], owner, (0, 1, there))
 
     def _series(self, dtype: np.dtype, places: tuple[Strided, ...]) -> MPI.Datatype:
-        """Elements of several places, one place after the other."""
+        """The datatype of the elements of several places, one place after the other."""
         key, types = (dtype.char, places), self._types
         kind = types.pop(key, None)
         if kind is None:
@@ -458,10 +457,10 @@ class Window:
         return kind
 
     def _spread(self, dtype: np.dtype, place: Strided) -> MPI.Datatype:
-        """Elements of one place, from its first one on."""
+        """The datatype of the elements of one place, from its first one on."""
         made, run, extent = [mpi_type(dtype)], 1, dtype.itemsize
         for n, step in zip(reversed(place.shape), reversed(place.strides)):
-            if step == extent:  # they follow one another
+            if step == extent:  # they are contiguous
                 run, extent = run * n, n * step
             else:
                 made.append(made[-1].Create_hvector(n, run, step))
@@ -473,8 +472,7 @@ class Window:
         return made[-1]
 
     def gather(self, start: int, stop: int) -> None:
-        """Zero own storage [start, stop) and gather it into huge pages, as far as Linux gives
-        them."""
+        """Zero own storage [start, stop) and gather it into huge pages, if Linux provides them."""
         if self._again and stop - start >= LEAST_BYTES:
             self._again[0].collapse(self.local[start:stop])
 
@@ -504,8 +502,7 @@ class Window:
 
 
 def _query(win: MPI.Win, ranks):
-    """Memory of each rank as seen from here (empty if it is on another node); None if MPI
-    refuses."""
+    """Memory of each rank as mapped here (empty if it is on another node); None if MPI refuses."""
     handler = win.Get_errhandler()
     win.Set_errhandler(MPI.ERRORS_RETURN)
     try:

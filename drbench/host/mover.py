@@ -1,5 +1,5 @@
-"""Runs traces of copies alone, from one layout of a matrix into another: in reach as few strided
-copies, elsewhere as few messages, each element straight into its place."""
+"""Runs traces of copies from one layout of a matrix to another: in mapped memory as a few strided
+copies, elsewhere as a few messages, each element directly into its place."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from drbench.program.trace import Trace
 from .copies import Strided, copy_of, in_chunks, joined
 from .matrix import DistributedMatrix
 
-#: Elements of one message at most; of one that is added to what is there, and so received first.
+#: Most elements of one message; of one that is received in a buffer and then added.
 _MOST, _MOST_ADDED = 1 << 24, 1 << 20
 
 
 class _Write(NamedTuple):
-    """A block of C that is copied, or added to, or (without a source) made zero; ``term`` counts
-    those of the block."""
+    """A block of C that is copied, or added to, or (without a source) zeroed; ``term`` counts the
+    writes of the block."""
 
     term: int
     into: Block
@@ -33,8 +33,8 @@ class _Write(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The writes that may be done at once: those whose source is in reach, and by owner, in
-    batches, those that are read into C by a message, or received by one and added."""
+    """The writes that may run at once: those with a mapped source; and by owner, in batches, those
+    that a message reads into C, and those that are received and added."""
 
     local: list[_Write]
     straight: list[tuple[int, list[_Write]]]
@@ -43,7 +43,7 @@ class _Plan(NamedTuple):
 
 class _Stage(NamedTuple):
     """A plan on arrays: copies and sums in place, (owner, moves) of messages that are read into C,
-    and (owner, moves, sums) of those that are received and added."""
+    and (owner, moves, sums) of messages that are received and added."""
 
     calls: list
     straight: list
@@ -51,7 +51,7 @@ class _Stage(NamedTuple):
 
 
 class Mover:
-    """One rank's redistribution of A into C; run as often as wanted.
+    """One rank's redistribution of A into C, which can be run repeatedly.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ class Mover:
     matrices : dict of str to DistributedMatrix
         A and C.
     arena : callable
-        ``arena(nbytes)`` gives memory to receive in.
+        ``arena(nbytes)`` returns receive memory.
 
     Notes
     -----
-    What is in reach is copied in the order of the trace. If something is not, the terms of a
-    pending sum are taken one after the other, so that each element is summed in the same order on
-    every rank. All messages of the first term are under way while this rank copies; those that are
-    added go through two buffers.
+    Blocks in mapped memory are copied in the order of the trace. If other blocks are needed, the
+    terms of a pending reduction are added one after the other, so that each element is summed in
+    the same order on every rank. All messages of the first term are in flight while this rank
+    copies; messages that are added use two buffers.
     """
 
     read_apart = None
@@ -75,34 +75,34 @@ class Mover:
     def __init__(self, trace: Trace, matrices: dict, arena: Callable[[int], np.ndarray]):
         self.trace = trace
         self._old: DistributedMatrix = matrices["A"]
-        self._plans = [*self._planned()]
+        self._plans = [*self._make_plans()]
         received = [batch for plan in self._plans for _, batch in plan.added]
         most = max((sum(each.into.size for each in batch) for batch in received), default=0)
         self.arena = arena(2 * most * self._old.dtype.itemsize)
         self._bind(matrices)
 
     def _bind(self, matrices: dict) -> None:
-        """Find the arrays of what is planned."""
+        """Find the arrays of the plans."""
         self._old, self._new = matrices["A"], matrices["C"]
         self._item = self._new.dtype.itemsize
         self._stages = [
             _Stage(
                 [*self._calls(plan.local)],
-                [*self._straight(plan.straight)],
-                [*self._added(plan.added)],
+                [*self._messages_to_read(plan.straight)],
+                [*self._messages_to_add(plan.added)],
             )
             for plan in self._plans
         ]
 
     def bound(self, matrices: dict) -> Mover:
-        """This one on other matrices, laid out alike and in reach of the same ranks: nothing is
-        planned anew, and the arena is this one's, so that the two never run at the same time."""
+        """This mover on other matrices of the same layout, mapped by the same ranks. It reuses the
+        plan and the arena of this one, so the two must not run at the same time."""
         again = copy(self)
         again._bind(matrices)
         return again
 
     def run(self, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Move everything; C is overwritten."""
+        """Move all elements; C is overwritten."""
         read = partial(self._old.window.read, self._old.dtype)
         for calls, straight, added in self._stages:
             requests = [read(owner, moves) for owner, moves in straight]
@@ -111,7 +111,7 @@ class Mover:
             MPI.Request.Waitall(requests)
             in_flight: deque = deque()
             for owner, moves, sums in added:
-                if len(in_flight) == 2:  # as many as there are buffers
+                if len(in_flight) == 2:  # the number of buffers
                     _finish(*in_flight.popleft())
                 in_flight.append((read(owner, moves), sums))
             while in_flight:
@@ -119,9 +119,9 @@ class Mover:
 
     # -- the layout
 
-    def _planned(self) -> Iterator[_Plan]:
-        """What may be done at once, one after the other: of a pending sum, of which some terms are
-        out of reach, one term each."""
+    def _make_plans(self) -> Iterator[_Plan]:
+        """The plans, one after the other: one for each term of a pending reduction if some terms
+        are not in mapped memory, else one."""
         writes = [*self._writes()]
         stages = [writes]
         if any(map(self._is_apart, writes)):
@@ -133,7 +133,7 @@ class Mover:
             yield _Plan(local, [], messages) if number else _Plan(local, messages, [])
 
     def _writes(self) -> Iterator[_Write]:
-        """What the trace writes."""
+        """The writes of the trace."""
         terms: dict[tuple, int] = {}
         for step in self.trace.steps:
             if isinstance(step, Zero | Copy | Add) and step.block.size:
@@ -146,8 +146,8 @@ class Mover:
         return source is not None and self._old.window.in_reach[source.owner] is None
 
     def _calls(self, local: list[_Write]) -> Iterator[Callable[[], object]]:
-        """What is made in place: copies that follow one another as few strided ones, and a copy
-        that is added to as a sum of two."""
+        """The writes in place: copies joined to a few strided ones, and a copy followed by an add
+        as a sum of two."""
         view, found = self._new.view, []
         for each in local:
             if each.source is None:
@@ -168,14 +168,14 @@ class Mover:
             for move in in_chunks(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
-    def _straight(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
+    def _messages_to_read(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
         """Messages that are read into C."""
         for owner, batch in messages:
             moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in batch]
             yield owner, self._along(moves)
 
-    def _added(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
-        """Messages that are received and added, by two buffers in turn."""
+    def _messages_to_add(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
+        """Messages that are received and added, in two alternating buffers."""
         item = self._item
         for number, (owner, batch) in enumerate(messages):
             moves, sums, at = [], [], number % 2 * (self.arena.size // 2)
@@ -192,7 +192,7 @@ class Mover:
             yield owner, self._along(moves), sums
 
     def _messages(self, stage: list[_Write], most: int) -> Iterator[tuple[int, list[_Write]]]:
-        """What is out of reach, by owner, in batches that are not too large."""
+        """The writes from memory that is not mapped, by owner, in batches of limited size."""
         by_owner: dict[int, list[_Write]] = defaultdict(list)
         for each in stage:
             if self._is_apart(each):
@@ -209,7 +209,7 @@ class Mover:
             yield owner, batch
 
     def _along(self, moves: list) -> tuple:
-        """Few strided moves, whose axes are in the order in which they lie at the source."""
+        """A few strided moves, with axes in the order of the source's memory."""
         found = []
         for target, source in joined(moves, self._item, local=False):
             axes = sorted(

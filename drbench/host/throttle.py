@@ -1,8 +1,8 @@
 """The throttle: transfers that complete by a timer.
 
 A throttled run reads and adds in place like the direct transport, but a transfer counts as complete
-only when the modelled link would have delivered it. Overlap and models can so be measured on a few
-cores: the link costs no core. Such rows are marked by their transport text and never stand in
+only when the modelled link would have delivered it. So overlap and models can be measured on a few
+cores: the link costs no core. Such rows are marked by their transport text and are never used in
 published comparisons.
 """
 
@@ -30,11 +30,11 @@ class Throttle:
         self._free: dict[str, float] = {}
 
     def due(self, link: str, nbytes: int, now: float, hops: int = 1) -> float:
-        """When a transfer started now is complete, in seconds on the caller's clock.
+        """The end of a transfer started now, in seconds on the caller's clock.
 
         ``link`` is ``"in"`` or ``"out"``, or a direction of the ring of a process row or column.
-        ``hops`` messages follow each other on it, ``nbytes`` together: a ring collective takes hops
-        · latency + nbytes / bandwidth.
+        ``hops`` messages use it one after another, ``nbytes`` together: a ring collective takes
+        hops · latency + nbytes / bandwidth.
 
         Examples
         --------

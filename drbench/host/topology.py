@@ -1,9 +1,8 @@
-"""Which ranks share a node, and how they take turns at its memory.
+"""The ranks that share a node, and locks on its memory.
 
-Turns are fcntl byte-range locks on one unlinked file under /dev/shm: taking one needs no help from
-the rank that owns the memory, costs about two microseconds, and the kernel releases it if its
-holder dies. (``MPI.Win.Lock`` would wait for the target to enter MPI, which a computing rank does
-not.)
+Locks are fcntl byte-range locks on one unlinked file under /dev/shm: a lock does not involve the
+rank that owns the memory, costs about two microseconds, and the kernel releases it if its holder
+dies. (``MPI.Win.Lock`` would wait for the target to enter MPI, which a computing rank does not.)
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ _MPI_TYPES = {
     "bfloat16": MPI.UINT16_T,
     "uint8": MPI.BYTE,
 }
-#: What UCX is told of TCP where the environment says nothing: bytes that one call of the system,
-#: and one look at MPI, may move. Its own choice is 8 KiB out and 64 KiB in.
+#: Settings of UCX for TCP, unless the environment has them: bytes that one system call, and one
+#: progress call of MPI, may move. UCX's defaults are 8 KiB out and 64 KiB in.
 _TCP = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
 
 
 class Topology:
-    """The nodes of a communicator, as MPI sees them.
+    """The nodes of a communicator, according to MPI.
 
     Attributes
     ----------
@@ -67,17 +66,17 @@ class Topology:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the ranks are on."""
+        """The number of nodes of the ranks."""
         return len(set(self.node_of))
 
     def oversubscribed(self, threads: int) -> bool:
-        """Whether some node, or machine of several, has fewer cores than threads, with so many on
-        each of its ranks."""
+        """Whether some node, or machine of several nodes, has fewer cores than threads, with
+        ``threads`` for each of its ranks."""
         return any(ranks * threads > cores for ranks, cores in self._occupancies)
 
     def core_due(self, threads: int) -> float | None:
-        """The share of a core that a rank with so many threads can have: 1 unless ranks share
-        cores; None if its threads would share them too."""
+        """The share of a core that a rank with ``threads`` threads can have: 1 unless ranks share
+        cores; None if threads of one rank share cores, too."""
         if not self.oversubscribed(threads):
             return 1.0
         return None if threads > 1 else min(cores / ranks for ranks, cores in self._occupancies)
@@ -85,7 +84,7 @@ class Topology:
     def group(self, group: Group) -> MPI.Comm:
         """The communicator of a process row or column; made once (collective over its members).
 
-        Those of a row and of a column with the same members are kept apart.
+        A row and a column with the same members have different communicators.
         """
         comm = self._groups.get(group)
         if comm is None:
@@ -108,15 +107,15 @@ class Topology:
     def __exit__(self, *exc) -> None:
         if exc[0] is None or issubclass(
             exc[0], DrbenchError
-        ):  # else one rank alone broke: freeing would wait for the others
+        ):  # else one rank alone failed: freeing would wait for the others
             self.close()
 
 
 class RangeLocks:
     """Exclusive locks on element ranges of the storage of any rank of this node.
 
-    Both ways to lock raise RuntimeError where the kernel cannot: this rank is alone with that, and
-    has to end all.
+    Both methods raise RuntimeError if the kernel cannot lock: only this rank knows, and must end
+    all ranks.
 
     Parameters
     ----------
@@ -128,19 +127,19 @@ class RangeLocks:
         path = None
         if node.rank == 0:
             folder = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-            # open from its first moment: nobody else may take it for a dead run's
+            # open from the start: no other run may take it for the file of a dead run
             self._file, path = tempfile.mkstemp(prefix="drbench-locks-", dir=folder)
         path = node.bcast(path)
         if node.rank:
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         node.Barrier()
-        if node.rank == 0:  # every rank has it open: nothing is left behind whatever happens
+        if node.rank == 0:  # every rank has it open: the file is removed in any case
             os.unlink(path)
         self._thread = threading.Lock()  # fcntl locks belong to the process, not to the thread
 
     def try_acquire(self, owner: int, start: int, length: int) -> bool:
-        """Lock elements [start, start + length) of ``owner``'s storage unless someone holds part of
-        them."""
+        """Lock elements [start, start + length) of ``owner``'s storage unless a part of them is
+        locked."""
         return self._thread.acquire(blocking=False) and self._lock(
             fcntl.LOCK_EX | fcntl.LOCK_NB, owner, start, length
         )
@@ -151,13 +150,13 @@ class RangeLocks:
         self._lock(fcntl.LOCK_EX, owner, start, length)
 
     def _lock(self, how: int, owner: int, start: int, length: int) -> bool:
-        """Whether the range is locked; if not, the thread's lock is given back."""
+        """Lock the range and return True; if that fails, release the thread's lock."""
         try:
             fcntl.lockf(self._file, how, length, owner * _OWNER_SPAN + start)
             return True
         except OSError as error:
             self._thread.release()
-            if error.errno in (errno.EAGAIN, errno.EACCES):  # another rank holds part of it
+            if error.errno in (errno.EAGAIN, errno.EACCES):  # another rank has locked a part
                 return False
             raise RuntimeError(
                 f"tiles cannot be locked: {error.strerror}. Use --transport rma, or let TMPDIR be "
@@ -165,7 +164,7 @@ class RangeLocks:
             ) from error
 
     def release(self, owner: int, start: int, length: int) -> None:
-        """Give the range back."""
+        """Unlock the range."""
         fcntl.lockf(self._file, fcntl.LOCK_UN, length, owner * _OWNER_SPAN + start)
         self._thread.release()
 
@@ -184,8 +183,8 @@ def start_mpi() -> None:
 
 
 def tcp_settings() -> dict[str, tuple[str, str]]:
-    """What UCX is told of TCP once :func:`start_mpi` was called: for each variable its value, and
-    what drbench sets where the environment says nothing. Nothing if MPI is not built on UCX."""
+    """The settings of UCX for TCP after :func:`start_mpi`: for each variable its value, and the
+    default of drbench. Empty if MPI is not built on UCX."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         loaded = "libucp" in maps.read()
     if not (loaded or "ucx" in MPI.Get_library_version().lower()):
@@ -200,8 +199,8 @@ def mpi_version() -> str:
 
 
 def mpi_type(dtype: np.dtype) -> MPI.Datatype:
-    """float32, float64, or the bits of a bfloat16 and bytes, which MPI moves but cannot add
-    (:func:`mpi_adds`)."""
+    """The MPI type of float32 and float64; for bfloat16 and bytes a type of their bits, which MPI
+    can move but not add (:func:`mpi_adds`)."""
     return _MPI_TYPES[dtype.name]
 
 

@@ -1,4 +1,4 @@
-"""drbench as a library: distributed matrices of NumPy arrays, multiplied where they lie.
+"""drbench as a library: distributed matrices of NumPy arrays, multiplied in place.
 
 Reached through the package: ``drbench.init``, ``drbench.multiply``, ``drbench.redistribute``.
 """
@@ -7,7 +7,7 @@ import sys
 
 import mpi4py
 
-if "mpi4py.MPI" not in sys.modules:  # MPI is started here: it is ended in order, too
+if "mpi4py.MPI" not in sys.modules:  # MPI is started here, and must be finalized in order
     mpi4py.rc.finalize = True
 
 from .context import Context, MultiplicationPlan

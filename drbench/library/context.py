@@ -1,5 +1,5 @@
-"""A context: some ranks, their heap, and what they have planned. Nothing is global: several
-contexts live side by side."""
+"""A context: some ranks, their heap, and their plans. No state is global: several contexts may
+be open at once."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Context:
     Attributes
     ----------
     comm : MPI.Comm
-        Of its own, a duplicate of the one that was given.
+        A duplicate of the communicator that was given.
     rank, size : int
     heap : Heap
     specs : Specs
-        Of layouts, for callers that keep their own matrices: they ask :meth:`multiplication` and
-        :meth:`redistribution` for plans, and run them themselves.
+        The specs of layouts, for callers that keep their own matrices: they get plans from
+        :meth:`multiplication` and :meth:`redistribution`, and run them themselves.
     lock : threading.RLock
-        Held by whoever runs a plan.
+        Held by the thread that runs a plan.
     closed : bool
 
     Examples
@@ -107,7 +107,7 @@ class Context:
     def empty(
         self, shape: Sequence[int], layout: Layout = "block", dtype: DTypeLike = "float32"
     ) -> Matrix:
-        """A matrix with whatever its memory holds (not collective).
+        """An uninitialised matrix (not collective).
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class Context:
         UsageError
             If the layout does not fit.
         OutOfMemory
-            If this rank's part of the heap has no room; the others learn of it when they wait for
+            If this rank's part of the heap is full; the others get the error when they wait for
             this rank.
         """
         with self.lock:
@@ -161,7 +161,7 @@ class Context:
         return made
 
     def wrap(self, local: ArrayLike, layout: Layout, shape: Sequence[int]) -> Matrix:
-        """A matrix of local arrays that exist already (not collective).
+        """A matrix made of existing local arrays (not collective).
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Context:
         Raises
         ------
         UsageError
-            If the array has another shape than the layout gives this rank.
+            If the array has not the shape of this rank's part of the layout.
         OutOfMemory
             As of :meth:`empty`.
 
@@ -216,7 +216,7 @@ class Context:
             return Matrix(self, spec, local, offset)
 
     def from_global(self, array: ArrayLike, layout: Layout = "block") -> Matrix:
-        """A matrix of an array that every rank has whole (not collective).
+        """A matrix made of an array that every rank has in full (not collective).
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class Context:
         """
         return self.heap.offset_of(local) is not None
 
-    # -- what ranks do together
+    # -- collective operations
 
     def multiply(
         self,
@@ -349,7 +349,7 @@ class Context:
     def _multiplication(
         self, A: Matrix, B: Matrix, out: Matrix | Layout | None, stationary: str, beta: float
     ) -> Multiplication:
-        """The plan of a product, and every error that can be known from the specs alone."""
+        """The plan of a multiplication; raises every error that follows from the specs alone."""
         if isinstance(out, Matrix):
             self._check(out)
             c = out.spec
@@ -400,7 +400,8 @@ class Context:
                 "C (m×n) = A (m×k) · B (k×n)."
             )
         if 0 in (m, n, k):
-            raise UsageError(f"a product needs sizes of at least 1, got m={m}, n={n}, k={k}.")
+            text = f"a multiplication needs sizes of at least 1, got m={m}, n={n}, k={k}."
+            raise UsageError(text)
         if not a.dtype == b.dtype == c.dtype:
             raise UsageError(
                 f"types differ: A is {a.dtype}, B {b.dtype}, C {c.dtype}. Use one type for all."
@@ -467,8 +468,8 @@ class Context:
             self._check(A)
             if not isinstance(self.heap.window, Window):
                 raise UnsupportedError(
-                    f"tiles of {A} lie on a device, where they are not read or changed one by one "
-                    "(our implementation). Use redistribute or to_global."
+                    f"tiles of {A} are on a device, where drbench cannot read or change single "
+                    "tiles. Use redistribute or to_global."
                 )
             exchange = self._kept(("fence", A.spec), lambda: Exchange(self.comm, f"fence({A})"))
             window = self.heap.window
@@ -494,8 +495,8 @@ class Context:
         Returns
         -------
         ndarray or None
-            m×n, an array of this rank's own, of the kind of ``A.local``; None on the other ranks if
-            there is a ``root``.
+            m×n, an array of this rank's own, of the type of ``A.local``; with ``root``, None on the
+            other ranks.
 
         Raises
         ------
@@ -518,15 +519,15 @@ class Context:
             return found if here else None
 
     def _summed(self, A: Matrix) -> Matrix:
-        """A, or where its sum is pending its sum in another layout (collective then)."""
+        """A, or if A is Partial its reduction in another layout (collective then)."""
         return A if A.spec.whole is A.spec else self.redistribute(A, A.spec.whole)
 
     def _with_sum(self, A: Matrix) -> Matrix:
-        """A, or where its sum is pending a matrix that it fits into."""
+        """A, or if A is Partial a new matrix for its reduction."""
         return A if A.spec.whole is A.spec else self.empty(A.shape, A.spec.whole, A.dtype)
 
     def redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
-        """The plan that brings one spec into another (not collective).
+        """The plan that redistributes one spec to another (not collective).
 
         Parameters
         ----------
@@ -543,7 +544,7 @@ class Context:
         return self._kept((a, c, root), lambda: Redistribution(self.ground, a, c, root))
 
     def _kept(self, key: tuple, make: Callable[[], Any]) -> Any:
-        """The plan of a key, made once; the oldest go once there are many."""
+        """The plan of a key, made once; if there are many, the oldest are forgotten."""
         if key not in self._plans:
             made = make()
             if len(self._plans) >= _MOST_PLANS:
@@ -552,7 +553,7 @@ class Context:
         return self._plans[key]
 
     def _new(self, spec: Spec) -> tuple[Matrix | None, DrbenchError | None]:
-        """A new matrix, or why this rank cannot have it."""
+        """A new matrix, or the error why this rank cannot allocate it."""
         try:
             return Matrix(self, spec, *self._allocate(spec.local_shape, spec.dtype)), None
         except DrbenchError as error:
@@ -602,7 +603,7 @@ class Context:
                 gc.collect()
             self._plans.clear()
             self.ground.forget()
-            while True:  # until all have come to close
+            while True:  # until all ranks call close
                 self._closing.handshake((self.heap.taken, 0, 0), leaving)
                 if self._closing.agreed:
                     break
@@ -618,14 +619,14 @@ class Context:
             return refusal
 
     def _free(self) -> None:
-        """Give everything back (collective)."""
+        """Free the heap, the plans and the communicator (collective)."""
         self._end.close()
         self.ground.close()
         self._freed = True
         atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
-        """The process ends, and this context was not closed, or kept its heap."""
+        """End a context that was not closed, or kept its heap, when the process ends."""
         if self._freed or MPI.Is_finalized():
             return
         died = getattr(sys, "last_value", None)
@@ -650,7 +651,7 @@ class Context:
             self.close()
             return
         self._end.set(error)
-        self._close(_leaving(error))  # the error that is under way is the one to see
+        self._close(_leaving(error))  # the user sees the error that is being raised
         self._end.clear()
 
     def __repr__(self) -> str:
@@ -709,7 +710,7 @@ class MultiplicationPlan:
         return self.matrices[2]
 
     def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> Explanation:
-        """What it moves and does (not collective).
+        """The bytes that the plan moves, its steps and its memory (not collective).
 
         Parameters
         ----------
@@ -725,9 +726,9 @@ class MultiplicationPlan:
 
 
 class _LastResort:
-    """Ends all ranks if the others do not follow one that ends with an error.
+    """Ends all ranks if one ends with an error and the others do not end, too.
 
-    The thread is there from the start, because none can be started when the process ends.
+    The thread is started at once, because no thread can be started when the process ends.
     """
 
     def __init__(self, comm: MPI.Comm):
@@ -755,8 +756,8 @@ class _LastResort:
         os._exit(CaseFailed("").exit_code)
 
     def wait(self, arrived: MPI.Request, error: BaseException | None) -> None:
-        """Wait until all ranks have come to the end of the process, or if this one ends with an
-        error only so long: without the thread, which is gone once the context is closed."""
+        """Wait until all ranks reach the end of the process; if this one ends with an error, at
+        most for the time limit. Needs no thread: that of a closed context has ended."""
         if error is None:
             arrived.Wait()
             return
@@ -767,24 +768,24 @@ class _LastResort:
             time.sleep(0.001)
 
     def set(self, error: BaseException) -> None:
-        """This rank ends with an error; from now on the others have so long."""
+        """Start the time limit of the others: this rank ends with an error."""
         self._over.clear()
         self._error = error
         self._struck.set()
 
     def clear(self) -> None:
-        """The others have followed."""
+        """Stop the time limit: the others have ended, too."""
         self._over.set()
 
     def close(self) -> None:
-        """No error is expected any more."""
+        """End the thread: no error is expected any more."""
         self._over.set()
         self._error = None
         self._struck.set()
 
 
 def _leaving(error: BaseException | None) -> DrbenchError | None:
-    """What the other ranks are told of an error with which this one leaves."""
+    """The error that the other ranks get if this one leaves with an error."""
     if error is None or isinstance(error, DrbenchError):
         return error
     line = " ".join(str(error).split())[:200]
@@ -792,7 +793,7 @@ def _leaving(error: BaseException | None) -> DrbenchError | None:
 
 
 def context_of(matrix: Any) -> Context:
-    """The context of a matrix; a UsageError if it is none."""
+    """The context of a matrix; a UsageError if the argument is no Matrix."""
     if not isinstance(matrix, Matrix):
         raise UsageError(
             f"a Matrix is needed, got {type(matrix).__name__}. Use ctx.wrap or ctx.from_global."
@@ -801,6 +802,6 @@ def context_of(matrix: Any) -> Context:
 
 
 def _by_columns(local: np.ndarray) -> bool:
-    """Whether a local array lies by columns."""
+    """Whether a local array is column-major."""
     by_row, by_col = local.strides
     return by_row == local.itemsize and by_col > by_row

@@ -1,8 +1,8 @@
-"""How the ranks of a context meet at the start of everything they do together: one Allgather says
-where each rank's arrays lie, what each is about to do, and whether one of them cannot.
+"""The handshake at the start of each collective operation of a context: one Allgather of the
+location of each rank's arrays, the operation it is about to start, and whether it cannot.
 
-It is also the barrier that says "operands are ready". All ranks see the same, so that all of them
-go on, or none does.
+It is also the barrier after which operands are ready. All ranks see the same data, so that either
+all of them continue, or none.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mpi4py import MPI
 from drbench.errors import DrbenchError, UsageError
 from drbench.host.matrix import Place
 
-#: A record: three places, the number of what is done, whether this rank cannot; alpha and beta.
+#: A record: three places, the number of the operation, whether this rank cannot; alpha and beta.
 _NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 13
 _PLACES = [struct.Struct(f"={3 * n}q") for n in (0, 1, 2, 3)]
 _LAST = struct.Struct("=?7xdd")
 
 
 def number_of(what: str) -> int:
-    """The same number on every rank for the same words.
+    """A number for an operation; the same on every rank for the same words.
 
     Examples
     --------
@@ -34,14 +34,14 @@ def number_of(what: str) -> int:
 
 
 class Exchange:
-    """The records of one thing that ranks do together.
+    """The records of one collective operation.
 
     Parameters
     ----------
     comm : MPI.Comm
         The context's own.
     what : str
-        The thing in words, the same on every rank.
+        The operation in words, the same on every rank.
     """
 
     def __init__(self, comm: MPI.Comm, what: str):
@@ -59,17 +59,17 @@ class Exchange:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> bytes:
-        """Say where this rank's arrays lie, and hear where all others' do (collective).
+        """Exchange the locations of all ranks' arrays (collective).
 
         Returns
         -------
         bytes
-            All that was heard but alpha and beta; equal for the same places.
+            All records without alpha and beta; equal for the same places.
 
         Raises
         ------
         UsageError
-            On every rank, if all do the same with another alpha or beta.
+            On every rank, if alpha or beta differ between ranks of the same operation.
         """
         mine = self._mine
         if places:
@@ -86,7 +86,7 @@ class Exchange:
         return self._fixed.tobytes()
 
     def _check_factors(self, fault: DrbenchError | None) -> None:
-        self.check(fault)  # ranks that do other things have other factors, too
+        self.check(fault)  # ranks in different operations have different factors, too
         heard = [bytes(row) for row in self._factors]
         other = next(rank for rank, each in enumerate(heard) if each != heard[0])
         text = []
@@ -99,8 +99,8 @@ class Exchange:
         )
 
     def check(self, fault: DrbenchError | None = None) -> None:
-        """Raise on every rank the error of the first that cannot, or that does something else
-        (collective, if so)."""
+        """Raise on every rank the error of the first that cannot start, or that starts another
+        operation (collective, if so)."""
         if self.agreed and not self._all[:, _REFUSED].any():
             return
         heard = self.comm.allgather((self.what, fault))
@@ -116,9 +116,9 @@ class Exchange:
 
     @property
     def agreed(self) -> bool:
-        """Whether all ranks do the same."""
+        """Whether all ranks start the same operation."""
         return bool((self._all[:, _NUMBER] == self._number).all())
 
     def places(self, x: int) -> list[Place]:
-        """Of array ``x`` on every rank, as heard last."""
+        """The places of array ``x`` on every rank, by the last handshake."""
         return [Place(*row) for row in self._all[:, 3 * x : 3 * x + 3].tolist()]

@@ -1,4 +1,4 @@
-"""What a planned product moves and does, in numbers and in words."""
+"""What a planned multiplication moves and does, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .plan import Multiplication
 
 @dataclass(frozen=True)
 class Explanation:
-    """A planned product.
+    """A planned multiplication.
 
     Attributes
     ----------
     what : str
-        The product in words.
+        The multiplication in words.
     stationary : str
         The matrix whose tiles do not move.
     costs : dict of str to int
@@ -29,11 +29,11 @@ class Explanation:
     moved_bytes : list of int
         What each rank's steps move between ranks.
     steps : list of int
-        How many each rank has.
+        The number of steps of each rank.
     arena_bytes : int
-        Receive and scratch memory of this rank, if nothing is read in place.
+        Receive and scratch memory of this rank, if no tile is read in place.
     time_s : float or None
-        Predicted, where a machine was given.
+        Predicted, if a performance model was given.
     """
 
     what: str

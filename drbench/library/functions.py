@@ -1,4 +1,4 @@
-"""The three functions that a user begins with."""
+"""The three public functions: init, multiply and redistribute."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ def init(
         Performs local GEMMs: NumPy's own BLAS, or an object with the method ``gemm`` of
         :class:`drbench.host.blas.Blas`.
     transport : str
-        ``auto``: arrays of other ranks are read in place where their memory is in reach, by MPI's
-        one-sided operations elsewhere; ``direct``: only in place, or an error; ``rma``: never in
-        place.
+        ``auto``: arrays of other ranks are read in place if their memory can be mapped, else by
+        MPI's one-sided operations; ``direct``: only in place, or an error; ``rma``: never in place.
     threads : int, optional
         Limits the threads of BLAS in this process. By default they are left as they are: set
         ``OMP_NUM_THREADS`` to the cores of a rank.
     device : str or Device, optional
         Where matrices are stored and multiplied: ``"cpu"``, the default, or ``"gpu"``: each rank
         uses one GPU of its node, and local arrays are CuPy's. An object of
-        :class:`drbench.device.base.Device` is used as it is, and closed by whoever made it.
+        :class:`drbench.device.base.Device` is used, but not closed.
 
     Returns
     -------
@@ -86,7 +85,7 @@ def multiply(
     Parameters
     ----------
     A, B : Matrix
-        m×k and k×n, of one context and one element type. ``A.T`` is as good as ``A``.
+        m×k and k×n, of one context and one element type. ``A.T`` needs no copy.
     out : Matrix or layout, optional
         The matrix that C is written into, m×n, or the layout of a new one; by default the layout of
         A. It must share no memory with A or B.
@@ -107,7 +106,7 @@ def multiply(
         On every rank: shapes or types do not fit, a matrix is of another context, the context is
         closed, C overlaps an operand, or ranks make different calls.
     OutOfMemory
-        On every rank, if one has no room for C.
+        On every rank, if the heap of one is too small for C.
 
     Examples
     --------
@@ -133,8 +132,8 @@ def redistribute(A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> M
     layout : layout or Matrix
         The new layout, or a matrix of A's shape and type that has it and is overwritten.
     copy : bool
-        Where nothing has to move (each rank keeps a part of what it has, or all), the result
-        shares A's memory, as a slice of an array does; with ``copy`` it has memory of its own.
+        If no element has to move (each rank keeps its elements, or a part of them), the result
+        shares A's memory, like a slice of an array; with ``copy`` it has memory of its own.
 
     Returns
     -------

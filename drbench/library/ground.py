@@ -1,4 +1,4 @@
-"""What plans stand on: the ranks of a context, their heap, BLAS, and memory that they share."""
+"""What plans run on: the ranks of a context, their heap, BLAS, and memory that they share."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Ground:
     Attributes
     ----------
     comm : MPI.Comm
-        A duplicate of the one given.
+        A duplicate of the communicator that was given.
     rank, size : int
     topology : Topology
     heap : Heap
     blas : Blas
     specs : Specs
     types : tuple of str
-        Of elements that matrices may have.
+        The element types that matrices may have.
     in_place : bool
         Every rank reads every other's memory in place.
     nodes : list of int
@@ -45,11 +45,11 @@ class Ground:
     on_cores : bool
         Ranks compute on cores, not on devices.
     pads : bool
-        Rows of new local arrays are padded: ranks compute on cores, and no message takes a tile.
+        Rows of new local arrays are padded: ranks compute on cores, and no message contains tiles.
     yields : bool
         There are more ranks than cores.
     plans : WeakSet of Plan
-        That stand on it: all of them forget what lies in the arena when a larger one replaces it.
+        That run on it: all of them forget their executors when a larger arena replaces the old one.
     """
 
     types: tuple[str, ...] = TYPES
@@ -80,7 +80,7 @@ class Ground:
     # -- arrays as users have them
 
     def taken(self, array: ArrayLike) -> np.ndarray:
-        """An array from elsewhere as one of the kind that lies here, in the same memory."""
+        """A user's array as one of the type that this ground uses, in the same memory."""
         return np.asarray(array)
 
     def empty(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
@@ -95,10 +95,10 @@ class Ground:
         """target[...] = source."""
         np.copyto(target, source)
 
-    # -- what runs
+    # -- execution
 
     def finish_user_work(self) -> None:
-        """Wait for what users have started; nothing on cores."""
+        """Wait for GPU work that users have started; on cores there is none."""
 
     def sync(self) -> None:
         """Order this rank's loads and stores with the others'."""
@@ -111,16 +111,17 @@ class Ground:
         places: list[Place],
         private: np.ndarray | None = None,
     ) -> DistributedMatrix:
-        """A matrix whose local arrays lie at places of the heap; with ``private`` this rank's is
-        that array of its own, which no other rank sees."""
+        """A matrix whose local arrays are at places of the heap; ``private`` replaces this rank's
+        by an array that no other rank sees."""
         window = self.heap.window if private is None else self.heap.window.private(private)
         return DistributedMatrix(operand, self.topology, dtype, window, places)
 
     def executor(
         self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed: dict | None = None
     ) -> Any:
-        """What runs a trace on matrices, in the arena that all share. ``get`` is how a device reads
-        what it can reach; cores read in place. ``agreed`` is ``read_apart`` of an earlier one."""
+        """The executor of a trace on matrices, in the arena that all share. ``get`` is how a device
+        reads memory that it can map; cores read in place. ``agreed`` is ``read_apart`` of an
+        earlier executor."""
         if trace.problem is None:
             return Mover(trace, matrices, self.arena)  # type: ignore[unreachable]
         found = Executor(trace, matrices, blas=self.blas, prefetch=prefetch, arena=self.arena)
@@ -128,7 +129,7 @@ class Ground:
         return found
 
     def arena(self, nbytes: int) -> np.ndarray:
-        """Receive and scratch memory, shared by all that runs here, one after the other."""
+        """Receive and scratch memory, shared by all executors, which run one after the other."""
         if nbytes > self._arena.size:
             self._outgrown()
             self._arena = empty_in_huge_pages(max(nbytes, 2 * self._arena.size), np.dtype(np.uint8))
@@ -136,12 +137,12 @@ class Ground:
         return self._arena[:nbytes]
 
     def _outgrown(self) -> None:
-        """What was laid out in the old arena is laid out again when it is called."""
+        """Make all plans forget the old arena; each is laid out again when it is called."""
         for plan in self.plans:
             plan.forget()
 
     def forget(self) -> None:
-        """Let go of the arena."""
+        """Release the arena."""
         self._arena = np.empty(0, np.uint8)
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
-"""The heap of a context: one window over its ranks, of which every rank gives out its own part, by
-itself.
+"""The heap of a context: one window over its ranks, in which each rank allocates its own part.
 
-Places need not agree between ranks, so that nothing about memory is collective but opening and
-closing. A place is free again when the last view of what lies in it is gone.
+Places may differ between ranks, so that only opening and closing are collective. A place is free
+again when the last view of it is deleted.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _MARGIN = 1 << 20
 
 
 class Space:
-    """Places of any size in ``nbytes`` bytes: the smallest gap that holds one is taken, and gaps
-    that touch become one. Integers alone; ``phase`` is how far after a huge page byte 0 lies.
+    """Allocator of places in ``nbytes`` bytes: it uses the smallest gap that is large enough, and
+    joins gaps that touch. Integers alone; ``phase`` is the offset of byte 0 in its huge page.
 
     Examples
     --------
@@ -51,12 +50,12 @@ class Space:
 
     @staticmethod
     def size_of(nbytes: int) -> int:
-        """Bytes of a place that holds so many."""
+        """Bytes of a place for an array of ``nbytes``."""
         return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
 
     def take(self, nbytes: int) -> int | None:
-        """Where a new place begins; None if no gap is large enough. What may lie in huge pages
-        begins at one, where that fits."""
+        """The start of a new place; None if no gap is large enough. A place that may use huge pages
+        starts at one if it fits there."""
         size, free_ranges = self.size_of(nbytes), self._free_ranges
         best: tuple[int, int, int] | None = None
         for start in self._starts:
@@ -77,7 +76,7 @@ class Space:
         return at
 
     def give(self, start: int, nbytes: int) -> None:
-        """A place is free again."""
+        """Free a place."""
         size = self.size_of(nbytes)
         self.taken -= size
         stop = start + size
@@ -102,7 +101,7 @@ class Space:
 
 
 class _Holder:
-    """What the views of one place hold on to; when it goes, the place is free."""
+    """An object that all views of one place reference; when it is deleted, the place is free."""
 
     __slots__ = ("_place", "_left", "__weakref__")
 
@@ -110,7 +109,7 @@ class _Holder:
         self._place, self._left = place, left
 
     def __del__(self):
-        self._left.append(self._place)  # at any moment, in any thread: no more than this
+        self._left.append(self._place)  # may run at any moment in any thread
 
 
 class Heap:
@@ -131,9 +130,9 @@ class Heap:
     Raises
     ------
     OutOfMemory
-        If some node has not so much shared memory.
+        If some node has too little shared memory.
     UnsupportedError
-        If ``direct`` is asked for and some rank's memory cannot be reached.
+        If the transport is ``direct`` and some rank's memory cannot be mapped.
     """
 
     def __init__(self, topology: Topology, nbytes: int, transport: TransportChoice):
@@ -143,12 +142,12 @@ class Heap:
         self.base = own.__array_interface__["data"][0]
         self._space = Space(nbytes, self.base % HUGE_BYTES)
         self._left: deque[tuple[int, int]] = deque()
-        self._spare: dict[int, deque] = {}  # places of a size that were let go of
+        self._spare: dict[int, deque] = {}  # released places, by size
         self._gathered = 0
-        self._bytes = ctypes.c_char * nbytes  # made once: that takes longer than to make an array
+        self._bytes = ctypes.c_char * nbytes  # made once: slower than making an array
 
     def _open(self, topology: Topology, transport: TransportChoice) -> Any:
-        """The window, once all ranks have room for it (collective)."""
+        """The window, after a check that all nodes have memory for it (collective)."""
         _check_capacity(topology, self.nbytes)
         return Window(topology, self.nbytes, gather=False, transport=transport)
 
@@ -159,22 +158,22 @@ class Heap:
         return self._space.taken
 
     def _join_free(self) -> None:
-        """Give back all that was let go of."""
+        """Free all released places."""
         self._sweep()
         for size in list(self._spare):
             for start in self._spare.pop(size):
                 self._space.give(start, size)
 
     def _sweep(self) -> None:
-        """Note what was let go of: of one size the place that was so first is taken again first, so
-        that a loop finds its places again."""
+        """Collect released places by size. The first one released is reused first, so that a loop
+        gets the same places again."""
         left, spare = self._left, self._spare
         while left:
             start, nbytes = left.popleft()
             spare.setdefault(Space.size_of(nbytes), deque()).append(start)
 
     def _take(self, nbytes: int) -> int | None:
-        """Where a new place begins; None if there is no room."""
+        """The start of a new place; None if no gap is large enough."""
         self._sweep()
         ready = self._spare.get(Space.size_of(nbytes))
         if ready:
@@ -183,19 +182,19 @@ class Heap:
         return self._space.take(nbytes)
 
     def array(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-        """A new array in this rank's part, rows × columns, with whatever it holds; errors as of
+        """A new uninitialised array in this rank's part, rows × columns; errors as of
         :meth:`allocate`."""
         return self.allocate(shape, dtype)[0]
 
     def allocate(
         self, shape: tuple[int, int], dtype: np.dtype, padded: bool = False
     ) -> tuple[np.ndarray, int]:
-        """A new array, with padded rows or without, and where it begins in this rank's part.
+        """A new array, with padded rows or without, and its start in this rank's part.
 
         Raises
         ------
         OutOfMemory
-            With what is needed and what there is.
+            With the bytes that are needed and free.
         """
         apart = row_bytes(shape[1] * dtype.itemsize, padded)
         nbytes = shape[0] * apart
@@ -212,7 +211,7 @@ class Heap:
     def _lent(
         self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: _Holder
     ) -> np.ndarray:
-        """The array of a place, which keeps its holder."""
+        """The array of a place, which references its holder."""
         memory: Any = self._bytes.from_address(self.base)
         memory.owner = holder
         return np.ndarray(shape, dtype, memory, start)
@@ -223,19 +222,19 @@ class Heap:
         return (
             f"the heap is too small: an array of {rows}x{cols} {dtype.name} needs {nbytes} bytes, "
             f"{free} of {self.nbytes} are free (the largest gap has {largest}). Use "
-            f"heap={self._space.taken + Space.size_of(nbytes)} or more, or let go of arrays."
+            f"heap={self._space.taken + Space.size_of(nbytes)} or more, or delete arrays."
         )
 
     def offset_of(self, array: np.ndarray) -> int | None:
-        """Where an array begins in this rank's part, as :meth:`offset_at`."""
+        """The start of an array in this rank's part, as of :meth:`offset_at`."""
         start = array.__array_interface__["data"][0]
         return self.offset_at(start, array.shape, array.strides, array.itemsize)
 
     def offset_at(
         self, address: int, shape: Sequence[int], strides: Sequence[int], item: int
     ) -> int | None:
-        """Where what lies at an address begins in this rank's part; None if it lies elsewhere, or
-        is contiguous along no axis. Strides in bytes."""
+        """The start in this rank's part of an array at an address; None if it is elsewhere, or is
+        contiguous along no axis. Strides in bytes."""
         (rows, cols), (by_row, by_col), offset = shape, strides, address - self.base
         fits = (by_col == item and by_row >= cols * item) or (
             by_row == item and by_col >= rows * item
@@ -243,12 +242,12 @@ class Heap:
         return offset if fits and 0 <= offset < self.nbytes else None
 
     def close(self) -> None:
-        """Free the window (collective); nothing that lies in it may be used afterwards."""
+        """Free the window (collective); its arrays may not be used afterwards."""
         self.window.close()
 
 
 def parse_bytes(text: str | int) -> int:
-    """A size as ``init`` takes it.
+    """Bytes of a size as given to ``init``.
 
     Examples
     --------

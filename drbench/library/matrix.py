@@ -1,4 +1,4 @@
-"""A distributed matrix as a user holds it: a spec, this rank's local array, and the primitives of
+"""The distributed matrix of users: a spec, this rank's local array, and the primitives of
 the paper's Table 1, which read and change single tiles of any rank."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Matrix:
 
     Examples
     --------
-    One rank has it all:
+    On one rank:
 
     >>> from mpi4py import MPI
     >>> import drbench
@@ -85,12 +85,12 @@ class Matrix:
 
     @property
     def rows(self) -> np.ndarray:
-        """The row of the whole matrix that each row of ``local`` is."""
+        """The index in the whole matrix of each row of ``local``."""
         return self.spec.indices[0]
 
     @property
     def columns(self) -> np.ndarray:
-        """The column of the whole matrix that each column of ``local`` is."""
+        """The index in the whole matrix of each column of ``local``."""
         return self.spec.indices[1]
 
     @property
@@ -109,7 +109,7 @@ class Matrix:
         Returns
         -------
         Matrix
-            Of those rows and columns; to write into it changes this matrix.
+            Those rows and columns; writing into it changes this matrix.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class Matrix:
         Returns
         -------
         ndarray or None
-            m×n, of the kind of ``local``.
+            m×n, of the type of ``local``.
 
         Raises
         ------
@@ -221,13 +221,13 @@ class Matrix:
 
     def fence(self) -> None:
         """Complete all puts and accumulates, and make them and all stores into ``local`` visible to
-        every rank (collective). The first fence also tells every rank where the tiles lie: call it
+        every rank (collective). The first fence also exchanges the addresses of the tiles: call it
         before any other primitive that reads or changes tiles.
 
         Raises
         ------
         UnsupportedError
-            If the matrix lies on a device.
+            If the matrix is on a device.
 
         Examples
         --------
@@ -260,14 +260,14 @@ class Matrix:
         -------
         ndarray
             Rows × columns of the tile, valid until the context is closed. Its owner may write into
-            it; the tile of another rank is within reach only by shared memory.
+            it; the tile of another rank is accessible only in shared memory.
 
         Raises
         ------
         UsageError
-            If there is no such replica, or no fence came before; so for all primitives.
+            If there is no such replica, or no fence was called before; so for all primitives.
         UnsupportedError
-            If the tile is out of this rank's reach.
+            If this rank cannot map the tile.
         """
         placed, block = self._block(idx, replica)
         return self._reached(placed, block, "Use get_tile.")
@@ -326,7 +326,7 @@ class Matrix:
         Raises
         ------
         UsageError
-            If the value has not the tile's shape.
+            If the shape of the value is not that of the tile.
         """
         with self.context.lock:
             placed, block = self._block(idx, replica)
@@ -350,7 +350,7 @@ class Matrix:
         Raises
         ------
         UsageError
-            If the value has not the tile's shape.
+            If the shape of the value is not that of the tile.
         UnsupportedError
             If the ranks of the tile's replica add in place on a node that this rank is not on, or
             if MPI would have to add bfloat16.
@@ -424,7 +424,7 @@ class Matrix:
         self._check_replica(replica)
         if self.placed is None or self.context.closed:
             raise UsageError(
-                f"no rank knows yet where the tiles of {self} lie. Call its fence() on all ranks "
+                f"the addresses of the tiles of {self} are unknown. Call its fence() on all ranks "
                 "first, in an open context."
             )
         replica = self.placed.replica if replica is None else replica

@@ -1,5 +1,5 @@
-"""The ground of a context whose matrices lie in device memory: the same heap, plans and exchange;
-what differs is where bytes lie and what runs a trace."""
+"""The ground of a context whose matrices are in device memory: the same heap, plans and exchange,
+but other memory and another executor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_ground(
     transport: TransportChoice,
     device: str | Device | None,
 ) -> Ground:
-    """The ground of a context (collective), as :func:`drbench.init` is asked for it."""
+    """The ground of a context (collective), by the arguments of :func:`drbench.init`."""
     if device is None or device == "cpu":
         return Ground(comm, nbytes, blas, transport)
     if not isinstance(device, Device) and device != "gpu":
@@ -114,14 +114,14 @@ class DeviceGround(Ground):
 
     def copy(self, target: Any, source: Any) -> None:
         target, source = self.device.seen(target), self.device.seen(source)
-        if type(source) is np.ndarray:  # between host and device rows are copied at a pitch
+        if type(source) is np.ndarray:  # rows with padding are copied between host and device
             transposed = target.strides[0] < target.strides[1]
             source = (np.asfortranarray if transposed else np.ascontiguousarray)(source)
         self.finish_user_work()
         self.device.copy(target, source, self._moves)
         self._moves.synchronise()
 
-    # -- what runs
+    # -- execution
 
     def finish_user_work(self) -> None:
         self.device.synchronise()

@@ -1,5 +1,5 @@
-"""Plans: what ranks do together with matrices of given specs, traced and laid out once, and bound
-to where the arrays lie."""
+"""Plans: operations of ranks on matrices of given specs, traced and laid out once, and bound to
+the addresses of the arrays."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .spec import Spec
 
 #: Bound executors that a plan keeps.
 _MOST_BOUND = 32
-#: An address that the heap's offsets are added to where only distances matter; no memory is there.
+#: A base address for the heap's offsets where only distances matter; it is never accessed.
 _SOMEWHERE = 1 << 40
 #: Candidates that NumPy tries before it gives up deciding whether arrays share memory.
 _MOST_WORK: Any = 1 << 16
 
 
 class Plan:
-    """One thing that ranks do together with matrices of given specs.
+    """One operation of ranks on matrices of given specs.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Plan:
     Attributes
     ----------
     get : str
-        How devices read what they reach: ``copy`` first, or ``view`` it.
+        How devices read memory that they can map: ``copy`` it first, or ``view`` it.
     """
 
     get = "copy"
@@ -77,16 +77,16 @@ class Plan:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> None:
-        """Do it (collective).
+        """Run the operation (collective).
 
         Parameters
         ----------
         places : tuple of int
             Of this rank's local arrays, in the order of ``specs``.
         fault : DrbenchError, optional
-            Why this rank cannot; then no rank does, and all raise it.
+            Why this rank cannot run it; then no rank does, and all raise it.
         private : ndarray, optional
-            This rank's local array of C if that does not lie in the heap.
+            This rank's local array of C if that is not in the heap.
         alpha, beta : float
             C = beta·C + alpha·A·B.
         """
@@ -101,11 +101,11 @@ class Plan:
         ground.sync()
         executor.run(alpha, beta)
         ground.sync()
-        ground.comm.Barrier()  # nobody reads any more, and C is complete
+        ground.comm.Barrier()  # all reads have ended, and C is complete
         ground.sync()
 
     def _bind(self, key: bytes, private: np.ndarray | None) -> ExecutorBase:
-        """An executor for the places that were heard."""
+        """An executor for the places of the last handshake."""
         ground = self.ground
         matrices = {}
         for x, (name, spec) in enumerate(self.specs.items()):
@@ -128,7 +128,7 @@ class Plan:
         return executor
 
     def forget(self) -> None:
-        """Let go of all executors; the next run lays out anew."""
+        """Forget all executors; the next run makes a new one."""
         self._first = None
         self._bound.clear()
 
@@ -136,7 +136,7 @@ class Plan:
         return Operand(name, self.specs[name].partition)
 
     def _check_apart(self, places: dict[str, list[Place]]) -> None:
-        """Raise, on every rank, if C shares memory with what is read."""
+        """Raise, on every rank, if C shares memory with a matrix that is read."""
         size = self.specs["C"].dtype.itemsize
         for name in places:
             for rank in range(self.ground.comm.size):
@@ -168,8 +168,8 @@ class Multiplication(Plan):
         can = [each for each in "CBA" if adds or result_stays(self.problem, each)]
         if stationary not in ("auto", *can):
             raise UnsupportedError(
-                f"with stationary {stationary} sums of {a.dtype} go to ranks that are reached by "
-                f"MPI, which cannot add that type. Use stationary {' or '.join(can)}, or float32."
+                f"with stationary {stationary} partial sums of {a.dtype} are added by MPI, which "
+                f"cannot add that type. Use stationary {' or '.join(can)}, or float32."
             )
         if stationary == "auto" and len(can) < 3:
             stationary = fewest_moved(self.problem, can)
@@ -188,8 +188,8 @@ class Multiplication(Plan):
 
     @cached_property
     def costs(self) -> dict[str, int]:
-        """For each matrix that may stay what the busiest rank would move, in elements (an
-        accumulate three times); without those whose sums cannot be made: of bfloat16 by MPI."""
+        """For each matrix that may be stationary the elements that the busiest rank would move (an
+        accumulate counts three times); without those that need MPI to add bfloat16."""
         return {each: busiest_rank(self.problem, each) for each in self._can}
 
     def trace(self, rank: int) -> Trace:

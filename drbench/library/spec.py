@@ -1,5 +1,4 @@
-"""How a matrix is laid out, without the matrix: shape, type and partition, one object for all that
-are alike."""
+"""Specs of matrices: shape, type and partition; equal specs are one object."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ TYPES = ("float32", "float64", "bfloat16")
 #: How a matrix is laid out: a text form of :mod:`partitions.text` or :mod:`partitions.dtensor`, a
 #: partition, or the spec of another matrix.
 Layout: TypeAlias = "str | Partition | Spec"
-#: Requests that are remembered; then all are forgotten.
+#: Requests that are cached; then all are forgotten.
 _MOST = 4096
 
 
 class Spec:
-    """Shape, type and partition of a distributed matrix, as seen by one rank of a context.
+    """Shape, type and partition of a distributed matrix, on one rank of a context.
 
-    Made by :meth:`Specs.of`, which gives the same object for the same request, so that plans are
+    Made by :meth:`Specs.of`, which returns the same object for the same request, so that plans are
     found by identity.
 
     Attributes
@@ -53,14 +52,14 @@ class Spec:
 
     @property
     def T(self) -> Spec:
-        """Of the transposed matrix."""
+        """The spec of the transposed matrix."""
         if self._transposed is None:
             self._transposed = Spec(self.partition.transposed(), self.dtype, self.rank)
             self._transposed._transposed = self
         return self._transposed
 
     def part(self, rows: slice, cols: slice) -> tuple[Spec, slice, slice]:
-        """Of a range of rows and one of columns, and where these lie in the local array.
+        """The spec of a range of rows and one of columns, and their slices of the local array.
 
         Parameters
         ----------
@@ -70,7 +69,7 @@ class Spec:
         Raises
         ------
         UsageError
-            If they are no ranges, or have steps.
+            If they are not ranges, or have steps.
         """
         spans = []
         for span, extent in zip((rows, cols), self.shape):
@@ -97,7 +96,7 @@ class Spec:
 
     @cached_property
     def whole(self) -> Spec:
-        """Of the matrix once no sum is pending: itself, but for Partial."""
+        """The spec of the matrix after a pending reduction: itself, except for Partial."""
         if self.partition.terms == 1:
             return self
         return Spec(summed(self.partition), self.dtype, self.rank)
@@ -113,8 +112,8 @@ class Spec:
         return [(run.start, run.stop, run.local) for run in runs]
 
     def fragments(self) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
-        """Ranges of rows and of columns of the whole matrix that the local array has, and where
-        they lie in it.
+        """Ranges of rows and of columns of the whole matrix that the local array has, and their
+        slices of it.
 
         Examples
         --------
@@ -139,8 +138,8 @@ class Spec:
         return found[0], found[1]
 
     def within(self, other: Spec) -> tuple[int, int] | None:
-        """Where this local array begins in that of ``other``, if on every rank it is a part of it:
-        then nothing moves from one to the other. The place is that of this rank.
+        """The start of this local array in that of ``other``, on this rank, if on every rank it is
+        a part of it: then no element moves from one to the other.
 
         Examples
         --------
@@ -156,7 +155,7 @@ class Spec:
         mine = None
         for rank in range(self.partition.nprocs):
             if sources(other.partition, self.partition, rank) != [other.partition.replica_of(rank)]:
-                return None  # a sum is pending here and not there
+                return None  # only one of the two has a pending reduction
             down, across = (
                 _shift(self.runs(axis, rank), other.runs(axis, rank)) for axis in (0, 1)
             )
@@ -172,8 +171,8 @@ class Spec:
 
 
 def _shift(part: list, whole: list) -> int | None:
-    """How far the runs of a local axis lie behind the same elements of another; None if they are
-    not there, or not in one piece."""
+    """The offset of the runs of a local axis in another local axis; None if elements are missing
+    there, or not contiguous."""
     shifts = set()
     for start, stop, local in part:
         for low, high, there in whole:
@@ -193,7 +192,7 @@ def extents(shape: Sequence[int]) -> tuple[int, int]:
     Raises
     ------
     UsageError
-        If it is no pair of whole numbers.
+        If it is not a pair of whole numbers.
 
     Examples
     --------
@@ -230,14 +229,14 @@ class Specs:
         try:
             found = self._found.get(key)
         except TypeError:  # a list cannot be a key
-            return self._made(*key)
+            return self._make(*key)
         if found is None:
             if len(self._found) > _MOST:
                 self._found.clear()
-            found = self._found[key] = self._made(*key)
+            found = self._found[key] = self._make(*key)
         return found
 
-    def _made(self, shape: tuple[int, int], layout: Layout, dtype: DTypeLike) -> Spec:
+    def _make(self, shape: tuple[int, int], layout: Layout, dtype: DTypeLike) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
             raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
         if isinstance(layout, Spec):
@@ -270,7 +269,7 @@ class Specs:
             whole,
             whole.text,
             kind,
-        )  # other words for the same layout share all but the text
+        )  # different texts of the same layout share all but the text
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = Spec(whole, kind, self._rank)

@@ -1,11 +1,11 @@
 """How far measured times can be trusted: the interval of a median, when to stop repeating, and
-which rows prove nothing. Pure.
+which rows are inconclusive. Pure.
 
-Nothing is assumed of how times are distributed: the interval of the median lies between two of the
-samples (order statistics). It takes the repeats for independent. A machine that changes its speed
-for minutes does so for a repeat and for the roof beside it, so where there is a roof their ratio
-decides. A repeat during which something else had a rank's core is left out: that is seen by the
-core's clock, whatever the repeat's time came to.
+No distribution of times is assumed: the interval of the median is between two of the samples
+(order statistics). Repeats are assumed to be independent. If a machine changes its speed for
+minutes, both a repeat and the roof measured next to it change, so their ratio decides if there is a
+roof. A repeat is left out if another process used a rank's core: the clock of the thread shows
+that, whatever the time of the repeat.
 """
 
 import re
@@ -19,28 +19,28 @@ from typing import NamedTuple
 CONFIDENCE = 0.95
 #: A median is stable if half of its interval is within this share of it.
 STABLE = 0.02
-#: A repeat is disturbed if some rank was without its core for more than this share of the time.
+#: A repeat is disturbed if some rank had no core for more than this share of the time.
 DISTURBED = 0.03
 #: A row is noisy if its ranks had less than this share of their cores, or most of its repeats were
 #: disturbed,
 LEAST_SHARE = 0.90
 #: or if its samples or ratios spread by more than this share of their median,
 NOISY_SPREAD = 0.20
-#: or if it is faster than local products alone by more than chance: percent of the roof.
+#: or if it is faster than local GEMMs alone by more than chance: percent of the roof.
 NOISY_PERCENT = 110.0
-#: Repeats at which a case that asks for fewer ends: the interval is a quarter of the standard
-#: deviation wide by then, and a row of a file 2 KB long.
+#: Most repeats of a case, unless it requests more: the interval is then a quarter of the standard
+#: deviation wide, and a row of a file 2 KB long.
 MOST_REPEATS = 100
-#: Cases that take turns are named so, by the number of the round.
+#: Names of interleaved cases begin with the number of the round.
 _ROUND = r"\d+ \| "
-#: With fewer samples no two of them hold the median with 95 % confidence.
+#: With fewer samples no two of them enclose the median with 95 % confidence.
 FEWEST = 6
 
 
 class Timed(NamedTuple):
-    """Something all ranks did at once: seconds from barrier to barrier, the largest share of them
-    in which a rank that wanted its core had to wait for it, and the CPU seconds that all threads of
-    a rank took, the mean over the ranks."""
+    """The time of work of all ranks: seconds from barrier to barrier, the largest share of them in
+    which a rank waited for its core, and the CPU seconds of all threads of a rank (mean over the
+    ranks)."""
 
     seconds: float
     lost: float = 0.0
@@ -48,8 +48,8 @@ class Timed(NamedTuple):
 
 
 def undisturbed(repeats: Sequence[Sequence[Timed]], least: int) -> list[int]:
-    """Places of the repeats in which every rank had its core all the time; of all repeats if fewer
-    than ``least`` were so.
+    """Indices of the repeats in which every rank had its core all the time; of all repeats if these
+    are fewer than ``least``.
 
     Parameters
     ----------
@@ -75,18 +75,18 @@ def undisturbed(repeats: Sequence[Sequence[Timed]], least: int) -> list[int]:
 
 
 class CoresHad(NamedTuple):
-    """What the clocks of the cores say of the repeats of a row.
+    """How much of their cores the ranks had in the repeats of a row, by the clocks of the threads.
 
     Attributes
     ----------
     disturbed : int
-        Repeats in which some rank was without its core, left out or not.
+        Repeats in which some rank had no core for a time, left out or not.
     core_share : float or None
-        The share of its core that the rank with the least of it had, the median over the repeats
-        that count; where ranks share cores, of what they are due. None if that is not known.
+        The smallest share of its core that a rank had, median over the repeats that count; if ranks
+        share cores, relative to their fair share. None if that is not known.
     lacking : bool
-        Whether the times of the row prove nothing: the ranks had less than :data:`LEAST_SHARE` of
-        their cores, or most of the repeats that count were disturbed.
+        Whether the times of the row are inconclusive: the ranks had less than :data:`LEAST_SHARE`
+        of their cores, or most of the repeats that count were disturbed.
     """
 
     disturbed: int
@@ -97,18 +97,17 @@ class CoresHad(NamedTuple):
 def cores_had(
     repeats: Sequence[Sequence[Timed]], counted: Sequence[int], due: float | None = 1.0
 ) -> CoresHad:
-    """Sum up whether ranks had their cores.
+    """How much of their cores the ranks had.
 
     Parameters
     ----------
     repeats : list of tuples of Timed
         What was timed in each repeat, the run itself first.
     counted : list of int
-        Places of the repeats that count (:func:`undisturbed`).
+        Indices of the repeats that count (:func:`undisturbed`).
     due : float or None
-        Share of a core that a rank can have. Below 1, where ranks share cores, they take them from
-        each other: their CPU seconds decide, and no repeat is disturbed. None if these are no
-        measure either.
+        Share of a core that a rank can have. Below 1 ranks share cores: then their CPU seconds
+        decide, and no repeat is disturbed. None if CPU seconds are not meaningful either.
 
     Examples
     --------
@@ -118,7 +117,7 @@ def cores_had(
     >>> cores_had([fine, lost, lost], [0, 1, 2])
     CoresHad(disturbed=2, core_share=0.17, lacking=True)
 
-    Four ranks on two cores, alone and beside four other processes:
+    Four ranks on two cores, alone and together with four other processes:
 
     >>> alone, concurrent = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
     >>> [cores_had([each], [0], 0.5).core_share for each in (alone, concurrent)]
@@ -140,8 +139,8 @@ def cores_had(
 
 @cache
 def median_ranks(samples: int) -> tuple[int, int] | None:
-    """Places, from 0, of the two sorted samples that hold the median with 95 % confidence; None if
-    there are too few.
+    """Indices, from 0, of the two sorted samples that enclose the median with 95 % confidence; None
+    if there are too few.
 
     Each sample is below the median with probability 1/2, so the i-th smallest is above it with the
     probability of at most i heads in ``samples`` throws of a coin.
@@ -183,7 +182,7 @@ class Ratio(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether it is known to be another than 1.
+        """Whether the ratio is known to differ from 1.
 
         Examples
         --------
@@ -210,7 +209,7 @@ def ratio_of(ratios: Sequence[float]) -> Ratio:
 
 
 def interquartile_range(samples: Sequence[float]) -> float | None:
-    """The range of the middle half of the samples, by linear interpolation; None of fewer than two.
+    """The range of the middle half of the samples, by linear interpolation; None for fewer than 2.
 
     Examples
     --------
@@ -236,8 +235,8 @@ def is_stable(samples: Sequence[float]) -> bool:
 
 
 def is_noisy(samples: Sequence[float], ratios: Sequence[float] = ()) -> bool:
-    """Whether nothing is to be concluded: percent of the roof above :data:`NOISY_PERCENT`, or
-    ratios to the roof, or without a roof samples, that spread by more than :data:`NOISY_SPREAD`.
+    """Whether the row is inconclusive: percent of the roof is above :data:`NOISY_PERCENT`, or the
+    ratios to the roof (without a roof the samples) spread by more than :data:`NOISY_SPREAD`.
 
     Examples
     --------
@@ -249,7 +248,7 @@ def is_noisy(samples: Sequence[float], ratios: Sequence[float] = ()) -> bool:
 
 
 def _spread(values: Sequence[float]) -> float:
-    """Interquartile range over median; of few values the whole range."""
+    """Interquartile range over median; for few values the whole range."""
     if not values:
         return 0.0
     few = len(values) < FEWEST
@@ -271,13 +270,13 @@ def enough(
     samples : list of float
         Seconds of the repeats so far.
     spent_s : float
-        Seconds since the first of them began, all that is measured in between included.
+        Seconds since the first of them began, all other measurements in between included.
     least : int
-        Repeats that are made whatever they show.
+        Repeats that are made in any case.
     budget_s : float
         Seconds after which no further repeat begins; 0: exactly ``least`` repeats.
     ratios : list of float
-        Of what was timed beside each repeat to its time.
+        Time of the roof next to each repeat, over the time of the repeat.
 
     Examples
     --------
@@ -292,7 +291,7 @@ def enough(
 
 
 def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:
-    """Repeats that :func:`enough` asks for at most, of so many seconds each.
+    """Most repeats that :func:`enough` requires, if each takes ``repeat_s``.
 
     Examples
     --------
@@ -304,8 +303,8 @@ def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:
 
 
 def time_columns(samples: list[float], ratios: Sequence[float] = ()) -> dict:
-    """The columns of :class:`drbench.measure.record.Record` that follow from the samples alone, and
-    whether the median is stable: of the ratios to the roof, if there are any.
+    """The columns of :class:`drbench.measure.record.Record` computed from the samples alone, and
+    whether the median is stable: that of the ratios to the roof, if there are any.
 
     Examples
     --------
@@ -326,7 +325,7 @@ def time_columns(samples: list[float], ratios: Sequence[float] = ()) -> dict:
 
 
 def ratio_columns(ratios: list[float]) -> dict:
-    """The columns that follow from the paired ratios, in percent of the roof.
+    """The columns computed from the paired ratios, in percent of the roof.
 
     Examples
     --------
@@ -343,7 +342,7 @@ def ratio_columns(ratios: list[float]) -> dict:
     }
 
 
-#: What is held against a row, the worst first: its column, the value, and what to do.
+#: Reasons to doubt a row, the worst first: its column, the value, and what to do.
 DOUBTS = (
     ("noisy", True, "nothing can be concluded from this time; measure on a quiet machine"),
     ("oversubscribed", True, "ranks share cores; compare it with runs alike only"),
@@ -352,8 +351,8 @@ DOUBTS = (
 
 
 def cores_text(record) -> str:
-    """The words that say how much of their cores the ranks of a record had; empty if they had them
-    all, or it is not known.
+    """How much of their cores the ranks of a record had, in words; empty if all, or if that is not
+    known.
 
     Examples
     --------
@@ -371,8 +370,8 @@ def cores_text(record) -> str:
 
 
 def doubts(record) -> list[str]:
-    """What is held against the times of a record, each in a word or two; nothing if they can be
-    trusted, or are of no measurement.
+    """Reasons to doubt the times of a record, each in a word or two; empty if they can be trusted,
+    or are not measured.
 
     Examples
     --------
@@ -391,10 +390,10 @@ def doubts(record) -> list[str]:
 def rivals(fastest, others: Iterable) -> list:
     """Rows of one problem, measured one after the other, that may be as fast as the ``fastest``.
 
-    What a machine gained or lost in between, the no-communication bounds measured with each row
-    ("roofs") show: a row is slower only if its roof differs from that of the fastest by less than
-    its time does. Where a roof is not known nothing is decided. Rows that were measured in rounds
-    (``libraries``), simulated or published do not depend on the minute.
+    The no-communication bound measured with each row (its roof) shows how the machine's speed
+    changed in between: a row is slower only if its roof differs from that of the fastest by less
+    than its time does. Without a roof the row remains. Rows that were measured in rounds
+    (``libraries``), simulated or published do not depend on the time of measurement.
 
     Parameters
     ----------
@@ -435,8 +434,7 @@ def _distinguished_by_roofs(fastest, other) -> bool:
 
 
 def measured_once(mode: str, samples: Sequence[float], case: str | None) -> bool:
-    """Whether a row is one repeat, which nothing is compared with: as good as noisy. A round is one
-    repeat of many.
+    """Whether a row is a single repeat, which is treated as noisy. A round is one repeat of many.
 
     Examples
     --------
@@ -449,7 +447,7 @@ def measured_once(mode: str, samples: Sequence[float], case: str | None) -> bool
 
 
 def nearest_to_median(samples: Sequence[float]) -> int:
-    """The place of the sample that is the median, or the one just below it.
+    """The index of the sample that is the median, or the one just below it.
 
     Examples
     --------

@@ -1,10 +1,10 @@
 """The record of one case, which is the CSV schema of every result file.
 
-A case that ran, was refused or failed leaves one :class:`Record`: the keys that say what was
-asked first, the measurements after, units in names. How files of them are read and written is in
-:mod:`drbench.measure.record_file`.
+Each case that ran, was refused or failed has one :class:`Record`: first the keys, which describe
+the case, then the measurements, with units in their names. :mod:`drbench.measure.record_file` reads
+and writes files of records.
 
-Nothing heavy is imported: a rank imports this module.
+Imports are light, because each rank imports this module.
 """
 
 import math
@@ -21,7 +21,7 @@ MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
 
-# what a field holds; None is an empty cell
+# types of fields; None is an empty cell
 Integer, Number, Flag, Text = int | None, float | None, bool | None, str | None
 
 
@@ -31,12 +31,13 @@ def _column(description: str, unit: str = "", default: Any = None, **more: Any) 
 
 
 class RecordError(ValueError):
-    """A record or a record file that breaks the schema: what, got, and the way out, in one line."""
+    """A record or a record file breaks the schema: the problem, the value found and the remedy, in
+    one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One case: what was asked, how it ended, what it took.
+    """One case: its keys, its outcome, and its measurements.
 
     Only ``mode`` and ``status`` are required; ``None`` is an empty cell (for ``samples_s``:
     ``[]``). Values are made plain when a record is built (NumPy scalars become int and float, a
@@ -60,7 +61,7 @@ class Record:
     status 'failed' needs a reason; got none. Say in one line why the case is not ok.
     """
 
-    # -- keys: what was asked
+    # -- keys: the case
     schema_version: Integer = _column("version of these columns", default=SCHEMA_VERSION)
     mode: Text = _column("measured, simulated or published", default=MISSING)
     machine: Text = _column(
@@ -124,7 +125,7 @@ class Record:
     )
     iters: Integer = _column("least number of timed repeats")
     budget_s: Number = _column(
-        "repeats go on for at most this long, until the median is known; 0: iters only", "s"
+        "time limit of repeating until the median is known; 0: iters only", "s"
     )
     warmup: Integer = _column("repeats before the timed ones")
     seed: Integer = _column("seed of the matrix elements")
@@ -242,8 +243,8 @@ class Record:
 
     @property
     def time_s(self) -> float | None:
-        """The time of the case: the median of its repeats; what is simulated or published has one
-        time.
+        """The time of the case: the median of its repeats, or the one time that is simulated or
+        published.
 
         Examples
         --------
@@ -267,7 +268,7 @@ class Record:
         return None if counts == [None] * len(COUNTERS) else sum(count or 0 for count in counts)
 
     def to_row(self) -> list[str]:
-        """Give the CSV cells, in the order of :data:`HEADER`; ``None`` is an empty cell.
+        """The CSV cells, in the order of :data:`HEADER`; ``None`` is an empty cell.
 
         Floats are written by ``repr``, so they round-trip. A text that a spreadsheet would run as a
         formula gets a single quote before it, which :meth:`from_row` takes off.
@@ -283,7 +284,7 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Iterable[str]) -> "Record":
-        """Build the record of one row of CSV cells.
+        """The record of one row of CSV cells.
 
         Raises
         ------
@@ -314,7 +315,7 @@ class Record:
         return cls(**values)
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Give a dictionary for ``json.dumps``: ``samples_s`` a list, ``None`` for null.
+        """A dictionary for ``json.dumps``: ``samples_s`` a list, ``None`` for null.
 
         JSON has no NaN and no infinity: those become ``None``.
 
@@ -329,25 +330,24 @@ class Record:
 
 
 class _Kind(NamedTuple):
-    """One type of field: how its values are made plain, written to a cell and read from a full
-    one."""
+    """One type of field: functions that make a value plain, write it to a cell and read it."""
 
     allowed: str
     plain: Callable[[Any], Any]
     write: Callable[[Any], str]
     read: Callable[[str], Any]
 
-    #: What stands for None.
+    #: The value that replaces None.
     empty: Callable[[], Any] = type(None)
 
     def made_plain(self, value: Any) -> Any:
         return self.empty() if value is None else self.plain(value)
 
     def column(self, cells: Iterable[str]) -> list:
-        """The values of many cells; those of equal texts are read once."""
+        """The values of many cells; equal texts are read once."""
         found = set(cells) - {""}
         values = map(self.read, found)
-        if self.plain in (_plain_text, _plain_list):  # a number's cell holds a plain one already
+        if self.plain in (_plain_text, _plain_list):  # cells of numbers are plain already
             values = map(self.plain, values)
         known = {"": self.empty()} | dict(zip(found, values))
         return [known[cell] for cell in cells]
@@ -372,7 +372,7 @@ _MOST_CHARACTERS, _MOST_SAMPLES = (
 def _plain_text(value: Any) -> str | None:
     if not isinstance(value, str):
         raise TypeError
-    # one row is one line; what UTF-8 cannot hold (surrogates from file names) must not lose the row
+    # one row is one line; surrogates (from file names), which UTF-8 cannot encode, must not lose it
     text = " ".join(value.splitlines()).encode("utf-8", "backslashreplace").decode("utf-8")
     return text[:_MOST_CHARACTERS] or None
 
@@ -396,7 +396,7 @@ def _plain_float(value: Any) -> float:
 
 
 def _plain_finite(value: Any) -> float | None:
-    """A number; one that is infinite or NaN is not known."""
+    """A number; None if it is infinite or NaN."""
     value = _plain_float(value)
     return value if math.isfinite(value) else None
 
@@ -449,12 +449,12 @@ _KIND_OF_TYPE = {
 KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
 KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
 HEADER: tuple[str, ...] = tuple(KINDS)
-#: Columns of algorithms' options; the last holds those that have none of their own.
+#: Columns of algorithms' options; the last holds all options without a column.
 OPTION_COLUMNS = HEADER[HEADER.index("stationary") : HEADER.index("options") + 1]
 
 
 def unknown_version(version: Any) -> str:
-    """Say that records of another schema version are not read, and what to do.
+    """The message that records of another schema version are not read, and the remedy.
 
     Examples
     --------
@@ -473,7 +473,7 @@ def unknown_version(version: Any) -> str:
 
 
 def trouble_of(schema_version, mode, status, reason, best_s) -> str | None:
-    """Say how these fields break the schema."""
+    """The message how these fields break the schema; None if they do not."""
     if schema_version != SCHEMA_VERSION:
         return unknown_version(schema_version)
     if mode not in MODES:
@@ -494,8 +494,8 @@ CHECKED = ("schema_version", "mode", "status", "reason", "best_s")
 
 
 def by_balance(of: Any) -> str:
-    """Of a record or a row of a table, what stands after its percent of the roof: the most that it
-    could be, where work is uneven.
+    """Text after the percent of the roof of a record or a row of a table: the most that it could
+    be, if work is uneven.
 
     Examples
     --------
@@ -508,7 +508,7 @@ def by_balance(of: Any) -> str:
 
 
 def options_text(options: dict[str, Any]) -> str | None:
-    """What the column ``options`` holds; None for nothing.
+    """The text of the column ``options``; None if there are none.
 
     Examples
     --------
@@ -536,8 +536,7 @@ def read_options(text: str | None) -> dict[str, str]:
 
 
 def options_of(record: Record) -> dict[str, Any]:
-    """The options that a record was made with, as far as they are told; those without a column of
-    their own are texts.
+    """The options that a record contains; those without a column of their own are texts.
 
     Examples
     --------

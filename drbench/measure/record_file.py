@@ -1,6 +1,6 @@
 """Record files: CSV, a header and one line a record (:class:`drbench.measure.record.Record`).
 
-A row is written whole or not at all, so a killed sweep leaves a file that reads and resumes.
+A row is written whole or not at all, so the file of a killed sweep can be read and resumed.
 """
 
 import csv
@@ -26,12 +26,12 @@ from .record import (
 
 
 class TornRowWarning(UserWarning):
-    """The last line of a file has no newline: its writer was killed, and the row does not count."""
+    """The last line of a file has no newline: its writer was killed, and the row is ignored."""
 
 
 def _lock(descriptor: int) -> None:
-    """Keep other writers out, where the file system can (Lustre without ``-o flock`` cannot): a
-    sweep has its folder to itself, and any row is one write at the end of the file."""
+    """Lock out other writers, if the file system can (Lustre without ``-o flock`` cannot): a sweep
+    has its folder to itself, and any row is one write at the end of the file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
@@ -42,7 +42,7 @@ def _lock(descriptor: int) -> None:
 def append_csv(path: str | os.PathLike, *records: Record) -> None:
     """Append records to a CSV file, all of them or none; a new file gets the header first.
 
-    The rows go out in one write on an ``O_APPEND`` descriptor under an exclusive lock, then
+    The rows are one write on an ``O_APPEND`` descriptor under an exclusive lock, then
     ``fsync``: several launchers may share a file, and a kill between two rows loses neither. A torn
     row that a killed writer left is cut off first (with a :class:`TornRowWarning`), so that rows
     never join.
@@ -50,7 +50,7 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
     Raises
     ------
     RecordError
-        If the file has another header, or is none: a device, a pipe.
+        If the file has another header, or is a device or a pipe.
     OSError
         If the disk is full; the file is as before.
 
@@ -67,14 +67,16 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have no end
-            raise RecordError(f"{path} is no file that rows can be appended to. Name a file.")
+            raise RecordError(
+                f"{path} is not a regular file: no rows can be appended. Name a file."
+            )
         _lock(descriptor)
         size = _whole_size(descriptor, path)
         data = lines if size else _lines([HEADER]) + lines
         try:
             if os.write(descriptor, data) != len(data):
                 raise OSError(
-                    f"{path}: the disk took only a part of the row, which was taken back. Free "
+                    f"{path}: only a part of the row fitted on the disk, and was removed. Free "
                     "some space."
                 )
             os.fsync(descriptor)
@@ -102,17 +104,17 @@ def read_csv(path: str | os.PathLike) -> list[Record]:
 
 
 def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, bytes]]:
-    """Read a CSV file as :func:`read_csv` does, but go on after rows that do not parse.
+    """Read a CSV file as :func:`read_csv` does, but skip rows that do not parse.
 
     Returns
     -------
     tuple of list of Record and dict of int to bytes
-        The records, and the lines that are none by their numbers.
+        The records, and the lines that do not parse, by number.
 
     Raises
     ------
     RecordError
-        If the header is not the schema's, or no row is whole: it is no file of records at all.
+        If the header is not the schema's, or no row is whole: it is not a file of records.
     """
     with open(path, "rb") as file:
         data = file.read()
@@ -126,7 +128,7 @@ def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, b
         except RecordError:
             damaged[number] = line
     if not records:
-        parse_csv(data, path)  # says what is wrong
+        parse_csv(data, path)  # raises the error
     return records, damaged
 
 
@@ -166,7 +168,7 @@ def parse_columns(data: bytes, path: str | os.PathLike) -> dict[str, list]:
             return columns
     except (ValueError, KeyError):
         pass
-    records = [_record(row, number, path) for number, row in numbered]  # says what is wrong where
+    records = [_record(row, number, path) for number, row in numbered]  # raises with the line
     return {name: [getattr(record, name) for record in records] for name in HEADER}
 
 
@@ -190,7 +192,7 @@ def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ..
         return []
     header, *rows = [_cells(line) for line in whole]
     if header != HEADER:
-        # another schema has other columns; its version says more than the column that differs
+        # another schema has other columns; its version is clearer than the column that differs
         found = dict(zip(header, rows[0])).get("schema_version") if rows else None
         if found not in (None, str(SCHEMA_VERSION)):
             raise RecordError(f"{path}: {unknown_version(found)}")
@@ -210,7 +212,7 @@ def _cells(line: bytes) -> tuple[str, ...]:
     try:
         return tuple(next(csv.reader([text]), ()))
     except csv.Error:
-        return (text,)  # no line of a CSV file; who reads its cells says so
+        return (text,)  # not a line of a CSV file; reading its cells raises the error
 
 
 def _whole_size(descriptor: int, path: str | os.PathLike) -> int:

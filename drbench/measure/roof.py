@@ -23,22 +23,21 @@ from drbench.program.problem import Problem
 
 from .noise import Timed
 
-#: What getrusage is asked about, and what stands for its answer where it cannot be asked.
+#: The argument of getrusage, and a replacement of its result where it has no such argument.
 _OF_THREAD, _UNKNOWN = getattr(resource, "RUSAGE_THREAD", None), count()
-#: Turns of the shapes' trials: at least, and at most within so many seconds. Who is that far behind
-#: after two of them is out.
+#: Rounds of trials of the shapes: at least, at most, and seconds after which no round beyond the
+#: least begins. A shape slower than the fastest by this factor in every round is dropped.
 _TRIALS, _MOST_TRIALS, _TRIALS_S, _BEHIND = 3, 15, 1.0, 1.15
 
 
 def timed(comm: MPI.Comm, function) -> Timed:
-    """Seconds from barrier to barrier around ``function()``, the share of them that a rank was
-    kept from its core, and CPU seconds; the slowest and the most disturbed rank count, and the mean
-    CPU time (collective).
+    """Seconds from barrier to barrier around ``function()``, the largest share of them in which a
+    rank had no core, and the mean CPU seconds of the ranks (collective).
 
-    A rank that polls or computes is always ready to run: what the wall clock counts and the clock
-    of its thread does not, others had of its core, the hypervisor included. If the thread slept of
-    its own will in between (the system counts that), it is what the system says that the thread
-    waited for a core; nothing where it does not say it.
+    A rank that polls or computes is always ready to run: the difference of wall clock and thread
+    clock is time in which other processes or the hypervisor used its core. If the thread slept in
+    between (the system counts that), it is the time that the thread waited for a core by the
+    system's count; 0 if the system has no such count.
     """
     comm.Barrier()
     slept, waited_s = _sleeps(), _waited_s()
@@ -58,21 +57,22 @@ def timed(comm: MPI.Comm, function) -> Timed:
 
 
 def _sleeps() -> int:
-    """How often this thread has waited for something; never the same where no system counts it."""
+    """How often this thread has slept; a new number each time if the system does not count it."""
     if _OF_THREAD is None:
         return next(_UNKNOWN)
     return resource.getrusage(_OF_THREAD).ru_nvcsw
 
 
 def _waited_s() -> float:
-    """Seconds in which this thread was ready to run and had no core; 0 where no system says it."""
+    """Seconds in which this thread was ready to run and had no core; 0 if the system does not
+    count them."""
     file = _schedule_of(os.getpid(), get_native_id())
     return 0.0 if file is None else 1e-9 * int(os.pread(file, 80, 0).split()[1])
 
 
 @cache
 def _schedule_of(process: int, thread: int) -> int | None:
-    """Linux's account of a thread, open: seconds on a core, and waiting for one."""
+    """Linux's open file of a thread's times: on a core, and waiting for one; None without it."""
     try:
         file = os.open(f"/proc/{process}/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         os.pread(file, 80, 0).split()[1]
@@ -83,7 +83,7 @@ def _schedule_of(process: int, thread: int) -> int | None:
 
 @dataclass(frozen=True)
 class HostWork:
-    """Where a rank's local products run: on its cores."""
+    """Local GEMMs of a rank on its cores."""
 
     blas: Blas
 
@@ -99,7 +99,7 @@ class HostWork:
 
 
 class DeviceWork:
-    """Where a rank's local products run: on its device."""
+    """Local GEMMs of a rank on its device."""
 
     def __init__(self, device):
         self._device, self._stream, self._memory = device, device.stream("roof"), []
@@ -122,11 +122,11 @@ class DeviceWork:
 
 
 class Roof:
-    """Every rank at once multiplies m·n·k/p of local work (collective to make and to measure), of
-    the form the problem has: operands are stored as its are, and C is read if it is updated.
+    """All ranks at once compute m·n·k/p of local work (collective to make and to measure), with
+    operands stored as those of the problem; C is read if it is updated.
 
-    Of the problem's local shapes the fastest is kept; they are tried in turn before anything is
-    measured, unless it is known.
+    The fastest of the problem's local shapes is used; they are tried alternately before the first
+    measurement, unless the shape is given.
 
     Parameters
     ----------
@@ -136,12 +136,12 @@ class Roof:
     fill : Fill
         The operands' fill: the speed of a GEMM may depend on its values.
     shape : tuple, optional
-        The local shape, if it was found before; the same on every rank.
+        The local shape, if it is known; the same on every rank.
 
     Attributes
     ----------
     shape : tuple
-        (rows, n, k) of a rank's products, one after another: ``rows`` of each of them.
+        (rows, n, k) of a rank's GEMMs, run one after another: ``rows`` lists those of each.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Roof:
         self._operands = self._views(self.shape)
 
     def _whole(self, shape) -> list:
-        """A, B and C of the local products, in the memory of the largest."""
+        """A, B and C of the local GEMMs, in the memory of the largest."""
         found = []
         for name, memory, (size, rows, columns) in zip("abc", self._memory, _operands(shape)):
             transposed = name in self._transposed
@@ -177,7 +177,7 @@ class Roof:
         return found
 
     def _views(self, shape) -> list[tuple]:
-        """A, B and C of each local product."""
+        """A, B and C of each local GEMM."""
         (a, b, c), (rows, _, k), top, found = self._whole(shape), shape, 0, []
         for x, m in enumerate(rows):
             found.append((a[top : top + m], b[x * k : (x + 1) * k], c[top : top + m]))
@@ -185,10 +185,10 @@ class Roof:
         return found
 
     def _seconds(self, shape) -> float:
-        """Of the products on every rank."""
-        return self._timed(self._views(shape)).seconds
+        """Seconds of the GEMMs on every rank."""
+        return self._time_gemms(self._views(shape)).seconds
 
-    def _timed(self, gemms: list[tuple]) -> Timed:
+    def _time_gemms(self, gemms: list[tuple]) -> Timed:
         def multiply():
             for operands in gemms:
                 self._work.multiply(*operands, self._beta)
@@ -197,16 +197,16 @@ class Roof:
 
     @property
     def flops(self) -> int:
-        """Of one sample, all ranks together."""
+        """FLOPs of one sample, all ranks together."""
         return 2 * _work(self.shape) * self._comm.size
 
     def sample(self) -> Timed:
-        """The products on every rank."""
-        return self._timed(self._operands)
+        """Run and time the GEMMs on every rank."""
+        return self._time_gemms(self._operands)
 
 
 def roof_sizes(shapes: list[tuple]) -> list[int]:
-    """Elements of A, B and C of the local products, enough for each of the shapes.
+    """Elements of A, B and C of the local GEMMs, enough for each of the shapes.
 
     Examples
     --------
@@ -217,24 +217,24 @@ def roof_sizes(shapes: list[tuple]) -> list[int]:
 
 
 def _operands(shape: tuple) -> list[tuple[int, int, int]]:
-    """Elements, rows and columns of A, B and C; several products' one below the other."""
+    """Elements, rows and columns of A, B and C; those of several GEMMs are stacked."""
     rows, n, k = shape
     every = (sum(rows), k), (len(rows) * k, n), (sum(rows), n)
     return [(height * columns, height, columns) for height, columns in every]
 
 
 def _work(shape: tuple) -> int:
-    """Products of two elements."""
+    """Multiply-adds of a shape."""
     rows, n, k = shape
     return sum(rows) * n * k
 
 
 def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
-    """The shape that needs the least time for its work, tried in turn, forwards and backwards.
-    Those that stay far behind are dropped early. The same on every rank if the times are.
+    """The shape that needs the least time for its work, in rounds over all shapes, forwards and
+    backwards. Much slower shapes are dropped early. The same on every rank if the times are.
 
-    Shapes are compared within a turn, and the median over turns decides: a machine that changes its
-    speed does so for all of a turn, or for one turn of many.
+    Shapes are compared within a round, and the median over rounds decides: if the machine changes
+    its speed, it does so for all of a round, or for one round of many.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
     """
     left: dict = {shape: [] for shape in shapes}
     for shape in shapes:
-        seconds_of(shape)  # pages and caches are warm from here on
+        seconds_of(shape)  # warms pages and caches
     spent_s, trials = 0.0, 0
     while trials < _TRIALS or (spent_s < _TRIALS_S and trials < _MOST_TRIALS):
         for shape in list(left)[:: -1 if trials % 2 else 1]:
@@ -260,6 +260,6 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
 
 
 def _behind(found: dict) -> dict:
-    """The time of each shape over the least of its turn, turn by turn."""
+    """The time of each shape over the least of its round, for each round."""
     least = [min(times) for times in zip(*found.values())]
     return {shape: [one / best for one, best in zip(mine, least)] for shape, mine in found.items()}

@@ -1,4 +1,4 @@
-"""Whether a product of a chain is what it is to be, given its operands as they lie there.
+"""Check a multiplication of a chain against its operands as they are stored.
 
 C = A·B is multiplied from the left by a few rows L, on all ranks together: L·C and (L·A)·B must
 agree. With integers L is random and the comparison exact; otherwise L picks rows, and an element
@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
-_ROWS = 16  # of a product that are looked at where sums are rounded
-_VECTORS = 2  # where they are exact
+_ROWS = 16  # of C, checked if sums are rounded
+_VECTORS = 2  # if they are exact
 
 
 def times(comm: MPI.Comm, left: np.ndarray, matrix, copy: int = 0, absolute: bool = False):
@@ -25,7 +25,7 @@ def times(comm: MPI.Comm, left: np.ndarray, matrix, copy: int = 0, absolute: boo
         The same on all ranks.
     matrix : drbench.Matrix
     copy : int
-        Replica whose local arrays are taken.
+        Replica whose local arrays are used.
     absolute : bool
     """
     out, whole = np.zeros((left.shape[0], matrix.shape[1])), matrix.spec.partition
@@ -37,8 +37,8 @@ def times(comm: MPI.Comm, left: np.ndarray, matrix, copy: int = 0, absolute: boo
 
 
 def multiplication_error(comm: MPI.Comm, c, a, b, exact: bool, seed: int = 0) -> float:
-    """The largest difference of C from A·B, over what it may be; 0 is exact, above 1 is wrong
-    (collective). All copies of C are looked at; A and B may be transposed matrices."""
+    """The largest difference of C from A·B, over the allowed difference; 0 is exact, above 1 is
+    wrong (collective). All copies of C are checked; A and B may be transposed matrices."""
     (rows, k), rng = a.shape, np.random.default_rng(seed)
     if exact:
         left = rng.integers(-1, 2, (_VECTORS, rows)).astype(float)

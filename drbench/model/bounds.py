@@ -1,5 +1,5 @@
-"""Cheap lower bounds on times: of programs, from the traces of some ranks or all, products and each
-link one after another; and of moving data that nothing overlaps with."""
+"""Cheap lower bounds on times: of programs, from the traces of some ranks or all, with GEMMs and
+each link one after another; and of data movement without overlap."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,19 +20,19 @@ from .costs import (
 from .kernel import part_tiles, tilings
 from .machine import Machine
 
-#: What a way of a device's link is called.
+#: Words for the direction of a link.
 _DIRECTIONS = {"in": "into", "out": "out of", "of": "of", "all": "all of fabric"}
 
 
 class Bound(NamedTuple):
-    """What no simulation of a program can be faster than.
+    """A time that every simulation of a program takes at least.
 
     Attributes
     ----------
     gemms_s : float
-        Of the busiest rank, one after another.
+        GEMMs of the busiest rank, one after another.
     links_s : float
-        Of the busiest link, or of the rank whose sums beside products take longest.
+        Of the busiest link, or of the rank whose reductions during GEMMs take longest.
     """
 
     gemms_s: float
@@ -45,8 +45,8 @@ class Bound(NamedTuple):
 
 
 def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
-    """The bound of a program from the traces of all ranks, or of some, or of one: neither a rank's
-    products nor a link's transfers overlap with themselves.
+    """The bound of a program from the traces of all ranks, or of some, or of one: neither the GEMMs
+    of a rank nor the transfers of a link overlap each other.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
 
 
 class Carried(NamedTuple):
-    """What one link carries: its class, which one of them it is, bytes, and seconds they take."""
+    """The load of one link: its class, its place, bytes, and seconds of their transfer."""
 
     name: str
     where: str
@@ -76,8 +76,7 @@ class Carried(NamedTuple):
 
 
 def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]:
-    """What every link that is used carries in a program, from the traces of all ranks; the busiest
-    first.
+    """The loads of all links that a program uses, from the traces of all ranks; the busiest first.
 
     Examples
     --------
@@ -94,18 +93,18 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
     _, busy = _busy(traces, machine)
     costs = Costs(machine, 1)
     for trace in traces:
-        for resource, elements in _carried(trace, costs):
+        for resource, elements in _loads(trace, costs):
             nbytes[resource] += trace.problem.itemsize * elements
     found = [
-        Carried(*_named(key, machine), nbytes[key], seconds)
+        Carried(*_name_link(key, machine), nbytes[key], seconds)
         for key, seconds in busy.items()
         if nbytes[key]
     ]
     return sorted(found, key=lambda each: -each.seconds)
 
 
-def _carried(trace: Trace, costs: Costs) -> Iterator[tuple]:
-    """(what carries it, elements) of what a rank moves, and passes on in the groups it is in."""
+def _loads(trace: Trace, costs: Costs) -> Iterator[tuple]:
+    """(link, elements) of the transfers of a rank, and of what it forwards in its groups."""
     machine = costs.machine
     for step in trace.steps:
         if step.grouped and len(step.group) > 1:
@@ -124,17 +123,21 @@ def _carried(trace: Trace, costs: Costs) -> Iterator[tuple]:
                     yield resource, elements
 
 
-def _named(key: tuple, machine: Machine) -> tuple[str, str]:
-    """The class of a link, and which one of them it is.
+def _name_link(key: tuple, machine: Machine) -> tuple[str, str]:
+    """The class of a link, and its place in words.
 
     Examples
     --------
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
     >>> toy = Machine("toy", Compute(1.0), (Link("own", 1.0, shared="initiator"),))
-    >>> _named(("nvlink", "in", 3), toy), _named(("xe", 0, 3), toy), _named(("row+", 2), toy)
+    >>> (
+    ...     _name_link(("nvlink", "in", 3), toy),
+    ...     _name_link(("xe", 0, 3), toy),
+    ...     _name_link(("row+", 2), toy),
+    ... )
     (('nvlink', 'into 3'), ('xe', '0 to 3'), ('own', 'row+ of 2'))
-    >>> _named(("memory", "of", 1), toy), _named(("spine", "all", 0), toy)
+    >>> _name_link(("memory", "of", 1), toy), _name_link(("spine", "all", 0), toy)
     (('memory', 'of 1'), ('spine', 'all of fabric 0'))
     """
     if len(key) == 2:  # of a rank alone
@@ -144,7 +147,7 @@ def _named(key: tuple, machine: Machine) -> tuple[str, str]:
 
 
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
-    """Seconds of the products of the busiest rank; and for how long what is kept busy."""
+    """Seconds of the GEMMs of the busiest rank; and seconds for which each resource is busy."""
     gemms_s, busy, grouped = 0.0, Counter(), Counter()
     costs = None
     for trace in traces:
@@ -158,8 +161,8 @@ def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
 
 
 def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]:
-    """Seconds of a rank's products, and for how long its groups keep what busy; adds to ``busy``
-    what the rank does by itself."""
+    """Seconds of a rank's GEMMs, and seconds for which its groups occupy each resource; adds the
+    rank's own use of resources to ``busy``."""
     rank, machine, itemsize = trace.rank, costs.machine, costs.itemsize
     parts, kernels = parts_of(trace, machine), tilings(trace.steps, machine, itemsize)
     computes, grouped = 0.0, Counter()
@@ -182,12 +185,12 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
 
 
 def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, float]:
-    """Seconds of the products of a mesh program, and of launching, synchronising and transferring
-    on the busiest link that its chip sends on.
+    """Seconds of the GEMMs of a mesh program, and of launching, synchronising and transferring on
+    the busiest link on which its chip sends.
 
-    Overlapped or not: what each would take by itself. A collective both ways round is on the links
-    of both directions; a shift farther than to a neighbour passes every link of its direction as
-    often as it has hops.
+    Each is the time without the others, overlapped or not. A collective in both directions uses the
+    links of both; a shift farther than to a neighbour uses every link of its direction once for
+    each hop.
 
     Examples
     --------
@@ -230,7 +233,7 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
 
 
 def _of_group(costs: Costs, step):
-    """What a group step keeps busy, of what this rank sees: (resource, seconds)."""
+    """(resource, seconds) that a group step occupies, of this rank's resources."""
     machine, itemsize, group = costs.machine, costs.itemsize, step.group
     if len(group) < 2:
         return []
@@ -241,13 +244,13 @@ def _of_group(costs: Costs, step):
         return [((direction, members[me]), elements * itemsize / link.bandwidth_bytes_per_s)]
     shifts = step.kind == "shift"
     if shifts and (not step.by % len(group) or machine.adds_on_core):
-        return []  # the core's share of it is not all of it
+        return []  # the core's share is only a part
     rate = None if shifts else costs.group(step).bytes_per_s
     cost = group_cost(step, machine, (me,), itemsize, rate)
     fifo = machine.arbitration == "fifo"
     seconds = cost.link_s if fifo else cost.link_s - cost.fixed_s
     found = [(each, part * seconds) for each, part in cost.parts]
-    if not (fifo or shifts):  # those of one group follow each other
+    if not (fifo or shifts):  # those of one group run one after another
         found.append((("ring", "of", group), cost.link_s))
     return found
 
@@ -256,8 +259,8 @@ def moving_s(moved: Iterable[tuple[int, int, int]], machine: Machine) -> float:
     """Seconds of moving (source rank, target rank, bytes), all at once: the busiest link, then the
     busiest core where the core copies, and one latency.
 
-    A lower bound, as a link's transfers follow each other without gaps; packing what lies apart,
-    and rearranging what stays on its rank, are not in it.
+    A lower bound: transfers of a link follow each other without gaps; packing of strided blocks,
+    and rearranging of blocks that stay on their rank, are not included.
 
     Examples
     --------

@@ -1,5 +1,5 @@
-"""Constants of machine files, checked by their descriptions: the annotation of a constant says of
-what kind it is, :data:`RANGES` between which ends its numbers lie.
+"""Constants of machine files, checked by their descriptions: the annotation of a constant is its
+type, :data:`RANGES` has the range of its numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drbench.errors import UsageError, did_you_mean, shown
 
 
 class Range(NamedTuple):
-    """The least and the most that a number may be. ``most`` of inf: what a rate may be, or inf."""
+    """The least and the most that a number may be. If ``most`` is inf: a rate, or inf."""
 
     least: float
     most: float
@@ -27,7 +27,7 @@ _SECONDS = Range(0, 1e9)
 _RATE = Range(1e-3, 1e30)
 
 #: Ranges of numbers by the constant's name, or else by the unit that it ends with; whole numbers
-#: that are not named here count something, or are 0 for none. A constant may also be its default.
+#: that are not listed here are counts, or 0 for none. A constant may also be its default.
 RANGES = {
     "Link.bandwidth_bytes_per_s": Range(_RATE.least, inf),  # inf: reading in place moves nothing
     "Collective.bandwidth_bytes_per_s": Range(_RATE.least, inf),  # of cores that share memory
@@ -57,8 +57,8 @@ RANGES = {
 
 
 class Calibrated(TypedDict, total=False):
-    """What ``drbench calibrate`` saw: processes, nodes and threads, the least and the most of each
-    extent of products and of the bytes of messages, and where and when."""
+    """The range of a calibration: processes, nodes and threads, the least and the most of each
+    extent of GEMMs and of the bytes of messages, and where and when it was measured."""
 
     ranks: int
     nodes: int
@@ -75,7 +75,7 @@ class Calibrated(TypedDict, total=False):
 
 
 def read_table(kind: type, values: Any, where: str, prefix: str = "", **more) -> Any:
-    """An object of a dataclass of constants, made of a table of a file.
+    """The object of a dataclass of constants, from a table of a file.
 
     Parameters
     ----------
@@ -85,14 +85,14 @@ def read_table(kind: type, values: Any, where: str, prefix: str = "", **more) ->
     where : str
         The table, for errors.
     prefix : str
-        What the names of the constants begin with in the file.
+        Prefix of the names of the constants in the file.
     **more
-        Fields that the table does not give.
+        Fields that are not in the table.
 
     Raises
     ------
     UsageError
-        If a constant is missing, unknown, or not as its description says.
+        If a constant is missing, unknown, or does not fit its description.
 
     Examples
     --------
@@ -121,13 +121,13 @@ def read_table(kind: type, values: Any, where: str, prefix: str = "", **more) ->
 
 
 def check_table(values: Any, where: str) -> None:
-    """A UsageError unless it is a table."""
+    """Raise a UsageError if the values are not a table."""
     if not isinstance(values, dict):
         raise UsageError(f"{where} must be a table of constants, got {shown(values)}.")
 
 
 def refuse_unknown(values: Any, known: Any, where: str) -> None:
-    """A UsageError for a name in a table that means nothing there."""
+    """Raise a UsageError for an unknown name in a table."""
     for name in values:
         if name not in known:
             raise UsageError(
@@ -154,7 +154,7 @@ def _range_of(kind: type, name: str) -> Range:
 
 
 def _read(value: Any, kind: Any, span: Range, where: str) -> Any:
-    """A value as an annotation says, numbers in a range."""
+    """The value in the type of an annotation, numbers checked against a range."""
     origin, inner = get_origin(kind), get_args(kind)
     if NoneType in inner:
         return None if value is None else _read(value, inner[0], span, where)

@@ -1,8 +1,8 @@
-"""What a step costs by itself on a machine model: for the simulator, the lower bound and the
+"""The cost of a single step on a machine model: for the simulator, the lower bound and the
 lowering passes of the universal algorithm.
 
-Computes and one-sided steps (:func:`step_cost`) take time of the core and of links. How the steps
-of a process row or column move:
+Computes and one-sided steps (:func:`step_cost`) take time of the core and of links. Steps of a
+process row or column:
 
 ========  ================================================================  ========================
 kind      seconds on P ranks                                                steps
@@ -15,16 +15,16 @@ shift     ``launch + sync + sent / bandwidth`` for each pair of             Shif
           neighbours, when both have come
 ========  ================================================================  ========================
 
-The shard is the largest of the ring's, whose shards move in step. That is for the shape ``ring`` of
-a machine's collective; ``tree`` has ``log2 P``, rounded up, in place of ``P - 1`` synchronisations
-and of the ``P - 1`` stages that fill the pipeline; ``fastest`` is that of the two; ``direct``
+The shard is the largest of the ring's, whose shards move in step. This is the shape ``ring`` of a
+machine's collective; ``tree`` has ``log2 P``, rounded up, instead of ``P - 1`` synchronisations
+and of the ``P - 1`` stages that fill the pipeline; ``fastest`` is the faster of the two; ``direct``
 sends every shard to every rank at once, each over the link of its pair: one synchronisation, one
 shard.
 
-Where each pair of ranks has a link, a group goes over all of its own in several rings. A group over
-several nodes has the network cards of its own ranks, and no others: each of its w ranks on a node
-sends a w-th of what a ring or a pipeline passes on to the next node, as NCCL does with a channel
-for each card. The first link that is full sets the rate (:class:`_OverNodes`).
+If each pair of ranks has a link, a group uses all of its own in several rings. A group over several
+nodes uses the network cards of its own ranks, and no others: each of its w ranks on a node sends a
+w-th of what a ring or a pipeline forwards to the next node, as NCCL does with a channel for each
+card. The first link that is full sets the rate (:class:`_OverNodes`).
 """
 
 from collections import Counter
@@ -55,29 +55,29 @@ _MEMORY_PASSES = {Add: 3, Accumulate: 3, ReplicaAdd: 3, Copy: 2, Put: 2, Push: 2
 
 
 class Cost(NamedTuple):
-    """What one step costs.
+    """The cost of one step.
 
     Attributes
     ----------
     core_s : float
-        Time of the compute engine, for which its steps follow each other.
+        Time of the compute engine, which runs one step at a time.
     link_s : float
         Time on each of ``links``, likewise.
     links : tuple
-        What a transfer occupies: links of the machine, or ``("in", rank)`` or ``("out", rank)``,
+        The resources of a transfer: links of the machine, or ``("in", rank)`` or ``("out", rank)``,
         the rank's own throttled link; ``("own", rank)`` is its memory.
     latency_s : float
-        After the link, which it does not occupy.
+        Added after the transfer has left the links.
     shares : tuple of float
-        For which part of ``link_s`` each of ``links`` is occupied; empty for all of it.
+        Fraction of ``link_s`` for which each of ``links`` is occupied; empty: 1.
     lane : str
         The lane of the link class; empty for own memory.
     bytes_per_s : float
-        What moves a second when nothing else does.
+        Rate of the transfer if it is alone.
     own_timer : bool
-        The rank's own throttled link carries it.
+        The transfer is on the rank's own throttled link.
     fixed_s : float
-        Of ``link_s``, the seconds in which a group step launches and synchronises.
+        Part of ``link_s`` in which a group step launches and synchronises.
     """
 
     core_s: float = 0.0
@@ -92,13 +92,13 @@ class Cost(NamedTuple):
 
     @property
     def parts(self) -> Iterator[tuple[tuple, float]]:
-        """(link, the part of ``link_s`` for which it is occupied)."""
+        """(link, seconds for which it is occupied)."""
         return zip(self.links, self.shares or (1.0,) * len(self.links))
 
 
 class Costs:
-    """What the steps of programs cost on a machine. Steps that are alike are priced once: those of
-    one type, on values of one shape, between the same ranks.
+    """The costs of the steps of programs on a machine. Equal steps are priced once: those of one
+    type, on values of one shape, between the same ranks.
 
     Parameters
     ----------
@@ -148,8 +148,8 @@ class Costs:
         return found
 
     def group(self, step: GroupStep, alone: bool = False) -> Cost:
-        """:func:`group_cost` of a group step, with the links on which all members send, or on which
-        its rank does (``alone``)."""
+        """:func:`group_cost` of a group step, with the links on which all members send, or only its
+        own rank (``alone``)."""
         group = step.group
         sender = alone and (group.position, step.ring())
         key = step.operation, group, step.shard(), sender
@@ -161,7 +161,7 @@ class Costs:
 
 
 def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
-    """What a compute or a one-sided step of a rank costs, or a step with a signal.
+    """The cost of a compute or a one-sided step of a rank, or of a step with a signal.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:
 
 
 def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: int) -> float:
-    """Seconds that the core which computes copies or adds for a step; ``link`` is None for own
+    """Seconds for which the compute core copies or adds for a step; ``link`` is None for own
     memory."""
     if isinstance(step, (Put, Accumulate)):
         if not machine.adds_on_core:
@@ -224,13 +224,14 @@ def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: 
 
 def _memory_s(machine: Machine, step: Step, nbytes: int) -> float:
     """Seconds of the memory traffic of a step in own memory, or into a slot of another rank."""
-    if step.does == "fetch":  # a view, unless it has a place elsewhere
+    if step.does == "fetch":  # a view, unless it is copied elsewhere
         return 0.0 if step.onto is None else machine.compute.memory_s(2 * nbytes)
     return machine.compute.memory_s(_MEMORY_PASSES[type(step)] * nbytes)
 
 
 def is_cut(step: Step) -> bool:
-    """Whether the rows of what a step adds lie apart: a part of a product with longer ones."""
+    """Whether the rows of the partial sum that a step adds are not contiguous: a part of a GEMM's
+    result with longer rows."""
     value = step.inputs[0]
     if type(value) is not Part or value.shape == value.inputs[0].shape:
         return False
@@ -238,11 +239,11 @@ def is_cut(step: Step) -> bool:
 
 
 def side_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -> float:
-    """Seconds of a sum beside the products (``concurrent``), by the workers that it takes from
-    them, or after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the
+    """Seconds of a reduction during GEMMs (``concurrent``), by the workers that it takes from them,
+    or after them, by all workers (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the
     second)."""
     compute = machine.compute
-    nbytes = _touched(step) * itemsize
+    nbytes = _count_accessed(step) * itemsize
     rate = compute.memory_bytes_per_s
     if machine.side_units and concurrent:
         rate = min(rate, machine.side_units * compute.unit_bytes_per_s)
@@ -250,11 +251,10 @@ def side_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -> flo
 
 
 def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = None) -> float:
-    """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
-    products."""
+    """Seconds of a compute alone; ``parts`` are the (m, n, k) of a step that is several GEMMs."""
     compute = machine.compute
     if type(step) is not Gemm:
-        return compute.memory_s(_touched(step) * itemsize)
+        return compute.memory_s(_count_accessed(step) * itemsize)
     one_s = lambda m, n, k: (
         compute.gemm_s(m, n, k, itemsize) + compute.transposed_s(m, n, k, step.transposed_operands)
     )
@@ -263,8 +263,8 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     return one_s(*step.extents)
 
 
-def _touched(step: Step) -> int:
-    """Elements that a compute other than a product reads and writes."""
+def _count_accessed(step: Step) -> int:
+    """Elements that a compute other than a GEMM reads and writes."""
     if step.block is None:
         rows, cols = step.shape if step.onto is None else step.onto.shape
     else:
@@ -274,13 +274,12 @@ def _touched(step: Step) -> int:
 
 
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:
-    """The (m, n, k) of the products that Gemms consist of, where this machine takes more than one
-    for a Gemm."""
+    """The (m, n, k) of the calls of GEMM of each step that needs several on this machine."""
     return gemm_shapes(trace.steps) if machine.gemm_per_fragment and trace.groups else {}
 
 
 def gemms_of(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, int]]:
-    """The (m, n, k) of all products of a rank as this machine makes them."""
+    """The (m, n, k) of all calls of GEMM of a rank on this machine."""
     parts = parts_of(trace, machine)
     for step in trace.steps:
         if type(step) is Gemm:
@@ -296,8 +295,8 @@ def group_parts(
     group: str = "row",
     members: tuple[int, ...] = (),
 ) -> tuple[float, float, float]:
-    """Seconds of launching, of synchronising and of transferring that a group step takes on free
-    links; ``group`` is the name of its group, ``members`` who is in it.
+    """Seconds of launching, of synchronising and of transferring of a group step on free links;
+    ``group`` is the name of its group.
 
     Examples
     --------
@@ -333,9 +332,9 @@ def _round(
 ) -> tuple[float, float]:
     """Seconds of synchronising and of transferring on a ring or a tree of ranks.
 
-    A ring passes its shards on P - 1 times; doubling distances moves as many bytes in log2 P rounds
-    (Bruck et al., 1997; Thakur, Rabenseifner, Gropp, 2005). Packets go down a chain, or down two
-    trees that share the work, so that each rank receives the whole once (Sanders, Speck, Träff,
+    A ring forwards its shards P - 1 times; recursive doubling moves as many bytes in log2 P rounds
+    (Bruck et al., 1997; Thakur, Rabenseifner, Gropp, 2005). Packets are sent down a chain, or down
+    two trees that share the work, so that each rank receives the whole once (Sanders, Speck, Träff,
     2009; NCCL).
     """
     if shape == "direct":
@@ -357,11 +356,11 @@ class _OverNodes(NamedTuple):
     card : float
         Of one network card.
     rate : float
-        Of the whole ring: each member of a node that has w of them sends a w-th of it to the next
-        node, and all of it to the next member of the node.
+        Of the whole ring: of w members on a node, each sends a w-th of the data to the next node,
+        and all of the data to the next member on the node.
     next_local, next_node : dict
-        By member: the next one of its node; a rank of the next node, and the member's share of what
-        its node sends there.
+        By member: the next one on its node; a rank of the next node, and the member's share of the
+        data that its node sends there.
     """
 
     intra_node: float
@@ -372,7 +371,7 @@ class _OverNodes(NamedTuple):
 
     @classmethod
     def of(cls, machine: Machine, operation: str, members: tuple[int, ...]) -> "_OverNodes":
-        """Those of a group on a machine.
+        """The rates of a group on a machine.
 
         Examples
         --------
@@ -424,7 +423,7 @@ class _OverNodes(NamedTuple):
             for mine, other in zip(nodes, (*nodes[1:], nodes[0]))
             for place, rank in enumerate(mine)
         }
-        if machine.adds_on_core:  # one ring: the core of each rank passes on all of it
+        if machine.adds_on_core:  # one ring: the core of each rank forwards all data
             return cls(intra_node, card, card, next_local, next_node)
         parts = Counter()
         for source, (target, part) in next_node.items():
@@ -435,8 +434,9 @@ class _OverNodes(NamedTuple):
         return cls(intra_node, card, rate, next_local, next_node)
 
     def flows(self, senders: Iterable[int], intra_node: tuple, between: tuple) -> list["Flow"]:
-        """The ways from some ranks: to the next member of the node, for a part of the time and with
-        so many elements (``intra_node``); and to the next node, the rank's share of ``between``."""
+        """The flows from some ranks: to the next member on the node, with the fraction of the time
+        and the elements of ``intra_node``; and to the next node, the rank's share of ``between``.
+        """
         flows = []
         for rank in senders:
             if self.next_local[rank] != rank:
@@ -447,8 +447,8 @@ class _OverNodes(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """What a group step sends from one rank to another: for which part of the time that it takes
-    to transfer, and how many elements."""
+    """Data that a group step sends from one rank to another: the fraction of its transfer time, and
+    the elements."""
 
     source: int
     target: int
@@ -457,11 +457,11 @@ class Flow(NamedTuple):
 
 
 def group_flows(step: GroupStep, machine: Machine, senders: Iterable[int]) -> list[Flow]:
-    """The ways that a group step takes from the members at some positions of its group.
+    """The flows of a group step from the members at some positions of its group.
 
-    Round the ring; of a tree the links of the ring stand for those that it takes, as both are those
-    of the same ranks. Over several nodes each rank sends to the next one of its node, and its share
-    to the next node.
+    Around the ring; a tree is modelled on the links of the ring, as both are links of the same
+    ranks. Over several nodes each rank sends to the next one on its node, and its share to the next
+    node.
     """
     members, found = step.group.members, machine.collective(step.operation)
     following = lambda x, by: members[(x + by) % len(members)]
@@ -489,18 +489,18 @@ def group_cost(
     itemsize: int,
     rate: float | None = None,
 ) -> Cost:
-    """What the data of a group step costs that the members at some positions of its group send at
-    the same time, as fast as the slowest.
+    """The cost of the data of a group step that the members at some positions of its group send at
+    the same time, at the rate of the slowest.
 
     Parameters
     ----------
     rate : float, optional
-        Bytes a second of the slowest link, if that is known of more links than these; over several
-        nodes it is that of the whole ring.
+        Bytes a second of the slowest link, if more links than these count; over several nodes that
+        of the whole ring.
 
     Notes
     -----
-    The step occupies all of each link while its data moves, but of what carries more where links
+    The step occupies each link fully while its data moves, except links with more bandwidth that
     are shared, and over several nodes.
     """
     flows = group_flows(step, machine, senders)
@@ -530,7 +530,7 @@ def group_cost(
 
 
 def on_links(step: GroupStep, itemsize: int, bandwidth_bytes_per_s: float) -> tuple:
-    """What :func:`group_parts` asks of a step: ranks, bytes of a shard, bandwidth, group and its
-    members."""
+    """The arguments of :func:`group_parts` for a step: ranks, bytes of a shard, bandwidth, group
+    and its members."""
     group = step.group
     return len(group), itemsize * step.shard(), bandwidth_bytes_per_s, group.name, group.members

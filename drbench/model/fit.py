@@ -9,19 +9,19 @@ import numpy as np
 
 from drbench.errors import CaseFailed
 
-#: Share of new cases that the spread of residuals is to hold.
+#: Share of new cases that the spread of residuals must cover.
 HELD = 0.95
-#: Student's t at that share, by degrees of freedom; what lies between goes by the smaller number.
+#: Student's t at that share, by degrees of freedom; other numbers use the next smaller one.
 _STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 8: 2.306, 10: 2.228}
 _STUDENT |= {12: 2.179, 15: 2.131, 20: 2.086, 30: 2.042}
-#: Elements of k that a library may multiply between two passes over C; inf: all.
+#: Candidates for the elements of k between two passes over C of a library; inf: all.
 K_BLOCKS = (256, 320, 384, 448, 512, 768, 1024, inf)
 
 
 def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
     """Coefficients >= 0 that fit ``seconds`` to the columns with the least squared relative error.
 
-    A coefficient that would be negative is left out, the most negative first.
+    A coefficient that would be negative is set to 0, the most negative first.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) ->
     matrix = np.array(columns, float).T / np.array(seconds, float)[:, None]
     kept = list(range(matrix.shape[1]))
     while kept:
-        # columns of very different size (seconds a FLOP beside a launch)
+        # columns of very different size (seconds of a FLOP, and of a launch)
         scale = np.linalg.norm(matrix[:, kept], axis=0)
         found = (
             np.linalg.lstsq(matrix[:, kept] / scale, np.ones(len(seconds)), rcond=None)[0] / scale
@@ -48,10 +48,10 @@ def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) ->
 
 
 def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, float]:
-    """Launch, rate, packing and block of k of local products ``(m, n, k, seconds)``; the constants
-    and the median relative error.
+    """Launch, rate, packing and block of k of local GEMMs ``(m, n, k, seconds)``; the constants and
+    the median relative error.
 
-    The block is the one of :data:`K_BLOCKS` with which the rest fits best.
+    The block is the one of :data:`K_BLOCKS` with which the other constants fit best.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
     _, k_block, (launch, per_flop, a, b, c), error = min(fits)
     if not per_flop:
         raise CaseFailed(
-            "products of more FLOPs did not take longer, so no rate can be fitted. Measure when "
+            "GEMMs of more FLOPs did not take longer, so no rate can be fitted. Measure when "
             "the machine is quiet, or with more --rounds."
         )
     return {
@@ -96,9 +96,9 @@ def fit_transposed(
     samples: Sequence[tuple[int, int, int, float]],
     transposed: Sequence[tuple[int, int, int, str, float]],
 ) -> list[float]:
-    """Seconds an element of A, and of B, more where that is stored transposed: the median over
-    products ``(m, n, k, operand, seconds)`` of what they take more than the same of ``samples``,
-    ``(m, n, k, seconds)``; 0 where they take less.
+    """Added seconds for each element of A, and of B, that is stored transposed: the median over
+    GEMMs ``(m, n, k, operand, seconds)`` of their time minus that of the same in ``samples``,
+    ``(m, n, k, seconds)``; at least 0.
 
     Examples
     --------
@@ -117,9 +117,9 @@ def fit_transposed(
 
 
 def fit_line(samples: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    """Latency in seconds and bytes per second of transfers ``(bytes, seconds)``; of ``(bytes, rows
-    that lie apart, seconds)`` also the bytes per second of those where there are any, and seconds
-    of each of these rows.
+    """Latency in seconds and bytes per second of transfers ``(bytes, seconds)``; for ``(bytes, rows
+    that are not contiguous, seconds)`` also the bytes per second of transfers with such rows, and
+    the seconds of each row.
 
     Examples
     --------
@@ -151,8 +151,8 @@ def fit_collective(samples: Sequence[tuple[int, float, float]]) -> dict:
     """Launch, synchronisation and bandwidth of ``(ranks, bytes of a shard, seconds)``: launch +
     (P-1)(sync + bytes / bandwidth).
 
-    With one number of ranks launch and synchronisation cannot be told apart: both are then in
-    ``launch_s``.
+    With one number of ranks launch and synchronisation are not distinguishable: ``launch_s`` then
+    contains both.
 
     Examples
     --------
@@ -172,20 +172,19 @@ def fit_collective(samples: Sequence[tuple[int, float, float]]) -> dict:
 
 
 def spread(ratios: Sequence[float]) -> tuple[float, float]:
-    """Between which factors of its prediction the next measured time lies in 95 of 100 cases.
+    """The factors of its prediction between which the next measured time is in 95 of 100 cases.
 
     Parameters
     ----------
     ratios : sequence of float
-        Measured over predicted times of cases like it, at least two.
+        Measured over predicted times of similar cases, at least two.
 
     Notes
     -----
-    The smallest and the largest of what is left once as many at both ends are cut off as may be: of
-    n ratios the next lies between the i-th smallest and largest in (n + 1 - 2 i) of n + 1 cases,
-    whatever their distribution (conformal prediction; Vovk et al., 2005). That takes 39 of them.
-    Of fewer the interval of the next value of a log-normal distribution is taken (Student's t).
-    A prediction stays inside its own interval.
+    The i-th smallest and largest ratio, with the largest allowed i: of n ratios the next is between
+    them in (n + 1 - 2 i) of n + 1 cases, whatever their distribution (conformal prediction; Vovk et
+    al., 2005). That needs 39 ratios. With fewer the interval of the next value of a log-normal
+    distribution is used (Student's t). The interval always contains the prediction itself.
 
     Examples
     --------

@@ -1,18 +1,19 @@
-"""How long one local product takes: a roofline with tile-quantised efficiency over (m, n, k).
+"""The time of one local GEMM: a roofline with tile-quantised efficiency over (m, n, k).
 
 One model for all machines. A library has kernels for a few tile shapes and, for small m·n, divides
 k over several workers; the fastest combination counts:
 
-    blocks  = ⌈m / tile_m⌉ · ⌈n / tile_n⌉ · splits          padding: thin panels fill their tiles
-    badly waves   = ⌈blocks / units⌉                              the last wave may be almost empty
-    compute = waves · 2 · tile_m · tile_n · (⌈k / splits⌉ + k_ramp) / (sustained_flops / units ·
-    tile efficiency) time    = launch + max(compute, bytes / memory bandwidth) + packing
+    blocks  = ⌈m / tile_m⌉ · ⌈n / tile_n⌉ · splits      thin matrices fill their tiles badly
+    waves   = ⌈blocks / units⌉                          the last wave may be almost empty
+    compute = waves · 2 · tile_m · tile_n · (⌈k / splits⌉ + k_ramp)
+              / (sustained_flops / units · tile efficiency)
+    time    = launch + max(compute, bytes / memory bandwidth) + packing
 
 The efficiency of a tile falls with its edge-to-area ratio, ``1 / (1 + edge · (1/tile_m +
-1/tile_n))``, relative to the best tile. Packing (nanoseconds an element of A, B and C) is what CPU
-libraries spend on copying operands into their own layout: cutting m costs the packing of B again. C
-they read and write once for each ``k_block`` elements of k, so that cutting k costs little. On GPUs
-it is 0.
+1/tile_n))``, relative to the best tile. Packing (nanoseconds for each element of A, B and C) is the
+time in which CPU libraries copy operands into their own layout: cutting m repeats the packing of B.
+C is read and written once for each ``k_block`` elements of k, so that cutting k costs little. On
+GPUs packing is 0.
 """
 
 from collections import Counter
@@ -26,16 +27,16 @@ from drbench.errors import UsageError
 
 
 class Tiling(NamedTuple):
-    """How a kernel divides a product among its workers.
+    """The distribution of a GEMM over the workers of a kernel.
 
     Attributes
     ----------
     rows, cols : int
         Of a tile of the result.
     splits : int
-        Pieces of k, each a tile of its own.
+        Ranges of k, each a tile of its own.
     tile_s : float
-        One tile on one worker.
+        Seconds of one tile on one worker.
     units : int
         Workers.
     """
@@ -47,7 +48,7 @@ class Tiling(NamedTuple):
     units: int
 
     def tiles(self, m: int, n: int) -> int:
-        """Tiles of a part of the product.
+        """Tiles of a part of the GEMM.
 
         Examples
         --------
@@ -59,7 +60,7 @@ class Tiling(NamedTuple):
 
 @dataclass(frozen=True)
 class Compute:
-    """Constants of one device's local products and memory.
+    """Constants of one device's local GEMMs and memory.
 
     Attributes
     ----------
@@ -93,9 +94,8 @@ class Compute:
         Memory bandwidth that one unit can use.
     functions : dict of str to float
         Functions between GEMMs, by name (such as softmax): time of one element.
-        They are those of :mod:`algorithms.chains.functions`. Of attention an element of the
-        scores, without its GEMMs. A function that is not listed takes the time of its memory
-        traffic.
+        They are those of :mod:`algorithms.chains.functions`. For attention an element of the
+        scores, without its GEMMs. A function that is not listed costs its memory traffic.
 
     Examples
     --------
@@ -128,8 +128,8 @@ class Compute:
     def __post_init__(self):
         if not self.tiles or 1 not in self.splits:
             raise UsageError(
-                "compute needs one of tiles at least, and 1 among splits: a product with a k of 1 "
-                f"is not divided. Got tiles = {list(self.tiles)}, splits = {list(self.splits)}."
+                "compute needs at least one shape in tiles, and 1 in splits: a GEMM with k = 1 "
+                f"is not split. Got tiles = {list(self.tiles)}, splits = {list(self.splits)}."
             )
 
     @cached_property
@@ -141,7 +141,7 @@ class Compute:
         return [(tm, tn, 2 * tm * tn * loss[tm, tn] / least / worker) for tm, tn in loss]
 
     def gemm_s(self, m: int, n: int, k: int, itemsize: int = 4) -> float:
-        """Seconds of a local product m×k times k×n."""
+        """Seconds of a local GEMM m×k times k×n."""
         key = m, n, k, itemsize
         found = self._known.get(key)
         if found is None:
@@ -163,7 +163,7 @@ class Compute:
         )
 
     def transposed_s(self, m: int, n: int, k: int, transposed: str) -> float:
-        """What an m×k times k×n takes more with operands that are stored transposed.
+        """Added seconds of m×k times k×n with operands that are stored transposed.
 
         Examples
         --------
@@ -175,9 +175,9 @@ class Compute:
         return a * m * k * ("a" in transposed) + b * k * n * ("b" in transposed)
 
     def tiles_s(self, m: int, n: int, k: int, axis: str) -> float:
-        """Seconds that no products which together are m×k times k×n are faster than, however these
-        are cut, and whether they share launches or not: full tiles along ``axis``, m or n, and
-        workers that never wait.
+        """A lower bound in seconds of all GEMMs that together are m×k times k×n, however these are
+        cut, and whether they share launches or not: full tiles along ``axis``, m or n, and workers
+        that never wait.
 
         Examples
         --------
@@ -206,23 +206,23 @@ class Compute:
         parts: Mapping[tuple[int, int], int] | None = None,
         rights: int = 1,
     ) -> Tiling:
-        """How the fastest kernel for a product divides it, if its parts are computed in one launch.
+        """The tiling of the fastest kernel for a GEMM whose parts are computed in one launch.
 
         Parameters
         ----------
         m, n, k : int
-            Of the whole product.
+            Of the whole GEMM.
         itemsize : int
         units : int, optional
             Workers it may use, by default all.
         parts : dict, optional
-            Rows and columns of a part -> how many there are of it; a tile lies in one part.
+            Rows and columns of a part -> number of such parts; a tile is inside one part.
         rights : int
-            Different right operands that the parts have, each k×n.
+            Number of different right operands of the parts, each k×n.
 
         Examples
         --------
-        All of it in one part takes as long as the library's product:
+        A GEMM in one part takes as long as the library's:
 
         >>> compute = Compute(1e12, tiles=((128, 128),), units=4, launch_s=1e-6)
         >>> found = compute.tiling(512, 256, 1000)
@@ -249,8 +249,8 @@ class Compute:
     def _fastest(
         self, parts: Mapping[tuple[int, int], int], k: int, itemsize: int, units: int
     ) -> tuple[float, tuple[int, int, int]]:
-        """Seconds of a product in parts, but for what memory needs, and the (rows, columns, pieces
-        of k) of the tiles that make it fastest."""
+        """Seconds of a GEMM in parts, without its memory traffic, and the (rows, columns, splits of
+        k) of the fastest tiles."""
         found = float("inf"), (1, 1, 1)
         for tm, tn, per_k in self._kernels:
             blocks = sum(count * (-(-m // tm) * -(-n // tn)) for (m, n), count in parts.items())
@@ -268,12 +268,12 @@ class Compute:
     def grouped_s(
         self, rows: Sequence[int], n: int, k: int, itemsize: int = 4, apart: bool = False
     ) -> float:
-        """Seconds of several local products, each with so many rows and a right operand of its
-        own: in one launch, or one after another (``apart``).
+        """Seconds of several local GEMMs, each with its number of rows and its own right operand:
+        in one launch, or one after another (``apart``).
 
         Examples
         --------
-        Tiles of small products share a wave of a common launch; those that fill waves gain nothing:
+        Tiles of small GEMMs share a wave of a common launch; GEMMs that fill waves gain nothing:
 
         >>> compute = Compute(1e12, tiles=((128, 128),), units=4)
         >>> apart = compute.grouped_s((256, 130, 256), 256, 1000, apart=True)
@@ -293,7 +293,7 @@ class Compute:
         return self.launch_s + -(-tiles // tiling.units) * tiling.tile_s
 
     def _traffic_s(self, m: int, n: int, k: int, itemsize: int, rights: int = 1) -> float:
-        """Seconds that reading A and B, and reading and writing C, take at least."""
+        """A lower bound in seconds of reading A and B, and reading and writing C."""
         return itemsize * (m * k + rights * k * n + 2 * m * n) / self.memory_bytes_per_s
 
     def memory_s(self, nbytes: float) -> float:

@@ -1,10 +1,10 @@
-"""One launch that several products share, in virtual time: workers that take tiles in program
+"""One kernel launch shared by several GEMMs, in virtual time: workers that compute tiles in program
 order.
 
-A tile whose operands are not there yet keeps its worker waiting, as FLUX's and Triton-distributed's
-kernels do (they spin on a signal), and tiles are dealt in order. So the next part is dealt when the
-last tile of this one has started and its own operands are there, and a part is done when the last
-of its tiles ends.
+A tile whose operands have not arrived blocks its worker, as in FLUX's and Triton-distributed's
+kernels (they spin on a signal), and tiles are assigned in order. So the next part is assigned when
+the last tile of this one has started and its own operands have arrived, and a part is done when its
+last tile ends.
 """
 
 from collections import Counter
@@ -18,18 +18,18 @@ from .machine import Machine
 
 
 class Workers:
-    """Workers that take the tiles of a kernel, all of which take as long.
+    """Workers that compute the tiles of a kernel, which all take the same time.
 
     Parameters
     ----------
     tiling : Tiling
     free : float
-        When they are there, in seconds of work.
+        When they are available, in seconds of work.
 
     Examples
     --------
     Three workers and five tiles of 2 seconds; the next part, of one tile, has a free worker at
-    once, though its operands come later:
+    once, but its operands arrive later:
 
     >>> workers = Workers(Tiling(1, 1, 1, 2.0, 3), 0.0)
     >>> workers.deal(5, 0.0), workers.deal(1, 3.0)
@@ -43,8 +43,8 @@ class Workers:
         self._free = [(free, tiling.units)]  # a heap of (when, how many workers)
 
     def deal(self, tiles: int, at: float) -> tuple[float, float]:
-        """Give a part's tiles to the workers, from ``at``: when the last one starts, and when it
-        ends."""
+        """Assign a part's tiles to the workers, from ``at`` on; return when the last tile starts
+        and when it ends."""
         free, last, tile_s = self._free, at, self.tiling.tile_s
         early = 0  # workers that wait for the operands
         while free and free[0][0] <= at:
@@ -53,7 +53,7 @@ class Workers:
             heappush(free, (at, early))
         while tiles:
             last, count = heappop(free)
-            if not free and tiles > count:  # all of them at once, as often as need be
+            if not free and tiles > count:  # all workers at once, as often as necessary
                 waves = (tiles - 1) // count
                 heappush(free, (last + waves * tile_s, count))
                 tiles -= waves * count
@@ -63,7 +63,7 @@ class Workers:
             if count > taken:
                 heappush(free, (last, count - taken))
             heappush(free, (last + tile_s, taken))
-        merged = Counter()  # workers that are free at the same time are as one
+        merged = Counter()  # workers that are free at the same time are equal
         for when, count in free:
             merged[when] += count
         self._free = list(merged.items())
@@ -72,9 +72,8 @@ class Workers:
 
 
 def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int, Tiling]:
-    """How each kernel of a program divides its product: step index of a part -> its kernel's
-    tiling. A machine whose core does everything itself has no such kernels; their parts are calls
-    of the library there.
+    """The tiling of each kernel of a program: step index of a part -> its kernel's tiling. On a
+    machine whose core computes and communicates there are no such kernels: parts are library calls.
     """
     if machine.adds_on_core:
         return {}

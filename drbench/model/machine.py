@@ -1,5 +1,5 @@
-"""Machine models: how long a product, a transfer or a collective takes on machines, also those
-nobody here has.
+"""Performance models: the time of a GEMM, a transfer or a collective on a machine, also on one that
+you do not have.
 
 A model is the section ``[model]`` of a TOML file (:mod:`drbench.model.machine_file`). One
 efficiency model serves all machines; only its constants differ.
@@ -56,7 +56,7 @@ class Machine(MachineFile):
     accumulate_efficiency : float
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
-        Local GEMMs take 1 + this times as long during an accumulate of the same rank.
+        Local GEMMs take (1 + this) times as long during an accumulate of the same rank.
     transfer_slowdown : float
         The same for each link on which the rank sends or receives during a GEMM.
         Both share its memory. A ring collective in both directions uses four.
@@ -73,7 +73,7 @@ class Machine(MachineFile):
     pull_efficiency : float
         Bandwidth of reading another rank's memory over that of writing to it.
     kernel_slowdown : float
-        A fused GEMM takes 1 + this times as long as the library's whole GEMM.
+        A fused GEMM takes (1 + this) times as long as the library's whole GEMM.
         Its tiles start as their operands arrive.
     side_units : int
         Units of compute that a reduction during a GEMM takes from the GEMM; 0: none.
@@ -196,7 +196,7 @@ class Machine(MachineFile):
         }
 
     def fence_of(self, ranks: int) -> float:
-        """Seconds of a Fence of so many ranks.
+        """Seconds of a Fence of ``ranks`` ranks.
 
         Examples
         --------
@@ -207,7 +207,7 @@ class Machine(MachineFile):
         return self.fence_s + self.fence_round_s * (int(ranks) - 1).bit_length()
 
     def collective(self, operation: str) -> Collective:
-        """That of an operation; without a model of its own it takes its links' time alone."""
+        """The model of an operation; if there is none, one that takes the time of its links."""
         return self.collectives.get(operation) or Collective()
 
     def link(self, a: int, b: int) -> Link:
@@ -220,7 +220,7 @@ class Machine(MachineFile):
         )
 
     def links_within(self, members: Sequence[int]) -> int:
-        """How many links a rank has to the others of a group inside a node.
+        """The number of links of a rank to the others of a group inside a node.
 
         Examples
         --------
@@ -246,13 +246,13 @@ class Machine(MachineFile):
         found = self.known.get((source, target))
         if found is None:
             link = self.link(source, target)
-            found = self.known[source, target] = link, self._passed(link, source, target)
+            found = self.known[source, target] = link, self._resources(link, source, target)
         return found
 
-    def _passed(self, link: Link, source: int, target: int) -> tuple:
-        """What a transfer on a link occupies, with all that the link goes through."""
+    def _resources(self, link: Link, source: int, target: int) -> tuple:
+        """The resources of a transfer on a link, with those of the links of ``through``."""
         if self.torus is None:
-            traversed = link, *(self._named[name] for name in link.through)
+            traversed = link, *(self._links_by_name[name] for name in link.through)
             return tuple(each for part in traversed for each in part.resources(source, target))
         rows, cols = self.torus
         (row, col), (to_row, to_col) = divmod(source, cols), divmod(target, cols)
@@ -261,9 +261,8 @@ class Machine(MachineFile):
         return tuple((link.name, a, b) for a, b in pairwise(path))
 
     def shares(self, link: Link) -> tuple[float, ...]:
-        """How much of the time of a transfer on a link it occupies each thing on its way, in the
-        order of :meth:`route`: less than 1 of faster links that it goes through. Empty if it
-        occupies all of them as long as it takes.
+        """The fraction of the time of a transfer on a link for which it occupies each resource, in
+        the order of :meth:`route`: less than 1 for faster links on its route. Empty if all are 1.
 
         Examples
         --------
@@ -274,7 +273,7 @@ class Machine(MachineFile):
         """
         found = self.known.get(link.name)
         if found is None:
-            traversed = [link, *(self._named[name] for name in link.through)]
+            traversed = [link, *(self._links_by_name[name] for name in link.through)]
             carried = [part.carries_bytes_per_s or part.bandwidth_bytes_per_s for part in traversed]
             all_of_it = tuple(
                 1.0 if whole == link.bandwidth_bytes_per_s else link.bandwidth_bytes_per_s / whole
@@ -286,12 +285,11 @@ class Machine(MachineFile):
 
     @cached_property
     def known(self) -> dict:
-        """What was found of routes, shares, groups over nodes and transports, each of which is
-        asked for again and again."""
+        """A cache of routes, shares, groups over nodes and transports."""
         return {}
 
     @cached_property
-    def _named(self) -> dict[str, Link]:
+    def _links_by_name(self) -> dict[str, Link]:
         return {link.name: link for link in self.links}
 
 
@@ -300,7 +298,7 @@ def _bandwidth(link: Link) -> float:
 
 
 def _steps_around(at: int, to: int, size: int) -> list[int]:
-    """The positions on the shorter way round a ring, without the first; on a tie ahead."""
+    """The positions on the shorter route around a ring, without the first; on a tie ahead."""
     ahead = (to - at) % size
     by, hops = (1, ahead) if 2 * ahead <= size else (-1, size - ahead)
     return [(at + by * hop) % size for hop in range(1, hops + 1)]

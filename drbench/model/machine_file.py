@@ -1,7 +1,7 @@
-"""Machine models in TOML files: read, checked, and read again with other constants.
+"""Performance models in TOML files: read, checked, and read again with other constants.
 
 A model is the section ``[model]`` of a file (``launch/data/machines``), in which every number has
-its unit in its name and its source beside it.
+its unit in its name and its source next to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .constants import check_table, read_table, refuse_unknown
 from .gemm import Compute
 from .network import Collective, Link, Rate
 
-#: What products are made of, each with a peak of its own: element types, and TF32, an arithmetic
-#: for float32.
+#: Arithmetics of GEMMs, each with a peak of its own: element types, and TF32, an arithmetic for
+#: float32.
 ARITHMETICS = (*(name for name in ITEMSIZES if ":" not in name), "tf32")
 #: Names in tables of a machine, by table.
 _KNOWN = {
@@ -30,12 +30,12 @@ _KNOWN = {
     "transports": ("direct", "rma"),
     "residuals": ("direct", "rma", "throttled", "any"),
 }
-#: How the constants of a link's rates begin in a file, by the field that holds them.
+#: Prefixes in a file of the constants of a link's rates, by field.
 _RATES = {"add": "core_add_", "get": "core_"}
 
 
 class MachineFile:
-    """What a machine model has of the file that it was read from."""
+    """The part of a machine model that reads and changes its file."""
 
     name: str
     dtype: str
@@ -45,12 +45,12 @@ class MachineFile:
 
     @classmethod
     def from_dict(cls, section: dict, name: str | None = None) -> Self:
-        """Make a machine of a ``[model]`` section.
+        """The machine of a ``[model]`` section.
 
         Raises
         ------
         UsageError
-            If a key is missing or unknown, or a value makes no sense.
+            If a key is missing or unknown, or a value is invalid.
         """
         raw = copy.deepcopy(section)
         check_table(raw, "model")
@@ -94,7 +94,7 @@ class MachineFile:
         Raises
         ------
         UsageError
-            If the file is not there, is no TOML, or holds no valid ``[model]``.
+            If the file is missing, is not TOML, or has no valid ``[model]``.
         """
         try:
             with open(path, "rb") as file:
@@ -105,7 +105,7 @@ class MachineFile:
                 f"--save {path}."
             ) from None
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"machine file {path} is no TOML: {error}. Correct it.") from None
+            raise UsageError(f"machine file {path} is not TOML: {error}. Correct it.") from None
         if section is None:
             raise UsageError(
                 f"machine file {path} has no section [model]. Add one, or make one with drbench "
@@ -125,8 +125,8 @@ class MachineFile:
         return self.with_value(path, lambda value: _number(value, path, self.name) * factor)
 
     def with_value(self, path: str, value) -> Self:
-        """The machine with one constant replaced (or put through a function): ``*`` in its path
-        stands for every table that has it.
+        """The machine with one constant replaced (or mapped by a function): ``*`` in its path
+        matches every table that has it.
 
         Examples
         --------
@@ -144,12 +144,12 @@ class MachineFile:
         return self.from_dict(raw, self.name)
 
     def constant(self, path: str) -> float:
-        """One constant as the file has it, of ``*`` the first."""
+        """One constant as it is in the file, with ``*`` the first."""
         return self._tables(self.sources, path, True)[0][path.rpartition(".")[2]]
 
     def _tables(self, raw: dict, path: str, known: bool, where: str = "") -> list[dict]:
-        """The tables of a section in which the constant of a path stands, where it must be
-        ``known``, or may."""
+        """The tables of a section that contain the constant of a path (with ``known`` at least
+        one), or may contain it."""
         *folders, last = path.split(".")
         places = [raw]
         for name in folders:
@@ -165,9 +165,9 @@ class MachineFile:
         return places
 
     def for_transport(self, choice: TransportChoice) -> Self:
-        """The machine as seen through a transport: throttled is exact by definition; others from
-        ``[model.transports.NAME]``, which is the link of ranks near each other (all, or those
-        ``within`` a node). Links of the file join the others.
+        """The machine with the links of a transport: throttled is exact by definition; others are
+        ``[model.transports.NAME]``, the link of local ranks (all, or those ``within`` a node).
+        Links of the file join the other ranks.
 
         Raises
         ------
@@ -193,9 +193,7 @@ class MachineFile:
 
     def _seen_through(self, choice: TransportChoice) -> Self:
         transports = self.sources.get("transports", {})
-        if (
-            choice.kind == "throttled"
-        ):  # adds are made in place, and then take as long as the link says
+        if choice.kind == "throttled":  # adds are made in place, at the rate of the link
             link = {
                 "bandwidth_bytes_per_s": choice.bandwidth_bytes_per_s,
                 "latency_s": choice.latency_s,
@@ -218,13 +216,13 @@ class MachineFile:
         return self.from_dict(self.sources | {"links": tiers}, self.name)
 
     def for_dtype(self, dtype: str) -> Self:
-        """The machine as products of an element type see it (``"tf32"``: of float32 in TF32).
+        """The machine for GEMMs of an element type (``"tf32"``: of float32 in TF32).
 
         Raises
         ------
         UnsupportedError
-            If it has no peak for that type: another type's would make products wrong, and
-            communication look too cheap or too dear.
+            If it has no peak for that type: with that of another type the predicted GEMM times
+            would be wrong, and communication would seem too cheap or too expensive.
 
         Examples
         --------
@@ -250,7 +248,7 @@ class MachineFile:
 
 
 def _read_link(name: str, values: Any, where: str) -> Link:
-    """A link of a table; the constants of its rates begin with :data:`_RATES`."""
+    """The link of a table; the constants of its rates begin with :data:`_RATES`."""
     check_table(values, where)
     left, rates = dict(values), {}
     for field, prefix in _RATES.items():
@@ -260,8 +258,7 @@ def _read_link(name: str, values: Any, where: str) -> Link:
 
 
 def _check_names(values: dict) -> None:
-    """Refuse an element type, an operation or a transport that there is none of: its constants
-    would never be used."""
+    """Refuse an unknown element type, operation or transport: its constants would never be used."""
     for table, known in _KNOWN.items():
         refuse_unknown(values[table], known, f"model.{table}")
     names = {f"dtypes.{each}": each for each in values["dtypes"]}
@@ -274,7 +271,7 @@ def _check_names(values: dict) -> None:
 
 
 def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
-    """The paths of assumed constants, and the factors that some of them have.
+    """The paths of assumed constants, and the factors of some of them.
 
     Examples
     --------
@@ -297,15 +294,15 @@ def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
 
 
 def _number(value, path: str, machine: str) -> float:
-    """The number that a constant is, to be varied."""
+    """The number of a constant that is to be varied."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{machine} has no number {shown(path)} to vary. Name one, as 'fence_s'.")
     return value
 
 
 def _of_dtype(section: dict, dtype: str) -> dict:
-    """The table ``compute`` of a section as products of an element type need it: its own peak, and
-    what else differs."""
+    """The table ``compute`` of a section for GEMMs of an element type: its own peak, and other
+    constants that differ."""
     own, where = section["dtypes"][dtype], f"model.dtypes.{dtype}"
     if not isinstance(own, dict) or "peak_flops" not in own:
         raise UsageError(f"{where} needs peak_flops. Add it, with its source.")

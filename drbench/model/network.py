@@ -1,5 +1,5 @@
-"""Links and collectives of a machine model: what a transfer occupies, and how fast the core copies
-or adds what it moves."""
+"""Links and collectives of a machine model: the resources of a transfer, and the rate at which the
+core copies or adds its data."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from math import inf
 from drbench.errors import UsageError
 from drbench.program.steps import Block
 
-#: What one link may be shared by: the two ranks of an ordered pair; all flows out of (into) a
-#: device; all flows out of (into) a node; all flows there are (the core of a fabric); or nobody but
-#: the rank that started the transfer (the throttled transport).
+#: The flows that share one link: those of an ordered pair of ranks; all flows out of (into) a
+#: device; all flows out of (into) a node; all flows (the core of a fabric); or only those of the
+#: rank that started the transfer (the throttled transport).
 SHARED = ("pair", "device", "node", "fabric", "initiator")
 #: Who moves data.
 LANES = ("copy", "nic")
-#: How a collective may go: round the ring of its group; by doubling distances, or down a pipelined
-#: tree; as is fastest of these; or directly, where each pair of a node's ranks has a link of its
-#: own, every rank to every other at once.
+#: Shapes of a collective: around the ring of its group; by recursive doubling, or down a pipelined
+#: tree; the fastest of these; or directly from every rank to every other at once, if each pair of a
+#: node's ranks has a link of its own.
 SHAPES = ("ring", "tree", "fastest", "direct")
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast the core that computes copies or adds blocks.
+    """The rate at which the compute core copies or adds blocks.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Rate:
     row_s: float = 0.0
 
     def seconds(self, block: Block | None, nbytes: int, cut: bool = False) -> float:
-        """Seconds of so many bytes of a block, None for what has no gaps; ``cut`` if the rows of
-        what is added to it lie apart.
+        """Seconds of ``nbytes`` of a block, None for contiguous memory; ``cut`` if the rows that
+        are added to it are not contiguous.
 
         Examples
         --------
@@ -84,13 +84,13 @@ class Link:
         Ranks of a node, if shared is node.
     reads_in_place : bool
         Get is a view: its bytes count as direct_bytes.
-        It costs what ``bandwidth_bytes_per_s`` says, nothing if that is inf.
+        Its time follows from ``bandwidth_bytes_per_s``, and is 0 if that is inf.
     get : Rate
-        Rate at which the core that computes copies what it gets.
-        ``core_bytes_per_s`` and so on in a file; inf where a copy engine moves the data.
+        Rate at which the compute core copies fetched blocks.
+        ``core_bytes_per_s`` and so on in a file; inf if a copy engine moves the data.
     add : Rate
-        Rate at which the core that computes adds to a remote block (adds_on_core).
-        ``core_add_bytes_per_s`` and so on in a file; inf for what memory allows.
+        Rate at which the compute core adds to a remote block (adds_on_core).
+        ``core_add_bytes_per_s`` and so on in a file; inf for the bandwidth of memory.
     through : tuple of str
         Other links that a transfer also occupies, such as the PCIe ports of a network card.
         It is never faster than the slowest of them.
@@ -130,7 +130,7 @@ class Link:
             )
 
     def joins(self, a: int, b: int) -> bool:
-        """Whether it is a link between two ranks.
+        """Whether the link joins two ranks.
 
         Examples
         --------
@@ -153,7 +153,7 @@ class Link:
         return self.bandwidth_bytes_per_s == inf and not self.latency_s
 
     def resources(self, source: int, target: int) -> tuple:
-        """What a transfer from ``source`` to ``target`` occupies.
+        """The resources of a transfer from ``source`` to ``target``.
 
         Examples
         --------
@@ -218,12 +218,12 @@ class Collective:
             )
         if self.shape == "direct" and self.bandwidth_bytes_per_s is not None:
             raise UsageError(
-                "a collective of shape direct goes at the rate of the links of its pairs, got "
+                "a collective of shape direct has the rate of the links of its pairs, got "
                 f"bandwidth_bytes_per_s = {self.bandwidth_bytes_per_s}. Remove it, or the shape."
             )
 
     def across(self, members: Sequence[int]) -> bool:
-        """Whether a group is not within one node."""
+        """Whether a group is on several nodes."""
         return bool(self.node) and len({rank // self.node for rank in members}) > 1
 
     def starts(self, members: Sequence[int]) -> tuple[float, float]:
@@ -244,8 +244,8 @@ class Collective:
         )
 
     def ring_bandwidth(self, name: str, members: Sequence[int]) -> float | None:
-        """One direction's bandwidth of the group of that name with these members, if the collective
-        has one of its own: of one card, over nodes.
+        """The bandwidth in one direction of the group of that name with these members, if the
+        collective has its own: that of one card, over nodes.
 
         Examples
         --------

@@ -1,8 +1,8 @@
-"""One rank in virtual time: what its core is busy with, and how long it still is.
+"""One rank in virtual time: the work of its core, and when it ends.
 
-Computes go by a clock of the rank's own, in seconds of work at full speed, which runs slower while
-something beside them slows them. What is under way is due at a time of that clock; when its speed
-changes, only the next of these times is predicted anew.
+Computes use a clock of the rank's own, in seconds of work at full speed, which runs slower while
+concurrent operations slow them. Computes in progress end at a time of that clock; when its speed
+changes, only the next of these times is predicted again.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from .costs import parts_of
 from .kernel import Workers, part_tiles, tilings
 from .machine import Machine
 
-#: The phase that a wait for a step counts as, by what it does, but for two types.
+#: The phase of a wait for a step, by what the step does, except for two types.
 _WAITS = {
     Fence: "fence",
     Pack: "pack",
@@ -34,29 +34,29 @@ _WAITS = {
     "send": "accumulate",
     "add": "accumulate",
 }
-#: What a kernel's part is due for: its last tile starts, it is done.
+#: Events of a kernel's part: its last tile starts, it is done.
 _STARTED, _DONE = 0, 1
 
 
 def wait_of(step: Step) -> str:
-    """The phase that a wait for a step counts as."""
+    """The phase of a wait for a step."""
     return _WAITS.get(type(step)) or _WAITS.get(step.does, "collective_wait")
 
 
 def work_of(step: Step) -> str:
-    """The phase that a compute counts as."""
+    """The phase of a compute."""
     return "gemm" if type(step) is Gemm else "accumulate"
 
 
 class RankProgram:
-    """A rank's trace, and what of its steps on a machine does not depend on the look-ahead.
+    """A rank's trace, and the data of its steps on a machine that do not depend on the look-ahead.
 
     Attributes
     ----------
     parts : dict
-        The (m, n, k) of the products that a Gemm consists of, where it is several.
+        The (m, n, k) of the calls of GEMM of a step with several.
     kernels : dict of int to Tiling
-        Of the Gemms that are parts of a kernel.
+        Of the steps that are parts of a kernel.
     at_once : list of int
         Steps that take no time.
     """
@@ -69,7 +69,7 @@ class RankProgram:
         self.at_once, self._aheads = free_steps(trace, machine), {}
 
     def lookahead(self, depth: int | str) -> Lookahead:
-        """That of the trace; those of all depths but 0 differ in nothing else."""
+        """The look-ahead of the trace; depths above 0 differ only in the depth."""
         known = self._aheads.get(depth == 0)
         if known is None:
             known = self._aheads[depth == 0] = Lookahead(self.trace, depth)
@@ -79,7 +79,7 @@ class RankProgram:
 
 
 class Rank:
-    """A rank's program being worked off by a simulation.
+    """The state of a rank's program in a simulation.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ class Rank:
     at : callable
         ``at(time, act, one, two)``: ``act(time, one, two)`` is called at that time.
     computed : callable
-        ``computed(now, rank, version)``, called when something of a compute is due (:meth:`due`);
-        not that of the last prediction unless ``version`` is the rank's.
+        ``computed(now, rank, version)``, called at an event of a compute (:meth:`due`); the call is
+        outdated unless ``version`` is the rank's.
 
     Attributes
     ----------
@@ -103,19 +103,19 @@ class Rank:
     parts, kernels : dict
         As of the program.
     computing : list of int
-        The computes under way, in program order: one, or parts of a kernel.
+        The computes in progress, in program order: one, or parts of a kernel.
     busy_since, shown_until : float
-        Since when computes are under way without a gap; when the last of them ended.
+        Since when computes run without a gap; when the last of them ended.
     started : int
         Steps started since the last compute.
     idle_since, last
-        When the last compute ended, and the phase that the wait since then counts as so far.
+        When the last compute ended, and the phase of the wait since then, so far.
     core_free : float
         Until when the core copies or adds.
     own_free : dict
-        Way -> when the rank's own throttled link is free.
+        Queue -> when the rank's own throttled link is free.
     began : dict
-        Step under way -> when it started, for its bar.
+        Step in progress -> when it started, for its bar.
     fences : int
         Fences started.
     """
@@ -140,19 +140,19 @@ class Rank:
         self._machine, self._at, self._computed = machine, at, computed
         self._due: list[tuple[float, int, int]] = []  # (work, what, step): a heap
         self._work = self._since = 0.0  # the rank's own clock, and when it was read
-        self._adding = self._moving = self._sums = 0  # what is beside: see beside()
+        self._adding = self._moving = self._sums = 0  # see change_concurrent()
         self._kernel, self._workers, self._open = None, None, False
 
     def compute(self, t: int, now: float, seconds: float) -> None:
-        """A compute starts that takes so long with nothing beside it."""
+        """Start a compute that takes ``seconds`` without concurrent operations."""
         self._work, self._since, self._kernel = 0.0, now, None
         self.computing.append(t)
         self.busy_since = now
         self._is_due(seconds, _DONE, t)
 
     def deal(self, t: int, now: float, launch_s: float) -> None:
-        """A part of a kernel: its tiles are given to the workers, after the launch if it is the
-        first."""
+        """Start a part of a kernel: assign its tiles to the workers, for the first part after the
+        launch."""
         step, tiling = self.steps[t], self.kernels[t]
         if self._kernel is not step.kernel:
             self._work, self._since, self._kernel = 0.0, now, step.kernel
@@ -161,13 +161,13 @@ class Rank:
             self.busy_since = now
         self.computing.append(t)
         self._open = False
-        last, end = self._workers.deal(part_tiles(step, tiling), self._worked(now))
+        last, end = self._workers.deal(part_tiles(step, tiling), self._own_time(now))
         heappush(self._due, (end, _DONE, t))
         self._is_due(last, _STARTED, t)
 
     def next_compute(self) -> int | None:
-        """The compute that may start now: if nothing is under way the next, or beside the parts of
-        a kernel its next part, once all tiles of these have started."""
+        """The compute that may start now: the next one if none is in progress, or the next part of
+        the kernel in progress, once all tiles of the parts before have started."""
         if not self.computing:
             return self.schedule.next_compute()
         if not self._open:
@@ -176,8 +176,8 @@ class Rank:
         return t if t in self.kernels and self.steps[t].kernel is self._kernel else None
 
     def due(self, now: float) -> int | None:
-        """What was predicted has come: the compute that is done, or None if the last tile of a part
-        has started."""
+        """Handle the predicted event: return the compute that is done, or None if the last tile of
+        a part has started."""
         _, what, t = heappop(self._due)
         if self._due:
             self._predict()
@@ -189,8 +189,8 @@ class Rank:
             self.idle_since = now
         return t
 
-    def _worked(self, now: float) -> float:
-        """What the rank's own clock says."""
+    def _own_time(self, now: float) -> float:
+        """The time of the rank's own clock."""
         return self._work + (now - self._since) / self._slow()
 
     def _is_due(self, work: float, what: int, t: int) -> None:
@@ -203,7 +203,7 @@ class Rank:
         self._at(self._since + after, self._computed, self, self.version)
 
     def _slow(self) -> float:
-        """By how much longer a local product takes because of what goes on beside it."""
+        """The factor by which concurrent operations slow a local GEMM."""
         machine = self._machine
         slow = (
             1
@@ -218,9 +218,9 @@ class Rank:
         return slow
 
     def change_concurrent(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
-        """Accumulates, transfers or sums begin or end: they may slow the local products beside
-        them."""
-        before, worked = self._slow(), self._worked(now)
+        """Count accumulates, transfers or reductions that begin or end: they may slow concurrent
+        local GEMMs."""
+        before, worked = self._slow(), self._own_time(now)
         self._adding += adds
         self._moving += moves
         self._sums += sums
@@ -230,12 +230,12 @@ class Rank:
                 self._predict()
 
     def on_core(self, now: float, seconds: float) -> float:
-        """When the core has copied or added for so long, which it does one after another."""
+        """The end of a copy or add of the core, which runs one at a time."""
         self.core_free = max(now, self.core_free) + seconds
         return self.core_free
 
     def between(self, now: float, seconds: float) -> float:
-        """The same now or, if the core computes, in between: the compute then ends later."""
+        """The end of a copy or add that interrupts the compute in progress, which ends later."""
         if not self.computing:
             return self.on_core(now, seconds)
         self._due = [(work + seconds, what, t) for work, what, t in self._due]  # a heap still
@@ -243,20 +243,20 @@ class Rank:
         return now + seconds
 
     def copied(self, now: float, nbytes: int) -> float:
-        """When a copy of so many bytes is done."""
+        """The end of a copy of ``nbytes``."""
         seconds = self._machine.compute.memory_s(2 * nbytes)
         return self.on_core(now, seconds) if self._machine.adds_on_core else now + seconds
 
     def queued(self, queue: tuple, now: float, seconds: float, more: float = 0.0) -> float:
-        """When a transfer on the rank's own throttled link is through: in order of starting."""
+        """The end of a transfer on the rank's own throttled link, in order of starting."""
         free = max(now, self.own_free.get(queue, 0.0)) + seconds + more
         self.own_free[queue] = free
         return free
 
 
 def free_steps(trace: Trace, machine: Machine) -> list[int]:
-    """Steps that take no time: Gets from own tiles, or in place through a link without limits, and
-    memory without values."""
+    """Steps that take no time: Gets from own tiles, or in place on a link of infinite bandwidth,
+    and memory without values."""
     rank, free, out = trace.rank, {trace.rank: True}, []
     for step in trace.steps:
         if isinstance(step, Get) and step.onto is None:

@@ -1,19 +1,19 @@
 """Run the traces of all ranks in virtual time on a machine model: same programs, same scheduler, no
 MPI, no arrays.
 
-Event-driven and deterministic: events at the same time are worked off in the order they were made.
-Transfers get over links by the machine's ``arbitration`` (:mod:`drbench.model.links`); what a step
-costs is the machine model's business.
+Event-driven and deterministic: events at the same time are handled in the order of their creation.
+Transfers share links by the machine's ``arbitration`` (:mod:`drbench.model.links`); the machine
+model gives the cost of a step.
 
-The state: a heap of events (time, number of the event, what is called, with what); for each rank
-its scheduler, its core's clock and what is under way on it (:mod:`drbench.model.rank`); of the
-network the links (:class:`drbench.model.links.FirstCome` and :class:`~drbench.model.links.Fair` say
-what theirs is; a link is an integer) and lanes; who has come to Fences and group
-steps; and the signals that are seen.
+The state: a heap of events (time, number of the event, function, arguments); for each rank its
+scheduler, its core's clock and its computes in progress (:mod:`drbench.model.rank`); of the network
+the links (:class:`drbench.model.links.FirstCome` and :class:`~drbench.model.links.Fair` describe
+their state; a link is an integer) and lanes; the ranks that have arrived at Fences and group steps;
+and the visible signals.
 
-Traces of some ranks can be run alone, where they stand for the others
-(:mod:`drbench.model.symmetry`) or to see what they take at least: a member of a group that is not
-all there does its steps alone, over the links that it sends on.
+Traces of some ranks can be run alone, if they represent the others (:mod:`drbench.model.symmetry`)
+or for a lower bound: if a group is incomplete, its members do their steps alone, over the links on
+which they send.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ from .simulate_signals import SignalSteps
 
 
 class Beyond(Exception):
-    """A simulation was given up, for it takes longer than matters."""
+    """The simulated time is above the limit, so the simulation was stopped."""
 
 
 @dataclass
 class Simulated:
-    """What a simulation found.
+    """The result of a simulation.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class Simulated:
     phases : dict of str to float
         Seconds by phase, mean over the ranks; waits are named after what ended them.
     timeline : list of StepTime
-        If asked for. A transfer's bar is its time on the link; a group step's begins when the rank
-        has come.
+        If requested. A transfer's bar is its time on the link; a group step's begins when the rank
+        arrives.
     """
 
     time_s: float
@@ -81,24 +81,23 @@ def simulate(
         One a rank.
     machine : Machine
     prefetch : int or str
-        Look-ahead of :mod:`drbench.plan.schedule`; ``"all"`` for no end of it.
+        Look-ahead of :mod:`drbench.plan.schedule`; ``"all"`` for no limit.
     timeline : bool
-        Keep a bar for each step.
+        Record a bar for each step.
     within_s : float
-        Give up beyond this time.
+        Limit of the simulated time.
 
     Raises
     ------
     Beyond
-        If the programs are still going on after ``within_s``.
+        If the programs have not ended after ``within_s``.
     CaseFailed
-        If steps are left that can never start: a program that deadlocks. Where signals do not
-        match, or ranks wait for each other in a circle, it is named.
+        If steps are left that can never start: a program that deadlocks. The message names signals
+        that do not match, or the ranks that wait for each other in a circle.
 
     Examples
     --------
-    Two ranks, 2·8·4·4 FLOPs in each of two products; the second product waits for half of A, 128
-    bytes:
+    Two ranks, 2·8·4·4 FLOPs in each of two GEMMs; the second GEMM waits for half of A, 128 bytes:
 
     >>> from algorithms import get_algorithm
     >>> from drbench.model.gemm import Compute
@@ -115,8 +114,8 @@ def simulate(
 
 
 class Simulator:
-    """Simulations of the same programs, with one look-ahead after another: what does not depend on
-    it is made once.
+    """Simulations of the same programs with several look-aheads: data that do not depend on it are
+    computed once.
 
     Parameters
     ----------
@@ -133,23 +132,23 @@ class Simulator:
     def run(
         self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
     ) -> Simulated:
-        """One of them; parameters and errors as of :func:`simulate`."""
+        """Run one simulation; parameters and errors as of :func:`simulate`."""
         run = _Run(self, prefetch, timeline)
         try:
             return run.run(within_s)
-        finally:  # ranks and links refer to it: freed now, not when Python's collector finds them
+        finally:  # ranks and links refer to it: freed now, not by the garbage collector
             vars(run).clear()
 
     @cached_property
     def programs(self) -> list[RankProgram]:
-        """Of each rank; they are checked for signals that do not match."""
+        """The program of each rank, after a check that signals match."""
         pairs_of(self.traces)
         itemsize = self.costs.itemsize
         return [RankProgram(trace, self.machine, itemsize) for trace in self.traces]
 
     @cached_property
     def counters(self) -> dict[str, int]:
-        """Bytes moved, by kind, of all ranks; those that are not simulated move as much."""
+        """Bytes moved, by kind, of all ranks; ranks that are not simulated move as much."""
         counters, each = dict.fromkeys(COUNTERS, 0), self.nprocs // len(self.traces)
         for trace in self.traces:
             for step in trace.steps:
@@ -168,7 +167,7 @@ class _Run:
         self.fence_s = self.machine.fence_of(simulator.nprocs)
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
-            Rank(each, prefetch, self.machine, self.at, self._computed)
+            Rank(each, prefetch, self.machine, self.at, self._finish_compute)
             for each in simulator.programs
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
@@ -185,7 +184,7 @@ class _Run:
         heap, ranks = self.heap, self.ranks
         while heap:
             now, _, act, one, two = heappop(heap)
-            # what a rank or a link predicted before it became faster may be due after all is done
+            # outdated predictions of a rank or link may be due after the end of all programs
             if now > within_s and any(rank.schedule.pending for rank in ranks):
                 raise Beyond
             act(now, one, two)
@@ -204,7 +203,7 @@ class _Run:
         return Simulated(end, dict(self.simulator.counters), mean, self.bars or [])
 
     def at(self, time: float, act, one=None, two=None) -> None:
-        """``act(time, one, two)`` is called at that time, after all that was to be called then."""
+        """Call ``act(time, one, two)`` at that time, after earlier calls for that time."""
         self.order += 1
         heappush(self.heap, (time, self.order, act, one, two))
 
@@ -214,14 +213,14 @@ class _Run:
     # -- ranks
 
     def _wake(self, rank: Rank, now: float) -> None:
-        """Start what this rank may start now. A rank whose core does everything itself looks only
-        between computes."""
+        """Start the steps that this rank may start now. A rank whose core computes and communicates
+        does so only between computes."""
         schedule, steps = rank.schedule, rank.steps
         if rank.computing and self.machine.adds_on_core:
             return
         for t in schedule.take():
             step = steps[t]
-            if step.alias:  # memory of other steps, seen differently
+            if step.alias:  # another view of the memory of other steps
                 self.at(now, self._seen, rank, t)
                 continue
             rank.started += 1
@@ -240,12 +239,12 @@ class _Run:
             self._compute(rank, t, max(now, rank.core_free))
 
     def _seen(self, now: float, rank: Rank, t: int) -> None:
-        """What a Part or Join shows is there."""
+        """Finish a Part or Join, whose value is complete."""
         rank.schedule.finish(t)
         self._wake(rank, now)
 
     def finish(self, now: float, rank: Rank, t: int) -> None:
-        """A communication step is complete."""
+        """Finish a communication step."""
         step = rank.steps[t]
         if self.bars is not None and t in rank.began:
             self._bar(rank, step, rank.began.pop(t), now)
@@ -273,7 +272,7 @@ class _Run:
             seconds = self.costs.compute_s(rank.steps[t], rank.parts.get(t))
             rank.compute(t, now, seconds + started_s)
 
-    def _computed(self, now: float, rank: Rank, version: int) -> None:
+    def _finish_compute(self, now: float, rank: Rank, version: int) -> None:
         if version != rank.version:
             return  # its speed has changed since
         t = rank.due(now)
@@ -281,20 +280,20 @@ class _Run:
             step = rank.steps[t]
             if not rank.computing:
                 self.phases[work_of(step)] += now - rank.busy_since
-            if self.bars is not None:  # parts of a kernel are under way together; bars are not
+            if self.bars is not None:  # parts of a kernel overlap; bars do not
                 self._bar(rank, step, max(rank.began.pop(t), rank.shown_until), now)
                 rank.shown_until = now
             rank.schedule.finish(t)
         self._wake(rank, now)
 
     def _side(self, rank: Rank, t: int, step, now: float) -> None:
-        """A sum beside the products: one after another, slowing them meanwhile."""
+        """Start a reduction during the GEMMs: one at a time; it slows them."""
         if self.machine.adds_on_core:
             seconds = self.costs.compute_s(step)
             rank.began[t] = now
             self.at(rank.between(now, seconds), self.finish, rank, t)
             return
-        self.at(now, self._sum, rank, t)  # after a product that starts now
+        self.at(now, self._sum, rank, t)  # after a GEMM that starts now
 
     def _sum(self, now: float, rank: Rank, t: int) -> None:
         lane = rank.number, "sums"
@@ -320,12 +319,12 @@ class _Run:
         self._transfer(rank, t, rank.steps[t].peer, now)
 
     def _transfer(self, rank: Rank, t: int, other: int, now: float) -> None:
-        """What a step moves between this rank and another is in its lane."""
+        """Put the transfer of a step between this rank and another into its lane."""
         step, streams = rank.steps[t], self.machine.copy_streams
         cost = self.costs.transfer(step, rank.number)
-        if cost.core_s:  # the core copies or adds, computing nothing meanwhile
+        if cost.core_s:  # the core copies or adds, and does not compute meanwhile
             now = rank.on_core(now, cost.core_s)
-        if cost.own_timer:  # nobody else uses it
+        if cost.own_timer:  # used by this rank alone
             free = rank.queued(cost.links[0], now, cost.link_s)
             if self.bars is not None:
                 self._bar(rank, step, free - cost.link_s, free)
@@ -354,7 +353,7 @@ class _Run:
         self.finish(now, rank, t)
 
     def _change_concurrent(self, transfer: Transfer, now: float, sign: int) -> None:
-        """A transfer begins or ends, beside the products of those who take part in it."""
+        """Count a transfer that begins or ends, on each of its ranks."""
         for rank, t in transfer.steps:
             if isinstance(rank.steps[t], Accumulate):
                 rank.change_concurrent(now, adds=sign)
@@ -364,7 +363,7 @@ class _Run:
                 rank.change_concurrent(now, moves=sign * transfer.flows)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
-        """The transfer goes."""
+        """Start a transfer on its links."""
         rank, t = transfer.steps[0]
         if rank.steps[t].side:
             concurrent = bool(rank.computing)
@@ -376,16 +375,16 @@ class _Run:
                 rank.began[t] = now  # its bar does not show the wait for links
 
     def _gone(self, now: float, transfer: Transfer, _=None) -> None:
-        """The last byte has left the links."""
+        """Handle the event that the last byte has left the links."""
         self._change_concurrent(transfer, now, -1)
         self.links.release(transfer, now)
         if transfer.lane is not None:
             rank, t = transfer.steps[0]
             signal_s = self.machine.signal_s if type(rank.steps[t]) is Push else 0.0
             if signal_s:  # written by the same queue
-                self.at(now + signal_s, self._go_on, transfer.lane)
+                self.at(now + signal_s, self._start_next, transfer.lane)
             else:
-                self.lanes.go_on(transfer.lane, now)
+                self.lanes.start_next(transfer.lane, now)
         for rank, t in transfer.steps:
             if self.bars is not None and rank.steps[t].group is None:
                 self._bar(rank, rank.steps[t], transfer.began, now)
@@ -396,8 +395,8 @@ class _Run:
             else:
                 self.groups.part_done(now, rank, t)
 
-    def _go_on(self, now: float, lane: tuple, _) -> None:
-        self.lanes.go_on(lane, now)
+    def _start_next(self, now: float, lane: tuple, _) -> None:
+        self.lanes.start_next(lane, now)
 
     # -- Fences
 

@@ -1,5 +1,5 @@
-"""Group steps in virtual time: who has come, which links the data takes, and when it is where it
-belongs."""
+"""Group steps in virtual time: which members have arrived, which links the data uses, and when it
+is stored."""
 
 from math import inf
 
@@ -10,30 +10,30 @@ from .symmetry import packed_by_any
 
 
 class GroupSteps:
-    """The group steps under way in a simulation.
+    """The group steps in progress in a simulation.
 
-    A member comes once its piece is packed. A collective begins when all have come, a shift between
-    two neighbours when both have; where not all members are simulated, each is alone: the links
-    that it sends on stand for all. Where the core that computes does everything (``adds_on_core``),
-    packing and the data of collectives take its time.
+    A member arrives once its block is packed. A collective begins when all have arrived, a shift
+    between two neighbours when both have; if not all members are simulated, each is alone: the
+    links on which it sends represent all. If the compute core also communicates
+    (``adds_on_core``), packing and the data of collectives take its time.
 
     Parameters
     ----------
     simulation
-        Of which this takes ``machine``, ``costs``, ``by_number`` (the ranks that are
-        simulated), ``lanes``, ``at(time, act, one, two)`` and ``finish(time, rank, step index)``.
+        Used: ``machine``, ``costs``, ``by_number`` (the ranks that are simulated), ``lanes``,
+        ``at(time, act, one, two)`` and ``finish(time, rank, step index)``.
     """
 
     def __init__(self, simulation):
         self.simulation, self.machine = simulation, simulation.machine
-        self.met: dict = {}  # (group, number) -> {rank: (Rank, step)} of the members that have come
+        self.met: dict = {}  # (group, number) -> {rank: (Rank, step)} of members that have arrived
         self.number: dict = {}  # (group, rank) -> group steps started
-        self.halves: dict = {}  # (rank, step) of a shift -> transfers still to come
+        self.halves: dict = {}  # (rank, step) of a shift -> transfers not complete
         self.whole: dict = {}  # members -> whether all of them are simulated
         self.due: dict = {}  # (rank, step) -> when the throttled ring is done with it
 
     def start(self, rank: Rank, t: int, step, now: float) -> None:
-        """A rank starts a group step."""
+        """Start a group step of a rank."""
         group, machine, itemsize = step.group, self.machine, self.simulation.costs.itemsize
         number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
         link = machine.link(*group.members[:2]) if len(group) > 1 else None
@@ -56,7 +56,7 @@ class GroupSteps:
         step = rank.steps[t]
         group = step.group
         if len(group) == 1 or (step.kind == "shift" and step.by % len(group) == 0):
-            return self._arrived(now, rank, t)
+            return self._receive(now, rank, t)
         if not self._all_there(group):
             return self._move(
                 step, self.simulation.costs.group(step, alone=True), ((rank, t),), now
@@ -84,13 +84,13 @@ class GroupSteps:
         return found
 
     def _move(self, step, cost: Cost, steps: tuple, now: float) -> None:
-        """The data of these members' steps goes over the links. Where links are shared, collectives
-        of one group follow each other, as on the stream of a communicator; otherwise the links see
-        to that."""
+        """Transfer the data of these members' steps. If links are shared, collectives of one group
+        run one after another, as on the stream of a communicator; otherwise by the order of the
+        links."""
         shifts, machine = step.kind == "shift", self.machine
         pair = shifts and len(steps) == 2  # of the two transfers of each
         if machine.adds_on_core:
-            parts, done = (2, self.part_done) if pair else (1, self._arrived)
+            parts, done = (2, self.part_done) if pair else (1, self._receive)
             for rank, t in steps:
                 self.simulation.at(rank.between(now, cost.link_s / parts), done, rank, t)
             return
@@ -110,7 +110,7 @@ class GroupSteps:
         self.simulation.lanes.add(transfer, now)
 
     def _shift(self, here: dict, rank: Rank, t: int, now: float) -> None:
-        """What this rank sends, and what it receives, as far as the other side has come."""
+        """Start this rank's two transfers, to and from members that have arrived."""
         self.halves[rank, t] = 2
         step, me = rank.steps[t], rank.number
         for a, b in ((me, step.target), (step.source, me)):
@@ -128,22 +128,22 @@ class GroupSteps:
     def _at_due(self, now: float, rank: Rank, t: int) -> None:
         due = self.due.pop((rank, t))
         if due > now:
-            self.simulation.at(due, self._arrived, rank, t)
+            self.simulation.at(due, self._receive, rank, t)
         else:
-            self._arrived(now, rank, t)
+            self._receive(now, rank, t)
 
     def part_done(self, now: float, rank: Rank, t: int) -> None:
-        """A transfer of this step is complete; a shift is when both of its are."""
+        """Finish a transfer of a step; a shift ends with the second of its two."""
         left = self.halves.pop((rank, t), 1) - 1
         if left:
             self.halves[rank, t] = left
         elif (rank, t) in self.due:
             self._at_due(now, rank, t)
         else:
-            self._arrived(now, rank, t)
+            self._receive(now, rank, t)
 
-    def _arrived(self, now: float, rank: Rank, t: int) -> None:
-        """The data is there; it may have to be put into its place."""
+    def _receive(self, now: float, rank: Rank, t: int) -> None:
+        """Finish a step whose data has arrived, after unpacking if necessary."""
         _, after = rank.steps[t].packs()
         if after:
             nbytes = after * self.simulation.costs.itemsize

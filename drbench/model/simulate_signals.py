@@ -1,5 +1,5 @@
 """Steps with signals in virtual time: a value arrives where it was pushed, or is pulled once its
-rank has said that it is there."""
+rank has signalled that it is ready."""
 
 from drbench.program.signal_steps import Signal
 
@@ -7,26 +7,26 @@ from .rank import Rank
 
 
 class SignalSteps:
-    """The Pushes, Awaits, Offers and Takes under way in a simulation.
+    """The Pushes, Awaits, Offers and Takes in progress in a simulation.
 
-    An Await ends when what is pushed to it has arrived and its signal is seen, ``signal_s`` later;
-    a Take's transfer begins when the Offer is seen.
+    An Await ends ``signal_s`` after its value has arrived, when the signal is visible; a Take's
+    transfer begins when the Offer is visible.
 
     Parameters
     ----------
     simulation
-        Of which this takes ``machine``, ``at(time, act, one, two)``, ``finish(time, rank, step
-        index)`` and ``send(rank, step index, time)``, which begins a transfer.
+        Used: ``machine``, ``at(time, act, one, two)``, ``finish(time, rank, step index)`` and
+        ``send(rank, step index, time)``, which begins a transfer.
     """
 
     def __init__(self, simulation):
         self.simulation, self.machine = simulation, simulation.machine
-        self.seen: set = set()  # values whose signal is seen: (from, to, kind, key)
-        self.waits: dict = {}  # such a value -> (Rank, step index) of who waits for it
-        self.takes: dict[Rank, list[int]] = {}  # step indices whose Offers are seen at this instant
+        self.seen: set = set()  # values whose signal is visible: (from, to, kind, key)
+        self.waits: dict = {}  # value -> (Rank, step index) that waits for it
+        self.takes: dict[Rank, list[int]] = {}  # steps whose Offers become visible at this instant
 
     def start(self, rank: Rank, t: int, step: Signal, now: float) -> None:
-        """A rank starts a step."""
+        """Start a step of a rank."""
         value = _value(step, rank.number)
         if step.kind == "push" and step.sends:
             self.simulation.send(rank, t, now)
@@ -34,22 +34,22 @@ class SignalSteps:
             self.simulation.at(now + self.machine.signal_s, self._see, value)
             self.simulation.at(now, self.simulation.finish, rank, t)
         elif value in self.seen:
-            self._go_on(now, rank, t)
+            self._resume(now, rank, t)
         else:
             self.waits[value] = rank, t
 
     def pushed(self, now: float, rank: Rank, step: Signal) -> None:
-        """The last byte of a Push is there; its signal follows."""
+        """Schedule the signal of a Push whose last byte has arrived."""
         self.simulation.at(now + self.machine.signal_s, self._see, _value(step, rank.number))
 
     def _see(self, now: float, value, _) -> None:
         self.seen.add(value)
         waiting = self.waits.pop(value, None)
         if waiting:
-            self._go_on(now, *waiting)
+            self._resume(now, *waiting)
 
-    def _go_on(self, now: float, rank: Rank, t: int) -> None:
-        """What a step waited for is there: an Await is done, a Take reads it."""
+    def _resume(self, now: float, rank: Rank, t: int) -> None:
+        """Resume a step whose value is ready: an Await ends, a Take reads the value."""
         if rank.steps[t].kind == "push":
             self.simulation.at(now, self.simulation.finish, rank, t)
             return
@@ -59,13 +59,13 @@ class SignalSteps:
         takes.append(t)
 
     def _take(self, now: float, rank: Rank, _) -> None:
-        """Begin the transfers of Takes in the order of the program, as a stream has them, whichever
-        rank made its offer first at this instant."""
+        """Begin the transfers of Takes in the order of the program, as on a stream, whichever rank
+        made its Offer first at this instant."""
         for t in sorted(self.takes.pop(rank)):
             self.simulation.send(rank, t, now)
 
 
 def _value(step: Signal, rank: int) -> tuple:
-    """What names the value of a step: from whom, to whom, how, and its key."""
+    """The identity of the value of a step: (from, to, kind, key)."""
     ends = (rank, step.peer) if step.sends else (step.peer, rank)
     return *ends, step.kind, step.key

@@ -1,16 +1,16 @@
-"""Process rows and columns whose members do the same at the same time: one member can stand for all
-of them in a simulation.
+"""Process rows and columns whose members do the same at the same time: a simulation needs only one
+of these members.
 
-On a torus whose links are alike, chips whose programs are *congruent* (the same steps on values of
-the same shapes, the same neighbours relative to themselves) stay in step: by induction over the
+On a torus with equal links, chips whose programs are *congruent* (the same steps on values of the
+same shapes, the same neighbours relative to themselves) run synchronously: by induction over the
 events each starts and finishes its n-th step when all others do. A collective then begins when one
-member has come, a shift between neighbours likewise, and a chip's own outgoing links stand for
-those of the whole ring, as nobody else uses them. So the time is that of one chip;
-``tests/model/test_folding.py`` compares it with all of them.
+member has arrived, a shift between neighbours likewise, and a chip's own outgoing links represent
+those of the whole ring, as no other chip uses them. So the time is that of one chip;
+``tests/model/test_folding.py`` compares it with a simulation of all chips.
 
-The root of a broadcast does more than the others: it may pack its piece. But all then leave the
-broadcast together, so the group stays in step; it is as if every member packed. That is not so
-after a reduction whose root unpacks.
+The root of a broadcast may also pack its block. But all members leave the broadcast together, so
+the group stays synchronous, as if every member packed. This does not hold after a reduction whose
+root unpacks.
 """
 
 from collections.abc import Collection
@@ -44,8 +44,8 @@ def even(problem: Problem) -> bool:
 
 
 def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
-    """True if the folded groups are whole rings of the machine's torus, in which every chip talks
-    to its neighbours only, on links of its own.
+    """True if the folded groups are whole rings of the machine's torus, in which every chip
+    communicates only with its neighbours, on links of its own.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
 
 
 def packed_by_any(step) -> int:
-    """Elements that the member who packs most copies before it takes part in a group step."""
+    """Most elements that a member of a group step packs before it."""
     if step.kind != "pipeline":
         return step.packs(always=False)[0]
     return 0 if step.sums or len(step.group) == 1 or step.fragment.contiguous else step.shard()

@@ -2,23 +2,23 @@
 Pure.
 
 The scheduler orders the *launching* of steps (on a device a step counts as finished for it once it
-is launched). That is not enough: what is launched later on another stream may run earlier. So each
-step waits, on the device, for the steps named here. The kinds:
+is launched). That is not enough: a step launched later on another stream may run earlier. So each
+step waits, on the device, for the steps named here. The kinds of edges:
 
 =========  =========================================================================================
-``ready``  what the step takes has been transferred (or received)
-``made``   what the step takes has been computed
-``free``   whoever used the memory of its buffer before is done with it
-``order``  products into one part of the own tile, and into one token, follow each other, whichever
-           stream they are on
+``ready``  an input of the step has been transferred (or received)
+``made``   an input of the step has been computed
+``free``   all steps that used the memory of its buffer before have finished
+``order``  GEMMs into one part of the own tile, or into one token, run one after another, on
+           whatever streams
 =========  =========================================================================================
 
-What signals bring is no edge between streams: whoever takes it waits for a flag in memory instead
-(:mod:`drbench.device.signals`), and it is named here all the same.
+A value received with a signal needs no edge between streams: steps that use it wait for a flag in
+memory instead (:mod:`drbench.device.signals`), but it is listed here, too.
 
 Steps on one stream need no edge: a stream keeps its order, and every edge points to a step launched
-earlier (by rule 2 of the scheduler for values, and by the memory plan for buffers: what dies before
-another is born is launched before it).
+earlier (by rule 2 of the scheduler for values, and by the memory plan for buffers: a buffer that is
+freed before another is allocated is also launched before it).
 """
 
 from bisect import bisect_right
@@ -27,9 +27,9 @@ from drbench.program.steps import Scratch, Step
 
 from .schedule import ArenaPlan, Lookahead, memory_of
 
-#: The kinds; ``fence`` and ``begin`` are the host's: a Fence waits for all streams, MPI for what it
-#: reads and writes in memory. ``signal`` and ``flag`` are the signals': who takes a value waits for
-#: its flag, and the flag is written after the value.
+#: The kinds. ``fence`` and ``begin`` are edges of the host: a Fence waits for all streams, MPI for
+#: the memory that it reads and writes. ``signal`` and ``flag`` are edges of signals: steps that use
+#: a value wait for its flag, and the flag is written after the value.
 EDGES = ("ready", "made", "free", "order", "fence", "begin", "signal", "flag")
 
 
@@ -45,12 +45,12 @@ def edges(
     sizes : dict of int to int
         Size of each buffer of the plan, by step, in the plan's units.
     without : frozenset of str
-        Kinds to leave out, to test that they are needed.
+        Kinds to omit, to test that they are needed.
 
     Examples
     --------
-    Two products of a fetched block each, with room for one block: the second transfer waits for the
-    first product.
+    Two GEMMs of a fetched block each, with memory for one block: the second transfer waits for the
+    first GEMM.
 
     >>> from drbench.plan.schedule import ArenaPlan
     >>> from drbench.program.steps import Block, Gemm, Get
@@ -78,7 +78,7 @@ def edges(
     _order_gemms(steps, roots, found, without)
     if "free" not in without:
         _free_buffers(lookahead, plan, sizes, roots, found)
-        for step in steps:  # a Scratch does nothing itself: those that fill it wait in its place
+        for step in steps:  # a Scratch does no work: steps that fill it wait instead
             if step.onto is not None:
                 for r in roots[step.index]:
                     if type(steps[r]) is Scratch:
@@ -87,16 +87,16 @@ def edges(
 
 
 def _makers(value: Step) -> list[Step]:
-    """The steps that give a token its contents: itself, or for a Part or Join those it shows."""
+    """The steps that compute the value of a token: itself, or those that a Part or Join shows."""
     if not value.alias:
         return [value]
     return [made for shown in value.inputs for made in _makers(shown)]
 
 
 def _order_gemms(steps: list[Step], roots: list, found: list[set[int]], without: frozenset) -> None:
-    """Computes that write overlapping parts of the own tiles, or one Scratch, one after another;
-    who takes a Scratch waits for all that filled it."""
-    last: dict[tuple, list] = {}  # tile -> computes into it, as long as not written over
+    """Order computes that write overlapping parts of the own tiles, or one Scratch; a step that
+    uses a Scratch waits for all that filled it."""
+    last: dict[tuple, list] = {}  # tile -> computes into it, until overwritten
     filled: dict[int, list[int]] = {}  # Scratch -> computes into parts of it
     for step in steps:
         t = step.index
@@ -123,7 +123,7 @@ def _order_gemms(steps: list[Step], roots: list, found: list[set[int]], without:
 def _free_buffers(
     lookahead: Lookahead, plan: ArenaPlan, sizes: dict[int, int], roots: list, found: list[set[int]]
 ) -> None:
-    """Each buffer waits for all that used the buffers which had its memory before."""
+    """Make each buffer wait for all steps that used its memory before."""
     users: dict[int, list[int]] = {}
     for step in lookahead.trace.steps:
         if not step.alias:
@@ -133,7 +133,7 @@ def _free_buffers(
                 users.setdefault(r, []).append(step.index)
     births = lookahead.births()
     born = sorted((births[t], t) for t in sizes if t in plan.offsets)
-    # who had each part of the arena last: starts[x] to segments[x][0]
+    # the last user of each part of the arena: starts[x] to segments[x][0]
     starts = [0]
     segments: list[tuple[int, int | None]] = [(plan.size, None)]
     for _, t in born:

@@ -1,5 +1,5 @@
-"""The explainer: what a traced program moves, computes and holds, without running it, and how work
-and bytes are spread over ranks."""
+"""The explainer: what a traced program moves, computes and stores, without running it, and how work
+and bytes are distributed over ranks."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -26,7 +26,7 @@ class Transfer(NamedTuple):
 
 
 def transfers(trace: Trace) -> Iterator[Transfer]:
-    """What the steps of a rank's program move, in their order.
+    """The transfers of a rank's program, in the order of its steps.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def transfers(trace: Trace) -> Iterator[Transfer]:
 
 
 def moved_by(step: Step, rank: int, width: int) -> Iterator[Transfer]:
-    """What one step of a rank moves, of elements of ``width`` bytes."""
+    """The transfers of one step of a rank, of elements of ``width`` bytes."""
     sends = step.does in ("send", "add") or (step.grouped and step.sums)
     counter = step.counter or ""  # nothing is moved without one
     for other, elements in step.moved(rank):
@@ -53,7 +53,7 @@ def moved_by(step: Step, rank: int, width: int) -> Iterator[Transfer]:
 
 
 class Loads(NamedTuple):
-    """What all ranks together, and the busiest of them, multiply and move.
+    """Bytes and FLOPs of all ranks together, and of the busiest.
 
     Attributes
     ----------
@@ -62,9 +62,9 @@ class Loads(NamedTuple):
     busiest_bytes : int
         Most bytes that one rank sends, or that one receives.
     busiest_flops : int
-        Most FLOPs of one rank's products.
+        Most FLOPs of one rank's GEMMs.
     transfers : int
-        How many there are of all ranks together.
+        Number of transfers of all ranks together.
     """
 
     moved_bytes: int
@@ -74,8 +74,8 @@ class Loads(NamedTuple):
 
 
 def balance(flops: Sequence[int]) -> float | None:
-    """The share of the roof that is the most with so many FLOPs on each rank: their mean over the
-    most; None if there are none.
+    """The largest share of the roof possible with these FLOPs of the ranks: their mean over their
+    maximum; None if all are 0.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def busiest(moved: Iterable[tuple[int, int, int]]) -> int:
 
 
 def loads(traces: Iterable[Trace]) -> Loads:
-    """Of the traces of all ranks; of fewer, no more than that.
+    """The loads of the traces of all ranks; of a part of them, a lower bound.
 
     Examples
     --------
@@ -129,15 +129,15 @@ class Traffic:
     Attributes
     ----------
     by_peer : dict of int to Counter
-        By the other rank the bytes by kind, with the names of the records.
+        For each other rank the bytes by kind, with the names of the records.
     """
 
     by_peer: dict[int, Counter]
 
     @property
     def counters(self) -> dict[str, int]:
-        """By kind. ``direct_bytes`` is 0: whether a Get is copied or read in place is the
-        transport's business, and the plan counts it as ``get_bytes``."""
+        """Bytes by kind. ``direct_bytes`` is 0: the transport decides whether a Get is copied or
+        read in place, and the plan counts it as ``get_bytes``."""
         return {name: sum(each[name] for each in self.by_peer.values()) for name in COUNTERS}
 
 
@@ -162,8 +162,8 @@ def traffic(trace: Trace) -> Traffic:
 
 
 def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
-    """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the
-    pool if none is."""
+    """Bytes in the rank's memory: its tiles of A, B and C; the pool if every remote Get is copied;
+    the pool if none is."""
     return trace.problem.tile_bytes(trace.rank) | {
         "pool": pool_bytes(trace, prefetch),
         "pool_direct": pool_bytes(trace, prefetch, views=lambda block: True),
@@ -241,7 +241,7 @@ def track_of(step: Step) -> str:
 def events_of(
     trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float
 ) -> list[StepTime]:
-    """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the
+    """Events of one rank from the (step, start, stop) that its executor recorded; ``zero`` is the
     start of the repeat."""
     return [
         StepTime(

@@ -1,10 +1,10 @@
-"""A run as plain data: the layouts, and when which rank held, fetched, multiplied, sent and
-added what. What a page draws; of simulated runs and of measured ones alike.
+"""A run as plain data for a page to draw: the layouts, and when each rank stored, fetched,
+multiplied, sent and added which blocks. For simulated and measured runs.
 
-A run is its traces, and the bars of its timeline (:class:`drbench.common.StepTime`). A bar says
-when a step ran; what it worked on follows from the traces: a fetched value is the block it was read
-from, a shifted one what the neighbour had, a product the rows of one operand and the columns of the
-other.
+A run is its traces, and the bars of its timeline (:class:`drbench.common.StepTime`). A bar is the
+time of a step; its operands follow from the traces: a fetched value is the block it was read from,
+a shifted value that of the neighbour, the result of a GEMM the rows of one operand and the columns
+of the other.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from partitions.intervals import Range, intersect, length, split, union
 from .explain import moved_by
 from .signals import pairs_of
 
-#: Ranges of rows, or of columns, of one region; of more their hull.
+#: Most ranges of rows, or of columns, of one region; more are replaced by their hull.
 _MOST_RANGES = 64
 
 Ranges = tuple[Range, ...]
 
 
 class Region(NamedTuple):
-    """Elements of a matrix as the product takes it: ranges of rows times ranges of columns, in the
-    order in which a value has them."""
+    """Elements of a matrix in the multiplication's orientation: ranges of rows times ranges of
+    columns, in their order in a value."""
 
     matrix: str
     replica: int
@@ -44,7 +44,7 @@ class Region(NamedTuple):
 
 
 class Regions:
-    """What the values of all steps of all ranks are elements of.
+    """The regions of the values of all steps of all ranks.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Regions:
     sent : dict of tuple to tuple
         (rank, step) that receives with a signal -> (rank, step) that sends.
     received : dict of tuple to tuple
-        The same the other way.
+        The inverse of ``sent``.
 
     Examples
     --------
@@ -77,20 +77,21 @@ class Regions:
         self.received = {source: target for target, source in self.sent.items()}
 
     def of(self, rank: int, step: Step) -> Region | None:
-        """Of the value of a step; None if it has none, or rows of several matrices or blocks."""
+        """The region of the value of a step; None if it has no value, or rows of several matrices
+        or blocks."""
         key = rank, step.index
         if key not in self._known:
-            self._known[key] = None  # while it is looked for
-            found = self._derived(rank, step)
+            self._known[key] = None  # during the search
+            found = self._derive(rank, step)
             self._known[key] = found if found and found.shape == step.shape else None
         return self._known[key]
 
-    def _derived(self, rank: int, step: Any) -> Region | None:
-        """Of the value of a step, by where it is read from or computed."""
+    def _derive(self, rank: int, step: Any) -> Region | None:
+        """The region of the value of a step, by its source or its operands."""
         if step.grouped and step.shape is not None:
             if step.kind == "shift":
                 return step.brings and _whole(step.brings)
-            return _joined(
+            return _join(
                 [_fragment(fragment) for fragment in step.fragments], getattr(step, "axis", 0)
             )
         if step.reads():
@@ -107,8 +108,8 @@ class Regions:
         return None if step.onto is None else self.of(rank, step.onto)
 
     def _gemm(self, rank: int, step: Step) -> Region | None:
-        """The rows of C that the rows of one operand are multiplied for, and the columns of the
-        other: of the products that C is the sum of, those of the same block of B."""
+        """The region of C that a GEMM computes: rows of one operand, columns of the other. If C is
+        the sum of several GEMMs, those of the same block of B."""
         a, b = (self.of(rank, value) for value in step.inputs[:2])
         if a is None or b is None or not b.rows:
             return None
@@ -123,7 +124,7 @@ class Regions:
         return Region(trace.written, replica, tuple(rows), b.cols)
 
     def _shown(self, rank: int, step: Any) -> Region | None:
-        """A part of a value, several side by side, or what fills a Scratch."""
+        """The region of a part of a value, of several values joined, or of a filled Scratch."""
         is_filled = not hasattr(step, "axis")
         seen = [self.of(rank, value) for value in step.inputs[is_filled:]]
         found = [each for each in seen if each is not None]
@@ -133,7 +134,7 @@ class Regions:
             rows, cols = (union(sum(each, ())) for each in zip(*(part[2:] for part in found)))
             return found[0]._replace(rows=tuple(rows), cols=tuple(cols))
         if not hasattr(step, "start"):
-            return _joined(found, step.axis)
+            return _join(found, step.axis)
         (region,) = found
         cut = (region.rows, region.cols)[step.axis]
         cut = tuple(split(cut, [step.start, step.stop])[1])
@@ -154,12 +155,13 @@ def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[
     -------
     dict
         ``time_s``: when the last bar ends. ``does``: :data:`drbench.program.steps.DOES`.
-        ``matrices``: of A, B and C as the product takes them what :func:`layout` says. ``regions``:
+        ``matrices``: :func:`layout` of A, B and C in the multiplication's orientation. ``regions``:
         each ``[matrix, replica, row ranges, column ranges]``. ``ranks``: for each rank its bars by
         their start, each ``[step, does, start_s, stop_s, held_s, bytes, reads, writes, moves,
-        computes]``: until when its value is held (0: it has none), and of how many bytes; numbers
-        of the regions that it reads, and of those that it writes or that its value is; ``[source,
-        target, bytes]`` of what it moves between ranks; whether the compute engine does it.
+        computes]``: the end of the lifetime of its value (0: no value) and its bytes; numbers of
+        the regions that the step reads, and of those that it writes or that are its value;
+        ``[source, target, bytes]`` of its transfers between ranks; whether the compute engine runs
+        it.
 
     Raises
     ------
@@ -174,10 +176,10 @@ def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
     >>> bar = lambda t, *at: StepTime(0, "compute", t, repr(traces[0].steps[t]), *at)
     >>> found = describe_run(traces, [bar(3, 0.0, 2.0), bar(5, 2.0, 3.0)])
-    >>> fetch, product = found["ranks"][0]
+    >>> fetch, gemm = found["ranks"][0]
     >>> fetch[:6], fetch[8], found["regions"][fetch[7][0]]
     ([3, 'fetch', 0.0, 2.0, 3.0, 128], [[1, 0, 128]], ['A', 0, [[0, 8]], [[4, 8]]])
-    >>> [found["regions"][each] for each in product[7]]
+    >>> [found["regions"][each] for each in gemm[7]]
     [['C', 0, [[0, 8]], [[0, 4]]]]
     """
     regions = Regions(traces)
@@ -186,8 +188,8 @@ def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[
         steps = traces[bar.rank].steps if bar.rank in bars else ()
         if bar.index >= len(steps) or repr(steps[bar.index]) != bar.name:
             raise UsageError(
-                f"the timeline says that step {bar.index} of rank {bar.rank} is {bar.name}, which "
-                "is not in the program. Give it the case it was written of."
+                f"step {bar.index} of rank {bar.rank} is {bar.name} in the timeline, which is not "
+                "in the program. Use the timeline with the case that wrote it."
             )
         bars[bar.rank][bar.index] = bar.start_s, bar.stop_s
     problem, numbers = traces[0].problem, dict[tuple, int]()
@@ -203,8 +205,8 @@ def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[
 
 
 def layout(operand: Operand) -> dict[str, Any]:
-    """The partition of an operand as the product takes it: names, extents, cuts with who holds what
-    lies between, and what coordinates add to the rank that stands there.
+    """The partition of an operand in the multiplication's orientation: names, extents, cuts with
+    the coordinates that own each range, and the rank offset of each coordinate.
 
     Examples
     --------
@@ -236,15 +238,15 @@ def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
     rank, mine = trace.rank, bars[trace.rank]
     widths, held = trace.element_types(trace.problem.itemsizes), _held(trace, regions, bars)
     found: list[list] = []
-    takes: dict[int, int] = {}  # step -> the first that takes its value
+    takes: dict[int, int] = {}  # step -> the first that uses its value
     for step in reversed(trace.steps):
         takes.update((value.index, step.index) for value in step.inputs)
-    passed: dict[int, list] = {}  # what steps without a bar move, by the step that has it instead
+    passed: dict[int, list] = {}  # transfers of steps without a bar, by the step that counts them
     for step in trace.steps:
         at = mine.get(step.index)
         moves = passed.pop(step.index, [])
         moves += [list(each[:3]) for each in moved_by(step, rank, widths[step.index])]
-        if at is None and step.anytime:  # it takes no time of its own: there when it was sent
+        if at is None and step.anytime:  # it takes no time: received when it was sent
             source, index = regions.sent[rank, step.index]
             at = (bars[source].get(index, (0.0, 0.0))[1],) * 2
         if at is None:  # read in place, while its value is used
@@ -260,7 +262,7 @@ def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
 
 
 def _read_and_written(rank: int, step: Any, regions: Regions) -> tuple[list, list]:
-    """The regions that a step reads; and those that it writes, or that its value is."""
+    """The regions that a step reads; and those that it writes, or that are its value."""
     of = lambda value: regions.of(rank, value)
     values = step.inputs[: 2 if step.does == "multiply" else 1]
     reads = [of(value) for value in values if value is not step.onto]
@@ -274,15 +276,15 @@ def _read_and_written(rank: int, step: Any, regions: Regions) -> tuple[list, lis
 
 
 def _held(trace: Trace, regions: Regions, bars: dict) -> dict[int, float]:
-    """Step -> until when the memory of its value is needed, if it has memory of its own."""
+    """Step -> end of the lifetime of its value, if it has memory of its own."""
     until: dict[int, float] = {}
     for step in reversed(trace.steps):
         rank, index = trace.rank, step.index
-        if index not in bars[rank]:  # what is offered is needed by who takes it
+        if index not in bars[rank]:  # an offered value is needed until it is fetched
             rank, index = regions.received.get((rank, index), (rank, index))
         own = bars[rank].get(index, (0.0, 0.0))[1]
         for value in step.inputs:
-            same = step.alias or value is step.onto  # the memory, seen as another value
+            same = step.alias or value is step.onto  # another view of the same memory
             last = max(own, until.get(step.index, 0.0)) if same else own
             if value.shape is not None:
                 until[value.index] = max(until.get(value.index, 0.0), last)
@@ -305,8 +307,8 @@ def _fragment(fragment: Any) -> Region:
     )
 
 
-def _joined(regions: Sequence[Region], axis: int) -> Region | None:
-    """Regions stacked (0) or side by side (1); those without elements take no room."""
+def _join(regions: Sequence[Region], axis: int) -> Region | None:
+    """Regions joined along rows (0) or columns (1); empty ones are skipped."""
     regions = [each for each in regions if all(each.shape)] or list(regions)
     first = regions[0]
     other = lambda each: each.cols if axis == 0 else each.rows
@@ -317,7 +319,7 @@ def _joined(regions: Sequence[Region], axis: int) -> Region | None:
 
 
 def _plain(region: Region) -> Region:
-    """Ranges in rising order, neighbours joined; of very many their hull."""
+    """Ranges in rising order, neighbours joined; their hull if they are very many."""
     return region._replace(rows=_rising(region.rows), cols=_rising(region.cols))
 
 

@@ -1,5 +1,5 @@
-"""When a step may start, the one pure rule that executor, simulator and memory plan share; and the
-memory plan, which follows from it alone.
+"""When a step may start: the one pure rule that executor, simulator and memory plan share; and the
+memory plan, which depends on this rule alone.
 
 With look-ahead ``depth`` (``-o prefetch``):
 
@@ -7,20 +7,20 @@ With look-ahead ``depth`` (``-o prefetch``):
    started, and at most ``depth`` earlier *exposed* computes are unfinished.
 2. A compute may start when its inputs and all earlier computes are finished, and every
    communication step more than ``depth`` exposed computes back is finished.
-3. A step that touches the written matrix, C, starts only when every earlier Fence is finished; a
-   Fence only when every earlier step that touches C is finished.
+3. A step that accesses the written matrix, C, starts only when every earlier Fence is finished; a
+   Fence only when every earlier step that accesses C is finished.
 
 A compute is *exposed* if it needs, or makes, a value that moves: an operand another rank owns, or a
-token handed on to communication. Computes on own data only do not use up the look-ahead, so a long
-local stretch still finds the next transfers under way. With ``depth = 0`` nothing overlaps: every
-compute is exposed, and waits for all communication before it.
+token that communication sends. Computes on own data only do not count for the look-ahead, so that
+the next transfers start before a long range of local computes. With ``depth = 0`` nothing overlaps:
+every compute is exposed, and waits for all communication before it.
 
-A step that may begin at any time (``Await``) is outside of 1 and 2: it starts first of all, and
-only those wait for it who take its value. A reduction beside the computes (``Add(..., side=True)``)
-counts as communication. With depth ``"all"`` nothing waits for the look-ahead, and what is received
-or handed on keeps its memory for the whole run.
+Rules 1 and 2 do not apply to a step that may start at any time (``Await``): it starts first, and
+only steps that use its value wait for it. A reduction during the computes (``Add(..., side=True)``)
+counts as communication. With depth ``"all"`` no step waits for the look-ahead, and values that are
+received or sent keep their memory for the whole run.
 
-A *lowered* program says itself what goes together: its Boundaries divide it into operations
+A *lowered* program defines its own overlap: its Boundaries divide it into operations
 (``Trace.ops``), and 1 and 2 become
 
 1'. A step may start when its inputs are finished (a compute: all earlier computes too), every
@@ -31,10 +31,10 @@ the computes of an operation also wait for its communication; any other depth ma
 
 Every wait points to an earlier step, so a program that completes in blocking order cannot deadlock.
 
-Receive and scratch memory is planned before the run: every buffer gets its place in one arena. A
-buffer that is filled at some point of the schedule and one that is emptied before that point may
-share memory. Both points are known from the rule alone, so the plan is safe for every order in
-which steps may complete, and nothing is allocated while the clock runs.
+Receive and scratch memory is planned before the run: every buffer gets its place in one arena. Two
+buffers may share memory if one is freed before the other is filled. Both points are known from the
+rule alone, so the plan is safe for every order in which steps may complete, and no memory is
+allocated in the timed region.
 """
 
 from bisect import insort
@@ -56,8 +56,8 @@ ALIGNMENT = 64
 
 
 class Lookahead:
-    """How far ahead of the computes each step of a trace may run: what the rule needs to know of
-    it, computed once.
+    """How far ahead of the computes each step of a trace may run: the data of the rule, computed
+    once.
 
     Attributes
     ----------
@@ -66,10 +66,10 @@ class Lookahead:
     exposed : list of bool
         For each step, whether it is an exposed compute.
     fences : list of int
-        For each step that touches C (Fences included), how many Fences precede it; -1 for the
+        For each step that accesses C (Fences included), how many Fences precede it; -1 for the
         others.
     depth : int or float
-        Look-ahead in exposed computes; infinite if ``"all"`` was asked for.
+        Look-ahead in exposed computes; infinite for ``"all"``.
     lowered : bool
         The program is lowered; then ``before`` is the number of the step's operation (with
         ``depth`` 0 twice that, and one more for a compute), and nothing starts before everything
@@ -84,7 +84,7 @@ class Lookahead:
         rank, count, nfences = trace.rank, 0, 0
         self.before, self.exposed, self.fences = [], [], []
         fenced, written = trace.fences, trace.written
-        moves: set[int] = set()  # values that are not at hand from the start
+        moves: set[int] = set()  # values that are not local from the start
         for step in trace.steps:
             kind = type(step)
             exposed = False
@@ -96,12 +96,12 @@ class Lookahead:
                             exposed = True
             elif (
                 step.signals
-                or step.onto is not None  # its memory is used again
+                or step.onto is not None  # its memory is reused
                 or step.moved(rank)
                 or (step.grouped and len(step.group) > 1)
                 or any(value.computes or value.index in moves for value in step.inputs)
             ):
-                # also at the root of a broadcast: all members of a group look as far ahead
+                # also at the root of a broadcast: the look-ahead is the same on all members
                 moves.add(step.index)
             self.before.append(count)
             self.exposed.append(exposed)
@@ -120,13 +120,13 @@ class Lookahead:
         self.count, self.nfences = count, nfences
 
     def held(self, t: int) -> bool:
-        """Whether a Fence comes before a step that reads what the program itself makes: then it
-        waits, even if it is read in place."""
+        """Whether a Fence precedes a step that reads a value computed by the program: then the step
+        waits, even if it reads in place."""
         return type(self.trace.steps[t]) is Get and self.fences[t] > 0
 
     def births(self) -> list[float]:
-        """When each step starts at the earliest, in half units of finished exposed computes (of a
-        lowered program: operations).
+        """The earliest start of each step, in half units of finished exposed computes (in a lowered
+        program: operations).
 
         A transfer with b exposed computes before it starts no earlier than at b - depth finished
         ones; a compute with b before it at b, with all communication more than ``depth`` back
@@ -141,8 +141,8 @@ class Lookahead:
         ]
 
     def deaths(self) -> list[float]:
-        """When each step that takes a value, or makes one that nobody takes, is finished at the
-        latest: at no later birth is it still going on.
+        """The latest end of each step that uses a value, or makes one that no step uses: it is
+        finished before any later birth.
 
         A compute with b exposed ones before it when b + 1 are finished; communication when the
         compute number b + depth + 1 starts.
@@ -157,7 +157,7 @@ class Lookahead:
 
 
 class Scheduler:
-    """One rank's trace being worked off, by whoever executes it.
+    """The state of one rank's trace while it is executed or simulated.
 
     Parameters
     ----------
@@ -204,8 +204,8 @@ class Scheduler:
         self._computes = [s.index for s in steps if s.computes]
         self._at = 0
         self._waiting: list[int] = [s.index for s in steps if s.anytime]
-        # one-sided steps whose inputs are not all there: how many are not; who takes what; which of
-        # them the look-ahead has let through
+        # one-sided steps with missing inputs: how many are missing; which steps use a value; which
+        # of them the look-ahead allows to start
         self._missing: dict[int, int] = {}
         self._takers: dict[int, list[int]] = {}
         self._held: set[int] = set()
@@ -227,7 +227,7 @@ class Scheduler:
                 self._unfinished[lookahead.before[t]] += 1
         self._clear = 0  # all communication (lowered: everything) with before < clear is finished
         self._fence_open = 0  # Fences finished
-        # unfinished steps that touch C, by Fences before them
+        # unfinished steps that access C, by Fences before them
         self._segment = [0] * (lookahead.nfences + 1)
         fences = lookahead.fences
         for s in steps:
@@ -269,7 +269,7 @@ class Scheduler:
 
     def take(self) -> list[int]:
         """Communication steps that may start now, in an order that is safe on every rank; each is
-        handed out once."""
+        returned once."""
         out: list[int] = []
         if self._waiting:
             rest: list[int] = []
@@ -283,8 +283,8 @@ class Scheduler:
         return out
 
     def next_compute(self, beyond: int = 0) -> int | None:
-        """The next compute if it may start now, else None; or the one so many beyond it, if it may
-        start together with all up to it, none of which it takes."""
+        """The next compute if it may start now, else None; or the compute ``beyond`` places after
+        it, if it may start at the same time, using none of the values of those before."""
         if self._at + beyond >= len(self._computes):
             return None
         t = self._computes[self._at + beyond]
@@ -294,7 +294,7 @@ class Scheduler:
         return t if self._clear >= needed and self._ready(t) else None
 
     def finish(self, t: int) -> None:
-        """A step handed out has completed."""
+        """Note that a started step has completed."""
         step, lookahead = self.steps[t], self.lookahead
         self.done[t] = 1
         self.pending -= 1
@@ -320,15 +320,15 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class ArenaPlan:
-    """Where each buffer lies.
+    """The place of each buffer in the arena.
 
     Attributes
     ----------
     offsets : dict of int to int
-        Step index -> element offset in the arena. A Gemm onto an earlier product has that product's
-        offset.
+        Step index -> element offset in the arena. A Gemm that adds onto an earlier result has the
+        offset of that.
     size : int
-        Elements the arena must hold.
+        Elements of the arena.
     """
 
     offsets: dict
@@ -336,13 +336,13 @@ class ArenaPlan:
 
 
 def all_copied(source: Block | Take) -> bool:
-    """``views`` where no block is read in place."""
+    """The ``views`` with which no block is read in place: always False."""
     return False
 
 
 def buffer_elements(step: Step, rank: int, *, views: Callable[[Any], bool] = all_copied) -> int:
-    """Elements of memory of its own that a step needs, for its value or on the way into a tile; 0
-    for none.
+    """Elements of memory of its own that a step needs, for its value or to send it to a tile; 0 if
+    none.
 
     Parameters
     ----------
@@ -350,9 +350,9 @@ def buffer_elements(step: Step, rank: int, *, views: Callable[[Any], bool] = all
     rank : int
         The rank that runs it.
     views : callable
-        ``views(block)`` is True if that block is read in place, ``views(take)`` if what is taken
-        is: both have an ``owner``. The default says that none is, which gives the largest arena
-        any transport needs.
+        ``views(block)`` is True if that block is read in place, ``views(take)`` if the value of
+        that Take is: both have an ``owner``. By default none is read in place, which gives the
+        largest arena that any transport needs.
     """
     if isinstance(step, Get) and step.onto is None:
         block = step.block
@@ -363,7 +363,8 @@ def buffer_elements(step: Step, rank: int, *, views: Callable[[Any], bool] = all
 
 
 def memory_of(steps: list[Step]) -> list[tuple[int, ...]]:
-    """For each value the steps in whose memory it lies: its own, or those it shows or adds onto."""
+    """For each value the steps whose memory stores it: its own, or those that it shows or adds
+    onto."""
     roots: list[tuple[int, ...]] = []
     for step in steps:
         if step.alias:
@@ -380,12 +381,12 @@ def plan_arena(
     views: Callable[[Any], bool] = all_copied,
     widths: list | None = None,
 ) -> ArenaPlan:
-    """Give every buffer of a trace a place; buffers that can be alive together never overlap.
+    """Assign a place to every buffer of a trace; buffers that can be in use together never overlap.
 
     Parameters
     ----------
     lookahead : Lookahead
-        Of the trace, with the look-ahead it will run with.
+        Of the trace, with the look-ahead of the run.
     itemsize : int
         Bytes of one element.
     views : callable
@@ -401,9 +402,9 @@ def plan_arena(
     Notes
     -----
     Lifetimes are :meth:`Lookahead.births` of the step that makes a value to the last
-    :meth:`Lookahead.deaths` of those that take it. First fit in order of birth. Leaving buffers out
-    can make first fit worse, so then the plan with all of them is made too and the smaller one
-    taken: what was announced for a transport that copies everything always holds.
+    :meth:`Lookahead.deaths` of those that use it. First fit in order of birth. Omitting buffers can
+    make first fit worse: then the plan with all of them is made, too, and the smaller one used, so
+    that the size announced for a transport that copies everything is always enough.
     """
     roots = memory_of(lookahead.trace.steps)
     plan = _first_fit(lookahead, roots, itemsize, views, widths)
@@ -418,7 +419,7 @@ def plan_arena(
 
 
 def pool_bytes(trace: Trace, prefetch: int | str, views: Callable[[Any], bool] = all_copied) -> int:
-    """Receive and scratch memory that a trace needs, its inbox included, ``views`` being as in
+    """Receive and scratch memory that a trace needs, its inbox included; ``views`` as in
     :func:`buffer_elements`."""
     widths = trace.element_types(trace.problem.itemsizes)
     arena = plan_arena(Lookahead(trace, prefetch), 1, views, widths)
@@ -432,21 +433,21 @@ def _first_fit(
     views: Callable[[Any], bool],
     widths: list | None,
 ) -> ArenaPlan:
-    """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
+    """The plan of :func:`plan_arena` for the buffers that are not read in place."""
     rank, steps = lookahead.trace.rank, lookahead.trace.steps
     births, deaths = lookahead.births(), lookahead.deaths()
     death: dict[int, float] = {}
     born: list[tuple[float, int]] = []
-    kept = offered(steps)  # in memory that others reach
+    kept = offered(steps)  # in memory that other ranks map
     need: dict[int, int] = {}
     for t, step in enumerate(steps):
         if step.alias:
-            continue  # no memory, and no use: that of its own consumers counts
+            continue  # no memory, and no use: its consumers count
         elements = buffer_elements(step, rank, views=views)
         if elements and t not in kept:
             born.append((births[t], t))
             death[t], need[t] = 0, elements if widths is None else elements * widths[t]
-        end = deaths[t]  # whatever takes a buffer is exposed: H grows when it finishes
+        end = deaths[t]  # users of a buffer are exposed: H grows when they finish
         for value in step.inputs:
             for r in roots[value.index]:
                 if death.get(r, end) < end:
@@ -454,7 +455,7 @@ def _first_fit(
         if not step.uses:
             for r in roots[t]:
                 if death.get(r, end) < end:
-                    death[r] = end  # a value no one takes lives until its own step is finished
+                    death[r] = end  # an unused value lives until its own step is finished
     unit = max(1, ALIGNMENT // itemsize)
     offsets: dict[int, int] = {}
     live: list[tuple[int, int, float]] = []  # (offset, end offset, death), by offset

@@ -1,12 +1,12 @@
-"""What signals tie together: which Push goes with which Await, where the values lie meanwhile, and
-whether the ranks wait for each other in a circle. Pure.
+"""Matching of signals: the Await of each Push, the place of the values in memory, and whether the
+ranks wait for each other in a circle. Pure.
 
-Values that travel with a signal lie in a rank's *inbox*, memory that others reach: a slot for each
-Await, which its Push fills, and the values that this rank offers, which others take from there. A
-slot is written once a run and belongs to one value alone, so it needs no place in the schedule.
+Values sent with a signal are in a rank's *inbox*, memory that other ranks can access: a slot for
+each Await, which its Push fills, and the values that this rank offers and others fetch. A slot is
+written once a run and belongs to one value alone, so it needs no place in the schedule.
 
-What a rank knows of itself is a list of :class:`End`; from the lists of all ranks follows the rest,
-the same on every rank: :func:`match` and :func:`check_progress`.
+Each rank makes a list of :class:`End`; from the lists of all ranks :func:`match` and
+:func:`check_progress` compute the same results on every rank.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from drbench.program.signal_steps import Await, Offer, Signal
 from drbench.program.steps import Step
 from drbench.program.trace import Trace
 
-#: Slots begin at multiples of this many bytes, as far as those before them end there: neighbours
-#: without a gap can be multiplied at once.
+#: Slots begin at multiples of this many bytes, unless the slot before ends elsewhere: neighbours
+#: without a gap can be multiplied by one GEMM.
 _ALIGNMENT = 64
 
 
 class End(NamedTuple):
-    """A step as other ranks need to know it: one end of a signal, or what a rank waits at.
+    """What other ranks need to know of a step: one end of a signal, or a step at which a rank
+    waits.
 
     Attributes
     ----------
     step : int
         Its number.
     kind : str
-        ``push``, ``offer``; ``meet`` (a Fence or a step of a group); ``use`` (a step that takes
-        what was awaited).
+        ``push``, ``offer``; ``meet`` (a Fence or a step of a group); ``use`` (a step that uses an
+        awaited value).
     sends : bool
         Of a signal: the rank makes the value.
     peer : int
@@ -43,8 +44,8 @@ class End(NamedTuple):
         Of a signal; of ``meet`` the members; of ``use`` the ends that must have arrived, as
         (source, key).
     offset, nbytes : int
-        Where the value lies in the inbox: the slot of an Await, the value of an Offer.
-    pitch, span : int
+        The value in the inbox: the slot of an Await, or the value of an Offer.
+    row_stride_bytes, span : int
         Of an Offer: bytes from one run of neighbouring elements to the next, and from the first
         byte of the value to the last.
     """
@@ -71,15 +72,14 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InboxPlan:
-    """What lies where in a rank's inbox.
+    """The layout of a rank's inbox.
 
     Attributes
     ----------
     offsets : dict of int to int
-        First byte of the slot of each Await, and of each value that is offered, by the step that
-        makes it.
+        First byte of the slot of each Await, and of each offered value, by the step that makes it.
     nbytes : int
-        Of all of it.
+        Of the whole inbox.
     """
 
     offsets: dict
@@ -87,9 +87,9 @@ class InboxPlan:
 
 
 def offered(steps: Iterable[Step]) -> set[int]:
-    """The steps whose values are offered, and so lie in the inbox."""
+    """The steps whose values are offered, and therefore stored in the inbox."""
     kept = (step.inputs[0].location()[0] for step in steps if isinstance(step, Offer))
-    return {root.index for root in kept if not root.anytime}  # what came lies in its slot already
+    return {root.index for root in kept if not root.anytime}  # received values are in slots already
 
 
 def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
@@ -123,7 +123,7 @@ def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
 
 
 def flags_bytes(count: int) -> int:
-    """Bytes of the flags and due times of so many signals that a rank receives, before the slots.
+    """Bytes of flags and due times, before the slots, of ``count`` signals that a rank receives.
 
     Examples
     --------
@@ -149,13 +149,13 @@ def inbox_bytes(trace: Trace, widths: Sequence[int]) -> int:
 
 
 def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None) -> list[End]:
-    """What the other ranks need to know of a rank's trace, in program order.
+    """The ends of a rank's trace, in program order.
 
     Raises
     ------
     CaseFailed
-        If a step sends to, or waits for, its own rank; if the same key is used twice; or if what is
-        offered is no part of a product.
+        If a step sends to, or waits for, its own rank; if the same key is used twice; or if an
+        offered value is not a part of a GEMM's result.
     """
     inbox = inbox or plan_inbox(trace, widths)
     ends, seen = [], set()
@@ -178,8 +178,8 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
             root, row, col = value.location()
             if not root.may_be_offered:
                 raise CaseFailed(
-                    f"rank {trace.rank}, step {t}, {step!r}: only a product in memory of its own, "
-                    "or what was awaited, can be offered. Correct the program."
+                    f"rank {trace.rank}, step {t}, {step!r}: only the result of a GEMM in its own "
+                    "memory, or an awaited value, can be offered. Correct the program."
                 )
             width = widths[root.index]
             row_stride_bytes = root.shape[not root.transposed] * width
@@ -212,7 +212,7 @@ def pairs_of(traces: Sequence[Trace]) -> dict[tuple[int, int], tuple[int, int]]:
     Raises
     ------
     CaseFailed
-        If an end has no other end, or the ranks wait for each other in a circle.
+        If a signal has only one end, or the ranks wait for each other in a circle.
 
     Examples
     --------
@@ -245,13 +245,13 @@ def pairs_of(traces: Sequence[Trace]) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def match(ends: Sequence[list[End]]) -> dict[tuple[int, int], list[tuple[End, End]]]:
-    """(source, target) -> the ends of its signals, that which sends first; ``ends`` of every rank,
+    """(source, target) -> pairs of ends of its signals, the sender first; ``ends`` of every rank,
     in order.
 
     Raises
     ------
     CaseFailed
-        If an end has no other end, or the two differ in size.
+        If a signal has only one end, or the two differ in size.
     """
     receives = {
         (end.kind, end.peer, rank, end.key): end
@@ -286,19 +286,18 @@ def match(ends: Sequence[list[End]]) -> dict[tuple[int, int], list[tuple[End, En
 def check_progress(ends: Sequence[list[End]]) -> None:
     """Refuse programs whose ranks wait for each other in a circle.
 
-    Every wait of the scheduler points to an earlier step of the same rank, or from an end to that
-    which sends to it. So nothing can deadlock, whatever the look-ahead, if the ranks come to their
-    ends when each works off its steps one by one, and an Await holds up the first that takes its
-    value.
+    Every wait of the scheduler is for an earlier step of the same rank, or for the sender of a
+    signal. So no look-ahead can deadlock if all ranks finish when each runs its steps one by one,
+    and the first step that uses the value of an Await blocks until it is sent.
 
     Raises
     ------
     CaseFailed
-        That names the circle.
+        With the circle.
     """
     at = [0] * len(ends)
     sent: set[tuple] = set()
-    met: dict[tuple, int] = {}  # steps of a group and members that have come
+    met: dict[tuple, int] = {}  # steps of a group and members that have arrived
     count: list[dict] = [{} for _ in ends]  # steps of each group that a rank has passed
     moving = True
     while moving:
@@ -341,22 +340,22 @@ def check_progress(ends: Sequence[list[End]]) -> None:
         if after in path:
             circle = "; ".join(text[path.index(after) :])
             raise CaseFailed(f"the ranks wait for each other: {circle}. Correct the program.")
-        if after not in stuck:  # it has ended, and never comes to the meeting
-            raise CaseFailed(f"{text[-1]}, which never comes. Correct the program.")
+        if after not in stuck:  # it has ended, and never arrives
+            raise CaseFailed(f"{text[-1]}, which never arrives. Correct the program.")
         path.append(after)
 
 
 def _meeting(ends: Sequence[list[End]]) -> range:
-    """The ranks that Fences are of."""
+    """The members of a Fence: all ranks."""
     return range(len(ends))
 
 
 def _waits(end: End, rank: int, sent: set[tuple]) -> tuple[int, Hashable] | None:
-    """Who must still send what before a step can be done, and the key; None if nobody."""
+    """The (rank, key) of a signal that must still be sent before a step can run; None if none."""
     if end.kind == "use":
         waited = [("push", source, rank, key) for source, key in end.key]
     elif end.kind == "offer" and not end.sends:
         waited = [("offer", end.peer, rank, end.key)]
-    else:  # an Await holds up nobody but those who take its value
+    else:  # an Await blocks only the users of its value
         return None
     return next(((each[1], each[3]) for each in waited if each not in sent), None)

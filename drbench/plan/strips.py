@@ -1,12 +1,11 @@
-"""Values in strips: arrays stacked or side by side that stand for one matrix, and products over
+"""Values in strips: arrays, stacked or next to each other, that form one matrix, and GEMMs over
 their common refinement.
 
-A gather along columns leaves one row-major array a member. Copying them into one array first would
-cost memory traffic of the whole operand, so products are taken strip by strip instead.
+A gather along columns returns one row-major array for each member. Copying them into one array
+would cost memory traffic of the whole operand, so one GEMM is run for each strip instead.
 
-An array is here whatever has a ``shape`` and gives the part ``array[r0:r1, c0:c1]``: the executor's
-are NumPy's; the machine model's, :class:`Extent`, are nothing but shapes. So both take the same
-products apart.
+An array is here any object with a ``shape`` and parts ``array[r0:r1, c0:c1]``: NumPy's in the
+executor; :class:`Extent`, which only has a shape, in the simulator. So both split GEMMs alike.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Value = Any
 
 @dataclass(slots=True, eq=False)
 class Extent:
-    """An array of which only the shape matters."""
+    """An array that only has a shape."""
 
     shape: tuple[int, int]
 
@@ -43,14 +42,14 @@ class Strips:
     Attributes
     ----------
     axis : int
-        0 if they are stacked, 1 if they lie side by side.
+        0 if they are stacked, 1 if they are next to each other.
     arrays : list
         Equal in the other extent.
     """
 
     axis: int
     arrays: list
-    #: Where it is cut along its axis, both ends included.
+    #: The cuts along the axis, both ends included.
     cuts: list[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,11 +65,11 @@ class Strips:
 def in_strips(
     array: Callable, shape: tuple[int, int], transposed: bool, widths: tuple[int, ...] | None
 ) -> Value:
-    """One array, or arrays of these widths side by side (stacked, if they are transposed), one
-    after the other in the same memory.
+    """One array, or arrays of these widths next to each other (stacked, if they are transposed),
+    one after the other in the same memory.
 
-    ``array(start, rows, cols, transposed)`` is the one from element ``start`` on; of a transposed
-    one columns are contiguous.
+    ``array(start, rows, cols, transposed)`` returns the array that starts at element ``start``; a
+    transposed array has contiguous columns.
     """
     if widths is None or len(widths) == 1:
         return array(0, *shape, transposed)
@@ -86,9 +85,9 @@ def in_strips(
 
 
 def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
-    """Widths of the values that lie as separate arrays, one a member of a group: because they are
-    gathered side by side (of a transposed matrix: stacked), or because a ReduceScatter divides
-    their columns."""
+    """Widths of the values stored as separate arrays, one for each member of a group: values that
+    are gathered along columns (in a transposed matrix: along rows), or whose columns a
+    ReduceScatter divides."""
     found = {}
     for step in steps:
         if step.grouped and step.kind == "ring" and len(step.group) > 1:
@@ -106,7 +105,7 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
 def value_of(
     step: Step, values: list, widths: dict[int, tuple[int, ...]], own: Callable, view: Callable
 ) -> Value:
-    """What the token of a step that lands nowhere else stands for: an array, Strips or None.
+    """The value of a step that writes to no tile: an array, Strips or None.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ def value_of(
         ``view(block)``: a block of an own tile.
     """
     if isinstance(step, Join):
-        return _joined([values[value.index] for value in step.inputs], step.axis)
+        return _join([values[value.index] for value in step.inputs], step.axis)
     if isinstance(step, FilledScratch):
         return values[step.inputs[0].index]
     if isinstance(step, Part):
@@ -137,13 +136,12 @@ def value_of(
 
 
 def strip_gemms(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
-    """Products of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common
+    """GEMMs of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common
     refinement of the strips.
 
     Examples
     --------
-    A in two strips along k, C in two along n: four products, the second along k adding to the
-    first.
+    A in two strips along k, C in two along n: four GEMMs, the second along k adding to the first.
 
     >>> a = Strips(1, [Extent((2, 3)), Extent((2, 5))])
     >>> c = Strips(1, [Extent((2, 4)), Extent((2, 6))])
@@ -179,28 +177,28 @@ def copies(target: Value, source: Value) -> list[tuple]:
     """
     return [
         (_plain(target, *rows, *cols), _plain(source, *rows, *cols))
-        for rows in _refined(target, 0, source, 0)
-        for cols in _refined(target, 1, source, 1)
+        for rows in _refine(target, 0, source, 0)
+        for cols in _refine(target, 1, source, 1)
     ]
 
 
 def _cells(a: Value, b: Value, c: Value) -> list[tuple]:
     """Ranges of m, n and k of the common refinement."""
-    inner = _refined(a, 1, b, 0) or [(0, 0)]
+    inner = _refine(a, 1, b, 0) or [(0, 0)]
     return [
         (rows, cols, along)
-        for rows in _refined(a, 0, c, 0)
-        for cols in _refined(b, 1, c, 1)
+        for rows in _refine(a, 0, c, 0)
+        for cols in _refine(b, 1, c, 1)
         for along in inner
     ]
 
 
 def gemm_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
-    """(m, n, k) of the products of plain arrays that a Gemm is made of, for those of several.
+    """(m, n, k) of the GEMMs of plain arrays into which a step is split, for steps with several.
 
     Examples
     --------
-    Two members gather columns of A, 3 and 5 wide: two products, the second along k adding to the
+    Two members gather columns of A, 3 and 5 wide: two GEMMs, the second along k adding to the
     first.
 
     >>> from drbench.program.group_steps import AllGather
@@ -222,7 +220,7 @@ def gemm_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     """
     widths, found = strip_widths(steps), {}
     values: list = []
-    extent, cells_of = cache(lambda *shape: Extent(shape)), cache(_cells)  # slices are much alike
+    extent, cells_of = cache(lambda *shape: Extent(shape)), cache(_cells)  # many slices are equal
     own = cache(partial(in_strips, lambda start, rows, cols, transposed: extent(rows, cols)))
     view = lambda block: extent(*block.shape)
     for step in steps:
@@ -257,8 +255,8 @@ def _part(value: Value, axis: int, start: int, stop: int) -> Value:
     return found[0] if len(found) == 1 else Strips(axis, found)
 
 
-def _joined(values: list, axis: int) -> Value:
-    """Values stacked (axis 0) or side by side (1), as views."""
+def _join(values: list, axis: int) -> Value:
+    """Values joined along rows (axis 0) or columns (1), as views."""
     arrays: list = []
     for value in values:
         if type(value) is not Strips:
@@ -272,8 +270,8 @@ def _joined(values: list, axis: int) -> Value:
     return arrays[0] if len(arrays) == 1 else Strips(axis, arrays)
 
 
-def _refined(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple[int, int]]:
-    """The ranges between the cuts of both values along these axes, which are equally long."""
+def _refine(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple[int, int]]:
+    """The ranges between the cuts of both values along these axes, which have the same length."""
     cuts = {0, one.shape[axis]}
     for value, along in ((one, axis), (other, other_axis)):
         if type(value) is Strips and value.axis == along:
@@ -283,7 +281,7 @@ def _refined(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple
 
 
 def _plain(value: Value, r0: int, r1: int, c0: int, c1: int) -> Value:
-    """A region of a value that lies inside one strip."""
+    """A region of a value that is inside one strip."""
     if type(value) is not Strips:
         return value[r0:r1, c0:c1]
     cuts = value.cuts

@@ -1,4 +1,4 @@
-"""The steps that all members of a process row or column issue together: shifts along its ring, and
+"""Steps that all members of a process row or column issue together: shifts along its ring, and
 collectives on fragments of tiles."""
 
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from .steps import Block, Group, Step, joined_shape
 
-#: Ranges of a fragment at least this long on average are multiplied where they lie; shorter ones
-#: are packed first.
+#: Ranges of a fragment at least this long on average are multiplied in place; shorter ones are
+#: packed first.
 LONG_RANGE = 128
 
 
@@ -57,7 +57,7 @@ class Fragment:
 
     @property
     def contiguous(self) -> bool:
-        """True if its elements follow one another in the local array, unless that is padded."""
+        """True if the elements are contiguous in the local array, unless that is padded."""
         along = 0 if self.block.transposed else 1
         full = self.block.full and self.shape[along] == self.block.shape[along]
         return not self.size or (self.plain and (full or self.shape[1 - along] == 1))
@@ -93,15 +93,14 @@ class Fragment:
 
 
 class Ring(NamedTuple):
-    """How the data of a group step travels along the ring of the group, as one member's link sees
-    it.
+    """The data of a group step on the link of one member of the ring.
 
     Attributes
     ----------
     direction : str
         The group's name and the direction: ``"row+"``.
     hops : int
-        Neighbours passed, one after another.
+        Neighbours on the route, one after another.
     elements : int
         Elements that cross a link of the ring.
     """
@@ -127,12 +126,12 @@ class GroupStep(Step):
     grouped = True
     does = "collective"
     counter = "collective_bytes"
-    #: ``"ring"`` (one shard a member goes round), ``"pipeline"`` (the whole goes round in packets)
-    #: or ``"shift"``.
+    #: ``"ring"`` (one shard of each member is forwarded around), ``"pipeline"`` (the whole, in
+    #: packets) or ``"shift"``.
     kind: str
-    #: What machine models call it.
+    #: Name of the collective in machine models.
     operation: str
-    #: Of fragments of all members: 0 if they are stacked, 1 if they lie side by side.
+    #: How fragments of all members are joined: 0 along rows, 1 along columns.
     axis = 0
 
     def __init__(
@@ -176,12 +175,12 @@ class GroupStep(Step):
         ]
 
     def shard(self) -> int:
-        """Elements of the largest shard that goes round a ring, of the whole of a pipeline, or of
-        what this member sends in a shift."""
+        """Elements of the largest shard of a ring, of the whole data of a pipeline, or of what this
+        member sends in a shift."""
         return max(fragment.size for fragment in self.fragments)
 
     def ring(self) -> Ring:
-        """How the data travels.
+        """The data of the step on the links of the ring.
 
         Examples
         --------
@@ -195,8 +194,8 @@ class GroupStep(Step):
         return Ring(f"{self.group.name}+", len(self.group) - 1, size)
 
     def in_place(self) -> bool:
-        """True if the token of this member is its own fragment where it lies in the tile, or its
-        part of a sum arrives there."""
+        """True if the token of this member is a view of its own tile, or its part of a sum is
+        received there."""
         return False
 
     def elements(self):
@@ -204,18 +203,18 @@ class GroupStep(Step):
         return 0 if self.in_place() else rows * cols
 
     def packs(self, always: bool = True) -> tuple[int, int]:
-        """Elements this member copies out of its fragment before it takes part, and into its
-        fragment after.
+        """Elements this member copies out of its fragment before the step, and into its fragment
+        after.
 
         Parameters
         ----------
         always : bool
-            A gather copies the own fragment also where it lies in the tile without gaps, as the
-            executor does; else it is sent from there.
+            A gather also copies a contiguous own fragment, as the executor does; else it is sent
+            from the tile.
 
         Examples
         --------
-        Every other two columns of an own tile are packed before a gather; a whole tile need not be:
+        Columns with gaps of an own tile are packed before a gather; a whole tile is not:
 
         >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8), Group("row", (0, 1), 0)
         >>> [
@@ -237,11 +236,11 @@ class GroupStep(Step):
 
 
 class Shift(GroupStep):
-    """Send a token ``by`` positions along the ring of the group, and receive the one from as far on
-    the other side.
+    """Send a token ``by`` positions along the ring of the group, and receive one from the same
+    distance on the other side.
 
-    ``brings`` is the block that arrives, wherever it has been meanwhile, or its shape (tiles may be
-    short, so it can differ from what leaves).
+    ``brings`` is the received block, wherever it has been before, or its shape (tiles may be short,
+    so it can differ from the shape that is sent).
     """
 
     __slots__ = ("by", "shape", "what", "brings")
@@ -261,12 +260,12 @@ class Shift(GroupStep):
 
     @property
     def source(self) -> int:
-        """Global rank the value comes from."""
+        """Global rank that sends the value."""
         return self.group.members[(self.group.position - self.by) % len(self.group)]
 
     @property
     def target(self) -> int:
-        """Global rank the input goes to."""
+        """Global rank that receives the input."""
         return self.group.members[(self.group.position + self.by) % len(self.group)]
 
     def moved(self, rank):
@@ -286,7 +285,7 @@ class Shift(GroupStep):
         )
 
     def packs(self, always=True):
-        """A token shifted by a whole turn is copied."""
+        """A token shifted around the whole ring is copied."""
         return (0 if self.by % len(self.group) else self.shard()), 0
 
     def __repr__(self):
@@ -315,8 +314,8 @@ class _Rooted(GroupStep):
 
 
 class Broadcast(_Rooted):
-    """A fragment of its owner's tile given to every member of the group; the token is that "
-    "fragment."""
+    """A fragment of its owner's tile sent to every member of the group; the token is that
+    fragment."""
 
     __slots__ = ("shape",)
     operation = "broadcast"
@@ -331,10 +330,10 @@ class Broadcast(_Rooted):
 
 
 class AllGather(GroupStep):
-    """Every member's fragment given to every member.
+    """Every member's fragment sent to every member.
 
-    ``fragments`` holds one fragment a member, by position; ``axis`` says whether they are stacked
-    (0: along rows) or lie side by side (1: along columns).
+    ``fragments`` has one fragment for each member, by position; they are joined along ``axis`` (0:
+    rows, 1: columns).
     """
 
     __slots__ = ("axis", "shape")
@@ -348,8 +347,8 @@ class AllGather(GroupStep):
         )
 
     def in_place(self):
-        """A member alone in its group need not even pack its fragment if it is one range, or ranges
-        long enough to multiply."""
+        """True for a member alone in its group whose fragment is one range, or ranges long enough
+        to multiply: it need not be packed."""
         if len(self.group) > 1:
             return False
         fragment = self.fragments[0]
@@ -377,8 +376,8 @@ class _Sum(GroupStep):
         return len(self.group) > 1 and self.own is not None and self.own.contiguous
 
     def elements(self):
-        """A sum that arrives in a fragment with gaps lands in a buffer first; alone in its group a
-        member has it already."""
+        """Elements of the buffer in which a sum for a fragment with gaps is received; 0 for a
+        member alone in its group."""
         return self.packs()[1] if len(self.group) > 1 else 0
 
 
@@ -397,9 +396,9 @@ class ReduceScatter(_Sum):
     """The members' tokens summed and divided: each member's part overwrites its fragment, or is
     added to it as in :class:`Reduce`.
 
-    ``fragments`` holds one fragment a member, by position; in the token their parts are stacked
-    (``axis`` 0) or side by side (1). ``after`` is a step that must be finished before, such as the
-    last Gemm into a Scratch.
+    ``fragments`` has one fragment for each member, by position; in the token their parts are joined
+    along ``axis`` (0: rows, 1: columns). ``after`` is a step that must be finished before, such as
+    the last Gemm into a Scratch.
     """
 
     __slots__ = ("axis",)

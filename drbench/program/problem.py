@@ -16,8 +16,8 @@ AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 #: Which of the operands are stored transposed: op(A) = Aᵀ with ``a``, op(B) = Bᵀ with ``b``.
 TRANSPOSES = ("", "a", "b", "ab")
 
-#: Bytes of an element of A and B. With "bfloat16:float32" products of bfloat16 operands are summed
-#: up and kept in float32.
+#: Bytes of an element of A and B. With "bfloat16:float32" the GEMM of bfloat16 operands is
+#: accumulated and stored in float32.
 ITEMSIZES = {
     "float32": 4,
     "float64": 8,
@@ -28,13 +28,13 @@ ITEMSIZES = {
 }
 #: Element types that can be planned and simulated only.
 PLANNED = ("bfloat16", "float16", "float8")
-#: Bytes of a cache line, and rows of how many of them at least are padded.
+#: Bytes of a cache line, and cache lines from which on rows are padded.
 _LINE_BYTES, _LEAST_LINES = 64, 16
 
 
 class Operand:
-    """One of the three matrices as the product takes it, op(A), op(B) or C: its name, its
-    partition, and blocks of it.
+    """One of the three matrices of the multiplication, op(A), op(B) or C: its name, its partition,
+    and its blocks.
 
     Parameters
     ----------
@@ -43,15 +43,15 @@ class Operand:
     stored : Partition
         Of the matrix as it is stored, bound to its shape and the number of ranks.
     transposed : bool
-        The product takes the transposed matrix. Programs see that one; columns of its blocks, not
-        rows, are contiguous in the owners' local arrays, so nothing is copied to transpose it.
+        The operand is the transpose of the stored matrix. Programs use the operand; columns of its
+        blocks, not rows, are contiguous in the owners' local arrays: transposing copies nothing.
     padded : int
-        Bytes of an element where rows of the local arrays are padded (:func:`row_bytes`); else 0.
+        Bytes of an element if rows of the local arrays are padded (:func:`row_bytes`); else 0.
 
     Attributes
     ----------
     partition : Partition
-        Of the matrix as the product takes it: ``stored``, or ``stored.transposed()``.
+        Of the operand: ``stored``, or ``stored.transposed()``.
     """
 
     __slots__ = ("name", "axes", "partition", "stored", "transposed", "padded", "_tiles")
@@ -61,7 +61,7 @@ class Operand:
         self.axes = AXES[name]
         self.stored, self.transposed = stored, transposed
         self.partition = stored.transposed() if transposed else stored
-        self._tiles: dict = {}  # of those asked for, what _tile returns
+        self._tiles: dict = {}  # results of _tile
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
@@ -70,13 +70,13 @@ class Operand:
         return (p.rows if axis == self.axes[0] else p.cols).cuts(start, stop)
 
     def block(self, rows: tuple[int, int], cols: tuple[int, int], replica: int = 0) -> Block:
-        """The block of rows × columns (half-open pairs), which must lie inside one tile, or in
+        """The block of rows × columns (half-open pairs), which must be inside one tile, or in
         neighbouring tiles of one rank.
 
         Raises
         ------
         UsageError
-            If it has elements of two ranks: a program cuts it there (:meth:`cuts`).
+            If it has elements of two ranks: cut it there (:meth:`cuts`).
 
         Examples
         --------
@@ -120,9 +120,9 @@ class Operand:
                 )
 
     def _tile(self, tile: tuple[int, int]) -> tuple[int, int, int, int]:
-        """What a tile adds to its owner's rank; the length of a row of the local array that it
-        lies in, as stored, 0 if nothing fills a row, since it is padded; and where the tile's rows
-        and columns end."""
+        """Of a tile: the rank offset of its owner; the length of a stored row of its local array, 0
+        if rows are padded, so that no block fills one; and the ends of the tile's rows and
+        columns."""
         p = self.partition
         i, j = (axis[x].coordinate for axis, x in zip((p.rows, p.cols), tile))
         length = p.rows.length(i) if self.transposed else p.cols.length(j)
@@ -137,7 +137,7 @@ class Operand:
         return self.block(*self.partition.tile_bounds(idx), replica)
 
     def own_tiles(self, rank: int) -> list[Block]:
-        """The tiles a rank owns, as blocks of its own replica."""
+        """The tiles that a rank owns, as blocks of its own replica."""
         replica = self.partition.replica_of(rank)
         return [self.tile_block(idx, replica) for idx in self.partition.tiles_of(rank)]
 
@@ -146,8 +146,8 @@ def row_bytes(nbytes: int, padded: bool = True) -> int:
     """Bytes from one row of a local array to the next: those of a row, padded to an odd number of
     cache lines unless rows are short.
 
-    A BLAS packs its operands walking down their columns. Rows a power of two apart fall into a few
-    sets of the cache then, and what it fetched next to an element is gone before its turn comes.
+    A BLAS reads its operands by columns when it packs them. Rows whose distance is a power of two
+    share a few sets of the cache, so that a cache line is evicted before its next element is read.
 
     Examples
     --------
@@ -179,13 +179,13 @@ class Problem:
         One of :data:`TRANSPOSES`: with ``"a"`` A is stored k×m and op(A) is its transpose, with
         ``"b"`` B is stored n×k.
     updates : bool
-        β is not 0: what C holds counts. α and β themselves are given when the product is run.
+        β is not 0: the elements of C before the run count. α and β themselves are set at the run.
     padded : str
-        Names of the matrices whose rows are padded where they are stored (:func:`row_bytes`), which
-        suits GEMMs, not messages.
+        Names of the matrices that are stored with padded rows (:func:`row_bytes`), which suits
+        GEMMs, not messages.
     nodes : tuple of int
-        For each rank the node that it is on, where ranks are on several; empty where they are not,
-        or nobody knows.
+        The node of each rank, if ranks are on several nodes; empty if they are not, or that is not
+        known.
 
     Raises
     ------
@@ -240,7 +240,7 @@ class Problem:
             object.__setattr__(self, name.lower(), Operand(name, bound, transposed, item))
 
     def on_nodes(self, nodes: Sequence[int]) -> "Problem":
-        """The same problem on ranks of these nodes; if all are on one, as if nobody knew.
+        """The same problem on ranks of these nodes; without nodes if all ranks are on one.
 
         Examples
         --------
@@ -251,7 +251,7 @@ class Problem:
         return replace(self, nodes=tuple(nodes) if len({*nodes}) > 1 else ())
 
     def ranks_of_node(self, rank: int) -> set[int]:
-        """The ranks of the node of a rank, as far as ``nodes`` tells: itself at least."""
+        """The ranks of the node of a rank, by ``nodes``: at least the rank itself."""
         if not self.nodes:
             return {rank}
         return {other for other, node in enumerate(self.nodes) if node == self.nodes[rank]}
@@ -276,8 +276,9 @@ class Problem:
         return {operand.name.lower(): operand.stored.text for operand in self.operands}
 
     def keeps(self, rank: int) -> bool:
-        """Whether what a rank's tiles of C hold counts: β is not 0, and they are of the copy that
-        the sum ends up in (of each term, if C is Partial), so that β·C is added once."""
+        """Whether the elements of a rank's tiles of C before the run count: β is not 0, and the
+        tiles are of the copy that gets the sum (of each term, if C is Partial), so that β·C is
+        added once."""
         replica = self.c.partition.replica_of(rank)
         return self.updates and self.c.partition.copies(replica)[0] == replica
 
@@ -290,8 +291,8 @@ class Problem:
         return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}
 
     def gemms(self) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
-        """The products that C is the sum of: rows [start, stop) of C, those of A, and which block
-        of k rows of B multiplies them."""
+        """The GEMMs whose sum is C: rows [start, stop) of C, those of A, and the number of the
+        block of k rows of B."""
         return [((0, self.m), (0, self.m), 0)]
 
     @property
@@ -301,7 +302,7 @@ class Problem:
 
     @property
     def summands(self) -> int:
-        """How many products of two elements an element of C is the sum of."""
+        """The number of multiply-adds for each element of C."""
         return self.k * (self.rows // self.c.partition.shape[0])
 
     @property
@@ -350,9 +351,9 @@ class Problem:
         return getattr(self, axis)
 
     def local_shapes(self) -> list[tuple[tuple[int, ...], int, int]]:
-        """(rows, n, k) of the local products of the roof: one axis, or two as a near-square grid,
-        divided over the ranks; k only where C is not the largest matrix, so that a rank never has
-        to hold all of the largest for that. ``rows`` are those that each block of B multiplies.
+        """(rows, n, k) of the local GEMMs of the roof: one axis, or two as a near-square grid,
+        divided over the ranks; k only if C is not the largest matrix, so that no rank has to store
+        all of the largest. ``rows`` are those that each block of B multiplies.
 
         Examples
         --------
@@ -379,6 +380,6 @@ class Problem:
 
 
 def _elements(matrix: tuple[list[int], int]) -> int:
-    """Elements of matrices one below the other: of their rows, and columns."""
+    """Elements of stacked matrices, from their rows, and columns."""
     rows, columns = matrix
     return sum(rows) * columns

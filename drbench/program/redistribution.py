@@ -1,5 +1,4 @@
-"""From one layout of a matrix to another, as steps: each rank reads what it lacks, each element
-once."""
+"""Redistribution of a matrix as steps: each rank reads the elements that it lacks, each once."""
 
 from collections.abc import Generator, Iterator
 
@@ -9,28 +8,28 @@ from partitions.intervals import Range, between
 from .problem import Operand
 from .steps import Add, Copy, Get, Step, Zero
 
-#: Elements of one step where more than one row is moved: large enough for full bandwidth, small
-#: enough for a receive buffer.
+#: Elements of one step that moves several rows: large enough for full bandwidth, small enough for a
+#: receive buffer.
 _CHUNK = 1 << 20
-#: The same of a sum of three or more: what the first two left is in a core's cache when the next
-#: one comes.
+#: The same for sums of three or more terms: the sum of the first two is still in a core's cache
+#: when the next one is added.
 _SUMMED_CHUNK = 1 << 16
 
 
 def redistribute(
     old: Operand, new: Operand, rank: int, most: int | None = None
 ) -> Generator[Step, Step, None]:
-    """The rank's tiles of ``new`` = the same elements of ``old``, read from the replica that it
-    belongs to itself; of a pending sum (Partial) from one copy of each term.
+    """Copy the elements of ``old`` into the rank's tiles of ``new``, read from the rank's own
+    replica; for a pending reduction (Partial) from one copy of each term.
 
     Parameters
     ----------
     old, new : Operand
-        Of matrices of one shape and one type, over as many ranks, whose local arrays are one array
-        each: a block may cover neighbouring tiles of one rank, which touch there.
+        Of matrices of one shape and one type, over equally many ranks, each with one local array: a
+        block may cover neighbouring tiles of one rank, which are adjacent there.
     rank : int
     most : int, optional
-        Panels that what comes from one rank is read in, however large they are then.
+        Most blocks in which the data of one rank is read, however large they are then.
 
     Examples
     --------
@@ -45,7 +44,7 @@ def redistribute(
         return
     terms, replica = sources(before, after, rank), after.replica_of(rank)
     row, col, _ = after.places.coords(rank)
-    here = before.places.coords(rank) if before.holds(rank) else (0, 0)  # where to begin
+    here = before.places.coords(rank) if before.holds(rank) else (0, 0)  # the rank to begin with
     columns = _by_owner(before.cols, here[1], _held(after.cols, col))
     widest = max((stop - start for start, stop in columns), default=1)
     height = max(1, (_CHUNK if len(terms) < 3 else _SUMMED_CHUNK) // widest)
@@ -62,19 +61,19 @@ def redistribute(
 
 
 def _held(axis: Axis, coordinate: int) -> list[Range]:
-    """The ranges that lie at a coordinate, each in one piece there and as long as it can be."""
+    """The ranges at a coordinate, each contiguous there and as long as possible."""
     return [run[:2] for run in stored_runs(axis, (axis[x][:2] for x in axis.held_by(coordinate)))]
 
 
 def _by_owner(axis: Axis, first: int, ranges: list[Range]) -> list[Range]:
-    """Ranges cut into ranges that lie in one piece at one coordinate each, sorted by that
-    coordinate, one's own first: the elements of one rank are copied together, and ranks begin at
-    different ones."""
+    """Ranges cut into ranges that are each contiguous at one coordinate, sorted by that coordinate,
+    the rank's own first: the elements of one rank are copied together, and ranks begin with
+    different sources."""
     runs = [run for each in ranges for run in stored_runs(axis, between(axis.cuts(*each)))]
     return [run[:2] for run in sorted(runs, key=lambda run: (run.coordinate - first) % axis.parts)]
 
 
 def _chunks(start: int, stop: int, height: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) in ranges that are not too high."""
+    """[start, stop) cut into ranges of at most ``height``."""
     for row in range(start, stop, height):
         yield row, min(stop, row + height)

@@ -1,12 +1,12 @@
 """Reduction and broadcast between the replicas of one matrix, as steps any program can yield from.
 
-Of a matrix whose sum is pending (DTensor's Partial) each term is reduced and broadcast among its
-own copies: the sum over the terms stays pending.
+If a reduction is pending (DTensor's Partial), each term is reduced and broadcast among its own
+copies: the sum over the terms stays pending.
 
-Both pull: the rank that ends up with the data reads it from the other replicas and adds or copies
-it into its own tile. Nobody else writes that tile, so no lock is needed, and the transfers are
-prefetched like any others. A reduction may also be pushed, as in the repository of the paper's
-authors: the other replicas add their tiles to the origin's, atomically.
+Both pull: the rank that needs the data reads it from the other replicas and adds or copies it into
+its own tile. No other rank writes that tile, so no lock is needed, and the transfers are prefetched
+like any others. A reduction may also be pushed, as in the repository of the paper's authors: the
+other replicas add their tiles to the origin's, atomically.
 """
 
 from collections.abc import Generator, Iterator
@@ -17,8 +17,8 @@ from .steps import Add, Block, Copy, Fence, Get, ReplicaAdd, ReplicaGet, Step
 #: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to
 #: overlap ...
 _CHUNK = 1 << 18
-#: ... but a tile is moved in about this many steps at most: beyond, starting them costs more than
-#: overlap brings.
+#: ... but a tile is moved in about this many steps at most: with more, starting them costs more
+#: than overlap gains.
 _MOST_CHUNKS = 64
 
 
@@ -29,7 +29,7 @@ REDUCTIONS = ("pull", "push")
 def reduce_replicas(
     operand: Operand, rank: int, origin: int = 0, how: str = "pull"
 ) -> Generator[Step, Step, None]:
-    """The origin copy's tiles += the same tiles of every other copy (paper, Table 1 and §4.2).
+    """Add the tiles of every other copy to those of the origin copy (paper, Table 1 and §4.2).
 
     Expects a Fence before, ends with a Fence. Yields nothing for a matrix without copies.
 
@@ -38,10 +38,10 @@ def reduce_replicas(
     operand : Operand
     rank : int
     origin : int
-        Which of the copies: the replica, or of each term of a pending sum the copy of that number.
+        Number of the copy: the replica, or for a pending reduction the copy of each term.
     how : str
-        One of :data:`REDUCTIONS`. Pushed tiles go in as many parts as there are copies that push,
-        each of which begins with another part, so that they do not wait for each other.
+        One of :data:`REDUCTIONS`. Pushed tiles are sent in as many parts as there are copies that
+        push, each of which begins with another part, so that they do not wait for each other.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def reduce_replicas(
     copies = partition.copies(own)
     if how == "push":
         if own != copies[origin]:
-            yield from _pushed(operand, rank, copies[origin], copies.index(own), len(copies) - 1)
+            yield from _push(operand, rank, copies[origin], copies.index(own), len(copies) - 1)
     elif own == copies[origin]:
         for chunk in _chunks(operand, rank):
             for replica in copies:
@@ -70,8 +70,8 @@ def reduce_replicas(
 
 
 def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator[Step, Step, None]:
-    """Every other copy's tiles = the origin copy's (paper, Table 1). Fences and parameters as of
-    :func:`reduce_replicas`."""
+    """Copy the tiles of the origin copy to every other copy (paper, Table 1). Fences and parameters
+    as of :func:`reduce_replicas`."""
     partition = operand.partition
     if len(partition.copies()) == 1:
         return
@@ -84,10 +84,10 @@ def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator
     yield Fence()
 
 
-def _pushed(
+def _push(
     operand: Operand, rank: int, origin: int, rotation: int, pushing: int
 ) -> Generator[Step, Step, None]:
-    """The own tiles of a rank added to the origin's, each in one part for each copy that pushes."""
+    """Add the own tiles of a rank to the origin's, each in one part for each copy that pushes."""
     for tile in operand.own_tiles(rank):
         height = tile.row1 - tile.row0
         cuts = [tile.row0 + height * x // pushing for x in range(pushing + 1)]

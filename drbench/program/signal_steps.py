@@ -1,22 +1,22 @@
-"""The steps of fused overlap: a value put into another rank's memory with a signal that it is
-there, and one kept for another rank to pull once it is told.
+"""The steps of fused overlap: a value put into another rank's memory with a signal, and a value
+kept for another rank, which pulls it after a signal.
 
 ============  ==================================================  =================================
 step          meaning                                             in the papers
 ============  ==================================================  =================================
 ``Push``      put a token into a slot of a rank's inbox, and      putmem_signal; FLUX's Write
               signal it
-``Await``     wait for that; the token is what lies in the slot   signal_wait_until, consume_token
+``Await``     wait for that; the token is the value in the slot   signal_wait_until, consume_token
 ``Offer``     keep a token where a rank may read it, and signal   FLUX's pull on Hopper
               it
 ``Take``      wait for that, and read it                          getmem after a wait
 ============  ==================================================  =================================
 
 Each Push has one Await and each Offer one Take, by the two ranks and the ``key``: Push(token, q, x)
-of rank p goes with Await(p, x, shape) of rank q. :mod:`drbench.plan.signals` matches them and
+of rank p matches Await(p, x, shape) of rank q. :mod:`drbench.plan.signals` matches them and
 refuses programs whose ranks wait for each other in a circle.
 
-Every slot is written once a run, so that nobody need say that it is free: the barrier between runs
+Every slot is written once a run, so that no signal is needed to free it: the barrier between runs
 does. (Liu et al., FLUX, 2024, §3 and §4; Zheng et al., Triton-distributed, 2025, §2 and §3.)
 """
 
@@ -28,7 +28,7 @@ from .steps import Block, Step
 
 
 class Signal(Step):
-    """What the four have in common.
+    """The base class of the four.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Signal(Step):
 
 
 class _Sent(Signal):
-    """The end that makes ``token``."""
+    """The end whose rank makes ``token``."""
 
     __slots__ = ()
     does = "send"
@@ -65,8 +65,8 @@ class _Sent(Signal):
 
 
 class _Received(Signal):
-    """``brings`` is the block whose elements the value is, wherever they have been meanwhile, or
-    the shape of a product."""
+    """The end that receives the value. ``brings`` is the block whose elements it is, wherever they
+    have been before, or the shape of a GEMM's result."""
 
     __slots__ = ("shape", "like", "transposed")
     sends = False
@@ -84,8 +84,8 @@ class _Received(Signal):
 
 
 class Push(_Sent):
-    """Put a token into its slot of another rank's inbox and signal that it is there; complete when
-    the token's memory may be used again."""
+    """Put a token into its slot of another rank's inbox and signal it; complete when the token's
+    memory may be used again."""
 
     __slots__ = ()
     kind = "push"
@@ -97,11 +97,11 @@ class Push(_Sent):
 
 
 class Await(_Received):
-    """Wait until a Push has arrived; the token is what lies in the slot, which is this rank's for
-    the rest of the run.
+    """Wait until a Push has arrived; the token is the value in the slot, which is valid for the
+    rest of the run.
 
-    It may begin before anything else, and nobody waits for it but those who take its value: neither
-    the look-ahead nor a queue of a group holds it.
+    It may start at any time, and only steps that use its value wait for it: neither the look-ahead
+    nor the queue of a group delays it.
     """
 
     __slots__ = ()
@@ -110,7 +110,7 @@ class Await(_Received):
     anytime = True
 
     def elements(self):
-        return 0  # a slot is not of the arena
+        return 0  # a slot is not in the arena
 
 
 class Offer(_Sent):
@@ -122,7 +122,7 @@ class Offer(_Sent):
 
 
 class Take(_Received):
-    """Wait for an Offer, and read it: in place where it can be reached, else by a copy."""
+    """Wait for an Offer, and read it: in place if its memory is mapped, else by a copy."""
 
     __slots__ = ()
     does = "fetch"

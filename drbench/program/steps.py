@@ -1,8 +1,9 @@
-"""The steps: what one rank's program is made of. No MPI, no arrays, no clocks.
+"""The steps of a rank's program. No MPI, no arrays, no clocks.
 
-A program is a generator that yields steps in textbook order. ``yield`` hands the step itself back
-as the *token* of the value it makes (a fetched block, a local product); later steps take tokens as
-inputs. Tokens carry no data, so a program cannot branch on data and can be traced before it is run.
+A program is a generator that yields steps in textbook order. ``yield`` returns the step itself as
+the *token* of the value it makes (a fetched block, the result of a local GEMM); later steps have
+tokens as inputs. Tokens contain no data, so a program cannot branch on data and can be traced
+before it is run.
 
 =================  ===========================================================  ====================
 step               meaning                                                      bytes counted as
@@ -17,22 +18,22 @@ step               meaning                                                      
 ``Add``, ``Copy``  a token added to, or copied into, a block of an own tile;    --
                    ``Copy`` also into an array of its own
 ``Zero``           a block of an own tile made zero, or beta times itself       --
-``Fence``          everyone's one-sided work complete and visible               --
+``Fence``          one-sided work of all ranks complete and visible             --
 ``Shift``          a token sent along a ring, another one received              ``collective_bytes``
-``Broadcast``      a fragment of one member given to the whole group            ``collective_bytes``
-``AllGather``      every member's fragment given to the whole group             ``collective_bytes``
+``Broadcast``      a fragment of one member sent to the whole group             ``collective_bytes``
+``AllGather``      every member's fragment sent to the whole group              ``collective_bytes``
 ``Reduce``         the members' tokens summed into a fragment of one of them    ``collective_bytes``
 ``ReduceScatter``  the members' tokens summed, each member's part into its      ``collective_bytes``
                    fragment
 ``Push``           a token put into another rank's inbox, with a signal         ``put_bytes``
-``Await``          what a Push brings, once it is there                         --
+``Await``          the value of a Push, once it has arrived                     --
 ``Offer``          a token kept for another rank to read, with a signal         --
-``Take``           what an Offer keeps, read once it is there                   ``get_bytes``
+``Take``           the value of an Offer, read after its signal                 ``get_bytes``
 ``Scratch``        memory that Gemms, or a Pack each, fill part by part         --
 ``Pack``           one-sided read of a block into its place in a Scratch        ``get_bytes``
-``FilledScratch``  a Scratch once its blocks are there, without a copy          --
+``FilledScratch``  a Scratch once its blocks have arrived, without a copy       --
 ``Part``           a range of rows or columns of a token, without a copy        --
-``Join``           tokens side by side, without a copy                          --
+``Join``           tokens joined along an axis, without a copy                  --
 ``Boundary``       end of an operation of a lowered program; not kept in the    --
                    trace, which numbers its steps by operation
 =================  ===========================================================  ====================
@@ -48,8 +49,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in
-#: place.
+#: Byte counters of a record. For Gets ``get_bytes`` were copied and ``direct_bytes`` read in place.
 COUNTERS = (
     "get_bytes",
     "direct_bytes",
@@ -59,8 +59,8 @@ COUNTERS = (
     "replica_bytes",
 )
 
-#: What a rank does in a step: products, what it reads, writes and adds one-sidedly or by itself,
-#: what it does together with its group, own tiles copied or made ready, and waiting.
+#: What a rank does in a step: GEMMs; reading, writing and adding, one-sided or local; steps of its
+#: group; copying or preparing own tiles; and waiting.
 DOES = ("multiply", "fetch", "send", "add", "collective", "copy", "wait")
 
 
@@ -121,7 +121,7 @@ class Block:
 
     @property
     def key(self) -> tuple:
-        """What makes two blocks the same memory."""
+        """A key that is equal for blocks of the same memory."""
         return self.matrix, self.replica, self.row0, self.row1, self.col0, self.col1
 
     def overlaps(self, other: Block) -> bool:
@@ -136,7 +136,7 @@ class Block:
         )
 
     def contains(self, other: Block) -> bool:
-        """True if a block of the same tile lies inside this one."""
+        """True if a block of the same tile is inside this one."""
         return (
             self.row0 <= other.row0
             and other.row1 <= self.row1
@@ -150,14 +150,14 @@ class Block:
 
     @property
     def name(self) -> str:
-        """The matrix as programs see it: ``Aᵀ`` of an A that is stored transposed."""
+        """The name of the matrix in programs: ``Aᵀ`` if A is stored transposed."""
         return f"{self.matrix}ᵀ" if self.transposed else self.matrix
 
 
 @dataclass(slots=True, unsafe_hash=True, repr=False)
 class Group:
-    """A process row or column: the ranks that issue its steps together, in the same order; equal
-    whoever looks at it.
+    """A process row or column: the ranks that issue its steps together, in the same order; equal on
+    all of them.
 
     Attributes
     ----------
@@ -181,17 +181,17 @@ class Group:
 
 
 class Step:
-    """One thing a rank does. The step doubles as the token of the value it makes.
+    """One operation of a rank. The step is also the token of the value it makes.
 
-    ``index`` (its place in the trace) and ``uses`` (how many later steps take its value) are set by
-    :func:`drbench.program.trace.trace`. ``shape`` is the shape of the value, None when there is
-    none. ``block`` is the block of a distributed matrix the step reads or writes, if it is one.
+    ``index`` (its place in the trace) and ``uses`` (how many later steps use its value) are set by
+    :func:`drbench.program.trace.trace`. ``shape`` is the shape of the value, None without a value.
+    ``block`` is the block of a distributed matrix that the step reads or writes, if any.
     """
 
     __slots__ = ("index", "uses")
 
-    #: What was there when a step writes a block: it counts so often beside what is written. None:
-    #: as often as the caller of the product says, who gives beta when it is run.
+    #: Factor of the old value of a block that the step writes. None: the caller's beta, which is
+    #: set at the run.
     beta: Any = 0.0
     index: int
     uses: int
@@ -199,9 +199,9 @@ class Step:
     does = ""
     #: True for work of the compute engine, which runs in program order; False for communication.
     computes = False
-    #: Record counter the bytes of this step go to.
+    #: Record counter of the bytes of this step.
     counter: str | None = None
-    #: True if a rank that reaches what the step reads sees it where it is, without a copy.
+    #: True if a rank that can map the memory that the step reads uses it in place, without a copy.
     views = False
     #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group;
     #: None for one-sided and local steps.
@@ -210,23 +210,23 @@ class Step:
     grouped = False
     #: True for a step with a signal (:mod:`drbench.program.signal_steps`).
     signals = False
-    #: True if the step may begin before anything else, and only those wait for it who take its
-    #: value.
+    #: True if the step may start at any time, and only steps that use its value wait for it.
     anytime = False
-    #: True for a compute that runs beside the others, whenever its inputs are there, and so counts
-    #: as communication does.
+    #: True for a compute that runs concurrently with others as soon as its inputs are ready, and
+    #: so counts as communication.
     side = False
-    #: True if values of several ranks are summed into blocks; in a group step, else given to them.
+    #: True if values of several ranks are summed into blocks; False in a group step: blocks are
+    #: sent to several ranks.
     sums = False
-    #: True if the value is memory of other steps, seen differently.
+    #: True if the value is a view of memory of other steps.
     alias = False
     shape: Any = None
     block: Any = None
-    #: The matrix whose elements the value is, if no block says so.
+    #: The matrix whose elements the value has, if the step has no block.
     like: str | None = None
     #: True if the columns of the value, not its rows, are contiguous: as its matrix is stored.
     transposed: Any = False
-    #: Tokens the step takes, and steps that must be finished before it.
+    #: Tokens that the step uses, and steps that must be finished before it.
     inputs: tuple[Step, ...] = ()
     #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
     #: block.
@@ -247,19 +247,19 @@ class Step:
         return () if self.block is None else (self.block,)
 
     def moved(self, rank: int) -> list[tuple[int, int]]:
-        """What counts as moved between this rank and others: (other rank, elements) pairs."""
+        """The transfers between this rank and others: (other rank, elements) pairs."""
         if self.counter is None or self.block.owner == rank:
             return []
         return [(self.block.owner, self.block.size)]
 
     def counted(self, in_place: bool) -> str | None:
-        """The counter of its bytes, where the rank reaches what it reads (``in_place``) or not."""
+        """The counter of the step's bytes, if the rank reads in place (``in_place``) or not."""
         seen = in_place and self.views and self.counter == "get_bytes"
         return "direct_bytes" if seen else self.counter
 
     def lands(self, values: list, view: Callable) -> Any:
-        """Where a compute writes if not into memory of its own: the value it adds onto or fills, or
-        ``view(block)`` of an own tile; None for all else. ``values`` are those of the steps
+        """The target of a compute that does not write into its own memory: the value it adds onto
+        or fills, or ``view(block)`` of an own tile; else None. ``values`` are those of the steps
         before."""
         if self.onto is not None:
             return values[self.onto.index]
@@ -267,7 +267,7 @@ class Step:
         return view(self.block) if works and self.block is not None else None
 
     def location(self) -> tuple[Step, int, int]:
-        """The step in whose memory the value lies, and the row and column at which it begins
+        """The step whose memory stores the value, and the row and column at which the value begins
         there.
 
         Examples
@@ -277,18 +277,18 @@ class Step:
         (2, 3)
         """
         step = self
-        while step.onto is not None:  # sums of thousands of terms are chains as long
+        while step.onto is not None:  # a sum of thousands of terms is a long chain
             step = step.onto
         return (self, 0, 0) if step is self else step.location()
 
     @property
     def may_be_offered(self) -> bool:
-        """True if the value has memory of its own that other ranks may read: a product, or what was
-        awaited."""
+        """True if the value has its own memory that other ranks may read: the result of a GEMM, or
+        an awaited value."""
         return self.block is None and (self.computes or self.side or self.anytime)
 
     def elements(self) -> int:
-        """Elements of memory of its own that the step needs, for its value or on the way into a
+        """Elements of memory of its own that the step needs, for its value or to send it to a
         tile."""
         if self.alias or self.onto is not None:
             return 0
@@ -301,8 +301,8 @@ class Step:
 
 
 class Get(Step):
-    """One-sided read of a block; the token is read-only, and a view of the owner's tile where that
-    can be reached."""
+    """One-sided read of a block; the token is read-only, and a view of the owner's tile if that can
+    be mapped."""
 
     __slots__ = ("block",)
     does = "fetch"
@@ -335,15 +335,15 @@ class ReplicaGet(Get):
 
 
 class Pack(Get):
-    """A Get into a place of a Scratch: a copy even where the block could be read in place.
+    """A Get into a place of a Scratch: a copy even if the block could be read in place.
 
     Parameters
     ----------
     block : Block
     scratch : Scratch
-        Of the block's matrix, and as it is stored.
+        Of the block's matrix, in its storage order.
     row, col : int
-        Where the block begins there.
+        Start of the block in it.
     """
 
     __slots__ = ("inputs", "onto", "row", "col")
@@ -374,7 +374,7 @@ class _Write(Step):
 
 
 class Put(_Write):
-    """One-sided write of a token into a block that no one else touches before the next Fence."""
+    """One-sided write of a token into a block that no other rank accesses before the next Fence."""
 
     __slots__ = ()
     does = "send"
@@ -398,8 +398,8 @@ class ReplicaAdd(Accumulate):
 
 
 class Copy(_Write):
-    """A token copied into a block of an own tile, or (``beta``) added to what was there; without a
-    block into memory of its own: what lies in several arrays lies in one then.
+    """A token copied into a block of an own tile, or (``beta``) added to its old value; without a
+    block into memory of its own, which makes one array of several.
 
     Examples
     --------
@@ -426,12 +426,12 @@ class Copy(_Write):
 
 
 class Add(_Write):
-    """Tokens added in one pass to a block of an own tile, only where no one else can be adding
+    """Tokens added in one pass to a block of an own tile, only while no other rank can add to it
     (after a Fence), or onto another token.
 
-    With ``side`` it is a reduction beside the products: it belongs to the look-ahead as
-    communication does, and computes before and after it that write the same elements keep their
-    order with it.
+    With ``side`` it is a reduction that runs during GEMMs: it counts for the look-ahead as
+    communication, and computes before and after it that write the same elements keep their order
+    with it.
     """
 
     __slots__ = ("onto", "shape", "side", "count")
@@ -448,11 +448,11 @@ class Add(_Write):
 
     @property
     def terms(self) -> tuple[Step, ...]:
-        """What is added; further inputs are what it is added to, and what it follows."""
+        """The tokens that are added; further inputs are the target, and steps before."""
         return self.inputs[: self.count]
 
     @property
-    def computes(self):  # type: ignore[override]  # of every other step its class says it
+    def computes(self):  # type: ignore[override]  # a class attribute of other steps
         return not self.side
 
     def __repr__(self):
@@ -462,19 +462,19 @@ class Add(_Write):
 
 
 class Kernel:
-    """One launch that several products share: its parts begin as their operands arrive, in program
-    order, and it keeps the efficiency of the whole product.
+    """One launch shared by several GEMMs: its parts begin as their operands arrive, in program
+    order, with the efficiency of the whole GEMM.
 
     Parameters
     ----------
     m, n, k : int
-        Of the whole product.
+        Of the whole GEMM.
     units : int, optional
-        Multiprocessors it may use; all of them without it.
+        Multiprocessors it may use, by default all.
 
     Notes
     -----
-    A program makes one and gives it to each of the parts. It is the parts' by identity.
+    A program makes one object and passes it to each of the parts, which are matched by identity.
 
     Examples
     --------
@@ -496,8 +496,8 @@ class Gemm(Step):
     """Local multiply of two tokens: a (m×k) times b (k×n).
 
     ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the
-    first write, or beta times what was there: ``beta``), a token that was computed or received
-    (added onto it, in place), a Part or Join of Scratches (which become the product), or None for a
+    first write, or beta times the old value: ``beta``), a token that was computed or received
+    (added onto it, in place), a Part or Join of Scratches (which become the result), or None for a
     new token. ``kernel`` is the launch it is a part of; None for one of its own.
     """
 
@@ -534,13 +534,13 @@ class Gemm(Step):
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        """m, n and k of this product."""
+        """m, n and k of this GEMM."""
         m, k = self.inputs[0].shape
         return m, self.inputs[1].shape[1], k
 
     @property
     def flops(self) -> int:
-        """2·m·n·k of this product."""
+        """2·m·n·k of this GEMM."""
         m, n, k = self.extents
         return 2 * m * n * k
 
@@ -559,8 +559,7 @@ class Gemm(Step):
 
 
 class Zero(Step):
-    """A block of an own tile made ready for accumulation: zero, or ``beta`` times what was
-    there."""
+    """A block of an own tile prepared for accumulation: zero, or ``beta`` times its old value."""
 
     __slots__ = ("block", "inputs", "beta")
     does = "copy"
@@ -574,7 +573,7 @@ class Zero(Step):
 
 
 class Fence(Step):
-    """Everyone's one-sided work on the result is complete and visible to everyone."""
+    """One-sided work of all ranks on the result is complete and visible on all ranks."""
 
     __slots__ = ()
     does = "wait"
@@ -585,8 +584,8 @@ class Fence(Step):
 
 
 class Scratch(Step):
-    """Memory without values yet, which Gemms fill part by part, or Assembles: then it is of the
-    type of a matrix (``like``), and as that is stored (``transposed``)."""
+    """Memory without values yet, which Gemms or Packs fill part by part; for Packs it has the type
+    of a matrix (``like``) and its storage order (``transposed``)."""
 
     __slots__ = ("shape", "like", "transposed")
     may_be_offered = True
@@ -599,11 +598,11 @@ class Scratch(Step):
 
 
 class FilledScratch(Step):
-    """A Scratch once all its blocks are there, or all GEMMs that fill it are done; no copy.
+    """A Scratch once all its blocks have arrived, or all GEMMs that fill it are done; no copy.
 
     Examples
     --------
-    Two halves of A, one below the other:
+    Two halves of A, stacked:
 
     >>> halves = [Block("A", rank, 0, (rank, 0), 0, 2, 0, 3) for rank in (0, 1)]
     >>> scratch = Scratch((4, 3), "A")
@@ -661,7 +660,7 @@ class Part(Step):
 
 
 class Join(Step):
-    """Tokens stacked (``axis`` 0) or side by side (1), seen as one; no copy."""
+    """Tokens joined along rows (``axis`` 0) or columns (1), as one value; no copy."""
 
     __slots__ = ("inputs", "axis", "shape")
     alias = True
@@ -682,11 +681,11 @@ class Join(Step):
 
 
 class Boundary(Step):
-    """End of one operation of a lowered program: nothing after it starts before everything before
-    it is finished, on this rank.
+    """End of one operation of a lowered program: no later step starts before all earlier steps are
+    finished, on this rank.
 
-    A program that yields one is *lowered*, and its operations take the place of the look-ahead
-    (:mod:`drbench.plan.schedule`). The trace keeps no Boundary among its steps, but the number of
+    A program that yields one is *lowered*, and its operations replace the look-ahead
+    (:mod:`drbench.plan.schedule`). The trace has no Boundary among its steps, but the number of
     each step's operation.
     """
 

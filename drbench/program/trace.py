@@ -1,9 +1,9 @@
-"""Run a program's generator to its end, before any clock runs: the list of steps one rank will
-execute.
+"""The trace: the list of steps that one rank will execute, from the program's generator, which runs
+to its end before the timed run.
 
-The generator cannot see data, so it needs none. The trace adds what executor, simulator and
-explainer need to know about the list as a whole: how often each value is used, which writes into C
-come first (``beta``), which tiles must be zeroed, and how far a communication step may run ahead.
+The generator cannot see data, so it needs none. The trace adds the data that executor, simulator
+and explainer need about the whole list: how often each value is used, the first writes into C
+(``beta``), the tiles that must be zeroed, and how far a communication step may run ahead.
 """
 
 import gc
@@ -31,12 +31,12 @@ class Trace:
     steps : list of Step
         In program order; ``steps[t].index == t``.
     written : str
-        Name of the matrix that one-sided steps write, whose type products have.
+        Name of the matrix that one-sided steps write; results of GEMMs have its type.
     ops : list of int or None
         Of a lowered program: the number of each step's operation, ascending. None if the program
         yields no Boundary.
     signals : bool
-        Ranks of the program signal each other; this one may have nothing to say.
+        Ranks of the program signal each other; this one may have no signals.
     """
 
     problem: Problem
@@ -53,7 +53,7 @@ class Trace:
         Raises
         ------
         UsageError
-            If the operands of one, or what it computes into, do not fit.
+            If the shapes of a GEMM's operands and result do not fit.
         """
         gemms = [step for step in self.steps if type(step) is Gemm]
         for gemm in gemms:
@@ -64,7 +64,7 @@ class Trace:
 
     @property
     def panel_bytes(self) -> int:
-        """Bytes of operands that are copied into panels."""
+        """Bytes that are copied into packed operands."""
         sizes = self.problem.itemsizes if self.problem else {}
         return sum(
             step.block.size * sizes[step.block.matrix] for step in self.steps if type(step) is Pack
@@ -72,7 +72,7 @@ class Trace:
 
     @property
     def fences(self) -> bool:
-        """True if the program fences, which every rank of it then does."""
+        """True if the program has Fences, which all of its ranks then have."""
         return Fence in set(map(type, self.steps))
 
     @property
@@ -82,7 +82,7 @@ class Trace:
         return sorted(found, key=lambda group: (group.name, len(group), group.members))
 
     def element_types(self, of_matrix: dict) -> list:
-        """The type of each step's value, of what it moves, or of the written matrix.
+        """The type of each step's value, of its transfer, or of the written matrix.
 
         Parameters
         ----------
@@ -91,8 +91,8 @@ class Trace:
 
         Notes
         -----
-        What is read keeps its matrix's type, what is shifted or copied its own; products have the
-        type of the written matrix.
+        Blocks that are read have the type of their matrix, values that are shifted or copied keep
+        their type; results of GEMMs have the type of the written matrix.
 
         Examples
         --------
@@ -120,8 +120,8 @@ class Trace:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Without Python's garbage collector, which would walk millions of steps again and again, and
-    find nothing."""
+    """A context without Python's garbage collector, which would scan millions of steps again and
+    again, and find nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -150,31 +150,31 @@ def trace(
     problem : Problem
     rank : int
     fresh : bool
-        True if the program makes C anew; False if it works on a matrix that holds values (then
-        nothing is zeroed for it, and no problem is needed).
+        True if the program computes a new C; False if it updates a matrix with values (then no
+        tile is zeroed, and no problem is needed).
     written : str
         Name of the matrix the program writes.
     signals : bool
-        Another rank's program may have steps with signals where this one has none.
+        Another rank's program may have steps with signals even if this one has none.
 
     Returns
     -------
     Trace
         With ``index`` and ``uses`` of every step and ``beta`` of those that write C set. If an own
         tile of C would stay partly unwritten, or its writes overlap without being equal, a Zero of
-        it comes first. Group steps, reductions beside the computes, and computes on the same
+        the tile is added first. Group steps, reductions during computes, and computes on the same
         elements of the written matrix have each other as inputs, in program order.
 
     Raises
     ------
     UsageError
-        If the program yields what is no step, takes a value before it is there, or computes into a
-        tile of another rank.
+        If the program yields an object that is no step, uses a value before it is made, or computes
+        into a tile of another rank.
 
     Notes
     -----
-    Time and memory are proportional to this rank's own steps. The cyclic garbage collector is held
-    off.
+    Time and memory are proportional to this rank's own steps. The cyclic garbage collector is
+    disabled meanwhile.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def trace(
     for kind in kinds:
         if not issubclass(kind, Step):
             raise UsageError(f"a program yields steps, such as Get(block); got a {kind.__name__}.")
-    ops = _numbered(steps) if Boundary in kinds else None
+    ops = _number_operations(steps) if Boundary in kinds else None
     zeros = []
     if fresh and problem:
         zeros = _plan_betas(steps, rank, problem)
@@ -231,13 +231,13 @@ def trace(
     return Trace(known, rank, steps, written, ops, signals)
 
 
-def _numbered(steps: list) -> list[int]:
-    """Take the Boundaries out of the steps; the number of each remaining step's operation.
+def _number_operations(steps: list) -> list[int]:
+    """Remove the Boundaries from the steps; return the number of each remaining step's operation.
 
     Examples
     --------
     >>> steps = [Fence(), Boundary(), Fence(), Fence(), Boundary()]
-    >>> _numbered(steps), steps
+    >>> _number_operations(steps), steps
     ([0, 1, 1], [Fence(), Fence(), Fence()])
     """
     before = accumulate((type(step) is Boundary for step in steps), initial=0)
@@ -250,9 +250,9 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     """Set beta of the steps that write C; return the Zeros that must come first.
 
     Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose
-    first writes do not cover it exactly once (or that nothing writes) is zeroed before, and then
-    every beta on it is 1. If what C holds counts (:meth:`Problem.keeps`), the product's beta (None)
-    takes the place of 0.
+    first writes do not cover it exactly once (or that no step writes) is zeroed before, and then
+    every beta on it is 1. If the old values of C count (:meth:`Problem.keeps`), the caller's beta
+    (None) replaces 0.
     """
     keeps = problem.keeps(rank)
     start = None if keeps else 0.0
@@ -260,7 +260,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     # tile -> steps that write values from elsewhere, and the blocks
     received: dict[tuple, list[tuple[Step, Block]]] = {}
     zeroed: set = set()  # tiles the program zeroes itself
-    # after a Fence others may have added to the tile: it must have been made ready before
+    # after a Fence other ranks may have added to the tile: it must be prepared before
     fenced = False
     for step in steps:
         kind = type(step)
@@ -271,7 +271,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
             if block.owner != rank:
                 raise UsageError(
                     f"rank {rank} computes into {block!r}, a tile of rank {block.owner}. Compute "
-                    "into its own (problem.c.own_tiles), and Accumulate what is for others."
+                    "into its own (problem.c.own_tiles), and Accumulate partial sums of others."
                 )
             regions = first.get(block.tile)
             if regions is None:
@@ -304,16 +304,15 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
         for step in gemms:
             step.beta = 1.0
         for step, _ in others if keeps else ():
-            step.beta = 1.0  # onto what has been scaled
+            step.beta = 1.0  # the block has been scaled
     return zeros
 
 
 def _order_concurrent(steps: list, written: str) -> None:
-    """Where a group step reads or writes elements of an own tile that a compute writes, or that
-    another group step writes, the later of the two takes the earlier one as an input; so do a
-    reduction beside the computes and a compute.
+    """Make a group step that reads or writes elements of an own tile wait for earlier computes and
+    group steps that write them, and these for it; likewise a reduction during computes.
 
-    Computes follow each other anyway, and one-sided steps follow Fences.
+    Computes run one after another anyway, and one-sided steps run after Fences.
     """
     kinds = {}
     for step in steps:
@@ -362,8 +361,8 @@ def _covers(tile: Block, regions: list[Block]) -> bool:
     regions = [region for region in regions if region.size]
     if sum(region.size for region in regions) != tile.size:
         return False
-    # of equal area: they fill the tile exactly if no two overlap. At one row, those that end leave
-    # before others enter.
+    # of equal area: they fill the tile exactly if no two overlap. At one row, regions that end are
+    # removed before others are added.
     events = sorted(
         [(r.row0, 1, r.col0, r.col1) for r in regions]
         + [(r.row1, 0, r.col0, r.col1) for r in regions]

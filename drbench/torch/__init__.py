@@ -1,15 +1,15 @@
-"""PyTorch's DTensors multiplied by drbench: any placements, operands read where they lie.
+"""PyTorch's DTensors multiplied by drbench: any placements, operands read in place.
 
 ::
 
     import drbench.torch
 
     drbench.torch.install()  # under mpiexec -n 4 python train.py
-    C = A @ B  # DTensors; stock torch where drbench has nothing to win
+    C = A @ B  # DTensors; by stock torch if no element has to move
     with drbench.torch.out(Shard(1)):
         C = A @ B  # in these placements
 
-torch is imported here, when ``drbench.torch`` is asked for.
+``import drbench.torch`` imports torch.
 """
 
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from drbench.errors import MissingError
 
 if find_spec("torch") is None:
     raise MissingError(
-        "drbench.torch needs torch, which is not here: pip install '.[torch]' from a checkout"
+        "drbench.torch needs torch, which is not installed: pip install '.[torch]' from a checkout"
     )
 
 from .decision import out

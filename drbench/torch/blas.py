@@ -1,4 +1,4 @@
-"""Local products by torch's own GEMM, so that both sides of a comparison use the same BLAS."""
+"""Local GEMMs by torch, so that both sides of a comparison use the same BLAS."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class TorchBlas:
     def prepared(
         self, a: np.ndarray, b: np.ndarray, c: np.ndarray
     ) -> Callable[[float, float], None]:
-        """``call_gemm(beta, alpha)`` of three arrays that stay where they are
+        """``call_gemm(beta, alpha)`` for three arrays at fixed addresses
         (:meth:`drbench.host.blas.Blas.prepared`)."""
         if not c.size:
             return lambda beta, alpha: None
-        with torch.inference_mode(False):  # else it could not be written outside of it
+        with torch.inference_mode(False):  # else only inference mode could write it
             x, y, z = map(_view, (a, b, c))
         addmm = torch.addmm
 
@@ -62,8 +62,8 @@ def tensor_of(array: np.ndarray, bfloat16: bool) -> torch.Tensor:
 
 
 class _Memory:
-    """The memory of an array, without the array: others may hold it when that is gone. Of ranks
-    whose memory may only be read, too, which torch does not know."""
+    """The memory of an array, without the array, which may be deleted first. Read-only memory of
+    other ranks is marked as writable, because torch has no read-only tensors."""
 
     def __init__(self, array: np.ndarray):
         address = array.__array_interface__["data"][0]

@@ -1,4 +1,5 @@
-"""Who multiplies two DTensors, decided from their specs alone: the same on every rank."""
+"""Whether drbench or stock torch multiplies two DTensors, decided from their specs alone: the same
+on every rank."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ TYPES = {torch.float32: "float32", torch.float64: "float64"}
 if find_spec("ml_dtypes") is not None:
     TYPES[torch.bfloat16] = "bfloat16"
 
-#: Why stock keeps a product of local tensors alone.
+#: Why stock keeps a multiplication of local tensors alone.
 STILL = "nothing has to move"
 
-#: Placements that :func:`out` asks for.
-_wanted: ContextVar[tuple | None] = ContextVar("placements of products", default=None)
+#: Placements set by :func:`out`.
+_wanted: ContextVar[tuple | None] = ContextVar("placements of results", default=None)
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Decision:
     why : str
         Why not the other.
     out : DTensorSpec or None
-        Of the result; None: whatever stock makes of it.
+        Of the result; None: as chosen by stock.
     layouts : tuple of str
-        Of A, B and C, where drbench multiplies.
+        Of A, B and C, if drbench multiplies.
     sharding : OutputSharding or None
-        What stock would do; None where it can do nothing.
+        What stock would do; None if it cannot multiply.
     local : bool
-        All that stock would do is to multiply the local tensors.
+        Stock would only multiply the local tensors.
     """
 
     who: str
@@ -60,10 +61,10 @@ class Decision:
 
 @contextlib.contextmanager
 def out(*placements: Placement) -> Iterator[None]:
-    """A context manager: multiplications inside of it return these placements.
+    """A context manager in which multiplications return these placements.
 
     In a multiplication of more than two dimensions, as of ``torch.nn.Linear``, rows are all
-    dimensions but the last. The backward pass of the block is not concerned.
+    dimensions but the last. The placements do not apply to the backward pass.
 
     Parameters
     ----------
@@ -100,28 +101,28 @@ def out(*placements: Placement) -> Iterator[None]:
 
 
 def wanted() -> tuple | None:
-    """The placements that :func:`out` asks for, here and now."""
+    """The placements that :func:`out` has set in this context."""
     return _wanted.get()
 
 
 def decide(op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: str) -> Decision:
-    """Who multiplies the last two of ``args``.
+    """Decide who multiplies the last two of ``args``.
 
     Parameters
     ----------
     op : OpOverload
         aten.mm or aten.addmm.
     args, kwargs : tuple, dict
-        Of the call; only the specs of its DTensors are looked at.
+        Of the call; only the specs of its DTensors are used.
     placements : tuple of Placement, optional
-        That are asked for.
+        Requested for the result.
     when : str
-        ``auto``: drbench where stock would move something; ``always``: wherever it can.
+        ``auto``: drbench if stock would move elements; ``always``: whenever drbench can.
 
     Raises
     ------
     UsageError
-        If the placements that are asked for do not fit.
+        If the requested placements do not fit.
     """
     a, b = args[-2:]
     if not all(isinstance(each, DTensor) for each in args):
@@ -133,7 +134,7 @@ def decide(op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: s
     sharding, why = None, ""
     try:
         sharding = stock_sharding(op, args, kwargs)
-    except (RuntimeError, NotImplementedError) as error:  # it will be raised again if stock must
+    except (RuntimeError, NotImplementedError) as error:  # raised again if stock multiplies
         if placements is None:
             return Decision("stock", f"its result has no placements: {_first_line(error)}")
     spec = sharding.output_spec if sharding is not None else None
@@ -155,7 +156,7 @@ def decide(op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: s
     elif any(0 in shape for shape in shapes):
         why = "an extent is 0"
     elif not all(map(in_default_order, (sa, sb, spec))):
-        why = "mesh dimensions cut in another order than from left to right"
+        why = "mesh dimensions shard in another order than from left to right"
     elif (
         when == "auto"
         and sharding is not None
@@ -173,9 +174,9 @@ def decide(op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: s
         return Decision("stock", why, spec, (), sharding, local)
     if why:
         return Decision("stock", why, spec if placements is not None else None, (), sharding)
-    why = "operands are read where they lie, nothing is gathered"
+    why = "operands are read in place, nothing is gathered"
     if sharding is None:
-        why = "stock has no way to do it"
+        why = "stock cannot multiply these placements"
     elif not sharding.needs_redistribute:
         why = "stock would redistribute its result"
     return Decision("drbench", why, spec, layouts, sharding)
@@ -185,7 +186,7 @@ def _fitting(placements: tuple, mesh: Any) -> tuple:
     """Placements with dimensions counted from the front."""
     if len(placements) != mesh.ndim:
         raise UsageError(
-            f"drbench.torch.out has {len(placements)} placements, the mesh of the product has "
+            f"drbench.torch.out has {len(placements)} placements, the mesh of the result has "
             f"{mesh.ndim} dimensions. Give one placement for each."
         )
     found = []
@@ -193,7 +194,7 @@ def _fitting(placements: tuple, mesh: Any) -> tuple:
         dim = getattr(each, "dim", 0)
         if not -2 <= dim < 2:
             raise UsageError(
-                f"drbench.torch.out({each}): the product is a matrix. Use Shard(0) for its rows "
+                f"drbench.torch.out({each}): the result is a matrix. Use Shard(0) for its rows "
                 "(all dimensions but the last), Shard(1) for its columns."
             )
         found.append(type(each)(dim + 2) if dim < 0 else each)

@@ -1,4 +1,4 @@
-"""Handlers of DTensor's products, and what they need: contexts, decisions, counts."""
+"""Handlers of DTensor's multiplications, with their contexts, decisions and counts."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from . import private
 from .decision import TYPES, Decision, decide, wanted
 from .multiplication import Declined, DTensorMultiplication
 
-#: Decisions, and what multiplies by them, that are kept; then all are forgotten.
+#: Cached decisions and multiplications; then all are forgotten.
 _MOST_DECISIONS = 2048
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the products of DTensors since :func:`install`.
+    """Multiplications of DTensors since :func:`install`.
 
     Attributes
     ----------
     drbench : int
-        Products that drbench made.
+        Multiplications by drbench.
     stock : dict of str to int
-        Products that stock made, by the reason.
+        Multiplications by stock torch, by the reason.
     copied : int
-        Operands that had to be copied into the heap first.
+        Operands that were copied into the heap first.
     summed : int
-        Partial operands whose sum was taken first.
+        Partial operands that were reduced first.
     declined : int
-        Products that some rank could not make, so that stock did.
+        Multiplications by stock because some rank could not do its part in drbench.
     """
 
     drbench: int = 0
@@ -55,7 +55,7 @@ class Installed:
     Parameters
     ----------
     comm : MPI.Intracomm
-        Whose ranks are those of torch.distributed.
+        Its ranks are those of torch.distributed.
     heap : str or int
         Bytes of each rank's part of the heap of each context.
     when : str
@@ -75,21 +75,21 @@ class Installed:
         self._handled = {
             private.MM: self.multiply,
             private.ADDMM: self.multiply,
-            **dict.fromkeys(private.UNDIVIDED, self._divided),
-            **dict.fromkeys((private.BMM, private.BADDBMM), self._batched),
+            **dict.fromkeys(private.UNDIVIDED, self._handle_undivided),
+            **dict.fromkeys((private.BMM, private.BADDBMM), self._handle_batched),
         }
         self._before: dict = {}
 
-    # -- coming and going
+    # -- installing
 
     def enter(self) -> None:
-        """Put the handlers in."""
+        """Register the handlers with DTensor."""
         table = private.handlers()
         self._before = {op: table[op] for op in self._handled if op in table}
         table.update(self._handled)
 
     def leave(self) -> None:
-        """Take the handlers out and close the contexts (collective)."""
+        """Remove the handlers and close the contexts (collective)."""
         table = private.handlers()
         for op in self._handled:
             table.pop(op, None)
@@ -102,11 +102,11 @@ class Installed:
 
     @property
     def counts(self) -> Counts:
-        """So far."""
+        """The counts so far."""
         return Counts(stock=dict(self._reasons), **self._tally)
 
     def context(self, mesh: DeviceMesh) -> Context | None:
-        """The context of the ranks of a mesh (collective over them when it is made).
+        """The context of the ranks of a mesh (collective over them the first time).
 
         Parameters
         ----------
@@ -120,10 +120,10 @@ class Installed:
         """
         ranks = tuple(mesh.mesh.flatten().tolist())
         if ranks not in self._contexts:
-            self._contexts[ranks] = self._opened(ranks)
+            self._contexts[ranks] = self._open_context(ranks)
         return self._contexts[ranks]
 
-    def _opened(self, ranks: tuple) -> Context | None:
+    def _open_context(self, ranks: tuple) -> Context | None:
         if self.comm.rank not in ranks:
             return None
         group = self.comm.group.Incl(ranks)
@@ -134,10 +134,10 @@ class Installed:
         finally:
             comm.Free()
 
-    # -- products
+    # -- multiplications
 
     def decision(self, op: Any, args: tuple, kwargs: dict) -> Decision:
-        """Who multiplies (not collective); the same for the same specs.
+        """Decide who multiplies (not collective); the same for the same specs.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class Installed:
             specs = [private.spec_of(each) for each in args]
         except AttributeError:  # a plain tensor
             return decide(op, args, kwargs, placements, self.when)
-        # to compare specs takes longer than to multiply; their hash says if one was changed
+        # comparing specs is slower than multiplying; their hash shows whether one was changed
         known = (op, placements, *map(id, specs), *map(hash, specs))
         found = self._known.get(known)
         if found is not None:
@@ -176,7 +176,7 @@ class Installed:
             each.clear()
 
     def multiplication(self, decision: Decision, args: tuple) -> DTensorMultiplication | None:
-        """What multiplies by a decision (collective over the mesh, the first time).
+        """The multiplication of a decision (collective over the mesh, the first time).
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class Installed:
                 return None
             shape = (a.shape[0], b.shape[1], a.shape[1])
             found = DTensorMultiplication(context, shape, decision.layouts, TYPES[a.dtype])
-            self._multiplications[id(decision)] = found  # decisions are kept: an id stays theirs
+            self._multiplications[id(decision)] = found  # decisions are kept: ids stay unique
         return found
 
     def multiply(self, op: Any, args: tuple, kwargs: dict) -> Any:
@@ -220,15 +220,15 @@ class Installed:
         if not isinstance(a, DTensor) or not isinstance(b, DTensor):
             return self._stock(op, args, kwargs, "an operand is no DTensor")
         if torch.compiler.is_compiling() or private.is_traced(a) or private.is_traced(b):
-            return self._stock(op, args, kwargs, "torch.compile looks at the program")
+            return self._stock(op, args, kwargs, "torch.compile traces the program")
         decision = self.decision(op, args, kwargs)
-        if decision.local:  # as stock does it, without the way there
+        if decision.local:  # as stock multiplies, without its dispatch
             self._reasons[decision.why] += 1
             return private.wrapped(op(private.local_of(a), private.local_of(b)), decision.out)
         if decision.who == "stock":
             return self._stock(op, args, kwargs, decision.why, decision.out)
         multiplication = self.multiplication(decision, args)
-        if multiplication is None:  # another rank's: what stock gives such ranks, too
+        if multiplication is None:  # not on the mesh: the same result as from stock
             return private.wrapped(torch.empty(0, dtype=a.dtype), decision.out)
         start, beta, alpha = None, 0, kwargs.get("alpha", 1)
         if op is private.ADDMM and kwargs.get("beta", 1) != 0:
@@ -245,7 +245,7 @@ class Installed:
         return private.wrapped(local, decision.out)
 
     def _stock(self, op: Any, args: tuple, kwargs: dict, why: str, spec: Any = None) -> Any:
-        """As torch does it by itself, in the placements that are asked for."""
+        """The result of stock torch, in the requested placements."""
         self._reasons[why] += 1
         table = private.handlers()
         mine = table.pop(op)
@@ -257,21 +257,21 @@ class Installed:
             made = made.redistribute(spec.mesh, spec.placements)
         return made
 
-    def _batched(self, op: Any, args: tuple, kwargs: dict) -> Any:
-        return self._stock(op, args, kwargs, "batched products are multiplied by torch alone")
+    def _handle_batched(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        return self._stock(op, args, kwargs, "batched multiplications are done by torch alone")
 
-    def _divided(self, op: Any, args: tuple, kwargs: dict) -> Any:
-        """The handler of what inference mode does not divide into products of matrices."""
+    def _handle_undivided(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        """The handler of operations that inference mode does not decompose into mm and addmm."""
         return op.decompose(*args, **kwargs)
 
 
 def _bias(term: DTensor, c: Spec, out_spec: Any) -> Callable[[torch.Tensor], Any]:
-    """What fills the local tensor of C with addmm's first argument, in C's layout."""
+    """A function that fills the local tensor of C with addmm's first argument, in C's layout."""
     alike = _is_laid_out_alike(term, out_spec)
-    if not alike and not all(each.is_replicate() for each in term.placements):  # all ranks do
+    if not alike and not all(each.is_replicate() for each in term.placements):  # on all ranks
         term = term.redistribute(placements=[Replicate()] * term.device_mesh.ndim)
     whole = c.partition
-    if whole.term_of(whole.replica_of(c.rank)):  # of a pending sum the first term has all
+    if whole.term_of(whole.replica_of(c.rank)):  # the first term of a pending reduction has it all
         return lambda local: local.zero_()
     if alike:
         part = private.local_of(term)
@@ -300,12 +300,12 @@ def _is_laid_out_alike(term: DTensor, spec: Any) -> bool:
 
 
 def installed() -> Installed:
-    """What :func:`install` has put in.
+    """The object that :func:`install` has made.
 
     Raises
     ------
     UsageError
-        If nothing is.
+        If drbench is not installed.
     """
     handler = private.handlers().get(private.MM)
     found = getattr(handler, "__self__", None)

@@ -1,4 +1,4 @@
-"""Who would multiply two DTensors, what moves, and why."""
+"""Whether drbench or stock torch would multiply two DTensors, why, and what moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .layouts import layout_text
 
 @dataclass(frozen=True)
 class Explanation:
-    """Who multiplies two DTensors, and what that moves. Made by :func:`explain`.
+    """Whether drbench or stock multiplies two DTensors, and what moves. Made by :func:`explain`.
 
     Attributes
     ----------
@@ -29,19 +29,19 @@ class Explanation:
     why : str
         Why not the other.
     placements : tuple of Placement or None
-        Of the result; None where that is not known before.
+        Of the result; None if not known in advance.
     moved_bytes : int or None
-        By all ranks together, if drbench multiplies, without the reduction of Partial operands.
+        Of all ranks together, if drbench multiplies, without the reduction of Partial operands.
     stock_moves : tuple of str
         What stock would redistribute, before and after.
     stock_bytes : int or None
-        By all ranks together at least: each element that must change its rank, once.
+        Lower bound for all ranks together: each element that must change its rank moves once.
     stationary : str
         The matrix whose tiles do not move; empty for stock.
     own_bytes : dict of str to int
-        What this rank's steps move, by counter; empty for stock.
+        Moved by this rank's steps, by counter; empty for stock.
     plan : str
-        What drbench's ranks do (:class:`drbench.library.explain.Explanation`); empty for stock.
+        The plan as text (:class:`drbench.library.explain.Explanation`); empty for stock.
     """
 
     who: str
@@ -66,19 +66,19 @@ class Explanation:
 
 
 def explain(A: DTensor, B: DTensor) -> Explanation:
-    """Who would multiply A·B, which bytes move, and why; nothing is multiplied (collective over the
-    mesh the first time that its ranks are used).
+    """Explain who would multiply A·B, which bytes move, and why; nothing is multiplied (collective
+    over the mesh the first time that its ranks are used).
 
     Parameters
     ----------
     A, B : DTensor
         m×k and k×n, on one mesh. Inside ``with drbench.torch.out(...)`` the result has the
-        placements asked for.
+        placements given there.
 
     Returns
     -------
     Explanation
-        In numbers; ``str()`` of it is text.
+        In numbers; ``str()`` formats it as text.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
 def _stock_moves(
     decision: Decision, operands: tuple[DTensor, DTensor], spec: Any
 ) -> tuple[tuple, int | None]:
-    """What stock would redistribute, and the fewest bytes that this takes."""
+    """What stock would redistribute, and a lower bound of its bytes."""
     sharding = decision.sharding
     if sharding is None:
         return (), None
@@ -159,7 +159,7 @@ def _stock_moves(
 
 
 def _least(old: Any, new: Any) -> int | None:
-    """Elements that change their rank between two specs; None where that is not known."""
+    """Elements that change their rank between two specs; None if not known."""
     shape, ranks = tuple(old.tensor_meta.shape), old.mesh.size()
     try:
         parts = [

@@ -1,4 +1,4 @@
-"""Let drbench multiply DTensors, and end that again."""
+"""Install drbench's multiplication of DTensors, and remove it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def install(
         Bytes of each rank's part of the heap. Each set of ranks that multiplies (a mesh, a
         sub-mesh) has a heap of its own; memory is used only once tensors are allocated.
     when : str
-        ``auto``: drbench multiplies where stock would move something before or after;
-        ``always``: wherever it can.
+        ``auto``: drbench multiplies if stock would move elements before or after;
+        ``always``: whenever it can.
     blas : "torch", "auto" or object
         Performs local GEMMs: torch's own, or as of :func:`drbench.init`.
     transport : str
@@ -47,14 +47,14 @@ def install(
     Returns
     -------
     Installed
-        What DTensor calls from now on; :func:`uninstall` ends it.
+        The object that DTensor calls from now on, until :func:`uninstall`.
 
     Raises
     ------
     UnsupportedError
         Under torchrun; with the mpiexec command to use instead.
     MissingError
-        If this torch has not the private names that this needs.
+        If this torch lacks a private name that drbench needs.
     UsageError
         If it is installed already, or ranks of MPI and of torch.distributed differ.
 
@@ -90,7 +90,7 @@ def install(
 def _handler() -> Any:
     try:
         return private.handlers().get(private.MM)
-    except AttributeError:  # probe() says what is missing
+    except AttributeError:  # probe() reports what is missing
         return None
 
 
@@ -107,7 +107,7 @@ def uninstall() -> None:
 
 
 def counts() -> Counts:
-    """How many multiplications drbench and stock torch made since :func:`install`.
+    """The multiplications of drbench and of stock torch since :func:`install`.
 
     Returns
     -------

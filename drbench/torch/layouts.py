@@ -21,7 +21,7 @@ def layout_text(placements: Sequence, mesh_shape: Sequence[int]) -> str:
     Raises
     ------
     ValueError
-        If a pending reduction is no sum, or a dimension is none of a matrix; with the reason.
+        If a pending reduction is not a sum, or a matrix has no such dimension; with the reason.
 
     Examples
     --------

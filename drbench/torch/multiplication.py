@@ -1,4 +1,4 @@
-"""One product of local tensors that lie in the heap of a context."""
+"""A multiplication of local tensors in the heap of a context."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NUMPY = {kind: numpy_type(name) for kind, name in TYPES.items()}
 
 
 class Declined(UnsupportedError):
-    """Some rank cannot: raised by all, so that all of them let stock multiply."""
+    """Some rank cannot multiply: raised on all ranks, so that stock multiplies on all of them."""
 
 
 class DTensorMultiplication:
@@ -64,7 +64,7 @@ class DTensorMultiplication:
         self._plans: dict[bool, Multiplication] = {}
 
     def plan(self, update: bool = False) -> Multiplication:
-        """What ranks do; with ``update`` C is added to."""
+        """The plan; with ``update`` A·B is added to C."""
         found = self._plans.get(update)
         if found is None:
             specs = self.a.whole, self.b.whole, self.c
@@ -72,11 +72,11 @@ class DTensorMultiplication:
         return found
 
     def explain(self) -> Explanation:
-        """What it moves and does; sums of Partial operands are beside that."""
+        """What the plan moves and does, without the reduction of Partial operands."""
         return Explanation.of(self.plan())
 
     def own_bytes(self) -> dict[str, int]:
-        """What this rank's steps move, by counter."""
+        """Elements and bytes that this rank's steps move, by counter."""
         return traffic(self.plan().trace(self.context.rank)).counters
 
     def __call__(
@@ -99,15 +99,15 @@ class DTensorMultiplication:
         Raises
         ------
         Declined
-            On every rank, if one of them has no room, or a local tensor of another shape than its
-            placements give it.
+            On every rank, if the heap of one is full, or the shape of a local tensor does not fit
+            its placements.
         """
         context, fault = self.context, None
         ends: tuple[int, ...]
         with context.lock:
             try:
                 (ends_a, *held), (ends_b, *more) = (
-                    self._placed(local, spec, total, counts)
+                    self._place(local, spec, total, counts)
                     for local, spec, total in zip(locals_, (self.a, self.b), self._sums)
                 )
                 c, ends = new_local(self.c, context)
@@ -124,9 +124,9 @@ class DTensorMultiplication:
             self.plan(start is not None).run(ends, fault, alpha=alpha, beta=beta)
         return c
 
-    def _placed(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
-        """Where a local tensor lies that peers can read and BLAS multiply: itself, or a copy, and
-        behind it what its sum is written into; then the tensors to hold on to."""
+    def _place(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
+        """The place of a local tensor that peers can read and BLAS can multiply (itself, or a
+        copy), and of the target of its reduction; then the tensors that must stay alive."""
         if local.shape != spec.local_shape:
             rows, cols = spec.local_shape
             raise UnsupportedError(
@@ -145,8 +145,8 @@ class DTensorMultiplication:
 
 
 def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | None:
-    """Where a local matrix begins in this rank's part of the heap, and its strides, in bytes; None
-    if it cannot be used where it lies."""
+    """The start of a local matrix in this rank's part of the heap, and its strides, in bytes; None
+    if it cannot be used in place."""
     (by_row, by_col), item = local.stride(), local.itemsize
     offset: int | None = 0
     strides = by_row * item, by_col * item
@@ -156,7 +156,7 @@ def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | No
 
 
 def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
-    """A local matrix in the heap, with whatever that holds, and its place."""
+    """An uninitialised local matrix in the heap, and its place."""
     return _new(spec.local_shape, spec.dtype, context)
 
 
@@ -175,11 +175,11 @@ def _new(
     shape: tuple[int, int], dtype: np.dtype, context: Context
 ) -> tuple[torch.Tensor, tuple[int, int, int]]:
     array, offset = context.heap.allocate(shape, dtype)
-    bits = dtype.itemsize == 2  # its name takes 2 us
+    bits = dtype.itemsize == 2  # reading its name costs 2 us
     if not torch.is_inference_mode_enabled():
         made = tensor_of(array, bits)
     else:
-        with torch.inference_mode(False):  # else it could not be written outside of it
+        with torch.inference_mode(False):  # else only inference mode could write it
             made = tensor_of(array, bits)
     by_row, by_col = array.strides
     return made, (offset, by_row, by_col)

@@ -1,4 +1,4 @@
-"""Tensors in the heap from the start, so that multiplications copy nothing."""
+"""Tensors allocated in the heap, so that multiplications copy nothing."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def empty(
     Returns
     -------
     DTensor
-        With whatever its memory holds.
+        Uninitialised.
 
     Raises
     ------
     UsageError
-        If type or placements are none of those.
+        If type or placements are not allowed.
     OutOfMemory
-        If this rank's part of the heap has no room.
+        If this rank's part of the heap is full.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def empty(
     >>> drbench.torch.uninstall()
     """
     if dtype not in TYPES:
-        raise UsageError(f"the heap takes {', '.join(map(str, TYPES))}; got {dtype}.")
+        raise UsageError(f"the heap stores {', '.join(map(str, TYPES))}; got {dtype}.")
     if len(placements) != mesh.ndim or len(tuple(shape)) != 2:
         raise UsageError(
             f"drbench.torch.empty makes a matrix with a placement for each of the {mesh.ndim} "
@@ -86,8 +86,8 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
     """Move a module's DTensor parameters of two dimensions into the heap (collective over their
     meshes).
 
-    Parameters stay the same objects: optimizers and tied weights need not know. Parameters of types
-    that drbench does not multiply stay where they are.
+    Parameters stay the same objects, so that optimizers and tied weights keep working. Parameters
+    of types that drbench does not multiply are not moved.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
     Raises
     ------
     OutOfMemory
-        On every rank, if one has no room; then nothing was moved.
+        On every rank, if the heap of one is too small; then no parameter was moved.
 
     Examples
     --------

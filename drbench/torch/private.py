@@ -1,8 +1,8 @@
-"""The private names of torch that products of DTensors need, all of them, and whether this torch
-has them. No other module of drbench asks torch for a name with an underscore.
+"""All private names of torch that multiplications of DTensors need, and a check that this torch
+has them. No other module of drbench uses a name of torch with an underscore.
 
-DTensor's operations are dispatched in C++, which looks for a Python handler of the operation in one
-plain dict first. Tested with torch 2.13; :func:`probe` says what another version lacks.
+DTensor's operations are dispatched in C++, which first looks up a Python handler of the operation
+in a plain dict. Tested with torch 2.13; :func:`probe` reports what another version lacks.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from drbench.errors import MissingError
 
-#: The version of torch that all tests have run with.
+#: The version of torch that all tests use.
 TESTED = "2.13.0"
 
 MM, ADDMM = torch.ops.aten.mm.default, torch.ops.aten.addmm.default
 BMM, BADDBMM = torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default
-#: Arrive undivided in inference mode.
+#: Operations that inference mode does not decompose into mm and addmm.
 UNDIVIDED = (torch.ops.aten.matmul.default, torch.ops.aten.linear.default)
 
 
 def handlers() -> dict:
-    """Operation -> Python handler, as DTensor's dispatch looks them up."""
+    """The dict operation -> Python handler of DTensor's dispatch."""
     return DTensor._op_dispatcher._custom_op_handlers
 
 
@@ -34,7 +34,7 @@ def spec_of(tensor: DTensor) -> Any:
 
 
 def local_of(tensor: DTensor) -> torch.Tensor:
-    """The local tensor itself, once a collective that still writes it has ended."""
+    """The local tensor itself, after a wait for a collective that still writes it."""
     local = tensor._local_tensor
     return local.wait() if type(local) is not torch.Tensor and hasattr(local, "wait") else local
 
@@ -45,7 +45,7 @@ def put_local(tensor: DTensor, local: torch.Tensor) -> None:
 
 
 def is_traced(tensor: DTensor) -> bool:
-    """Whether a DTensor stands for one while torch.compile looks at the program."""
+    """Whether a DTensor is a placeholder while torch.compile traces the program."""
     return type(tensor._local_tensor).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
@@ -69,7 +69,7 @@ def spec_like(spec: Any, placements: tuple) -> Any:
 
 
 def split_factor(placement: Any) -> int | None:
-    """Of a _StridedShard; None for every other placement."""
+    """The split factor of a _StridedShard; None for every other placement."""
     return getattr(placement, "split_factor", None)
 
 
@@ -81,18 +81,18 @@ def strided_shard(dim: int, factor: int) -> Any:
 
 
 def in_default_order(spec: Any) -> bool:
-    """Whether what several mesh dimensions cut is cut from the left to the right."""
+    """Whether a dimension sharded by several mesh dimensions is sharded from left to right."""
     order = getattr(spec, "shard_order", None)
     return order is None or type(spec).is_default_device_order(order)
 
 
 def probe(mesh: Any) -> None:
-    """Try every name on a mesh of all ranks; nothing is moved.
+    """Try every name on a mesh of all ranks, without moving data.
 
     Raises
     ------
     MissingError
-        If this torch lacks one, or does not ask the handlers.
+        If this torch lacks one, or does not call the handlers.
     """
     seen, table = [], None
     try:
@@ -130,7 +130,7 @@ def probe(mesh: Any) -> None:
     except (AttributeError, TypeError, ImportError, KeyError, RuntimeError) as error:
         raise _refusal(f"{type(error).__name__}: {str(error).splitlines()[0]}") from None
     if not good:
-        raise _refusal("DTensor does not ask the handlers of operations, or answers otherwise")
+        raise _refusal("DTensor does not call the handlers of operations, or changes their results")
 
 
 def _refusal(what: str) -> MissingError:
@@ -141,7 +141,7 @@ def _refusal(what: str) -> MissingError:
 
 
 def reduction(placement: Any) -> str | None:
-    """What a pending sum does: ``sum``, or something else; None for placements without one."""
+    """The operation of a pending reduction: ``sum``, or another; None for other placements."""
     if not placement.is_partial():
         return None
     kind = getattr(placement, "reduce_op", None)

@@ -15,7 +15,7 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from drbench.errors import UnsupportedError, UsageError
 
-#: What torchrun tells every process that it starts.
+#: Environment variables that torchrun sets.
 _TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK")
 
 
@@ -44,8 +44,8 @@ def check_launcher(size: int) -> None:
 
 
 def _report_once(refusal: UnsupportedError) -> None:
-    """If a refusal ends the processes of torchrun, the first of a node says it, as one line; and it
-    stands in torchrun's own report, which would else say where to read about tracebacks."""
+    """Report a refusal that ends the processes of torchrun in one line, on the first process of a
+    node, and in torchrun's own report, which would else link to a page about tracebacks."""
     try:
         raise refusal
     except UnsupportedError:
@@ -65,16 +65,16 @@ def _report_once(refusal: UnsupportedError) -> None:
 
 
 def start_process_group(comm: MPI.Comm, nodes: int = 1, backend: str = "gloo") -> None:
-    """torch's process group on the ranks of an MPI communicator, once a process (collective).
+    """Start torch's process group on the ranks of an MPI communicator (collective), once a process.
 
-    Rank 0 opens a store and tells its port over MPI; nothing is asked of the environment. The group
-    is ended when the process ends, if nobody did before.
+    Rank 0 opens a store and broadcasts its port over MPI; the environment is not used. The group is
+    destroyed when the process ends, unless that was done before.
 
     Parameters
     ----------
     comm : MPI.Comm
     nodes : int
-        That the ranks are on.
+        Number of nodes of the ranks.
     backend : str
         ``gloo``, or ``nccl``.
     """
@@ -82,9 +82,9 @@ def start_process_group(comm: MPI.Comm, nodes: int = 1, backend: str = "gloo") -
         return
     alone = nodes == 1
     if alone and backend == "gloo" and any(name == "lo" for _, name in socket.if_nameindex()):
-        # else gloo asks the name service, which may know nothing of this host
+        # else gloo uses the name service, which may not know this host
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # how data moves is told by explain() and in records, not on stderr
+    # explain() and records show how data moves, not stderr
     logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
     host = comm.bcast("127.0.0.1" if alone else socket.gethostname())
     store = (

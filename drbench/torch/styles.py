@@ -38,7 +38,7 @@ class ColumnParallel(ColwiseParallel):
         self.desired_input_layouts = self.input_layouts
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return _asking(super()._apply(module, device_mesh), self.output_layouts)
+        return _set_result_layouts(super()._apply(module, device_mesh), self.output_layouts)
 
 
 class RowParallel(RowwiseParallel):
@@ -57,11 +57,11 @@ class RowParallel(RowwiseParallel):
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return _asking(super()._apply(module, device_mesh), self.output_layouts)
+        return _set_result_layouts(super()._apply(module, device_mesh), self.output_layouts)
 
 
-def _asking(module: nn.Module, layouts: Sequence[Placement]) -> nn.Module:
-    """The module, whose products have the layouts of its output."""
+def _set_result_layouts(module: nn.Module, layouts: Sequence[Placement]) -> nn.Module:
+    """The module, whose multiplications return the layouts of its output."""
     if not isinstance(module, nn.Linear):
         return module
     forward = module.forward

@@ -248,7 +248,7 @@ def test_a_bound_mover_moves_other_arrays_by_the_same_plan(monkeypatch):
     whole = np.arange(144.0).reshape(12, 12)
     first, second = (Move("row", "tiles:2x2@1x2", [factor * whole], 2) for factor in (1, 3))
     mover = first.mover()
-    monkeypatch.setattr(Mover, "_planned", None)
+    monkeypatch.setattr(Mover, "_make_plans", None)
     for each, move in ((mover, first), (mover.bound(second.matrices), second)):
         each.run()
         assert move.done()

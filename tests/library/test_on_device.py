@@ -58,7 +58,7 @@ def test_a_device_that_is_full_after_all_is_told_to_every_rank():
 
 def test_single_tiles_on_a_device_are_refused_in_one_line(device):
     with drbench.init(MPI.COMM_SELF, "1M", device=device) as ctx:
-        with pytest.raises(UnsupportedError, match="tiles of 2x2 float32 row lie on a device, .* "):
+        with pytest.raises(UnsupportedError, match="tiles of 2x2 float32 row are on a device, .* "):
             ctx.zeros((2, 2), "row").fence()
 
 

@@ -184,5 +184,5 @@ def test_rows_are_taken_where_the_file_system_has_no_locks(tmp_path, monkeypatch
 def test_a_device_or_a_pipe_is_refused_and_not_read_to_an_end_that_it_has_not(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/full", "/dev/zero", tmp_path / "pipe"):
-        with pytest.raises(RecordError, match="no file that rows can be appended to"):
+        with pytest.raises(RecordError, match="not a regular file: no rows can be appended"):
             append_csv(path, Record(mode="measured", status="ok", best_s=1.0))

@@ -152,5 +152,5 @@ def test_a_fence_takes_a_round_more_for_each_doubling_of_the_ranks():
 
 
 def test_a_direct_collective_has_no_rate_of_its_own():
-    with pytest.raises(UsageError, match="direct goes at the rate of the links of its pairs"):
+    with pytest.raises(UsageError, match="direct has the rate of the links of its pairs"):
         Collective(shape="direct", bandwidth_bytes_per_s=1.0)

@@ -361,7 +361,7 @@ def _file(folder, section):
 def test_a_file_that_cannot_be_read_as_toml_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "machine.toml"
     path.write_text(text)
-    with pytest.raises(UsageError, match="is no TOML"):
+    with pytest.raises(UsageError, match="is not TOML"):
         Machine.load(path)
 
 

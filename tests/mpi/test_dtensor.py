@@ -79,8 +79,8 @@ def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torc
     assert set(found["reasons"]) == {
         "float16 is multiplied by torch alone",
         "int64 is multiplied by torch alone",
-        "batched products are multiplied by torch alone",
-        "torch.compile looks at the program",
+        "batched multiplications are done by torch alone",
+        "torch.compile traces the program",
     }
 
 
@@ -105,10 +105,10 @@ SAID = {
     "before": "UsageError drbench.torch is not installed. Call drbench.torch.install() first.",
     "twice": "UsageError drbench.torch is installed already. Call drbench.torch.uninstall() first.",
     "when": "UsageError when must be auto or always, got 'alway'. Did you mean always?",
-    "long": "UsageError drbench.torch.out has 2 placements, the mesh of the product has 1 ",
-    "third": "UsageError drbench.torch.out(S(2)): the product is a matrix. Use Shard(0) for its ",
+    "long": "UsageError drbench.torch.out has 2 placements, the mesh of the result has 1 ",
+    "third": "UsageError drbench.torch.out(S(2)): the result is a matrix. Use Shard(0) for its ",
     "explain": "UsageError explain needs DTensors of two dimensions, got Tensor.",
-    "type": "UsageError the heap takes torch.float32, torch.float64, torch.bfloat16; got torch.in",
+    "type": "UsageError the heap stores torch.float32, torch.float64, torch.bfloat16; got torch.in",
     "placements": "UsageError drbench.torch.empty makes a matrix with a placement for each of the ",
     "sum": "UsageError drbench.torch.empty: a pending max is no sum.",
     "adopt": "OutOfMemory adopt, rank 0: the heap is too small: an array of 256x512 float32 needs ",
@@ -142,7 +142,7 @@ def test_explain_says_who_multiplies_and_what_moves(answer):
     }
     assert at["local"] == ["stock", "nothing has to move", *kept[:3]] == at["sum"]
     # each rank lacks the half of B that the other has: 6x16 elements of 4 bytes
-    lies = "operands are read where they lie, nothing is gathered"
+    lies = "operands are read in place, nothing is gathered"
     assert at["gather"] == ["drbench", lies, 768, ["B from (S(0)) to (R)"], 768]
     assert at["scatter"][1] == "stock would redistribute its result"
     assert at["scatter"][3:] == [["C from (P(sum)) to (S(0))"], 512]
@@ -194,7 +194,7 @@ def test_the_blocks_of_the_page_run_one_after_the_other(mpiexec, tmp_path):
     command = [mpiexec, "-n", 4, sys.executable, "page.py"]
     ended = run_process(command, tmp_path, {"OMP_NUM_THREADS": "1"}, 120)
     assert (ended.returncode, ended.stderr, ended.left) == (0, "", ())
-    assert ended.stdout.count("drbench: operands are read where they lie") == 4
+    assert ended.stdout.count("drbench: operands are read in place") == 4
     assert ended.stdout.count("Counts(drbench=7, stock={") == 4  # 2, and 5 of the model's 6
 
 
@@ -217,7 +217,7 @@ def test_torchrun_is_told_what_to_start_instead(tmp_path):
 #: What another torch may lack, and what is said of it.
 LACKING = {
     "del DTensor._op_dispatcher._custom_op_handlers": "AttributeError",
-    "drbench.torch.private.handlers = dict": "DTensor does not ask the handlers",
+    "drbench.torch.private.handlers = dict": "DTensor does not call the handlers",
     "DTensor.__new__ = None": "TypeError",
     "OpDispatcher.unwrap_to_op_info = lambda self: None": "TypeError",
 }

@@ -101,7 +101,7 @@ def test_only_parts_of_a_product_can_be_offered():
     def operand():
         yield Offer((yield Get(block("B", 0, (0, 4)))), 1, "x")
 
-    with pytest.raises(CaseFailed, match="only a product in memory of its own"):
+    with pytest.raises(CaseFailed, match="only the result of a GEMM in its own memory"):
         pairs_of(traced(operand(), receives((Take, 0, "x", (4, 4)))))
 
 
@@ -191,7 +191,7 @@ def test_an_await_that_nobody_takes_yet_holds_up_nobody():
 
 
 def test_a_rank_that_never_fences_is_named():
-    with pytest.raises(CaseFailed, match="which never comes"):
+    with pytest.raises(CaseFailed, match="which never arrives"):
         pairs_of(traced(sends(0, (Push, 1, "x")), fencing_after_x()))
 
 

@@ -322,7 +322,7 @@ def no_generator(problem, rank):
         (
             of_another,
             2,
-            "rank 0 computes into C.3:6, 0:8.@1, a tile of rank 1. .*Accumulate what is for others",
+            "rank 0 computes into C.3:6, 0:8.@1, a tile of rank 1. .*partial sums of others",
         ),
         (not_yielded, 1, "step . of rank 0, a Gemm, takes a value that no step before it made"),
         (no_step, 1, "a program yields steps, such as Get.block.; got a Block"),

@@ -1,4 +1,4 @@
-"""CuPy's arrays over the device's memory, and foreign arrays as CuPy's."""
+"""CuPy arrays over the device's memory, and foreign arrays as CuPy arrays."""
 
 import ctypes
 
@@ -9,11 +9,11 @@ from drbench.errors import UsageError
 
 
 class CupyArrays:
-    """The part of a CUDA device that its users see: ``cupy.ndarray``, which any library that knows
-    DLPack or ``__cuda_array_interface__`` takes without a copy.
+    """The arrays of a CUDA device for its users: ``cupy.ndarray``, which every library with DLPack
+    or ``__cuda_array_interface__`` can use without a copy.
 
-    CuPy's own work goes to its current stream, which drbench's streams do not wait for: whoever
-    hands an array over synchronises first (:meth:`drbench.device.base.Device.synchronise`).
+    CuPy runs its own work on its current stream, for which drbench's streams do not wait:
+    synchronise before you pass an array (:meth:`drbench.device.base.Device.synchronise`).
     """
 
     def lend(self, address: int, shape: tuple[int, int], dtype: np.dtype, owner):
@@ -37,8 +37,7 @@ class CupyArrays:
         if hasattr(array, "__dlpack__"):
             return cupy.from_dlpack(array)
         raise UsageError(
-            f"an array of CuPy or NumPy, or one that speaks DLPack, is needed, got "
-            f"{type(array).__name__}."
+            f"an array of CuPy or NumPy, or one with DLPack, is needed, got {type(array).__name__}."
         )
 
     def seen(self, array) -> np.ndarray:
@@ -50,7 +49,7 @@ class CupyArrays:
 
 
 def by_rows(*arrays) -> tuple:
-    """Matrices as kernels take them, row by row: transposed, if the first lies by columns."""
+    """Matrices as row-major arguments of kernels: all transposed if the first is column-major."""
     down, across = arrays[0].strides
     transposed = across > down and arrays[0].shape[1] > 1
     return tuple(array.T for array in arrays) if transposed else arrays

@@ -1,16 +1,15 @@
-"""Which way a strided copy takes: as one run of bytes, as rows at a pitch, or element by element in
-a kernel."""
+"""The method of a strided copy: as one run of bytes, as rows with a row stride, or element by
+element in a kernel."""
 
 from math import gcd
 from typing import NamedTuple
 
-#: A pitch of cudaMemcpy2D has 31 bits.
+#: A row stride of cudaMemcpy2D has 31 bits.
 _LARGEST_STRIDE = (1 << 31) - 1
 
 
 class Axis(NamedTuple):
-    """One axis of a copy: its extent, and how far its neighbours are apart in the target and in the
-    source."""
+    """One axis of a copy: its extent, and its strides in the target and in the source."""
 
     extent: int
     target: int
@@ -19,11 +18,11 @@ class Axis(NamedTuple):
 
 def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
     """The axes of a copy, outermost (in the target's memory) first, without those of extent 1 and
-    with neighbours made one where both sides allow it.
+    with neighbours merged if both sides allow it.
 
     Examples
     --------
-    Whole rows of a 64-wide matrix are one run; a part of them is rows at a pitch:
+    Whole rows of a 64-wide matrix are one run; parts of rows are rows with a stride:
 
     >>> merged_axes((3, 64), (256, 4), (256, 4))
     [Axis(extent=192, target=4, source=4)]
@@ -51,15 +50,15 @@ def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
     return axes
 
 
-def pitched(axes: list[Axis], itemsize: int) -> tuple[int, int, int, int] | None:
-    """(rows, bytes of a row, target pitch, source pitch) if a copy is rows at a pitch, one row
-    being a run of bytes; else None.
+def as_row_copies(axes: list[Axis], itemsize: int) -> tuple[int, int, int, int] | None:
+    """(rows, bytes of a row, target stride, source stride) if a copy is a series of rows that are
+    each a run of bytes; else None.
 
     Examples
     --------
-    >>> pitched(merged_axes((3, 16), (64, 4), (256, 4)), 4)
+    >>> as_row_copies(merged_axes((3, 16), (64, 4), (256, 4)), 4)
     (3, 64, 64, 256)
-    >>> pitched(merged_axes((3, 16), (64, 4), (4, 12)), 4) is None  # the source by columns
+    >>> as_row_copies(merged_axes((3, 16), (64, 4), (4, 12)), 4) is None  # the source by columns
     True
     """
     outer, width = list(axes), itemsize

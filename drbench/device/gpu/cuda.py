@@ -25,7 +25,7 @@ from drbench.errors import (
 )
 
 from .arrays import CupyArrays, by_rows
-from .copies import merged_axes, pitched
+from .copies import as_row_copies, merged_axes
 from .cuda_gemm import CublasGemm
 from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
@@ -33,20 +33,20 @@ from .kernels import ACCUMULATE_BLOCKS, NAMES, Kernels, Launch, Launcher
 from .prepared import Prepared
 from .stream_values import StreamValues, load_driver
 
-_MEMCPY_DEFAULT = 4  # the addresses say which side is host and which is device
+_MEMCPY_DEFAULT = 4  # CUDA finds the sides by their addresses
 _DEVICE_MEMORY = 2  # cudaMemoryTypeDevice
 _ERROR_OUT_OF_MEMORY = 2
-#: Bytes for cuBLAS's workspaces (32 MiB a handle on an H100), NCCL's buffers and kernels that are
-#: loaded late.
+#: Bytes for cuBLAS's workspaces (32 MiB for each handle on an H100), NCCL's buffers and kernels
+#: that are loaded late.
 _RESERVE = 1 << 29
-#: A write and a wait for what was written take microseconds.
+#: Time limit of a write of a flag and a wait for it, which take microseconds.
 _FLAGS_WITHIN_S = 5.0
-#: From so many bytes on our kernel copies rows inside a device faster than cudaMemcpy2D, the longer
-#: launch included.
+#: Bytes from which on drbench's kernel copies rows inside a device faster than cudaMemcpy2D, its
+#: longer launch included.
 _LONG_COPY = 8 << 20
 _PORTABLE_AND_MAPPED = 1 | 2
 _INSTALL = (
-    "Install CuPy, from a checkout: pip install '.[cuda12]' or '.[cuda13]', as the driver has it; "
+    "Install CuPy, from a checkout: pip install '.[cuda12]' or '.[cuda13]', by the driver's CUDA; "
     "or choose another --backend."
 )
 
@@ -58,7 +58,7 @@ class CudaDevice(CupyArrays, Device, Peers):
     ----------
     modules : Modules
     index : int
-        Which of the devices this process sees.
+        Number of the device among those visible to this process.
     sharers : int
         Ranks that use this device.
     tf32 : bool
@@ -70,13 +70,13 @@ class CudaDevice(CupyArrays, Device, Peers):
     ----------
     accumulate_blocks : int
     bus_id : str
-        The device's PCI address, which two ranks of a node share exactly if they share the device.
+        The device's PCI address, equal on two ranks of a node exactly if they share the device.
     sharers : int
-        May be set where ranks see different devices (CUDA_VISIBLE_DEVICES), once their ``bus_id``
-        have been compared.
+        Set it after a comparison of ``bus_id`` if ranks see different devices
+        (CUDA_VISIBLE_DEVICES).
     """
 
-    #: CUDA loads a kernel when it is first launched, for which it may wait for the whole context.
+    #: CUDA loads a kernel at its first launch, for which it may wait for the whole context.
     loads_late = True
     captures = True
 
@@ -106,7 +106,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             code=resources.files(__package__).joinpath("kernels.cu").read_text(),
             options=("-std=c++17",),
         )
-        # compiled now, not while the clock runs
+        # compiled now, not in the timed region
         functions = {name: module.get_function(name).kernel.ptr for name in NAMES}
         self._launcher = Launcher(modules.driver, functions)
         self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks)
@@ -161,8 +161,8 @@ class CudaDevice(CupyArrays, Device, Peers):
             except self._runtime.CUDARuntimeError as error:
                 raise UnsupportedError(
                     f"CUDA cannot pin {memory.nbytes} bytes of MPI's window ({error}), which "
-                    "ranks out of reach need; use ranks that reach "
-                    "each other's devices, or an MPI whose windows lie in /dev/shm."
+                    "ranks without access to each other's devices need; use ranks with access, "
+                    "or an MPI whose windows are in /dev/shm."
                 ) from error
             address = self._runtime.pointerGetAttributes(address).devicePointer
         return at_address(address, memory.size, memory.dtype)
@@ -194,10 +194,10 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     def stream(self, name: str, multiplies: bool = False) -> CudaStream:
         self.use()
-        # what moves is short, and somebody waits for it
+        # transfers are short, and other ranks wait for them
         stream = CudaStream(self._modules, name, first=not multiplies)
         if multiplies:
-            _ = stream.handle  # made here, before the clock
+            _ = stream.handle  # made here, before the timed region
         self._streams.append(stream)
         return stream
 
@@ -243,7 +243,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._prepared.clear()
         for memory in list(
             self._living.values()
-        ):  # of a case that was refused half-way; a sweep goes on in this process
+        ):  # of a refused case; a sweep continues in this process
             memory.free()
 
     # -- operations on a stream
@@ -261,7 +261,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._prepared(self._copying, target, source)(stream)
 
     def _copying(self, target, source) -> Callable[[CudaStream], None]:
-        """What copies on a stream."""
+        """A function that copies on a stream."""
         if target.shape != source.shape or target.dtype != source.dtype:
             raise UsageError(
                 f"a copy needs one shape and dtype, got {target.shape} {target.dtype} = "
@@ -272,14 +272,13 @@ class CudaDevice(CupyArrays, Device, Peers):
         to, of = target.ctypes.data, source.ctypes.data
         axes = merged_axes(target.shape, target.strides, source.strides)
         rows, on_device = (
-            pitched(axes, target.itemsize),
+            as_row_copies(axes, target.itemsize),
             isinstance(target, DeviceArray) and isinstance(source, DeviceArray),
         )
         if rows is None:
             if not on_device:
                 raise UnsupportedError(
-                    "our copies between host and device take rows at a pitch; pack on the device "
-                    "first."
+                    "copies between host and device need contiguous rows; pack on the device first."
                 )
             return self._ready(self._kernels.copy(axes, target.itemsize, to, of))
         count, width, to_stride, of_stride = rows
@@ -296,7 +295,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         return lambda stream: copy(stream.cupy.ptr)
 
     def _holds(self, address: int) -> bool:
-        """Whether it is an address in this device's own memory."""
+        """Whether an address is in this device's own memory."""
         found = self._runtime.pointerGetAttributes(address)
         return found.type == _DEVICE_MEMORY and found.device == self._index
 
@@ -339,14 +338,14 @@ class CudaDevice(CupyArrays, Device, Peers):
     def why_no_waits(self) -> str | None:
         if self.sharers > 1:
             return (
-                f"{self.sharers} ranks share a GPU, whose streams may hold up one another's while "
-                "they wait"
+                f"{self.sharers} ranks share a GPU, whose streams may block each other while they "
+                "wait"
             )
         return self._why_no_flags
 
     def _try_flags(self) -> str | None:
-        """Why a stream does not go on once a flag is written, as may be on a part of a GPU; None if
-        it does."""
+        """Why a stream does not resume after a flag is written, which is possible on a part of a
+        GPU; None if it does."""
         memory, stream, done = self.allocate(1), self._checks, self.event()
         self._runtime.memsetAsync(memory.address, 0, 4, stream.cupy.ptr)
         try:
@@ -358,7 +357,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         end = Clock.now() + _FLAGS_WITHIN_S
         while not done.query():
             if Clock.now() > end:
-                return f"a stream that waits for a flag stood still for {_FLAGS_WITHIN_S:.0f} s"
+                return f"a stream that waits for a flag was blocked for {_FLAGS_WITHIN_S:.0f} s"
         memory.free()
         return None
 
@@ -371,7 +370,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._values.wait(flag.ctypes.data, number, stream.cupy.ptr)
 
     def _ready(self, launch: Launch | None) -> Callable[[CudaStream], None]:
-        """What launches on a stream; nothing for None."""
+        """A function that launches on a stream; for None it does nothing."""
         if launch is None:
             return lambda stream: None
         start = self._launcher.ready(launch)
@@ -385,8 +384,8 @@ class CudaDevice(CupyArrays, Device, Peers):
     def _launch(self, launch: Launch | None, stream: CudaStream) -> None:
         self._ready(launch)(stream)
 
-    # -- outside the clock: everything the device was given is complete before, and what is done
-    # here after
+    # -- outside the timed region: earlier work of the device is complete before, and work of these
+    # functions after
 
     @contextmanager
     def _alone(self):
@@ -415,8 +414,8 @@ class CudaDevice(CupyArrays, Device, Peers):
         )
 
     def _multiply_by_vectors(self, rows: int, x: np.ndarray, make) -> np.ndarray:
-        """Give x and the result a place on the device; ``make(address of x, vectors, address of the
-        result)`` is the launch."""
+        """Allocate x and the result on the device, and run the launch that ``make(address of x,
+        vectors, address of the result)`` returns."""
         x, vectors = np.asarray(x, float), x.shape[1]
         both = np.vstack([x, np.empty((rows, vectors))])
         self._lent(both, lambda at: make(at, vectors, at + x.nbytes))
@@ -444,9 +443,7 @@ class CudaDevice(CupyArrays, Device, Peers):
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), tile.shape[1]), tile.dtype)
         with self._alone() as stream:
-            starts = np.flatnonzero(
-                np.diff(rows, prepend=-2) != 1
-            )  # of rows that follow each other
+            starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)  # of adjacent rows
             for low, high in pairwise([*starts, len(rows)]):
                 self.copy(out[low:high], tile[rows[low] :][: high - low], stream)
         return out
@@ -458,23 +455,23 @@ def cuda_device(
     compute: str = "auto",
     accumulate_blocks: int = ACCUMULATE_BLOCKS,
 ) -> CudaDevice:
-    """The GPU of one rank: ranks of a node take its devices in turn.
+    """The GPU of one rank: ranks of a node are assigned to its devices round-robin.
 
     Parameters
     ----------
     local_rank, ranks_on_node : int
-        Which rank of its node this is, and how many there are.
+        Number of this rank on its node, and number of ranks there.
     compute : str
-        ``"auto"``: products in the dtype's own arithmetic; ``"tf32"``: float32 products in TF32.
+        ``"auto"``: GEMMs in the dtype's own arithmetic; ``"tf32"``: float32 GEMMs in TF32.
     accumulate_blocks : int
-        At most so many thread blocks add into tiles at a time.
+        Most thread blocks that add to tiles at the same time.
 
     Raises
     ------
     MissingError
-        If CuPy, cuBLAS or NVRTC cannot be loaded, or there is no device, or none that can be used.
+        If CuPy, cuBLAS or NVRTC cannot be loaded, or there is no usable device.
     UsageError
-        If ``compute`` is something else.
+        If ``compute`` is another word.
     """
     if compute not in ("auto", "tf32"):
         raise UsageError(f"the arithmetic is auto or tf32, got {compute!r}.")
@@ -490,8 +487,8 @@ def cuda_device(
         )
     except DrbenchError:
         raise
-    except Exception as error:  # CuPy looks for cuBLAS and NVRTC when they are first used, and has
-        # errors of its own for kernels that do not compile; the device may be another's
+    except Exception as error:  # CuPy loads cuBLAS and NVRTC at their first use, and has its own
+        # errors for kernels that do not compile; another process may occupy the device
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise MissingError(
             f"--backend cupy cannot set up GPU {index} ({reason}). Check nvidia-smi, and CuPy "
@@ -500,7 +497,7 @@ def cuda_device(
 
 
 def require_gpu() -> tuple[Modules, int]:
-    """CuPy's modules, and how many GPUs this process sees.
+    """CuPy's modules, and the number of GPUs visible to this process.
 
     Raises
     ------
@@ -521,7 +518,7 @@ def require_gpu() -> tuple[Modules, int]:
 
 
 def describe(device: CudaDevice) -> dict:
-    """The GPUs of this process and what they can do, in plain values: devices, versions, pairs
+    """The GPUs of this process and their abilities, in plain values: devices, versions, pairs
     without peer access, whether memory can be shared, why streams cannot wait for flags."""
     import cupy
 
@@ -567,7 +564,7 @@ def _import_cupy() -> Modules:
         raise MissingError(f"--backend cupy cannot load CuPy: {reason}. {_INSTALL}") from error
     if cupy.cuda.runtime.is_hip:
         raise MissingError(
-            "--backend cupy runs on NVIDIA's GPUs alone, and this CuPy is made for AMD's. Use "
+            "--backend cupy runs on NVIDIA GPUs only, and this CuPy is built for AMD GPUs. Use "
             "--backend numpy."
         )
     return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule, cupy, load_driver())

@@ -1,5 +1,5 @@
-"""cuBLAS on row- or column-major views in place: the call of :class:`drbench.host.blas.Blas`, in
-the terms of ``cublasGemmEx``."""
+"""cuBLAS on row- or column-major views in place: the call of :class:`drbench.host.blas.Blas` by
+``cublasGemmEx``."""
 
 import ctypes
 import functools
@@ -28,8 +28,8 @@ NO_WORKSPACE = "the device has no memory left for a workspace of cuBLAS"
 
 
 class GemmCall(NamedTuple):
-    """C = op(A)·op(B) as column-major BLAS sees it: matrices are addresses with leading dimensions
-    in elements."""
+    """C = op(A)·op(B) for a column-major BLAS: matrices are addresses with leading dimensions in
+    elements."""
 
     transa: int
     transb: int
@@ -45,10 +45,10 @@ class GemmCall(NamedTuple):
 
 
 def gemm_call(a, b, c) -> GemmCall:
-    """What a column-major GEMM has to be told for c = a·b on views contiguous along either axis.
+    """The arguments of a column-major GEMM for c = a·b on views contiguous along either axis.
 
-    A row-major c is the transposed one of a column-major GEMM: Cᵀ = Bᵀ·Aᵀ, so the operands change
-    places.
+    A row-major c is the transpose of the result of a column-major GEMM: Cᵀ = Bᵀ·Aᵀ, so the operands
+    are exchanged.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def gemm_call(a, b, c) -> GemmCall:
     largest = max(call.m, call.n, call.k, call.lda, call.ldb, call.ldc)
     if largest > _LARGEST:
         raise UnsupportedError(
-            f"cuBLAS counts in 32 bits, got an extent or leading dimension of {largest}; use "
+            f"cuBLAS has 32-bit integers, got an extent or leading dimension of {largest}; use "
             "smaller tiles or more ranks."
         )
     return call
@@ -87,12 +87,12 @@ def gemm_call(a, b, c) -> GemmCall:
 
 @functools.cache
 def _name(dtype: np.dtype) -> str:
-    """``dtype.name``, which NumPy makes anew each time at the cost of a kernel launch."""
+    """``dtype.name``, cached: NumPy computes it each time at the cost of a kernel launch."""
     return dtype.name
 
 
 def loaded_cublas(version: int):
-    """The library that CuPy has loaded, by its major version; None if it goes by another name."""
+    """The library that CuPy has loaded, by its major version; None if it has another name."""
     try:
         return ctypes.CDLL(f"libcublas.so.{version}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -100,8 +100,8 @@ def loaded_cublas(version: int):
 
 
 class CublasGemm:
-    """``cublasGemmEx`` of cuBLAS itself, with the constants it reads from host memory: CuPy's call
-    sets the handle's stream each time, which a stream that is captured does not allow.
+    """``cublasGemmEx`` of cuBLAS itself, with constants in host memory: CuPy's call sets the
+    handle's stream each time, which a stream under capture does not allow.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class CublasGemm:
         self._scalars: dict[tuple[str, float], tuple[ctypes.c_void_p, np.ndarray]] = {}
 
     def _address(self, kind: str, value: float) -> ctypes.c_void_p:
-        """Where cuBLAS finds a number, which must stay there."""
+        """The address of a number for cuBLAS, which must stay valid."""
         found = self._scalars.get((kind, value))
         if found is None:
             number = np.array([value], kind)
@@ -124,21 +124,21 @@ class CublasGemm:
         return found[0]
 
     def leave(self, handle: int, multiprocessors: int) -> None:
-        """Let the products of a handle use so many multiprocessors, where cuBLAS can (since 11.5);
-        0: all. Kernels beside them then run on the others: on a device that a product fills they
-        would wait for its end."""
+        """Limit the GEMMs of a handle to this many multiprocessors, if cuBLAS can (since 11.5); 0:
+        all. Concurrent kernels then run on the others: on a device that a GEMM fills they would
+        wait for its end."""
         limit = getattr(self._library, "cublasSetSmCountTarget", None)
         if limit is not None:
             limit(ctypes.c_void_p(handle), ctypes.c_int(multiprocessors))
 
     def call(self, a, b, c) -> tuple:
-        """What ``cublasGemmEx`` is told of three matrices, none with an extent of zero: operations
-        and extents; a and b; c and the arithmetic; the dtype of alpha and beta. Transposed operands
-        are multiplied where they lie."""
+        """The arguments of ``cublasGemmEx`` for three matrices, none with an extent of zero:
+        operations and extents; a and b; c and the arithmetic; the dtype of alpha and beta.
+        Transposed operands are multiplied in place."""
         inputs, output = _name(a.dtype), _name(c.dtype)
         if (inputs, output) not in _COMPUTE_TYPES or b.dtype != a.dtype:
             raise UnsupportedError(
-                "our cuBLAS products are float32, float64 or bfloat16 into float32; got "
+                "GEMMs by cuBLAS are float32, float64 or bfloat16 into float32; got "
                 f"{inputs} · {b.dtype.name} into {output}."
             )
         if self.tf32 and inputs != "float32":

@@ -12,24 +12,24 @@ from .cuda_gemm import NO_WORKSPACE, loaded_cublas
 
 _ERROR_NOT_READY = 600
 _ALIGNMENT = 512
-_HIGHEST_PRIORITY = -5  # CUDA takes the highest that the device has
+_HIGHEST_PRIORITY = -5  # CUDA uses the highest of the device
 _PAGE = 2 << 20
 
 
 class Modules(NamedTuple):
-    """What is used of CuPy."""
+    """The modules of CuPy that drbench uses."""
 
     cuda: object  # cupy.cuda
     runtime: object  # cupy.cuda.runtime
     cublas: object  # cupy_backends.cuda.libs.cublas
     raw_module: type  # cupy.RawModule
     cupy: object  # the package, for users' arrays
-    driver: object  # its library, for what CuPy does not show, or takes long for
+    driver: object  # its library, for functions that CuPy lacks, or that are slow in CuPy
     find_cublas: Callable = loaded_cublas
 
 
 class CudaEvent(Event):
-    """A CUDA event; without ``timed`` it carries no time, which makes it cheaper."""
+    """A CUDA event; without ``timed`` it has no time, which is cheaper."""
 
     def __init__(self, modules: Modules, timed: bool):
         self._runtime, self.timed = modules.runtime, timed
@@ -62,7 +62,7 @@ class CudaStream(Stream):
     modules : Modules
     name : str
     first : bool
-        Its kernels get the multiprocessors that blocks of others leave.
+        High priority: its kernels are first to get multiprocessors that other kernels leave.
     """
 
     def __init__(self, modules: Modules, name: str, first: bool = False):
@@ -74,7 +74,7 @@ class CudaStream(Stream):
 
     @property
     def handle(self) -> int:
-        """cuBLAS's, made when it is first asked for on the stream's device, and tied to the stream.
+        """The cuBLAS handle of the stream, made at its first use on the stream's device.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class CudaStream(Stream):
         self.cupy.synchronize()
 
     def close(self) -> None:
-        """Let go of the handle; the stream goes with its last use."""
+        """Free the handle; the stream is freed with its last reference."""
         self.cupy.synchronize()
         handle, self._handle = self._handle, None
         if handle is not None:
@@ -112,7 +112,7 @@ class CudaMemory(Memory):
     """One cudaMalloc, whose address names it for other processes (memory of a pool could not be
     shared).
 
-    It has whole pages, because sharing it shares the pages it lies in.
+    It has whole pages, because sharing it shares all of its pages.
     """
 
     def __init__(self, runtime, nbytes: int, living: dict):

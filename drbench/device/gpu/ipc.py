@@ -1,4 +1,4 @@
-"""Memory of one process on the devices of others of the same node, by CUDA's handles."""
+"""Sharing of device memory between processes of one node, by CUDA's IPC handles."""
 
 import ctypes
 
@@ -9,8 +9,8 @@ _ATOMICS, _STATUS_OK = 3, 0  # NVML_P2P_CAPS_INDEX_ATOMICS, NVML_P2P_STATUS_OK
 
 
 def native_atomics(bus_id: str, peer_bus_id: str) -> bool:
-    """Whether NVML says that additions of one device into another's memory are atomic; False where
-    it does not answer. It sees devices that CUDA_VISIBLE_DEVICES hides, which CUDA does not."""
+    """Whether additions of one device into another's memory are atomic, according to NVML; False if
+    NVML is not available. It also sees devices that CUDA_VISIBLE_DEVICES hides from CUDA."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2():
@@ -30,12 +30,11 @@ def native_atomics(bus_id: str, peer_bus_id: str) -> bool:
 
 
 class Peers:
-    """The part of a CUDA device that shares whole allocations: one ``ipc_handle`` each, opened once
-    by every other rank of the node.
+    """The part of a CUDA device that shares whole allocations: each has one ``ipc_handle``, opened
+    once by every other rank of the node.
 
-    A handle names an allocation from its first byte on, so what lies in it is found by offsets.
-    Those who opened it close it before its owner frees the memory, which takes a barrier between
-    the two.
+    A handle identifies an allocation from its first byte on, so arrays in it are found by offsets.
+    Ranks that opened it close it before its owner frees the memory, with a barrier in between.
     """
 
     def __init__(self, runtime, index: int, bus_id: str, atomics=native_atomics):
@@ -43,8 +42,8 @@ class Peers:
         self._own: set[bytes] = set()
 
     def ipc_handle(self, memory) -> bytes:
-        """A name for an allocation that other processes of the node can open; it tells them the
-        device too.
+        """A handle of an allocation that other processes of the node can open; it contains the
+        device, too.
 
         Raises
         ------
@@ -62,12 +61,12 @@ class Peers:
         return handle
 
     def open_handle(self, handle: bytes) -> int:
-        """The address at which this process reaches another one's allocation.
+        """The address of another process's allocation in this process.
 
         Raises
         ------
         UsageError
-            If it is an own allocation, which CUDA does not open.
+            If the allocation is this rank's own, which CUDA does not open.
         UnsupportedError
             If this device has no access to that one.
         """
@@ -89,17 +88,17 @@ class Peers:
 
     def adds_into(self, handle: bytes) -> bool:
         """Whether additions into an opened allocation are atomic: always on one device and over
-        NVLink, rarely over PCIe. No where nobody knows."""
+        NVLink, rarely over PCIe. False if unknown."""
         owner = handle[_HANDLE_BYTES:].decode()
         return owner == self._bus or self._atomics(self._bus, owner)
 
     def close_handle(self, address: int) -> None:
-        """Give up an opened allocation; nothing may be using it."""
+        """Close an opened allocation, which must not be in use."""
         self._cuda.ipcCloseMemHandle(address)
 
     def _reaches(self, owner: str) -> bool:
-        """Whether this device has access to another's memory; True if that is hidden from this
-        process (CUDA_VISIBLE_DEVICES): then whoever opens it is told."""
+        """Whether this device has access to another's memory; True if the other is hidden from this
+        process (CUDA_VISIBLE_DEVICES): then opening it raises the error."""
         if owner == self._bus:
             return True
         try:

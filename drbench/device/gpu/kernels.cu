@@ -1,8 +1,8 @@
 // Kernels of the CUDA device. Matrices are row-major: an address, a leading dimension in elements, rows and columns.
 //
-// Every kernel walks over its rows and columns in strides of its grid, so any grid does the whole work and a small one leaves most
-// multiprocessors to GEMMs. Threads are numbered x along a row (neighbours touch neighbouring elements) and y across rows.
-// Nothing is included and nothing is used but atomicAdd_system, shared memory and __syncthreads, so that NVRTC, nvcc and, through
+// Every kernel loops over its rows and columns in strides of its grid, so any grid does the whole work and a small one leaves most
+// multiprocessors to GEMMs. Threads are numbered x along a row (neighbours access neighbouring elements) and y across rows.
+// There are no includes, and only atomicAdd_system, shared memory and __syncthreads are used, so that NVRTC, nvcc and, through
 // a shim, g++ compile the same text: the tests run these kernels on the host.
 
 typedef long long i64;
@@ -27,7 +27,7 @@ static __device__ void store(bf16* to, float x) {              // rounded to nea
     to->bits = (unsigned short)((w.bits + 0x7FFFu + ((w.bits >> 16) & 1u)) >> 16);
 }
 
-// -- target += value: atomic at system scope, because other GPUs and other processes add into the same tile
+// -- target += value: atomic at system scope, because other GPUs and processes add to the same tile
 
 template <class T>
 static __device__ void accumulate(T* target, i64 ldt, const T* __restrict__ value, i64 ldv, i64 rows, i64 columns) {
@@ -42,7 +42,7 @@ KERNEL accumulate_f64(double* target, i64 ldt, const double* value, i64 ldv, i64
     accumulate(target, ldt, value, ldv, rows, columns);
 }
 
-// -- the same for words of 16 bytes, four rows at once: a thread has four loads under way, so that few multiprocessors fill a link.
+// -- the same for words of 16 bytes, four rows at once: a thread has four loads in flight, so that few multiprocessors fill a link.
 //    Addresses, leading dimensions and rows are multiples of 16 bytes; columns and leading dimensions count words.
 
 #define ROWS_AT_ONCE 4
@@ -102,7 +102,7 @@ KERNEL copy_rows(uint4* target, i64 ldt, const uint4* source, i64 lds, i64 rows,
     in_words(target, ldt, source, lds, rows, columns, Source{}, Write{});
 }
 
-// -- target += value where nobody else writes; elements of a row of the value are `across` apart, so it may lie by columns
+// -- target += value while no other thread writes; elements of a row of the value are `across` apart, so it may be column-major
 
 template <class T>
 static __device__ void add(T* target, i64 ldt, const T* value, i64 down, i64 across, i64 rows, i64 columns) {
@@ -180,22 +180,22 @@ static __device__ float hashed(i64 row, i64 column, u32 salt, u32 range) {
 }
 
 template <class T>
-static __device__ void fill(T* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
-    EACH_ROW(r, rows) EACH_COLUMN(c, columns) {                // turned: the transposed of what is meant lies here
-        store(out + r * ld + c, turned ? hashed(row0 + c, col0 + r, salt, range) : hashed(row0 + r, col0 + c, salt, range));
+static __device__ void fill(T* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 transposed, u32 salt, u32 range) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) {                // transposed: the matrix is stored transposed
+        store(out + r * ld + c, transposed ? hashed(row0 + c, col0 + r, salt, range) : hashed(row0 + r, col0 + c, salt, range));
     }
 }
 
-KERNEL fill_f32(float* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
-    fill(out, ld, rows, columns, row0, col0, turned, salt, range);
+KERNEL fill_f32(float* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 transposed, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, transposed, salt, range);
 }
 
-KERNEL fill_f64(double* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
-    fill(out, ld, rows, columns, row0, col0, turned, salt, range);
+KERNEL fill_f64(double* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 transposed, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, transposed, salt, range);
 }
 
-KERNEL fill_bf16(bf16* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
-    fill(out, ld, rows, columns, row0, col0, turned, salt, range);
+KERNEL fill_bf16(bf16* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 transposed, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, transposed, salt, range);
 }
 
 // -- matrix * x in double: block (i, j) makes element (i, j) of the result, x being columns x vectors. The sum is always made in
@@ -204,7 +204,7 @@ KERNEL fill_bf16(bf16* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u
 #define THREADS 128
 
 template <class Matrix>
-static __device__ void product(Matrix matrix, i64 columns, const double* x, i64 vectors, double* out) {
+static __device__ void multiply_by_vectors(Matrix matrix, i64 columns, const double* x, i64 vectors, double* out) {
     __shared__ double part[THREADS];
     const i64 row = blockIdx.x, vector = blockIdx.y;
     double sum = 0;
@@ -225,26 +225,26 @@ struct Stored {
     __device__ double operator()(i64 r, i64 c) const { return widened(tile[r * ld + c]); }
 };
 
-struct Hashed {                                                // remade, so that what is checked cannot vouch for itself
+struct Hashed {                                                // regenerated, so that the check is independent of the matrix
     i64 row0;
     u32 salt, range;
     __device__ double operator()(i64 r, i64 c) const { return hashed(row0 + r, c, salt, range); }
 };
 
 KERNEL times_f32(const float* tile, i64 ld, i64 columns, const double* x, i64 vectors, double* out) {
-    product(Stored<float>{tile, ld}, columns, x, vectors, out);
+    multiply_by_vectors(Stored<float>{tile, ld}, columns, x, vectors, out);
 }
 
 KERNEL times_f64(const double* tile, i64 ld, i64 columns, const double* x, i64 vectors, double* out) {
-    product(Stored<double>{tile, ld}, columns, x, vectors, out);
+    multiply_by_vectors(Stored<double>{tile, ld}, columns, x, vectors, out);
 }
 
 KERNEL times_bf16(const bf16* tile, i64 ld, i64 columns, const double* x, i64 vectors, double* out) {
-    product(Stored<bf16>{tile, ld}, columns, x, vectors, out);
+    multiply_by_vectors(Stored<bf16>{tile, ld}, columns, x, vectors, out);
 }
 
 KERNEL hashed_times(i64 row0, u32 salt, u32 range, i64 columns, const double* x, i64 vectors, double* out) {
-    product(Hashed{row0, salt, range}, columns, x, vectors, out);
+    multiply_by_vectors(Hashed{row0, salt, range}, columns, x, vectors, out);
 }
 
 // -- found = 1 if an element is NaN or infinite: then, and only then, x - x is not 0; if whole, also if one has a fraction

@@ -1,5 +1,4 @@
-"""How the kernels of ``kernels.cu`` are launched: which one, on which grid, with which
-arguments."""
+"""Launches of the kernels of ``kernels.cu``: kernel, grid and arguments."""
 
 import ctypes
 import functools
@@ -43,12 +42,12 @@ NAMES = (
     "not_finite_f64",
     "not_finite_bf16",
 )
-#: Threads of a block, and of one of few: on an H100 16 such blocks add 0.6 TB/s, 16 of 256 threads
-#: a fifth of it.
+#: Threads of a block, and of a block in a small grid: on an H100 16 such blocks add 0.6 TB/s, 16 of
+#: 256 threads a fifth of it.
 _THREADS, _THREADS_OF_FEW = 256, 1024
-#: Blocks that add beside products by default: on an H100 they move as much as its NVLink does
-#: (450 GB/s), nine tenths of it hidden behind a GEMM. With as many as there is work for nothing is
-#: hidden.
+#: Blocks that add during GEMMs by default: on an H100 they move as much as its NVLink does
+#: (450 GB/s), nine tenths of it hidden behind a GEMM. With a block for each part of the work
+#: nothing is hidden.
 ACCUMULATE_BLOCKS = 12
 _WORD = 16  # bytes
 #: Rows that a thread of a kernel over words moves at once; ROWS_AT_ONCE in kernels.cu.
@@ -68,21 +67,21 @@ class Launch(NamedTuple):
 
 
 class Launcher:
-    """Launches kernels through the driver: CuPy takes the host 1.4 times as long.
+    """Launches kernels by the driver, which takes the host 1 / 1.4 of the time of CuPy.
 
     Parameters
     ----------
     driver
         CUDA's library.
     functions : dict of str to int
-        The kernels by name, as the driver knows them.
+        The driver's handles of the kernels, by name.
     """
 
     def __init__(self, driver, functions: dict[str, int]):
         self._start, self._functions = driver.cuLaunchKernel, functions
 
     def ready(self, launch: Launch) -> Callable[[int], None]:
-        """What starts a launch on a stream, all else worked out."""
+        """A function that starts a launch on a stream, with its arguments prepared."""
         cells = [np.array([argument]) for argument in launch.arguments]
         arguments = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
         function = ctypes.c_void_p(self._functions[launch.name])
@@ -100,8 +99,7 @@ class Launcher:
 
 
 class Kernels:
-    """What is to be launched for given arrays: a :class:`Launch`, or None where there is nothing to
-    do.
+    """The launches for given arrays: a :class:`Launch`, or None if there is no work.
 
     Parameters
     ----------
@@ -109,8 +107,8 @@ class Kernels:
         Whether four neighbouring floats can be added in one operation (compute capability 9.0 and
         later).
     accumulate_blocks : int
-        At most so many blocks of an accumulate, or of a sum beside products, run at a time, each on
-        a multiprocessor that products leave to it.
+        Most blocks of an accumulate, or of a reduction during GEMMs, at the same time, each on a
+        multiprocessor that GEMMs do not use.
     """
 
     def __init__(self, vector_atomics: bool, accumulate_blocks: int = ACCUMULATE_BLOCKS):
@@ -127,8 +125,8 @@ class Kernels:
         return _over(name, *target.shape, _words64(*places, *target.shape), most)
 
     def add(self, target, value, concurrent: bool = False) -> Launch | None:
-        """target += value; float32 or float64. The value may lie by rows or by columns.
-        ``concurrent`` products the grid is capped."""
+        """target += value; float32 or float64. The value may be row- or column-major. With
+        ``concurrent`` GEMMs the grid is limited."""
         name, item = self._sum("add", target, value), value.itemsize
         down, across = (step // item for step in value.strides)
         most = self._accumulate_blocks if concurrent else None
@@ -145,7 +143,7 @@ class Kernels:
         """target *= factor; float32 or float64."""
         if target.dtype.char not in "fd":
             raise UnsupportedError(
-                f"our scale kernel takes float32 or float64, got {target.dtype}."
+                f"the scale kernel needs float32 or float64, got {target.dtype}."
             )
         arguments = [*_whole(target), target.dtype.type(factor)]
         return _over(f"scale_{_suffix(target.dtype)}", *target.shape, arguments)
@@ -162,8 +160,8 @@ class Kernels:
         rows, columns = extents[0] * extents[1], extents[2] * extents[3]
         if max(rows, columns) >= 1 << 32:
             raise UnsupportedError(
-                f"our copy kernel counts rows and columns in 32 bits, got {rows}x{columns}; cut "
-                "the copy in two."
+                f"the copy kernel has 32-bit rows and columns, got {rows}x{columns}; cut the copy "
+                "in two."
             )
         to, of = (
             _words64(target, *(axis.target for axis in axes)),
@@ -174,8 +172,8 @@ class Kernels:
     def copy_rows(
         self, target: int, source: int, count: int, width: int, to_stride: int, of_stride: int
     ) -> Launch | None:
-        """Move rows at a pitch, all numbers in bytes, where all but ``count`` are multiples of 16;
-        None where they are not."""
+        """Copy rows with row strides, all numbers in bytes; None unless all but ``count`` are
+        multiples of 16."""
         if gcd(_WORD, target, source, width, to_stride, of_stride) < _WORD:
             return None
         rows = Words(target, to_stride // _WORD, source, of_stride // _WORD, count, width // _WORD)
@@ -183,7 +181,7 @@ class Kernels:
 
     def fill(self, target, fill, matrix: str, row0: int, col0: int) -> Launch | None:
         """:meth:`drbench.host.fill.Fill.into`, in float32, float64 or (rounded once, from float32)
-        bfloat16. A target whose columns are contiguous is filled as it lies."""
+        bfloat16. A target may have contiguous columns."""
         transposed = target.strides[0] < target.strides[1]
         target = target.T if transposed else target
         arguments = [
@@ -211,22 +209,22 @@ class Kernels:
         vectors: int,
         out: int,
     ) -> Launch | None:
-        """out = rows [start, stop) of A or B, remade from their hash, times x."""
+        """out = rows [start, stop) of A or B, regenerated from their hash, times x."""
         start, stop = rows
         words = [*_words64(start), *_hash(fill, matrix), *_words64(columns)]
         return _multiply_by_vectors("hashed_times", stop - start, words, x, vectors, out)
 
     def not_finite(self, tile, whole: bool, found: int) -> Launch | None:
         """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite, or (if
-        ``whole``) has a fraction; it is left alone otherwise."""
+        ``whole``) has a fraction; else it is not changed."""
         arguments = [*_whole(tile), np.uint32(whole), *_words64(found)]
         return _over(f"not_finite_{_suffix(tile.dtype)}", *tile.shape, arguments)
 
     def _sum(self, what: str, target, value) -> str:
-        """The kernel's name."""
+        """The name of the kernel for an add."""
         if target.dtype != value.dtype or target.dtype.char not in "fd":
             raise UnsupportedError(
-                f"our {what} kernel takes float32 or float64 on both sides, got {target.dtype} "
+                f"the {what} kernel needs float32 or float64 on both sides, got {target.dtype} "
                 f"+= {value.dtype}."
             )
         if target.shape != value.shape:
@@ -246,7 +244,7 @@ class Words(NamedTuple):
 
 
 def _rows_of_words(target, value) -> Words | None:
-    """Two row-major matrices in words; None if they do not consist of whole ones."""
+    """Two row-major matrices in words; None if they do not consist of whole words."""
     (rows, columns), item, each = target.shape, target.itemsize, _WORD // target.itemsize
     found = Words(
         target.ctypes.data, _leading(target), value.ctypes.data, _leading(value), rows, columns
@@ -268,9 +266,9 @@ def _words_of_rows(name: str, words: Words, most_blocks: int | None = None) -> L
 def _over(
     name: str, rows: int, columns: int, arguments: list, most_blocks: int | None = None
 ) -> Launch | None:
-    """One thread for each element (or word) if the grid is large enough; blocks are as wide as
-    short rows need. Few blocks have as many threads as a multiprocessor takes, and the shape that
-    leaves the least to the busiest of them."""
+    """A launch with one thread for each element (or word) if the grid is large enough; blocks are
+    narrow for short rows. Blocks of a small grid have the most threads of a multiprocessor, and the
+    shape with the least work for the busiest block."""
     if not (rows and columns):
         return None
     if most_blocks is None:
@@ -294,8 +292,8 @@ def _grid(rows, columns, across: int, threads: int, tall=_MOST_BLOCKS_DOWN, wide
 
 
 def _passes(rows: int, columns: int, shape: tuple) -> tuple[int, int]:
-    """How many elements a thread of the busiest block comes to; of equal ones wide blocks go
-    first."""
+    """The number of elements for each thread of the busiest block; among equal shapes wide blocks
+    are first."""
     (wide, tall), (across, down) = shape
     return -(-columns // (wide * across)) * -(-rows // (tall * down)), -across
 
@@ -314,7 +312,7 @@ def _leading(x) -> int:
     (rows, columns), (down, across), step = x.shape, x.strides, x.itemsize
     if (columns > 1 and across != step) or (rows > 1 and down % step):
         raise UsageError(
-            f"kernels take row-major matrices, got strides {x.strides} for {step} bytes."
+            f"kernels need row-major matrices, got strides {x.strides} for {step} bytes."
         )
     return down // step if rows > 1 else columns
 
@@ -341,10 +339,10 @@ def _suffix(dtype: np.dtype) -> str:
     try:
         return _SUFFIX[dtype.name]
     except KeyError:
-        raise UnsupportedError(f"our kernels take {', '.join(_SUFFIX)}, got {dtype}.") from None
+        raise UnsupportedError(f"kernels need {', '.join(_SUFFIX)}, got {dtype}.") from None
 
 
 def _words(itemsize: int) -> int:
     if itemsize not in (2, 4, 8):
-        raise UnsupportedError(f"our kernels take elements of 2, 4 or 8 bytes, got {itemsize}.")
+        raise UnsupportedError(f"kernels need elements of 2, 4 or 8 bytes, got {itemsize}.")
     return itemsize

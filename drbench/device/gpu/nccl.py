@@ -1,5 +1,5 @@
-"""Collectives between GPUs by NCCL, on device memory and in a stream. Unequal fragments go as one
-group of broadcasts or reductions."""
+"""Collectives between GPUs by NCCL, on device memory and in a stream. Unequal fragments are sent as
+one group of broadcasts or reductions."""
 
 import os
 import socket
@@ -14,16 +14,16 @@ from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScat
 
 _DATA_TYPES = {"float32": 7, "float64": 8, "bfloat16": 9}
 _SUM = 0
-#: The first NCCL that takes several ranks on one device, if the environment asks for it.
+#: The first NCCL that supports several ranks on one device, if the environment enables it.
 _SHARED_DEVICES, _SHARED_DEVICES_VERSION = "NCCL_MULTI_RANK_GPU_ENABLE", 23000
 
 
 class NcclGroup:
-    """One process row, column or the like. Its members issue their steps in the same order, as with
-    an MPI communicator.
+    """A group of ranks, such as a process row. Its members issue their steps in the same order, as
+    with an MPI communicator.
 
-    Every call puts its work into ``stream`` and returns; arrays are device arrays without gaps and
-    must stay as they are until the stream has passed. A fragment of no elements is not sent.
+    Every call puts its work into ``stream`` and returns; arrays are contiguous device arrays and
+    must not be changed until the stream has passed them. An empty fragment is not sent.
 
     Parameters
     ----------
@@ -31,25 +31,25 @@ class NcclGroup:
         ``cupy.cuda.nccl``.
     communicator : NcclCommunicator
     rank, size : int
-        This member, and how many there are.
+        Number of this member, and of all members.
     """
 
     def __init__(self, nccl, communicator, rank: int, size: int):
         self._nccl, self._communicator, self.rank, self.size = nccl, communicator, rank, size
 
     def broadcast(self, array, root: int, stream) -> None:
-        """``array`` of the root into everybody's."""
+        """Send ``array`` of the root to that of every member."""
         if array.size:
             self._communicator.broadcast(
                 _address(array), _address(array), array.size, _type(array), root, stream.cupy.ptr
             )
 
     def all_gather(self, flat, sizes: list[int], stream) -> None:
-        """Everybody's fragment into every ``flat``, where the own fragment (``sizes[rank]``
-        elements after those of lower ranks) already lies."""
+        """Send every member's fragment to every ``flat``, which already contains the own fragment
+        (``sizes[rank]`` elements after those of lower ranks)."""
         fragments = _fragments(flat, sizes)
         if len(set(sizes)) > 1:
-            with self._grouped():
+            with self._group_calls():
                 for root, fragment in enumerate(fragments):
                     self.broadcast(fragment, root, stream)
         elif sizes[0]:
@@ -62,8 +62,8 @@ class NcclGroup:
             )
 
     def reduce(self, sent, into, root: int, stream) -> None:
-        """The sum of everybody's ``sent`` to the root's ``into``, which is None elsewhere and may
-        be ``sent``."""
+        """Reduce every member's ``sent`` into the root's ``into``, which is None on other members
+        and may be ``sent``."""
         if sent.size:
             target = _address(into, sent.size) if self.rank == root else 0
             self._communicator.reduce(
@@ -71,15 +71,15 @@ class NcclGroup:
             )
 
     def reduce_scatter(self, sent, into, sizes: list[int], stream) -> None:
-        """The sum of everybody's ``sent``, cut into fragments of ``sizes`` elements, the own
-        fragment to ``into``."""
+        """Reduce every member's ``sent``, cut into fragments of ``sizes`` elements, the own
+        fragment into ``into``."""
         fragments = _fragments(sent, sizes)
         if into.size != sizes[self.rank]:
             raise UsageError(
                 f"the own fragment has {sizes[self.rank]} elements, its place {into.size}."
             )
         if len(set(sizes)) > 1:
-            with self._grouped():
+            with self._group_calls():
                 for root, fragment in enumerate(fragments):
                     self.reduce(fragment, into, root, stream)
         elif sizes[0]:
@@ -88,9 +88,9 @@ class NcclGroup:
             )
 
     def shift(self, into, sent, source: int, target: int, stream) -> None:
-        """``sent`` to rank ``target``, and what rank ``source`` sends into ``into``, both at
+        """Send ``sent`` to rank ``target``, and receive ``into`` from rank ``source``, both at
         once."""
-        with self._grouped():
+        with self._group_calls():
             if sent.size:
                 self._communicator.send(
                     _address(sent), sent.size, _type(sent), target, stream.cupy.ptr
@@ -101,11 +101,11 @@ class NcclGroup:
                 )
 
     def close(self) -> None:
-        """Give the communicator up; its streams are empty."""
+        """Free the communicator; its streams are empty."""
         self._communicator.destroy()
 
     @contextmanager
-    def _grouped(self):
+    def _group_calls(self):
         self._nccl.groupStart()
         try:
             yield
@@ -141,14 +141,14 @@ def issue(nccl: NcclGroup, step, sent, received, stream) -> None:
 
 
 def nccl_version() -> str:
-    """Of the library that is loaded, as "2.27.3"."""
+    """The version of the loaded library, as "2.27.3"."""
     nccl, _ = _import_nccl()
     number = nccl.get_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def why_no_nccl(sharers: int) -> str | None:
-    """Why a rank cannot use NCCL on a device that so many ranks use; None if it can."""
+    """Why a rank cannot use NCCL on a device shared by ``sharers`` ranks; None if it can."""
     nccl, reason = _import_nccl()
     if nccl is None:
         return f"NCCL cannot be loaded ({reason})"
@@ -158,7 +158,7 @@ def why_no_nccl(sharers: int) -> str | None:
 
 
 def nccl_group(comm, device) -> NcclGroup:
-    """NCCL among the ranks of an mpi4py communicator (collective).
+    """The NCCL group of the ranks of an mpi4py communicator (collective).
 
     Raises
     ------
@@ -206,8 +206,8 @@ def nccl_group(comm, device) -> NcclGroup:
 
 
 def _connect(group: NcclGroup, device) -> None:
-    """One small step of each kind, in the same order on every member: NCCL connects when it is
-    first used, which takes memory and may wait for what a device is doing."""
+    """Run one small step of each type, in the same order on every member: NCCL connects at its
+    first use, which needs memory and may wait for work of a device."""
     memory, stream, size = device.allocate(8 * group.size), device.stream("nccl"), group.size
     one = at_address(memory.address, 1, np.float32)
     each = at_address(memory.address, size, np.float32)
@@ -223,7 +223,7 @@ def _connect(group: NcclGroup, device) -> None:
 
 
 def _import_nccl():
-    """(CuPy's module, "") or (None, why there is none)."""
+    """(CuPy's module, "") or (None, the reason why it is missing)."""
     try:
         from cupy.cuda import nccl
     except ImportError as error:
@@ -244,14 +244,14 @@ def _type(array) -> int:
         return _DATA_TYPES[array.dtype.name]
     except KeyError:
         raise UnsupportedError(
-            f"our NCCL steps move {', '.join(_DATA_TYPES)}, got {array.dtype}."
+            f"NCCL steps move {', '.join(_DATA_TYPES)}, got {array.dtype}."
         ) from None
 
 
 def _address(array, size: int | None = None) -> int:
     if array.size and not array.flags.c_contiguous:
         raise UsageError(
-            f"NCCL moves memory without gaps, got strides {array.strides}; pack it first."
+            f"NCCL needs contiguous memory, got strides {array.strides}; pack it first."
         )
     if size is not None and array.size != size:
         raise UsageError(f"{size} elements are sent, their place has {array.size}.")

@@ -1,4 +1,4 @@
-"""What is worked out once for the arrays of a step, and used again in every repeat."""
+"""Calls prepared once for the arrays of a step, and reused in every repeat."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ _MOST = 1 << 14
 
 
 class Prepared:
-    """Calls by the arrays that they were made for.
+    """A cache of calls by their arrays.
 
-    An executor gives the same arrays in every repeat. To work out extents, leading dimensions,
-    grids and arguments anew takes the host longer than to launch a kernel. Arrays are kept with
-    what was made for them, so that an ``id`` stays theirs; they are addresses on a device, and hold
-    no memory. What lies on the host is made anew each time.
+    An executor passes the same arrays in every repeat. Computing extents, leading dimensions, grids
+    and arguments again would take the host longer than launching a kernel. Arrays are kept with
+    their calls, so that each ``id`` stays unique; they are addresses on a device, and keep no
+    memory. Calls with arrays on the host are not cached.
 
     Examples
     --------
@@ -31,13 +31,13 @@ class Prepared:
         self._made: dict[tuple, tuple] = {}
 
     def __call__(self, make: Callable, *arrays):
-        """``make(*arrays)``, from before if all arrays lie on a device."""
+        """``make(*arrays)``, cached if all arrays are on a device."""
         key = (make, *map(id, arrays))
         found = self._made.get(key)
         if found is None:
             found = make(*arrays), arrays
             if all(type(array) is DeviceArray for array in arrays):
-                if len(self._made) >= _MOST:  # arrays that are made anew each time
+                if len(self._made) >= _MOST:  # arrays that are new each time
                     self._made.clear()
                 self._made[key] = found
         return found[0]

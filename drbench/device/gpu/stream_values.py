@@ -1,8 +1,8 @@
 """Numbers in memory that streams write and wait for: NVIDIA's stream memory operations.
 
-CuPy (13 and 14) shows neither ``cuStreamWriteValue32`` nor ``cuStreamWaitValue32``, so the driver's
-library is asked itself, as PyTorch does. Only the second version of both is used, which every
-driver since CUDA 11.7 has and which needs no option of the kernel's module.
+CuPy (13 and 14) has neither ``cuStreamWriteValue32`` nor ``cuStreamWaitValue32``, so the driver's
+library is called directly, as PyTorch does. Only the second version of both is used, which every
+driver since CUDA 11.7 has and which needs no option of the kernel module.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StreamValues:
 
     @staticmethod
     def _can_flush(driver, index: int) -> bool:
-        """Whether a wait can also order what other devices have written before the flag."""
+        """Whether a wait can also order writes of other devices before the flag."""
         query, found = getattr(driver, "cuDeviceGetAttribute", None), ctypes.c_int(0)
         return (
             query is not None
@@ -64,11 +64,11 @@ class StreamValues:
         )
 
     def write(self, address: int, number: int, stream: int) -> None:
-        """Write 32 bits once the stream comes there; what it did before is visible first."""
+        """Write 32 bits in the order of the stream; its earlier work is visible first."""
         self._call(self._write, _WRITE, stream, address, number, 0)
 
     def wait(self, address: int, number: int, stream: int) -> None:
-        """Hold the stream until the 32 bits are the number, or later."""
+        """Block the stream until the 32 bits are the number, or a later one."""
         self._call(self._wait, _WAIT, stream, address, number, self._flags)
 
     def _call(self, function, name: str, stream: int, address: int, number: int, *flags) -> None:

@@ -1,7 +1,7 @@
-"""Links and who waits for them, or shares them: how transfers of all ranks get over the links of a
-machine in virtual time.
+"""Arbitration of links: how transfers of all ranks wait for the links of a machine, or share them,
+in virtual time.
 
-A transfer is asked for, may wait in a lane, and then goes by one of two rules
+A transfer is requested, may wait in a lane, and is then scheduled by one of two rules
 (:data:`ARBITRATIONS`): each link carries one transfer at a time, the oldest first
 (:class:`FirstCome`), or transfers share links max-min fairly (:class:`Fair`).
 """
@@ -10,7 +10,7 @@ from .fair import Fair
 from .first_come import FirstCome
 from .transfer import Lanes, Transfer
 
-#: How transfers get over links, by the word that users say.
+#: The arbitration rules by their names in machine files.
 ARBITRATIONS = {"fair": Fair, "fifo": FirstCome}
 
 __all__ = ["ARBITRATIONS", "Fair", "FirstCome", "Lanes", "Transfer"]

@@ -1,7 +1,7 @@
-"""Max-min fair sharing: all transfers that want a link have it at once, and nobody could be faster
-without slowing someone who is no faster.
+"""Max-min fair sharing: all transfers use a link at once, and none could be faster without slowing
+another that is not faster.
 
-What TCP connections, switches that serve queues in turn, and memory come near.
+TCP connections, switches with round-robin queues, and memory are close to this.
 :mod:`drbench.model.links.levels` finds the rates.
 """
 
@@ -12,23 +12,23 @@ from .transfer import Transfer
 
 
 class Fair:
-    """All links of a machine, each shared by the transfers that want it.
+    """All links of a machine, each shared by the transfers that use it.
 
     Parameters
     ----------
     at, begin, gone : callable
-        As of :class:`FirstCome`. A transfer begins when it is asked for.
+        As of :class:`FirstCome`. A transfer begins when it is requested.
 
     Notes
     -----
-    The state: of each transfer on the links (by age) its speed, the seconds at full speed that were
-    left when that speed was set, when that was, and a version, so that an end predicted for an
-    earlier speed is passed over; and whether speeds are to be set at the end of this instant, after
-    all that happens at it has been asked for.
+    The state: of each transfer on the links (by age) its speed, the time when it was set, the
+    seconds at full speed that were left then, and a version, so that an end predicted for an
+    earlier speed is ignored; and whether speeds must be set at the end of this instant, after all
+    requests of the instant.
 
     Examples
     --------
-    Two share a link of 1; when the shorter is through the other has it alone:
+    Two transfers share a link of 1; when the shorter ends the other has the link alone:
 
     >>> from heapq import heappop, heappush
     >>> events = []
@@ -67,7 +67,7 @@ class Fair:
             self._enter(now, transfer)
 
     def _enter(self, now: float, transfer: Transfer, _=None) -> None:
-        """Its bytes come onto the links."""
+        """Put the bytes of a transfer on its links."""
         flow = self._flows[transfer.age] = _Flow(transfer, now)
         shares = transfer.shares or (1.0,) * len(transfer.resources)
         uses = tuple(zip(transfer.resources, shares))
@@ -83,18 +83,18 @@ class Fair:
             self._gone(now, transfer, None)
 
     def release(self, transfer: Transfer, now: float) -> None:
-        """A transfer is over."""
+        """Remove a transfer that has ended."""
         if self._flows.pop(transfer.age, None) and self._levels.go(transfer.age):
             self._change(now)
 
     def _change(self, now: float) -> None:
-        """Speeds are set anew at the end of this instant."""
+        """Schedule new speeds for the end of this instant."""
         if not self._settling:
             self._settling = True
             self._at(now, self._resolve_rates)
 
     def _resolve_rates(self, now: float, *_) -> None:
-        """Set the speeds of all that may have changed."""
+        """Set the speeds that may have changed."""
         self._settling = False
         for age, speed in self._levels.resolve_rates():
             flow = self._flows[age]
@@ -103,7 +103,7 @@ class Fair:
 
 
 class _Flow:
-    """A transfer on the links: what is left of it, and how fast it goes."""
+    """A transfer on the links: its remaining seconds, and its speed."""
 
     __slots__ = ("transfer", "left", "speed", "since", "version")
 
@@ -113,7 +113,7 @@ class _Flow:
         self.speed = 0.0  # not set yet
 
     def set_speed(self, speed: float, now: float) -> bool:
-        """Go on at another speed; whether its end is to be predicted anew."""
+        """Set another speed; True if the end must be predicted again."""
         if speed == self.speed:
             return False
         self.left = max(0.0, self.left - self.speed * (now - self.since))

@@ -1,6 +1,6 @@
 """First come, first served: a transfer starts when all its links are free, the oldest first.
 
-Reserving links when a transfer is asked for would leave gaps: one case came out 3.4 times too slow.
+Reserving links when a transfer is requested would leave gaps: one case was 3.4 times too slow.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ class FirstCome:
 
     Notes
     -----
-    The state: the set of busy links; for each busy link a heap by age of those that wait at it; and
-    the number of transfers asked for, which gives the age.
+    The state: the set of busy links; for each busy link a heap by age of transfers that wait at it;
+    and the number of requested transfers, which gives the age.
 
     Examples
     --------
-    The second transfer waits for the first, the third for nobody; when the first is done the oldest
-    waiting one goes:
+    The second transfer waits for the first, the third for none; when the first is done the oldest
+    waiting one starts:
 
     >>> begin = lambda transfer, now: print(transfer.steps, "at", now)
     >>> links = FirstCome(lambda *event: None, begin, None)
@@ -60,14 +60,15 @@ class FirstCome:
         self._start_or_wait(transfer, now)
 
     def release(self, transfer: Transfer, now: float) -> None:
-        """A transfer is over: what it occupied to its end is free."""
+        """Free the links that a transfer has occupied to its end."""
         self._free(transfer.occupied().get(1.0, ()) if transfer.shares else transfer.resources, now)
 
     def _free(self, resources: tuple, now: float) -> None:
-        """Nobody occupies these any more: whoever waits for one of them may go, the oldest first.
+        """Free links, and start transfers that wait for one of them, the oldest first.
 
-        A waiting transfer waits *at* one of its busy links only. Whoever could start now waited at
-        a link just released, so nobody is missed, and a crowd at a busy link costs nothing.
+        A waiting transfer waits *at* one of its busy links only. A transfer that can start now
+        waited at a link just released, so none is missed, and long queues at busy links cost
+        nothing.
         """
         busy, waiting = self._busy, self._waiting
         busy.difference_update(resources)
@@ -78,7 +79,7 @@ class FirstCome:
             heapify(fronts)
         while fronts:
             _, resource = heappop(fronts)
-            if resource in busy:  # taken again: the others here go on waiting
+            if resource in busy:  # occupied again: the others keep waiting
                 continue
             queue = waiting[resource]
             self._start_or_wait(heappop(queue)[1], now)
@@ -103,5 +104,5 @@ class FirstCome:
         self._at(now + transfer.seconds, self._gone, transfer)
 
     def _left(self, now: float, resources: tuple, _) -> None:
-        """A transfer needs faster links on its way no longer."""
+        """Free the faster links of a transfer, which it no longer needs."""
         self._free(resources, now)

@@ -1,13 +1,13 @@
-"""Max-min fair rates of flows over links, kept up while flows come and go.
+"""Max-min fair rates of flows over links, updated when flows start and end.
 
-Every link has a level: what the flows that it holds up move, in bytes a second. A flow moves what
-the lowest level on its way is, at most what it moves alone; a link's level is the one at which it
-is full, given what the others on it may move by the levels of their other links. One set of levels
-has this for all links at once, and it is that of progressive filling (Bertsekas, Gallager: Data
-Networks, 6.5.2). When somebody comes or goes, the links on its way are looked at, and whoever a
-level that moved may concern, until no level moves: what is elsewhere is not touched, however many
-share links with it (Charny, Clark, Jain: Congestion control with explicit rate indication, 1995,
-has this between switches, and why it ends).
+Every link has a level: the rate, in bytes a second, of the flows that it limits. The rate of a flow
+is the lowest level of its links, at most its rate alone; the level of a link is the one at which
+the link is full, given the rates to which the levels of other links limit its other flows. One set
+of levels satisfies this for all links at once: that of progressive filling (Bertsekas, Gallager:
+Data Networks, 6.5.2). When a flow starts or ends, the levels of its links are computed again, and
+those of links that a changed level may concern, until no level changes. Other links are not
+computed (Charny, Clark, Jain: Congestion control with explicit rate indication, 1995, do this
+between switches, and prove that it ends).
 """
 
 from collections import deque
@@ -16,11 +16,12 @@ from math import inf
 
 Uses = Sequence[tuple[Hashable, float]]
 
-#: A link that flows want no more of than this is nobody's limit.
+#: A link limits no flow if its flows together want at most this much of it.
 FULL = 1 + 1e-9
-#: Levels that are as near as this are the same one, added up in another order.
+#: Relative difference below which levels are equal, but summed in another order.
 SAME = 1e-13
-#: The same, after so many links have been looked at in vain: rounding shall not go on for ever.
+#: Binary logarithm of the number of computed levels after which SAME is doubled, so that rounding
+#: cannot loop for ever.
 PATIENCE = 20
 
 
@@ -29,10 +30,10 @@ class Levels:
 
     Notes
     -----
-    The state: of each flow what it moves alone and the links on its way; of each link its flows,
-    each with the part of the link that a byte a second of it takes, what they want together, and
-    its level, unless it holds up nobody; and the links where somebody came or went since levels
-    were found.
+    The state: of each flow its rate alone and its links; of each link its flows, each with the
+    fraction of the link that one byte a second uses, the sum of the fractions that they want, and
+    its level if it limits a flow; and the links of flows that started or ended since levels were
+    computed.
 
     Examples
     --------
@@ -58,46 +59,46 @@ class Levels:
         self._changed: dict = {}
 
     def add_flow(self, name: Hashable, full: float, uses: Uses) -> bool:
-        """A flow comes.
+        """Add a flow.
 
         Parameters
         ----------
         name : hashable
         full : float
-            What it moves at full speed, in bytes a second, above 0.
+            Its rate at full speed, in bytes a second, above 0.
         uses : sequence of (link, float)
-            Its links, each with the part of it, above 0, that the flow takes at full speed.
+            Its links, each with the fraction of it, above 0, that the flow uses at full speed.
 
         Returns
         -------
         bool
-            Whether one of them is wanted by more than it carries: rates change.
+            Whether one of the links is oversubscribed: rates change.
         """
         self._flows[name] = full, uses
-        crowded = False
+        oversubscribed = False
         for link, share in uses:
             self._on.setdefault(link, {})[name] = share / full
             wanted = self._wanted[link] = self._wanted.get(link, 0.0) + share
-            crowded |= wanted > FULL
-        return crowded and self._change(uses)
+            oversubscribed |= wanted > FULL
+        return oversubscribed and self._change(uses)
 
     def go(self, name: Hashable) -> bool:
-        """A flow goes: whether rates of others change."""
+        """Remove a flow; True if rates of others change."""
         _, uses = self._flows.pop(name)
-        crowded = False
+        oversubscribed = False
         for link, share in uses:
             on = self._on[link]
             del on[name]
-            crowded |= self._wanted[link] > FULL and bool(on)
+            oversubscribed |= self._wanted[link] > FULL and bool(on)
             self._wanted[link] = self._wanted[link] - share if on else 0.0
-        return crowded and self._change(uses)
+        return oversubscribed and self._change(uses)
 
     def _change(self, uses: Uses) -> bool:
         self._changed.update(dict.fromkeys(link for link, _ in uses))
         return True
 
     def resolve_rates(self) -> Iterator[tuple]:
-        """Find the levels; (name, speed) of whoever may go at another one, once or more often."""
+        """Compute the levels; (name, speed) of flows whose speed may change, once or more often."""
         moved, self._changed = self._changed, {}
         self._find(moved)
         flows, level = self._flows, self._level
@@ -111,8 +112,8 @@ class Levels:
                 yield name, rate / full
 
     def _find(self, moved: dict) -> None:
-        """Find the levels, in links that were looked at and those they concern; adds those whose
-        level moved."""
+        """Compute the levels of ``moved`` and of links that they concern; adds those whose level
+        has changed to ``moved``."""
         flows, level, wanted = self._flows, self._level, self._wanted
         queue, queued, looked = deque(moved), set(moved), 0
         while queue:
@@ -129,7 +130,7 @@ class Levels:
                 del level[link]
             moved[link] = None
             lower = min(old, new)
-            for name in self._on[link]:  # only who went faster than the lower one is concerned
+            for name in self._on[link]:  # only flows faster than the lower one
                 full, uses = flows[name]
                 for other, _ in uses if full > lower else ():
                     if other != link and level.get(other, inf) > lower and wanted[other] > FULL:
@@ -138,11 +139,11 @@ class Levels:
                             queue.append(other)
 
     def _level_of(self, link: Hashable) -> float:
-        """The level at which a link is full, by those of the other links."""
+        """The level at which a link is full, given those of the other links."""
         if self._wanted[link] <= FULL:
             return inf
         flows, level = self._flows, self._level
-        most = []  # of each flow: what the rest of its way lets it move, and what a byte takes
+        most = []  # for each flow: its rate by its other links, and the fraction per byte
         wants = taken = 0.0
         for name, takes in self._on[link].items():
             rate, uses = flows[name]
@@ -154,7 +155,7 @@ class Levels:
             taken += takes * rate
         if taken <= 1 + SAME:
             return inf
-        found, higher = 0.0, 1.0 / wants  # as if nobody were held up elsewhere: no more than that
+        found, higher = 0.0, 1.0 / wants  # if no flow is limited elsewhere
         while higher > found:
             found, rest, wants = higher, 1.0, 0.0
             for rate, takes in most:

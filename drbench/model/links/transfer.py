@@ -7,33 +7,33 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """Something that occupies links for some seconds; ``steps`` are the (rank, step index) that
-    then complete.
+    """An operation that occupies links for some seconds; ``steps`` are the (rank, step index) that
+    it completes.
 
     Attributes
     ----------
     resources : tuple
-        The links on its way.
+        The links of its route.
     seconds : float
-        What it takes alone.
+        Its time if it is alone.
     latency_s : float
-        After the links, which it does not occupy.
+        Added after the transfer has left the links.
     flows : int
-        The links that each of its ranks sends or receives on.
+        Number of links on which each of its ranks sends or receives.
     shares : tuple of float
-        For which part of the seconds each of ``resources`` is occupied; empty for all of them
-        throughout. Where links are shared: the part of it that the transfer takes at full speed.
+        Fraction of the seconds for which each of ``resources`` is occupied; empty: 1. With shared
+        links: the fraction of the link that the transfer uses at full speed.
     lane : tuple or None
-        The queue it is in.
+        Its queue.
     age : int
-        Set when it is asked for.
+        Set when it is requested.
     fixed_s : float
-        Of the seconds, those in which nothing is on the links: launching, synchronising. They
-        cannot be shared, and hold up nobody who shares.
+        Part of the seconds without data on the links: launching, synchronising. It is not shared,
+        and slows no other transfer.
     bytes_per_s : float
-        What it moves a second at full speed: fair shares are of bytes.
+        Its rate at full speed: fair shares are of bytes.
     began : float
-        When it went.
+        When it started.
     """
 
     resources: tuple
@@ -65,8 +65,8 @@ class Transfer:
 
 
 class Lanes:
-    """Queues in which transfers keep their order: one is asked for when those before it in its lane
-    are through.
+    """Queues in which transfers keep their order: each is requested when those before it in its
+    lane have left their links.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Lanes:
     ...     lanes.add(each, 0.0)
     1st at 0.0
     3rd at 0.0
-    >>> lanes.go_on(first.lane, 1.0)
+    >>> lanes.start_next(first.lane, 1.0)
     2nd at 1.0
     """
 
@@ -94,7 +94,7 @@ class Lanes:
         self._ask, self._waiting = ask, {}
 
     def add(self, transfer: Transfer, now: float) -> None:
-        """Ask for a transfer, at once if it is in no lane or its lane is empty."""
+        """Request a transfer, at once if it has no lane or its lane is empty."""
         waiting = self._waiting.get(transfer.lane)
         if waiting is not None:
             waiting.append(transfer)
@@ -103,8 +103,8 @@ class Lanes:
             self._waiting[transfer.lane] = deque()
         self._ask(transfer, now)
 
-    def go_on(self, lane: object, now: float) -> None:
-        """The transfer under way in a lane is through."""
+    def start_next(self, lane: object, now: float) -> None:
+        """Start the next transfer of a lane: the one before has left its links."""
         waiting = self._waiting[lane]
         if waiting:
             self._ask(waiting.popleft(), now)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu import cuda
-from drbench.device.gpu.copies import Axis, merged_axes, pitched
+from drbench.device.gpu.copies import Axis, as_row_copies, merged_axes
 from drbench.errors import UnsupportedError, UsageError
 
 examples = settings(
@@ -142,7 +142,9 @@ def test_long_copies_of_rows_inside_the_device_go_to_the_kernel(device, cupy, mo
 
 def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
     worked_out = []
-    monkeypatch.setattr(cuda, "pitched", lambda *given: worked_out.append(1) or pitched(*given))
+    monkeypatch.setattr(
+        cuda, "as_row_copies", lambda *given: worked_out.append(1) or as_row_copies(*given)
+    )
     target, source = (np.zeros((8, 16), "f4").view(DeviceArray)[:, :9] for _ in range(2))
     stream = device.stream("copies")
     for number in range(4):
@@ -155,7 +157,9 @@ def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
 
 def test_a_pitch_of_more_than_31_bits_goes_to_the_kernel():
     far = [Axis(3, PITCH + 1, 64), Axis(16, 4, 4)]
-    assert pitched(far, 4) is None and pitched([far[0]._replace(target=PITCH), far[1]], 4) == (
+    assert as_row_copies(far, 4) is None and as_row_copies(
+        [far[0]._replace(target=PITCH), far[1]], 4
+    ) == (
         3,
         64,
         PITCH,

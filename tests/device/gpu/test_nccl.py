@@ -225,7 +225,7 @@ def test_types_and_the_sum_have_the_numbers_of_cupys_nccl():
 def test_memory_with_gaps_and_pieces_that_do_not_fit_are_refused():
     group, flat = World(2).group(0), np.zeros(12, "f4")
     for call, error in [
-        (lambda: group.broadcast(put(flat.reshape(3, 4)[:, :2]), 0, STREAM), "without gaps"),
+        (lambda: group.broadcast(put(flat.reshape(3, 4)[:, :2]), 0, STREAM), "contiguous memory"),
         (
             lambda: group.all_gather(put(flat), [6, 5], STREAM),
             "11 elements together, their memory 12",

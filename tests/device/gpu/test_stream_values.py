@@ -76,7 +76,7 @@ def test_a_device_whose_streams_do_not_wait_as_they_should_has_hosts_that_signal
     """As may be on a part of a GPU, or through a layer over the driver."""
     monkeypatch.setattr(cuda, "_FLAGS_WITHIN_S", 0.0)
     cupy.runtime.event_status = 600  # never done
-    assert "stood still" in new_device().why_no_waits()
+    assert "was blocked" in new_device().why_no_waits()
     cupy.runtime.event_status = 0
     cupy.driver.cuStreamWaitValue32_v2 = lambda *words: 801
     assert "failed with error 801" in new_device().why_no_waits()

@@ -268,7 +268,7 @@ def mistakes(comm, ctx, other):
         ),
         (
             lambda: multiply(Z, B),
-            "UsageError a product needs sizes of at least 1, got m=0, n=4, k=6.",
+            "UsageError a multiplication needs sizes of at least 1, got m=0, n=4, k=6.",
         ),
         (
             lambda: multiply(A, B, "row", beta=1),
