@@ -244,7 +244,7 @@ def test_the_table_of_packages_is_the_one_that_is_enforced():
     ]
     single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, beside packages
     assert {package: set(below) for (package,), _, below in rows} == {
-        package: {*below} - single for package, below in kept["ROOMS"].items()
+        package: {*below} - single for package, below in kept["LAYERS"].items()
     }
     upward = ("drbench", "plots.registry")
     on_request = {name for (package,), inside, _ in rows if package in upward for name in inside}

@@ -1,7 +1,7 @@
 """The oracles can fail: programs broken on purpose are caught."""
 
 import copy
-from itertools import product
+import itertools
 
 import pytest
 from oracles import Violation, interpret, operands, replicas_moved, traces_of, work_done
@@ -69,7 +69,7 @@ def test_a_step_lost_or_done_twice_on_one_rank_is_caught(problem, stationary, ki
     assert set(broken_once(problem, stationary, kind, change)) == {how}
 
 
-@pytest.mark.parametrize("stationary, place", list(product("AB", range(3))))
+@pytest.mark.parametrize("stationary, place", list(itertools.product("AB", range(3))))
 def test_a_fence_left_out_on_all_ranks_is_a_race(stationary, place):
     traces = traces_of(REDUCED, stationary=stationary)
     for trace in traces:

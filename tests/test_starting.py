@@ -12,8 +12,8 @@ from starting import (
     SHARED_MEMORY,
     clean_environ,
     run_process,
-    settled,
     shared_memory_names,
+    wait_until_empty,
 )
 
 ORPHAN = """
@@ -41,7 +41,7 @@ def alive(pids):
 def test_a_process_that_outlives_its_command_is_said_and_killed(tmp_path):
     ended = run_process([sys.executable, "-c", ORPHAN], tmp_path)
     assert ended.returncode == 0 and ended.left == (int(ended.stdout),)
-    assert settled(lambda: alive(ended.left)) == []
+    assert wait_until_empty(lambda: alive(ended.left)) == []
     with pytest.raises(AssertionError):
         ended.json()
 
@@ -104,7 +104,7 @@ def test_a_command_without_an_end_fails_the_test_and_is_killed_with_all_it_start
     command = [sys.executable, "-c", f"{ORPHAN}time.sleep(60)"]
     with pytest.raises(pytest.fail.Exception, match="no end in 0.5 s"):
         run_process(command, tmp_path, timeout=0.5, during=remember)
-    assert len(pids) == 2 and settled(lambda: alive(pids)) == []
+    assert len(pids) == 2 and wait_until_empty(lambda: alive(pids)) == []
 
 
 def test_launchers_and_experiments_leave_no_trace_in_the_environment(monkeypatch):

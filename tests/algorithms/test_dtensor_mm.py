@@ -1,6 +1,6 @@
 """What DTensor makes of torch.mm, as a program: exact, and the strategy that DTensor takes."""
 
-from itertools import product
+import itertools
 
 import pytest
 from arena import multiplied
@@ -41,7 +41,7 @@ def test_every_strategy_on_every_layout_is_exact_in_any_order_of_completion(data
     assert (c == right).all() and (p == 1 or taken in ("partial", f"{layouts[2]}s"))
 
 
-@pytest.mark.parametrize("a, b, c", list(product(BY, repeat=3)))
+@pytest.mark.parametrize("a, b, c", list(itertools.product(BY, repeat=3)))
 def test_what_moves_the_fewest_bytes_of_a_and_b_is_taken(a, b, c):
     """Counted by hand: all of a matrix is p times what changes sides."""
     p, sizes = 4, {"m": 64, "n": 256, "k": 128}

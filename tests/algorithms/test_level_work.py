@@ -1,6 +1,6 @@
 """Products that ranks with more of the stationary matrix leave to those with less."""
 
-from itertools import product
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ universal = get_algorithm("universal")
 
 def held(partition):
     """Who has each element of replica 0."""
-    everywhere = product(*map(range, partition.shape))
+    everywhere = itertools.product(*map(range, partition.shape))
     return {at: partition.owner(partition.tile_index(*at)) for at in everywhere}
 
 

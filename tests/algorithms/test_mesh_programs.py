@@ -1,7 +1,7 @@
 """The 2-D algorithms without MPI: what they compute, in every order of completion, and what they
 move."""
 
-from itertools import product
+import itertools
 
 import pytest
 from arena import multiplied
@@ -52,7 +52,7 @@ def sizes(mesh):
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
 @pytest.mark.parametrize("name", TWO_D)
 def test_the_product_is_exact_on_every_mesh(name, dataflow):
-    for mesh, shape in product(MESHES, SHAPES.values()):
+    for mesh, shape in itertools.product(MESHES, SHAPES.values()):
         rows, cols = sizes(mesh)
         if name == "cannon" and rows != cols:
             with pytest.raises(UnsupportedError, match=f"square.*{mesh}.*Use"):
@@ -65,7 +65,9 @@ def test_the_product_is_exact_on_every_mesh(name, dataflow):
     "name, dataflow, mesh",
     [
         (name, dataflow, mesh)
-        for name, dataflow, mesh in product(TWO_D, ["OS", "LS", "RS"], ["9x9", "1x16", "5x7"])
+        for name, dataflow, mesh in itertools.product(
+            TWO_D, ["OS", "LS", "RS"], ["9x9", "1x16", "5x7"]
+        )
         if name != "cannon" or mesh == "9x9"
     ],
 )
@@ -85,7 +87,7 @@ def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
     ],
 )
 def test_the_1d_baselines_are_exact(name, options):
-    for p, shape in product([1, 2, 3, 4, 7], SHAPES.values()):
+    for p, shape in itertools.product([1, 2, 3, 4, 7], SHAPES.values()):
         prove(name, shape, (p, 1), **options)
 
 
@@ -160,7 +162,7 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow):
     sums instead of summands, a tile of C a shift, so over all chips the same again: (P - 1) tiles
     for each of the P chips of a process row or column."""
     meshes = ("1x1", "2x2", "3x3") if name == "cannon" else MESHES
-    for (m, n, k), mesh in product(SHAPES.values(), meshes):
+    for (m, n, k), mesh in itertools.product(SHAPES.values(), meshes):
         rows, cols = sizes(mesh)
         moved, wanted = [], []
         for trace in of_algorithm(
@@ -292,7 +294,7 @@ def test_other_words_for_the_same_layout_are_taken():
 )
 def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_runs(shape, texts):
     baseline = baseline_of(Problem(*shape, 4, *texts))
-    for dataflow, mesh in product(("OS", "LS", "RS"), ("1x4", "2x2", "4x1")):
+    for dataflow, mesh in itertools.product(("OS", "LS", "RS"), ("1x4", "2x2", "4x1")):
         problem = Problem(*shape, 4, *texts)
         for name in ("collective", "summa", "wang"):
             algorithm = get_algorithm(name)

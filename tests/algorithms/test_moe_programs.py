@@ -1,7 +1,7 @@
 """Layers of experts without MPI: what they compute, in every order of completion, out of their
 planned memory, against a loop over pairs; what they move; and what they refuse."""
 
-from itertools import product
+import itertools
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_c_is_what_a_loop_over_pairs_makes_in_every_order_of_completion(dealt, n
     """Each program takes its turn of shapes and layers, another on each number of ranks."""
     ran = refused = 0
     turn = PROGRAMS.index((name, options)) + p
-    mine = dealt(enumerate(product(SHAPES, EXPERTS)), turn, 4)
+    mine = dealt(enumerate(itertools.product(SHAPES, EXPERTS)), turn, 4)
     for seed, (shape, layer) in mine:
         found = made(name, options, p, shape, layer)
         if found is None:
@@ -79,7 +79,7 @@ def test_c_is_what_a_loop_over_pairs_makes_in_every_order_of_completion(dealt, n
 
 @pytest.mark.parametrize("layer", EXPERTS)
 def test_a_token_has_as_many_different_experts_as_it_should(layer):
-    for (m, n, k), p in product(SHAPES, (1, 3, 8)):
+    for (m, n, k), p in itertools.product(SHAPES, (1, 3, 8)):
         problem = get_algorithm("ag_moe").problem(
             m, n, k, p, **dict(zip(("experts", "topk", "routing"), layer))
         )

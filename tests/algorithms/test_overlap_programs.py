@@ -1,8 +1,8 @@
 """The programs of fused overlap without MPI: what they compute, in every order of completion, out
 of their planned memory, and what they move."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -25,13 +25,15 @@ SHAPES = {"even": (32, 16, 24), "ragged": (29, 13, 17), "fewer rows than ranks":
 PROGRAMS = (
     [
         ("ag_gemm", {"variant": variant, "order": order, "swizzle": swizzle})
-        for variant, order, swizzle in product(
+        for variant, order, swizzle in itertools.product(
             ("pull", "push", "ring"), ("ranks", "mesh", "interleaved"), ("ranks", "naive")
         )
     ]
     + [
         ("gemm_rs", {"variant": variant, "swizzle": swizzle})
-        for variant, swizzle in product(("write", "reduce", "pull", "ring"), ("ranks", "naive"))
+        for variant, swizzle in itertools.product(
+            ("write", "reduce", "pull", "ring"), ("ranks", "naive")
+        )
     ]
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]

@@ -1,7 +1,7 @@
 """GEMMs of packed operands: the same work, however it is cut and whichever axis is outermost."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 from math import inf
 
 import pytest
@@ -81,7 +81,7 @@ def test_where_gemms_for_own_tiles_come_first_every_rank_with_work_has_one(stati
     """So the Fence after them is in the GEMMs of every such rank, once."""
     seen = 0
     texts = ["row", "column", "block", "tiles:3x2", "grid:1x1x1", "grid:2x1x1", "grid:1x2x1"]
-    for a, b, c in product(texts[:4], texts[:4], texts):
+    for a, b, c in itertools.product(texts[:4], texts[:4], texts):
         problem = Problem(8, 6, 8, 4, a, b, c)
         if result_stays(problem, stationary) or not own_first_balances(problem, stationary):
             continue

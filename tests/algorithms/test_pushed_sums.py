@@ -75,8 +75,8 @@ def test_terms_of_a_grid_leave_in_tiles_of_the_operand_that_comes_more():
         assert cuts(problem, rank, "1x2x2") == "m"
         assert [s.inputs[0].shape for s in each.steps if type(s) is Push] == [(512, 2048)] * 4
         assert kinds_of(each.steps).startswith("gg") and kinds_of(each.steps).endswith("G")
-    turned = Problem(4096, 4096, 4096, 4, *["grid:2x1x2"] * 3)
-    assert {cuts(turned, rank, "2x1x2") for rank in range(4)} == {"n"}
+    other = Problem(4096, 4096, 4096, 4, *["grid:2x1x2"] * 3)
+    assert {cuts(other, rank, "2x1x2") for rank in range(4)} == {"n"}
 
 
 def cuts(problem, rank, grid):

@@ -1,7 +1,7 @@
 """Plans of the universal algorithm: every unit of work once, in the right place, for any
 partitions."""
 
-from itertools import product
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ M, N, K = (
 
 RANKS = (1, 2, 3, 4, 6)
 
-each = pytest.mark.parametrize("p, stationary", list(product(RANKS, "ABC")))
+each = pytest.mark.parametrize("p, stationary", list(itertools.product(RANKS, "ABC")))
 patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may have more to do
 
 
@@ -55,7 +55,7 @@ def test_every_unit_of_work_is_done_once_whatever_two_partitions_meet(p, station
 
 @pytest.mark.thorough
 @patient
-@pytest.mark.parametrize("p, stationary", list(product(RANKS, "ABC")))
+@pytest.mark.parametrize("p, stationary", list(itertools.product(RANKS, "ABC")))
 def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, stationary):
     prove_all(p, stationary, exhaustive(p, KINDS))
 
@@ -147,8 +147,8 @@ def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, statio
     triples = in_pairs(p, stationary, (*KINDS, "tiles:2x6"))
     if p == 4:  # strided replicas and shards too
         words = ("R", "S(0)", "S(1)", "_S(0,2)")
-        placed = [f"{one},{other}@2x2" for one, other in product(words, repeat=2)]
-        pairs = product(placed, placed)
+        placed = [f"{one},{other}@2x2" for one, other in itertools.product(words, repeat=2)]
+        pairs = itertools.product(placed, placed)
         triples += [(x, "R", c) if stationary == "A" else ("R", x, c) for x, c in pairs]
     for texts in triples:
         problem = Problem(12, 12, 12, p, *texts)
@@ -245,7 +245,7 @@ def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts,
         assert extents == {True: local, False: moving}
 
 
-@pytest.mark.parametrize("m, n, k", list(product([2, 3, 5], repeat=3)))
+@pytest.mark.parametrize("m, n, k", list(itertools.product([2, 3, 5], repeat=3)))
 def test_auto_keeps_the_largest_matrix_then_c_then_b(m, n, k):
     largest = max(m * k, k * n, m * n)
     wanted = "C" if m * n == largest else "B" if k * n == largest else "A"

@@ -1,7 +1,7 @@
 """2.5-D SUMMA without MPI: what it computes in every order of completion, what it moves, and that a
 Fence waits for the reductions before it."""
 
-from itertools import product
+import itertools
 
 import pytest
 from arena import multiplied
@@ -25,7 +25,7 @@ def programs(m, n, k, ranks, replicas, *texts, **options):
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
 def test_the_product_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
     """On the layout of the papers: another than the algorithm's own would be refused."""
-    for shape, (ranks, replicas, mesh) in product(SHAPES, MESHES):
+    for shape, (ranks, replicas, mesh) in itertools.product(SHAPES, MESHES):
         texts = [f"{text}/c{replicas}" for text in layout_of(dataflow, mesh)]
         c, right = multiplied(programs(*shape, ranks, replicas, *texts, dataflow=dataflow), 1)
         assert (c[0] == right).all(), (shape, ranks)

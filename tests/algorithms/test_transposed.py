@@ -1,7 +1,7 @@
 """Operands stored transposed, alpha and beta: every unit of work once, from where it is stored, and
 C = alpha·op(A)·op(B) + beta·C exactly; all as plans, with the storage of all ranks as arrays."""
 
-from itertools import product
+import itertools
 
 import pytest
 from oracles import check_block, home_of, prove
@@ -18,9 +18,9 @@ M, N, K = 7, 5, 6
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 
 
-@pytest.mark.parametrize("transpose, stationary", list(product(TRANSPOSES, "ABC")))
+@pytest.mark.parametrize("transpose, stationary", list(itertools.product(TRANSPOSES, "ABC")))
 def test_every_form_is_exact_for_every_partition_triple(transpose, stationary):
-    for seed, texts in enumerate(product(KINDS, repeat=3)):
+    for seed, texts in enumerate(itertools.product(KINDS, repeat=3)):
         p = (2, 3, 4, 6)[seed % 4]
         factors = [divisors(p)[(seed // 4 + x) % len(divisors(p))] for x in range(3)]
         alpha, beta = SCALARS[seed % len(SCALARS)]

@@ -1,11 +1,11 @@
 """Chains in every layout: their programs, run by an interpreter of steps on whole arrays, make what
 NumPy makes; their costs are those of trying everything."""
 
+import itertools
 import time
 import tracemalloc
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from math import isclose
 
 import numpy as np
@@ -80,7 +80,7 @@ def test_attention_is_softmax_of_what_came_before_and_its_gradient_differences()
     x, g = rng.normal(size=(10, 2 * 4 * 3)), rng.normal(size=(10, 12))
     out = np.empty((10, 12))
     apply(of, out, [x])
-    for sequence, head in product(range(2), range(4)):
+    for sequence, head in itertools.product(range(2), range(4)):
         here = x[5 * sequence : 5 * sequence + 5, 12 * (head // 2) : 12 * (head // 2) + 12]
         query, key, value = here[:, 3 * (head % 2) :][:, :3], here[:, 6:9], here[:, 9:]
         for t in range(5):
@@ -144,7 +144,7 @@ def test_the_search_is_that_of_trying_every_layout_of_every_matrix(costs, backwa
             min(label.serial_s for label in each.table[tuple(known[name] for name in each.scope)])
             for each in factors
         )
-        for known in (dict(zip(domains, every)) for every in product(*domains.values()))
+        for known in (dict(zip(domains, every)) for every in itertools.product(*domains.values()))
     )
     assert isclose(found.serial_s, least) and set(domains) <= set(dict(found.chosen))
 
@@ -154,7 +154,7 @@ def test_a_product_costs_what_its_redistributions_and_its_program_cost():
     (each,) = chain.multiplications
     domains = costs.domains(chain)
     factor = costs.factors(chain, domains)[-1]
-    inner = list(product(LAYOUTS, LAYOUTS, (*LAYOUTS, "P")))
+    inner = list(itertools.product(LAYOUTS, LAYOUTS, (*LAYOUTS, "P")))
     programs = {made: list(costs._multiplications(chain, each, made)) for made in inner}
 
     @cache

@@ -1,6 +1,6 @@
 """The search over layouts: whatever the costs, it finds what trying everything finds."""
 
-from itertools import product
+import itertools
 from math import inf
 
 import pytest
@@ -27,7 +27,9 @@ def labels(most):
 def problems(draw):
     scopes = SHAPES[draw(st.sampled_from(sorted(SHAPES)))]
     factors = [
-        Factor(scope, {key: draw(labels(2)) for key in product(CHOICES, repeat=len(scope))})
+        Factor(
+            scope, {key: draw(labels(2)) for key in itertools.product(CHOICES, repeat=len(scope))}
+        )
         for scope in scopes
     ]
     names = sorted({name for scope in scopes for name in scope})
@@ -37,10 +39,10 @@ def problems(draw):
 def everything(domains, factors, limit):
     """Every choice of every variable, and every way of every operation, one by one."""
     found = None
-    for choice in product(*domains.values()):
+    for choice in itertools.product(*domains.values()):
         known = dict(zip(domains, choice))
         tables = [each.table[tuple(known[name] for name in each.scope)] for each in factors]
-        for ways in product(*tables):
+        for ways in itertools.product(*tables):
             time_s = max(sum(way.serial_s for way in ways), sum(way.link_s for way in ways))
             memory = sum(way.nbytes for way in ways) + max(way.pool for way in ways)
             if memory <= limit and (found is None or time_s < found):

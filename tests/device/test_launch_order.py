@@ -1,8 +1,8 @@
 """The order in which steps with signals are launched: no rank hangs, even on devices that work off
 all their streams as one queue, in the order of launching."""
 
+import itertools
 import random
-from itertools import product
 
 import pytest
 from signal_runs import OVERLAP
@@ -120,7 +120,7 @@ class Devices:
 @pytest.mark.parametrize("name, options", OVERLAP, ids=lambda x: str(x))
 def test_nobody_hangs_on_devices_of_one_queue(name, options):
     chance, ran = random.Random(f"{name} {options}"), 0
-    for p, depth in product(range(1, 9), ("all", 0, 1, 3)):
+    for p, depth in itertools.product(range(1, 9), ("all", 0, 1, 3)):
         try:
             traces = traced(name, options, p, chance)
         except UnsupportedError:

@@ -1,7 +1,7 @@
 """GEMM in place on any strided view, against NumPy on integers."""
 
+import itertools
 import weakref
-from itertools import product
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from drbench.host.blas import Blas, BlasInfo, cuts, load_blas
 LOADED = load_blas()
 FALLBACK = Blas(BlasInfo("none", "unknown", in_place=False), {})
 #: By columns or by rows, and the room around.
-LAYOUTS = list(product([False, True], [0, 3]))
+LAYOUTS = list(itertools.product([False, True], [0, 3]))
 
 both = pytest.mark.parametrize("blas", [LOADED, FALLBACK], ids=["blas", "numpy"])
 real = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -47,9 +47,9 @@ def test_every_combination_of_layouts_multiplies_in_place(beta, dtype, blas):
     shapes = [
         (5, 7, 6),
         (40, 33, 37),
-        *(shape for shape in product([1, 4], repeat=3) if 1 in shape),
+        *(shape for shape in itertools.product([1, 4], repeat=3) if 1 in shape),
     ]
-    for layouts, shape in product(product(LAYOUTS, repeat=3), shapes):
+    for layouts, shape in itertools.product(itertools.product(LAYOUTS, repeat=3), shapes):
         check_multiply(blas, *shape, layouts, dtype, beta)
 
 
@@ -162,7 +162,7 @@ def test_the_blas_of_this_numpy_is_found_and_computes_in_place():
 def test_a_prepared_product_keeps_its_operands_alive():
     """It has their addresses alone, which others would get."""
     a, b, c = (np.ones((64, 64)) for _ in range(3))
-    product, kept = load_blas().prepared(a, b, c), [weakref.ref(each) for each in (a, b, c)]
+    multiply, kept = load_blas().prepared(a, b, c), [weakref.ref(each) for each in (a, b, c)]
     del a, b
-    product(0.0, 1.0)
+    multiply(0.0, 1.0)
     assert all(each() is not None for each in kept) and (c == 64).all()

@@ -80,10 +80,10 @@ def test_slices_of_one_array_overlap_where_they_share_an_element(data):
 @given(st.lists(st.tuples(st.integers(0, 90), *[st.integers(0, 9)] * 5), min_size=2, max_size=2))
 def test_arrays_of_any_pitch_overlap_where_they_share_a_byte(drawn):
     places, shapes, taken = [], [], []
-    for start, rows, cols, apart, spread, turned in drawn:
+    for start, rows, cols, apart, spread, transpose in drawn:
         by_col = 4 + 4 * (spread // 7)
         by_row = max(1, cols) * by_col + apart
-        if turned > 6:
+        if transpose > 6:
             rows, cols, by_row, by_col = cols, rows, by_col, by_row
         places.append(Place(start, by_row, by_col))
         shapes.append((rows, cols))

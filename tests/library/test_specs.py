@@ -36,13 +36,13 @@ SHAPE = (9, 7)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("turned", [False, True])
-def test_rows_and_columns_name_the_element_of_every_place_of_the_local_array(text, turned):
+@pytest.mark.parametrize("transpose", [False, True])
+def test_rows_and_columns_name_the_element_of_every_place_of_the_local_array(text, transpose):
     part = partition(text, SHAPE, 4)
     for rank in range(4):
         spec = Spec(part, np.dtype("f4"), rank)
         elements = by_place(part, rank)
-        if turned:
+        if transpose:
             spec = spec.T
             elements = {place[::-1]: at[::-1] for place, at in elements.items()}
         rows, cols = spec.indices

@@ -1,8 +1,8 @@
 """One chip that stands for a process row or column: the same times and bytes as all of them,
 simulated one by one."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from traced import everyone_of, of_algorithm, resolved_as
@@ -108,7 +108,9 @@ def test_what_cannot_be_folded_is_simulated_in_full():
 def test_a_prediction_folds_what_it_can_and_its_record_says_nothing_of_it():
     """4 x 4 chips of the TPU model, against the simulation of all of them."""
     machine = find_machine("tpuv4-4x4")
-    for name, dataflow in product(("collective", "summa", "wang", "meshslice"), ("OS", "LS", "RS")):
+    for name, dataflow in itertools.product(
+        ("collective", "summa", "wang", "meshslice"), ("OS", "LS", "RS")
+    ):
         sizes, options = (4096, 2048, 1024), {"dataflow": dataflow, "mesh": "4x4"}
         record = predict(Case(*sizes, algorithm=name, options=options, dtype="bfloat16"), machine)
         algorithm, problem, resolved = resolved_as(name, *sizes, 16, **options)

@@ -1,11 +1,11 @@
 """No rank of any program receives or sends faster than its links, on all shipped machines: an
 oracle that counts bytes into and out of ranks and nodes, and knows nothing of rings or rates."""
 
+import itertools
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import product
 
 import pytest
 from traced import of_algorithm
@@ -34,7 +34,7 @@ def carries(machine, inside, outside, inbound):
     """Bytes a second between two disjoint sets of ranks, over all links that the ranks ``inside``
     have; a rank's own memory aside."""
     rates = {}
-    for a, b in product(inside, outside):
+    for a, b in itertools.product(inside, outside):
         ends = (b, a) if inbound else (a, b)
         link = machine.link(*ends)
         own = link.resources(*ends)[-1 if inbound else 0]
@@ -124,7 +124,7 @@ CASES = [
 def test_no_program_is_faster_than_its_bytes_on_its_links(name, ranks, meshes, dealt):
     """On meshes a third of the programs on each machine: several are alike."""
     machine, node, tried = moves_alone(name), NODES.get(name, ranks), set()
-    every = product(MESHED, meshes, ("OS", "LS", "RS"))
+    every = itertools.product(MESHED, meshes, ("OS", "LS", "RS"))
     mine = dealt(every, ranks + [*NODES, *SINGLE].index(name), 3)
     for algorithm, mesh, traces in programs(ranks, mine):
         least_s = least_seconds(traces, machine, node)

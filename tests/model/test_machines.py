@@ -1,11 +1,11 @@
 """Machine models: what constants mean, what files must hold, and which links a transfer takes."""
 
+import itertools
 import re
 import tomllib
 from copy import deepcopy
 from fnmatch import fnmatch
 from functools import reduce
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -65,7 +65,7 @@ def test_every_type_has_its_own_peak_and_its_products_never_beat_it(name):
     for dtype, peak in machine.peaks.items():
         compute = machine.for_dtype(dtype).compute
         assert compute.peak_flops == peak and machine.for_dtype(dtype).dtype == dtype
-        for m, n, k in product((1, 37, 256, 3000), repeat=3):
+        for m, n, k in itertools.product((1, 37, 256, 3000), repeat=3):
             least_s = 2 * m * n * k / (peak * compute.sustained)
             assert compute.gemm_s(m, n, k) >= least_s * (1 - 1e-9)
     order = ("float64", "float32", "tf32", "bfloat16", "float16", "float8")
@@ -181,7 +181,7 @@ def test_thin_products_are_slow_padding_and_waves_count():
 def test_time_grows_with_each_extent():
     compute = find_machine("pvc12").compute
     sizes = [1, 60, 64, 65, 127, 128, 129, 500, 1024, 4096]
-    for m, n in product(sizes, repeat=2):
+    for m, n in itertools.product(sizes, repeat=2):
         times = [compute.gemm_s(m, n, k) for k in sizes]
         assert times == sorted(times)
         assert [compute.gemm_s(k, n, m) for k in sizes] == sorted(
@@ -191,7 +191,7 @@ def test_time_grows_with_each_extent():
 
 def test_a_torus_route_is_a_shortest_path_of_neighbours():
     machine = Machine("t", Compute(1.0), (Link("ici", 1.0),), torus=(3, 5))
-    for source, target in product(range(15), repeat=2):
+    for source, target in itertools.product(range(15), repeat=2):
         _, hops = machine.route(source, target)
         at = source
         for _, a, b in hops:

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from starting import settled
+from starting import wait_until_empty
 
 from drbench.measure.noise import DISTURBED
 
@@ -28,4 +28,4 @@ def amiss(mpirun) -> list[str]:
 
 
 def test_what_others_had_of_a_rank_s_core_is_lost_and_what_it_slept_is_not(mpirun):
-    assert settled(lambda: amiss(mpirun)) == []
+    assert wait_until_empty(lambda: amiss(mpirun)) == []

@@ -4,7 +4,7 @@ one is said of it and takes the pool along."""
 import psutil
 import pytest
 from pool import Pool
-from starting import ROOT, marked, settled
+from starting import ROOT, marked, wait_until_empty
 
 pytestmark = pytest.mark.mpi
 
@@ -69,7 +69,7 @@ def test_a_program_that_fails_on_one_rank_fails_and_ends_the_pool(start, text, c
     pool = start()
     ended = start.run(pool, PRINTS + text)
     assert ended.returncode == code and described in ended.stderr and ended.left == ()
-    assert not pool.alive and settled(lambda: marked(pool.mark), tries=20) == []
+    assert not pool.alive and wait_until_empty(lambda: marked(pool.mark), tries=20) == []
     assert pool.close().returncode == 0  # nothing is to be done
 
 
@@ -78,7 +78,7 @@ def test_a_program_without_an_end_is_killed(start, monkeypatch):
     pool = start()
     with pytest.raises(pytest.fail.Exception, match="no end in 0.5 s"):
         start.run(pool, PRINTS + "if rank:\n    import time\n    time.sleep(60)", timeout=0.5)
-    assert not pool.alive and settled(lambda: marked(pool.mark), tries=20) == []
+    assert not pool.alive and wait_until_empty(lambda: marked(pool.mark), tries=20) == []
 
 
 def test_what_a_program_keeps_is_told_and_what_mpi_says_of_it_at_its_end(start, mpi_library):

@@ -4,10 +4,10 @@ library, on every transport, exact.
 ``DRBENCH_SEARCH="FIRST COUNT"`` tries so many other seeds instead, in each situation.
 """
 
+import itertools
 import json
 import os
 import random
-from itertools import product
 
 import pytest
 from any_multiplications import any_layout, any_multiplication
@@ -73,7 +73,7 @@ def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, dea
         texts = [any_layout(chance, shape, p, True) for shape in shapes]
         texts = [each for each in texts if not each.startswith(("grid:", "traditional"))]  # roles
         for mesh in meshes:
-            every = product(PLACED, repeat=mesh.count("x") + 1)
+            every = itertools.product(PLACED, repeat=mesh.count("x") + 1)
             texts += [f"{','.join(placements)}@{mesh}" for placements in every]
         seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 8)) + 2)
         words = "exact", json.dumps(texts), seed, count

@@ -32,7 +32,7 @@ def answer(mpirun):
     return run
 
 
-def products(*situations):
+def multiplications(*situations):
     """All placements: (ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation)."""
     cases = {
         # {S(0), S(1), R, P}² x outputs x shapes x (in the heap, copied): 480 products
@@ -58,13 +58,13 @@ def products(*situations):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation",
-    list(products("direct", *OTHERS)),
+    list(multiplications("direct", *OTHERS)),
 )
 def test_products_of_all_placements_are_exact_and_nothing_is_left(
     answer, ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation
 ):
     arguments = mesh, letters, shapes, heaps, outputs, sample, dtype
-    found = answer(ranks, "products", "every", *arguments, situation=situation)
+    found = answer(ranks, "multiplications", "every", *arguments, situation=situation)
     assert found == {"cases": 0, "wrong": [], "stock": {}, "left": 0}
 
 
@@ -72,7 +72,7 @@ def test_products_of_all_placements_are_exact_and_nothing_is_left(
 def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torch(
     answer, situation
 ):
-    found = answer(2, "products", "forms", [2], situation=situation)
+    found = answer(2, "multiplications", "forms", [2], situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
     served, stock, backward = found["drbench"]
     assert served == 27 * (3 * (2 + 2 + 4) + 4) and stock == {} and backward == 2 * 3
@@ -86,7 +86,7 @@ def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torc
 
 @pytest.mark.parametrize("ranks, mesh, situation", [(2, [2], "direct"), (4, [2, 2], "remote")])
 def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks, mesh, situation):
-    found = answer(ranks, "products", "rounding", mesh, situation=situation)
+    found = answer(ranks, "multiplications", "rounding", mesh, situation=situation)
     assert found["left"] == 0 and found["drbench"] == 4**2
     # each of at most 2 blocks of k a mesh dimension, its sum, and the sum of copies: 2**-8 each
     assert 0 < found["error"] < 4 * len(mesh) * 2**-8
@@ -94,7 +94,7 @@ def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks,
 
 @EVERYWHERE
 def test_meshes_of_some_ranks_and_in_any_order_multiply(answer, situation):
-    found = answer(4, "products", "meshes", situation=situation)
+    found = answer(4, "multiplications", "meshes", situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
     # 27 products on each of two sub-meshes, 3 on all ranks, 1 on three of them
     assert found["drbench"] == [58, 57, 58, 58] and found["stock"] == [{}] * 4
@@ -117,7 +117,7 @@ SAID = {
 
 @EVERYWHERE
 def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(answer, situation):
-    found = answer(2, "products", "trouble", situation=situation)
+    found = answer(2, "multiplications", "trouble", situation=situation)
     assert found["declined"] == [6, 6, 7] and found["drbench"] == [0, 1, 1]
     assert all(why.startswith("rank 1: the ") for why in found["stock"])
     assert found["left"] == 0 and found["after"] == found["heard"][0][0]["before"]
@@ -132,7 +132,7 @@ def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(an
 
 
 def test_explain_says_who_multiplies_and_what_moves(answer):
-    found = answer(2, "products", "told")
+    found = answer(2, "multiplications", "text")
     assert found.pop("left") == 0
     assert all(right for right, *_ in found.values())
     kept = [None, [], 0, "stock: nothing has to move, result "]
@@ -146,14 +146,14 @@ def test_explain_says_who_multiplies_and_what_moves(answer):
     assert at["gather"] == ["drbench", lies, 768, ["B from (S(0)) to (R)"], 768]
     assert at["scatter"][1] == "stock would redistribute its result"
     assert at["scatter"][3:] == [["C from (P(sum)) to (S(0))"], 512]
-    assert at["turned"][2:] == [384, ["C from (S(0)) to (S(1))"], 256]
+    assert at["transposed"][2:] == [384, ["C from (S(0)) to (S(1))"], 256]
     assert at["partial"][0] == "drbench"
     assert found["gather"][-1] == f"drbench: {lies}, result (S(0))"
 
 
 @EVERYWHERE
 def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer, situation):
-    assert answer(2, "products", "outliving", situation=situation) is True
+    assert answer(2, "multiplications", "outliving", situation=situation) is True
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer, situation
     ],
 )
 def test_nothing_leaks(answer, ranks, situation, steps):
-    found = answer(ranks, "products", "churn", steps, 5, situation=situation)
+    found = answer(ranks, "multiplications", "churn", steps, 5, situation=situation)
     assert found == {"wrong": 0, "left": 0}
 
 

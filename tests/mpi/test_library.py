@@ -37,7 +37,7 @@ def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
     )
     assert (found["taken"], found["places"], found["arenas"]) == (1, 1, 1) and found["right"]
     assert found["after"]["plans"] - found["counts"][0]["plans"] <= 2  # to_global, "block" to A's
-    described = found["told"]
+    described = found["explained"]
     assert described[0].startswith(
         "multiply(C = A·B: 8x8 float32 row, 8x8 float32 column, 8x8 float32 "
     )

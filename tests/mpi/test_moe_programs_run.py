@@ -1,7 +1,7 @@
 """Products of experts under mpiexec: exact on every transport, with the plan's bytes and memory."""
 
+import itertools
 import random
-from itertools import product
 
 import pytest
 from cases import amiss, case
@@ -14,7 +14,9 @@ def sample(p):
     """Every program on every shape; experts and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, ((name, options), (m, n, k)) in enumerate(product(COLLECTIVE + EXPERTS, SHAPES)):
+    for seed, ((name, options), (m, n, k)) in enumerate(
+        itertools.product(COLLECTIVE + EXPERTS, SHAPES)
+    ):
         if name == "moe_collective":
             options = options | {"kernel": chance.choice(("fused", "parts"))}
         experts = chance.choice((1, 4, 7, 40))

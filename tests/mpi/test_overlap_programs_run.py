@@ -1,13 +1,13 @@
 """Fused overlap under mpiexec: exact on every transport, with the plan's bytes and memory, and
 signals that are broken on purpose are caught."""
 
+import itertools
 import random
-from itertools import product
 
 import pytest
 from cases import amiss, case
 from signal_runs import OVERLAP, RUNS, SHAPES, unnoticed
-from starting import settled, within
+from starting import wait_until_empty, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
@@ -16,7 +16,7 @@ def sample(p):
     """Every variant on every shape; orders and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, ((name, options), (m, n, k)) in enumerate(product(OVERLAP, SHAPES)):
+    for seed, ((name, options), (m, n, k)) in enumerate(itertools.product(OVERLAP, SHAPES)):
         if name not in ("te_chunks", "async_tp"):
             tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
             options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
@@ -150,13 +150,15 @@ def test_what_is_offered_is_read_while_a_long_product_runs(mpirun):
         "throttle": [8192 / 0.1, 0.0],
         "late_s": 0.1,
     }
-    late = settled(lambda: not within(mpirun(2, "signals.py", [case])[0]["seconds_of"][1], 0.28))
+    late = wait_until_empty(
+        lambda: not within(mpirun(2, "signals.py", [case])[0]["seconds_of"][1], 0.28)
+    )
     assert not late
 
 
 def test_a_push_and_an_await_take_less_than_20_microseconds_of_a_core(mpirun):
     cost_s = lambda: mpirun(2, "signals.py", "--cost", "300", gently=False)
-    slow = settled(lambda: not within(cost_s(), 20e-6))
+    slow = wait_until_empty(lambda: not within(cost_s(), 20e-6))
     assert not slow
 
 

@@ -1,7 +1,7 @@
 """A broad sample of cases under mpiexec: exact, with the plan's bytes, within the plan's memory."""
 
+import itertools
 import random
-from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -67,7 +67,7 @@ def sample(p, situation):
     for stationary in "BC":  # messages too long to be sent at once
         cases.append(LARGE | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
     uneven = LARGE | {"a": "tiles:190x150", "b": "tiles:170x250", "c": "tiles:200x260"}
-    for stationary, pack in product("ABC", ("always", "never")):
+    for stationary, pack in itertools.product("ABC", ("always", "never")):
         cases.append(uneven | {"stationary": stationary, "pack": pack, "work": "level"})
     return cases
 
@@ -82,7 +82,7 @@ def panels():
 def sums():
     """Products onto products, then added to the tile of another rank."""
     how = {"pack": "never", "prefetch": "all", "iters": 2}
-    for m, texts in enumerate(product(("row", "column", "block"), repeat=3), 40):
+    for m, texts in enumerate(itertools.product(("row", "column", "block"), repeat=3), 40):
         for still in "AB":
             yield case(m, 33, 50, *texts, stationary=still, **how)
 

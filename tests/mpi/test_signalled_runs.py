@@ -1,8 +1,8 @@
 """The universal algorithm with signals under mpiexec: exact on every transport, for any layout,
 with the plan's bytes and memory."""
 
+import itertools
 import random
-from itertools import product
 from math import prod
 
 import pytest
@@ -49,7 +49,9 @@ def sample(p, situation):
         }
         if seed % 3 == 1:
             grids = [
-                each for each in product(range(1, p + 1), repeat=3) if p - prod(each) in (0, 1)
+                each
+                for each in itertools.product(range(1, p + 1), repeat=3)
+                if p - prod(each) in (0, 1)
             ]
             made["work"] = "x".join(map(str, others.choice(grids)))
             made["stationary"] = others.choice("ABCC")

@@ -4,8 +4,8 @@ The model follows the documentation of DTensor and torch.chunk and shares no cod
 with the package.
 """
 
+import itertools
 import pickle
-from itertools import product
 from math import prod
 
 import pytest
@@ -44,7 +44,7 @@ def dim_of(placement):
 def held_by_dtensor(shape, placements, mesh):
     """What each rank of a row-major mesh holds: [(rows, columns)]."""
     held = []
-    for coordinates in product(*map(range, mesh)):
+    for coordinates in itertools.product(*map(range, mesh)):
         local = [list(range(shape[0])), list(range(shape[1]))]
         for placement, extent, coordinate in zip(placements, mesh, coordinates):
             if (dim := dim_of(placement)) is not None:
@@ -54,7 +54,7 @@ def held_by_dtensor(shape, placements, mesh):
 
 
 def as_elements(held):
-    return [set(product(rows, cols)) for rows, cols in held]
+    return [set(itertools.product(rows, cols)) for rows, cols in held]
 
 
 def bound_to(shape, placed):
@@ -93,11 +93,11 @@ def test_ranks_hold_and_store_what_dtensor_gives_them(shape, placed):
 def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
     placements, mesh = zip(*placed)
     bound = bound_to(shape, placed)
-    at = list(product(*map(range, mesh)))
+    at = list(itertools.product(*map(range, mesh)))
     pick = lambda rank, *which: tuple(
         x for x, placement in zip(at[rank], placements) if placement in which
     )
-    for one, other in product(range(bound.nprocs), repeat=2):
+    for one, other in itertools.product(range(bound.nprocs), repeat=2):
         q, r = bound.replica_of(one), bound.replica_of(other)
         assert (q == r) == (pick(one, R, "P") == pick(other, R, "P"))
         assert (bound.term_of(q) == bound.term_of(r)) == (pick(one, "P") == pick(other, "P"))
@@ -106,7 +106,7 @@ def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
     for replica in range(bound.replicas):
         ranks = [rank for rank in range(bound.nprocs) if bound.replica_of(rank) == replica]
         assert bound.members(replica) == ranks
-        for idx in product(*map(range, bound.grid_shape)):
+        for idx in itertools.product(*map(range, bound.grid_shape)):
             holders = [r for r in ranks if idx in bound.tiles_of(r)]
             assert holders == [bound.owner(idx, replica)]
 
@@ -115,11 +115,11 @@ def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
 @given(shapes, meshes)
 def test_the_transposed_partition_holds_every_element_where_it_was(shape, placed):
     bound = bound_to(shape, placed)
-    turned = bound.transposed()
+    flipped = bound.transposed()
     swapped = [{(j, i) for i, j in held} for held in held_by_partition(bound)]
-    assert held_by_partition(turned) == swapped
-    assert turned.transposed() == bound
-    assert partition(turned.text, turned.shape, turned.nprocs) == turned
+    assert held_by_partition(flipped) == swapped
+    assert flipped.transposed() == bound
+    assert partition(flipped.text, flipped.shape, flipped.nprocs) == flipped
 
 
 @property_test
@@ -285,7 +285,7 @@ def test_strides_of_ranks_say_which_mesh_dimension_does_what(text):
 def test_all_placements_of_one_mesh_are_told_apart_by_what_ranks_hold():
     """A copy and a term hold the same tiles, and are not the same."""
     words = ("S(0)", "S(1)", "R", "P", "_S(0,2)")
-    every = [partition(f"{x},{y}@2x2", (8, 8), 4) for x, y in product(words, repeat=2)]
+    every = [partition(f"{x},{y}@2x2", (8, 8), 4) for x, y in itertools.product(words, repeat=2)]
 
-    for one, other in product(every, repeat=2):
+    for one, other in itertools.product(every, repeat=2):
         assert (one == other) == (held_by_all(one) == held_by_all(other)), (one, other)

@@ -1,7 +1,7 @@
 """Grids over m, n and k: the one that needs least, against all of them, against the lower bounds,
 and against the strategies that COSMA prints."""
 
-from itertools import product
+import itertools
 from math import ceil, prod
 
 import pytest
@@ -95,7 +95,11 @@ def sets_of(grid, m, n, k, rank):
     rows, cols, inner = mine
     if not prod(map(len, mine)):
         return set(), set(), set()
-    return set(product(rows, inner)), set(product(inner, cols)), set(product(rows, cols))
+    return (
+        set(itertools.product(rows, inner)),
+        set(itertools.product(inner, cols)),
+        set(itertools.product(rows, cols)),
+    )
 
 
 @given(extents, extents, extents, st.integers(1, 24))
@@ -103,7 +107,7 @@ def test_no_grid_needs_less(m, n, k, nprocs):
     best = optimal_grid(m, n, k, nprocs)
     assert best.size <= nprocs
     counts = range(1, nprocs + 1)
-    every = [grid for grid in product(counts, repeat=3) if prod(grid) <= nprocs]
+    every = [grid for grid in itertools.product(counts, repeat=3) if prod(grid) <= nprocs]
     blocks = ([ceil(e / g) for e, g in zip((m, n, k), grid)] for grid in every)
     assert needed(best, m, n, k) == min(x * y + y * z + x * z for x, y, z in blocks)
 
@@ -113,7 +117,7 @@ def test_no_grid_needs_less(m, n, k, nprocs):
 def test_each_element_is_stored_once_by_a_rank_that_needs_it_and_moves_are_counted(
     data, m, n, k, ranks, idle
 ):
-    grids = [g for g in product(range(1, ranks + 1), repeat=3) if prod(g) == ranks]
+    grids = [g for g in itertools.product(range(1, ranks + 1), repeat=3) if prod(g) == ranks]
     grid = Grid(*data.draw(st.sampled_from(grids)))
     shapes, nprocs = {"A": (m, k), "B": (k, n), "C": (m, n)}, ranks + idle
     parts = {name: partition(f"grid:{grid}", shape, nprocs, name) for name, shape in shapes.items()}
@@ -128,7 +132,7 @@ def test_each_element_is_stored_once_by_a_rank_that_needs_it_and_moves_are_count
         needs = max(needs, sum(map(len, touched.values())))
         moves = max(moves, sum(len(touched[name] - own[name]) for name in shapes))
     for name, shape in shapes.items():
-        assert sorted(seen[name]) == sorted(product(*map(range, shape)))
+        assert sorted(seen[name]) == sorted(itertools.product(*map(range, shape)))
     assert (needs, moves) == (needed(grid, m, n, k), moved(grid, m, n, k))
 
 
@@ -195,7 +199,7 @@ def test_cosma_needs_and_moves_no_less_in_the_memory_that_it_takes_either(shape)
 def test_the_frontier_is_every_trade_of_elements_for_work(m, n, k, nprocs, memory):
     """Against all grids, pair by pair."""
     counts = range(1, nprocs + 1)
-    every = [Grid(*grid) for grid in product(counts, repeat=3) if prod(grid) <= nprocs]
+    every = [Grid(*grid) for grid in itertools.product(counts, repeat=3) if prod(grid) <= nprocs]
     fit = [grid for grid in every if memory is None or held(grid, m, n, k) <= memory]
     work = lambda grid: prod(map(ceil, (m / grid.m, n / grid.n, k / grid.k)))
     ranks = {(needed(grid, m, n, k), work(grid)) for grid in fit}

@@ -1,9 +1,10 @@
 """Partitions against dealing a matrix out by hand, element by element."""
 
+import itertools
 import pickle
 from collections import Counter
 from dataclasses import FrozenInstanceError
-from itertools import cycle, product
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -71,13 +72,13 @@ def deal(p):
 
 def elements(p, idx):
     rows, cols = p.tile_bounds(idx)
-    return list(product(range(*rows), range(*cols)))
+    return list(itertools.product(range(*rows), range(*cols)))
 
 
 def check_tiles_match_dealing_by_hand(p):
     dealt = deal(p)
     for idx, (rank, rows, cols) in dealt.items():
-        assert elements(p, idx) == list(product(rows, cols))
+        assert elements(p, idx) == list(itertools.product(rows, cols))
         for replica in range(p.replicas):
             assert p.owner(idx, replica) == replica * p.ranks_per_replica + rank
         assert p.tile_index(rows[0], cols[0]) == p.tile_index(rows[-1], cols[-1]) == idx
@@ -88,11 +89,11 @@ def check_each_replica_holds_every_element_once(p):
     for replica in range(p.replicas):
         ranks = [r for r in range(p.nprocs) if p.replica_of(r) == replica]
         held = Counter(e for r in ranks for idx in p.tiles_of(r) for e in elements(p, idx))
-        assert held == Counter(product(range(p.shape[0]), range(p.shape[1])))
+        assert held == Counter(itertools.product(range(p.shape[0]), range(p.shape[1])))
 
 
 def check_owner_agrees_with_tiles_of(p):
-    every_tile = list(product(range(p.grid_shape[0]), range(p.grid_shape[1])))
+    every_tile = list(itertools.product(range(p.grid_shape[0]), range(p.grid_shape[1])))
     for rank in range(p.nprocs):
         mine = [idx for idx in every_tile if p.owner(idx, p.replica_of(rank)) == rank]
         assert p.tiles_of(rank) == mine
@@ -104,9 +105,11 @@ def check_tiles_fill_the_local_array(p):
         for idx in p.tiles_of(rank):
             (top, bottom), (left, right) = p.tile_bounds(idx)
             row, col = p.local_start(idx)
-            filled.update(product(range(row, row + bottom - top), range(col, col + right - left)))
+            filled.update(
+                itertools.product(range(row, row + bottom - top), range(col, col + right - left))
+            )
         rows, cols = p.local_shape(rank)
-        assert filled == Counter(product(range(rows), range(cols)))  # no gap, no overlap
+        assert filled == Counter(itertools.product(range(rows), range(cols)))  # no gap, no overlap
 
 
 def check_local_shape_counts_rows_and_columns(p):
@@ -166,7 +169,7 @@ def test_local_storage_is_tiled_without_gap_or_overlap(p):
 @property_test
 @given(layouts, ranges, ranges)
 def test_overlapping_tiles_are_those_a_scan_of_all_tiles_finds(p, rows, cols):
-    region = set(product(range(*rows), range(*cols)))
+    region = set(itertools.product(range(*rows), range(*cols)))
     found = [idx for idx in deal(p) if region & set(elements(p, idx))]
     assert p.overlapping_tiles(rows, cols) == found
     assert p.overlapping_tiles(Interval(*rows), Interval(*cols)) == found
@@ -249,7 +252,7 @@ def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, npr
     texts += ["row", "column", "tiles:2x3", "tiles:9x9", f"tiles:3x3@1x{nprocs}", f"row/c{nprocs}"]
     bound = [partition(text, shape, nprocs) for text in texts]
 
-    for one, other in product(bound, repeat=2):
+    for one, other in itertools.product(bound, repeat=2):
         assert 0 in shape or (one == other) == (held_by_all(one) == held_by_all(other)), (
             one,
             other,
@@ -289,7 +292,7 @@ def test_a_part_leaves_every_element_with_its_ranks_in_a_range_of_their_arrays(p
         assert part.term_of(part.replica_of(rank)) == p.term_of(p.replica_of(rank))
         assert part.copies(part.replica_of(rank)) == p.copies(p.replica_of(rank))
     assert pickle.loads(pickle.dumps(part)) == part
-    turned = part.transposed()
-    assert turned == p.transposed().part((c0, c1), (r0, r1)) and turned.transposed() == part
+    flipped = part.transposed()
+    assert flipped == p.transposed().part((c0, c1), (r0, r1)) and flipped.transposed() == part
     (a, b), (c, d) = ((0, n // 2 + 1) if n else (0, 0) for n in part.shape)
     assert part.part((a, b), (c, d)).text == p.part((r0, r0 + b), (c0, c0 + d)).text

@@ -1,7 +1,7 @@
 """What a redistribution moves is counted as dealing every element out by hand counts it."""
 
+import itertools
 from collections import Counter
-from itertools import product
 
 import pytest
 from oracles import elements_of
@@ -44,7 +44,7 @@ def by_hand(old, new):
 
 @pytest.mark.parametrize("first", TEXTS)
 def test_flows_are_those_of_dealing_every_element_out(first):
-    for second, shape in product(TEXTS, [(12, 12), (7, 11), (1, 13), (5, 2)]):
+    for second, shape in itertools.product(TEXTS, [(12, 12), (7, 11), (1, 13), (5, 2)]):
         old, new = (partition(text, shape, 6) for text in (first, second))
         described = list(flows(old, new))
         assert {(a, b): count for a, b, count in described} == by_hand(old, new), (second, shape)

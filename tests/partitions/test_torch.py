@@ -3,7 +3,7 @@
 Without a process group: the rules are functions of a mesh's extents and a rank's coordinates.
 """
 
-from itertools import product
+import itertools
 from math import prod
 
 import pytest
@@ -43,7 +43,7 @@ def test_every_local_tensor_is_torchs(shape, placed):
     placements, mesh = [p for p, _ in placed], [n for _, n in placed]
     text = f"{','.join(map(str, placements))}@{'x'.join(map(str, mesh))}"
     bound = partition(text, shape, prod(mesh))
-    for rank, at in enumerate(product(*map(range, mesh))):
+    for rank, at in enumerate(itertools.product(*map(range, mesh))):
         size, offset = rules._compute_local_shape_and_global_offset(
             shape, mesh, list(at), placements
         )

@@ -1,10 +1,11 @@
 """``drbench explain``: the page of a run, in a real browser, against an independent reading of the
 simulator's events."""
 
+import itertools
 import json
 import re
 from collections import Counter
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from colours import BLIND, seen_by
@@ -307,7 +308,7 @@ def test_what_ranks_do_is_told_apart_by_the_colour_blind(described):
     for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
         known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))
         for lane in ("fetch send add collective wait", "multiply add copy"):
-            for kind, (one, other) in product(BLIND, combinations(lane.split(), 2)):
+            for kind, (one, other) in itertools.product(BLIND, combinations(lane.split(), 2)):
                 pair = zip(seen_by(kind, known[one]), seen_by(kind, known[other]))
                 assert max(abs(x - y) for x, y in pair) > 0.04, (kind, one, other)
 

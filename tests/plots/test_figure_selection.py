@@ -1,9 +1,10 @@
 """What each figure shows is what a slow reading of its rule gives."""
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from figure_records import case, comparison, exhaustive, weak
@@ -205,7 +206,7 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
 
 
 #: Sizes of a problem and its number of ranks.
-SHAPES = [*product((8, 16, 32), (8, 16), (8, 24), (1, 2, 4))]
+SHAPES = [*itertools.product((8, 16, 32), (8, 16), (8, 24), (1, 2, 4))]
 EVERY_SHAPE = frame([case(m=m, n=n, k=k, ranks=p, best_s=m / n) for m, n, k, p in SHAPES])
 
 

@@ -1,6 +1,6 @@
 """The problem: extents, blocks and refusals."""
 
-from itertools import product
+import itertools
 
 import pytest
 from oracles import check_block, home
@@ -35,8 +35,8 @@ def test_every_block_of_every_tile_says_truly_where_it_is_stored(text):
     problem = Problem(7, 11, 5, 6, text, text, text)
     for operand in problem.operands:
         partition, at = operand.partition, home(operand.partition)
-        tiles = product(*map(range, partition.grid_shape))
-        for idx, replica in product(tiles, range(partition.replicas)):
+        tiles = itertools.product(*map(range, partition.grid_shape))
+        for idx, replica in itertools.product(tiles, range(partition.replicas)):
             (top, bottom), (left, right) = partition.tile_bounds(idx)
             for row0, row1 in [
                 (r, s) for r in range(top, bottom) for s in range(r + 1, bottom + 1)
@@ -83,7 +83,9 @@ def test_a_ready_partition_is_taken_as_it_is():
     assert problem.a.partition is ready
 
 
-@pytest.mark.parametrize("m, n, k, p", list(product([1, 7, 64], [1, 12], [5, 30], [1, 2, 6, 7])))
+@pytest.mark.parametrize(
+    "m, n, k, p", list(itertools.product([1, 7, 64], [1, 12], [5, 30], [1, 2, 6, 7]))
+)
 def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
     problem = Problem(m, n, k, p)
     shapes = [(rows, cols, depth) for (rows,), cols, depth in problem.local_shapes()]

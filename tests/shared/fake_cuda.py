@@ -29,7 +29,7 @@ STATUS = {
     700: "cudaErrorIllegalAddress",
 }
 SOURCE = Path(kernels.__file__).with_name("kernels.cu")
-PITCH = (1 << 31) - 1
+MAX_STRIDE = (1 << 31) - 1
 BORDER = 4096
 
 
@@ -157,16 +157,16 @@ class FakeRuntime:
 
     @recorded
     def memcpy2DAsync(
-        self, target, target_pitch, source, source_pitch, width, height, kind, stream
+        self, target, target_stride, source, source_stride, width, height, kind, stream
     ):
         assert (
-            0 < width <= min(target_pitch, source_pitch)
-            and max(target_pitch, source_pitch) <= PITCH
+            0 < width <= min(target_stride, source_stride)
+            and max(target_stride, source_stride) <= MAX_STRIDE
         )
         self.calls.append(("memcpy2DAsync", width, height, kind, stream))
         for row in range(height):
-            memory(target + row * target_pitch, width)[:] = memory(
-                source + row * source_pitch, width
+            memory(target + row * target_stride, width)[:] = memory(
+                source + row * source_stride, width
             )
 
     @recorded
@@ -408,10 +408,10 @@ class FakeCublas:
         a = matrix(a, k if transa else m, m if transa else k, lda, atype)
         b = matrix(b, n if transb else k, k if transb else n, ldb, btype)
         c = matrix(c, m, n, ldc, ctype)
-        product = alpha * np.matmul(
+        scaled = alpha * np.matmul(
             (a.T if transa else a).astype(float), (b.T if transb else b).astype(float)
         )
-        c[...] = product + (beta * c.astype(float) if beta else 0)
+        c[...] = scaled + (beta * c.astype(float) if beta else 0)
         return 0
 
 

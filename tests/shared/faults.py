@@ -128,17 +128,17 @@ def few_transfers():
     bandwidth._MOST_TRANSFERS, bandwidth._BUDGET_S = 3, 0.01
 
 
-def small_products():
+def small_gemms():
     """No fault: ``drbench calibrate`` measures the smaller half of its products, which takes a
     tenth of the time, and is enough to fit a model. Other work is not looked for."""
-    fewer_products()
+    fewer_gemms()
     if "calibrate" in sys.orig_argv:
         from launch.calibration import speed
 
         speed._TIMES, speed.SpeedNormalisation.refuse_other_work = 1, lambda speed: None
 
 
-def fewer_products():
+def fewer_gemms():
     if "calibrate" in sys.orig_argv:
         from algorithms.chains import functions
         from launch.calibration import cores, programs
@@ -149,7 +149,7 @@ def fewer_products():
 
 def drifting():
     """Looks at the pace that find the machine a half slower from the third of each four on."""
-    small_products()
+    small_gemms()
     if "calibrate" in sys.orig_argv:
         from launch.calibration import speed
 
@@ -173,8 +173,8 @@ def in_a_hurry():
 EVERY_RANK = {
     "in a hurry": in_a_hurry,
     "few transfers": few_transfers,
-    "small products": small_products,
-    "fewer products": fewer_products,
+    "small GEMMs": small_gemms,
+    "fewer GEMMs": fewer_gemms,
     "drifting": drifting,
     "wrong": lambda: every_gemm(poison),
     "killed at k = 13": lambda: every_gemm(die_of_13),

@@ -1,7 +1,7 @@
 """Synthetic sweeps that look like real ones, for figures to choose from."""
 
+import itertools
 import random
-from itertools import product
 
 from made_up import of_universal
 
@@ -38,10 +38,10 @@ def sweep(ranks=12, h=12288, quantity="percent_of_peak", **common):
     chance = random.Random(0)
     records = []
     layers = {"mlp1": (4 * h, h), "mlp2": (h, 4 * h)}
-    for (n, k), forms, stationary, m in product(
+    for (n, k), forms, stationary, m in itertools.product(
         layers.values(), FORMS.values(), "ABC", (1024, 2048, 4096, 8192)
     ):
-        for ab, c in product(_divisors(ranks), repeat=2):
+        for ab, c in itertools.product(_divisors(ranks), repeat=2):
             percent = chance.uniform(10, 70) + 15 * (stationary == "C")
             ended = {"percent_of_peak": None, quantity: percent}
             if chance.random() < 0.01:
@@ -88,8 +88,10 @@ def exhaustive(ranks=2):
     shape; some fail."""
     chance = random.Random(1)
     records = []
-    for forms, factors, stationary in product(
-        product(("row", "column", "block"), repeat=3), product(_divisors(ranks), repeat=3), "ABC"
+    for forms, factors, stationary in itertools.product(
+        itertools.product(("row", "column", "block"), repeat=3),
+        itertools.product(_divisors(ranks), repeat=3),
+        "ABC",
     ):
         percent = chance.uniform(10, 99)
         ended = {
@@ -137,7 +139,7 @@ def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2
     phases."""
     chance = random.Random(seed)
     records = []
-    for (m, n, k), p, (name, variants), mesh in product(
+    for (m, n, k), p, (name, variants), mesh in itertools.product(
         shapes, ranks, ALGORITHMS.items(), ("1x2", "2x1")
     ):
         if (name, p) == ("scalapack", 4):

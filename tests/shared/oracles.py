@@ -6,10 +6,10 @@ tile shape and a process grid, work is counted unit by unit, and programs are ru
 one array per rank.
 """
 
+import itertools
 import random
 import re
 from functools import lru_cache
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -77,8 +77,12 @@ def any_case(seed):
 def layout_of(dataflow, mesh):
     """Layouts of A, B and C on a process mesh, written down from the papers."""
     rows, cols = mesh
-    upright, turned = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
-    return turned if dataflow == "RS" else upright, turned if dataflow == "LS" else upright, upright
+    upright, by_columns = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
+    return (
+        by_columns if dataflow == "RS" else upright,
+        by_columns if dataflow == "LS" else upright,
+        upright,
+    )
 
 
 # -- where elements live
@@ -107,10 +111,10 @@ def home_of(operand):
     at = home(operand.stored, operand.name)
     if not operand.transposed:
         return at
-    turned = {name: getattr(at, name).T for name in ("tile", "address", "width")}
+    flipped = {name: getattr(at, name).T for name in ("tile", "address", "width")}
     number = {(j, i): count for (i, j), count in at.number.items()}
     owner = at.owner.transpose(0, 2, 1)
-    return SimpleNamespace(**{**vars(at), **turned, "owner": owner, "number": number})
+    return SimpleNamespace(**{**vars(at), **flipped, "owner": owner, "number": number})
 
 
 def _dealt(shape, held, cuts, terms):
@@ -123,7 +127,10 @@ def _dealt(shape, held, cuts, terms):
         address=np.full(shape, -1),
         width=np.full(shape, -1),
         size=[len(rows) * len(cols) for rows, cols, _ in held],
-        number={cell: x for x, cell in enumerate(product(*(range(len(each)) for each in cuts)))},
+        number={
+            cell: x
+            for x, cell in enumerate(itertools.product(*(range(len(each)) for each in cuts)))
+        },
         replica=[replica for *_, replica in held],
         term=terms,
     )
@@ -143,7 +150,7 @@ def _in_tiles(shape, tile_shape, grid, order, replicas):
         [list(range(extent))[x : x + tile] for x in range(0, extent, tile)]
         for extent, tile in zip(shape, tile_shape)
     ]
-    cells = list(product(*map(range, grid)))
+    cells = list(itertools.product(*map(range, grid)))
     if order == "col":
         cells.sort(key=lambda cell: cell[::-1])
     held = [
@@ -161,7 +168,7 @@ def _on_grid(shape, text, nprocs, role):
     axes = {"A": "mk", "B": "kn", "C": "mn"}[role]
     (lacks,), within = set("mnk") - set(axes), "m" if role == "C" else "k"
     held, inner = [], axes.index(within)
-    for at in product(*(range(parts[axis]) for axis in "mnk")):
+    for at in itertools.product(*(range(parts[axis]) for axis in "mnk")):
         at = dict(zip("mnk", at))
         mine = [chunk(list(range(n)), parts[x])[at[x]] for n, x in zip(shape, axes)]
         mine[inner] = chunk(mine[inner], parts[lacks])[at[lacks]]
@@ -280,7 +287,7 @@ def work_done(problem, traces, stationary):
     """
     count = np.zeros((problem.m, problem.n, problem.k), np.int16)
     at = {op.name: home_of(op) for op in problem.operands}
-    turned = {op.name: op.transposed for op in problem.operands}
+    transposed = {op.name: op.transposed for op in problem.operands}
     checked = set()
     for rank, trace in enumerate(traces):
         replica = {name: place.replica[rank] for name, place in at.items()}
@@ -307,7 +314,7 @@ def work_done(problem, traces, stationary):
                 block.full,
             )
             if key not in checked:
-                require(block.transposed == turned[block.matrix], "it knows its storage", block)
+                require(block.transposed == transposed[block.matrix], "it knows its storage", block)
                 check_block(at[block.matrix], block)
                 checked.add(key)
 
@@ -323,7 +330,7 @@ def work_done(problem, traces, stationary):
                     block = step.block
                     shown[step] = block.matrix, *_indices(block)
             elif kind is FilledScratch:
-                shown[step] = _laid_out(step, turned)
+                shown[step] = _laid_out(step, transposed)
             elif kind is Gemm:
                 a, b = step.inputs[:2]
                 require(a in shown and b in shown, "operands are fetched", step)
@@ -354,7 +361,7 @@ def work_done(problem, traces, stationary):
                 token = step.inputs[0]
                 sums, rows, cols = shown.get(token, (token, None, None))
                 require(sums in unsent, "a sum is taken once", step)
-                ms, ns, products, left = unsent[sums]
+                ms, ns, summed, left = unsent[sums]
                 rows = range(len(ms)) if rows is None else rows
                 cols = range(len(ns)) if cols is None else cols
                 require(left[np.ix_(rows, cols)].all(), "a sum is taken once", step)
@@ -364,7 +371,7 @@ def work_done(problem, traces, stationary):
                 require(kind is Accumulate or step.block.owner == rank, "copies stay here", step)
                 check(step.block, "C")
                 ms, ns = [ms[x] for x in rows], [ns[x] for x in cols]
-                _add_work(count, step.block, ms, ns, products)
+                _add_work(count, step.block, ms, ns, summed)
         require(not unsent, "every product is accumulated", unsent)
     return count
 
@@ -373,7 +380,7 @@ def _indices(block):
     return range(block.row0, block.row1), range(block.col0, block.col1)
 
 
-def _laid_out(panel, turned):
+def _laid_out(panel, transposed):
     """The matrix of a panel, and which row and column of it each row and column of the panel is:
     found element by element."""
     scratch, *blocks = panel.inputs
@@ -388,7 +395,7 @@ def _laid_out(panel, turned):
                 require(held[at][0] < 0, "blocks of a panel do not overlap", panel)
                 held[at] = row, col
     require((held >= 0).all(), "a panel is full", panel)
-    require(scratch.transposed == turned[scratch.like], "a panel lies as its matrix", panel)
+    require(scratch.transposed == transposed[scratch.like], "a panel lies as its matrix", panel)
     ms, ns = held[:, 0, 0], held[0, :, 1]
     require(
         (held[..., 0] == ms[:, None]).all() and (held[..., 1] == ns).all(), "it is a box", panel
@@ -396,11 +403,11 @@ def _laid_out(panel, turned):
     return scratch.like, ms.tolist(), ns.tolist()
 
 
-def _add_work(count, c, ms, ns, products):
+def _add_work(count, c, ms, ns, summed):
     rows, cols = _indices(c)
     require(list(ms) == list(rows), "A's rows are C's rows", c, ms)
     require(list(ns) == list(cols), "B's columns are C's columns", c, ns)
-    for along in products:
+    for along in summed:
         count[np.ix_(ms, ns, list(along))] += 1
 
 
@@ -567,9 +574,9 @@ def _segments(steps):
     return parts
 
 
-def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
+def _run(step, rank, values, memory, alpha=1.0, gemm_beta=0.0):
     kind, block = type(step), step.block
-    beta = product_beta if step.beta is None else step.beta
+    beta = gemm_beta if step.beta is None else step.beta
     if kind is Get:
         values[step.index] = memory.view(block).copy()
     elif kind is Scratch:
@@ -588,15 +595,15 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
         memory.touch("read", rank, block)
         values[step.index] = memory.view(block).copy()
     elif kind is Gemm:
-        product = alpha * (values[step.inputs[0].index] @ values[step.inputs[1].index])
+        result = alpha * (values[step.inputs[0].index] @ values[step.inputs[1].index])
         if block is not None:
             memory.touch("write", rank, block)
             target = memory.view(block)
         elif step.onto is not None:
             target = values[step.index] = values[step.onto.index]
         else:
-            target = values[step.index] = np.full(product.shape, np.nan)
-        assign(target, product, beta)
+            target = values[step.index] = np.full(result.shape, np.nan)
+        assign(target, result, beta)
     elif kind in (Accumulate, ReplicaAdd):
         memory.touch("add", rank, block)
         memory.view(block)[...] += values[step.inputs[0].index]
@@ -613,9 +620,9 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
             raise Violation("only known steps", step)
 
 
-def assign(target, product, beta):
-    """target = beta·target + product, where beta 0 does not read target."""
-    target[...] = product if beta == 0 else beta * target + product
+def assign(target, value, beta):
+    """target = beta·target + value, where beta 0 does not read target."""
+    target[...] = value if beta == 0 else beta * target + value
 
 
 def results(problem, c, everywhere=False):
@@ -669,6 +676,6 @@ def cyclic(shape, tile, grid, replicas=1):
 
 def exhaustive(p, kinds=KINDS, factors=None):
     """Texts of A, B and C for every partitioning and replication."""
-    factors = factors or list(product(divisors(p), repeat=3))
-    for three, copies in product(product(kinds, repeat=3), factors):
+    factors = factors or list(itertools.product(divisors(p), repeat=3))
+    for three, copies in itertools.product(itertools.product(kinds, repeat=3), factors):
         yield tuple(f"{text}/c{c}" if c > 1 else text for text, c in zip(three, copies))

@@ -20,8 +20,8 @@ from starting import (
     left_behind,
     marked,
     more_time,
-    settled,
     shared_memory_names,
+    wait_until_empty,
 )
 
 #: How long others may take to answer after a rank has failed.
@@ -86,7 +86,7 @@ class Pool:
                 f"{err[-6000:]}",
                 pytrace=False,
             )
-        left = tuple(sorted(settled(lambda: abandoned(before, self.mark), tries=20)))
+        left = tuple(sorted(wait_until_empty(lambda: abandoned(before, self.mark), tries=20)))
         code = max(codes.values(), default=1) or int(failed)
         return Ended(code, out, err, time.monotonic() - start, left)
 
@@ -106,7 +106,7 @@ class Pool:
             code = self.process.wait(30 + more_time(30))
         except subprocess.TimeoutExpired:
             code = -1
-        alive = settled(lambda: marked(self.mark), tries=10)
+        alive = wait_until_empty(lambda: marked(self.mark), tries=10)
         self.kill()
         left = (*alive, *sorted(left_behind(before, self.mark)))
         out, err = ((self._folder / name).read_text() for name in ("out", "err"))

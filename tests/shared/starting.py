@@ -140,7 +140,7 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
             pytrace=False,
         )
     seconds = time.monotonic() - start
-    alive = settled(lambda: marked(mark), tries=10)
+    alive = wait_until_empty(lambda: marked(mark), tries=10)
     kill(alive)
     left = (*alive, *sorted(left_behind(before, mark)))
     _remove_fake_memory(mark)
@@ -178,7 +178,7 @@ def wait_until(ready, seconds: float, process=None, why=lambda: "") -> None:
         time.sleep(0.02)
 
 
-def settled(what, tries=4):
+def wait_until_empty(what, tries=4):
     """What ``what()`` answers once that is empty, or has had ``tries`` tenths of a second to
     become so."""
     left, pause = tries / 10, 0.005
@@ -246,7 +246,7 @@ def left_behind(before: set[str], mark: str) -> set[str]:
     """What stays :func:`abandoned` for a while once all that a run started has ended. What bears
     its mark nobody else will remove; for the rest it is waited."""
     others = lambda: {name for name in abandoned(before, mark) if not _OF_A_RUN.match(name)}
-    return {name for name in abandoned(before, mark) if _OF_A_RUN.match(name)} | settled(
+    return {name for name in abandoned(before, mark) if _OF_A_RUN.match(name)} | wait_until_empty(
         others, tries=20
     )
 

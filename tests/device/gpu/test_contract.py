@@ -1,12 +1,12 @@
 """What a device promises the executor, with all data on the device: on the fake everywhere, and on
 the real GPU where there is one."""
 
+import itertools
 import mmap
 import subprocess
 import sys
 import time
 from importlib import resources
-from itertools import product
 
 import numpy as np
 import pytest
@@ -79,23 +79,23 @@ def integers(seed, *shape):
 
 
 @every_dtype
-@pytest.mark.parametrize("transposed", list(product([False, True], repeat=3)), ids=str)
+@pytest.mark.parametrize("transposed", list(itertools.product([False, True], repeat=3)), ids=str)
 def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, dtype, transposed):
     output = "float32" if dtype == "bfloat16" else dtype
     m, n, k, larger = 67, 35, 130, integers(0, 3, 160, 160)
     views = []
-    for whole, turned, (rows, columns), kind in zip(
+    for whole, transpose, (rows, columns), kind in zip(
         larger, transposed, ((m, k), (k, n), (m, n)), (dtype, dtype, output)
     ):
         on_device = memories(whole.astype(kind))
         part = (
-            slice(8, 8 + (columns if turned else rows)),
-            slice(16, 16 + (rows if turned else columns)),
+            slice(8, 8 + (columns if transpose else rows)),
+            slice(16, 16 + (rows if transpose else columns)),
         )
         views.append(
             (
-                on_device[part].T if turned else on_device[part],
-                whole[part].T if turned else whole[part],
+                on_device[part].T if transpose else on_device[part],
+                whole[part].T if transpose else whole[part],
                 on_device,
             )
         )

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fake_cuda import PITCH
+from fake_cuda import MAX_STRIDE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -154,11 +154,11 @@ def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
 
 
 def test_a_pitch_of_more_than_31_bits_goes_to_the_kernel():
-    far = [Axis(3, PITCH + 1, 64), Axis(16, 4, 4)]
-    assert pitched(far, 4) is None and pitched([far[0]._replace(target=PITCH), far[1]], 4) == (
+    far = [Axis(3, MAX_STRIDE + 1, 64), Axis(16, 4, 4)]
+    assert pitched(far, 4) is None and pitched([far[0]._replace(target=MAX_STRIDE), far[1]], 4) == (
         3,
         64,
-        PITCH,
+        MAX_STRIDE,
         64,
     )
 

@@ -52,17 +52,17 @@ def put(view):
     left=st.integers(0, 8),
     right=st.integers(0, 4),
     blocks=st.sampled_from([1, 3, 16, 200]),
-    turned=st.booleans(),
+    by_columns=st.booleans(),
     otherwise=st.booleans(),
 )
 def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
-    what, new_device, rows, columns, dtype, left, right, blocks, turned, otherwise
+    what, new_device, rows, columns, dtype, left, right, blocks, by_columns, otherwise
 ):
     """By rows or by columns; a sum without atomics takes a value that lies the other way, too."""
     device, rng = new_device(accumulate_blocks=blocks), np.random.default_rng(rows)
     x, y = integers(rng, rows, columns), integers(rng, rows, columns)
-    other = turned != (otherwise and what == "add")
-    target, whole, outside = bordered(x, dtype, turned, left=left, right=right)
+    other = by_columns != (otherwise and what == "add")
+    target, whole, outside = bordered(x, dtype, by_columns, left=left, right=right)
     value, source, concurrent = bordered(y, dtype, other, left=4 - right, right=right)
     getattr(device, what)(put(target), put(value), device.stream("copies"))
     assert (target == x + y).all() and (value == y).all()

@@ -65,7 +65,7 @@ def test_next_to_busy_processes_calibrate_refuses_in_one_line_and_keeps_the_file
     path.write_text("[launch]\nranks = 2\n")
     words = [*"calibrate -p 2 --rounds 1 --save".split(), path]
     with busy_cores():
-        line = drbench(*words, env=fault("fewer products"), timeout=150).refusal(5)
+        line = drbench(*words, env=fault("fewer GEMMs"), timeout=150).refusal(5)
     # products that made no sense at all are refused before
     assert "of their cores, and" in line or "Measure when the machine is quiet" in line
     assert path.read_text() == "[launch]\nranks = 2\n"

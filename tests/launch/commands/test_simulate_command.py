@@ -80,7 +80,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     )
     for rounds in (1, 3):  # on a machine with other work one may be disturbed
         words = ["calibrate", "-p", "2", "--rounds", rounds, "--save", path]
-        assert drbench(*words, env=fault("small products"), timeout=100).returncode == 0
+        assert drbench(*words, env=fault("small GEMMs"), timeout=100).returncode == 0
         made = find_machine(str(path))
         ratios = [ratio for ratios in made.residuals.values() for ratio in ratios]
         if sane := all(0.1 < ratio < 10 for ratio in ratios):
@@ -122,7 +122,7 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, run_cli, fault, tm
         drbench(
             *"calibrate -p 2 --rounds 2 --backend numpy-async --save".split(),
             str(path),
-            env=fault("small products"),
+            env=fault("small GEMMs"),
             timeout=100,
         ).returncode
         == 0

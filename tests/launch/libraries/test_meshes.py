@@ -1,6 +1,6 @@
 """Partitions as DTensor placements on one mesh: the same elements on the same ranks."""
 
-from itertools import product
+import itertools
 from math import prod
 
 import pytest
@@ -53,7 +53,7 @@ def test_every_triple_of_a_power_of_two_has_one_mesh_with_the_same_elements_on_e
 
 
 @pytest.mark.parametrize(
-    "text", [kind + suffix for kind, suffix in product(KINDS, ("", "/c2", "/c4"))]
+    "text", [kind + suffix for kind, suffix in itertools.product(KINDS, ("", "/c2", "/c4"))]
 )
 def test_placements_are_read_back_as_the_same_partition(text):
     shape = (16, 32)

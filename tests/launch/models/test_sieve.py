@@ -1,10 +1,10 @@
 """Bounds of all triples of layouts at once: never above what a triple takes, and its bytes are
 those of the traces."""
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -138,8 +138,10 @@ def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
         lengths = {
             name: [b - a for a, b in zip(ends, ends[1:]) if b > a] for name, ends in of.items()
         }
-        apart = sum(compute.gemm_s(*each) for each in product(*(lengths[name] for name in "mnk")))
-        parts = Counter(product(lengths["m"], lengths["n"]))
+        apart = sum(
+            compute.gemm_s(*each) for each in itertools.product(*(lengths[name] for name in "mnk"))
+        )
+        parts = Counter(itertools.product(lengths["m"], lengths["n"]))
         tiling = compute.tiling(m, n, k, parts=parts)
         tiles = sum(tiling.tiles(*part) * count for part, count in parts.items())
         least = compute.tiles_s(m, n, k, axis)

@@ -1,12 +1,12 @@
 """Choosing by the model: the ranking is that of simulating everything, within the memory, and what
 is measured is what was chosen."""
 
+import itertools
 import json
 import re
 from collections import Counter
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from time import process_time
 
@@ -76,7 +76,7 @@ def everything(request, machine, tiles=()):
         alike = pushes or case.algorithm in OVERLAPPED
         found = [
             predict_with(replace(each, prefetch=ahead), machine, request.ranks, pool=True)[0]
-            for each, ahead in product(cut, (None, 1 if alike else "all"))
+            for each, ahead in itertools.product(cut, (None, 1 if alike else "all"))
         ]
         if times := [record.best_s for record in found if record.status == "ok"]:
             yield min(times)

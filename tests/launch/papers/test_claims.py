@@ -1,8 +1,8 @@
 """Claims on made-up records: P11 is decided by the best lowering, and lowered rows are no part of
 the figures."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from judging import of_slicing as check_claims
@@ -72,7 +72,7 @@ def test_without_an_exhaustive_search_nothing_is_said():
 def test_lowered_rows_are_no_points_of_the_figures():
     direct = [
         case("direct", 1.0, m=m, texts=texts, k=64, n=256)
-        for m, texts in product((64, 128), [NESTED, ("row", "column", "column")])
+        for m, texts in itertools.product((64, 128), [NESTED, ("row", "column", "column")])
     ]
     text = {verdict.claim.name: verdict.ours for verdict in check_claims(direct)}
     assert {

@@ -1,7 +1,7 @@
 """MeshSlice's LLM autotuner: Table 1, the cost model by hand, the search against trying everything,
 and the paper's meshes."""
 
-from itertools import product
+import itertools
 
 import pytest
 
@@ -24,7 +24,7 @@ from launch.papers.meshslice.study import ALGORITHMS, Study
 STAYS = {"OS": "C", "LS": "A", "RS": "B"}
 
 
-@pytest.mark.parametrize("tokens, inputs, outputs", list(product([5, 70, 900], repeat=3)))
+@pytest.mark.parametrize("tokens, inputs, outputs", list(itertools.product([5, 70, 900], repeat=3)))
 def test_the_largest_matrix_stays_in_all_three_products(tokens, inputs, outputs):
     """What each product's operands are follows from its extents: X is tokens × inputs, W inputs ×
     outputs, Y tokens × outputs, or their transposes."""

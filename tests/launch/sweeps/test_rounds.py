@@ -214,7 +214,7 @@ def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_i
 
 
 @pytest.fixture
-def stand_in(monkeypatch):
+def fake_ranks(monkeypatch):
     """Ranks that answer at once; what they were given."""
     ran = []
 
@@ -228,20 +228,20 @@ def stand_in(monkeypatch):
     return ran
 
 
-def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp_path):
+def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(fake_ranks, tmp_path):
     cases, out = [replace(CASE, m=m) for m in (8, 16, 24, 32)], tmp_path / "out"
     settings, run_cli = Settings(), console()
     found = run_rounds(cases, 2, settings, run_cli, str(out))
-    assert len(stand_in) == 4 * 6
+    assert len(fake_ranks) == 4 * 6
     assert [list(run) for run in found] == [list(range(6))] * 4
     rows, turns_of = read_csv(out / "records.csv"), read_csv(out / "rounds" / "records.csv")
     assert [len(each.samples_s) for each in rows] == [6] * 4 and len(turns_of) == 24
-    assert run_rounds(cases, 2, settings, run_cli, str(out)) == found and len(stand_in) == 24
+    assert run_rounds(cases, 2, settings, run_cli, str(out)) == found and len(fake_ranks) == 24
     assert read_csv(out / "records.csv") == rows
 
 
-def test_the_records_of_another_run_are_not_overwritten(stand_in, tmp_path):
+def test_the_records_of_another_run_are_not_overwritten(fake_ranks, tmp_path):
     (tmp_path / "records.csv").write_text("something\n")
     with pytest.raises(UsageError, match="another run"):
         run_rounds([CASE], 2, Settings(), console(), str(tmp_path))
-    assert (tmp_path / "records.csv").read_text() == "something\n" and not stand_in
+    assert (tmp_path / "records.csv").read_text() == "something\n" and not fake_ranks

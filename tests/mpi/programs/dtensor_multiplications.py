@@ -1,4 +1,4 @@
-"""Products of DTensors by drbench, by name: ``products.py WHAT [ARGUMENTS]``."""
+"""Products of DTensors by drbench, by name: ``dtensor_multiplications.py WHAT [ARGUMENTS]``."""
 
 import gc
 import itertools
@@ -189,11 +189,11 @@ def meshes():
     install()
     wrong, whole = [], init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     A, B = integers((5, 7), 1), integers((7, 6), 2)
-    turned = torch.distributed.device_mesh.DeviceMesh("cpu", [[3, 1], [0, 2]])
-    of_turned = ("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")
+    permuted = torch.distributed.device_mesh.DeviceMesh("cpu", [[3, 1], [0, 2]])
+    of_permuted = ("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")
     for mesh, triples in (
         *((whole[name], itertools.product("01P", repeat=3)) for name in ("dp", "tp")),
-        (turned, of_turned),
+        (permuted, of_permuted),
     ):
         for a, b, c in triples:
             x, y = dtensor(A, mesh, placements(a)), dtensor(B, mesh, placements(b))
@@ -308,7 +308,7 @@ def text():
         ("local", "0", "R", ""),
         ("sum", "1", "0", ""),
         ("scatter", "1", "0", "0"),
-        ("turned", "0", "R", "1"),
+        ("transposed", "0", "R", "1"),
         ("partial", "P", "0", "0"),
     ):
         a, b = dtensor(A, mesh, placements(x)), dtensor(B, mesh, placements(y))

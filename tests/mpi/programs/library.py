@@ -59,7 +59,7 @@ def whole(rng, shape, dtype):
 
 def placed(ctx, array, text, how):
     """A matrix of an array: as it comes, transposed, as columns of a wider array, or wrapped."""
-    if how == "turned":
+    if how == "transposed":
         return ctx.from_global(array.T.copy(), ctx.specs.of(array.shape, text, array.dtype).T).T
     made = ctx.from_global(array, text)
     if how == "wide":
@@ -80,7 +80,7 @@ def placed(ctx, array, text, how):
 def exact(comm, layouts, seed, count):
     """Random products and redistributions; how many, and those that are wrong."""
     rng, wrong, ctx, refused = np.random.default_rng(seed), [], opened(comm), 0
-    hows = ["as is", "turned", "wide", "copied"]
+    hows = ["as is", "transposed", "wide", "copied"]
     for number in range(count):
         m, n, k = (int(x) for x in rng.integers(1, 14, 3))
         texts = [str(x) for x in rng.choice(layouts, 3)]
@@ -213,7 +213,7 @@ def repeated(comm):
         "after": calls,
         "arenas": len(arenas),
         "right": right,
-        "told": described,
+        "explained": described,
     }
 
 
@@ -371,8 +371,8 @@ def mistakes(comm, ctx, other):
         "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to "
     )
     other_order += "4x6 float32 column), rank 1 multiply(C = A·B: 4x6 float32 row"
-    turned = lambda **how: multiply(A, B, **how) if rank else drbench.redistribute(A, "column")
-    found += [(turned, other_order), (lambda: turned(alpha=2.0), other_order)]
+    mixed = lambda **how: multiply(A, B, **how) if rank else drbench.redistribute(A, "column")
+    found += [(mixed, other_order), (lambda: mixed(alpha=2.0), other_order)]
     began, ranks = time.monotonic(), 1 + (SITUATION == "direct")  # on rank 0's node
     lines = [" ".join(message_of(call) or ["no error"]) for call, _ in found]
     wrong = [
