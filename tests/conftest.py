@@ -103,7 +103,7 @@ def mpiexec() -> str:
     found = find_mpiexec()
     if found is None:
         pytest.skip(
-            f"no mpiexec, neither beside {sys.executable} nor on PATH: pip install '.[mpich]', "
+            f"no mpiexec, neither next to {sys.executable} nor on PATH: pip install '.[mpich]', "
             "or load an MPI"
         )
     return found

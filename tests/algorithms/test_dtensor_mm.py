@@ -72,7 +72,7 @@ M, N, K, P = 16, 24, 32, 4
         ("row column column", "partial", [M * K // P, K * N // P, M * N]),
     ],
 )
-def test_what_lies_side_by_side_is_copied_where_pytorch_does(layouts, strategy, copied):
+def test_contiguous_data_is_copied_where_pytorch_copies_it(layouts, strategy, copied):
     """All that is gathered along columns, a rank's part of what is resharded, and all of a sum
     that is scattered along columns; by a rank alone nothing."""
     for p, expected in ((P, copied), (1, [])):
@@ -88,7 +88,7 @@ def test_a_copy_takes_the_time_of_its_memory_traffic():
     assert record.phase_accumulate_s == pytest.approx(5e-6 + 2 * 1024 * 12288 * 4 / 3.35e12)
 
 
-def test_what_is_copied_is_told_as_what_it_was():
+def test_a_copied_block_is_described_as_its_source():
     """A page of the run shows all of A in the copy that is multiplied."""
     traces = of_algorithm("dtensor_mm", M, N, K, P, *["column"] * 3, strategy="columns")
     copy = next(step for step in traces[1].steps if type(step) is Copy)

@@ -1,5 +1,5 @@
-"""The paper's own program: whole tiles fetched, replicas reduced by accumulates. Every unit of
-work once, with the bytes that an independent count says."""
+"""The paper's own program fetches whole tiles and reduces replicas by accumulates. Every unit of
+work is done once, and bytes equal those of an independent count."""
 
 import pytest
 from hypothesis import given, settings
@@ -123,7 +123,7 @@ def test_a_tile_is_pushed_in_as_many_parts_as_copies_push_and_each_begins_elsewh
     assert all(type(s) is not Accumulate for t in traces for s in t.steps)
 
 
-def test_products_take_parts_of_the_copy():
+def test_gemms_read_parts_of_the_fetched_tile():
     """Rank 0 has the first half of k to multiply, of which it has A, and rank 1 none of B: of B's
     columns it takes the upper half."""
     problem = Problem(8, 8, 8, 2, "column", "column", "row/c2")

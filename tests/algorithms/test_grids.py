@@ -35,7 +35,7 @@ extents = st.integers(1, 13)
 
 @settings(max_examples=40, deadline=None)
 @given(grids, extents, extents, extents, st.integers(0, 2))
-def test_stored_once_it_moves_what_the_closed_form_says(grid, m, n, k, idle):
+def test_stored_once_it_moves_as_many_bytes_as_the_closed_form(grid, m, n, k, idle):
     traces = resolved_traces(stored_once(grid, (m, n, k), grid.size + idle))
     assert max(map(elements_moved, traces)) == moved(grid, m, n, k)
     busy = [trace.flops for trace in traces]
@@ -60,7 +60,7 @@ def test_a_term_of_c_is_added_once_and_nothing_where_k_is_whole():
 
 @pytest.mark.parametrize("ranks", [2, 4, 5, 8, 12])
 @pytest.mark.parametrize("sizes", [(512, 512, 512), (256, 256, 8192), (2048, 128, 512)])
-def test_the_plan_needs_no_more_memory_than_the_grid_says(ranks, sizes):
+def test_the_plan_needs_no_more_memory_than_the_formula_of_the_grid(ranks, sizes):
     grid = optimal_grid(*sizes, ranks)
     problem = stored_once(grid, sizes, ranks)
     for trace in resolved_traces(problem, in_place=False)[:: max(1, ranks // 3)]:

@@ -1,4 +1,4 @@
-"""Products that ranks with more of the stationary matrix leave to those with less."""
+"""GEMMs that ranks with more of the stationary matrix leave to ranks with less."""
 
 import itertools
 
@@ -69,7 +69,7 @@ def test_the_busiest_rank_has_the_mean_of_what_it_had_too_much(stationary):
     assert limit() < 0.95 and limit(work="level") == 1.0
 
 
-def test_the_simulator_says_whether_it_pays():
+def test_the_simulator_decides_whether_it_pays():
     """On a fast machine, and on one whose links are a hundred times slower."""
     problem = Problem(4096, 4096, 4096, 2, "column", "tiles:1300x1700@1x2", "row")
     machine = find_machine("h100x8")
@@ -83,7 +83,7 @@ def test_the_simulator_says_whether_it_pays():
     assert seconds(slow, work="level") > seconds(slow)
 
 
-def test_what_it_comes_to_is_said():
+def test_the_reasons_for_level_work_name_the_share_of_the_busiest_rank():
     even = Problem(8, 8, 8, 2, "row", "row", "row")
     assert why_universal(even, stationary="B", work="level") == [
         "work is level: no rank holds more than its share of B"

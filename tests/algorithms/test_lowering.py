@@ -376,7 +376,7 @@ def test_simulated_bytes_of_lowered_programs_are_the_explainers(schedule):
             assert simulated == dict(planned)
 
 
-def test_one_operation_takes_what_the_model_says():
+def test_one_operation_takes_the_time_of_the_model():
     """A rank alone on its links: the simulator's time of its program is the sum over its
     operations."""
     problem = Problem(4096, 4096, 4096, 2, "column", "column", "column")
@@ -390,7 +390,7 @@ def test_one_operation_takes_what_the_model_says():
 # ----------------------------------------------------------------------------------
 
 
-def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
+def test_a_search_that_would_take_too_long_is_refused_with_its_time_and_the_remedy():
     problem = Problem(97, 89, 83, 4, "tiles:13x11", "tiles:17x19", "block")
     with pytest.raises(
         UnsupportedError,

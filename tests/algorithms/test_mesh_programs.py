@@ -35,8 +35,7 @@ BY_ROWS = {"AG": ("row", "column", "column"), "RdS": ("column", "row", "row"), N
 
 
 def prove(name, sizes, mesh, **options):
-    """The product is exact on the layout of the papers: another than the algorithm's own would be
-    refused."""
+    """Check the result on the layout of the papers; any other layout would be refused."""
     dataflow = options.get("dataflow")
     if name in TWO_D:
         options["mesh"] = f"{mesh[0]}x{mesh[1]}"
@@ -51,7 +50,7 @@ def sizes(mesh):
 
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
 @pytest.mark.parametrize("name", TWO_D)
-def test_the_product_is_exact_on_every_mesh(name, dataflow):
+def test_the_result_is_exact_on_every_mesh(name, dataflow):
     for mesh, shape in itertools.product(MESHES, SHAPES.values()):
         rows, cols = sizes(mesh)
         if name == "cannon" and rows != cols:
@@ -71,7 +70,7 @@ def test_the_product_is_exact_on_every_mesh(name, dataflow):
         if name != "cannon" or mesh == "9x9"
     ],
 )
-def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
+def test_the_result_is_exact_on_large_meshes(name, dataflow, mesh):
     more = {"slices": 3} if name == "meshslice" else {}
     prove(name, (67, 50, 53), sizes(mesh), dataflow=dataflow, **more)
 

@@ -60,7 +60,7 @@ def made(name, options, p, shape, **more):
 @named
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
 def test_c_is_a_times_b_in_every_order_of_completion(dealt, name, options, p):
-    """On every shape; tiles take turns."""
+    """On every shape, with alternating tiles."""
     ran, turn = 0, PROGRAMS.index((name, options)) + p
     tiles = [(None, 1), (2, 5), (100, 1)]
     mine = [(x, each) for x in range(len(SHAPES)) for each in dealt(tiles, turn + x, len(tiles))]
@@ -131,7 +131,7 @@ def test_over_nodes_every_tile_crosses_once_and_sums_of_a_node_cross_once():
 
 
 def order_of(trace):
-    """First rows of the products, in program order."""
+    """First rows of the GEMMs, in program order."""
     return [step.block.row0 for step in trace.steps if type(step) is Gemm and step.block]
 
 
@@ -164,18 +164,18 @@ STEPS = [
 ]
 #: When the own sub-chunks are multiplied: before all steps, or one in each, as in their code
 #: (``swizzle_ag_gemm_imperfect``: group g is sub-chunk g // 4 of rank (g % 4 + 1) % 4).
-PRODUCTS = {
+GEMM_ORDER = {
     "mesh": [[(1, 0), (1, 1), (1, 2)], *STEPS],
     "interleaved": [[(1, number), *step] for number, step in enumerate(STEPS)],
 }
 
 
 @pytest.mark.parametrize("variant", ["pull", "push"])
-@pytest.mark.parametrize("order", PRODUCTS)
+@pytest.mark.parametrize("order", GEMM_ORDER)
 def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
     options = {"variant": variant, "order": order}
     _, traces = made("ag_gemm", options, 4, (24, 8, 8), tile=2, part=1)
-    text = [rank_number for step in PRODUCTS[order] for rank_number in step]
+    text = [rank_number for step in GEMM_ORDER[order] for rank_number in step]
     row = lambda rank_number: 6 * rank_number[0] + 2 * rank_number[1]
     assert order_of(traces[1]) == [row(each) for each in text]
     if variant == "pull":
@@ -187,7 +187,7 @@ def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
         assert all({peer for peer, _ in pushes[x : x + 3]} == {0, 2, 3} for x in (0, 3, 6))
 
 
-def test_no_part_of_a_product_is_lower_than_asked_for():
+def test_no_part_of_a_gemm_has_fewer_rows_than_requested():
     """Tiles of 1 row on chunks of 4: parts of at least 6 rows span ranks, and cover every row."""
     _, traces = made("ag_gemm", {"variant": "push"}, 4, (16, 8, 8), tile=1, part=6)
     for trace in traces:
@@ -199,7 +199,7 @@ def test_no_part_of_a_product_is_lower_than_asked_for():
 
 
 @named
-def test_fused_parts_share_one_kernel_of_the_whole_product(name, options):
+def test_fused_parts_share_one_kernel_of_the_whole_gemm(name, options):
     resolved, traces = made(name, options, 4, (32, 16, 24), tile=2, part=1)
     for trace in traces:
         gemms = [step for step in trace.steps if type(step) is Gemm]

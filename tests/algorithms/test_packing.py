@@ -45,7 +45,7 @@ def problems(draw, m=7, n=6, k=8, most_tiles=4):
 
 @pytest.mark.parametrize("transpose", ["a", "b", "ab"])
 @pytest.mark.parametrize("stationary", "ABC")
-def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
+def test_panels_are_stored_as_their_matrix(transpose, stationary):
     problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5", transpose=transpose)
     prove(problem, 1, stationary=stationary, pack="always")
     steps = universal.trace(problem, 0, stationary=stationary, pack="always").steps
@@ -128,7 +128,7 @@ def test_aligned_tiles_are_left_alone(text, stationary):
     assert not any(type(step) is FilledScratch for step in trace.steps)
 
 
-def test_halves_of_m_for_two_owners_are_one_product():
+def test_halves_of_m_for_two_owners_are_one_gemm():
     problem = Problem(1024, 8192, 2048, 2, "row", "row", "row")
     trace = universal.trace(problem, 0, stationary="B", machine=CORES)
     (gemm,) = (step for step in trace.steps if type(step) is Gemm)
@@ -145,7 +145,7 @@ def test_nothing_is_packed_without_cores(how):
     assert universal.trace(problem, 0, pack="always", machine=gpu).panel_bytes
 
 
-def test_where_copies_cost_more_than_pieces_lose_there_are_none():
+def test_operands_are_not_packed_where_copies_cost_more_than_short_gemms():
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC)
     share = Share(problem, 0, "C")
     assert choose_packing(share)
@@ -157,7 +157,7 @@ def test_where_copies_cost_more_than_pieces_lose_there_are_none():
 
 @settings(max_examples=60, deadline=None)
 @given(problems(40, 50, 60, 6), st.sampled_from("ABC"))
-def test_what_is_copied_is_what_the_costs_say(problem, stationary):
+def test_operands_are_packed_where_the_costs_are_lower(problem, stationary):
     for rank in range(problem.nprocs):
         if not result_stays(problem, stationary):
             return
@@ -230,9 +230,9 @@ def test_without_a_model_cores_multiply_what_they_can(dtype, is_packed):
         CYCLIC,
     ],
 )
-def test_over_slow_links_nothing_is_assembled_that_makes_others_wait(texts, stationary):
-    """What would come, or go, while pieces are multiplied is waited for before one large product,
-    or after it: the simulator says whether that is worth it."""
+def test_over_slow_links_nothing_is_packed_that_makes_other_ranks_wait(texts, stationary):
+    """One large GEMM delays transfers that GEMMs of single tiles would overlap: the simulator
+    decides whether packing pays."""
     case = Case(1024, 1024, 2048, *texts, transport="throttled:0.5,10")
     auto, never = (
         predict_with(replace(case, options={"stationary": stationary, "pack": how}), CORES, 2)

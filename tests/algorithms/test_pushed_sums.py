@@ -47,7 +47,7 @@ def prove(problem, traces, depth, seed, **machine):
 
 @pytest.mark.parametrize("stationary", "ABC")
 @pytest.mark.parametrize("p, grid", [(4, "1x2x2"), (6, "1x1x5"), (8, "2x2x2")])
-def test_products_that_go_by_a_grid_are_exact_and_their_terms_are_pushed(p, grid, stationary):
+def test_gemms_dealt_by_a_grid_are_exact_and_push_their_partial_sums(p, grid, stationary):
     """On layouts stored on the grid, and on others; with idle ranks."""
     chance = random.Random(f"{grid} {stationary}")
     layouts = [[f"grid:{grid}"] * 3, *([chance.choice(KINDS) for _ in "abc"] for _ in range(4))]
@@ -119,12 +119,12 @@ def test_tiles_are_no_larger_than_asked_for_and_leave_one_by_one(stationary, tex
 
 
 def kinds_of(steps):
-    """G: an own product, g: one for another rank, p: a push."""
+    """G: a GEMM for an own tile, g: for another rank's, p: a push."""
     letter = lambda s: "p" if type(s) is Push else "G" if s.block is not None else "g"
     return "".join(letter(step) for step in steps if type(step) in (Push, Gemm))
 
 
-def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hide_their_way():
+def test_partial_sums_for_other_nodes_are_pushed_first_and_own_gemms_hide_the_transfer():
     """Ranks 0 and 2 are on one node: GEMMs of the other's tiles fill the wait for those of ranks 1
     and 3."""
     problem = Problem(2048, 2048, 2048, 4, "row", "row", "row").on_nodes([0, 1, 0, 1])
@@ -137,12 +137,12 @@ def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hid
         assert kinds_of(steps) == "gpgpgpG"
 
 
-def test_sums_for_others_come_before_own_products_and_these_fill_the_wait_for_tiles():
+def test_partial_sums_for_other_ranks_are_computed_first_and_own_gemms_fill_the_wait_for_tiles():
     problem = Problem(4096, 4096, 4096, 2, "row", "row", "row")
     for each in traces_of(problem, "B", 512):
         assert kinds_of(each.steps) == "GgpgpgpgpGGG"
-    near = Problem(4096, 4096, 4096, 2, "column", "row", "row")  # all of A is at hand
-    for each in traces_of(near, "B", 512):
+    local_a = Problem(4096, 4096, 4096, 2, "column", "row", "row")  # all of A is local
+    for each in traces_of(local_a, "B", 512):
         assert kinds_of(each.steps) == "gpgpgpgpGGGG"
 
 
@@ -164,7 +164,7 @@ def test_halves_that_are_at_hand_are_multiplied_while_the_other_half_comes():
         ("C", ("row", "column", "row"), 1),
     ],
 )
-def test_parts_of_one_launch_make_up_its_product(stationary, texts, along):
+def test_parts_of_one_launch_add_up_to_its_gemm(stationary, texts, along):
     problem = Problem(64, 64, 64, 4, *texts)
     for each in traces_of(problem, stationary, 4):
         parts = {}
@@ -179,7 +179,7 @@ def test_parts_of_one_launch_make_up_its_product(stationary, texts, along):
             assert sum(shape[along] for shape in shapes) == (kernel.m, kernel.n)[along]
 
 
-def test_where_products_are_launched_a_sum_is_one_product_and_all_sums_are_one_launch():
+def test_on_a_gpu_a_partial_sum_is_one_gemm_and_all_partial_sums_are_one_launch():
     """A by columns: each part takes all four ranks' columns of A, side by side."""
     problem = Problem(64, 64, 64, 4, "column", "column", "row")
     for each in traces_of(problem, "B", 4, BALANCE):
@@ -191,7 +191,7 @@ def test_where_products_are_launched_a_sum_is_one_product_and_all_sums_are_one_l
         assert len(gemms) == 16
 
 
-def test_a_block_is_fetched_once_however_many_products_take_it():
+def test_a_block_is_fetched_once_however_many_gemms_read_it():
     problem = Problem(12, 12, 12, 4, "block", "tiles:3x3", "block")
     for stationary in "ABC":
         for each in traces_of(problem, stationary, 2):
@@ -244,7 +244,7 @@ def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit(
     assert "sums" not in universal.resolve(far, False, stationary="B", sums="accumulate")
 
 
-def test_tiles_are_quarters_of_what_lies_in_one_place():
+def test_pushed_tiles_are_quarters_of_a_contiguous_region():
     problem = lambda *texts: Problem(4096, 4096, 4096, 4, *texts)
     assert tile_of(problem("row", "row", "row"), "B") == 256
     assert tile_of(problem("column", "row", "block"), "B") == 512
@@ -315,7 +315,7 @@ def test_a_source_that_is_forgotten_leaves_a_push_without_its_other_end(monkeypa
 
 
 def slots_of(problem, stationary, grid=None):
-    """Elements of each rank's blocks that others have products of, counted one by one."""
+    """Elements of each rank's blocks that other ranks have partial sums of, one by one."""
     found, work = [0] * problem.nprocs, work_of(problem, stationary, grid) if grid else None
     for rank in range(problem.nprocs):
         rounds = slices(problem, rank, stationary, work=work)
@@ -325,14 +325,14 @@ def slots_of(problem, stationary, grid=None):
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_slots_are_the_blocks_that_others_have_products_of(seed):
+def test_slots_are_the_blocks_that_other_ranks_have_partial_sums_of(seed):
     problem, options = any_case(seed)
     stationary = options["stationary"]
     assert PartialSums(problem, stationary).slots == slots_of(problem, stationary)
 
 
 @pytest.mark.parametrize("grid", ["2x2x2", "1x2x3", "2x1x4"])
-def test_slots_of_products_that_go_by_a_grid_are_counted_alike(grid):
+def test_slots_of_gemms_dealt_by_a_grid_are_counted_alike(grid):
     problem = Problem(12, 10, 8, parse_grid(grid).size, "block", "row", "column")
     assert PartialSums(problem, "C", grid).slots == slots_of(problem, "C", grid)
 

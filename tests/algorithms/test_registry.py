@@ -1,4 +1,4 @@
-"""What the registry tells of the algorithms."""
+"""Names, options and descriptions in the registry of algorithms."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from drbench.program.problem import Problem
 
 
 @pytest.mark.parametrize("each", algorithms().values(), ids=lambda each: each.name)
-def test_what_list_says_of_an_algorithm_is_whole_sentences_on_one_line(each):
+def test_the_description_of_an_algorithm_is_whole_sentences_on_one_line(each):
     assert each.description.endswith(".") and "\n" not in each.description
 
 

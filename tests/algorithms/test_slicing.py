@@ -87,7 +87,7 @@ def test_sampled_layouts_of_31x32x33_are_correct(case, seed):
 @pytest.mark.parametrize(
     "a, c", [("S(0),S(1)@2x2", "S(0),R@2x2"), ("S(1),S(0)@2x2", "R,S(0)@2x2"), ("S(0)", "S(0)")]
 )
-def test_strided_replicas_of_the_result_keep_every_product_at_home(a, c):
+def test_strided_replicas_of_the_result_need_no_accumulate(a, c):
     """Each rank has the rows of C for which it has rows of A: nothing is accumulated."""
     assert result_stays(Problem(8, 8, 8, 4, a, "R", c), "A")
     assert not result_stays(Problem(8, 8, 8, 4, a, "R", c + ",R@2x2" * ("@" not in c)), "B")
@@ -99,7 +99,7 @@ def test_strided_replicas_of_the_result_keep_every_product_at_home(a, c):
 
 @pytest.mark.parametrize("stationary", "ABC")
 def test_nothing_is_cut_where_nothing_moves(stationary):
-    """k was, which only made products slower."""
+    """k was cut, which only made GEMMs slower."""
     texts = {
         "A": ("row", "R", "row"),
         "B": ("R", "column", "column"),
@@ -113,14 +113,14 @@ def test_nothing_is_cut_where_nothing_moves(stationary):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize("stationary, axis", [("C", "k"), ("B", "m"), ("A", "n")])
-def test_no_product_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
+def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
     chunk, stationary, axis
 ):
-    """Products on own data alone may be, along m or n, where cutting costs."""
+    """GEMMs of local operands may be longer along m or n, where cutting costs time."""
     problem, longest = Problem(M, N, K, 4, "tiles:3x2", "block", "column"), 0
     for rank in range(4):
         for group in slices(problem, rank, stationary, chunk):
-            blocks = [block for product in group for block in product[:3]]
+            blocks = [block for gemm in group for block in gemm[:3]]
             for a, b, *_ in group:
                 extent = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1]}[axis]
                 longest = max(longest, extent)
@@ -142,7 +142,7 @@ def own_share(problem, rank, stationary):
 
 @pytest.mark.parametrize("stationary", "AB")
 @pytest.mark.parametrize("p", [2, 4, 6])
-def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, stationary):
+def test_predicates_on_own_tiles_of_the_result_hold_on_every_rank(p, stationary):
     stays = balances = 0
     triples = in_pairs(p, stationary, (*KINDS, "tiles:2x6"))
     if p == 4:  # strided replicas and shards too
@@ -163,9 +163,8 @@ def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, statio
 
 
 @pytest.mark.parametrize("stationary", "AB")
-def test_products_with_one_target_follow_each_other_from_first_to_last(stationary):
-    """So that their sum is sent once: within a group no target comes back after its last
-    product."""
+def test_gemms_with_one_target_are_consecutive(stationary):
+    """Their sum is then sent once: within a group no target recurs after another one."""
     for texts in exhaustive(4, KINDS, [(1, 1, 1), (2, 2, 2)]):
         for rank in range(4):
             for group in slices(Problem(M, N, K, 4, *texts), rank, stationary):
@@ -208,7 +207,7 @@ def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text
         ("A", ("column", "row/c{p}", "row"), "c"),
     ],
 )
-def test_the_pieces_of_a_tile_start_with_another_owner_on_each_rank(stationary, texts, moving, p):
+def test_each_rank_starts_with_a_block_of_another_owner(stationary, texts, moving, p):
     """The iteration offset along the stationary tile's own axes: no two ranks ask, or add to, one
     owner at the same place of the program."""
     problem = Problem(30, 30, 30, p, *(text.format(p=p) for text in texts))
@@ -227,10 +226,10 @@ def test_the_pieces_of_a_tile_start_with_another_owner_on_each_rank(stationary, 
 
 @pytest.mark.parametrize(
     "stationary, texts, local, moving",
-    [  # half of the free axis is at hand, the other half another rank's
+    [  # half of the free axis is local, the other half another rank's
         ("A", ("row", "column", "row"), [6], [2, 2, 2]),  # along n
         ("B", ("row", "column", "column"), [6], [2, 2, 2]),  # along m
-        ("C", ("column", "R", "row"), [2, 2, 2], [2, 2, 2]),  # k: pieces of either fill the gaps
+        ("C", ("column", "R", "row"), [2, 2, 2], [2, 2, 2]),  # k: ranges of A and B alternate
     ],
 )
 def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts, local, moving):
@@ -337,7 +336,7 @@ def test_one_rank_and_full_copies_move_nothing_but_replicas(stationary):
 
 @pytest.mark.parametrize("stationary", "ABC")
 @pytest.mark.parametrize("name", ["megatron", "sequence"])
-def test_what_moves_nothing_is_one_product_a_rank_even_where_ranges_are_cut(name, stationary):
+def test_without_transfers_a_rank_has_one_gemm_even_where_ranges_are_cut(name, stationary):
     problem = Problem(512, 4096, 8192, 8, *preset(name, 8))
     resolved = get_algorithm("universal").resolve(problem, False, stationary=stationary)
     assert resolved["chunk"]  # for what would move

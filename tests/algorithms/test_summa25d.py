@@ -23,8 +23,8 @@ def programs(m, n, k, ranks, replicas, *texts, **options):
 
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
-def test_the_product_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
-    """On the layout of the papers: another than the algorithm's own would be refused."""
+def test_the_result_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
+    """On the layout of the papers; any other layout would be refused."""
     for shape, (ranks, replicas, mesh) in itertools.product(SHAPES, MESHES):
         texts = [f"{text}/c{replicas}" for text in layout_of(dataflow, mesh)]
         c, right = multiplied(programs(*shape, ranks, replicas, *texts, dataflow=dataflow), 1)

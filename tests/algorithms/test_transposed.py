@@ -41,7 +41,7 @@ def test_a_pending_sum_is_scaled_term_by_term(c, stationary):
 @pytest.mark.parametrize("transpose", TRANSPOSES)
 @pytest.mark.parametrize("name", algorithms(plain=True))
 def test_an_algorithm_moves_the_same_whatever_is_stored_transposed(name, transpose):
-    """On its own layout, which is that of the operands as the product takes them."""
+    """On the algorithm's own layout, which describes the operands after transposition."""
     algorithm = get_algorithm(name)
 
     def moved(transpose):

@@ -149,7 +149,7 @@ def test_the_search_is_that_of_trying_every_layout_of_every_matrix(costs, backwa
     assert isclose(found.serial_s, least) and set(domains) <= set(dict(found.chosen))
 
 
-def test_a_product_costs_what_its_redistributions_and_its_program_cost():
+def test_a_multiplication_costs_what_its_redistributions_and_its_program_cost():
     chain, costs = layers(8, (4, 8), ()), Costs(replace(TOY, adds_on_core=True), 2, "float64")
     (each,) = chain.multiplications
     domains = costs.domains(chain)
@@ -269,8 +269,8 @@ def test_every_operation_of_a_backward_block_has_its_function():
 
 
 @pytest.mark.parametrize("of", [*map(function, functions()), attention(4, 2, 3, 8)])
-def test_a_function_that_was_measured_takes_what_its_elements_do(of):
-    """Of attention the scores count, beside its GEMMs."""
+def test_the_time_of_a_measured_function_follows_from_its_elements(of):
+    """Attention takes the time of its scores and of its GEMMs."""
     compute = Compute(1e9, memory_bytes_per_s=1e9)
     machine = lambda **known: replace(TOY, compute=replace(compute, functions=known))
     seconds = lambda machine: function_s(machine, of, (16, 4 * of.gives), 4)

@@ -13,7 +13,7 @@ CHOICES = "rcb"
 SHAPES = {
     "a path": [("x", "y"), ("y", "z"), ("z", "w")],
     "a ring": [("x", "y"), ("y", "z"), ("z", "x")],
-    "products": [("x", "v", "y"), ("y", "w", "x"), ("y",)],
+    "multiplications": [("x", "v", "y"), ("y", "w", "x"), ("y",)],
     "apart": [("x",), ("y", "z")],
 }
 
@@ -58,7 +58,7 @@ def test_it_finds_what_trying_everything_finds_with_and_without_a_limit(problem,
     assert found is None or found.memory <= limit
 
 
-def test_what_is_said_of_a_choice_is_what_it_is_made_of():
+def test_the_report_of_a_choice_lists_what_it_consists_of():
     pair = {(a, b): [Label(float(a != b), 0.0, 1, 2, (a + b,))] for a in "rc" for b in "rc"}
     end = {("r",): [Label(2.0, how=("slow",))], ("c",): [Label(0.5)]}
     found = search({"x": "rc", "y": "rc"}, [Factor(("x", "y"), pair), Factor(("y",), end)])

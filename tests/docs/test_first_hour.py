@@ -1,5 +1,5 @@
-"""The first hour: its commands run as they stand, in the order of the page, and say what it shows;
-what is measured is of smaller problems."""
+"""The commands of the first tutorials run unchanged, in the order of the page, and print what it
+shows; measurements are of smaller problems."""
 
 import re
 import shlex
@@ -45,7 +45,7 @@ def plain(line: str) -> str:
 
 
 def smaller(text: str) -> str:
-    """The same problem with fewer columns and inner products, and fewer repeats."""
+    """The same problem with smaller n and k, and fewer repeats."""
     text = text.replace("iters = 5", "iters = 2\nbudget = 0.02")
     return text.replace("3072", "384").replace("768", "96")
 
@@ -86,7 +86,7 @@ def test_the_first_hour_runs_and_prints_what_the_page_shows(drbench, tmp_path):
     for example, language, text in BLOCKS:
         if language == "toml":
             (tmp_path / "mine.toml").write_text(smaller(text), encoding="utf-8")
-        elif example and text.startswith("$ drbench"):  # what goes wrong, and the line that says so
+        elif example and text.startswith("$ drbench"):  # a failing command and its error
             for command, described in zip(text.splitlines()[::2], text.splitlines()[1::2]):
                 code, output = drbench(command[2:])
                 assert code != 0

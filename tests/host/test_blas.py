@@ -14,7 +14,7 @@ from drbench.host.blas import Blas, BlasInfo, cuts, load_blas
 
 LOADED = load_blas()
 FALLBACK = Blas(BlasInfo("none", "unknown", in_place=False), {})
-#: By columns or by rows, and the room around.
+#: By columns or by rows, and the padding around.
 LAYOUTS = list(itertools.product([False, True], [0, 3]))
 
 both = pytest.mark.parametrize("blas", [LOADED, FALLBACK], ids=["blas", "numpy"])
@@ -59,8 +59,8 @@ def test_every_combination_of_layouts_multiplies_in_place(beta, dtype, blas):
     st.lists(st.integers(0, 24), max_size=4),
     st.integers(0, 99),
 )
-def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
-    """As the executor does it to poll between the pieces."""
+def test_a_gemm_cut_along_k_adds_up_in_place(shape, places, seed):
+    """As the executor cuts it to poll between the segments."""
     m, n, k = shape
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-8, 9, (m, k)).astype("f4"), rng.integers(-8, 9, (k, n)).astype("f4")
@@ -73,8 +73,8 @@ def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
 
 @given(st.integers(0, 6000), st.integers(0, 30))
 def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, segments):
-    """The pieces go through OpenBLAS in as many blocks as the whole product: as its
-    driver/level3/level3.c takes them, done here piece by piece."""
+    """OpenBLAS cuts the segments into as many blocks as the whole GEMM: the rule of its
+    driver/level3/level3.c, applied here to each segment."""
 
     def blocks(low, high):
         while low < high:
@@ -159,8 +159,8 @@ def test_the_blas_of_this_numpy_is_found_and_computes_in_place():
     assert not FALLBACK.info.in_place
 
 
-def test_a_prepared_product_keeps_its_operands_alive():
-    """It has their addresses alone, which others would get."""
+def test_a_prepared_gemm_keeps_its_operands_alive():
+    """It stores only their addresses, which later arrays could get."""
     a, b, c = (np.ones((64, 64)) for _ in range(3))
     multiply, kept = load_blas().prepared(a, b, c), [weakref.ref(each) for each in (a, b, c)]
     del a, b

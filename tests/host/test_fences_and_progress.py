@@ -137,7 +137,7 @@ def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypat
 
 
 @pytest.mark.parametrize("yields", [True, False])
-def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatch, yields):
+def test_a_rank_that_shares_its_core_yields_it_after_each_gemm(matrix, monkeypatch, yields):
     """Once what was made is on its way: another rank may wait for nothing else. The kernel would
     let it have the core when its clock ticks, milliseconds later."""
     asked = []

@@ -142,7 +142,7 @@ def test_too_long_a_sum_is_refused_with_the_way_out():
         Fill("ones", 0, 4)
 
 
-def test_a_product_of_integer_fill_is_exact_in_float32():
+def test_a_multiplication_of_integer_fill_is_exact_in_float32():
     k = 2**18  # bound 7 or 8: the largest sums come close to 2**24
     a, b = whole(rows=2, cols=k, k=k), whole(matrix="B", rows=k, cols=2, k=k)
     single = np.zeros((2, 2), "f4")

@@ -1,5 +1,5 @@
-"""What is asked of MPI for blocks that lie by columns, and copies that are made as one: arrays of
-several ranks in one process."""
+"""MPI datatypes of blocks stored by columns, and copies merged into one: arrays of several ranks
+in one process."""
 
 import itertools
 from contextlib import contextmanager
@@ -111,7 +111,7 @@ def topology_of_one():
 
 
 @pytest.mark.parametrize("order, column_major", [("C", False), ("F", True)])
-def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, column_major):
+def test_values_read_and_added_have_the_order_of_their_memory(order, column_major):
     halves = [np.zeros((2, 4), "f4", order=order)] * 2
     A, C = (placed(name, "row", (4, 4), halves, reached=False)[0] for name in "AC")
 
@@ -158,9 +158,9 @@ class PushesToItself(Executor):
 @pytest.mark.parametrize("get", ["view", "copy"])
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("transposed", [False, True])
-def test_what_is_pushed_lies_in_its_slot_as_who_awaits_it_reads_it(transposed, order, get):
-    """A slot is flat memory, and the two ends only know of each other which matrix the value is
-    of: it lies there as that is stored, however it lay before."""
+def test_a_pushed_value_is_stored_in_its_slot_as_its_receiver_reads_it(transposed, order, get):
+    """A slot is flat memory, and sender and receiver share only the matrix of the value: the slot
+    has the order of that matrix, whatever the order of the source."""
     whole = np.arange(24, dtype="f4").reshape(6, 4)
     halves = [np.array(half, order=order) for half in (whole[:3], whole[3:])]
     text = "column" if transposed else "row"  # rank 1 has rows 3 to 5 of the matrix multiplied

@@ -1,4 +1,4 @@
-"""Locks on ranges of storage: who holds one is waited for, whatever else goes wrong is said."""
+"""Locks on ranges of storage: a rank waits for the holder of a lock; other errors are reported."""
 
 import errno
 import fcntl

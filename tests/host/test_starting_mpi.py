@@ -1,4 +1,4 @@
-"""What MPI is told before it starts."""
+"""Settings of MPI before it starts."""
 
 import os
 from types import SimpleNamespace
@@ -30,12 +30,12 @@ def text(monkeypatch):
     return start
 
 
-def test_mpi_starts_with_large_pieces_for_tcp_and_all_threads(text):
+def test_mpi_starts_with_large_segments_for_tcp_and_all_threads(text):
     ((level, size),) = text()
     assert level == 3 and int(size.removesuffix("M")) << 20 > 64 << 10
 
 
-def test_what_the_user_says_of_tcp_stays(text):
+def test_settings_of_the_user_for_tcp_stay(text):
     os.environ[SIZE] = "32K"
     assert text() == [(3, "32K")]
 

@@ -1,4 +1,4 @@
-"""An algorithm with options of its own is one file: dropped beside the others it is run, planned,
+"""An algorithm with options of its own is one file: put next to the others it is run, planned,
 simulated, tuned, swept, recorded and plotted, and nothing else is touched."""
 
 import shutil
@@ -24,7 +24,7 @@ from .universal.program import program as universal
     "toy",
     options=(
         Option("slab", int, least=1, unit="elements", help="thickness.", tried=(4, 8)),
-        Option("colour", ("red", "blue"), help="looks.", says="red"),
+        Option("colour", ("red", "blue"), help="looks.", default_text="red"),
         Option("bright", bool, False, help="shines."),
     ),
 )

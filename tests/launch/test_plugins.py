@@ -71,7 +71,7 @@ def test_what_a_plugin_adds_is_swept_and_drawn(drbench, plugin, mpich):
     assert "rows" in drawn and "numpy" in drawn and "universal" in drawn
 
 
-def test_a_command_that_is_told_names_the_plugin(drbench):
+def test_a_printed_command_names_the_plugin(drbench):
     described = drbench("tune", "-p", 2, *SIZES, "--only", "rows", "--machine", "pvc12").stdout
     assert "Run the first: drbench --plugin=mine.py run -p 2" in described
 

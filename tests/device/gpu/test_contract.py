@@ -80,7 +80,7 @@ def integers(seed, *shape):
 
 @every_dtype
 @pytest.mark.parametrize("transposed", list(itertools.product([False, True], repeat=3)), ids=str)
-def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, dtype, transposed):
+def test_gemms_of_strided_views_are_exact_and_in_place(any_device, memories, dtype, transposed):
     output = "float32" if dtype == "bfloat16" else dtype
     m, n, k, larger = 67, 35, 130, integers(0, 3, 160, 160)
     views = []
@@ -260,7 +260,7 @@ def test_another_process_reads_a_tile_and_adds_into_it():
 
 
 @pytest.mark.parametrize("factor", [0.0, 2.0, -0.5])
-def test_scaled_tiles_and_combined_products(any_device, memories, factor):
+def test_scaled_tiles_and_gemms_with_alpha_and_beta(any_device, memories, factor):
     """C = factor·C, and C = alpha·A·B + beta·C."""
     whole, stream = integers(5, 40, 48).astype("f4"), any_device.stream("compute")
     tile = memories(np.where(whole == 0, np.nan if factor == 0 else 0, whole).astype("f4"))
@@ -278,7 +278,7 @@ def test_scaled_tiles_and_combined_products(any_device, memories, factor):
 
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("columns", [640, 639])
-def test_sums_beside_products(any_device, memories, by_columns, columns):
+def test_additions_during_gemms(any_device, memories, by_columns, columns):
     rows, stream = extent(any_device), any_device.stream("side")
     tile, value = integers(6, rows, columns), integers(7, rows, columns)
     on = memories(tile.astype("f4"))

@@ -99,7 +99,7 @@ def by_which_way(device, cupy, target, source):
     ]
 
 
-def test_one_run_of_bytes_rows_at_a_pitch_and_anything_else_go_different_ways(device, cupy):
+def test_contiguous_bytes_strided_rows_and_other_copies_use_different_calls(device, cupy):
     whole, flat = np.zeros((8, 16), "f4").view(DeviceArray), np.zeros(128, "f4").view(DeviceArray)
     assert by_which_way(device, cupy, flat, whole.reshape(-1)) == ["memcpyAsync"]
     assert by_which_way(device, cupy, whole, flat.reshape(8, 16)) == ["memcpyAsync"]
@@ -153,7 +153,7 @@ def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
     assert len(worked_out) == 2
 
 
-def test_a_pitch_of_more_than_31_bits_goes_to_the_kernel():
+def test_a_row_stride_of_more_than_31_bits_is_copied_by_the_kernel():
     far = [Axis(3, MAX_STRIDE + 1, 64), Axis(16, 4, 4)]
     assert pitched(far, 4) is None and pitched([far[0]._replace(target=MAX_STRIDE), far[1]], 4) == (
         3,

@@ -48,7 +48,7 @@ def ones(rows=2, columns=2, dtype="f4"):
     return np.ones((rows, columns), dtype).view(DeviceArray)
 
 
-# -- products
+# -- GEMMs
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
@@ -59,7 +59,7 @@ def ones(rows=2, columns=2, dtype="f4"):
     beta=st.sampled_from([0.0, 1.0]),
     seed=st.integers(0, 999),
 )
-def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(
+def test_gemms_of_views_in_any_layout_equal_those_of_numpy_in_place(
     device, cupy, dtype, shape, layouts, beta, seed
 ):
     (m, n, k), rng = shape, np.random.default_rng(seed)
@@ -78,7 +78,7 @@ def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])
-def test_a_product_over_no_columns_clears_or_keeps_c_without_cublas(device, cupy, beta):
+def test_a_gemm_with_k_0_clears_or_keeps_c_without_cublas(device, cupy, beta):
     c, whole, outside = bordered(np.full((3, 4), 5), "f4")
     empty = lambda *shape: by_address(np.empty(shape, "f4"))
     device.gemm(empty(3, 0), empty(0, 4), by_address(c), beta, device.stream("compute"))
@@ -106,7 +106,7 @@ def test_each_dtype_is_multiplied_in_its_arithmetic(new_device, cupy, dtype, tf3
     assert device.info.kernel == ("sm_90 tf32" if tf32 else "sm_90")
 
 
-def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, cupy):
+def test_gemms_run_on_their_stream_with_a_handle_of_that_stream_alone(device, cupy):
     one = ones()
     streams = [device.stream("first"), device.stream("second")]
     for stream in (*streams, *streams):
@@ -117,11 +117,11 @@ def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, 
 
 
 @pytest.mark.parametrize("blocks, left", [({}, 120), (8, 124), (132, 0), (200, 0)])
-def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy, blocks, left):
-    """A product that fills the device would be over before a block of the other kernel began."""
+def test_gemms_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy, blocks, left):
+    """A GEMM that fills the device would end before a block of the other kernel began."""
     limits, blocks = [], {"accumulate_blocks": blocks} if blocks else {}
     device = new_device(**blocks)
-    stream = device.stream("products", multiplies=True)
+    stream = device.stream("gemms", multiplies=True)
     device.reserve(stream, True)  # cuBLAS before 11.5 has no such call
     cupy.cublas.cublasSetSmCountTarget = lambda handle, count: limits.append(
         (handle.value, count.value)
@@ -132,7 +132,7 @@ def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy,
 
 
 def test_a_device_without_memory_for_cublas_is_out_of_memory(device, cupy):
-    one, stream = ones(), device.stream("products")
+    one, stream = ones(), device.stream("gemms")
     device.gemm(one, one, ones(), 0.0, stream)
     cupy.cublas.full = True
     with pytest.raises(OutOfMemory, match="no memory left for a workspace of cuBLAS"):
@@ -142,7 +142,7 @@ def test_a_device_without_memory_for_cublas_is_out_of_memory(device, cupy):
 
 
 def test_what_cublas_and_the_driver_refuse_is_one_line(device, cupy):
-    one, stream = ones(), device.stream("products")
+    one, stream = ones(), device.stream("gemms")
     device._gemm._multiply = lambda *words: 15
     with pytest.raises(CaseFailed, match="cublasGemmEx failed with status 15"):
         device.gemm(one, one, one, 0.0, stream)
@@ -151,9 +151,9 @@ def test_what_cublas_and_the_driver_refuse_is_one_line(device, cupy):
         device.accumulate(one, one, stream)
 
 
-def test_what_moves_goes_before_the_blocks_of_a_product(device):
-    """A product of more blocks than fit at once gives way block by block."""
-    moves, multiplies = device.stream("copies"), device.stream("products", multiplies=True)
+def test_copies_have_priority_over_the_blocks_of_a_gemm(device):
+    """A GEMM of more blocks than fit at once yields to copies after each block."""
+    moves, multiplies = device.stream("copies"), device.stream("gemms", multiplies=True)
     assert moves.cupy.priority < multiplies.cupy.priority == 0
 
 
@@ -204,7 +204,7 @@ def test_what_cublas_cannot_count_is_refused():
     assert gemm_call(far((2, 2), (4 * ((1 << 31) - 1), 4)), small, small).ldb == (1 << 31) - 1
 
 
-def test_products_that_cublas_has_no_arithmetic_for_are_refused(new_device):
+def test_gemms_that_cublas_has_no_arithmetic_for_are_refused(new_device):
     def refused(device, a, b, c):
         with pytest.raises(DrbenchError) as caught:
             device.gemm(
@@ -309,7 +309,7 @@ def test_who_synchronises_waits_for_that_stream_or_event_alone(device, cupy):
     assert cupy.log[1:] == [("synchronise", stream.cupy.ptr)]
 
 
-def test_a_query_tells_done_from_not_ready_and_raises_what_the_stream_met(device, cupy):
+def test_a_query_distinguishes_done_from_not_ready_and_raises_errors_of_the_stream(device, cupy):
     event = device.event()
     assert event.query()
     cupy.runtime.event_status = 600
@@ -442,7 +442,7 @@ def test_a_cublas_by_another_name_is_refused(cupy):
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_additions_into_a_device_are_atomic_where_nvml_says_so(cupy, new_device, answer):
+def test_additions_into_a_device_are_atomic_where_nvml_reports_it(cupy, new_device, answer):
     """Also of one that CUDA_VISIBLE_DEVICES hides."""
     asked = []
     device = new_device(0)

@@ -150,7 +150,7 @@ examples = settings(max_examples=80, deadline=None)
 
 @examples
 @given(sizes=sizes_of_fragments, dtype=dtypes)
-def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
+def test_gathered_fragments_are_contiguous_on_all_ranks(sizes, dtype):
     world, fragments = (
         World(len(sizes)),
         [values(np.random.default_rng(r), size, dtype) for r, size in enumerate(sizes)],
@@ -173,7 +173,7 @@ def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
 
 @examples
 @given(sizes=sizes_of_fragments, dtype=dtypes)
-def test_scattered_sums_are_the_pieces_of_the_sum(sizes, dtype):
+def test_scattered_sums_are_the_fragments_of_the_sum(sizes, dtype):
     world = World(len(sizes))
     sent = [values(np.random.default_rng(rank), sum(sizes), dtype) for rank in range(len(sizes))]
     parts = [np.full(size, np.nan, dtype) for size in sizes]
@@ -222,7 +222,7 @@ def test_types_and_the_sum_have_the_numbers_of_cupys_nccl():
     assert nccl.NCCL_SUM == _SUM
 
 
-def test_memory_with_gaps_and_pieces_that_do_not_fit_are_refused():
+def test_memory_with_gaps_and_fragments_that_do_not_fit_are_refused():
     group, flat = World(2).group(0), np.zeros(12, "f4")
     for call, error in [
         (lambda: group.broadcast(put(flat.reshape(3, 4)[:, :2]), 0, STREAM), "without gaps"),
@@ -341,7 +341,7 @@ def test_what_nccl_cannot_connect_is_one_line_on_every_rank(monkeypatch):
     assert world.destroyed == 1
 
 
-def test_without_nccl_every_rank_says_so(monkeypatch):
+def test_without_nccl_every_rank_reports_it(monkeypatch):
     world = World(2)
     world.available = False
     errors = make(monkeypatch, world, ["a", "b"])

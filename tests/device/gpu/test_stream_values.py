@@ -1,5 +1,4 @@
-"""Flags that streams write and wait for: what is asked of the driver, and what is said where it
-cannot."""
+"""Flags that streams write and wait for: calls of the driver, and the message where it has none."""
 
 from types import SimpleNamespace
 
@@ -83,7 +82,7 @@ def test_a_device_whose_streams_do_not_wait_as_they_should_has_hosts_that_signal
 
 
 @pytest.mark.parametrize("blocks", [16, 5])
-def test_a_sum_beside_products_leaves_them_most_of_the_device(cupy, new_device, blocks):
+def test_an_addition_during_gemms_leaves_them_most_of_the_device(cupy, new_device, blocks):
     device = new_device(accumulate_blocks=blocks)
     memories = [device.allocate(4 * 600 * 700) for _ in range(2)]
     target, value = (at_address(m.address, 600 * 700, "f4").reshape(600, 700) for m in memories)

@@ -1,4 +1,4 @@
-"""Who moves what collectives need: each backend takes its own, and says what it takes."""
+"""Which library moves the data of collectives: each backend accepts its own, and reports them."""
 
 import pytest
 from made_up import made_up

@@ -40,7 +40,7 @@ def test_any_name_is_one(file, name):
     assert Machine.load(path).name == name
 
 
-def test_tables_that_lie_between_those_of_the_model_stay_as_they_are(file):
+def test_tables_between_those_of_the_model_stay_unchanged(file):
     head, tail = "# my lab\n[launch]\nlauncher = []\n", '[environment]\nX = "1"  # keep\n'
     path = file(f"{head}[model]\nname = 'old'\n{tail}[model.compute]\npeak_flops = 1.0\n")
     text = write_model(path, MODEL)

@@ -31,7 +31,7 @@ ranks_per_node = 3
 [peak]
 float32 = {core_gflops = 80.5, source = "doctor"}
 float64 = {device_gflops = 67000, source = "a data sheet"}
-tf32 = {rank_gflops = 0.125, source = "said"}
+tf32 = {rank_gflops = 0.125, source = "given"}
 """
 
 
@@ -40,7 +40,7 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
     peaks = {
         "float32": Peak("core", 80.5, "doctor"),
         "float64": Peak("device", 67000.0, "a data sheet"),
-        "tf32": Peak("rank", 0.125, "said"),
+        "tf32": Peak("rank", 0.125, "given"),
     }
     assert read_peaks(path, ()) == read_peaks(None, (), path) == peaks
     assert load_launcher(path).ranks_per_node == 3
@@ -77,7 +77,7 @@ def test_what_is_no_peak_is_refused_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
-def test_a_number_stands_for_one_element_type_only():
+def test_a_number_is_the_peak_of_one_element_type_only():
     assert read_peaks("40", CASES[1:])["float64"].gflops == 40
     with pytest.raises(UsageError, match="float32 and float64, which have peaks of their own"):
         read_peaks("40", CASES)

@@ -160,15 +160,15 @@ def test_the_answer_is_one_right_line(run_cli, desk, words, mentioned, not_menti
 @pytest.mark.parametrize("end", ["", "atexit.register(os.kill, os.getpid(), signal.SIGINT)"])
 def test_an_interrupt_while_it_starts_is_that_line_and_more_change_nothing(process, end):
     program = (
-        "import atexit, os, signal, drbench.__main__ as door\n"
-        f"door.checkouts = lambda: os.kill(os.getpid(), signal.SIGINT)\n{end}\ndoor.main()"
+        "import atexit, os, signal, drbench.__main__ as entry\n"
+        f"entry.checkouts = lambda: os.kill(os.getpid(), signal.SIGINT)\n{end}\nentry.main()"
     )
     ended = process(sys.executable, "-c", program)
     assert (ended.returncode, ended.stderr) == (130, "drbench: interrupted\n")
 
 
-def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys, monkeypatch):
-    """Of a disk that fills while it is measured."""
+def test_a_record_that_cannot_be_appended_is_printed_nevertheless(tmp_path, capsys, monkeypatch):
+    """The disk fills while the case is measured."""
 
     def full(descriptor, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

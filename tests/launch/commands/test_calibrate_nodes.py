@@ -65,7 +65,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp
     )
     ran = ran.json()
     assert (ran["nodes"], ran["error"]) == (2, 0)
-    # the launcher deals ranks to these nodes in turn; the model counts neighbours
+    # the launcher deals ranks to these nodes cyclically; the model counts neighbours
     moved = [each["get_bytes"] + each["direct_bytes"] for each in (ran, text)]
     assert moved[0] == moved[1]
     assert all(ran[name] == text[name] for name in ("chunk", "stationary"))

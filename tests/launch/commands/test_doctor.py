@@ -106,8 +106,8 @@ def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(drbench):
 def test_more_ranks_than_cores_is_advice(findings):
     cores = len(os.sched_getaffinity(0))
     assert findings("-p", cores)["cores"]["level"] == "ok"
-    crowded = findings("-p", cores + 1)["cores"]
-    assert crowded["level"] == "advice" and f"at most {cores} ranks" in crowded["remedy"]
+    found = findings("-p", cores + 1)["cores"]
+    assert found["level"] == "advice" and f"at most {cores} ranks" in found["remedy"]
 
 
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):

@@ -1,4 +1,4 @@
-"""A file or folder that cannot be used is said in one line, before any work that would be lost."""
+"""A file or folder that cannot be used is refused in one line, before work that would be lost."""
 
 import pytest
 from made_up import made_up

@@ -41,7 +41,7 @@ def test_every_command_of_the_check_is_one_that_drbench_takes(tmp_path, drbench)
     assert ranks == {"1", "2", "4", "8"}
 
 
-def test_a_late_stage_is_ended_with_everything_it_started_and_what_it_said_is_kept(tmp_path):
+def test_a_late_stage_is_ended_with_all_its_processes_and_its_output_is_kept(tmp_path):
     start = time.monotonic()
     found = run_stage(Stage("late", (sys.executable, "-c", _PARENT), 30), tmp_path / "log.txt", 3.1)
     child = int((tmp_path / "log.txt").read_text().splitlines()[1])

@@ -12,8 +12,8 @@ from launch.commands.cli import REMOVED, cli
 
 #: How many there are; lower these when there are fewer.
 MOST_COMMANDS, MOST_OPTIONS = 15, 212
-#: Lines of 80 columns: of ``drbench --help`` beside its commands (the bar is 8), and of a command.
-MOST_LINES_BESIDE, MOST_LINES = 14, 60
+#: Lines of 80 columns: of ``drbench --help`` without its commands (the goal is 8), of a command.
+MOST_OTHER_LINES, MOST_LINES = 14, 60
 #: Options with one help text in all commands.
 SHARED = "--machine --ranks --json --csv --out --timeout --yes --peak --launcher --scale".split()
 
@@ -33,7 +33,7 @@ def test_the_help_is_one_screen_and_names_every_command_and_exit_code(run_cli, m
     monkeypatch.setenv("COLUMNS", "80")
     printed = run_cli("--help").stdout
     commands = cli.list_commands(None)
-    assert len(printed.splitlines()) <= len(commands) + MOST_LINES_BESIDE
+    assert len(printed.splitlines()) <= len(commands) + MOST_OTHER_LINES
     assert max(map(len, printed.splitlines())) <= 80 and "..." not in printed.partition("\n")[2]
     for command in commands:
         assert re.search(rf"^  {command} ", printed, re.MULTILINE)
@@ -80,13 +80,13 @@ def test_an_option_of_several_commands_has_one_help_text(flag):
     "command, does",
     [("compare", "Write"), ("artifact", "Write"), ("sweep", "Write"), ("run", "Append")],
 )
-def test_a_file_that_is_written_anew_is_not_said_to_be_appended_to(command, does):
+def test_the_help_of_a_file_that_is_written_anew_does_not_mention_appending(command, does):
     (text,) = (option.help for option in options(command) if "--csv" in option.opts)
     assert text.startswith(does)
 
 
 @pytest.mark.parametrize("name", [name for name in REMOVED if name not in cli.commands])
-def test_a_command_that_there_was_says_what_to_use(run_cli, name):
+def test_a_removed_command_names_its_successor(run_cli, name):
     assert run_cli(name, "--whatever").refusal().strip().endswith(f"use {REMOVED[name]}.")
 
 
@@ -107,7 +107,7 @@ def test_without_a_command_the_help_comes_as_it_is(run_cli):
     assert re.search("^  run  ", ended.stdout + ended.stderr, re.MULTILINE)
 
 
-def test_the_version_is_said(run_cli):
+def test_the_version_is_printed(run_cli):
     from drbench import __version__
 
     assert run_cli("--version").stdout == f"drbench, version {__version__}\n"

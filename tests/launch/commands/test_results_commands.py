@@ -27,7 +27,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_plot_writes_the_figure_and_says_what_is_missing(run_cli, files):
+def test_plot_writes_the_figure_and_reports_what_is_missing(run_cli, files):
     ended = run_cli("plot", "mlp1", files / "old.csv", "-o", files / "fig.png")
     assert ended.returncode == 0 and ended.stdout == f"figure: {files / 'fig.png'}\n"
     assert (
@@ -63,7 +63,7 @@ def test_plot_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
     assert not list(files.glob("*.p*"))
 
 
-def test_report_writes_a_page_beside_the_records(run_cli, files):
+def test_report_writes_a_page_next_to_the_records(run_cli, files):
     (files / "sweep").mkdir()
     append_csv(files / "sweep" / "records.csv", case())
     ended = run_cli("report", files / "sweep")

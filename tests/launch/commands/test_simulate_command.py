@@ -35,7 +35,7 @@ def test_a_changed_constant_changes_the_time(run_cli):
     assert slow > 2 * fast
 
 
-def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_cli):
+def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(run_cli):
     """With Stationary A on rows many accumulate into the same ranks."""
     case = [*ONE, *"--preset row --c column --stationary A --json --machine".split()]
     own, fair, fifo = (
@@ -45,7 +45,7 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_
     assert [each["arbitration"] for each in (own, fair, fifo)] == ["fair", "fair", "fifo"]
     assert own["best_s"] == fair["best_s"] != fifo["best_s"]
     assert fair["accumulate_bytes"] == fifo["accumulate_bytes"]
-    assert find_machine("pvc12").arbitration == "fifo"  # as its file says
+    assert find_machine("pvc12").arbitration == "fifo"  # as in its file
 
 
 @pytest.mark.parametrize(

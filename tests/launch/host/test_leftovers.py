@@ -43,8 +43,7 @@ NAMES = (
 
 @pytest.fixture(autouse=True)
 def shared(monkeypatch):
-    """A folder in shared memory that stands for all of it: other runs of this machine clear up
-    too."""
+    """A folder in shared memory instead of all of it: other runs of this machine clear up too."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="test-") as folder:
         monkeypatch.setattr(leftovers, "SHARED_MEMORY", folder)
         yield Path(folder)

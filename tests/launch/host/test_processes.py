@@ -1,5 +1,5 @@
-"""Whatever ends a command, and however often it is told to, all it started ends too, and nothing of
-it is left."""
+"""Whatever ends a command, and however often it is interrupted, all its processes end and leave
+nothing."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from launch.host.leftovers import family, new_token
 from launch.host.processes import Started, interruptible
 
 GUARD = str(ROOT / "launch" / "host" / "guard.py")
-#: Starts a launcher of two "ranks" that ignore all but SIGKILL, says so, and waits for it.
+#: Starts a launcher of two "ranks" that ignore all but SIGKILL, reports it, and waits for it.
 STARTER = """
 import os, signal, sys, time
 from launch.host import leftovers
@@ -179,10 +179,10 @@ def test_a_killed_command_leaves_no_shared_memory_of_ranks_that_ended_before_it_
     wait_until(lambda: not file.exists(), 10)
 
 
-def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
-    """As where no more processes may be started: the launcher hears of it by SIGTERM."""
+def test_the_kernel_signals_the_launcher_where_there_is_no_guard(tmp_path):
+    """As where no more processes may be started: the launcher receives SIGTERM."""
     launcher = (
-        "import signal, sys, time; note = lambda *_: sys.exit(open('told', 'w').close()); "
+        "import signal, sys, time; note = lambda *_: sys.exit(open('signalled', 'w').close()); "
         "signal.signal(signal.SIGTERM, note); open('up', 'w').close(); time.sleep(60)"
     )
     code = (
@@ -194,7 +194,7 @@ def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environ) as process:
         assert comes(tmp_path / "up")
         process.kill()
-    assert comes(tmp_path / "told")
+    assert comes(tmp_path / "signalled")
 
 
 def comes(path, seconds=10.0):

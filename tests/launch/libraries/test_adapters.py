@@ -115,14 +115,14 @@ def test_a_call_slot_leads_where_the_loader_bound_it():
     assert library_at(1) is None
 
 
-def test_a_file_that_is_no_library_is_told(tmp_path, monkeypatch):
+def test_a_file_that_is_no_library_is_refused(tmp_path, monkeypatch):
     wrong = tmp_path / "libscalapack.so"
     wrong.write_text("hello")
     monkeypatch.setenv("DRBENCH_SCALAPACK", str(wrong))
     assert "is no shared library" in get_library("scalapack").available().what
 
 
-def test_a_library_without_an_mpi_of_the_abi_is_told_before_it_is_loaded(monkeypatch):
+def test_a_library_without_an_mpi_of_the_abi_is_refused_before_it_is_loaded(monkeypatch):
     monkeypatch.setenv("DRBENCH_SCALAPACK", _ctypes.__file__)
     found = get_library("scalapack").available()
     assert not found.ok and "no MPI library" in found.what

@@ -1,4 +1,4 @@
-"""Other people's fused products, which multiply on GPUs alone: what is refused without one."""
+"""Libraries of fused GEMMs, which need GPUs: what is refused without one."""
 
 import importlib.metadata
 import importlib.util

@@ -82,7 +82,7 @@ def test_dtensor_moves_what_its_collectives_move(ran):
     )
 
 
-def test_dtensor_on_drbench_is_exact_and_tells_its_bytes_and_cpu_time(ran):
+def test_dtensor_on_drbench_is_exact_and_records_its_bytes_and_cpu_time(ran):
     ragged, name = {"m": 23, "n": 31, "k": 41}, {"algorithm": "dtensor+drbench"}
     outer, *others = ran(
         4,
@@ -122,7 +122,7 @@ def test_scalapack_is_exact_with_any_block_grid_panel_and_transposed_operands(ra
         assert all(getattr(record, name) == value for name, value in given), case
 
 
-def test_heat_says_where_nothing_moves_and_refuses_what_it_cannot_divide(ran):
+def test_heat_reports_where_nothing_moves_and_refuses_what_it_cannot_divide(ran):
     everywhere = {"algorithm": "heat", "a": "row", "b": "row/c2"}
     still, moves, ragged = ran(2, everywhere, everywhere | {"b": "row"}, everywhere | {"m": 23})
     assert (still.status, still.error, still.moved_bytes, still.c) == ("ok", 0.0, 0, "row")

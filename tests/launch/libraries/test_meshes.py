@@ -13,8 +13,8 @@ from partitions.enumerate import KINDS
 
 
 def chunks_of_chunks(shape, placements, mesh, rank):
-    """Rows and columns of a rank, by cutting as torch does: each mesh dimension in turn, outermost
-    first."""
+    """Rows and columns of a rank, cut as by torch: along one mesh dimension after another,
+    outermost first."""
     ranges = [(0, extent) for extent in shape]
     coordinates = []
     for extent in reversed(mesh):

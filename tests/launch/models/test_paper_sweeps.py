@@ -34,7 +34,7 @@ def test_all_cases_fetch_tiles_push_replicas_and_have_tall_grids(sweep, ranks):
             grid, _, factor = rest.partition("/c")
             rows, columns = map(int, grid.split("x"))
             assert rows >= columns and rows * columns * int(factor or 1) == ranks
-            # near-square: no divisor lies between
+            # near-square: no divisor is in between
             assert not [d for d in range(columns + 1, rows) if rows * columns % d == 0]
             seen.add(grid)
     assert seen >= ({"4x3"} if ranks == 12 else {"4x2"})
@@ -57,7 +57,7 @@ def records_of(cases, machine, ranks):
 def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_traced_once(
     name, ranks, monkeypatch
 ):
-    """Also those that are lowered by their costs, which go by the machine, and those refused."""
+    """Also cases that are lowered by the costs of the machine, and cases that are refused."""
     machine, mine = find_machine(name), list(islice(legend_cases("mlp1", ranks), 0, None, 120))
     cost = replace(mine[0], options={"stationary": "C", "schedule": "cost"})
     refused = replace(mine[0], a="tiles:0x0")

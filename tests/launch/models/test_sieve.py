@@ -111,9 +111,9 @@ def test_bytes_are_those_of_the_traces():
 
 
 def test_a_rank_that_serves_many_is_seen():
-    """C stands still on 4 x 4 ranks. The four of its first row are those of the first copy of A,
-    and all want the rows that rank 0 holds: it sends them three times; nobody reads more than the
-    other three columns' worth of B and those rows once."""
+    """C is stationary on 4 x 4 ranks. The four of its first row have the first copy of A, and all
+    need the rows of rank 0, which sends them three times; no rank reads more than the other
+    three columns' worth of B and those rows once."""
     sizes, ranks = (64, 64, 64), 16
     problem = Problem(*sizes, ranks, "row/c4", "R", "block:4x4")
     one = {name: [problem.operand(name)] for name in "ABC"}
@@ -129,8 +129,8 @@ def test_a_rank_that_serves_many_is_seen():
     axis=st.sampled_from("mn"),
     data=st.data(),
 )
-def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
-    """In products of their own, and as parts of one kernel."""
+def test_gemms_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
+    """As separate GEMMs, and as parts of one kernel."""
     large = Compute(1e9, tiles=((64, 32), (32, 32)), units=5, splits=(1, 2, 4), k_ramp=9, edge=3)
     for compute in (MACHINES["nodes"].compute, large):
         cuts = lambda extent: sorted(data.draw(st.lists(st.integers(0, extent), max_size=3)))
@@ -149,7 +149,7 @@ def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
         assert least <= tiles * tiling.tile_s / tiling.units * (1 + 1e-9)
 
 
-def test_an_effort_ends_the_search_and_says_what_it_did_not_exclude():
+def test_an_effort_ends_the_search_and_reports_what_it_did_not_exclude():
     """The gap holds: no candidate of the whole search is faster than it allows."""
     machine = MACHINES["nodes"]
     whole = TuneRequest(Case(64, 48, 96), 4, ("universal",), replication="none", top=1)

@@ -113,7 +113,7 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
 
 
-def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(run_cli):
+def test_the_first_line_reports_what_was_not_searched_and_the_effort_limits_the_time(run_cli):
     """Four nodes of eight in half a second of CPU: the answer is not called the fastest."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.5".split()
     first = run_cli(*asked).stdout.splitlines()[0]
@@ -133,7 +133,7 @@ AG, RS = ("row", "column", "column"), ("column", "row", "row")
 @pytest.mark.parametrize("machine", [None, DEVICE])
 @pytest.mark.parametrize("today, fits", [(AG, {"ag_gemm", "ag2"}), (RS, {"gemm_rs", "rs2"})])
 def test_programs_of_fused_overlap_are_offered_where_their_layouts_fit(today, fits, machine):
-    """They stand in the ranking on their own layouts, and on no others."""
+    """They are ranked on their own layouts, and on no others."""
     case, names = Case(1024, 40, 48), ("ag_gemm", "gemm_rs", "gemm_ar", "ag2", "rs2")
     request = TuneRequest(replace(case, **dict(zip("abc", today))), 4, names, top=100)
     found = tune(request, machine)
@@ -147,7 +147,7 @@ def test_programs_of_fused_overlap_are_offered_where_their_layouts_fit(today, fi
 
 
 def test_nodes_of_the_machine_decide_the_ranks_of_a_node():
-    """Two nodes of eight: what crosses between them is handed on inside."""
+    """Two nodes of eight: data from another node is forwarded inside."""
     case = Case(4096, 12288, 4096, *AG, dtype="bfloat16")
     found = tune(TuneRequest(case, 16, ("ag_gemm", "ag2"), top=12), find_machine("h800"))
     best = found.ranking[0]
@@ -157,7 +157,7 @@ def test_nodes_of_the_machine_decide_the_ranks_of_a_node():
     assert fewer and min(each.record.best_s for each in fewer) > 1.5 * best.record.best_s
 
 
-#: Slow links, and adds ten times as slow as copies, which slow products too.
+#: Slow links, and adds ten times as slow as copies, which slow GEMMs too.
 SUMS = replace(
     DEVICE,
     links=(replace(DEVICE.links[0], bandwidth_bytes_per_s=1e7),),
@@ -203,7 +203,7 @@ def test_the_look_ahead_that_serves_a_program_best_is_chosen(best, monkeypatch):
 
 
 def test_memory_of_programs_with_signals_counts_their_inbox():
-    """What is pushed lies in slots: three quarters of A, beside the tiles."""
+    """Pushed values need slots: three quarters of A, in addition to the tiles."""
     case = Case(1024, 40, 48, *AG, algorithm="ag_gemm", options={"variant": "push"})
     record, _ = predict_with(case, DEVICE, 4, pool=True)
     assert record.pool_bytes >= 3 * 256 * 48 * 4
@@ -249,9 +249,9 @@ TUNE = [
 RATIO = ("ratio", "ratio_low", "ratio_high")
 
 
-def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monkeypatch):
-    """Stands in for the ranks: rows as a sweep writes them, twice as slow as predicted; the machine
-    is slower in every round, and the second place half as fast again as the first."""
+def test_the_first_places_are_run_and_shown_next_to_the_predictions(capsys, monkeypatch):
+    """Made-up rows replace the ranks: twice as slow as predicted, slower in every round, and the
+    second place slower again by half."""
     ran = []
 
     def measure(job):
@@ -373,7 +373,7 @@ def test_a_type_is_not_predicted_with_another_types_peak(run_cli):
 
 
 def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(run_cli):
-    """An MLP's first product gathers its tokens, its second scatters its sums: the bytes of both
+    """An MLP's first GEMM gathers tokens, its second scatters partial sums: the bytes of both
     follow from the shapes."""
     asked = "tune -m 1024 -n 4096 -k 512 -p 4 --only dtensor_mm --machine h100x8".split()
     found = run_cli(*asked, "--json").json()["ranking"]

@@ -1,6 +1,6 @@
-"""The answer of tune is what searching says: the best for the layouts of today, the best of all,
-and after how many products leaving has paid, counted product by product; what some rank needs
-whatever the schedule."""
+"""The answer of tune equals a full search: the best for the layouts of today, the best of all,
+after how many multiplications a change pays, counted one by one, and the memory that some rank
+needs whatever the schedule."""
 
 import json
 import shlex
@@ -52,7 +52,7 @@ def test_yours_are_those_of_searching_with_all_layouts_given(answered):
     assert found.better and (found.times_better is None or found.times_better > 1)
 
 
-def test_it_pays_after_so_many_products_and_not_one_earlier(answered):
+def test_it_pays_after_so_many_multiplications_and_not_one_earlier(answered):
     machine, found = answered
     first = found.ranking[0]
     price = first.moving.busiest_bytes if machine is None else first.moving.seconds
@@ -66,14 +66,14 @@ def test_it_pays_after_so_many_products_and_not_one_earlier(answered):
 
 
 def test_the_best_layout_is_left_alone():
-    """Whoever has it already, under another name too, is told so."""
+    """The answer reports that today's layout is already the best, under another name too."""
     request = replace(REQUEST, case=Case(64, 64, 64), today=("row/c4", "block:1x4", "column"))
     found = tune(request)
     assert (found.better, found.times_better, found.pays_after) == (False, None, None)
     assert found.mine.cost == 0
 
 
-def test_layouts_that_do_not_fit_the_memory_are_said_to():
+def test_layouts_that_do_not_fit_the_memory_are_reported():
     tight = replace(REQUEST, today=("R", "R", "R"), memory=60_000)
     found = tune(tight)
     assert found.mine is None and "candidates fits" in found.why_not

@@ -158,13 +158,13 @@ def test_claims_that_are_written_anew_are_those_that_are_committed(tmp_path):
     assert (tmp_path / "claims.csv").read_text() == (ROOT / "results/claims.csv").read_text()
 
 
-def test_rows_of_a_study_are_written_where_it_is_said(tmp_path):
+def test_rows_of_a_study_are_written_to_the_given_folder(tmp_path):
     write_studies(tmp_path, ["slice4x4"])
     (made,) = (path.relative_to(tmp_path) for path in tmp_path.rglob("*.csv"))
     assert (ROOT / "results" / made).read_text() == (tmp_path / made).read_text()
 
 
-def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
+def test_the_command_prints_the_expected_result_and_exits_with_1_for_a_fail(
     capsys, monkeypatch, tmp_path
 ):
     out = ["--out", str(tmp_path)]
@@ -206,7 +206,7 @@ def test_a_name_is_that_of_a_step_or_of_a_claim(tmp_path, monkeypatch, only, fou
     assert names == found.split()
 
 
-def test_without_committed_records_it_says_where_to_go(tmp_path):
+def test_without_committed_records_it_names_the_repository_to_clone(tmp_path):
     with pytest.raises(artifact.MissingError, match="Clone the repository"):
         words(Place(tmp_path, results=tmp_path / "results"))
 

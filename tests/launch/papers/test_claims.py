@@ -65,7 +65,7 @@ def test_where_the_search_gave_up_a_lowering_can_only_show_that_direct_loses(
     assert verdict.ours.endswith(f"beyond its limit, {12 - cases}: with them at most {at_most} %")
 
 
-def test_without_an_exhaustive_search_nothing_is_said():
+def test_without_an_exhaustive_search_there_is_no_verdict():
     assert p11([case("direct", 1.0), case("cost", 1.0)]).holds is None and p11([]).holds is None
 
 

@@ -1,5 +1,5 @@
-"""A claim that holds on the committed records does not on records that say otherwise, and without
-any nothing is said."""
+"""A claim that holds on the committed records fails on records that contradict it, and has no
+verdict without records."""
 
 import pytest
 from judging import judged, of_table
@@ -73,7 +73,7 @@ def test_every_claim_that_holds_on_simulated_records_is_tried(every):
 
 
 @pytest.mark.parametrize("claim", ["P1", "F1", "M1"])
-def test_without_rows_nothing_is_said(every, claim):
+def test_without_rows_there_is_no_verdict(every, claim):
     claims, rows = every[claim]
     found = holds(claims, of_table(rows, rows.table[:0]))
     assert {name for name, held in found.items() if held is not None} <= {"T7a", "M21"}

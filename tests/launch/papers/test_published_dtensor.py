@@ -23,7 +23,7 @@ def test_the_published_times_of_dtensor_are_predicted_within_their_bar():
     assert len(sizes) == 16 and statistics.mean(sizes) <= 0.025 and max(sizes) <= 0.05
 
 
-def test_the_best_published_time_is_the_one_that_products_are_calibrated_on():
+def test_gemms_are_calibrated_on_the_best_published_time():
     rates = [case.m * case.n * case.k / seconds for _, case, seconds in CASES]
     assert abs(errors(MACHINE)[rates.index(max(rates))]) < 0.001
 

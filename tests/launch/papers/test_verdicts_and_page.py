@@ -15,7 +15,7 @@ from plots.select.cases import Options, SelectionError
 
 
 @pytest.mark.parametrize("paper", papers().values(), ids=papers())
-def test_every_claim_says_where_its_numbers_are_from_and_by_what_it_holds(paper):
+def test_every_claim_has_a_source_and_a_criterion(paper):
     assert paper.claims
     for claim in paper.claims:
         assert (

@@ -88,7 +88,7 @@ def test_a_pipe_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     line = drbench(
         *RUN, "--csv", "pipe", env=fault("exception"), timeout=10
-    ).refusal()  # the fault shows that a product was computed
+    ).refusal()  # the fault shows that a GEMM was computed
     assert "--csv" in line and "pipe" in line
 
 

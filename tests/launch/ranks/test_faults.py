@@ -1,5 +1,5 @@
-"""Whatever goes wrong on a rank, however drbench was started: all ranks end, say why, and the exit
-code tells."""
+"""Whatever fails on a rank, however drbench was started: all ranks end, print the reason, and the
+exit code names the class of the error."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ def three_ranks(request, mpiexec, process):
     return partial(process, *before, sys.executable, "-m", "drbench", *RUN, *after)
 
 
-def test_a_wrong_result_exits_1_and_says_where(three_ranks, mpich, fault):
+def test_a_wrong_result_exits_1_and_names_the_place(three_ranks, mpich, fault):
     ended = three_ranks("--json", env=fault("wrong"))
     assert (ended.returncode, ended.stderr) == (1, "")
     record = json.loads(ended.stdout)
@@ -57,7 +57,7 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(
     "name, text",
     [("unsupported", "struck by the test"), ("import", "threadpoolctl"), ("killed", "")],
 )
-def test_what_strikes_one_rank_alone_ends_all_and_is_said(three_ranks, fault, name, text):
+def test_a_fault_of_one_rank_ends_all_ranks_and_is_reported(three_ranks, fault, name, text):
     """Rank 1 raises while it traces its program, as a new algorithm might: only rank 0 speaks, and
     the other ranks would wait for rank 1 for ever. What cannot be imported ends it before
     MPI_Init, in which the others would wait: mpiexec would let it go."""
@@ -66,7 +66,7 @@ def test_what_strikes_one_rank_alone_ends_all_and_is_said(three_ranks, fault, na
     assert text in ended.stderr + ended.stdout and ended.left == ()
 
 
-def test_run_p_with_a_killed_rank_exits_5_and_says_so(drbench, fault):
+def test_run_p_with_a_killed_rank_exits_5_and_reports_it(drbench, fault):
     """Not with mpiexec's exit code (9), which is none of drbench's, and not without a word. A
     timeout that is not reached changes nothing."""
     ended = drbench(*RUN, "-p", 2, "--timeout", 60, env=fault("killed"), timeout=LIMIT_S)

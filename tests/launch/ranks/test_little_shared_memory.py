@@ -25,7 +25,7 @@ INBOXES = f"{RUN} -m 256 -n 256 -k 256 --algorithm gemm_rs", 3 * 256 + 256
         (INBOXES, (-100, 256)),
     ],
 )
-def test_shared_memory_that_just_does_not_suffice_is_said_not_struck(process, mpich, of, over):
+def test_a_small_lack_of_shared_memory_is_reported_without_a_crash(process, mpich, of, over):
     """Tiles alone would fit, with what MPI keeps and with inboxes they do not: a rank was killed by
     SIGBUS."""
     shared = "mount -t tmpfs -o size={}k tmpfs /dev/shm && exec "

@@ -23,7 +23,7 @@ QUICK = [*SIZES, *"--iters 2 --budget 0 --threads 1".split()]
 CORES = usable_cores()
 
 
-#: Options for which a run must move what the plan says, by how many ranks.
+#: Options for which a run must move the bytes of the plan, by number of ranks.
 SAME = [
     (3, "--a tiles:7x5 --b tiles:4x9@1x3 --c row --stationary B".split()),
     (
@@ -56,7 +56,7 @@ LINES = {
     3: {},
     4: {},
 }
-#: Tiles wide enough that their rows lie apart (``Problem.gaps``): views of them, panels, sums.
+#: Tiles wide enough to have row padding (``Problem.gaps``): views, packed operands, partial sums.
 WIDE = "-m 330 -n 700 -k 640 --iters 2 --budget 0 --threads 1".split()
 WIDE += ["--a", "tiles:100x300", "--b", "tiles:300x256@1x3"]
 APART = {
@@ -129,7 +129,7 @@ def test_without_p_there_are_as_many_ranks_as_cores_for_their_threads(drbench, t
 
 
 @pytest.mark.parametrize("p, options", SAME, ids=[" ".join(options) for _, options in SAME])
-def test_a_run_moves_what_the_plan_says(run_cli, ended, p, options):
+def test_a_run_moves_the_bytes_of_the_plan(run_cli, ended, p, options):
     record = ended(p, " ".join(options)).json()
     plan = run_cli("plan", "-p", p, *SIZES, *options, "--rank", "all", "--json").json()
     assert (record["status"], record["error"]) == ("ok", 0)
@@ -139,7 +139,7 @@ def test_a_run_moves_what_the_plan_says(run_cli, ended, p, options):
     assert record["pool_bytes"] == plan["pool_direct_bytes"]
 
 
-def test_rma_moves_the_same_bytes_and_says_so(ended, run_cli):
+def test_rma_moves_and_reports_the_same_bytes(ended, run_cli):
     record = ended(2, "rma").json()
     plan = run_cli("plan", "-p", 2, *SIZES, *MOVED_BY_RMA, "--rank", "all", "--json").json()
     found = [record[name] for name in ("status", "error", "transport", "progress")]
@@ -147,7 +147,7 @@ def test_rma_moves_the_same_bytes_and_says_so(ended, run_cli):
     assert {name: record[name] for name in COUNTERS} == {name: plan[name] for name in COUNTERS}
 
 
-def test_auto_says_what_it_came_to(drbench, mpich):
+def test_auto_reports_its_choice(drbench, mpich):
     mixed = drbench(
         "run", "-p", 4, *QUICK, "--preset", "column", "--json", env={"MPIR_CVAR_NUM_CLIQUES": "2"}
     ).json()
@@ -207,7 +207,7 @@ def test_no_check_leaves_the_error_open(drbench, tmp_path):
 
 
 @pytest.mark.parametrize("name", APART)
-def test_wide_tiles_whose_rows_lie_apart_are_multiplied_exactly(ended, name):
+def test_wide_tiles_with_row_padding_are_multiplied_exactly(ended, name):
     record = ended(3, name).json()
     assert (record["status"], record["error"]) == ("ok", 0)
     assert record["transport"] == "direct" and record["direct_bytes"] + record["get_bytes"] > 0
@@ -229,7 +229,7 @@ def test_a_replicated_result_is_verified_everywhere(ended, run_cli):
     )
 
 
-def test_too_small_a_pool_exits_6_and_says_what_is_missing(under_mpiexec, mpich):
+def test_too_small_a_pool_exits_6_and_reports_what_is_missing(under_mpiexec, mpich):
     ended = under_mpiexec(2, "run", *QUICK, *"--preset column -o get=copy -o pool=1KiB".split())
     assert ended.codes == (6, 6) and (ended.returncode, ended.stderr) == (6, "")
     text = " ".join(ended.stdout.split())

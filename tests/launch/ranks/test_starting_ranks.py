@@ -59,7 +59,7 @@ NOT_STARTED = [
     },  # also a batch script
 ]
 
-#: A launcher that starts one process after the other and tells them nothing, or (with $TELL) what
+#: A launcher that starts one process after the other and sets no variables, or (with $TELL) those
 #: Open MPI's would.
 STRANGE_MPIEXEC = """#!/bin/sh
 [ "$1" = --version ] && { echo "Strange MPI 1.0"; exit 0; }
@@ -118,7 +118,7 @@ def test_what_is_no_launcher_is_not_taken_for_one(environ):
     "version", ["mpiexec (OpenRTE) 4.1.4", "mpiexec (Open MPI) 5.0.3", "prterun (PRRTE) 3.0.2"]
 )
 @pytest.mark.parametrize("root, infiniband", [(True, False), (False, True)])
-def test_open_mpi_is_told_to_oversubscribe_and_to_be_quiet(
+def test_open_mpi_gets_options_to_oversubscribe_and_to_be_quiet(
     on_path, monkeypatch, version, root, infiniband
 ):
     mpiexec = on_path(f"#!/bin/sh\necho '{version}'\n")
@@ -141,7 +141,7 @@ def test_mpirun_will_do_where_there_is_no_mpiexec(on_path, monkeypatch):
     assert find_mpiexec() == mpirun
 
 
-def test_the_mpiexec_beside_this_python_goes_before_path(on_path, monkeypatch, tmp_path):
+def test_the_mpiexec_next_to_this_python_is_preferred_to_path(on_path, monkeypatch, tmp_path):
     on_path("#!/bin/sh\n")
     concurrent = tmp_path / "venv" / "mpiexec"
     concurrent.parent.mkdir()
@@ -151,7 +151,7 @@ def test_the_mpiexec_beside_this_python_goes_before_path(on_path, monkeypatch, t
     assert find_mpiexec() == str(concurrent)
 
 
-def test_no_launcher_is_said_with_the_way_out(run_cli, monkeypatch, tmp_path):
+def test_a_missing_launcher_is_reported_with_the_remedy(run_cli, monkeypatch, tmp_path):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingError, match="mpiexec"):
@@ -181,7 +181,7 @@ def test_a_rank_that_sees_only_itself_exits_3_with_the_fix(drbench, mpich, envir
 
 
 @pytest.mark.mpi
-def test_only_the_first_of_such_ranks_says_so(drbench, mpich):
+def test_only_the_first_of_such_ranks_reports_it(drbench, mpich):
     ended = drbench(*RUN, env={"PMI_SIZE": "4", "PMI_RANK": "1"})
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "")
 
@@ -193,7 +193,7 @@ def test_the_mpiexec_of_another_mpi_is_found_out(drbench, mpich, strange):
 
 
 @pytest.mark.mpi
-def test_ranks_that_are_told_nothing_do_not_start_ranks_themselves(drbench, mpich, strange):
+def test_ranks_without_variables_of_a_launcher_do_not_start_ranks(drbench, mpich, strange):
     """Each would take ``-p`` for its own and start mpiexec again, without end (here the launcher
     would stop it)."""
     ended = drbench(*RUN, "-p", 2, env=strange)
@@ -203,7 +203,7 @@ def test_ranks_that_are_told_nothing_do_not_start_ranks_themselves(drbench, mpic
 
 
 @pytest.mark.mpi
-def test_no_mpi_library_is_said_in_one_line(drbench, mpiexec):
+def test_a_missing_mpi_library_is_reported_in_one_line(drbench, mpiexec):
     """On a machine where drbench is installed and no MPI is; not by a traceback of mpi4py."""
     path = f"{Path(mpiexec).parent}{os.pathsep}{os.environ['PATH']}"  # Open MPI's adds words
     line = drbench(*RUN, env={"MPI4PY_LIBMPI": "/nonexistent/libmpi.so", "PATH": path}).refusal(3)
@@ -212,8 +212,8 @@ def test_no_mpi_library_is_said_in_one_line(drbench, mpiexec):
 
 @pytest.fixture
 def started(tmp_path, monkeypatch):
-    """The file in which the launcher, in this folder, leaves its number; what starts it goes on
-    once that is there."""
+    """The file in which the launcher, in this folder, writes its process id; its parent continues
+    once that exists."""
     monkeypatch.chdir(tmp_path)
     path, popen = tmp_path / "started", subprocess.Popen
 
@@ -248,7 +248,7 @@ def test_ranks_asked_for_under_a_launcher_that_started_others_are_refused(under_
     assert under_mpiexec(2, *RUN, "-p", 2).codes == (0, 0)
 
 
-def test_a_timeline_that_cannot_be_written_is_said_before_anything_is_simulated(run_cli, tmp_path):
+def test_a_timeline_that_cannot_be_written_is_refused_before_the_simulation(run_cli, tmp_path):
     line = run_cli(
         *"simulate --machine pvc12 -m 64 -n 64 -k 64".split(),
         *("--csv", tmp_path / "q.csv", "--timeline", "/nonexistent/x.json"),

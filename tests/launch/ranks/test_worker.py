@@ -1,4 +1,4 @@
-"""The ranks of a sweep end with their supervisor, also where nothing but their input tells them."""
+"""The ranks of a sweep end with their supervisor, even if only the end of their input shows it."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ def test_they_end_when_their_input_ends(ranks):
     assert process.wait() != 0
 
 
-def test_they_end_in_good_order_when_they_are_told_to(ranks):
+def test_ranks_end_in_good_order_on_request(ranks):
     process, _ = ranks
     process.stdin.write(json.dumps({"end": True}) + "\n")
     process.stdin.close()

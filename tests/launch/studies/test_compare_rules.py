@@ -132,7 +132,7 @@ def test_cases_of_one_side_are_missing_and_new():
     ]
 
 
-def test_what_only_tells_who_ran_it_does_not_tell_cases_apart():
+def test_columns_that_only_describe_the_run_do_not_distinguish_cases():
     old = run(
         machine="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00"
     )
@@ -140,7 +140,7 @@ def test_what_only_tells_who_ran_it_does_not_tell_cases_apart():
     assert pairs[0].outcome == "same" and notes == ["machines differ: before and after"]
 
 
-def test_a_column_that_one_side_never_fills_is_not_compared_by_and_said():
+def test_a_column_that_one_side_never_fills_is_not_compared_by_and_reported():
     pairs, notes = compare([run()], [run(backend="numpy")], 0.05)
     assert pairs[0].outcome == "same" and notes == [
         "not compared by backend: OLD does not record it"

@@ -215,7 +215,7 @@ def test_changing_anything_that_counts_changes_the_id():
 
 
 def test_more_cases_than_anyone_means_are_refused_before_they_are_made(monkeypatch):
-    """Each range was bounded, their product was not: it had no end."""
+    """Each range was bounded, the number of their combinations was not."""
     wide = {"start": 1, "stop": 90000, "step": 1}
     with pytest.raises(UsageError, match="8099820001 cases .* at most 250000 .* 89999 of m, 89999"):
         expanded({"m": wide, "n": wide, "k": 8})

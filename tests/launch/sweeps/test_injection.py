@@ -86,7 +86,7 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
 
 
 def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp_path):
-    """Where neither the machine file nor --threads says so itself."""
+    """Where neither the machine file nor --threads sets them."""
     block = "[[cases]]\nm = 8\nn = 8\nk = 8\n"
     launch = {"launcher": ["srun"], "ranks_per_node": 4}
 

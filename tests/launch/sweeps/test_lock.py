@@ -80,7 +80,7 @@ def test_who_opened_the_file_before_its_holder_ended_locks_the_one_that_is_there
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_the_file_system_has_no_locks_a_line_says_so_and_the_sweep_goes_on(
+def test_where_the_file_system_has_no_locks_a_line_reports_it_and_the_sweep_continues(
     tmp_path, monkeypatch, text
 ):
     def flock(file, how):

@@ -1,5 +1,5 @@
-"""Rounds: everybody once in each, in changing order; ratios of the same round; who is known leaves,
-and what is not told apart is not said to be."""
+"""Rounds: each contender once in each, in changing order; ratios of the same round; contenders with
+a known ratio leave, and contenders within noise are not ranked."""
 
 from collections import Counter, defaultdict
 from contextlib import nullcontext
@@ -228,7 +228,7 @@ def fake_ranks(monkeypatch):
     return ran
 
 
-def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(fake_ranks, tmp_path):
+def test_rounds_are_kept_with_one_row_for_each_contender_and_not_run_again(fake_ranks, tmp_path):
     cases, out = [replace(CASE, m=m) for m in (8, 16, 24, 32)], tmp_path / "out"
     settings, run_cli = Settings(), console()
     found = run_rounds(cases, 2, settings, run_cli, str(out))

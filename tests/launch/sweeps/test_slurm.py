@@ -119,7 +119,7 @@ def test_mpiexec_inside_a_step_starts_its_ranks_here(cluster, process, sweep_fil
 
 
 @pytest.mark.parametrize("ask", ["--launcher srun", "a machine file"])
-def test_a_srun_that_is_not_told_the_mpi_says_which_word_is_missing(
+def test_a_srun_without_the_mpi_option_is_refused_with_the_missing_option(
     cluster, drbench, sweep_file, tmp_path, ask, mpich
 ):
     (tmp_path / "ci.toml").write_text(MACHINE.replace("{mpi}", ""))

@@ -41,7 +41,7 @@ def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, r
         path.write_bytes(whole[:size])
         store = opened(tmp_path)
         assert list(store.done) == IDS[: sum(end <= size for end in ends[1:])]
-        if size % 31 == 0 or size in ends:  # and goes on to the same file
+        if size % 31 == 0 or size in ends:  # and continues the same file
             for name, case in zip(IDS, CASES):
                 if name not in store.done:
                     store.add(rows(case, case=name))
@@ -160,7 +160,7 @@ def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkey
 
 @pytest.fixture
 def disk(monkeypatch):
-    """``disk(number)``: from now on it answers with this error; None mends it."""
+    """``disk(number)``: from now on it answers with this error; None repairs it."""
     real = os.fsync
 
     def fsync(handle):
@@ -204,7 +204,7 @@ def test_a_row_that_a_full_disk_does_not_take_is_not_counted_and_the_file_is_as_
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
 def test_a_folder_that_cannot_be_made_durable_is_no_failure(tmp_path, monkeypatch, rows, number):
-    """Some file systems refuse fsync of a folder; one that breaks says something else."""
+    """Some file systems refuse fsync of a folder; a broken one returns another error."""
     real = os.fsync
 
     def refuse(handle):

@@ -69,7 +69,7 @@ def tried(tmp_path, monkeypatch, rows):
         ([CRASH] * (CRASHES - 1) + [KILL] * 2, "ok", CRASHES + 2),
         ([CRASH, KILL, CRASH, CRASH], "failed", 4),
         ([KILL] * ATTEMPTS, "failed", ATTEMPTS),
-        ([SURE], "out_of_memory", 1),  # it said why
+        ([SURE], "out_of_memory", 1),  # with a reason
         ([LATE], "timeout", 1),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_killed_supervisor_loses_nothing_and_its_ranks_end(drbench, swept, swe
     assert [*map(KEYS, records[:-3])] == done
 
 
-def test_ctrl_c_ends_within_a_second_and_says_how_to_go_on(drbench, sweep_file, tmp_path):
+def test_ctrl_c_ends_within_a_second_and_prints_how_to_resume(drbench, sweep_file, tmp_path):
     took = []
 
     def interrupt(process):
@@ -285,7 +285,7 @@ def test_srun_is_started_with_its_arguments_and_stopped_by_scancel(
     assert (tmp_path / "cancelled").read_text() == "--signal=KILL 77.3"
 
 
-def test_a_launcher_that_is_not_there_is_said(drbench, sweep_file):
+def test_a_missing_launcher_is_reported(drbench, sweep_file):
     ended = drbench("sweep", sweep_file(CASES + "k = 8\n"), *INTO, "--launcher", "aprun")
     assert ended.returncode == 3 and "aprun" in ended.stderr and ended.stderr.count("\n") == 1
 
