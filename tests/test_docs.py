@@ -33,7 +33,7 @@ THEIRS = {"Autotuner.py", "CostModel.py", "mine.py"}
 
 
 def code(text: str) -> list[str]:
-    """Lines of the code blocks, indented ones included, and what stands between backticks."""
+    """Lines of the code blocks, indented ones included, and texts between backticks."""
     fence = re.compile(r"^```.*?\n(.*?)^```", re.M | re.S)
     blocks = fence.findall(text) + re.findall(r"(?:^ {4}.*\n?)+", fence.sub("", text), re.M)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
@@ -76,7 +76,7 @@ def commands(text: str) -> list[list[str]]:
 
 def parse(words: list[str], command: click.Command = cli) -> None:
     """Look at the names of commands and options, at how many values they have, and at those values
-    that are of a list; a placeholder in capitals may stand for any."""
+    that are of a list; a placeholder in capitals is any value."""
     # a command keeps the help option of the first context that it meets
     context = click.Context(command, info_name="drbench", **cli.context_settings)
     if isinstance(command, click.Group) and not words:
@@ -242,7 +242,7 @@ def test_the_table_of_packages_is_the_one_that_is_enforced():
         [re.findall(r"`([\w.]+)`", cell) for cell in row]
         for row in table("explanation/internals.md", "package")
     ]
-    single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, beside packages
+    single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, not packages
     assert {package: set(below) for (package,), _, below in rows} == {
         package: {*below} - single for package, below in kept["LAYERS"].items()
     }

@@ -1,5 +1,5 @@
-"""Imports point down only: the rooms of the design, their order and their floors, enforced over the
-syntax trees of every module, imports inside functions included."""
+"""Imports point down only: the layers of the design and their order, enforced over the syntax trees
+of every module, imports inside functions included."""
 
 import ast
 import subprocess
@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
 
-#: The rooms from the ground up, and what each may import of the rooms below it besides itself. A
-#: room that is not named here is an error.
+#: The layers from the lowest up, and the lower layers that each may import, in addition to itself.
+#: A layer that is not listed here is an error.
 LAYERS = {
     "partitions": (),
     "drbench.errors": (),
@@ -57,14 +57,14 @@ UPWARD = {
     ("drbench/__main__.py", "launch.commands.cli.main"),
     ("drbench/__init__.py", "drbench.library"),
     ("drbench/__init__.py", "drbench.torch"),
-    # where figures are looked for: those of papers lie with the papers
+    # where figures are searched: those of papers are stored with the papers
     ("plots/registry.py", "plots.figures"),
     ("plots/registry.py", "launch.papers"),
 }
-#: What stands on floors of its own: the packages, and the room of one that stands above another.
-HOUSES = (*PACKAGES, "drbench.library", "drbench.torch")
+#: Whose chains of imports are counted separately: packages, and layers above other packages.
+SEPARATE = (*PACKAGES, "drbench.library", "drbench.torch")
 #: Most modules of one folder, and of one chain of imports inside a package.
-MOST_MODULES, MOST_FLOORS = 14, 8
+MOST_MODULES, LONGEST_CHAIN = 14, 8
 
 #: Modules that may import what only some may.
 ONLY_IN = {
@@ -147,13 +147,13 @@ def innermost(name, among):
 
 @cache
 def layer_of(name):
-    """The innermost room of a module, a parent of rooms, or None."""
+    """The innermost layer of a module, a parent of layers, or None."""
     return innermost(name, LAYERS)
 
 
 @cache
 def below(layer):
-    """Every room that a room may import: what the table says, and what those may."""
+    """Every layer that a layer may import, directly or through another."""
     found, left = set(), [layer]
     while left:
         for each in LAYERS.get(left.pop(), ()):
@@ -164,13 +164,13 @@ def below(layer):
 
 
 def reachable(name, allowed):
-    """Whether a name is in one of the rooms, or is one of the single modules, of a list."""
+    """Whether a name is in one of the layers, or is one of the single modules, of a list."""
     layer = layer_of(name)
     return layer in allowed or any(under(name, (each,)) for each in allowed if each not in LAYERS)
 
 
 def violations(path, text):
-    """One line for each import of a module that the table of rooms forbids."""
+    """One line for each import of a module that the table of layers forbids."""
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     layer = layer_of(module)
     allowed = (layer, *below(layer))
@@ -193,7 +193,7 @@ def violations(path, text):
 
 
 def reached(start, graph):
-    """Everything that importing some modules imports in turn, at module level."""
+    """Everything that importing some modules imports, directly or not, at module level."""
     seen, left = set(), list(start)
     while left:
         name = left.pop()
@@ -222,22 +222,22 @@ def graph(deferred=False):
     return edges
 
 
-def floors(house):
-    """Longest chain of imports inside a house, imports inside functions included; a circle is an
+def longest_chain(package):
+    """Longest chain of imports inside a package, imports inside functions included; a cycle is an
     error."""
     edges = {
         module: {
             name
             for name in found
-            if innermost(name, HOUSES) == house and not under(module, (name,))
+            if innermost(name, SEPARATE) == package and not under(module, (name,))
         }
         for module, found in graph(deferred=True).items()
-        if innermost(module, HOUSES) == house
+        if innermost(module, SEPARATE) == package
     }
     chains = {}
 
     def chain(module, above=()):
-        assert module not in above, "a circle: " + " -> ".join([*above, module])
+        assert module not in above, "a cycle: " + " -> ".join([*above, module])
         if module not in chains:
             longest = max(
                 (chain(name, (*above, module)) for name in edges[module]), key=len, default=()
@@ -254,16 +254,16 @@ def test_every_module_keeps_to_the_table_of_layers():
     assert [line for path, text in texts.items() for line in violations(path, text)] == []
 
 
-def test_the_table_itself_has_no_circle():
+def test_the_table_itself_has_no_cycle():
     assert [layer for layer in LAYERS if layer in below(layer)] == []
 
 
-@pytest.mark.parametrize("house", HOUSES)
-def test_no_house_has_a_circle_or_more_floors_than_a_head_holds(house):
-    assert len(floors(house)) <= MOST_FLOORS, floors(house)
+@pytest.mark.parametrize("package", SEPARATE)
+def test_no_package_has_a_cycle_or_a_chain_of_imports_that_is_too_long(package):
+    assert len(longest_chain(package)) <= LONGEST_CHAIN, longest_chain(package)
 
 
-def test_no_folder_holds_more_modules_than_a_head_holds():
+def test_no_folder_has_too_many_modules():
     folders = {}
     outside = [path.relative_to(ROOT).as_posix() for path in (ROOT / "benchmarks").rglob("*.py")]
     for path in (*sources(), *outside):

@@ -57,7 +57,7 @@ def test_programs_left_alone_are_right(problem, stationary):
     [
         (SPLIT, "C", Gemm, drop, "work"),
         (SPLIT, "C", Gemm, double, "work"),
-        (SPLIT, "B", Accumulate, drop, "every product is accumulated"),
+        (SPLIT, "B", Accumulate, drop, "every partial sum is accumulated"),
         (SPLIT, "B", Accumulate, double, "a sum is taken once"),
         (REDUCED, "B", Add, drop, "reduction"),
         (REDUCED, "B", Add, double, "reduction"),
@@ -90,7 +90,7 @@ def test_a_wrong_beta_is_caught(beta):
 
 @pytest.mark.parametrize("attribute", ["owner", "replica", "col1", "row0"])
 @pytest.mark.parametrize("kind", [Get, Gemm, ReplicaGet])
-def test_a_block_that_says_something_wrong_is_caught(attribute, kind):
+def test_a_block_with_a_wrong_attribute_is_caught(attribute, kind):
     def change(steps, place):
         steps[place].block = block = copy.copy(steps[place].block)
         setattr(block, attribute, getattr(block, attribute) + 1)

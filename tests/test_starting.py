@@ -38,7 +38,7 @@ def alive(pids):
     ]
 
 
-def test_a_process_that_outlives_its_command_is_said_and_killed(tmp_path):
+def test_a_process_that_outlives_its_command_is_reported_and_killed(tmp_path):
     ended = run_process([sys.executable, "-c", ORPHAN], tmp_path)
     assert ended.returncode == 0 and ended.left == (int(ended.stdout),)
     assert wait_until_empty(lambda: alive(ended.left)) == []
@@ -47,7 +47,7 @@ def test_a_process_that_outlives_its_command_is_said_and_killed(tmp_path):
 
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
-def test_a_file_left_in_shared_memory_is_said_to_whoever_started_it(tmp_path):
+def test_a_file_left_in_shared_memory_is_reported(tmp_path):
     names = []
 
     def also_another(process):
@@ -65,7 +65,7 @@ def test_a_file_left_in_shared_memory_is_said_to_whoever_started_it(tmp_path):
             (SHARED_MEMORY / name).unlink(missing_ok=True)
 
 
-#: Takes the memory of a fake GPU, and says so.
+#: Allocates memory of a fake GPU, and prints its name.
 FAKE = (
     "import sys, time; sys.path.insert(0, sys.argv[1])\nfrom fake_cuda import SharedRuntime\n"
     "SharedRuntime().malloc(4096); print('taken', flush=True)\n"
@@ -73,7 +73,7 @@ FAKE = (
 
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
-def test_memory_of_a_fake_gpu_is_said_if_it_is_left_and_removed_whoever_was_killed(
+def test_memory_of_a_fake_gpu_is_reported_if_it_is_left_and_removed_whoever_was_killed(
     tmp_path, impatient
 ):
     start = lambda more, **how: run_process(

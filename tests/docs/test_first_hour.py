@@ -74,7 +74,7 @@ def test_an_example_that_is_not_what_is_printed_is_found():
     assert missing("0  Get(A[0:4]@0)\n…\n", "x\n0  Get(A[0:8]@1)   \n", False) == []
     assert missing("0  Put(A[0:4]@0)\n", "0  Get(A[0:8]@1)\n", False)
     assert missing("6 steps, planned in 185 us\n", "7 steps, planned in 5.29 ms\n", False) == []
-    assert missing("6 steps, planned in 185 us\n", "7 products, planned in 5 s\n", False)
+    assert missing("6 steps, planned in 185 us\n", "7 GEMMs, planned in 5 s\n", False)
     assert missing(" result   ok\n  noisy: no\n", " result  ok, exact\n", True) == []
     assert missing(" results   ok\n", " result  ok, exact\n", True)
 

@@ -78,7 +78,7 @@ def test_slices_of_one_array_overlap_where_they_share_an_element(data):
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 90), *[st.integers(0, 9)] * 5), min_size=2, max_size=2))
-def test_arrays_of_any_pitch_overlap_where_they_share_a_byte(drawn):
+def test_arrays_of_any_strides_overlap_where_they_share_a_byte(drawn):
     places, shapes, taken = [], [], []
     for start, rows, cols, apart, spread, transpose in drawn:
         by_col = 4 + 4 * (spread // 7)
@@ -104,7 +104,7 @@ def test_arrays_of_other_pitches_that_share_bytes_overlap():
     assert not overlap(four, Place(96, 48, 8), (3, 4), (2, 6), 8)  # behind its last byte
 
 
-def test_a_gap_with_no_room_from_a_huge_page_on_is_taken_from_its_beginning():
+def test_a_gap_too_small_after_a_huge_page_boundary_is_used_from_its_beginning():
     space = Space(LEAST_BYTES, ALIGNMENT)
     assert space.take(LEAST_BYTES) == 0 and space.take(1) is None
 

@@ -107,7 +107,7 @@ def mm(p, shape, texts, _stationary, in_place, nodes, dtype):
 
 
 def situation(seed, p):
-    """What tells a program where ranks are: whether all is read in place, nodes, and a type."""
+    """Whether all tiles are read in place, the node of each rank, and an element type."""
     nodes = [rank * 2 // p for rank in range(p)] if seed % 3 == 0 else [0] * p
     in_place = len({*nodes}) == 1 and seed % 2 == 0
     return in_place, nodes, random.Random(f"type {seed}").choice(("float32", "float64"))
@@ -149,7 +149,7 @@ def test_the_program_of_placements_is_the_same_in_dtensors_mm_as_in_a_run(seed, 
     assert_same(mm(*how), how)
 
 
-def test_a_misaligned_product_is_one_local_gemm_in_the_library_too():
+def test_a_misaligned_multiplication_is_one_local_gemm_in_the_library_too():
     texts = ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block")
     (first, _) = multiply(2, (4096, 4096, 4096), texts, "C", True, [0, 0], "float32")
     assert sum(type(step) is Gemm for step in first.steps) == 1

@@ -77,7 +77,7 @@ def test_a_layout_is_within_another_where_every_local_array_is_a_slice(old):
 
 
 def _slice(part, whole):
-    """Where the elements of a local array lie as one slice of another; None if they do not."""
+    """The slice of another local array that has the elements of this one, or None."""
     places = {at: place for place, at in whole.items()}
     if not set(part.values()) <= set(places):
         return None
@@ -112,7 +112,7 @@ def test_each_element_that_must_move_moves_once(old):
 
 
 @pytest.mark.parametrize("stationary", "ABC")
-def test_the_busiest_rank_moves_what_its_products_touch_elsewhere(stationary):
+def test_the_busiest_rank_moves_the_remote_elements_of_its_gemms(stationary):
     for texts in (
         ("row", "column", "block"),
         ("column", "column", "row"),

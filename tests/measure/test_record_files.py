@@ -106,7 +106,7 @@ def test_another_header_is_refused_on_reading_and_names_the_column(path, change)
         read_csv(path)
 
 
-def test_an_unknown_schema_version_is_said_whether_or_not_the_columns_changed(path):
+def test_an_unknown_schema_version_is_refused_whether_or_not_the_columns_changed(path):
     row = case(1).to_row()
     row[0] = "13"
     for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "9"])]:
@@ -164,7 +164,7 @@ def test_a_file_of_an_older_drbench_is_refused_in_one_line_and_not_appended_to(p
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.EIO])
 def test_rows_are_taken_where_the_file_system_has_no_locks(tmp_path, monkeypatch, number):
-    """Lustre mounted without ``-o flock``. Any other failure to lock is said."""
+    """Lustre mounted without ``-o flock``. Any other failure to lock is reported."""
 
     def refuse(*_):
         raise OSError(number, os.strerror(number))

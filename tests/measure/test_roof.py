@@ -132,7 +132,7 @@ def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(quick,
     assert again.shapes == [(m, n, k)] * 2
 
 
-def test_the_roof_of_experts_is_a_product_of_each_that_has_rows(quick):
+def test_the_roof_of_experts_is_a_gemm_for_each_expert_with_rows(quick):
     problem = ExpertProblem(40, 12, 20, 2, experts=30, topk=2, routing="skewed")
     counts = [stop - start for _, (start, stop), _ in problem.batches()]
     assert 1 < len(counts) < 30 and sum(counts) == 80

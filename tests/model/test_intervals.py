@@ -1,5 +1,5 @@
-"""Between which times a run is expected: the spread of residuals holds as many new cases as it
-says, whatever they are like; what is assumed widens it; held-out measurements lie in it."""
+"""Intervals of predictions: the spread of residuals covers its stated share of new cases, whatever
+their distribution; assumed parameters widen it; held-out measurements are inside it."""
 
 import json
 from hashlib import sha256
@@ -48,12 +48,12 @@ def covered(draw, count, rounds=1500):
 
 
 @pytest.mark.parametrize("name, count", [*((name, 79) for name in DRAWS), ("log-normal", 15)])
-def test_the_next_case_lies_in_the_spread_of_the_others_as_often_as_it_says(name, count):
+def test_the_spread_covers_its_stated_share_of_next_cases(name, count):
     assert 0.935 <= covered(DRAWS[name], count) <= 0.97
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=90))
-def test_a_prediction_lies_in_its_own_interval_and_more_error_never_narrows_it(ratios):
+def test_a_prediction_is_in_its_own_interval_and_more_error_never_narrows_it(ratios):
     low, high = spread(ratios)
     assert 0 < low <= 1 <= high
     assert spread([ratio**2 for ratio in ratios]) == pytest.approx((low**2, high**2), rel=1e-6)
@@ -92,7 +92,7 @@ def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
 
 @pytest.mark.parametrize("machine", ["pvc12", "h100x8"])
 def test_a_collective_is_no_surer_than_its_launches(machine):
-    """Of a small product nearly all is launching and synchronising, of which nothing is known."""
+    """A small multiplication is mostly launching and synchronising, whose times are assumed."""
     case, machine = Case(256, 256, 256, algorithm="collective"), find_machine(machine)
     record = predict(case, machine, machine.devices)
     found = with_interval(record, case, machine, machine.devices)
@@ -124,7 +124,7 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
 
 @pytest.mark.parametrize("a, stationary", [("row", "C"), ("block", "B"), ("tiles:70x90@2x2", "A")])
 def test_the_interval_is_the_same_from_programs_that_are_known(a, stationary):
-    """Those with signals go by the times of the machine, and are made again."""
+    """Programs with signals depend on the times of the machine, and are made again."""
     machine = find_machine("h100x8,arbitration=fifo")
     signals = stationary != "C"
     options = {"stationary": stationary} | ({} if signals else {"pack": "never"})
@@ -149,8 +149,8 @@ def test_the_residuals_of_the_transport_count():
 
 @pytest.fixture(scope="module")
 def pairs():
-    """Every case of the model's study on this machine that is not noisy, beside its prediction, and
-    the program that it is: on two ranks blocks are columns."""
+    """Every case of the model's study on this machine that is not noisy, its prediction, and its
+    program: on two ranks blocks are columns."""
     found = {}
     for transport in ("rma", "throttled"):
         place = MEASURED / transport
@@ -168,8 +168,8 @@ def half_of(program, seed):
     return sha256(f"{seed} {program}".encode()).digest()[0] % 2
 
 
-def test_held_out_programs_of_this_machine_lie_in_the_interval_of_the_others(pairs):
-    """Programs are dealt to two halves, which are fitted and held out in turn, in several ways."""
+def test_held_out_programs_of_this_machine_are_in_the_interval_of_the_others(pairs):
+    """Programs are dealt to two halves, each fitted and held out once, in several ways."""
     shares, widths = [], []
     for seed in range(10):
         for half in (0, 1):
@@ -185,7 +185,7 @@ def test_held_out_programs_of_this_machine_lie_in_the_interval_of_the_others(pai
     assert median(widths) <= 0.10
 
 
-def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
+def test_every_command_that_predicts_reports_the_interval(capsys, tmp_path):
     case = "-m 512 -n 512 -k 512 -p 2 --machine h100x8".split()
     layouts = ["--preset", "row", "--stationary", "C"]
 

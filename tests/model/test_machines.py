@@ -41,8 +41,8 @@ def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
 
 @pytest.mark.parametrize("path", shipped("machines").values(), ids=lambda path: path.stem)
 def test_what_a_file_calls_assumed_is_varied(path):
-    """What has no source must not look surest. Of a table whose heading says it each number, but
-    for those that have a source of their own."""
+    """Numbers without a source must not look certain. In a table with an assumed heading each
+    number is, unless it has its own source."""
     section = tomllib.loads(path.read_text()).get("model", {})
     table, wanted, of_table = "", set(), False
     for line in path.read_text().splitlines():
@@ -59,7 +59,7 @@ def test_what_a_file_calls_assumed_is_varied(path):
 
 
 @pytest.mark.parametrize("name", (*SHIPPED, CALIBRATED))
-def test_every_type_has_its_own_peak_and_its_products_never_beat_it(name):
+def test_every_type_has_its_own_peak_and_its_gemms_never_beat_it(name):
     machine = find_machine(name)
     assert set(machine.peaks) == {machine.dtype, *machine.dtypes}
     for dtype, peak in machine.peaks.items():
@@ -98,7 +98,7 @@ def test_machines_have_peaks_for_what_their_hardware_multiplies_and_refuse_the_r
 
 
 def test_one_node_of_a_cluster_is_the_machine_of_one_node():
-    """dgxh100 is h100x8, with cards: the same links, products and times on 8 ranks."""
+    """dgxh100 is h100x8, with cards: the same links, GEMMs and times on 8 ranks."""
     many, one = find_machine("dgxh100"), find_machine("h100x8")
     assert many.compute == one.compute and many.dtypes == one.dtypes
     case = Case(4096, 8192, 4096, "block", "block", "block", options={"stationary": "C"})
@@ -165,7 +165,7 @@ def test_a_transport_is_that_of_ranks_near_each_other_and_links_join_the_others(
         assert seen.route(3, 12)[1] == (("nic", "out", 0), ("nic", "in", 1))
 
 
-def test_thin_products_are_slow_padding_and_waves_count():
+def test_thin_gemms_are_slow_padding_and_waves_count():
     compute = Compute(1e12, tiles=((128, 128),), units=8)
     full = compute.gemm_s(1024, 1024, 4096)
     # one more row is one more row of tiles

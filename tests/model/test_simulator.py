@@ -92,7 +92,7 @@ def _block(matrix, owner, rows, cols):
     return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols)
 
 
-def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_run():
+def test_accumulates_slow_concurrent_gemms_for_exactly_as_long_as_they_run():
     def program(rank):
         if rank == 0:
             a = yield Get(_block("A", 0, 8, 4))
@@ -107,7 +107,7 @@ def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_r
         machine = Machine(
             "m", Compute(100.0), (Link("wire", 256.0 / accumulate_s),), accumulate_slowdown=slowdown
         )
-        slowed = min(accumulate_s, gemm_s * (1 + slowdown))  # of the second product's time
+        slowed = min(accumulate_s, gemm_s * (1 + slowdown))  # of the second GEMM's time
         second = slowed + (gemm_s - slowed / (1 + slowdown))
         assert simulate(traces, machine).time_s == pytest.approx(
             gemm_s + max(second, accumulate_s)
@@ -158,7 +158,7 @@ def test_a_throttled_transport_is_the_executors_throttle():
 
 
 @pytest.mark.parametrize("where, seconds", [("rows", 4.0), ("columns", 8.8), ("cut", 8.8)])
-def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, seconds):
+def test_strided_rows_of_the_source_or_the_target_cost_more(where, seconds):
     """64 elements, 256 bytes, to the other rank: in 8 rows."""
     link = Link("rma", inf, add=Rate(64.0, 32.0, 0.1))
     problem = Problem(16, 16, 16, 2)
@@ -180,7 +180,7 @@ def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, 
 
 @pytest.mark.parametrize("owner, rate", [(0, 64.0), (1, 64.0), (2, 16.0)])
 def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
-    """Near and far memory; in every room that asks what an accumulate costs."""
+    """Local and remote memory; in every module that uses the cost of an accumulate."""
     links = tuple(
         Link(name, 8.0, within=within, add=Rate(rate))
         for name, within, rate in (("near", 2, 64.0), ("far", 0, 16.0))

@@ -4,8 +4,8 @@ must survive.
 ======  =============================================================  =============================
 direct  nothing is set: one node                                       every peer is read in place
 rma     the cases ask for ``transport="rma"``                          RMA through shared memory
-mixed   ``MPIR_CVAR_NUM_CLIQUES=2``: two "nodes", ranks dealt in turn  in place and RMA in one run
-nodes   as mixed, but ranks numbered node by node, as on a cluster     replicas that lie on one node
+mixed   ``MPIR_CVAR_NUM_CLIQUES=2``: two "nodes", cyclic ranks        in place and RMA in one run
+nodes   as mixed, but ranks numbered node by node, as on a cluster     replicas on one node
 remote  ``MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self``: a node for each      RMA over TCP
         rank
 ======  =============================================================  =============================
@@ -97,7 +97,7 @@ class MpiRun:
         return found
 
     def close(self) -> None:
-        """End all pools; what MPI says then fails."""
+        """End all pools; output of MPI at their end is an error."""
         for pool in self._pools.values():
             pool.leave()
         ended = [pool.close() for pool in self._pools.values()]
@@ -132,8 +132,8 @@ class MpiRun:
         return [arg if isinstance(arg, str) else self._json_file(arg) for arg in args]
 
     def cases(self, n, cases, *options, situation="direct") -> list[dict]:
-        """What ``programs/run_cases.py`` says of each case; in the situation rma they ask for that
-        transport."""
+        """Answers of ``programs/run_cases.py``, one for each case; in the situation rma cases ask for
+        that transport."""
         if situation == "rma":
             cases = [{"transport": "rma", **case} for case in cases]
         out = self(n, "run_cases.py", cases, *options, situation=situation)

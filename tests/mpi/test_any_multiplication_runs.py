@@ -1,5 +1,5 @@
-"""Products of any layouts by any algorithm, drawn by a seed, on ranks: by the benchmark and by the
-library, on every transport, exact.
+"""Multiplications of random layouts by random algorithms on ranks are exact: by the benchmark and by
+the library, on every transport.
 
 ``DRBENCH_SEARCH="FIRST COUNT"`` tries so many other seeds instead, in each situation.
 """
@@ -45,7 +45,7 @@ def drawn(situation, wanted):
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_any_product_is_exact_or_refused_in_one_line(mpirun, situation):
+def test_any_multiplication_is_exact_or_refused_in_one_line(mpirun, situation):
     tally, wrong = {}, []
     for p, cases in sorted(drawn(situation, COUNT).items()):
         for first in range(0, len(cases), 50):

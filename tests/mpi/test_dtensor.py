@@ -1,5 +1,5 @@
-"""Products of PyTorch's DTensors by drbench: exact in every placement on every transport, forward
-and backward; what one rank cannot do all leave to torch."""
+"""Multiplications of PyTorch's DTensors by drbench: exact in every placement on every transport,
+forward and backward; what one rank cannot do all ranks leave to torch."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def answer(mpirun):
 def multiplications(*situations):
     """All placements: (ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation)."""
     cases = {
-        # {S(0), S(1), R, P}² x outputs x shapes x (in the heap, copied): 480 products
+        # {S(0), S(1), R, P}² x outputs x shapes x (in the heap, copied): 480 cases
         "all-2": (2, [2], "01RP", SHAPES, [True, False], True, None),
         "all-4": (4, [4], "01RP", ODD, [True], True, None),  # 80
         "pairs-2x2": (4, [2, 2], "01RP", ODD, [True], False, None),  # 256
@@ -60,7 +60,7 @@ def multiplications(*situations):
     "ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation",
     list(multiplications("direct", *OTHERS)),
 )
-def test_products_of_all_placements_are_exact_and_nothing_is_left(
+def test_multiplications_of_all_placements_are_exact_and_nothing_is_left(
     answer, ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation
 ):
     arguments = mesh, letters, shapes, heaps, outputs, sample, dtype
@@ -69,7 +69,7 @@ def test_products_of_all_placements_are_exact_and_nothing_is_left(
 
 
 @EVERYWHERE
-def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torch(
+def test_every_form_of_multiplication_in_every_mode_is_served_and_the_rest_left_to_torch(
     answer, situation
 ):
     found = answer(2, "multiplications", "forms", [2], situation=situation)
@@ -96,12 +96,12 @@ def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks,
 def test_meshes_of_some_ranks_and_in_any_order_multiply(answer, situation):
     found = answer(4, "multiplications", "meshes", situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
-    # 27 products on each of two sub-meshes, 3 on all ranks, 1 on three of them
+    # 27 multiplications on each of two sub-meshes, 3 on all ranks, 1 on three of them
     assert found["drbench"] == [58, 57, 58, 58] and found["stock"] == [{}] * 4
 
 
-#: What is said of each mistake, the same on every rank.
-SAID = {
+#: The message of each mistake, the same on every rank.
+MESSAGES = {
     "before": "UsageError drbench.torch is not installed. Call drbench.torch.install() first.",
     "twice": "UsageError drbench.torch is installed already. Call drbench.torch.uninstall() first.",
     "when": "UsageError when must be auto or always, got 'alway'. Did you mean always?",
@@ -125,13 +125,13 @@ def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(an
         assert right and wrong == [] and within(seconds, 5)
         assert order[1].startswith("ranks call in different order: rank 0 multiply(C = A·B: ")
         assert factors[1].startswith("ranks multiply with different factors: rank 0 alpha=1.0 ")
-        assert set(described) == set(SAID)
-        for mistake, text in SAID.items():
+        assert set(described) == set(MESSAGES)
+        for mistake, text in MESSAGES.items():
             line = " ".join(described[mistake] or ["no error"])
             assert line.startswith(text) and "\n" not in line and len(line) < 400
 
 
-def test_explain_says_who_multiplies_and_what_moves(answer):
+def test_explain_reports_who_multiplies_and_what_moves(answer):
     found = answer(2, "multiplications", "text")
     assert found.pop("left") == 0
     assert all(right for right, *_ in found.values())
@@ -175,7 +175,7 @@ def test_a_parallel_mlp_learns_as_one_process_does(answer, situation):
     found = answer(2, "training", "mlp", situation=situation)
     assert found.pop("left") == 0
     assert {name: case["wrong"] for name, case in found.items()} == dict.fromkeys(found, [])
-    # torch's own styles gather and reduce beside the product: one of six is left for drbench
+    # torch's own styles gather and reduce separately: one GEMM of six is left for drbench
     assert found["torch"]["drbench"] == 2 * 1
     for name in ("rows", "bias", "copied", "local", "batch", "sequence"):
         assert found[name]["drbench"] == 2 * 5, name
@@ -198,7 +198,7 @@ def test_the_blocks_of_the_page_run_one_after_the_other(mpiexec, tmp_path):
     assert ended.stdout.count("Counts(drbench=7, stock={") == 4  # 2, and 5 of the model's 6
 
 
-def test_torchrun_is_told_what_to_start_instead(tmp_path):
+def test_torchrun_is_refused_with_the_command_to_use(tmp_path):
     (tmp_path / "train.py").write_text("import drbench.torch\ndrbench.torch.install()\n")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"]
     ended = run_process(command, tmp_path, {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}, 90)
@@ -214,7 +214,7 @@ def test_torchrun_is_told_what_to_start_instead(tmp_path):
     assert "exitcode  : 3" in ended.stderr and "ranks.py" not in ended.stderr
 
 
-#: What another torch may lack, and what is said of it.
+#: What another torch may lack, and the message.
 LACKING = {
     "del DTensor._op_dispatcher._custom_op_handlers": "AttributeError",
     "drbench.torch.private.handlers = dict": "DTensor does not ask the handlers",

@@ -54,8 +54,8 @@ def run(mpirun, p, cases, *options, **how):
 
 @pytest.mark.parametrize("p", MESHES)
 def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
-    """The 1-D baselines too. Each on the uneven shape and, in turn, on another: the numbers of
-    ranks, and the meshes, begin with different ones."""
+    """The 1-D baselines too. Each on the uneven shape and on one other, which differs between
+    numbers of ranks and between meshes."""
     cases = [
         case(*shape, algorithm=name, dtype=("float32", "float64")[x % 2], prefetch=x % 5, **options)
         for z, mesh in enumerate(MESHES[p])

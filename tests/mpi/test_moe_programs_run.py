@@ -1,4 +1,4 @@
-"""Products of experts under mpiexec: exact on every transport, with the plan's bytes and memory."""
+"""GEMMs of experts under mpiexec: exact on every transport, with the plan's bytes and memory."""
 
 import itertools
 import random
@@ -40,7 +40,7 @@ def sample(p):
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
-def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situation):
+def test_experts_are_exact_and_move_the_bytes_of_the_plan(mpirun, dealt, p, situation):
     cases = dealt(sample(p), list(RUNS).index((p, situation)), 7)
     answers = mpirun.cases(p, cases, *RUNS[p, situation], situation=situation)
     ran = 0
@@ -55,7 +55,7 @@ def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situati
     assert ran >= max(len(cases) - 5, len(cases) // 2)
 
 
-def test_overlap_is_recorded_beside_the_collective_of_experts(mpirun):
+def test_overlap_is_recorded_against_the_collective_of_experts(mpirun):
     how = {"iters": 3, "warmup": 1, "roof": True, "experts": 6, "topk": 2}
     names = "ag_moe", "moe_rs"
     for out in mpirun.exact(2, [case(256, 64, 64, algorithm=name, **how) for name in names]):

@@ -133,7 +133,7 @@ def test_layouts_are_equal_exactly_when_the_same_ranks_hold_the_same_tiles(shape
 
 
 def test_layouts_that_differ_only_in_who_holds_nothing_are_equal():
-    """Two columns lie on ranks 0 and 3, whichever dimensions of the mesh deal them."""
+    """Two columns are stored on ranks 0 and 3, whichever dimensions of the mesh deal them."""
     one, other = (partition(f"{text}@3x3", (1, 2), 9) for text in ("S(1),S(0)", "S(1),S(1)"))
     assert one == other and hash(one) == hash(other)
 
@@ -282,7 +282,7 @@ def test_strides_of_ranks_say_which_mesh_dimension_does_what(text):
     assert to_placements(Partition.of(bound.rows, bound.cols, bound.places, "no name")) == text
 
 
-def test_all_placements_of_one_mesh_are_told_apart_by_what_ranks_hold():
+def test_placements_of_one_mesh_are_equal_where_all_ranks_hold_the_same():
     """A copy and a term hold the same tiles, and are not the same."""
     words = ("S(0)", "S(1)", "R", "P", "_S(0,2)")
     every = [partition(f"{x},{y}@2x2", (8, 8), 4) for x, y in itertools.product(words, repeat=2)]

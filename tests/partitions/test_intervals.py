@@ -91,7 +91,7 @@ def test_covering_lists_the_tiles_of_the_members(start, stop, tile, extent):
         lambda: part(4, 0, 0),
     ],
 )
-def test_arguments_out_of_range_are_refused_in_one_line_that_says_the_range(call):
+def test_arguments_out_of_range_are_refused_in_one_line_with_the_range(call):
     with pytest.raises(LayoutError, match="it needs") as caught:
         call()
     assert "\n" not in str(caught.value)
@@ -111,7 +111,7 @@ def elements(ranges):
 
 
 @given(st.lists(small, max_size=8).map(sorted))
-def test_between_cuts_lie_the_elements_from_the_first_cut_to_the_last(cuts):
+def test_between_covers_the_elements_from_the_first_cut_to_the_last(cuts):
     assert elements(between(cuts)) == (members((cuts[0], cuts[-1])) if cuts else [])
 
 

@@ -28,7 +28,7 @@ SHAPES = {
     "large k": (512, 512, 1 << 17),
 }
 #: What cosma_statistics of COSMA 2.8.4 prints for these shapes with COSMA_MIN_LOCAL_DIMENSION=1:
-#: the product of its parallel splits of m, n and k, by number of ranks that are no primes.
+#: its parallel splits of m, n and k multiplied, by number of ranks that are no primes.
 COSMA = {
     "square": {
         4: "1x2x2",
@@ -87,7 +87,7 @@ extents, small = st.integers(1, 40), st.integers(1, 14)
 
 
 def sets_of(grid, m, n, k, rank):
-    """The elements of A, B and C that a rank's products touch, one by one."""
+    """The elements of A, B and C that a rank's GEMM reads or writes, one by one."""
     if rank >= grid.size:
         return set(), set(), set()
     i, j, l = rank // (grid.n * grid.k), rank // grid.k % grid.n, rank % grid.k
@@ -152,11 +152,15 @@ def test_nothing_is_below_the_bound(m, n, k, nprocs, memory):
 @settings(max_examples=30)
 @given(extents, extents, extents, st.integers(1, 64))
 def test_the_bound_is_the_least_cuboid_that_fits(m, n, k, nprocs):
-    """Of cuboids with real edges no longer than the extents, and a rank's share of the products."""
+    """Of cuboids with real edges no longer than the extents, and a rank's share of m·n·k."""
     share, found = m * n * k / nprocs, []
     steps = [m * 0.98**e for e in range(400)]
     for x in [*steps, share / n / k]:
-        for y in (n, (share / x) ** 0.5, share / x / k):  # the least lies at an end or is even
+        for y in (
+            n,
+            (share / x) ** 0.5,
+            share / x / k,
+        ):  # least at an end or with equal edges
             z = share / x / y
             if y <= n * (1 + 1e-9) and z <= k * (1 + 1e-9):
                 found.append(x * y + y * z + x * z)

@@ -1,4 +1,4 @@
-"""Presets bind at every number of ranks, and mean what the literature says."""
+"""Presets bind at every number of ranks, and have the layouts of the literature."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_2_5d_takes_the_largest_divisor_whose_cube_fits():
         assert partition(preset("2.5d", p)[0], (8, 8), p).replicas == factor
 
 
-def test_every_preset_says_what_it_is_and_where_it_comes_from():
+def test_every_preset_has_a_description_and_a_source():
     for name, entry in PRESETS.items():
         assert (
             entry.name == name

@@ -123,19 +123,19 @@ def gemm(block):
 
 
 HAZARDS = {
-    "a product into a sum": (lambda token: Reduce(token, C, ROW), gemm(C)),
-    "a product into part of a sum": (lambda token: Reduce(token, C, ROW), gemm(LOW)),
-    "a product into a scattered sum": (
+    "a GEMM into a sum": (lambda token: Reduce(token, C, ROW), gemm(C)),
+    "a GEMM into part of a sum": (lambda token: Reduce(token, C, ROW), gemm(LOW)),
+    "a GEMM into a scattered sum": (
         lambda token: ReduceScatter(
             token, [Fragment(C, rows=((0, 1), (2, 3))), Fragment(OTHER, rows=((0, 2),))], ROW, 0
         ),
         gemm(LOW),
     ),
     "a copy over a sum": (lambda token: Reduce(token, C, ROW), lambda token: Copy(token, into=C)),
-    "a sum over a product": (gemm(LOW), lambda token: Reduce(token, C, ROW)),
+    "a sum over a GEMM": (gemm(LOW), lambda token: Reduce(token, C, ROW)),
     "a sum over zeros": (lambda token: Zero(C), lambda token: Reduce(token, LOW, ROW)),
-    "a broadcast of a product": (gemm(C), lambda token: Broadcast(C, ROW)),
-    "a product into what is broadcast": (lambda token: Broadcast(LOW, ROW), gemm(C)),
+    "a broadcast of a GEMM": (gemm(C), lambda token: Broadcast(C, ROW)),
+    "a GEMM into what is broadcast": (lambda token: Broadcast(LOW, ROW), gemm(C)),
     "a broadcast of a sum": (
         lambda token: Reduce(token, C, ROW),
         lambda token: Broadcast(C, Group("column", (0, 2), 0)),
@@ -158,7 +158,7 @@ def test_on_a_device_they_have_an_edge(name):
 
 FREE = {
     "other elements": (lambda token: Reduce(token, HIGH, ROW), gemm(LOW)),
-    "the gap of a piece": (
+    "the gap of a fragment": (
         lambda token: ReduceScatter(
             token, [Fragment(C, rows=((0, 1), (3, 4))), Fragment(OTHER, rows=((0, 2),))], ROW, 0
         ),

@@ -52,7 +52,7 @@ def test_what_needs_memory_is_what_comes_from_others_or_goes_to_them(case):
 
 
 @pytest.mark.parametrize("case", ["misaligned B, chains", "misaligned A, chains"])
-def test_products_added_onto_each_other_share_one_place(case):
+def test_gemms_onto_each_other_share_one_place(case):
     traces = programs(case)
     chained = 0
     for trace, plan in zip(traces, plans_of(traces, 1), strict=True):

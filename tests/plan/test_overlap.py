@@ -1,5 +1,4 @@
-"""Overlap in virtual time: transfers hide behind products as far as the look-ahead allows, and not
-at all without."""
+"""Overlap in virtual time: GEMMs hide transfers as far as the look-ahead allows, and none without."""
 
 from collections import defaultdict
 
@@ -30,7 +29,7 @@ class ThrottledLinks:
 
 
 def times(p, share, depth, stationary="C", links=Links):
-    """Total, compute and transfer time of a finely cut product whose transfers take ``share`` of
+    """Total, compute and transfer time of finely cut GEMMs whose transfers take ``share`` of
     the compute time.
 
     Stationary C: column/column/column, all ranks read A. Stationary B: column/row/row, all ranks
@@ -48,7 +47,7 @@ def times(p, share, depth, stationary="C", links=Links):
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 @pytest.mark.parametrize("p", [2, 3, 4])
-def test_finely_cut_products_hide_their_transfers_at_the_default_look_ahead(p, share):
+def test_finely_cut_gemms_hide_their_transfers_at_the_default_look_ahead(p, share):
     total, compute, transfer = times(p, share, 1)
     assert max(compute, transfer) <= total <= 1.1 * max(compute, transfer)
 
@@ -80,15 +79,15 @@ def test_the_throttle_of_measured_runs_keeps_the_same_time(depth, stationary):
 
 @pytest.mark.parametrize("p", [2, 4, 8, 12])
 def test_a_look_ahead_of_two_leaves_no_gaps_on_more_ranks(p):
-    """Look-ahead 1 leaves up to a tenth of the time where own products bunch between the
-    transferred ones."""
+    """Look-ahead 1 leaves up to a tenth of the time where local GEMMs bunch between those that
+    need transfers."""
     total, compute, _ = times(p, 1.0, 2)
     assert total <= 1.02 * compute
     assert times(p, 1.0, 1)[0] <= 1.12 * compute
 
 
 @pytest.mark.parametrize("p", [2, 4])
-def test_slow_transfers_hide_the_products(p):
+def test_slow_transfers_hide_the_gemms(p):
     total, compute, transfer = times(p, 2.0, 1)
     assert transfer <= total <= 1.1 * transfer
 

@@ -2,7 +2,7 @@
 
 The time guards are five times the project's bars (which a benchmark script measures), in processor
 time of a machine whose core is nobody else's: where two share one, both take longer, and so does
-the yardstick that is measured beside.
+the reference that is measured with it.
 """
 
 import gc
@@ -116,7 +116,7 @@ def test_planning_memory_is_proportional_to_the_steps(stationary):
 
 @tiles_and_stationary
 def test_planning_memory_does_not_grow_with_the_number_of_ranks(stationary):
-    """192 products and transfers on 64 ranks or on 4096: the same memory."""
+    """192 GEMMs and transfers on 64 ranks or on 4096: the same memory."""
     peaks = []
     for grid in (8, GRID):
         tile = EXTENT // GRID
@@ -147,7 +147,7 @@ def test_a_rank_without_work_plans_nothing():
     [
         *((64, 5 * 0.020, stationary) for stationary in "CBA"),
         *((512, 5 * 0.300, stationary) for stationary in "CB"),
-        pytest.param(512, 5 * 0.300, "A", marks=pytest.mark.thorough),  # as B, turned
+        pytest.param(512, 5 * 0.300, "A", marks=pytest.mark.thorough),  # as B, transposed
     ],
 )
 def test_planning_a_rank_is_quick(tiles, guard_s, stationary):

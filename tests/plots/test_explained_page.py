@@ -19,7 +19,7 @@ from launch.models.explained import explained, explained_timeline
 from launch.models.predict import predict_with, programs_of
 from plots.report.explained import TICKS, explained_page
 
-#: What the first word of an event means. Read here by name; the page goes by the steps.
+#: Lane of each step by the first word of an event; the page reads the steps instead.
 MEANS = {
     "Gemm": "multiply",
     **dict.fromkeys(("Get", "ReplicaGet", "Take"), "fetch"),
@@ -170,7 +170,7 @@ def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, desc
 
 
 @pytest.mark.parametrize("name", ["column S-C", "column S-B", "replicas S-A", "transposed"])
-def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, described, opened):
+def test_a_rank_holds_a_fetched_value_until_its_last_gemm(name, described, opened):
     case, model, ranks = made(name)
     events = predict_with(case, model, ranks, timeline=True)[1].timeline
     times, whole = moments(events)
@@ -178,7 +178,7 @@ def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, describ
     for time_s in times:
         for rank, row in enumerate(at(browser, time_s / whole * TICKS)):
             mine = sorted((e for e in events if e.rank == rank), key=lambda each: each.index)
-            memory, uses = {}, {}  # step -> in whose memory its value lies; that -> last use
+            memory, uses = {}, {}  # step -> the step that owns its memory; that -> last use
             for event in mine:
                 onto = re.search(r"-> %(\d+)", event.name)
                 memory[event.index] = memory[int(onto[1])] if onto else event.index
@@ -302,8 +302,8 @@ def test_64_ranks_move_fluently(opened):
     assert (browser.cpu_s() - before) / frames < 0.03
 
 
-def test_what_ranks_do_is_told_apart_by_the_colour_blind(described):
-    """Of one lane: products beside communication share none."""
+def test_the_colour_blind_can_distinguish_what_ranks_do(described):
+    """Within one lane: GEMMs and communication have lanes of their own."""
     style = explained_page([described("cannon")], "test")
     for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
         known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))

@@ -174,8 +174,8 @@ def test_a_dot_of_libraries_is_the_setting_with_the_smallest_median_time():
 
 
 def test_two_contenders_of_one_setting_are_one_round_of_it():
-    """``row`` and ``row S-C`` are one program where S-C is the choice; who ran in the first round
-    alone is told, and no name is left without a dot."""
+    """``row`` and ``row S-C`` are one program where S-C is the choice; a contender of the first
+    round alone is listed, and no name is left without a dot."""
     ran = [
         ("universal", (1, 1, 2), ("row", "row S-C", "row")),
         ("heat", (1, 2), ("heat", "heat")),

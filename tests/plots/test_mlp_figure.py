@@ -1,4 +1,4 @@
-"""The figure shows every selected point, says what it does not show, and can be read."""
+"""The figure shows every selected point, lists what it does not show, and can be read."""
 
 import re
 import subprocess
@@ -80,7 +80,7 @@ def test_noisy_points_are_hollow_and_intervals_are_drawn(four):
     assert f"  {len(points)} {crowded}" in described
 
 
-def test_a_missing_batch_size_breaks_the_line_and_is_said(four):
+def test_a_missing_batch_size_breaks_the_line_and_is_listed(four):
     described = describe_picture(figure({"mlp1": select(four, "mlp1")}))
     assert re.search(r"line, Block .*: \(1024, .*\) \(2048, .*\) \(4096, -\) \(8192, \d", described)
     assert "UA - Block (S-C) has no case at batch 4096." in described
@@ -99,7 +99,7 @@ def test_drawing_touches_no_global_state_of_matplotlib():
     assert dict(matplotlib.rcParams) == before
 
 
-def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(tmp_path):
+def test_a_layer_with_nothing_to_draw_is_listed_and_the_other_is_drawn(tmp_path):
     failed = case(n=64, k=256, status="failed")
     made = draw("mlp", [case(), failed], tmp_path / "figure")
     assert "mlp2: not drawn: UA - Row (no case is ok: 1 failed)" in made.notes

@@ -173,7 +173,7 @@ def test_one_point_is_a_figure_or_a_reason(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mlp", "libraries"])
-def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(name, tmp_path):
+def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_printed(name, tmp_path):
     for records in ([case(m=8, status="out_of_memory")], []):
         with pytest.raises(SelectionError) as caught:
             draw(name, records, tmp_path / "none")
@@ -182,7 +182,7 @@ def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(nam
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failed_cases_are_counted_by_status_not_drawn_and_those_that_are_not_stable_are_said():
+def test_failed_cases_are_counted_by_status_not_drawn_and_unstable_cases_are_listed():
     records = [case(stable=True), case(a="block", stable=False), case(status="timeout")]
     for name in ("best", "volume", "algorithms", "libraries"):
         made = find(name).make(records, Options())
@@ -216,7 +216,7 @@ def test_a_shape_is_chosen_and_others_are_named(tmp_path):
         draw("volume", records, tmp_path / "one", shape=(99, 256, 64))
 
 
-def test_the_suffix_says_the_format_and_an_svg_is_light_or_dark_as_the_reader_likes(tmp_path):
+def test_the_suffix_selects_the_format_and_an_svg_is_light_or_dark_as_the_reader_likes(tmp_path):
     for out, expected in (
         ("a.pdf", ["a.pdf"]),
         ("b.png", ["b.png"]),

@@ -86,11 +86,11 @@ def test_a_case_of_one_repeat_is_hollow_and_no_best_and_a_round_is_not():
     assert fastest_lines(found) == ["1 problem with noisy cases only: no fastest one"]
     described = " ".join(describe_picture(find("best").make(found, Options()).picture).split())
     assert "Hollow: 2 noisy cases (2 measured once), no best of anything" in described
-    in_turn = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
-    assert not frame([in_turn]).hollow.any()
+    interleaved = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
+    assert not frame([interleaved]).hollow.any()
 
 
-def test_a_figure_of_noisy_cases_alone_says_that_it_shows_no_result():
+def test_a_figure_of_noisy_cases_alone_states_that_it_shows_no_result():
     known = {"n": 3072, "k": 768, "percent_of_roof": 90.0, "dtype": "float32", "case": "x"}
     noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
     sure = of_universal(m=256, noisy=False, **known)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def script(name, data, folder, *arguments):
-    """The script as a process of its own that is told nothing of where the packages are."""
+    """Run the script as a process of its own, without the path of the packages."""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
         [sys.executable, "-I", str(ROOT / "plots" / name), *map(str, arguments)],

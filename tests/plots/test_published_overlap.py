@@ -27,7 +27,7 @@ def means(ranges, quantity, studies):
 
 
 def test_digitised_speedups_have_the_geometric_means_of_the_text(ranges):
-    """Those of Triton-distributed; and over FLUX, beside each bar of which one of it stands."""
+    """Speedups of Triton-distributed; and over FLUX, which has one bar next to each of them."""
     points, over, flux = defaultdict(list), defaultdict(list), {}
     for row in ROWS.read([FOLDER / "speedups.csv"]):
         shape = row.study, row.ranks, row.m, row.n, row.k

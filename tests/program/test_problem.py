@@ -31,7 +31,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("text", LAYOUTS)
-def test_every_block_of_every_tile_says_truly_where_it_is_stored(text):
+def test_every_block_of_every_tile_has_its_true_place(text):
     problem = Problem(7, 11, 5, 6, text, text, text)
     for operand in problem.operands:
         partition, at = operand.partition, home(operand.partition)

@@ -22,8 +22,8 @@ TILED = Problem(M, N, K, 1, "block", "tiles:4x4", "tiles:3x4")  # C in four tile
 
 
 def writes(problem, regions, between=None):
-    """A program that writes A[rows]·B[columns] into each region (row0, row1, col0, col1) of C in
-    turn."""
+    """A program that writes A[rows]·B[columns] into one region (row0, row1, col0, col1) of C after
+    another."""
     for step in between or []:  # noqa: UP028  (a list has no send)
         yield step
     for row0, row1, col0, col1 in regions:
@@ -71,7 +71,7 @@ def times_written(regions):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_a_brick_wall_of_regions_fills_a_tile_without_being_a_grid():
+def test_staggered_regions_fill_a_tile_without_being_a_grid():
     bricks = [(0, 2, 0, 5), (0, 2, 5, 8), (2, 4, 0, 3), (2, 4, 3, 8), (4, 6, 0, 8)]
     for order in (bricks, bricks[::-1], bricks[2:] + bricks[:2]):
         program = traced(ONE, order)
@@ -96,7 +96,7 @@ def test_a_result_that_is_not_fresh_is_left_as_it_is():
     assert zeroed(program.steps) == [] and betas(program.steps) == [1]
 
 
-def test_products_for_others_start_from_nothing_and_are_added_onto():
+def test_partial_sums_for_other_ranks_start_empty_and_are_added_onto():
     def summed():
         a = yield Get(ONE.a.tile_block((0, 0)))
         b = yield Get(ONE.b.tile_block((0, 0)))
@@ -120,7 +120,7 @@ cuts = st.lists(st.integers(1, 7), max_size=3).map(lambda inner: sorted({0, 8, *
 
 @settings(max_examples=300, deadline=None)
 @given(regions, st.integers(0, 7))
-def test_any_writes_make_the_sum_of_their_products_out_of_nan(regions, again):
+def test_any_writes_make_the_sum_of_their_gemms_out_of_nan(regions, again):
     regions = regions + regions[: again % (len(regions) + 1)]
     program = traced(ONE, regions)
     a, b = operands(ONE)
@@ -269,7 +269,7 @@ def test_printing_a_program_names_blocks_owners_and_inputs():
     ]
 
 
-def test_a_sum_of_thousands_of_terms_tells_its_shape_and_its_place():
+def test_a_sum_of_thousands_of_terms_has_a_shape_and_a_place():
     """A chain of Adds and Gemms as long as there are ranks."""
     a, b = Scratch((2, 3)), Scratch((3, 4))
     first = total = Gemm(a, b)

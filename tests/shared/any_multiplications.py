@@ -1,5 +1,5 @@
-"""Products of any layouts by any algorithm with any options, drawn by a seed, and proved without
-MPI against slow oracles.
+"""Multiplications of any layouts by any algorithm with any options, drawn by a seed, and proved
+without MPI against slow oracles.
 
     python tests/shared/any_multiplications.py FIRST COUNT  # the seeds that fail, and how
 
@@ -221,7 +221,7 @@ def _prove_universal(case: dict) -> str:
     _check_result(problem, found, c, right)
     if not pushes:
         still = found["stationary"] if found.get("work", "own") == "own" else None
-        require((work_done(problem, traces, still) == 1).all(), "each product is made once")
+        require((work_done(problem, traces, still) == 1).all(), "each term is added once")
         a, b = operands(problem, seed)
         c = interpret(problem, traces, a, b, seed, alpha, beta, held)
         _check_result(problem, found, c, right)
@@ -243,7 +243,7 @@ def _check_result(problem, found: dict, c, right) -> None:
 
 def _check_moved(problem, found: dict, trace) -> None:
     """Elements that a rank fetches and gives away, counted one by one: for each of its tiles of the
-    stationary matrix what lies beside it on other ranks."""
+    stationary matrix the remote elements that its GEMMs need."""
     rank, stationary = trace.rank, found["stationary"]
     at = {each.name: home_of(each) for each in problem.operands}
     mine = {name: place.owner[place.replica[rank]] for name, place in at.items()}

@@ -1,5 +1,5 @@
-"""Real numbers multiplied without MPI, out of planned memory and at the worst moments, as the
-driver of ``virtual_time`` says when steps start and end; and the lifetimes of what lies there.
+"""Real numbers multiplied without MPI, in planned memory and at the worst moments: the driver of
+``virtual_time`` decides when steps start and end; and the lifetimes of values in that memory.
 """
 
 import numpy as np
@@ -37,8 +37,8 @@ def plans_of(traces, depth, in_place=reads_own):
 
 
 class ArenaRun:
-    """All ranks of a program, each with its arena and its inbox; :meth:`on` is what the driver
-    tells.
+    """All ranks of a program, each with its arena and its inbox; the driver calls
+    :meth:`on`.
 
     What a step makes is garbage (NaN) from its start and right only at its end; what it takes must
     be the same at both. A slot is written by its Push alone, whenever that gets there; who comes to
@@ -89,7 +89,7 @@ class ArenaRun:
     # -- values
 
     def value(self, rank, step):
-        """Where the value of a step lies; of a Join a copy."""
+        """The memory of the value of a step; of a Join a copy."""
         if isinstance(step, Part):
             within, whole = slice(step.start, step.stop), self.value(rank, step.inputs[0])
             return whole[within] if step.axis == 0 else whole[:, within]
@@ -116,7 +116,7 @@ class ArenaRun:
         return where[at : at + rows * cols].reshape(rows, cols)
 
     def store(self, rank, token, value, beta=0.0):
-        """Put a value, and beta times what is there, where that of a token lies."""
+        """Write a value plus beta times the old one to the memory of a token."""
         if token.onto is not None:
             self.store(rank, token.onto, value, beta)
         elif isinstance(token, Part):  # perhaps of a Join
@@ -204,7 +204,7 @@ class ArenaRun:
         elif type(step) in (Broadcast, AllGather):
             owners = [fragment.owner for fragment in step.fragments]
             named = type(step) is Broadcast or owners == list(step.group.members)
-            require(named, "pieces are those of the members", step)
+            require(named, "fragments are those of the members", step)
             if step.index in self.plans[rank].offsets:
                 values = given if type(step) is AllGather else [given[step.root]]
                 self.store(rank, step, np.concatenate(values, step.axis))
@@ -213,7 +213,7 @@ class ArenaRun:
                 self.write(step.fragment, sum(given), rank)
         else:
             cuts = np.cumsum([fragment.shape[step.axis] for fragment in step.fragments])
-            require(cuts[-1] == given[0].shape[step.axis], "pieces make up the sum", step)
+            require(cuts[-1] == given[0].shape[step.axis], "fragments make up the sum", step)
             parts = np.split(sum(given), cuts[:-1], step.axis)
             self.write(step.own, parts[step.group.position], rank)
 

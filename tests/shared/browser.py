@@ -73,7 +73,7 @@ class Browser:
         self._cdp("Emulation.setDeviceMetricsOverride", **screen, mobile=width < 600)
 
     def dark(self, dark=True):
-        """What the system says that it likes."""
+        """Set the colour scheme that the system prefers."""
         like = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._cdp("Emulation.setEmulatedMedia", features=[like])
 
@@ -122,7 +122,7 @@ class Browser:
         self._post("/actions", {"actions": [{**description, "actions": actions}]})
 
     def complaints(self):
-        """What the console said since it was asked last."""
+        """Messages of the console since the last call."""
         return [each["message"] for each in self._post("/se/log", {"type": "browser"})]
 
     def cpu_s(self):

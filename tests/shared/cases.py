@@ -9,9 +9,9 @@ def case(m, n, k, *layouts, **more):
 
 
 def amiss(case, out):
-    """What is not as it should be with a case: C is exact (where it is filled with real numbers
-    within its bound) and every rank says so, bytes and memory are those of the plan, which devices
-    do not tell, and nothing stays open."""
+    """Errors of a case: C is exact (where it is filled with real numbers within its bound) on every
+    rank, bytes and memory are those of the plan, which devices do not count, and nothing stays
+    open."""
     if out["status"] != "ok":
         return {name: out[name] for name in ("status", "reason", "error")}
     plan = out.get("planned", {"arena": out["pool_bytes"]})

@@ -1,4 +1,4 @@
-"""Every matrix of a chain of products, by NumPy."""
+"""Every matrix of a chain of multiplications, by NumPy."""
 
 import numpy as np
 

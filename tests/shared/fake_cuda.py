@@ -179,7 +179,7 @@ class FakeRuntime:
         self.calls.append(("hostRegister", size))
 
     def pointerGetAttributes(self, address):
-        """Of the allocation that the address lies in, and of registered host memory."""
+        """Attributes of the allocation that contains the address, and of registered host memory."""
         for start, (_, size) in self.allocations.items():
             if start <= address < start + size:
                 return SimpleNamespace(devicePointer=address, type=2, device=self.device)

@@ -16,10 +16,10 @@ from launch.host.mpi import launched
 
 
 def every_gemm(function):
-    """Call ``function(a, b, c)`` after each product."""
+    """Call ``function(a, b, c)`` after each GEMM."""
     from drbench.host.blas import Blas
 
-    true = Blas.prepared  # by which all products are made
+    true = Blas.prepared  # which prepares all GEMMs
 
     def prepared(self, a, b, c):
         gemm = true(self, a, b, c)
@@ -75,8 +75,8 @@ def not_a_number(a, b, c):
 
 
 def by_k(struck_by, rank):
-    """A product whose inner extent is a key of ``struck_by`` is struck: on one rank, or (None) on
-    every rank."""
+    """A fault in each GEMM whose k is a key of ``struck_by``: on one rank, or (None) on every
+    rank."""
 
     def strikes(a, b, c):
         function, where = struck_by.get(b.shape[0], (None, None))
@@ -129,8 +129,8 @@ def few_transfers():
 
 
 def small_gemms():
-    """No fault: ``drbench calibrate`` measures the smaller half of its products, which takes a
-    tenth of the time, and is enough to fit a model. Other work is not looked for."""
+    """No fault: ``drbench calibrate`` measures the smaller half of its GEMMs, which takes a tenth
+    of the time, and is enough to fit a model. Other work is not refused."""
     fewer_gemms()
     if "calibrate" in sys.orig_argv:
         from launch.calibration import speed
@@ -148,7 +148,7 @@ def fewer_gemms():
 
 
 def drifting():
-    """Looks at the pace that find the machine a half slower from the third of each four on."""
+    """Speed measurements find the machine slower by half in the third and fourth of each four."""
     small_gemms()
     if "calibrate" in sys.orig_argv:
         from launch.calibration import speed
@@ -178,7 +178,7 @@ EVERY_RANK = {
     "drifting": drifting,
     "wrong": lambda: every_gemm(poison),
     "killed at k = 13": lambda: every_gemm(die_of_13),
-    "chatter": lambda: print("a library says hello"),
+    "chatter": lambda: print("a library prints hello"),
 }
 RANK_1 = {
     "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
@@ -191,7 +191,7 @@ RANK_1 = {
     "import": no_threadpoolctl,
 }
 
-#: One fault a case, by its k, for sweeps that go on with the others.
+#: One fault a case, by its k, for sweeps that continue with the others.
 ZOO = {
     21: (strike(RuntimeError("struck by the test")), 1),
     22: (hang, 1),
@@ -210,6 +210,6 @@ if _fault is not None and _here is not None:
             by_k(ZOO, _here.rank)()
         elif _here.rank == 1:
             RANK_1[_fault]()
-    except ImportError:  # Python would say so and go on, and the test would test nothing
+    except ImportError:  # Python would continue, and the test would test nothing
         traceback.print_exc()
         os._exit(70)

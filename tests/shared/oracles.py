@@ -39,7 +39,7 @@ universal = get_algorithm("universal")
 
 
 class Violation(AssertionError):
-    """A program breaks one of the rules it was checked against; ``rule`` says which."""
+    """A program breaks one of the rules it was checked against; ``rule`` is its text."""
 
     def __init__(self, rule, detail=""):
         super().__init__(f"{rule}: {detail}")
@@ -106,8 +106,8 @@ def home(partition, role="C"):
 
 
 def home_of(operand):
-    """Where each element of an operand as the product takes it lives: of a matrix that is stored
-    transposed, :func:`home` of what is stored with rows for columns."""
+    """The place of each element of an operand as the GEMM reads it: of a transposed matrix,
+    :func:`home` of the stored one with rows and columns exchanged."""
     at = home(operand.stored, operand.name)
     if not operand.transposed:
         return at
@@ -118,7 +118,7 @@ def home_of(operand):
 
 
 def _dealt(shape, held, cuts, terms):
-    """What :func:`home` tells: ``held`` are the rows, the columns and the replica of each rank,
+    """The answer of :func:`home`: ``held`` are the rows, the columns and the replica of each rank,
     ``cuts`` the tiles along each dimension, all as lists of indices, ``terms`` that of each
     replica. A local array is all the rank's rows by all its columns."""
     at = SimpleNamespace(
@@ -145,7 +145,7 @@ def _dealt(shape, held, cuts, terms):
 
 @lru_cache(maxsize=512)
 def _in_tiles(shape, tile_shape, grid, order, replicas):
-    """Tiles from the front, dealt in turn to process rows and columns."""
+    """Tiles from the front, dealt cyclically to process rows and columns."""
     cuts = [
         [list(range(extent))[x : x + tile] for x in range(0, extent, tile)]
         for extent, tile in zip(shape, tile_shape)
@@ -179,7 +179,7 @@ def _on_grid(shape, text, nprocs, role):
 
 
 def chunk(values, chunks):
-    """torch.chunk with the empty chunks that DTensor adds: equal pieces from the front."""
+    """torch.chunk with the empty chunks that DTensor adds: equal ranges from the front."""
     size = -(-len(values) // chunks)
     return [values[x * size : (x + 1) * size] for x in range(chunks)]
 
@@ -252,15 +252,15 @@ def held_by_all(part):
 
 
 def check_block(at, block):
-    """A block is not empty, lies in one tile, and says truly whose it is and whether it holds whole
-    rows of the local array."""
+    """Check that a block is not empty, is inside one tile, and has the right owner and the right
+    flag for whole rows of the local array."""
     rows, cols = at.tile.shape
     inside = 0 <= block.row0 < block.row1 <= rows and 0 <= block.col0 < block.col1 <= cols
     require(inside, "a block is a non-empty part of its matrix", block)
     first, last = (block.row0, block.col0), (block.row1 - 1, block.col1 - 1)
     require(
         at.tile[first] == at.tile[last] == at.number[block.tile],
-        "a block lies inside its tile",
+        "a block is inside its tile",
         block,
         block.tile,
     )
@@ -274,10 +274,10 @@ def check_block(at, block):
 
 
 def work_done(problem, traces, stationary):
-    """Count how often each product A[m, k]·B[k, n] is added to C[m, n], over all ranks and
+    """Count how often each term A[m, k]·B[k, n] is added to C[m, n], over all ranks and
     replicas.
 
-    On the way: every product takes blocks of the rank's own replicas that fit each other, the
+    Also checks that every GEMM reads blocks of the rank's own replicas that fit each other, the
     stationary one (None: there is none) is the rank's own, and the sum goes to the rank's own
     replica of C.
 
@@ -318,7 +318,7 @@ def work_done(problem, traces, stationary):
                 check_block(at[block.matrix], block)
                 checked.add(key)
 
-        unsent = {}  # sums in a token: its elements' rows and columns of C, products, what is left
+        unsent = {}  # sums in a token: rows and columns of C, ranges of k, what is left
         shown = {}  # operands and parts of sums, by token
         for step in trace.steps:
             kind = type(step)
@@ -335,7 +335,7 @@ def work_done(problem, traces, stationary):
                 a, b = step.inputs[:2]
                 require(a in shown and b in shown, "operands are fetched", step)
                 (of_a, ms, along), (of_b, across, ns) = shown[a], shown[b]
-                require((of_a, of_b) == ("A", "B"), "a product is A times B", step)
+                require((of_a, of_b) == ("A", "B"), "a GEMM is A times B", step)
                 require(list(along) == list(across), "A's columns are B's rows", step)
                 if step.block is not None:
                     require(step.block.owner == rank, "a Gemm writes an own tile", step)
@@ -346,7 +346,7 @@ def work_done(problem, traces, stationary):
                     if step.onto is not None:
                         require(step.onto in unsent, "a sum is taken once", step)
                         *same, before, left = unsent.pop(step.onto)
-                        require(left.all(), "a sum is whole until it is handed on", step)
+                        require(left.all(), "a sum is whole until a GEMM adds to it", step)
                         require(same == [list(ms), list(ns)], "a sum is of one block", step)
                     left = np.ones((len(ms), len(ns)), bool)
                     unsent[step] = [list(ms), list(ns), [*before, along], left]
@@ -372,7 +372,7 @@ def work_done(problem, traces, stationary):
                 check(step.block, "C")
                 ms, ns = [ms[x] for x in rows], [ns[x] for x in cols]
                 _add_work(count, step.block, ms, ns, summed)
-        require(not unsent, "every product is accumulated", unsent)
+        require(not unsent, "every partial sum is accumulated", unsent)
     return count
 
 
@@ -395,7 +395,9 @@ def _laid_out(panel, transposed):
                 require(held[at][0] < 0, "blocks of a panel do not overlap", panel)
                 held[at] = row, col
     require((held >= 0).all(), "a panel is full", panel)
-    require(scratch.transposed == transposed[scratch.like], "a panel lies as its matrix", panel)
+    require(
+        scratch.transposed == transposed[scratch.like], "a panel is stored as its matrix", panel
+    )
     ms, ns = held[:, 0, 0], held[0, :, 1]
     require(
         (held[..., 0] == ms[:, None]).all() and (held[..., 1] == ns).all(), "it is a box", panel
@@ -459,7 +461,7 @@ def replicas_moved(problem, traces, kind):
 
 
 def operands(problem, seed=0):
-    """Random integers for A and B, as float64, in which every product and sum here is exact."""
+    """Random integers for A and B, as float64, in which every GEMM and sum here is exact."""
     rng = np.random.default_rng(seed)
     shapes = problem.a.partition.shape, problem.b.partition.shape
     return [rng.integers(-99, 100, shape).astype(float) for shape in shapes]
@@ -507,7 +509,7 @@ class Memory:
         return self._window(self.flat[block.matrix], block)
 
     def places_of(self, fragment, rank):
-        """Place in the flat memory of each element of a piece, which has to be that rank's own."""
+        """Place in the flat memory of each element of a fragment, which must be that rank's own."""
         at, ranges = self.at[fragment.block.matrix], (fragment.rows, fragment.cols)
         cells = np.ix_(
             *([x for start, stop in each for x in range(start, stop)] for each in ranges)

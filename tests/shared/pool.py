@@ -58,7 +58,7 @@ class Pool:
         self.alive, self._leaving = True, False
 
     def run(self, words, situation: str, timeout: float) -> Ended:
-        """How a program ended, as :func:`starting.run_process` says it."""
+        """The result of a program, as of :func:`starting.run_process`."""
         before, start = shared_memory_names(), time.monotonic()
         self._runs += 1
         to = self._folder / str(self._runs)

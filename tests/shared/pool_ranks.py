@@ -87,7 +87,7 @@ def main(folder: str) -> None:
             sys.stderr.flush()
             os.write(answers, f"{comm.rank} {code}\n".encode())
     for number, handle in zip((1, 2), at_first):
-        os.dup2(handle, number)  # for what MPI says when it ends
+        os.dup2(handle, number)  # for the output of MPI at its end
 
 
 if __name__ == "__main__":

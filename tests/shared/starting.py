@@ -76,8 +76,8 @@ class Ended:
     codes: tuple = ()
 
     def json(self):
-        """What it printed as JSON, once it is sure that all went well, nothing was said on stderr
-        (MPICH does, by the page, when a window is not freed) and nothing is left."""
+        """The printed JSON, after a check that the process succeeded, left nothing, and printed
+        nothing on stderr (MPICH prints pages when a window is not freed)."""
         assert (self.returncode, self.stderr, self.left) == (0, "", ()), (
             f"exit {self.returncode}, left {self.left}\n{self.stdout[-3000:]}\n"
             f"{self.stderr[-6000:]}"
@@ -85,8 +85,7 @@ class Ended:
         return json.loads(self.stdout)
 
     def refusal(self, code=2):
-        """The one line on stderr with which it refused, once it is sure that this is all it
-        said."""
+        """The one line on stderr of a refusal, after a check that nothing else was printed."""
         assert self.returncode == code, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
         assert self.stdout == ""
         assert (
@@ -148,29 +147,29 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
 
 
 def slowness() -> float:
-    """How many times longer than alone a process takes: a machine that is shared gives it a part of
-    a core. The larger of what this process sees just now and of what the minute before shows, when
-    whatever is judged was running: so many processes that wanted a core for each there is."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    """How many times longer a process takes than on an idle machine: the larger of this process's
+    share of a core now, and of the processes per core in the last minute, when the judged process
+    ran."""
+    began, cpu = time.perf_counter(), time.process_time()
     while time.process_time() - cpu < 0.05:
         pass
-    now, before = (time.perf_counter() - wall) / 0.05, os.getloadavg()[0] / _CORES
+    now, before = (time.perf_counter() - began) / 0.05, os.getloadavg()[0] / _CORES
     return max(1.0, now, before)
 
 
 def more_time(seconds: float) -> float:
-    """How long to wait for what should have come within so many seconds and has not."""
+    """Seconds to wait in addition for a result that is late on a shared machine."""
     return seconds * (max(PATIENCE, slowness()) - 1)
 
 
 def within(seconds: float, limit_s: float) -> bool:
-    """Whether something took less than its limit, which is that of a machine of one's own."""
+    """Whether a time is below its limit, which is that of an idle machine, scaled by the load."""
     return seconds < limit_s or seconds < limit_s * slowness()
 
 
 def wait_until(ready, seconds: float, process=None, why=lambda: "") -> None:
-    """Wait until ``ready()`` holds. Fails after so many seconds of a machine of one's own, or once
-    the process that should bring it about has ended; ``why()`` is said then."""
+    """Wait until ``ready()`` holds. Fails after so many seconds of an idle machine, or once
+    ``process`` has ended; ``why()`` is the message."""
     start = time.monotonic()
     while not ready():
         late = not within(time.monotonic() - start, seconds)
@@ -179,8 +178,7 @@ def wait_until(ready, seconds: float, process=None, why=lambda: "") -> None:
 
 
 def wait_until_empty(what, tries=4):
-    """What ``what()`` answers once that is empty, or has had ``tries`` tenths of a second to
-    become so."""
+    """The answer of ``what()`` once it is empty, or after ``tries`` tenths of a second."""
     left, pause = tries / 10, 0.005
     while (found := what()) and left > 0:
         time.sleep(pause)
@@ -227,8 +225,8 @@ def shared_memory_names() -> set[str]:
 
 def abandoned(before: set[str], mark: str) -> set[str]:
     """Names in /dev/shm that are new since ``before``, that no living process has mapped or open,
-    and that bear no other run's mark than this: other runs may be going on, or be ended by their
-    tests just now."""
+    and that have the mark of no other run: other runs may be active, or be ended by their tests
+    just now."""
     others = lambda name: (of := _OF_A_RUN.match(name)) and not mark.startswith(of[1])
     names = {name for name in shared_memory_names() - before if not others(name)}
     held = set()

@@ -265,7 +265,7 @@ def _check_rank(trace, depth, start, end, in_place):
 
 
 def _spends_look_ahead(trace, step, depth):
-    """A compute that takes what another rank has, or that makes or takes a product to be sent."""
+    """Whether a compute reads data of another rank, or makes or reads a partial sum to be sent."""
     if not step.computes:
         return False
     if depth == 0 or step.shape is not None:

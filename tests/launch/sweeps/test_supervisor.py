@@ -23,7 +23,7 @@ LATE = RanksEnded("timeout", "no result after 2 s; its ranks were killed", sure=
 
 @pytest.fixture
 def tried(tmp_path, monkeypatch, rows):
-    """``tried(fates)``: the record of a case whose ranks meet these fates in turn."""
+    """``tried(fates)``: the record of a case whose ranks meet these fates one after another."""
 
     def run(fates):
         fates, text = iter(fates), []

@@ -46,8 +46,8 @@ def before(happens):
     return around
 
 
-def before_products(happens):
-    """Around what prepares a product: before each time it is made."""
+def before_gemms(happens):
+    """Wrap the function that prepares a GEMM: call ``happens`` before each time the GEMM runs."""
 
     def around(function):
         return lambda *operands: before(happens)(function(*operands))
@@ -61,10 +61,10 @@ STEPS = {"get": Get, "accumulate": Accumulate, "fence": Fence}
 PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
-    "gemm": (Blas, "prepared", before_products(strike)),
+    "gemm": (Blas, "prepared", before_gemms(strike)),
     "verify": (launch.ranks.run_case, "verify", before(strike)),
     "memory": (launch.ranks.run_case, "check_memory", before(lambda: [0] * (1 << 60))),
-    "killed": (Blas, "prepared", before_products(kill)),
+    "killed": (Blas, "prepared", before_gemms(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }
 

@@ -1,4 +1,4 @@
-"""Products of DTensors by drbench, by name: ``dtensor_multiplications.py WHAT [ARGUMENTS]``."""
+"""Multiply DTensors by drbench: ``dtensor_multiplications.py WHAT [ARGUMENTS]``."""
 
 import gc
 import itertools
@@ -46,7 +46,7 @@ def everywhere(right):
 
 
 def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float32"):
-    """Products of all (or a sample of) operand placements with all outputs ("" for stock's)."""
+    """Multiply all (or a sample of) operand placements with all outputs ("" for stock's)."""
     install()
     mesh, kind = init_device_mesh("cpu", tuple(mesh_shape)), getattr(torch, dtype)
     options = ["".join(each) for each in itertools.product(letters, repeat=len(mesh_shape))]
@@ -117,7 +117,7 @@ def forms(mesh_shape):
                             torch.addmm(e, a, t, alpha=alpha, beta=beta),
                             beta * V + alpha * (X @ W.t()),
                         )
-        for part in (V[:, :1], V[:1], V[0], V[0, 0]):  # terms that stand for many elements
+        for part in (V[:, :1], V[:1], V[0], V[0, 0]):  # terms that repeat for many elements
             d = put(part, Replicate())
             with drbench.torch.out(c, *spare):
                 check(("term", str(part.shape)), torch.addmm(d, a, t), part + X @ W.t())
@@ -152,8 +152,8 @@ def forms(mesh_shape):
 
 
 def rounding(mesh_shape):
-    """How far bfloat16 products of positive numbers are from exact, at most, relatively: sums that
-    were rounded at each element would stand still."""
+    """The largest relative error of bfloat16 multiplications of positive numbers: sums rounded at
+    each element would stop growing."""
     install()
     mesh, worst = init_device_mesh("cpu", tuple(mesh_shape)), 0.0
     generator = torch.Generator().manual_seed(1)
@@ -227,7 +227,7 @@ def meshes():
 
 
 def trouble():
-    """One rank cannot: all let torch multiply; what cannot be is said in one line."""
+    """One rank cannot multiply: all leave it to torch; mistakes are reported in one line."""
     before = message_of(lambda: drbench.torch.counts())
     install(heap="256K")
     mesh, wrong, rank = init_device_mesh("cpu", (COMM.size,)), [], COMM.rank
@@ -298,7 +298,7 @@ def trouble():
 
 
 def text():
-    """What explain says, and that nothing but what it says is moved."""
+    """The answers of explain, and whether the bytes moved equal them."""
     install(when="auto")
     mesh = init_device_mesh("cpu", (COMM.size,))
     A, B = integers((8, 12), 1), integers((12, 16), 2)
@@ -351,7 +351,7 @@ def outliving():
 
 
 def churn(steps, seed):
-    """Random allocations, releases and products; nothing is lost."""
+    """Random allocations, releases and multiplications; no memory is lost."""
     install(heap="1M")
     mesh, rng, held, wrong = init_device_mesh("cpu", (COMM.size,)), random.Random(seed), [], 0
     for number in range(steps):

@@ -67,7 +67,7 @@ def dtensor(whole, mesh, placed, heap=False, seed=0):
 
 
 def _carries(placed, at, x):
-    """Whether the whole still stands in this rank's term: it is taken out once."""
+    """Whether this rank's term still contains the whole, which is subtracted once."""
     return all(at[y] == 0 for y, q in enumerate(placed) if q.is_partial() and y < x)
 
 

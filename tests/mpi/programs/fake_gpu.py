@@ -3,7 +3,7 @@ open by its handle, kernels are those of ``kernels.cu`` compiled for the host, c
 addresses it is given. Answers the records of the cases, how many repeats of each were launched as
 one graph, and how many launches were worked out anew in a third repeat or later.
 
-``fake_gpu.py LIBRARY FILE HOW``: ``HOW`` says what the fake is like, as options of
+``fake_gpu.py LIBRARY FILE HOW``: ``HOW`` are options of the fake for
 :func:`fake_cuda.shared_cupy`.
 """
 

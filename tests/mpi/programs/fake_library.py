@@ -1,5 +1,5 @@
-"""A peer that multiplies by rows and can be told to get it wrong: ``fake_library.py WAY ...``; each
-rank's record of each way."""
+"""A library that multiplies by rows, right or wrong: ``fake_library.py WAY ...``; answer each rank's
+record of each way."""
 
 import sys
 import types

@@ -1,4 +1,4 @@
-"""The fused products of other libraries without a GPU: ``fused_libraries.py nvmath|torch
+"""The fused GEMMs of other libraries without a GPU: ``fused_libraries.py nvmath|torch
 CASES.json``; each case's record.
 
 ``nvmath``: CuPy is NumPy, and nvmath-python a made-up one with the signatures that 1.0 documents,

@@ -28,7 +28,7 @@ TRANSPORT = TransportChoice("rma" if SITUATION == "rma" else "auto")
 @contextmanager
 def ranks():
     """All ranks. In the situation ``nodes`` they are numbered node by node: MPICH deals them to its
-    cliques in turn."""
+    cliques cyclically."""
     world = MPI.COMM_WORLD
     if SITUATION != "nodes":
         yield world

@@ -1,7 +1,7 @@
 """drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers what it
 found; of several, ``exact+parts``, a list.
 
-HOW is ``threads``, for worker threads that stand for a device, or the path of the kernels compiled
+HOW is ``threads``, for worker threads instead of a device, or the path of the kernels compiled
 for the host, for a fake of CuPy.
 """
 
@@ -78,7 +78,7 @@ def placed(ctx, array, text, how):
 
 
 def exact(comm, layouts, seed, count):
-    """Random products and redistributions; how many, and those that are wrong."""
+    """Random multiplications and redistributions; their number, and the wrong ones."""
     rng, wrong, ctx, refused = np.random.default_rng(seed), [], opened(comm), 0
     hows = ["as is", "transposed", "wide", "copied"]
     for number in range(count):
@@ -119,8 +119,8 @@ def exact(comm, layouts, seed, count):
 
 
 def parts(comm, layouts, seed, count):
-    """Random products of parts into parts of matrices that lie by rows on some ranks and by columns
-    on others; those that are wrong, and of how many blocks rows were read one by one."""
+    """Random multiplications of parts into parts of matrices stored by rows on some ranks and by
+    columns on others; those that are wrong, and of how many blocks rows were read one by one."""
     rng, wrong, ctx = np.random.default_rng(seed), [], opened(comm)
     for number in range(count):
         shapes = [tuple(int(x) for x in rng.integers(4, 15, 2)) for _ in "ABC"]
@@ -169,7 +169,7 @@ COUNTED = {
 
 @restored(*COUNTED.values())
 def repeated(comm):
-    """A planned product plans, lays out and allocates once."""
+    """A planned multiplication plans, lays out and allocates once."""
     ctx = opened(comm)
     A, B = (ctx.from_global(np.arange(64.0).reshape(8, 8) % 5, text) for text in ("row", "column"))
     C = ctx.zeros((8, 8), "block", "f8")
@@ -218,8 +218,8 @@ def repeated(comm):
 
 
 def bad_input(comm):
-    """What each rank is told of each mistake that is not what it should be, all that it is told,
-    and for how long; afterwards the context still multiplies."""
+    """Each rank's wrong messages of mistakes, all its messages, and their seconds; afterwards the
+    context still multiplies."""
     ctx, other = opened(comm, "256K"), opened(comm, "64K")
     found = mistakes(comm, ctx, other)
     gc.collect()
@@ -389,7 +389,7 @@ def mistakes(comm, ctx, other):
 
 
 def full_on_one(ctx):
-    """A product for which all ranks but the first have no room."""
+    """A multiplication for which all ranks but the first have no memory."""
     A = ctx.from_global(np.ones((24, 2), "f4"), "row/c2")
     hold = []
     while ctx.rank and (rest := ctx.heap._space.largest - 1024) > 0:
@@ -399,7 +399,7 @@ def full_on_one(ctx):
 
 
 def leaving(comm, *hows):
-    """One rank goes while the others multiply: what these are told, and how long that takes."""
+    """One rank leaves while the others multiply: their messages, and the seconds until then."""
     return {how: left(comm, how) for how in hows}
 
 
@@ -427,7 +427,7 @@ def outliving(comm):
         A = ctx.from_global(np.arange(36.0).reshape(6, 6), "row")
         kept = (A @ A).local[:, 1:]
         wanted = kept.copy()
-    with opened(comm, "1M") as other:  # a heap of its own beside the one that is kept
+    with opened(comm, "1M") as other:  # a second heap
         B = other.from_global(np.full((6, 6), 7.0), "row")
         B @ B
         del B
@@ -451,7 +451,7 @@ def waiting_threads():
 
 
 def churn(comm, steps, seed):
-    """Random allocations, releases and products; nothing is lost."""
+    """Random allocations, releases and multiplications; no memory is lost."""
     ctx, rng, held, wrong = opened(comm, "512K"), np.random.default_rng(seed), [], 0
     texts = ["row", "column", "block", f"row/c{comm.size}"]
     for number in range(steps):

@@ -1,6 +1,6 @@
 """Every primitive of Table 1 on several layouts; answer what each of them got wrong, on any rank.
 
-Every element of a matrix says where it is and in which replica: ``100·row + column + 1 000
+Every element of a matrix encodes its place and its replica: ``100·row + column + 1 000
 000·(replica + 1)``.
 """
 
@@ -90,7 +90,7 @@ class Check:
 
 
 def shapes(c, check):
-    """What needs no other rank is what the partition says, which tests of partitions hold."""
+    """Primitives without transfers answer as the partition, which other tests verify."""
     check.equal(c.grid_shape(), check.partition.grid_shape, "grid_shape")
     for idx in check.tiles:
         check.equal(c.tile_bounds(idx), check.partition.tile_bounds(idx), "tile_bounds", idx)
