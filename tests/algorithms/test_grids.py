@@ -1,5 +1,5 @@
 """Work on a grid over m, n and k: every unit once, in the right place, with the bytes and within
-the memory that the closed forms say."""
+the memory of the closed forms."""
 
 import pytest
 from hypothesis import given, settings
@@ -76,7 +76,7 @@ def test_little_memory_makes_c_whole_and_moves_more():
     assert moved(narrow, *sizes) > moved(wide, *sizes)
 
 
-def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_for():
+def test_a_layout_on_a_grid_is_multiplied_on_it_by_default():
     problem = stored_once(Grid(1, 2, 2), (8, 8, 8), 4)
     assert UNIVERSAL.resolve(problem)["work"] == "1x2x2"
     assert "work" not in UNIVERSAL.resolve(problem, work="own")
@@ -88,6 +88,6 @@ def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_f
 @pytest.mark.parametrize(
     "text, words", [("2x2", "write three integers"), ("4x4x4", "needs 64 ranks")]
 )
-def test_a_grid_that_cannot_be_is_refused(text, words):
+def test_an_impossible_grid_is_refused(text, words):
     with pytest.raises(UsageError, match=words):
         UNIVERSAL.resolve(Problem(8, 8, 8, 4), work=text)

@@ -1,5 +1,5 @@
-"""The programs of fused overlap without MPI: what they compute, in every order of completion, out
-of their planned memory, and what they move."""
+"""The programs of fused overlap without MPI: their results in every order of completion, in planned
+memory, and their bytes."""
 
 import itertools
 from dataclasses import replace
@@ -47,7 +47,7 @@ named = pytest.mark.parametrize(
 
 
 def made(name, options, p, shape, **more):
-    """What is resolved, and the traces of all ranks; None if it is refused."""
+    """The resolved options, and the traces of all ranks; None if they are refused."""
     taken = get_algorithm(name).options
     options = options | {each: more[each] for each in more if each in taken}
     try:
@@ -101,7 +101,7 @@ def test_every_variant_moves_each_row_or_partial_sum_once_to_every_other_rank(na
         ("async_tp", {"dataflow": "RS"}, 1),
     ],
 )
-def test_what_others_have_made_of_a_tile_is_added_in_one_pass(name, options, adds):
+def test_partial_sums_of_other_ranks_are_added_to_a_tile_in_one_pass(name, options, adds):
     """As the kernels of FLUX and Triton-distributed reduce: one launch a tile, which reads each
     partial sum and the rank's own once and writes the sum once."""
     m, n, k, p = 32, 16, 24, 4
@@ -147,7 +147,7 @@ def test_the_own_rows_are_multiplied_first_in_a_gather_and_last_in_a_reduction()
     assert [step.inputs[0].block.row0 for step in gemms] == [8, 12, 0, 4]
 
 
-def test_a_mesh_copies_a_tile_of_every_rank_in_turn():
+def test_a_mesh_copies_a_tile_of_every_rank_cyclically():
     _, traces = made("ag_gemm", {"variant": "push", "order": "mesh"}, 3, (12, 3, 4), tile=2)
     pushes = [step for step in traces[0].steps if type(step) is Push]
     assert [(step.peer, step.key) for step in pushes] == [
@@ -241,14 +241,14 @@ def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, message)
     assert "Use" in str(refused.value) or "use" in str(refused.value)
 
 
-def test_gemm_ar_makes_c_anew():
+def test_gemm_ar_overwrites_c():
     algorithm = get_algorithm("gemm_ar")
     problem = replace(algorithm.problem(8, 8, 8, 2), updates=True)
     with pytest.raises(UnsupportedError, match="beta other than 0"):
         algorithm.resolve(problem)
 
 
-def test_without_a_word_the_look_ahead_of_programs_with_signals_has_no_end():
+def test_the_default_look_ahead_of_programs_with_signals_is_unlimited():
     for name in {name for name, _ in PROGRAMS}:
         assert get_algorithm(name).prefetch() == "all"
     assert get_algorithm("universal").prefetch() == 1

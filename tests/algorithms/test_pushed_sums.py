@@ -1,6 +1,6 @@
 """The universal algorithm with pushed partial sums, as plans: C is exact for any partitioning and
-replication in every order of completion, what moves is what has to, and what is broken on purpose
-is caught."""
+replication in every order of completion, only necessary bytes move, and programs broken on purpose
+are caught."""
 
 import random
 from math import ceil
@@ -40,7 +40,7 @@ def traces_of(problem, stationary, tile=None, machine=None, **more):
 
 
 def prove(problem, traces, depth, seed, **machine):
-    """C comes out of NaN exactly."""
+    """C, which begins as NaN, is exact."""
     c, expected = multiplied(traces, depth, seed, **machine)
     return np.array_equal(results(problem, c)[0], expected)
 
@@ -68,7 +68,7 @@ def test_gemms_dealt_by_a_grid_are_exact_and_push_their_partial_sums(p, grid, st
             assert moved(traces, "get_bytes") <= moved(direct, "get_bytes")
 
 
-def test_terms_of_a_grid_leave_in_tiles_of_the_operand_that_comes_more():
+def test_partial_sums_of_a_grid_are_cut_along_the_operand_with_more_fetched_bytes():
     """Rank (i, j, l) of 1x2x2 has its B whole, and fetches half of its A: rows are cut."""
     problem = Problem(4096, 4096, 4096, 4, *["grid:1x2x2"] * 3)
     for rank, each in enumerate(traces_of(problem, "C", 512, work="1x2x2")):
@@ -90,7 +90,7 @@ def count(traces, kind):
 
 
 @pytest.mark.parametrize("stationary", "AB")
-def test_nobody_accumulates_or_meets_at_a_fence_where_c_has_no_copies(stationary):
+def test_no_rank_accumulates_or_waits_at_a_fence_where_c_has_no_copies(stationary):
     problem = Problem(16, 16, 16, 4, "block", "block", "block")
     traces = traces_of(problem, stationary, 2)
     assert not count(traces, Accumulate) and not count(traces, Fence) and not count(traces, Zero)
@@ -107,7 +107,7 @@ def test_a_rank_pushes_to_a_block_once_however_many_of_its_tiles_add_to_it():
 
 
 @pytest.mark.parametrize("stationary, texts", [("B", ("row",) * 3), ("A", ("column",) * 3)])
-def test_tiles_are_no_larger_than_asked_for_and_leave_one_by_one(stationary, texts):
+def test_pushed_tiles_are_no_larger_than_requested_and_pushed_one_by_one(stationary, texts):
     problem = Problem(20, 20, 20, 2, *texts)
     for tile in (3, 7, 100):
         pushes = [
@@ -146,7 +146,7 @@ def test_partial_sums_for_other_ranks_are_computed_first_and_own_gemms_fill_the_
         assert kinds_of(each.steps) == "gpgpgpgpGGGG"
 
 
-def test_halves_that_are_at_hand_are_multiplied_while_the_other_half_comes():
+def test_local_halves_are_multiplied_while_the_other_half_is_fetched():
     problem = Problem(4096, 4096, 4096, 2, "column", "column", "row")
     for each in traces_of(problem, "B", 512):
         kinds = kinds_of(each.steps)
@@ -218,13 +218,13 @@ def test_the_memory_plan_counts_slots():
         ({"sums": "sometimes"}, "sums must be one of"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options, message):
+def test_options_that_contradict_each_other_are_refused(options, message):
     problem = Problem(8, 8, 8, 2, "row", "row", "row")
     with pytest.raises(UsageError, match=message):
         universal.resolve(problem, **options)
 
 
-def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit():
+def test_auto_pushes_where_remote_tiles_need_transfers_and_slots_fit():
     rows = Problem(64, 64, 64, 2, "row", "row", "row")
     chosen = lambda problem, in_place, **more: universal.resolve(
         problem, in_place, sums="auto", **more
@@ -263,14 +263,14 @@ MACHINES = {
 
 
 def one_is_skipped(steps):
-    """What one contributor sends is awaited, but not added."""
+    """A program that awaits the partial sum of one contributor, but does not add it."""
     steps = [*steps]
     steps.remove(next(s for s in steps if type(s) is Add))
     return steps
 
 
 def retraced(traces, change):
-    """The traces again, of changed lists of steps; group inputs of the first time forgotten."""
+    """New traces of changed lists of steps, without the group inputs of the old ones."""
     found = []
     for each in traces:
 
@@ -306,7 +306,7 @@ def test_a_program_broken_on_purpose_is_caught(mutant, stationary, texts):
     assert caught >= 2
 
 
-def test_a_source_that_is_forgotten_leaves_a_push_without_its_other_end(monkeypatch):
+def test_a_missing_source_leaves_a_push_without_its_await(monkeypatch):
     every = PartialSums.of
     problem = Problem(12, 12, 12, 3, "row", "row", "row")
     monkeypatch.setattr(PartialSums, "of", lambda *args: every(*args)[:-1])
@@ -338,7 +338,7 @@ def test_slots_of_gemms_dealt_by_a_grid_are_counted_alike(grid):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_replica(seed):
+def test_the_sources_of_partial_sums_are_the_pushing_ranks_of_the_same_replica(seed):
     problem, options = any_case(seed)
     stationary = options["stationary"]
     for rank in range(problem.nprocs):
@@ -350,7 +350,7 @@ def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_r
             assert other == rank or (other in text) == pushes
 
 
-def test_slots_may_take_twice_the_memory_of_tiles():
+def test_slots_may_need_twice_the_memory_of_tiles():
     found = {"stationary": "A", "schedule": "direct"}
     problem = Problem(128, 512, 128, 4, "column", "row", "block")
     assert why_accumulated(problem, False, found) is None

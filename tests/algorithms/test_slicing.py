@@ -25,7 +25,7 @@ M, N, K = (
 RANKS = (1, 2, 3, 4, 6)
 
 each = pytest.mark.parametrize("p, stationary", list(itertools.product(RANKS, "ABC")))
-patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may have more to do
+patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may be busy
 
 
 def prove_all(p, stationary, triples):
@@ -40,8 +40,8 @@ def prove_all(p, stationary, triples):
 
 
 def in_pairs(p, stationary, kinds=KINDS):
-    """Triples of a Latin square, another for each stationary matrix: every form of one matrix meets
-    every form of another."""
+    """Triples of a Latin square, another for each stationary matrix: every form of one matrix is
+    combined with every form of another."""
     every = list(exhaustive(p, kinds))
     number = {form: x for x, form in enumerate(sorted({texts[0] for texts in every}))}
     first = "ABC".index(stationary)
@@ -49,7 +49,7 @@ def in_pairs(p, stationary, kinds=KINDS):
 
 
 @each
-def test_every_unit_of_work_is_done_once_whatever_two_partitions_meet(p, stationary):
+def test_every_unit_of_work_is_done_once_for_every_pair_of_partitions(p, stationary):
     prove_all(p, stationary, in_pairs(p, stationary))
 
 
@@ -93,7 +93,7 @@ def test_strided_replicas_of_the_result_need_no_accumulate(a, c):
     assert not result_stays(Problem(8, 8, 8, 4, a, "R", c + ",R@2x2" * ("@" not in c)), "B")
 
 
-# -- what the slices look like
+# -- slices
 # ---------------------------------------------------------------------------------------
 
 
@@ -130,7 +130,7 @@ def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
 
 
 def own_share(problem, rank, stationary):
-    """Which part of a rank's multiply-adds lands in tiles of C of its own."""
+    """The share of a rank's multiply-adds that belongs to its own tiles of C."""
     own = total = 0
     for group in slices(problem, rank, stationary):
         for a, _b, c, *_ in group:
@@ -179,8 +179,8 @@ def test_gemms_with_one_target_are_consecutive(stationary):
 
 @pytest.mark.parametrize("text, moving", [("column", "A"), ("row", "B")])
 @pytest.mark.parametrize("p", [2, 3, 5, 8])
-def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text, moving, p):
-    """The iteration offset: without it every rank would ask owner 0 first."""
+def test_all_ranks_read_from_different_owners_at_every_step_of_the_program(text, moving, p):
+    """The iteration offset: without it every rank would read from owner 0 first."""
     problem = Problem(40, 40, 40, p, text, text, text)
     reads = [
         [
@@ -192,7 +192,7 @@ def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text
     ]
     for at_once in zip(*reads, strict=True):
         assert sorted(at_once) == list(range(p))
-    assert [owners[0] for owners in reads] == list(range(p))  # and each starts with what it has
+    assert [owners[0] for owners in reads] == list(range(p))  # and each starts with local tiles
 
 
 @pytest.mark.parametrize("p", [2, 3, 5])
@@ -208,8 +208,8 @@ def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text
     ],
 )
 def test_each_rank_starts_with_a_block_of_another_owner(stationary, texts, moving, p):
-    """The iteration offset along the stationary tile's own axes: no two ranks ask, or add to, one
-    owner at the same place of the program."""
+    """The iteration offset along the stationary tile's own axes: no two ranks read from, or add
+    to, one owner at the same step of the program."""
     problem = Problem(30, 30, 30, p, *(text.format(p=p) for text in texts))
     owners = [
         [
@@ -245,7 +245,7 @@ def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts,
 
 
 @pytest.mark.parametrize("m, n, k", list(itertools.product([2, 3, 5], repeat=3)))
-def test_auto_keeps_the_largest_matrix_then_c_then_b(m, n, k):
+def test_auto_chooses_the_largest_matrix_as_stationary_then_c_then_b(m, n, k):
     largest = max(m * k, k * n, m * n)
     wanted = "C" if m * n == largest else "B" if k * n == largest else "A"
     assert largest_matrix(m, n, k) == wanted
@@ -283,7 +283,7 @@ a_size, b_size, c_size = m * k, k * n, m * n
             "C",
             3 * a_size // 4 + 3 * b_size,
             0,
-        ),  # outer product, kept apart
+        ),  # outer product, separate partial sums
         (4, ("column", "row", "row"), "B", 0, 3 * c_size),  # outer product: partial sums are sent
         (4, ("column", "row", "row"), "A", 0, 3 * c_size),
         (4, ("column", "row", "column"), "B", 0, 3 * c_size),
@@ -319,7 +319,7 @@ def test_replicas_of_c_divide_the_reads_and_pay_with_a_reduction():
     problem = Problem(m, n, k, 8, *["block/c2"] * 3)
     assert moved(problem, stationary="C") == [a_size + b_size, 0, c_size]
     assert moved(problem, stationary="C", replicate_result=True) == [a_size + b_size, 0, 2 * c_size]
-    # megatron: nothing moves but the sum
+    # megatron: only the sum moves
     second_layer = Problem(m, n, k, 4, "column", "row", "row/c4")
     assert moved(second_layer, stationary="C") == [0, 0, 3 * c_size]
 
@@ -339,7 +339,7 @@ def test_one_rank_and_full_copies_move_nothing_but_replicas(stationary):
 def test_without_transfers_a_rank_has_one_gemm_even_where_ranges_are_cut(name, stationary):
     problem = Problem(512, 4096, 8192, 8, *preset(name, 8))
     resolved = get_algorithm("universal").resolve(problem, False, stationary=stationary)
-    assert resolved["chunk"]  # for what would move
+    assert resolved["chunk"]  # ranges are cut for transfers
     for trace in traces_of(problem, **resolved):
         assert sum(type(step) is Gemm for step in trace.steps) == 1
         assert not any(step.moved(trace.rank) for step in trace.steps if isinstance(step, Get))

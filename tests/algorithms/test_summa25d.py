@@ -1,5 +1,5 @@
-"""2.5-D SUMMA without MPI: what it computes in every order of completion, what it moves, and that a
-Fence waits for the reductions before it."""
+"""2.5-D SUMMA without MPI: its results in every order of completion, its bytes, and that a Fence
+waits for the reductions before it."""
 
 import itertools
 
@@ -87,13 +87,13 @@ def test_the_default_is_the_largest_factor_whose_cube_fits():
         (UnsupportedError, {"replicas": 4, "c": "block"}, ["C as block:1x2/c4", "got block"]),
     ],
 )
-def test_what_it_does_not_take_is_refused_with_a_way_out(error, options, words):
+def test_an_unsupported_case_is_refused_with_a_remedy(error, options, words):
     texts = [options.pop(key, None) for key in "abc"]
     with pytest.raises(error) as caught:
         resolved_as("summa2.5d", 48, 48, 48, 8, *texts, **options)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_other_words_for_the_same_replicas_are_taken():
+def test_other_texts_of_the_same_replicas_are_accepted():
     *_, resolved = resolved_as("summa2.5d", 48, 48, 48, 2, "row/c2", "R", "column/c2")
     assert resolved["replicas"] == 2

@@ -63,7 +63,7 @@ def test_beta_is_applied_to_the_first_copy_alone_and_zero_reads_nothing():
     assert {step.beta for step in steps if type(step) in (Zero, Copy)} == {0.0}
 
 
-def test_blocks_of_a_transposed_operand_say_how_they_are_stored():
+def test_blocks_of_a_transposed_operand_have_their_storage_order():
     problem = Problem(M, N, K, 6, "tiles:3x2@2x3", "row", "block", transpose="a")
     at = home_of(problem.a)
     for step in get_algorithm("universal").trace(problem, 0, stationary="C").steps:
@@ -75,6 +75,6 @@ def test_blocks_of_a_transposed_operand_say_how_they_are_stored():
 
 
 @pytest.mark.parametrize("word", ["c", "ba", "A", "aa", "none"])
-def test_another_word_than_a_b_or_ab_is_refused(word):
+def test_texts_other_than_a_b_and_ab_are_refused(word):
     with pytest.raises(UsageError, match="transpose must be a, b, ab or nothing, got"):
         Problem(8, 8, 8, 2, transpose=word)

@@ -1,4 +1,4 @@
-"""The search over layouts: whatever the costs, it finds what trying everything finds."""
+"""The search over layouts finds the optimum of trying everything, whatever the costs."""
 
 import itertools
 from math import inf
@@ -37,7 +37,7 @@ def problems(draw):
 
 
 def everything(domains, factors, limit):
-    """Every choice of every variable, and every way of every operation, one by one."""
+    """Try every choice of every variable, and every label of every operation."""
     found = None
     for choice in itertools.product(*domains.values()):
         known = dict(zip(domains, choice))
@@ -51,7 +51,7 @@ def everything(domains, factors, limit):
 
 
 @given(problems(), st.sampled_from([inf, 5, 12, 20, 30]))
-def test_it_finds_what_trying_everything_finds_with_and_without_a_limit(problem, limit):
+def test_the_search_finds_the_optimum_with_and_without_a_limit(problem, limit):
     domains, factors = problem
     found = search(domains, factors, limit)
     assert (found and found.time_s) == everything(domains, factors, limit)
@@ -66,7 +66,7 @@ def test_the_report_of_a_choice_lists_what_it_consists_of():
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 4), max_size=8), st.integers(0, 11))
-def test_kept_are_those_that_fit_and_no_other_beats(costs, limit):
+def test_labels_are_kept_that_fit_and_are_not_dominated(costs, limit):
     tried = [Label(*each) for each in costs]
     kept = {each[:4] for each in best(tried, limit)}
     for each in tried:

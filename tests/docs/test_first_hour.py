@@ -12,7 +12,7 @@ from benchmarks.pages.records import ROOT
 from launch.commands.cli import main
 
 PAGE = (ROOT / "docs/first-hour.md").read_text("utf-8")
-#: Each block of code: what marks it as an example, if anything, its language, its text.
+#: Each block of code: its mark as an example or "", its language, its text.
 BLOCKS = re.findall(r"^(<!-- all: example -->\n)?```(\w*)\n(.*?)^```", PAGE, re.M | re.S)
 #: They start processes. What they print depends on the machine and the hour: only the labels of
 #: their rows are compared.
@@ -23,8 +23,8 @@ NOISE = re.compile(r"^\s+(noisy|not stable|->)|\badvice\b")
 
 @pytest.fixture
 def drbench(capsys, monkeypatch, tmp_path, fault):
-    """``drbench(line)``: exit code and all that is printed; what starts no process is called in
-    this one."""
+    """``drbench(line)``: exit code and all that is printed; commands that start no
+    process are called in this one."""
     quickly = fault("in a hurry")
     monkeypatch.chdir(tmp_path)
 
@@ -40,7 +40,7 @@ def drbench(capsys, monkeypatch, tmp_path, fault):
 
 
 def plain(line: str) -> str:
-    """A line without numbers, units of time and blanks, up to where the page cut it."""
+    """A line without numbers, units of time and blanks, cut where the page cut it."""
     return re.sub(r"[\d.+−-]+(\s*[mun]?s\b)?|\s+", "", line.partition("…")[0])
 
 
@@ -70,7 +70,7 @@ def missing(example: str, output: str, measured: bool) -> list[str]:
     ]
 
 
-def test_an_example_that_is_not_what_is_printed_is_found():
+def test_an_example_that_differs_from_the_output_is_found():
     assert missing("0  Get(A[0:4]@0)\n…\n", "x\n0  Get(A[0:8]@1)   \n", False) == []
     assert missing("0  Put(A[0:4]@0)\n", "0  Get(A[0:8]@1)\n", False)
     assert missing("6 steps, planned in 185 us\n", "7 steps, planned in 5.29 ms\n", False) == []

@@ -1,5 +1,5 @@
-"""Multiplications of random layouts by random algorithms on ranks are exact: by the benchmark and by
-the library, on every transport.
+"""Multiplications of random layouts by random algorithms on ranks are exact: by the benchmark and
+by the library, on every transport.
 
 ``DRBENCH_SEARCH="FIRST COUNT"`` tries so many other seeds instead, in each situation.
 """

@@ -1,4 +1,4 @@
-"""Overlap in virtual time: GEMMs hide transfers as far as the look-ahead allows, and none without."""
+"""Overlap in virtual time: GEMMs hide as many transfers as the look-ahead allows."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Copies on the CUDA device: every strided one is that of NumPy, by the shortest way there is."""
+"""Copies on the CUDA device: every strided copy equals that of NumPy, by the fastest call."""
 
 import numpy as np
 import pytest
@@ -114,7 +114,7 @@ def test_contiguous_bytes_strided_rows_and_other_copies_use_different_calls(devi
     assert by_which_way(device, cupy, flat[:0], flat[:0]) == []
 
 
-def test_long_copies_of_rows_inside_the_device_go_to_the_kernel(device, cupy, monkeypatch):
+def test_long_copies_of_rows_inside_the_device_use_the_kernel(device, cupy, monkeypatch):
     """Where all is a multiple of 16 bytes; another device's memory and the host's are left to the
     copy engine."""
     monkeypatch.setattr(cuda, "_LONG_COPY", 7 * 48 * 4)
@@ -140,7 +140,7 @@ def test_long_copies_of_rows_inside_the_device_go_to_the_kernel(device, cupy, mo
         memory.free()
 
 
-def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
+def test_a_repeated_copy_is_prepared_once(device, monkeypatch):
     worked_out = []
     monkeypatch.setattr(cuda, "pitched", lambda *given: worked_out.append(1) or pitched(*given))
     target, source = (np.zeros((8, 16), "f4").view(DeviceArray)[:, :9] for _ in range(2))
@@ -183,7 +183,7 @@ def test_merged_axes_never_touch_other_elements():
         assert sorted(visited(merged_axes(shape, *sides))) == sorted(visited(zip(shape, *sides)))
 
 
-def test_rows_come_and_go_between_host_and_device(device, cupy):
+def test_rows_are_copied_between_host_and_device(device, cupy):
     tile = np.arange(48, dtype="f4").reshape(6, 8)
     stream, pinned = (
         device.stream("copies"),

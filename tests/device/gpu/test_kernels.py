@@ -36,7 +36,7 @@ def integers(rng, rows, columns):
 
 
 def put(view):
-    """The same memory as what a device holds."""
+    """The same memory as an array on a device."""
     return view.view(DeviceArray)
 
 
@@ -55,7 +55,7 @@ def put(view):
     by_columns=st.booleans(),
     otherwise=st.booleans(),
 )
-def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
+def test_sums_equal_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
     what, new_device, rows, columns, dtype, left, right, blocks, by_columns, otherwise
 ):
     """By rows or by columns; a sum without atomics also takes a value of the other order."""
@@ -199,7 +199,7 @@ def test_memory_that_gemms_and_checks_borrow_is_released(device, cupy):
 
 @every_dtype
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, value):
+def test_one_element_that_is_not_finite_is_found_at_any_place(device, dtype, value):
     for rows, columns, (row, column) in [
         (3, 5, (2, 4)),
         (1, 1, (0, 0)),

@@ -1,5 +1,5 @@
-"""Whole programs of a calibration, on a made-up machine: what it is disturbed by for a while is no
-residual."""
+"""Whole programs of a calibration, on a made-up machine: a temporary disturbance does not change
+the residuals."""
 
 import pytest
 
@@ -12,8 +12,8 @@ TIMES = [0.02, 0.05, 0.01, 0.03, 0.04, 0.06]
 
 
 class Made:
-    """A machine that is so many times as slow from one time to another; each program starts after
-    a tenth of a second of laying out."""
+    """A machine that is slower by a factor between two times; each program starts after a tenth of
+    a second of setup."""
 
     def __init__(self, slow: float, start: float, stop: float):
         self.now, self.slow, self.between, self.ran = 0.0, slow, (start, stop), []
@@ -38,13 +38,13 @@ def residuals(made: Made, rounds: int = 5) -> list[float]:
     return [took / time for took, time in zip(found, TIMES)]
 
 
-def test_seconds_in_which_the_machine_is_half_as_fast_make_no_residual():
+def test_seconds_in_which_the_machine_is_half_as_fast_change_no_residual():
     for start, stop in ((0.0, 1.0), (1.3, 2.0), (3.0, 9.0)):
         found = residuals(Made(2.0, start, stop))
         assert max(abs(each - 1) for each in found) < 1e-9, (start, stop)
 
 
-def test_what_only_programs_are_slowed_by_stays():
+def test_a_disturbance_of_programs_alone_stays_in_the_residuals():
     made = Made(1.0, 0, 0)
     run = lambda seconds: made.run(seconds) * (1.5 if seconds == 0.05 else 1.0)
     found = in_rounds(TIMES, 3, run, SpeedNormalisation(made.reference_s))
@@ -67,7 +67,7 @@ def test_programs_run_in_another_order_each_round():
     assert len({tuple(each) for each in rounds}) > 1
 
 
-def test_what_is_refused_is_not_tried_again_and_has_no_time():
+def test_a_refused_program_is_not_tried_again_and_has_no_time():
     made = Made(1.0, 0, 0)
     asked = []
 

@@ -41,10 +41,10 @@ def test_ranks_that_share_cores_with_each_other_alone_are_calibrated():
     normalised(*[reference_s] * 9, due=None).refuse_other_work()
     with pytest.raises(CaseFailed, match="had 50 % of their cores"):
         normalised(*[reference_s] * 9, due=0.5).refuse_other_work()
-    SpeedNormalisation(lambda: FINE, 1.0).refuse_other_work()  # never looked at
+    SpeedNormalisation(lambda: FINE, 1.0).refuse_other_work()  # never measured
 
 
-def test_intervals_of_a_machine_that_drifted_hold_its_ends_and_a_steady_one_keeps_its_own():
+def test_intervals_of_a_machine_that_drifted_cover_both_speeds_and_steady_ones_do_not_change():
     residuals = [0.98, 1.0, 1.01, 1.03, 0.99]
     steady = normalised(*[FINE._replace(seconds=1 + DRIFT / 3 * (at % 2)) for at in range(20)])
     assert widened(residuals, steady.drift()) == residuals

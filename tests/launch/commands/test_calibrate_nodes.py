@@ -86,7 +86,7 @@ def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, faul
 
 
 @pytest.mark.mpi
-def test_where_there_is_nothing_between_nodes_it_is_refused_in_one_line(drbench, tmp_path):
+def test_without_links_between_nodes_it_is_refused_in_one_line(drbench, tmp_path):
     words = ["calibrate", "-p", "2", "--save", str(tmp_path / "x.toml"), "--rounds", "1"]
     assert "leave --nodes out" in drbench(*words, "--nodes").refusal()
     assert "with --nodes" in drbench(*words, env=TCP).refusal()

@@ -71,7 +71,7 @@ def test_a_contender_that_takes_longer_than_the_interval_is_not_reported_as_with
     assert slower and not {each["name"] for each in slower} & set(found["within_interval"])
 
 
-def test_a_machine_that_knows_nothing_of_its_errors_gives_no_interval(run_cli, toy):
+def test_a_machine_without_residuals_has_no_interval(run_cli, toy):
     path = toy([1.0, 1.0])
     path.write_text(path.read_text().partition("[model.residuals]")[0])
     found = json.loads(run_cli(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
@@ -107,7 +107,7 @@ def test_the_first_line_reports_how_much_faster_another_chain_could_be(run_cli, 
     )
 
 
-def test_placements_to_paste_are_python(run_cli):
+def test_printed_placements_are_python(run_cli):
     words = "chain --preset llama3-8b:mlp --machine h100x8 -p 4 -m 256 --effort 0 --placements"
     text = run_cli(*words.split()).stdout.partition("from torch")
     assert compile(text[1] + text[2], "placements", "exec") and "Shard(" in text[2]

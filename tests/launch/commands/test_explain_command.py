@@ -99,7 +99,7 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
-def test_what_makes_no_sense_is_refused_before_a_page_is_written(
+def test_wrong_options_are_refused_before_a_page_is_written(
     run_cli, tmp_path, options, code, described
 ):
     path = tmp_path / "page.html"

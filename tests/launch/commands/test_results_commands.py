@@ -1,4 +1,4 @@
-"""``drbench plot``, ``report`` and ``compare`` as a user meets them, bad input included."""
+"""``drbench plot``, ``report`` and ``compare`` from the command line, bad input included."""
 
 import csv
 import json
@@ -125,7 +125,7 @@ def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(run_cli,
 
 
 @pytest.mark.parametrize("mode", ["measured", "published"])
-def test_compare_of_one_side_shows_names_that_nobody_knows_as_recorded(run_cli, files, mode):
+def test_compare_of_one_side_shows_unknown_names_as_recorded(run_cli, files, mode):
     append_csv(files / "plugin.csv", case(algorithm="numpy", options="width=2", mode=mode))
     ended = run_cli("compare", files / "plugin.csv")
     assert ended.returncode == 0 and "numpy width 2" in ended.stdout

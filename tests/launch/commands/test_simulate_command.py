@@ -66,7 +66,7 @@ def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(r
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_2(run_cli, arguments, default_text):
+def test_wrong_options_are_refused_in_one_line_with_exit_2(run_cli, arguments, default_text):
     assert default_text in run_cli(*arguments).refusal()
 
 
@@ -116,7 +116,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
 
 
 @pytest.mark.mpi
-def test_devices_are_calibrated_by_what_runs_on_them(drbench, run_cli, fault, tmp_path):
+def test_devices_are_calibrated_by_programs_that_run_on_them(drbench, run_cli, fault, tmp_path):
     path = tmp_path / "devices.toml"
     assert (
         drbench(

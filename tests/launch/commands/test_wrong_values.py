@@ -75,7 +75,7 @@ def test_a_wrong_value_is_answered_in_one_line(run_cli, monkeypatch, arguments, 
     assert all(text in line for text in mentioned), line
 
 
-def test_a_machine_is_of_a_run_that_goes_by_its_peak(run_cli, monkeypatch, tmp_path):
+def test_a_run_with_a_machine_uses_its_peak(run_cli, monkeypatch, tmp_path):
     monkeypatch.setattr("launch.commands.run.run_ranks", lambda *_: 0)
     path, shipped = tmp_path / "mine.toml", ROOT / "launch/data/machines/h100x8.toml"
     path.write_text(shipped.read_text() + '[peak.float32]\ncore_gflops = 9\nsource = "given"\n')
@@ -100,9 +100,9 @@ def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(run_cli, mon
 
 
 @pytest.mark.parametrize("option", ["--a", "--b", "--c", "--preset", "--csv"])
-def test_an_empty_text_is_not_taken_for_the_default(run_cli, monkeypatch, option):
-    """Of ``--a "$A"`` with A unset, or ``--csv "$OUT"``: block would run, and nothing be recorded,
-    without a word."""
+def test_an_empty_text_is_refused_and_not_replaced_by_the_default(run_cli, monkeypatch, option):
+    """With ``--a "$A"`` and A unset, or ``--csv "$OUT"``, the layout block would run, or nothing be
+    recorded, without a message."""
     monkeypatch.setattr(
         "launch.commands.run.run_ranks", lambda *_: pytest.fail("ranks were started")
     )

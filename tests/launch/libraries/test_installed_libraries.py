@@ -1,5 +1,4 @@
-"""The peers that are installed here, run for real and verified; those that are not are skipped with
-the reason."""
+"""Installed libraries are run and verified; others are skipped with the reason."""
 
 import json
 
@@ -18,8 +17,8 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def ran(environ, tmp_path):
-    """``ran(ranks, case fields, ...)``: the records of cases of one installed peer, in one
-    mpiexec."""
+    """``ran(ranks, case fields, ...)``: the records of cases of one installed library, in
+    one mpiexec."""
 
     def run(ranks, *cases):
         found = get_library(cases[0]["algorithm"]).available()
@@ -65,7 +64,7 @@ def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
     assert len(check_exact(ran(3, *cases))) == 4
 
 
-def test_dtensor_moves_what_its_collectives_move(ran):
+def test_dtensor_records_the_bytes_of_its_collectives(ran):
     outer, megatron, inner = ran(
         4,
         dtensor("column", "row", "row"),
@@ -98,7 +97,7 @@ def test_dtensor_on_drbench_is_exact_and_records_its_bytes_and_cpu_time(ran):
     assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
 
 
-def test_what_dtensor_cannot_say_is_refused(ran):
+def test_layouts_that_dtensor_cannot_express_are_refused(ran):
     (record,) = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
     assert record.status == "unsupported" and "tiles" in record.reason
 

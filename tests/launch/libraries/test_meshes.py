@@ -63,11 +63,11 @@ def test_placements_are_read_back_as_the_same_partition(text):
     assert partition(f"{words}@{'x'.join(map(str, mesh))}", shape, 4) == bound
 
 
-def test_meshes_that_no_mesh_refines_stay_apart():
+def test_meshes_without_a_common_refinement_stay_separate():
     apart = [((0, 1), (2, 3)), ((0, 1), (3, 2)), ((0,), (6,))]
     assert on_one_mesh(apart) == apart
 
 
-def test_block_cyclic_tiles_are_refused_with_a_way_out():
+def test_block_cyclic_tiles_are_refused_with_a_remedy():
     with pytest.raises(UnsupportedError, match="dtensor: tiles:2x2.* use block"):
         placed(partition("tiles:2x2@2x2", (16, 16), 4))

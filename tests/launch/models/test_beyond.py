@@ -10,7 +10,7 @@ from launch.models.beyond import how_sure
 from launch.models.predict import predict
 
 HERE = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
-#: As drbench calibrate writes it.
+#: A calibration as written by drbench calibrate.
 SEEN = {
     "ranks": 2,
     "threads": 1,
@@ -68,7 +68,7 @@ def test_gemms_of_fragmented_operands_count_as_gemms_of_the_fragments():
     assert "products with k of" in described
 
 
-def test_tables_and_json_say_it(run_cli, tmp_path):
+def test_tables_and_json_report_it(run_cli, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(HERE.read_text())
     write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})

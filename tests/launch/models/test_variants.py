@@ -1,4 +1,4 @@
-"""Cases on several models of a machine at once are what each is by itself."""
+"""Cases on several models of a machine at once have the records of separate predictions."""
 
 from dataclasses import replace
 

@@ -69,6 +69,6 @@ def test_intervals_are_judged_by_the_residuals_of_the_other_half():
     predicted = [row(*each, [1.0], "simulated") for each in triples]
     found = held(paired(frame(measured), frame(predicted)))
     assert found.cases == 27 and found.share > 85 and 1 < found.half < 5
-    measured[5] = row(*triples[5], [3.0])  # one program alone is far off: that is seen
+    measured[5] = row(*triples[5], [3.0])  # one program alone has a large error, which is reported
     worse = held(paired(frame(measured), frame(predicted)))
     assert worse.half > found.half or worse.share < found.share

@@ -6,14 +6,13 @@ from judging import judged, of_table
 
 from launch.papers.claims import check_claims
 
-#: What is shorter where a time is longer.
+#: Columns that are smaller where a time is longer.
 RATES = {"percent_of_peak", "utilization_percent", "speedup"}
 _TIMES = {"best_s", "time_s", "seconds"}
 #: Layouts without replicas.
 ALONE = ["row", "column", "block", "traditional"]
 
-#: Claim, the rows that are changed, and what their times are multiplied by; or the columns that are
-#: multiplied.
+#: Claim, the changed rows, and the factor of their times, or of the given columns.
 OTHERWISE = [
     ("P1", {"machine": "pvc12", "layer": "mlp1", "preset": "column"}, 2),
     ("P2", {"machine": "pvc12", "layer": "mlp1", "a": "column/c2"}, 0.1),
@@ -52,7 +51,7 @@ def holds(claims, rows):
 
 
 @pytest.mark.parametrize("claim, where, change", OTHERWISE, ids=[each[0] for each in OTHERWISE])
-def test_a_claim_does_not_hold_where_its_records_say_otherwise(every, claim, where, change):
+def test_a_claim_fails_on_records_that_contradict_it(every, claim, where, change):
     claims, rows = every[claim]
     table = rows.table.copy()
     at = rows.where(mode="simulated", **where).index

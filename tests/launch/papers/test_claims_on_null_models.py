@@ -1,9 +1,9 @@
-"""No claim passes on records whose times say nothing, unless it is listed here with the reason.
+"""No claim passes on records with meaningless times, unless it is listed here with the reason.
 
-The times of the committed records are replaced: shuffled within what has the same FLOPs on the same
+The times of the committed records are replaced: shuffled among rows with the same FLOPs on the same
 machine (fixed seeds); by FLOPs over one rate of the machine; by one time for all of them; and local
-GEMMs by their FLOPs alone. Claims about our measurements compare with bars of our own and rest on
-no model, but for S1. Claims of arithmetic take no times.
+GEMMs by their FLOPs alone. Claims about measured times use their own limits and no
+model, except S1. Claims of arithmetic use no times.
 """
 
 from collections import Counter
@@ -85,7 +85,7 @@ def meshslice_flops_s(ran):
 
 
 def shares_follow(table, before):
-    """What is the work over the time."""
+    """Columns that are work over time."""
     rate = {"percent_of_peak", "utilization_percent"} & {*table}
     whole = "best_s" if "best_s" in table else "seconds"
     for name in rate:
@@ -94,7 +94,7 @@ def shares_follow(table, before):
 
 
 def efficiencies_follow(table, before):
-    """Of overlap, where the base is among the rows."""
+    """Columns of overlap, where the rows include the base."""
     base = table.method.isin(["collective", "pytorch"]) & (table["mode"] == "simulated")
     by = [table[name] for name in GROUPS["overlap"][0]]
     base_s = table.seconds.where(base).groupby(by).transform("first")
@@ -133,7 +133,7 @@ GROUPS = {
 
 @cache
 def committed(paper):
-    """Its claims and rows; lowered cases are of a sweep of their own."""
+    """Claims and rows of a paper; lowered cases are in a separate sweep."""
     claims, rows = judged(paper)
     if paper == "slicing":
         rows = of_table(rows, rows.table.assign(lowered=rows.table.schedule.notna()))
@@ -142,7 +142,7 @@ def committed(paper):
 
 @cache
 def verdicts(paper, null, seed):
-    """On the times of a null model; on those of the records without one."""
+    """Verdicts on the times of a null model, or of the records without one."""
     (claims, rows), (by, times, flops_s, follow) = committed(paper), GROUPS[paper]
     table = rows.table.copy()
     ran = table[(table["mode"] == "simulated") & table[times[0]].notna()]
@@ -167,7 +167,7 @@ def shares():
     return found
 
 
-def test_a_claim_that_holds_on_times_that_say_nothing_is_listed_with_the_reason(shares):
+def test_a_claim_that_holds_on_meaningless_times_is_listed_with_the_reason(shares):
     unlisted = {each: share for each, share in shares.items() if share >= LISTED}
     assert unlisted.keys() <= HOLDS_ALL_THE_SAME.keys()
     assert all(HOLDS_ALL_THE_SAME.values())

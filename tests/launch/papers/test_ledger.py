@@ -1,4 +1,4 @@
-"""The ledger: every number has its prediction, and one that is predicted worse than its bar is
+"""The ledger: every number has its prediction, and one with an error above its limit is
 found."""
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is known of every claim, and how a paper is added."""
+"""The source and criterion of every claim, and how a paper is added."""
 
 import re
 
@@ -60,7 +60,7 @@ FIGURES = (Figure("own-nine", "Table 9", make, read=Rows),)
 
 
 def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
-    """Dropped in, it is found, checked and varied; and its figure is drawn."""
+    """The new folder is found, checked and varied; and its figure is drawn."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own/__init__.py").write_text(CLAIMS)
     (tmp_path / "own/figures.py").write_text(FIGURES)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.mpi
 def test_a_run_next_to_busy_processes_is_noisy_and_reports_its_share_of_the_cores(
     drbench, tmp_path
 ):
-    """Where most repeats are disturbed none is left out, and the row is no better for it."""
+    """Where most repeats are disturbed none is left out, and the row is noisy."""
     words = (
         "run -p 2 -m 1024 -n 1024 -k 512 --iters 6 --budget 0 -o check=false --csv rows.csv".split()
     )

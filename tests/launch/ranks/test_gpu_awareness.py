@@ -1,4 +1,4 @@
-"""Whether MPI reads device memory: its own answer is found, and believed only after a try."""
+"""Whether MPI reads device memory: its own answer is found, and used only after a test."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""However a ``drbench run`` ends, no process and no file of it is left, in its own /dev/shm."""
+"""However a ``drbench run`` ends, it leaves no process and no file, in its own /dev/shm."""
 
 import shutil
 import sys

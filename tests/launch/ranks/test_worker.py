@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
 @pytest.fixture
 def ranks(mpiexec, tmp_path):
-    """Two ranks that wait for cases, and their mark. No guard, and no word of the kernel."""
+    """Two ranks that wait for cases, and their mark. No guard, and no signal of the kernel."""
     mark = f"worker-{time.monotonic_ns()}"
     process = subprocess.Popen(
         [mpiexec, "-n", "2", sys.executable, "-m", "drbench", "serve"],

@@ -1,5 +1,5 @@
-"""One engine: any numbers of ranks and libraries, in rounds, taken up where it was left; and the
-tables that are made of its records."""
+"""One engine: any numbers of ranks and libraries, in rounds, resumed where it stopped; and the
+tables of its records."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ def job(name, ranks=2, **fields):
     return Job(name, ranks, Case(8, 8, 8, **fields))
 
 
-def test_every_round_visits_all_and_each_library_goes_first_in_turn():
+def test_every_round_runs_all_and_each_library_is_first_in_one_round():
     group = [job("a"), job("b"), job("h", algorithm="heat"), job("s", algorithm="scalapack")]
     found = [each.name for each in Experiment("x", [group], 6).todo({})]
     rounds = [found[at : at + 4] for at in range(0, 24, 4)]
@@ -79,7 +79,7 @@ SCALING = "sweep scaling -o ranks=1,2,4 -o m=64 -o n=8 -o k=8".split()
 SCALING += ["--peak", "none", "--out", "out"]
 
 
-def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(run_cli, started, tmp_path):
+def test_ranks_are_an_axis_and_every_number_runs_in_every_round(run_cli, started, tmp_path):
     starts, _ = started
     ended = run_cli(*SCALING, "--json")
     assert [ranks for ranks, _ in starts] == [1, 2, 4, 2, 1, 2, 4, 1]
@@ -196,7 +196,7 @@ class _Library:
         (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
     ],
 )
-def test_an_option_that_would_go_nowhere_is_refused(run_cli, started, words, message):
+def test_an_option_without_effect_is_refused(run_cli, started, words, message):
     assert message in run_cli("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
 
 
@@ -206,7 +206,7 @@ def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
     assert _folder_name("mlp", 4, None, ()) == "mlp-p4"
 
 
-def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(
+def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     run_cli, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -256,7 +256,7 @@ def test_predicted_scaling_is_a_table_as_text_json_and_csv(run_cli, tmp_path, mo
 
 
 def run(seconds, **fields):
-    """The rounds of a case that takes so long in each."""
+    """The rounds of a case with these times."""
     known = {"m": 8, "n": 8, "k": 8, "ranks": 2, "direct_bytes": 8, "algorithm": "universal"}
     return {
         turn: made_up(**{**known, **fields}, best_s=s, samples_s=[s], case=f"{turn + 1} | x")
@@ -322,7 +322,7 @@ def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():
     assert "A column" in second.title and len(second.rows) == 1
 
 
-def test_a_number_of_ranks_that_failed_has_no_point_and_none_is_measured_against_it():
+def test_a_number_of_ranks_that_failed_has_no_point_and_is_no_reference():
     bad = {0: refused(1, "why", algorithm="universal")}
     (table,) = scaling_tables([bad, run([4.0, 8.0], ranks=2), run([2.0, 4.0], ranks=4)])
     assert [(row["ranks"], row["speedup"]) for row in table.rows] == [(2, 1.0), (4, 2.0)]

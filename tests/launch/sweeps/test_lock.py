@@ -1,4 +1,4 @@
-"""One sweep a folder; the lock of a dead one is no obstacle, that of a living one is."""
+"""One sweep a folder; the lock of an ended sweep is ignored, that of a running one is not."""
 
 import errno
 import fcntl
@@ -39,7 +39,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_the_second_hears_who_holds_it(tmp_path, holder, text):
+def test_a_second_sweep_is_refused_with_the_holder(tmp_path, holder, text):
     with pytest.raises(UsageError) as caught, hold_folder(tmp_path, text.append):
         pass
     words = (f"process {holder.pid} on {socket.gethostname()} since 20", "use another --out")
@@ -47,7 +47,7 @@ def test_the_second_hears_who_holds_it(tmp_path, holder, text):
     assert "\n" not in str(caught.value) and (tmp_path / "lock").exists() and text == []
 
 
-def test_a_holder_that_was_killed_holds_nothing(tmp_path, holder, text):
+def test_a_holder_that_was_killed_has_no_lock(tmp_path, holder, text):
     holder.kill()
     holder.wait()
     assert (tmp_path / "lock").exists()
@@ -62,10 +62,8 @@ def test_one_process_does_not_hold_it_twice(tmp_path, text):
             pass
 
 
-def test_who_opened_the_file_before_its_holder_ended_locks_the_one_that_is_there(
-    tmp_path, monkeypatch, text
-):
-    """Or a third, who makes it anew, would hold the folder too."""
+def test_a_file_opened_before_its_holder_ended_is_reopened(tmp_path, monkeypatch, text):
+    """Otherwise a third process, which makes the file anew, would hold the folder too."""
     real = fcntl.flock
 
     def flock(file, how):

@@ -1,4 +1,4 @@
-"""How often a case is tried, by ranks that are made up."""
+"""How often a case is tried, with made-up ranks."""
 
 import io
 
@@ -65,7 +65,7 @@ def tried(tmp_path, monkeypatch, rows):
 @pytest.mark.parametrize(
     "fates, status, times",
     [
-        # whose ranks crashed twice and were then killed, of that nobody knows that it is at fault
+        # ranks crashed twice and were then killed: the cause is unknown
         ([CRASH] * (CRASHES - 1) + [KILL] * 2, "ok", CRASHES + 2),
         ([CRASH, KILL, CRASH, CRASH], "failed", 4),
         ([KILL] * ATTEMPTS, "failed", ATTEMPTS),
@@ -73,13 +73,13 @@ def tried(tmp_path, monkeypatch, rows):
         ([LATE], "timeout", 1),
     ],
 )
-def test_a_case_is_tried_as_often_as_it_may_not_be_at_fault(tried, fates, status, times):
+def test_a_case_is_tried_again_while_it_may_not_be_the_cause(tried, fates, status, times):
     record, tries = tried([*fates, "ok"])
     assert (record.status, tries) == (status, times)
     assert (f"{CRASHES} attempts" in (record.reason or "")) == (fates.count(CRASH) == CRASHES)
 
 
-def test_the_machine_of_a_file_stays_unless_another_is_asked_for(sweep_file):
+def test_the_machine_of_a_file_is_used_unless_an_option_overrides_it(sweep_file):
     file = sweep_file('[[cases]]\nm = 8\nn = 8\nk = 8\nmachine = "box"\n')
     machines = lambda **asked: {
         job.case.machine for job in plan_cases(SweepRequest(file, 2, "out", **asked)).jobs

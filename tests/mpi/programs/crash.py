@@ -1,4 +1,4 @@
-"""Something strikes rank 1 alone in the middle of a case. ``crash.py WHERE``: see :data:`PLACES`
+"""A fault on rank 1 alone in the middle of a case. ``crash.py WHERE``: see :data:`PLACES`
 and :data:`STEPS`."""
 
 import os
@@ -55,9 +55,9 @@ def before_gemms(happens):
     return around
 
 
-#: The steps that are struck when they start.
+#: Steps that fail when they start.
 STEPS = {"get": Get, "accumulate": Accumulate, "fence": Fence}
-#: What else is replaced on rank 1, and by what around it.
+#: Other functions that are replaced on rank 1, and their wrappers.
 PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
@@ -70,7 +70,7 @@ PLACES = {
 
 
 def run_cli(*error) -> None:
-    """Before mpi4py ends all ranks, with which what mpiexec has not read is lost."""
+    """Fail before mpi4py ends all ranks, which loses all that mpiexec has not read."""
     sys.__excepthook__(*error)
     until_heard()
 

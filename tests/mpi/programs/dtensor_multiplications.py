@@ -34,7 +34,7 @@ def finish():
 
 
 def multiply(a, b, c=""):
-    """``a @ b``, in placements that are asked for, if any."""
+    """``a @ b``, in the requested placements, if any."""
     if not c:
         return a @ b
     with drbench.torch.out(*(placements(c) if isinstance(c, str) else c)):
@@ -81,7 +81,7 @@ def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float
 
 
 def forms(mesh_shape):
-    """mm, addmm, linear and matmul in all modes, with transposed operands; what stock keeps."""
+    """mm, addmm, linear and matmul in all modes, with transposed operands; cases left to stock."""
     install()
     mesh, wrong = init_device_mesh("cpu", tuple(mesh_shape)), []
     n, spare = mesh.ndim, [Replicate()] * (mesh.ndim - 1)
@@ -130,7 +130,7 @@ def forms(mesh_shape):
         check(("grad", str(kind)), a.grad, ones @ W.to(kind))
         check(("grad", str(kind)), b.grad, ones.t() @ X.to(kind))
     more = drbench.torch.counts().drbench - counts.drbench
-    # what drbench leaves to torch is right, too, and in the placements that are asked for
+    # cases left to torch are right, too, and in the requested placements
     a, b = put(X, Shard(0)), put(W, Shard(0))
     for kind in (torch.float16, torch.int64):
         got = multiply(a.to(kind), b.to(kind).t(), (Shard(1), *spare))
@@ -251,7 +251,7 @@ def trouble():
     if not is_right(a @ b, A @ B, mesh):
         wrong.append("free again")
     again = drbench.torch.counts()
-    # a local tensor that its placements do not give it
+    # a local tensor that does not match its placements
     odd = DTensor.from_local(
         torch.ones(16 + 2 * rank, 32),
         mesh,

@@ -1,4 +1,4 @@
-"""A tensor-parallel MLP, forward and backward, against one process: ``training.py WHAT``."""
+"""A tensor-parallel MLP, forward and backward, and on one process: ``dtensor_training.py WHAT``."""
 
 import gc
 

@@ -1,5 +1,5 @@
-"""A library that multiplies by rows, right or wrong: ``fake_library.py WAY ...``; answer each rank's
-record of each way."""
+"""Run a library that multiplies by rows, right or wrong: ``fake_library.py WAY ...``; answer each
+rank's record of each way."""
 
 import sys
 import types

@@ -1,5 +1,5 @@
-"""drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers what it
-found; of several, ``exact+parts``, a list.
+"""drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers the
+result; for several, ``exact+parts``, a list.
 
 HOW is ``threads``, for worker threads instead of a device, or the path of the kernels compiled
 for the host, for a fake of CuPy.
@@ -28,7 +28,7 @@ from drbench.library.plan import Multiplication
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
 HOW = sys.argv.pop(1).partition("=")[2] if sys.argv[1].startswith("--device=") else ""
 OPENED: list[HostDevice] = []
-#: A count of what is left of the fake's memory and handles.
+#: A count of the fake's memory and handles in use.
 FAKE = shared_cupy(HOW) if "/" in HOW else nullcontext(lambda: 0)
 KINDS = np.dtype("f4"), np.dtype("f8")
 if not HOW:
@@ -58,7 +58,7 @@ def whole(rng, shape, dtype):
 
 
 def placed(ctx, array, text, how):
-    """A matrix of an array: as it comes, transposed, as columns of a wider array, or wrapped."""
+    """A matrix of an array: unchanged, transposed, as columns of a wider array, or wrapped."""
     if how == "transposed":
         return ctx.from_global(array.T.copy(), ctx.specs.of(array.shape, text, array.dtype).T).T
     made = ctx.from_global(array, text)
@@ -109,7 +109,7 @@ def exact(comm, layouts, seed, count):
         right = right and (again is None if comm.rank != root else np.array_equal(host(again), A))
         if not comm.allreduce(right) == comm.size:
             wrong.append([m, n, k, texts, dtype.name, stationary, how, alpha, beta])
-        # nobody lets go of what others still read
+        # no rank frees memory that others still read
     del a, b, c, again, found
     gc.collect()
     left = ctx.heap.taken
@@ -159,7 +159,7 @@ def parts(comm, layouts, seed, count):
     return {"wrong": wrong, "left": comm.allreduce(left + LEFT())}
 
 
-#: Whose calls are counted.
+#: Functions whose calls are counted.
 COUNTED = {
     "plans": (executor_base, "plan_arena"),
     "traces": (Multiplication, "trace"),
@@ -192,7 +192,7 @@ def repeated(comm):
         counts.append(dict(calls))
         taken.append(ctx.heap.taken)
     places = set()
-    for _ in range(5):  # results in the same place again, once the old one is let go of
+    for _ in range(5):  # results at the same address again, once the old one is freed
         D = A @ B
         places.add(D.place)
         del D
