@@ -1,5 +1,5 @@
-"""Every rule once: questions of steps, sums of bytes and starts of processes have one place, and
-only one place asks what they are."""
+"""Every rule once: types of steps, sums of bytes and starts of processes are each handled in one
+place."""
 
 import ast
 from functools import cache
@@ -64,7 +64,7 @@ def names(tree):
 
 
 def called(call):
-    """The last word of what is called."""
+    """The last part of the name of a called function."""
     return getattr(call.func, "id", getattr(call.func, "attr", None))
 
 
@@ -101,7 +101,7 @@ def starts_processes(tree):
 
 
 def offenders(finds, allowed):
-    """Where something is found outside the modules that may."""
+    """Places with a finding outside the allowed modules."""
     return [
         f"{path}:{line}"
         for package in PACKAGES
@@ -134,5 +134,5 @@ def test_processes_that_are_waited_for_and_ended_are_started_in_one_place():
         (starts_processes, "with subprocess.Popen(['mpiexec']) as ranks: pass"),
     ],
 )
-def test_what_is_out_of_place_is_found(finds, text):
+def test_a_finding_outside_its_place_is_reported(finds, text):
     assert list(finds(ast.parse(text)))

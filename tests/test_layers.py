@@ -106,7 +106,7 @@ def sources():
 
 @cache
 def imports(path, text):
-    """(what is imported with its full dotted name, line, whether at module level) of one module."""
+    """(full dotted name, line, whether at module level) of each import of one module."""
     return list(_imports(path, text))
 
 
@@ -118,7 +118,7 @@ def _imports(path, text):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             deferred |= {id(inside) for inside in ast.walk(node)}
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            only_types |= {id(inside) for inside in ast.walk(node)}  # nothing runs it
+            only_types |= {id(inside) for inside in ast.walk(node)}  # never executed
     for node in ast.walk(tree):
         names = []
         if id(node) in only_types:
@@ -275,7 +275,7 @@ def test_no_folder_has_too_many_modules():
     } == {}
 
 
-def test_what_may_not_import_mpi4py_does_not_get_it_from_others_either():
+def test_modules_without_mpi4py_do_not_import_it_through_others_either():
     edges = graph()
     allowed = tuple(
         prefix.removesuffix(".py").replace("/", ".").rstrip(".") for prefix in ONLY_IN["mpi4py"]
@@ -329,5 +329,5 @@ def test_programs_and_plans_really_load_integers_only():
         ("launch/studies/new.py", "class Case:\n    import torch"),
     ],
 )
-def test_an_import_that_points_up_or_out_is_caught(path, text):
+def test_a_forbidden_import_is_caught(path, text):
     assert violations(path, text)

@@ -14,7 +14,7 @@ SPLIT = Problem(7, 5, 6, 4, "row", "tiles:3x2", "block")
 
 
 def outcome(problem, traces, stationary):
-    """What becomes of a set of programs: ``right``, or how the oracles object."""
+    """The verdict on a set of programs: ``right``, or the rule that the oracles report."""
     try:
         if not (work_done(problem, traces, stationary) == 1).all():
             return "work"
@@ -27,7 +27,7 @@ def outcome(problem, traces, stationary):
 
 
 def broken_once(problem, stationary, kind, change):
-    """Outcomes of breaking one step of a kind, for each such step on each rank."""
+    """Verdicts after breaking one step of a type, for each such step on each rank."""
     outcomes = []
     for rank, trace in enumerate(traces_of(problem, stationary=stationary)):
         for place, step in enumerate(trace.steps):
@@ -48,7 +48,7 @@ def double(steps, place):
 
 
 @pytest.mark.parametrize("problem, stationary", [(REDUCED, "C"), (SPLIT, "C")])
-def test_programs_left_alone_are_right(problem, stationary):
+def test_unchanged_programs_are_right(problem, stationary):
     assert outcome(problem, traces_of(problem, stationary=stationary), stationary) == "right"
 
 

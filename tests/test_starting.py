@@ -25,7 +25,7 @@ print(subprocess.Popen(["sleep", "60"], **quiet).pid, flush=True)
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """What has no end here gets no more time for a slow machine."""
+    """Shorten the additional time for slow machines: commands here never end."""
     monkeypatch.setattr("starting.more_time", lambda seconds: 0.1)
 
 

@@ -22,8 +22,8 @@ real = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
 def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
-    """Multiply integers in place: the values are right, the operands and all around the three are
-    untouched."""
+    """Multiply integers in place and check the result; the operands and all memory around the
+    three matrices do not change."""
     rng = np.random.default_rng(seed)
     x, y, z = (rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n)))
     (a, *around_a), (b, *around_b), (c, *around_c) = (
@@ -119,7 +119,7 @@ def reversed_columns():
 
 @pytest.mark.parametrize("operand", range(3))
 @pytest.mark.parametrize("make", [strided_in_both, reversed_columns])
-def test_an_operand_contiguous_along_neither_axis_is_refused_in_words(make, operand):
+def test_an_operand_contiguous_along_neither_axis_is_refused_with_a_message(make, operand):
     operands = [np.ones((4, 4), "f4") for _ in range(3)]
     operands[operand] = make()
     with pytest.raises(UsageError, match="contiguous along one axis; got strides"):
@@ -141,9 +141,9 @@ def overlapping_rows(memory):
 @pytest.mark.parametrize("operand", range(2))
 @pytest.mark.parametrize("make", [reversed_rows, one_row_repeated, overlapping_rows])
 def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misread(make, operand):
-    """BLAS knows only leading dimensions of a row or more; with one made up, ``a[::-1]`` is read
-    beyond the operand."""
-    memory = np.arange(64, dtype="f4")  # what is misread is in here too
+    """BLAS knows only leading dimensions of a row or more; with an invented one, BLAS reads
+    ``a[::-1]`` beyond the operand."""
+    memory = np.arange(64, dtype="f4")  # also has the elements that would be misread
     operands = [np.eye(4, dtype="f4"), np.eye(4, dtype="f4")]
     operands[operand] = view = make(memory)
     c = np.zeros((4, 4), "f4")
@@ -154,7 +154,7 @@ def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misre
     assert (c == view).all()
 
 
-def test_the_blas_of_this_numpy_is_found_and_computes_in_place():
+def test_the_blas_of_this_numpy_is_found_and_multiplies_in_place():
     assert LOADED.info.in_place and LOADED.info.library and LOADED.info.kernel
     assert not FALLBACK.info.in_place
 

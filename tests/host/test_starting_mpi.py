@@ -12,7 +12,7 @@ SIZE = "UCX_TCP_TX_SEG_SIZE"
 
 @pytest.fixture
 def text(monkeypatch):
-    """Starts an MPI that runs already or not; what it found in the environment when it began."""
+    """Start an MPI that runs already or not; return its thread level and setting at the start."""
     found = []
     monkeypatch.setattr(os, "environ", os.environ.copy())
     os.environ.pop(SIZE, None)
@@ -40,5 +40,5 @@ def test_settings_of_the_user_for_tcp_stay(text):
     assert text() == [(3, "32K")]
 
 
-def test_an_mpi_that_runs_is_left_alone(text):
+def test_an_mpi_that_runs_is_not_changed(text):
     assert text(runs=True) == [] and SIZE not in os.environ

@@ -1,4 +1,4 @@
-"""What the library plans for ranks of several nodes: the same bytes, in whole rows of tiles."""
+"""Plans of the library for ranks of several nodes: the same bytes, in whole rows of tiles."""
 
 from types import SimpleNamespace
 from unittest import mock
@@ -27,7 +27,7 @@ def fetched(plan):
 
 @pytest.mark.parametrize("layout", ["row", "column", "block"])
 @pytest.mark.parametrize("stationary", "ABC")
-def test_no_byte_more_is_moved_between_nodes(layout, stationary):
+def test_no_additional_byte_is_moved_between_nodes(layout, stationary):
     local, remote = (planned(layout, stationary, several) for several in (False, True))
     assert traffic(remote.trace(0)).counters == traffic(local.trace(0)).counters
 

@@ -30,7 +30,7 @@ def test_a_device_is_cpu_gpu_or_an_object():
         assert type(ctx.zeros((2, 2)).local) is np.ndarray
 
 
-def test_without_a_gpu_it_is_one_line(monkeypatch):
+def test_without_a_gpu_it_is_refused_in_one_line(monkeypatch):
     def missing():
         raise MissingError("--backend cupy cannot load CuPy: there is none.")
 
@@ -74,7 +74,7 @@ def test_a_device_serves_one_context_after_another(device):
             with full:
                 ctx.empty((900, 900))
             A = B = None
-    stream = device.stream("after")  # it is the caller's to close
+    stream = device.stream("after")  # the caller must close it
     stream.synchronise()
 
 

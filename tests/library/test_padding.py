@@ -21,7 +21,7 @@ def test_the_row_stride_is_an_odd_number_of_cache_lines(ctx, columns):
     assert made.local.shape == (5, columns) and made.place[1:] == made.local.strides
 
 
-def test_short_rows_and_arrays_that_are_wrapped_stay_as_they_are(ctx):
+def test_short_rows_and_wrapped_arrays_are_not_padded(ctx):
     assert ctx.zeros((5, 255), "row").local.flags.c_contiguous
     own = ctx.heap.array((5, 1024), np.dtype("f4"))
     assert own.flags.c_contiguous and ctx.wrap(own, "row", (5, 1024)).local.strides == (4096, 4)

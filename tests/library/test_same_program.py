@@ -1,4 +1,4 @@
-"""What ``drbench.multiply`` and DTensor plan is what ``drbench run`` runs, and measures."""
+"""``drbench.multiply`` and DTensor plan the programs that ``drbench run`` measures."""
 
 import random
 from types import SimpleNamespace
@@ -64,8 +64,8 @@ def placed(seed):
 
 
 def mm(p, shape, texts, _stationary, in_place, nodes, dtype):
-    """The traces of DTensor's mm, as the handler of the operation makes them: of tensors on a mesh
-    of ranks that are not there (:func:`absent_ranks`), with local tensors that nobody looks at."""
+    """The traces of DTensor's mm, as made by the handler of the operation: of tensors on a mesh of
+    absent ranks (:func:`absent_ranks`), with unused local tensors."""
     import torch
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import Partial, Replicate, Shard
@@ -131,7 +131,7 @@ def test_the_program_of_a_layout_is_the_same_in_the_library_as_in_a_run(seed):
 
 @pytest.fixture(scope="module")
 def absent_ranks():
-    """torch's process group of 8 ranks, of which only the first is here."""
+    """torch's process group of 8 ranks, of which only the first exists."""
     pytest.importorskip("torch")
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -1,4 +1,4 @@
-"""Which elements a rank's local array has, and when a layout is a part of another: against dealing
+"""The elements of a rank's local array, and layouts that are parts of others, compared with dealing
 elements one by one."""
 
 import numpy as np

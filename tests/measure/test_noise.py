@@ -36,7 +36,8 @@ times = st.floats(1e-6, 1e3)
 
 @pytest.mark.parametrize("samples", [*range(1, MOST_REPEATS + 1), 500, 1000])
 def test_the_ranks_are_the_innermost_that_hold_the_median_with_95_percent(samples):
-    """Each sample is below the median or above, whatever times are like: all ways are counted."""
+    """Each sample is below the median or above, for any distribution: all combinations are
+    counted."""
     ways = [comb(samples, below) for below in range(samples + 1)]
     # sample low is below the median, and the one as far from the other end above
     covers = lambda low: sum(ways[low + 1 : samples - low]) * 100 >= 95 * sum(ways)
@@ -48,7 +49,7 @@ def test_the_ranks_are_the_innermost_that_hold_the_median_with_95_percent(sample
 
 
 @pytest.mark.parametrize("samples", [1024, 1100, 20000])
-def test_thousands_of_samples_have_the_ranks_of_the_normal_distribution(samples):
+def test_thousands_of_samples_have_the_order_statistics_of_the_normal_distribution(samples):
     """Rows of one case are merged: 2 to the power of the samples is no float then."""
     low, high = median_ranks(samples)
     assert low + high == samples - 1
@@ -64,7 +65,7 @@ SPREADS = {
 
 
 @pytest.mark.parametrize("spread, least", SPREADS.values(), ids=list(SPREADS))
-def test_looking_after_each_repeat_costs_a_few_of_the_95_percent(spread, least):
+def test_stopping_after_any_repeat_costs_a_few_of_the_95_percent(spread, least):
     held = stopped = 0
     draw = numpy.random.default_rng(3)
     for _ in range(600):
@@ -119,7 +120,7 @@ def test_repeats_count_if_all_ranks_had_their_cores_and_a_row_is_noisy_if_most_d
 
 
 @pytest.mark.parametrize("due", [1.0, 0.5, 0.25])
-def test_ranks_that_share_cores_are_judged_by_what_they_are_due(due):
+def test_ranks_that_share_cores_are_judged_by_their_due_share(due):
     alone, concurrent = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
     assert not cores_had([alone] * 3, range(3), due).lacking
     assert cores_had([concurrent] * 3, range(3), due).lacking

@@ -1,6 +1,6 @@
-"""Collectives on rings and trees: what they take in closed form, that the fastest is found, that
-nothing is faster than its bound however links are shared, and that a group over several nodes has
-the cards of its own ranks."""
+"""Collectives on rings and trees: their times have closed forms, the fastest is found, none is
+faster than its bound however links are shared, and a group over several nodes uses the cards of its
+own ranks."""
 
 import pytest
 from traced import traced

@@ -1,5 +1,5 @@
-"""Process rows and columns in virtual time: what one step takes, what whole algorithms move and
-take, and that nothing waits for itself."""
+"""Process rows and columns in virtual time: the time of one step, bytes and times of whole
+algorithms, and no deadlocks."""
 
 from dataclasses import replace
 from math import inf
@@ -114,7 +114,7 @@ def test_two_ways_round_the_ring_are_twice_as_fast_and_take_the_links_of_both_di
     assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # one after another
 
 
-def test_groups_on_different_links_run_together_and_on_the_same_links_in_turn():
+def test_groups_on_different_links_run_together_and_on_the_same_links_one_after_another():
     once = 2 + (0.5 + 6)
 
     def program(rank, names):
@@ -278,7 +278,7 @@ def test_the_time_of_an_algorithm_is_that_of_its_overlapped_transfers_and_gemms(
     assert simulate(traces, toy(rate)).time_s == seconds
 
 
-def test_a_chip_of_cannon_with_nothing_to_skew_waits_for_nobody_but_its_neighbours():
+def test_a_chip_of_cannon_without_a_skew_waits_only_for_its_neighbours():
     traces = of_algorithm("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS")
     found = simulate(traces, toy(8.0), timeline=True)
     assert max(event.stop_s for event in found.timeline if event.rank == 0) == 6.5 + 2

@@ -39,7 +39,7 @@ DRAWS = {
 
 
 def covered(draw, count, rounds=1500):
-    """The share of new draws that the spread of so many others holds: counted one by one."""
+    """The share of new draws within the spread of so many others, counted one by one."""
     random, held = Random(count), 0
     for _ in range(rounds):
         low, high = spread([draw(random) for _ in range(count)])
@@ -71,7 +71,7 @@ def test_independent_errors_add_up_by_their_squares():
     assert log(found.high) == pytest.approx((log(2) ** 2 + log(1.5) ** 2) ** 0.5)
 
 
-def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
+def test_assumed_constants_are_at_their_ends_together_and_no_others_change():
     faster, slower = doubted(Machine.from_dict(SECTION | {"assumed": ASSUMED}))
     text = lambda machine: (
         machine.compute.sustained,
@@ -83,7 +83,7 @@ def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
     assert text(slower) == pytest.approx((0.8 / 1.1, 1e9 / 1.1, 2e-6, 1e12))
 
 
-def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
+def test_a_file_may_give_the_range_of_a_constant():
     assumed = ["links.*.bandwidth_bytes_per_s by 1.25", "compute.launch_s"]
     ends = doubted(Machine.from_dict(SECTION | {"assumed": assumed}))
     assert [end.links[0].bandwidth_bytes_per_s for end in ends] == pytest.approx([1.25e9, 0.8e9])
@@ -91,7 +91,7 @@ def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
 
 
 @pytest.mark.parametrize("machine", ["pvc12", "h100x8"])
-def test_a_collective_is_no_surer_than_its_launches(machine):
+def test_a_collective_is_no_more_certain_than_its_launches(machine):
     """A small multiplication is mostly launching and synchronising, whose times are assumed."""
     case, machine = Case(256, 256, 256, algorithm="collective"), find_machine(machine)
     record = predict(case, machine, machine.devices)
@@ -99,7 +99,7 @@ def test_a_collective_is_no_surer_than_its_launches(machine):
     assert found.median_low_s < 0.6 * record.best_s and found.median_high_s > 1.7 * record.best_s
 
 
-def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_has_none():
+def test_the_interval_covers_the_times_at_the_ends_and_a_model_without_assumptions_has_none():
     section = SECTION | {"arbitration": "fifo"}
     plain = Machine.from_dict(section)
     record = predict(CASE, plain, 4)
@@ -109,7 +109,7 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
     found = with_interval(record, CASE, doubtful, 4)
     faster, slower = (predict(CASE, end, 4).best_s / record.best_s for end in doubted(doubtful))
     (other,) = (predict(CASE, end, 4).best_s / record.best_s for end in otherwise(doubtful))
-    assert faster < 1 < other < slower  # who shares its links fairly is slower here
+    assert faster < 1 < other < slower  # fair sharing of links is slower here
     assert found.median_low_s == pytest.approx(record.best_s * faster)
     high = exp((log(slower) ** 2 + log(other) ** 2) ** 0.5)
     assert found.median_high_s == pytest.approx(record.best_s * high)

@@ -1,5 +1,5 @@
 """No rank of any program receives or sends faster than its links, on all shipped machines: an
-oracle that counts bytes into and out of ranks and nodes, and knows nothing of rings or rates."""
+oracle counts bytes into and out of ranks and nodes, without rings or rates."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -97,7 +97,7 @@ def crossing(step, inside, members):
 
 
 def programs(ranks, on_meshes):
-    """Traces of all ranks of every algorithm that takes so many, on meshes or without."""
+    """Traces of all ranks of every algorithm that supports so many, on meshes or without."""
     plain = () if ranks > 16 else {*algorithms(plain=True)} - {*MESHED}
     for name, *where in (*on_meshes, *zip(sorted(plain))):
         with suppress(DrbenchError):
@@ -136,7 +136,7 @@ def test_no_program_is_faster_than_its_bytes_on_its_links(name, ranks, meshes, d
 
 
 def test_a_group_with_one_rank_a_node_has_one_network_card():
-    """103 MB into one card of 400 Gb/s take 2.06 ms, whatever brings them."""
+    """103 MB into one card of 400 Gb/s take 2.06 ms, by any program."""
     machine = moves_alone("dgxh100")
     traces = of_algorithm("collective", 8192, 57344, 4096, 64, mesh="8x8", dataflow="OS")
     least_s = 7 * (4096 // 8) * (57344 // 8) * 4 / 50e9

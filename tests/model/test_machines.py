@@ -1,4 +1,4 @@
-"""Machine models: what constants mean, what files must hold, and which links a transfer takes."""
+"""Machine models: the meaning of constants, the contents of files, and the links of a transfer."""
 
 import itertools
 import re
@@ -21,7 +21,7 @@ from launch.cases.machine_models import find_machine, machine_names
 from launch.cases.sweep_values import shipped
 from launch.models.predict import predict
 
-#: A file as drbench calibrate writes it.
+#: A file of drbench calibrate.
 CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")
 OVERLAPPED = ("a100pcie", "a100nvlink", "h800", "mi308x", "dgxa100", "dgxh100", "mi300x")
 SHIPPED = tuple(f"{name}-4x4" if "tpu" in name else name for name in machine_names())
@@ -119,9 +119,7 @@ def test_one_node_of_a_cluster_is_the_machine_of_one_node():
         ("gb200nvl72", 900e9, 18, 40.1e9),
     ],
 )
-def test_nvlink_is_what_a_copy_reaches_and_collectives_what_nccl_counts_with(
-    name, nominal, links, each
-):
+def test_nvlink_has_the_rate_of_copies_and_collectives_that_of_nccl(name, nominal, links, each):
     """Of 18 links of an H100 a copy reaches 0.83, of 8 of an H800 0.85; topo.h of NCCL has the rate
     of a link."""
     machine = find_machine(name)
@@ -156,7 +154,7 @@ def test_rails_join_gpus_of_the_same_place_and_the_spine_takes_the_same_cards():
     assert same.latency_s < other.latency_s and same.lane == other.lane == "nic"
 
 
-def test_a_transport_is_that_of_ranks_near_each_other_and_links_join_the_others():
+def test_a_transport_joins_ranks_of_one_node_and_links_join_the_others():
     machine = find_machine("lumic")
     for kind, near in (("auto", "direct"), ("direct", "direct"), ("rma", "rma")):
         seen = machine.for_transport(parse_transport(kind))
@@ -219,7 +217,7 @@ def test_a_transfer_to_another_node_occupies_the_ports_that_its_cards_hang_on():
     assert machine.route(0, 3)[1] == (("pcie", "out", 0), ("pcie", "in", 3))
 
 
-def test_a_link_is_not_faster_than_what_it_goes_through():
+def test_a_link_is_not_faster_than_the_links_it_passes_through():
     def machine(port, card):
         links = Link("port", port, within=2), Link("card", card, through=("port",))
         return Machine("m", Compute(1.0), links)
@@ -240,7 +238,7 @@ def test_a_link_is_not_faster_than_what_it_goes_through():
     assert wide.link(0, 2).bandwidth_bytes_per_s == 10.0
 
 
-#: A machine file that makes sense, with every table there is.
+#: A valid machine file with every table.
 SENSIBLE = {
     "name": "toy",
     "compute": {
@@ -328,7 +326,7 @@ HOSTILE = {
 }
 
 
-def test_a_sensible_file_is_taken(tmp_path):
+def test_a_valid_file_is_accepted(tmp_path):
     assert Machine.load(_file(tmp_path, SENSIBLE)).links[0].within == 4
 
 
@@ -372,8 +370,8 @@ def test_a_transport_without_a_model_is_refused():
         find_machine("pvc")
 
 
-def test_each_element_type_has_a_peak_of_its_own_or_is_refused():
-    """float32's is nobody else's: h100x8 was asked for bfloat16, and answered for float32."""
+def test_each_element_type_has_its_own_peak_or_is_refused():
+    """A peak of float32 is not used for others: h100x8 once used it for bfloat16."""
     section = {
         "compute": {"peak_flops": 1e12, "launch_s": 1e-6},
         "dtypes": {"float64": {"peak_flops": 5e11}},

@@ -1,5 +1,5 @@
-"""Signals, lanes and kernels in virtual time agree with a slow simulator and with workers that take
-tiles one by one; what is known in closed form comes out."""
+"""Signals, lanes and kernels in virtual time agree with a slow simulator, with workers that compute
+tiles one by one, and with closed forms."""
 
 import random
 from time import process_time
@@ -91,7 +91,7 @@ def test_a_kernel_whose_operands_are_local_takes_as_long_as_the_whole_gemm(seed)
 
 
 def one_way():
-    """Rank 0 pushes what it has, in order; rank 1 awaits."""
+    """Rank 0 pushes its blocks in order; rank 1 awaits them."""
     block = lambda matrix, owner: Block(matrix, owner, 0, (0, 0), 0, 4, 0, 4)
 
     def program(rank):
@@ -113,7 +113,7 @@ def test_a_signal_follows_its_value_in_the_same_queue():
     queue = Machine("q", Compute(1.0), wire, copy_streams=1, signal_s=0.5)
     found = simulate(one_way(), queue, timeline=True)
     assert found.time_s == 3 * 1.5 + 0.25 and found.counters["put_bytes"] == 3 * 64
-    free = Machine("f", Compute(1.0), wire, signal_s=0.5)  # without queues nobody waits for signals
+    free = Machine("f", Compute(1.0), wire, signal_s=0.5)  # no queue, no wait for signals
     assert simulate(one_way(), free).time_s == 3 * 1.0 + 0.25 + 0.5
 
 

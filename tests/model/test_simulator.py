@@ -124,8 +124,8 @@ def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
         simulate(traces, Machine("m", Compute(1.0)))
 
 
-def test_what_another_rank_makes_is_read_in_place_only_after_the_fence():
-    """A read in place takes no time, and the GEMM that takes the value does not touch C."""
+def test_blocks_of_c_of_another_rank_are_read_in_place_only_after_the_fence():
+    """A read in place takes no time, and the GEMM that reads the value does not write C."""
     problem = Problem(8, 8, 8, 2, "R", "R", "row")
     first, second = (problem.c.own_tiles(rank)[0] for rank in range(2))
 
@@ -201,7 +201,7 @@ def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
     assert simulate(traces, machine).time_s == nbytes / rate + (nbytes / 8.0 if owner else 0)
 
 
-def test_puts_count_and_take_the_link():
+def test_puts_are_counted_and_occupy_the_link():
     def program(rank):
         if rank == 0:
             a = yield ReplicaGet(_block("C", 0, 4, 4))
@@ -212,8 +212,8 @@ def test_puts_count_and_take_the_link():
     assert found.time_s == 64 / 8 + 0.5 and found.counters["put_bytes"] == 64
 
 
-def test_a_program_that_ends_in_the_time_it_is_given_is_not_given_up():
-    """What was predicted for a compute that sums of others slowed is due after all has ended."""
+def test_a_program_that_ends_within_its_limit_is_not_cancelled():
+    """The old end event of a GEMM slowed by accumulates is due after the program has ended."""
     wire = Link("wire", 2e7, latency_s=1e-6)
     machine = Machine("device", Compute(1e9, launch_s=1e-6), (wire,))
     problem = Problem(96, 128, 64, 4, "row", "tiles:5x7@2x2", "block")

@@ -28,7 +28,7 @@ R = None
 
 
 def cut(values, parts, placement):
-    """What each coordinate of one mesh dimension takes of a list."""
+    """The part of a list for each coordinate of one mesh dimension."""
     if not isinstance(placement, tuple):
         return chunk(values, parts)
     every = [chunk(segment, parts) for segment in chunk(values, placement[1])]
@@ -42,7 +42,7 @@ def dim_of(placement):
 
 
 def held_by_dtensor(shape, placements, mesh):
-    """What each rank of a row-major mesh holds: [(rows, columns)]."""
+    """The elements of each rank of a row-major mesh: [(rows, columns)]."""
     held = []
     for coordinates in itertools.product(*map(range, mesh)):
         local = [list(range(shape[0])), list(range(shape[1]))]
@@ -190,7 +190,7 @@ NAMED = ["row", "column", "block", "block:2x6", "block:3x4:col", "row/c3", "bloc
 
 @pytest.mark.parametrize("text", NAMED)
 @pytest.mark.parametrize("shape", [(24, 24), (7, 100), (1, 1), (0, 5), (13, 0)])
-def test_named_partitions_come_back_through_placements(text, shape):
+def test_named_partitions_are_recovered_from_placements(text, shape):
     bound = partition(text, shape, 12)
     assert partition(to_placements(bound), shape, 12) == bound
 
@@ -238,7 +238,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("text, nprocs, fragment", ERRORS)
-def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(text, nprocs, fragment):
+def test_impossible_placements_are_refused_in_one_line_with_the_remedy(text, nprocs, fragment):
     with pytest.raises(LayoutError) as caught:
         partition(text, (7, 12), nprocs)
     assert fragment in str(caught.value) and "\n" not in str(caught.value), str(caught.value)
@@ -251,7 +251,7 @@ def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(text, nprocs, fr
         ("S(0)@4", 6, "S(0)@6"),
     ],
 )
-def test_the_way_out_of_a_refusal_is_accepted(text, nprocs, remedy):
+def test_the_remedy_of_a_refusal_is_accepted(text, nprocs, remedy):
     with pytest.raises(LayoutError) as caught:
         partition(text, (7, 12), nprocs)
     assert remedy in str(caught.value)
@@ -260,7 +260,7 @@ def test_the_way_out_of_a_refusal_is_accepted(text, nprocs, remedy):
 
 @property_test
 @given(shapes, meshes)
-def test_placements_come_back_from_any_of_theirs(shape, placed):
+def test_placements_are_recovered_from_equivalent_partitions(shape, placed):
     bound = bound_to(shape, placed)
     text = to_placements(bound)
     assert partition(text, shape, bound.nprocs) == bound
@@ -276,7 +276,7 @@ def test_placements_come_back_from_any_of_theirs(shape, placed):
 @pytest.mark.parametrize(
     "text", ["S(0),R@2x2", "R,S(0)@2x2", "S(0),R,S(0)@2x2x2", "S(1),R,S(0)@2x3x2"]
 )
-def test_strides_of_ranks_say_which_mesh_dimension_does_what(text):
+def test_strides_of_ranks_identify_the_mesh_dimension(text):
     nprocs = prod(map(int, text.partition("@")[2].split("x")))
     bound = partition(text, (24, 24), nprocs)
     assert to_placements(Partition.of(bound.rows, bound.cols, bound.places, "no name")) == text

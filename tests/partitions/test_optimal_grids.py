@@ -1,5 +1,5 @@
-"""Grids over m, n and k: the one that needs least, against all of them, against the lower bounds,
-and against the strategies that COSMA prints."""
+"""Grids over m, n and k: the optimal one compared with all of them, with the lower bounds, and with
+the strategies that COSMA prints."""
 
 import itertools
 from math import ceil, prod
@@ -27,7 +27,7 @@ SHAPES = {
     "flat": (8192, 8192, 256),
     "large k": (512, 512, 1 << 17),
 }
-#: What cosma_statistics of COSMA 2.8.4 prints for these shapes with COSMA_MIN_LOCAL_DIMENSION=1:
+#: Output of cosma_statistics of COSMA 2.8.4 for these shapes with COSMA_MIN_LOCAL_DIMENSION=1:
 #: its parallel splits of m, n and k multiplied, by number of ranks that are no primes.
 COSMA = {
     "square": {
@@ -185,7 +185,7 @@ def test_every_number_of_ranks_is_within_three_tenths_of_the_bound(shape):
 
 
 @pytest.mark.parametrize("shape", COSMA)
-def test_cosma_needs_and_moves_no_less_in_the_memory_that_it_takes_either(shape):
+def test_cosma_moves_no_fewer_elements_with_its_own_memory_either(shape):
     """Its first buffers, and for each split the copies of the matrix that is not split."""
     sizes = SHAPES[shape]
     for nprocs, text in COSMA[shape].items():
@@ -201,7 +201,7 @@ def test_cosma_needs_and_moves_no_less_in_the_memory_that_it_takes_either(shape)
 
 @given(extents, extents, extents, st.integers(1, 16), st.none() | st.integers(100, 4000))
 def test_the_frontier_is_every_trade_of_elements_for_work(m, n, k, nprocs, memory):
-    """Against all grids, pair by pair."""
+    """Compared with all grids, pair by pair."""
     counts = range(1, nprocs + 1)
     every = [Grid(*grid) for grid in itertools.product(counts, repeat=3) if prod(grid) <= nprocs]
     fit = [grid for grid in every if memory is None or held(grid, m, n, k) <= memory]

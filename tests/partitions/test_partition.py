@@ -14,7 +14,7 @@ from oracles import by_place, cyclic, held_by_all
 from partitions import Interval, LayoutError, ProcessGrid, divisors, partition
 from partitions.partition import explicit_text
 
-# the machine may be slow and noisy: a time limit an example would only report that
+# no time limit an example: the machine may be slow and noisy
 property_test = settings(max_examples=120, deadline=None)
 
 grids = st.builds(
@@ -29,7 +29,7 @@ layouts = st.builds(
 )
 ranges = st.tuples(st.integers(-3, 17), st.integers(-3, 17))
 
-# the corners worth naming, whatever hypothesis tries
+# corner cases, in addition to those of hypothesis
 CORNERS = {
     "one rank": cyclic((5, 7), (5, 7), ProcessGrid(1, 1)),
     "short edge tiles": cyclic((10, 7), (4, 3), ProcessGrid(2, 2)),
@@ -205,7 +205,7 @@ def test_no_method_scans_the_tile_grid():
     assert p.local_start(last) == (far // 64 - 1, far // 64 - 1)
 
 
-def test_text_takes_no_part_in_equality_or_hash():
+def test_the_text_is_ignored_by_equality_and_hash():
     p = partition("row", (8, 8), 4)
     q = partition("tiles:2x8@4x1", (8, 8), 4)
     assert p == q and hash(p) == hash(q) and p.text != q.text
@@ -237,7 +237,7 @@ p22 = cyclic((10, 10), (4, 4), ProcessGrid(2, 2), replicas=2)
         (lambda: partition("R", (3, -1), 1), ["3x-1", "at least 0"]),
     ],
 )
-def test_what_does_not_exist_is_refused_in_one_line_with_the_way_out(call, fragments):
+def test_what_does_not_exist_is_refused_in_one_line_with_the_remedy(call, fragments):
     with pytest.raises(LayoutError) as caught:
         call()
     message = str(caught.value)
@@ -247,7 +247,7 @@ def test_what_does_not_exist_is_refused_in_one_line_with_the_way_out(call, fragm
 @pytest.mark.parametrize("shape", [(8, 8), (5, 7), (1, 6), (0, 4), (3, 1)])
 @pytest.mark.parametrize("nprocs", [1, 2, 4, 6])
 def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, nprocs):
-    """Whatever they are called; compared tile by tile."""
+    """Whatever their texts; compared tile by tile."""
     texts = [f"block:{r}x{nprocs // r}{order}" for r in divisors(nprocs) for order in ("", ":col")]
     texts += ["row", "column", "tiles:2x3", "tiles:9x9", f"tiles:3x3@1x{nprocs}", f"row/c{nprocs}"]
     bound = [partition(text, shape, nprocs) for text in texts]
@@ -260,7 +260,7 @@ def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, npr
         assert one != other or hash(one) == hash(other)
 
 
-def test_the_text_stays_as_it_was_given():
+def test_the_given_text_is_kept():
     one, other = (partition(text, (8, 8), 4) for text in ("block:1x4", "block:1x4:col"))
     assert one == other and (one.text, other.text) == ("block:1x4", "block:1x4:col")
 

@@ -1,4 +1,4 @@
-"""What a redistribution moves is counted as dealing every element out by hand counts it."""
+"""The elements that a redistribution moves equal those counted by dealing out every element."""
 
 import itertools
 from collections import Counter
@@ -31,7 +31,7 @@ def summands(old, new, target):
 
 
 def by_hand(old, new):
-    """Each element that a rank lacks comes from who holds it in that rank's old replica."""
+    """Each element that a rank lacks is fetched from its owner in that rank's old replica."""
     found = Counter()
     for target in range(new.nprocs):
         for replica in summands(old, new, target):
@@ -62,7 +62,7 @@ def test_equal_partitions_move_nothing_and_different_matrices_are_refused():
 
 
 @pytest.mark.parametrize("text", ["P", "R,P@2x3", "P,S(0)@3x2", "S(1),P@2x3", "P,P@2x3", "row"])
-def test_a_pending_sum_is_best_added_up_where_each_element_has_one_adder(text):
+def test_a_pending_sum_is_best_reduced_with_one_adder_for_each_element(text):
     """For each copy: as many adders as terms, each with its own part."""
     old = partition(text, (12, 12), 6)
     new = summed(old)

@@ -76,7 +76,7 @@ def launching_order(lookahead, seed):
 
 @pytest.mark.parametrize("name, options, texts", CASES)
 @pytest.mark.parametrize("depth", [1, 3])
-def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_for_all_who_filled_it(
+def test_steps_that_reuse_memory_wait_for_its_users_and_readers_wait_for_its_writers(
     name, options, texts, depth
 ):
     traced, lookahead, plan, sizes = made(name, options, texts, depth)
@@ -91,7 +91,7 @@ def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_fo
         assert all(place[s] < place[t] for t in order for s in found[t]), (
             "an edge points to a step launched later"
         )
-        # element of the arena -> steps that touched, and wrote, what it holds now
+        # element of the arena -> steps that touched, and wrote, its present value
         users, writers = (
             {},
             {},

@@ -69,7 +69,7 @@ INTO_C = {
 
 @pytest.mark.parametrize("depth", [0, 1, 4])
 @pytest.mark.parametrize("kind", INTO_C)
-def test_a_fence_waits_for_group_steps_on_the_result_and_what_follows_for_the_fence(kind, depth):
+def test_a_fence_waits_for_group_steps_on_the_result_and_later_steps_for_the_fence(kind, depth):
     found = traced(reduced_then_fenced(INTO_C[kind]))
     needed, group_step = waits(found, depth), 3
     fence, get, add = places(found, Fence, ReplicaGet, Add)
@@ -108,7 +108,7 @@ def test_the_computation_graph_orders_group_steps_and_fences():
 
 
 def orders(first, second):
-    """A program of two steps on C, of which one is a group's; their places."""
+    """A program of two steps on C, one of them a group step; their places."""
 
     def program():
         token = yield Gemm((yield Get(A)), (yield Get(B)))

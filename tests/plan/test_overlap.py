@@ -12,7 +12,7 @@ from drbench.program.steps import Gemm, Get, ReplicaGet
 
 
 class ThrottledLinks:
-    """Links as the executor's own throttle has them."""
+    """Links like those of the executor's throttle."""
 
     def __init__(self, flops_per_s, bytes_per_s):
         self.flops_per_s = flops_per_s
@@ -54,7 +54,7 @@ def test_finely_cut_gemms_hide_their_transfers_at_the_default_look_ahead(p, shar
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 @pytest.mark.parametrize("p", [2, 3, 4])
-def test_sums_for_others_are_sent_while_the_next_are_computed(p, share):
+def test_partial_sums_are_sent_while_the_next_ones_are_computed(p, share):
     """Once the Fence is passed: a rank's own part of the result, 1/p of the work, comes before it
     and hides nothing."""
     total, compute, transfer = times(p, share, 1, "B")
@@ -93,7 +93,7 @@ def test_slow_transfers_hide_the_gemms(p):
 
 
 def test_the_reduction_of_replicas_is_prefetched_too():
-    """While one pulled panel is added the next is under way."""
+    """While one pulled panel is added the next is fetched."""
     problem = Problem(64, 8192, 2, 4, "block", "block", "row/c4")
     program = traces_of(problem, stationary="C")
     in_flight, seen = set(), []

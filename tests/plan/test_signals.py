@@ -1,5 +1,5 @@
-"""Signals between ranks: each has two ends, nobody waits in a circle, and an Await holds up nobody
-but those who take its value."""
+"""Signals between ranks: each has two ends, ranks do not wait in a cycle, and an Await blocks only
+steps that use its value."""
 
 import random
 
@@ -131,11 +131,11 @@ def waits_then_pushes(rank, other):
 
 
 def pushes_then_waits(rank, other):
-    yield Await(other, "x", (4, 4))  # early: it holds up nobody
+    yield Await(other, "x", (4, 4))  # early: it blocks no step
     yield from sends(rank, (Push, other, "x"))
 
 
-def test_ranks_that_wait_for_each_other_are_refused_and_the_circle_is_named():
+def test_ranks_that_wait_for_each_other_are_refused_and_the_cycle_is_named():
     with pytest.raises(CaseFailed) as refused:
         pairs_of(traced(waits_then_pushes(0, 1), waits_then_pushes(1, 0)))
     assert str(refused.value) == (
@@ -144,7 +144,7 @@ def test_ranks_that_wait_for_each_other_are_refused_and_the_circle_is_named():
     )
 
 
-def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
+def test_a_cycle_of_three_is_named_without_the_rank_that_only_waits_for_it():
     def chain(rank, source, to):
         came = yield Await(source, "x", (4, 4))
         yield Push(came, to, "x")
@@ -165,7 +165,7 @@ def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
     assert "rank 1" in text and "rank 2" in text and "rank 3" in text and "rank 0" not in text
 
 
-def test_a_fence_between_a_push_and_its_await_closes_a_circle():
+def test_a_fence_between_a_push_and_its_await_closes_a_cycle():
     def fenced_first():
         yield Fence()
         yield from sends(0, (Push, 1, "x"))
@@ -186,7 +186,7 @@ def test_a_fence_between_a_push_and_its_await_closes_a_circle():
     assert pairs_of(traced(fenced_first(), fenced_between())) == {(0, 4): (1, 0)}
 
 
-def test_an_await_that_nobody_takes_yet_holds_up_nobody():
+def test_an_await_without_readers_blocks_no_step():
     assert len(pairs_of(traced(pushes_then_waits(0, 1), pushes_then_waits(1, 0)))) == 2
 
 
@@ -201,7 +201,7 @@ def fencing_after_x():
 
 
 def works_off(programs):
-    """Slow oracle: ranks step by step, a Push never waits, who takes an Await's value does."""
+    """Slow oracle: ranks step by step; a Push never waits, a reader of an Await does."""
     sent, at = set(), [0] * len(programs)
     while True:
         before = list(at)
@@ -221,7 +221,7 @@ def works_off(programs):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4))
-def test_exactly_the_programs_that_get_stuck_step_by_step_are_refused(seed, p):
+def test_exactly_the_programs_that_deadlock_step_by_step_are_refused(seed, p):
     chance = random.Random(seed)
     programs = [[] for _ in range(p)]
     for key in range(chance.randrange(1, 7)):
@@ -272,7 +272,7 @@ def test_an_await_starts_first_of_all_whatever_the_look_ahead(depth):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, "all"])
-def test_nobody_waits_for_an_await_but_who_takes_its_value(depth):
+def test_only_readers_of_an_await_wait_for_it(depth):
     found, schedule = late_await(depth)
     done = 0
     while (taken := schedule.take()) or schedule.next_compute() is not None:
@@ -344,7 +344,7 @@ def test_an_offered_value_is_in_the_inbox_and_not_in_the_arena():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1), st.data())
-def test_no_two_slots_share_a_byte_and_each_begins_where_its_elements_may(shapes, data):
+def test_no_two_slots_share_a_byte_and_each_is_aligned_for_its_elements(shapes, data):
     found = trace(
         receives(*[(Await, 1, x, shape) for x, shape in enumerate(shapes)]), None, 0, fresh=False
     )

@@ -16,7 +16,7 @@ EVERY = committed()
 
 
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: each.file)
-def test_what_a_committed_figure_draws_is_in_its_text(each):
+def test_the_text_of_a_committed_figure_has_its_marks(each):
     assert each.difference() == [], f"python -m plots.committed {each.file} draws it anew"
 
 

@@ -40,7 +40,7 @@ def of(algorithm, ranks=4, machine="h100x8", **values):
     return Case(512, 512, 512, algorithm=algorithm, **values), machine, ranks
 
 
-#: A case of every kind: case, machine, ranks.
+#: A case of every type: case, machine, ranks.
 CASES = {
     "column S-C": columns(options={"stationary": "C"}),
     "column S-B": columns(options={"stationary": "B"}),
@@ -79,7 +79,7 @@ def made(name):
 
 @pytest.fixture(scope="module")
 def described():
-    """name -> what the page is drawn from."""
+    """name -> the data of the page."""
     known = {}
 
     def find(name):
@@ -128,12 +128,12 @@ return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame((
 
 
 def at(browser, tick, case=0):
-    """The rows of the table of everyone at a time of the slider."""
+    """The rows of the table of all ranks at a time of the slider."""
     return browser.run(SHOWN, round(tick), case)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, described, opened):
+def test_the_page_shows_the_simulation_at_three_times(name, described, opened):
     case, model, ranks = made(name)
     events = predict_with(case, model, ranks, timeline=True)[1].timeline if model else None
     if events is None:  # the page's own balance of FLOPs and bytes; read from its bars by name
@@ -196,9 +196,7 @@ def test_a_rank_holds_a_fetched_value_until_its_last_gemm(name, described, opene
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_byte_of_the_plan_is_shown_once_and_is_fetched_from_the_rank_that_has_it(
-    name, described
-):
+def test_every_byte_of_the_plan_is_shown_once_and_fetched_from_its_owner(name, described):
     found, (case, model, ranks) = described(name), made(name)
     if model is not None:
         traces = programs_of(case, model, ranks, everyone=True).traces
@@ -287,7 +285,7 @@ def test_two_cases_share_one_time(described, opened):
     assert float(ratio.split()[0]) == pytest.approx(second["time_s"] / first["time_s"], rel=0.01)
 
 
-def test_64_ranks_move_fluently(opened):
+def test_64_ranks_are_animated_fluently(opened):
     case = Case(8192, 8192, 8192, "block", "block", "block", options={"stationary": "C"})
     browser = opened(explained(case, None, 64))
     before, frames = browser.cpu_s(), 30
@@ -314,7 +312,7 @@ def test_the_colour_blind_can_distinguish_what_ranks_do(described):
 
 
 def timeline_of(name, **described):
-    """The simulated timeline of a case as a trace, which may tell something else of it."""
+    """The simulated timeline of a case as a trace, whose texts can be changed."""
     record, found = predict_with(*made(name), timeline=True)
     description = {each: getattr(record, each) for each in DESCRIPTION_FIELDS}
     return chrome_trace(found.timeline, description | described)

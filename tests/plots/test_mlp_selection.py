@@ -16,8 +16,7 @@ from plots.select.selection import missing, select
 
 
 def oracle(records, layer):
-    """The rules once more, as slowly as they read: every combination is looked up in the whole
-    list."""
+    """The rules once more, slowly: every combination is searched in the whole list."""
     chosen = {}
     for name, form in FORMS.items():
         best = {}  # (movement, batch) -> (percent, factors)
@@ -80,7 +79,7 @@ def only(lines, name):
 
 
 def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked():
-    """A roof was measured between the repeats, and drifts as they do."""
+    """A roof was measured between the repeats, and drifts with them."""
     both = [
         replace(each, percent_of_peak=each.percent_of_roof and each.percent_of_roof / 2)
         for each in sweep(ranks=4, quantity="percent_of_roof", mode="measured")

@@ -58,7 +58,7 @@ def test_records_and_environment_add_no_element_no_attribute_and_no_markup_in_th
     assert data["count"] == len(hostile())
 
 
-def test_counts_failures_and_provenance_are_there(tmp_path):
+def test_counts_failures_and_provenance_are_shown(tmp_path):
     append_csv(
         tmp_path / "records.csv",
         case(),
@@ -171,7 +171,7 @@ MEASURED = sorted(ROOT.glob("results/measured/**/records.csv"))
 
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
-def test_the_commands_of_every_committed_folder_are_taken_today(path, monkeypatch, capsys):
+def test_the_commands_of_every_committed_folder_are_accepted_today(path, monkeypatch, capsys):
     for each in verdict(read_records([path.parent])).fastest:
         _, *words = shlex.split(each.command)
         assert begun(words, monkeypatch) == 0, f"{each.command}: {capsys.readouterr().err}"
@@ -212,6 +212,6 @@ def test_a_missing_environment_file_is_reported(tmp_path):
     ]
 
 
-def test_numbers_that_json_has_not_are_empty():
+def test_numbers_that_json_cannot_express_are_empty():
     text = page([case(percent_of_roof=float("nan"), roof_gflops=float("inf"))], [], "x")
     assert "NaN" not in Elements(text).scripts[0] and "Infinity" not in Elements(text).scripts[0]

@@ -86,12 +86,12 @@ def test_tiles_are_judged_one_by_one():
     assert betas(program.steps) == [0, 1, 1, 1]
 
 
-def test_what_a_program_zeroes_itself_is_not_zeroed_again_and_only_added_to():
+def test_a_tile_that_the_program_zeroes_is_not_zeroed_again_and_only_added_to():
     program = traced(ONE, [(0, 6, 0, 8)], between=[Zero(ONE.c.tile_block((0, 0)))])
     assert zeroed(program.steps) == [(0, 0)] and betas(program.steps) == [1]
 
 
-def test_a_result_that_is_not_fresh_is_left_as_it_is():
+def test_a_result_that_is_not_fresh_is_not_zeroed():
     program = trace(writes(ONE, [(0, 3, 0, 8)]), None, 0, fresh=False)
     assert zeroed(program.steps) == [] and betas(program.steps) == [1]
 
@@ -162,7 +162,7 @@ def test_every_own_element_is_replaced_or_zeroed_before_anything_is_added(p, tex
         made = np.zeros((7, 5), bool)
         for step in program.steps:
             if type(step) is Fence:
-                break  # from here on others add
+                break  # from here on other ranks add
             if type(step) in (Zero, Gemm) and step.block is not None:
                 part = made[step.block.row0 : step.block.row1, step.block.col0 : step.block.col1]
                 assert type(step) is Zero or step.beta == 0 or part.all()
@@ -194,7 +194,7 @@ def test_use_counts_are_how_often_later_steps_take_a_value(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_chains_are_made_once_added_onto_in_turn_and_sent_once(seed):
+def test_chains_are_computed_once_added_onto_one_by_one_and_sent_once(seed):
     problem, options = any_case(seed)
     for program in traces_of(problem, **options):
         for step in program.steps:
@@ -223,7 +223,7 @@ def test_a_step_is_remote_if_its_block_belongs_to_another_rank():
 # -------------------------------------------------------------------------------------------------
 
 
-def test_yield_hands_the_step_itself_back():
+def test_yield_returns_the_step_itself():
     def program():
         step = Get(ONE.a.tile_block((0, 0)))
         assert (yield step) is step
@@ -232,7 +232,7 @@ def test_yield_hands_the_step_itself_back():
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_the_garbage_collector_is_left_as_it_was_even_by_a_program_that_raises(collects):
+def test_the_garbage_collector_is_restored_even_by_a_program_that_raises(collects):
     def broken():
         yield Fence()
         assert not gc.isenabled()
@@ -251,7 +251,7 @@ def test_the_garbage_collector_is_left_as_it_was_even_by_a_program_that_raises(c
 @pytest.mark.parametrize(
     "options", [{"stationary": "D"}, {"stationary": "c"}, {"chunk": 0}, {"chunk": -4}]
 )
-def test_options_that_make_no_sense_are_refused_with_the_way_out(options):
+def test_invalid_options_are_refused_with_the_remedy(options):
     universal = get_algorithm("universal")
     with pytest.raises(UsageError, match="must be"):
         universal.resolve(ONE, **options)

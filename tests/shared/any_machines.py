@@ -67,8 +67,7 @@ def any_signalled(seed, **options):
 
 
 def slow_signalled(machine, traces, orders):
-    """Times of programs with signals by the slow simulator, for each of the orders in which ranks
-    may come first."""
+    """Times of programs with signals by the slow simulator, for each order of ranks."""
     link, _ = ways(*machine.links)
 
     def lane_of(rank, step):

@@ -1,10 +1,9 @@
-"""Cases of ``mpi/programs/run_cases.py``: how they are written, and what is true of each that
-ran."""
+"""Cases of ``mpi/programs/run_cases.py``: how they are written, and checks of their results."""
 
 
 def case(m, n, k, *layouts, **more):
-    """The fields of a case: extents, layouts of A, B and C, and whatever else is asked for, options
-    of the algorithm too."""
+    """The fields of a case: extents, layouts of A, B and C, and other fields, options of the
+    algorithm too."""
     return {"m": m, "n": n, "k": k} | dict(zip("abc", layouts)) | more
 
 

@@ -1,5 +1,5 @@
-"""What can go wrong on a rank. Copied as ``sitecustomize.py`` to where the ranks find it, so that
-plain ``drbench`` runs it.
+"""Faults on a rank. Copied as ``sitecustomize.py`` to a folder on the ranks' path, so that plain
+``drbench`` runs it.
 
 ``DRBENCH_TEST_FAULT`` names the fault. Outside a launcher nothing happens.
 """
@@ -87,7 +87,7 @@ def by_k(struck_by, rank):
 
 
 def hang(*_):
-    open("hanging", "w").close()  # for who waits for it
+    open("hanging", "w").close()  # for a process that waits for it
     time.sleep(3600)
 
 
@@ -97,7 +97,7 @@ def hang_once(*_):
 
 
 def impatient():
-    """The patience with late ranks is for slow machines; here it is known that nobody comes."""
+    """Shorten the wait for late ranks, which is for slow machines; here no rank will answer."""
     import launch.ranks.run_case
 
     launch.ranks.run_case._PATIENCE_S = 0.5
@@ -163,7 +163,7 @@ def drifting():
 
 
 def in_a_hurry():
-    """No fault: no more repeats of ``drbench run`` than three, however much times differ."""
+    """No fault: no more repeats of ``drbench run`` than three, whatever the spread of times."""
     if "run" in sys.orig_argv:
         import launch.ranks.run_case
 

@@ -34,7 +34,7 @@ def case(**values):
 
 def sweep(ranks=12, h=12288, quantity="percent_of_peak", **common):
     """Every form, factor and movement of both layers, in a shuffled order, of which some fail; and
-    peers."""
+    libraries."""
     chance = random.Random(0)
     records = []
     layers = {"mlp1": (4 * h, h), "mlp2": (h, 4 * h)}
@@ -54,7 +54,7 @@ def sweep(ranks=12, h=12288, quantity="percent_of_peak", **common):
 
 
 def published(h=12288):
-    """Peers' lines, close to those published for the H100 system."""
+    """Lines of libraries, close to those published for the H100 system."""
     tflops = {
         ("DT - Row", 4): (319.6, 323.4, 344.5, 346.3),
         ("DT - Column", 4): (345.2, 379.7, 382.9, 335.1),

@@ -1,5 +1,5 @@
 """Call the command line with one line after the other on the same ranks: ``many_lines.py FILE``,
-which holds them as JSON. The first rank answers exit code, standard output and standard error of
+a JSON file of lines. The first rank answers exit code, standard output and standard error of
 each."""
 
 import json

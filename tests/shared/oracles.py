@@ -1,5 +1,4 @@
-"""Slow, independent answers for the tests of this folder: where elements live, which work is done,
-what C becomes.
+"""Slow, independent oracles for the tests: places of elements, work done, and values of C.
 
 Nothing here uses the index arithmetic under test: layouts are dealt out element by element from a
 tile shape and a process grid, work is counted unit by unit, and programs are run step by step on
@@ -85,12 +84,12 @@ def layout_of(dataflow, mesh):
     )
 
 
-# -- where elements live
+# -- places of elements
 # ---------------------------------------------------------------------------------------------
 
 
 def home(partition, role="C"):
-    """Where each element of a matrix lives, by dealing it out by hand; ``role`` matters on grids.
+    """The place of each element of a matrix, by dealing it out by hand; ``role`` matters on grids.
 
     ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of
     the tile and the place in its owner's storage, ``width`` [row, column] the width of that tile,
@@ -190,7 +189,7 @@ def _by_placements(shape, text, nprocs):
     listed, _, mesh = text.partition("@")
     words = re.findall(r"_S\(\d,\d+\)|S\(\d\)|R|P", listed)
     mesh = [int(extent) for extent in mesh.split("x")] if mesh else [nprocs]
-    held, terms, keys = [], set(), ({}, {})  # index -> who has it, where
+    held, terms, keys = [], set(), ({}, {})  # index -> its owner and its place
     for rank in range(nprocs):
         local, replica, term, stride, seen = [list(range(n)) for n in shape], 0, 0, nprocs, []
         for word, extent in zip(words, mesh, strict=True):
@@ -241,7 +240,7 @@ def elements_of(part, rank):
 
 def held_by_all(part):
     """For each rank the copy, the term and the bounds of the tiles that it holds; None if it holds
-    nothing, when nobody can tell."""
+    nothing."""
     return [
         (q, part.term_of(q), list(map(part.tile_bounds, part.tiles_of(rank))))
         if part.tiles_of(rank)
@@ -269,7 +268,7 @@ def check_block(at, block):
     require(block.full == (length == at.width[first]), "a block knows whole stored rows", block)
 
 
-# -- which work is done
+# -- work done
 # ----------------------------------------------------------------------------------------------
 
 
@@ -322,7 +321,7 @@ def work_done(problem, traces, stationary):
         shown = {}  # operands and parts of sums, by token
         for step in trace.steps:
             kind = type(step)
-            if kind is Get and step.block.matrix == "C":  # to be pushed: replicas_moved looks
+            if kind is Get and step.block.matrix == "C":  # to be pushed: see replicas_moved
                 require(step.block.owner == rank, "own tiles of the result are read", step)
             elif kind in (Get, Pack):
                 check(step.block, "AB")
@@ -456,7 +455,7 @@ def replicas_moved(problem, traces, kind):
     return count
 
 
-# -- what C becomes
+# -- values of C
 # --------------------------------------------------------------------------------------------------
 
 
@@ -471,8 +470,8 @@ class Memory:
     """The storage of all ranks: A and B dealt out to every replica, C full of NaN, or with values
     where they count: in the first replica (if a sum is pending, as its first term).
 
-    ``touch`` notes who reads, writes and adds to C since the last :meth:`fence`, which finds races.
-    """
+    ``touch`` records which ranks read, write and add to C since the last :meth:`fence`, which finds
+    races."""
 
     def __init__(self, problem, a, b, c=None):
         self.at = {op.name: home_of(op) for op in problem.operands}
@@ -522,8 +521,8 @@ class Memory:
         self._window(self.marks[how], block)[...] |= 1 << rank
 
     def fence(self):
-        """Everyone has passed a Fence: since the one before, no element was touched in two ways
-        that race."""
+        """Check, after a Fence of all ranks, that no two accesses to an element since the one
+        before race."""
         read, write, add = (self.marks[kind] for kind in ("read", "write", "add"))
         mixed = (add != 0) & ((read | write) != 0)
         require(not mixed.any(), "nobody reads or writes what is added to before a Fence")
@@ -538,7 +537,7 @@ class Memory:
             marks[...] = 0
 
     def c(self):
-        """C as every replica holds it, shape (replicas, m, n)."""
+        """C of every replica, shape (replicas, m, n)."""
         return self.flat["C"][self._places("C")]
 
 
@@ -628,15 +627,15 @@ def assign(target, value, beta):
 
 
 def results(problem, c, everywhere=False):
-    """What the first copy of each term of C adds up to, or every copy: one result a copy."""
+    """Sums of the first copy of each term of C, or of every copy: one result a copy."""
     terms = home_of(problem.c).term
     copies = [[q for q, term in enumerate(terms) if term == each] for each in sorted({*terms})]
     return [c[[*each]].sum(axis=0) for each in zip(*copies)][: None if everywhere else 1]
 
 
 def prove(problem, seed, alpha=1.0, beta=0.0, **options):
-    """Every unit of work is done once, every replica reduced once, and C = alpha·A·B + beta·C comes
-    out exactly: out of NaN where the values of C do not count."""
+    """Check that every unit of work is done once, every replica reduced once, and C = alpha·A·B +
+    beta·C exactly: from NaN where the values of C do not count."""
     traces = traces_of(problem, **options)
     moves = options.get("work", "own") != "own"
     still = None if moves else options["stationary"]

@@ -1,5 +1,5 @@
-"""Programs with signals and their options, where they are run under mpiexec, the m, n, k they are
-run on, and whether what is broken on purpose is noticed."""
+"""Programs with signals and their options, their situations under mpiexec, their m, n, k, and
+whether faults on purpose are noticed."""
 
 from drbench.plan.signals import InboxPlan, plan_inbox
 from drbench.program.signal_steps import Await
@@ -15,7 +15,7 @@ EXPERTS = (
     + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [("ag2_moe", {}), ("moe_rs2", {})]
 )
-#: What overlaps nothing, to compare.
+#: Programs without overlap, for comparison.
 COLLECTIVE = [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
 SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
 #: (ranks, situation) -> arguments of the test program.

@@ -1,4 +1,5 @@
-"""What C of a whole problem is to be; apart from the other oracles, which ranks need not import."""
+"""The expected C of a whole problem; a separate module, so that ranks need not import the
+oracles."""
 
 import numpy as np
 
