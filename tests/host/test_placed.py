@@ -342,5 +342,5 @@ def test_a_target_between_the_sources_is_not_joined():
     assert len(joined(places(*zip(targets, sources)), 8)) == 2
     assert len(joined(places(*zip(targets, sources)), 8, local=False)) == 1
     assert len(joined(places(*zip(sources[::-1], targets)), 8)) == 2  # the other way
-    concurrent = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
-    assert [target.shape for target, _ in joined(concurrent, 8)] == [(3, 2)]
+    alternating = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
+    assert [target.shape for target, _ in joined(alternating, 8)] == [(3, 2)]

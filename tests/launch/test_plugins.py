@@ -81,10 +81,10 @@ def test_the_environment_and_installed_packages_name_plugins_too(process, plugin
     root = str(Path(__file__).parents[2])
     ended = process(*words, env={"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": root})
     assert "-o width=SIZE" in ended.stdout
-    description = tmp_path / "mine-1.dist-info"
-    description.mkdir()
-    (description / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
-    (description / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
+    metadata = tmp_path / "mine-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
     ended = process(*words, env={"PYTHONPATH": f"{root}:{tmp_path}"})
     assert "-o width=SIZE" in ended.stdout
 

@@ -121,10 +121,10 @@ def test_repeats_count_if_all_ranks_had_their_cores_and_a_row_is_noisy_if_most_d
 
 @pytest.mark.parametrize("due", [1.0, 0.5, 0.25])
 def test_ranks_that_share_cores_are_judged_by_their_due_share(due):
-    alone, concurrent = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
+    alone, shared = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
     assert not cores_had([alone] * 3, range(3), due).lacking
-    assert cores_had([concurrent] * 3, range(3), due).lacking
-    assert cores_had([concurrent] * 3, range(3), None) == (0, None, False)
+    assert cores_had([shared] * 3, range(3), due).lacking
+    assert cores_had([shared] * 3, range(3), None) == (0, None, False)
 
 
 @given(repeat_s=st.floats(1e-3, 10), least=st.integers(1, 150), budget_s=st.floats(0, 20))

@@ -85,7 +85,7 @@ def test_a_longer_pipeline_needs_no_more_memory(stationary):
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_the_memory_of_partial_sums_depends_on_the_look_ahead_only(depth):
+def test_the_memory_of_partial_sums_is_limited_by_the_look_ahead(depth):
     problem = Problem(1024, 64, 64, 4, "column", "row", "row")
     for trace in traces_of(problem, stationary="B", chunk=16):
         partials = plan_arena(Lookahead(trace, depth), 4).size / (16 * 64)

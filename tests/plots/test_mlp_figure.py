@@ -76,8 +76,8 @@ def test_noisy_points_are_hollow_and_intervals_are_drawn(four):
     assert len(spans) == 6 and sum(line.count("[") for line in spans) == len(points)
     assert "  Hollow: 6 noisy cases, no best of anything." in described
     # not "not with a roof": the axis is percent of the roof
-    crowded = "cases with more ranks than cores: compare them with each other only."
-    assert f"  {len(points)} {crowded}" in described
+    oversubscribed = "cases with more ranks than cores: compare them with each other only."
+    assert f"  {len(points)} {oversubscribed}" in described
 
 
 def test_a_missing_batch_size_breaks_the_line_and_is_listed(four):

@@ -117,8 +117,8 @@ class Browser:
         move = {"type": "pointerMove", "duration": 0, "x": x, "y": y}
         down, up = ({"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp"))
         actions = [move, down, up] if press or by == "touch" else [move]
-        description = {"type": "pointer", "id": by, "parameters": {"pointerType": by}}
-        self._post("/actions", {"actions": [{**description, "actions": actions}]})
+        pointer = {"type": "pointer", "id": by, "parameters": {"pointerType": by}}
+        self._post("/actions", {"actions": [{**pointer, "actions": actions}]})
 
     def complaints(self):
         """Messages of the console since the last call."""

@@ -250,8 +250,8 @@ def left_behind(before: set[str], mark: str) -> set[str]:
 
 def find_mpiexec() -> str | None:
     """Path of the launcher that belongs to this Python's MPI."""
-    concurrent = Path(sys.executable).with_name("mpiexec")
-    return str(concurrent) if concurrent.exists() else shutil.which("mpiexec")
+    adjacent = Path(sys.executable).with_name("mpiexec")
+    return str(adjacent) if adjacent.exists() else shutil.which("mpiexec")
 
 
 def find_mpi_library() -> tuple[str, str]:

@@ -81,11 +81,11 @@ def test_a_copy_of_two_axes_is_that_of_numpy_between_any_orders(device, shape, g
         )
         views.append(view if order == "C" else view.T)
     target, source = views
-    concurrent = target.base.copy()
+    untouched = target.base.copy()
     device.copy(target.view(DeviceArray), source.view(DeviceArray), device.stream("copies"))
     assert (target == source).all()
     target[...] = 0
-    same = concurrent.copy()
+    same = untouched.copy()
     (same[:, : target.shape[1]] if orders[0] == "C" else same[:, : target.shape[0]])[...] = 0
     assert (target.base == same).all()
 

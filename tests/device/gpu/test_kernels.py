@@ -63,10 +63,10 @@ def test_sums_equal_those_of_numpy_at_any_shape_offset_leading_dimension_and_gri
     x, y = integers(rng, rows, columns), integers(rng, rows, columns)
     other = by_columns != (otherwise and what == "add")
     target, whole, outside = bordered(x, dtype, by_columns, left=left, right=right)
-    value, source, concurrent = bordered(y, dtype, other, left=4 - right, right=right)
+    value, source, border = bordered(y, dtype, other, left=4 - right, right=right)
     getattr(device, what)(put(target), put(value), device.stream("copies"))
     assert (target == x + y).all() and (value == y).all()
-    assert (whole[outside] == BORDER).all() and (source[concurrent] == BORDER).all()
+    assert (whole[outside] == BORDER).all() and (source[border] == BORDER).all()
 
 
 @pytest.mark.parametrize(

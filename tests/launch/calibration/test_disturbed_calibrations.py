@@ -36,11 +36,11 @@ def test_disturbed_reference_gemms_are_refused_with_the_share_of_the_cores(kept,
 
 
 def test_ranks_that_share_cores_with_each_other_alone_are_calibrated():
-    alone, reference_s = Timed(2.0, 0.5, 1.0), Timed(4.0, 0.75, 1.0)
+    alone, shared = Timed(2.0, 0.5, 1.0), Timed(4.0, 0.75, 1.0)
     normalised(*[alone] * 9, due=0.5).refuse_other_work()
-    normalised(*[reference_s] * 9, due=None).refuse_other_work()
+    normalised(*[shared] * 9, due=None).refuse_other_work()
     with pytest.raises(CaseFailed, match="had 50 % of their cores"):
-        normalised(*[reference_s] * 9, due=0.5).refuse_other_work()
+        normalised(*[shared] * 9, due=0.5).refuse_other_work()
     SpeedNormalisation(lambda: FINE, 1.0).refuse_other_work()  # never measured
 
 

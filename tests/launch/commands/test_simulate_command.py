@@ -49,7 +49,7 @@ def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(r
 
 
 @pytest.mark.parametrize(
-    "arguments, default_text",
+    "arguments, message",
     [
         (["simulate", *SIZES, "-p", "2"], "--machine is missing"),
         (["simulate", "--machine", "pvc12"], "'-m'"),
@@ -66,8 +66,8 @@ def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(r
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line_with_exit_2(run_cli, arguments, default_text):
-    assert default_text in run_cli(*arguments).refusal()
+def test_wrong_options_are_refused_in_one_line_with_exit_2(run_cli, arguments, message):
+    assert message in run_cli(*arguments).refusal()
 
 
 @pytest.mark.mpi

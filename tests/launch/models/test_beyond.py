@@ -35,7 +35,7 @@ def test_calibrated_values_are_not_beyond_and_each_limit_is_reported():
     """Each rank multiplies 256 rows of A with rows of B, fetched in blocks of 256 x 512."""
     assert predict(INSIDE, machine_of(), 2).beyond is None
     assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
-    for change, default_text in (
+    for change, expected in (
         ({"m": [8, 128]}, "products with m of 256 (8 to 128)"),
         ({"n": [600, 700]}, "products with n of 512 (600 to 700)"),
         ({"k": [8, 128]}, "products with k of 256 (8 to 128)"),
@@ -44,7 +44,7 @@ def test_calibrated_values_are_not_beyond_and_each_limit_is_reported():
         ({"node": 1, "nodes": 1}, "2 nodes (1)"),
         ({"dtypes": ["float64"]}, "float32 (float64)"),
     ):
-        assert predict(INSIDE, machine_of(**change), 2).beyond == default_text
+        assert predict(INSIDE, machine_of(**change), 2).beyond == expected
     two = replace(INSIDE, threads=2)
     assert predict(two, machine_of(), 2).beyond == "2 threads a rank (1)"
     assert predict(replace(INSIDE, threads=1), machine_of(), 2).beyond is None

@@ -138,7 +138,7 @@ def test_the_json_of_an_empty_bound_is_json(run_cli):
 
 
 @pytest.mark.parametrize(
-    "more, default_text",
+    "more, message",
     [
         (["--a", "colum"], "did you mean"),
         (["--fix", "a"], "--fix A, and --a says no partition"),
@@ -156,8 +156,8 @@ def test_the_json_of_an_empty_bound_is_json(run_cli):
         (["--multiplications", "9"], "--multiplications belongs to --preset or --a or --b or --c"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(run_cli, more, default_text):
-    assert default_text.lower() in run_cli(*WORDS, *more).refusal().lower()
+def test_wrong_options_are_refused_in_one_line(run_cli, more, message):
+    assert message.lower() in run_cli(*WORDS, *more).refusal().lower()
 
 
 @pytest.mark.mpi

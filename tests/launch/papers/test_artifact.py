@@ -200,7 +200,7 @@ def test_the_command_prints_the_expected_result_and_exits_with_1_for_a_fail(
         ("step1.doctor,F,T2", "step1.doctor F1 F2 F3 F4 F5 F6 F7 F9 F10 F11 F12 F13 T2"),
     ],
 )
-def test_an_unknown_step_or_claim_is_refused(tmp_path, monkeypatch, only, found):
+def test_a_name_selects_a_step_or_a_claim(tmp_path, monkeypatch, only, found):
     monkeypatch.setattr(Place, "run", lambda self, line: check_command(line) or 0)
     names = [name for name in words(Place(tmp_path), *only.split(",")) if name != "R.claims"]
     assert names == found.split()

@@ -143,12 +143,12 @@ def test_mpirun_is_used_where_there_is_no_mpiexec(on_path, monkeypatch):
 
 def test_the_mpiexec_next_to_this_python_is_preferred_to_path(on_path, monkeypatch, tmp_path):
     on_path("#!/bin/sh\n")
-    concurrent = tmp_path / "venv" / "mpiexec"
-    concurrent.parent.mkdir()
-    concurrent.touch()
-    monkeypatch.setattr(sys, "executable", str(concurrent.with_name("python")))
+    adjacent = tmp_path / "venv" / "mpiexec"
+    adjacent.parent.mkdir()
+    adjacent.touch()
+    monkeypatch.setattr(sys, "executable", str(adjacent.with_name("python")))
     monkeypatch.delenv("MPI4PY_LIBMPI")
-    assert find_mpiexec() == str(concurrent)
+    assert find_mpiexec() == str(adjacent)
 
 
 def test_a_missing_launcher_is_reported_with_the_remedy(run_cli, monkeypatch, tmp_path):

@@ -193,13 +193,13 @@ NO_SWEEPS = [
 
 
 @pytest.mark.parametrize(
-    "changes, default_text",
-    [*(({"cases": [block]}, default_text) for block, default_text in SLIPS), *NO_SWEEPS],
+    "changes, message",
+    [*(({"cases": [block]}, message) for block, message in SLIPS), *NO_SWEEPS],
 )
-def test_a_mistake_is_reported_with_file_and_key_in_one_line(changes, default_text):
+def test_a_mistake_is_reported_with_file_and_key_in_one_line(changes, message):
     table = {"name": "test", "cases": [SHAPE]} | changes
     table = {key: value for key, value in table.items() if value is not None}
-    with pytest.raises(UsageError, match=f"^mine.toml: .*{default_text}") as caught:
+    with pytest.raises(UsageError, match=f"^mine.toml: .*{message}") as caught:
         expand(table, 4, "mine.toml")
     assert "\n" not in str(caught.value)
 
@@ -226,11 +226,11 @@ def test_too_many_cases_are_refused_before_they_are_made(monkeypatch):
 
 
 def test_a_scale_that_is_no_factor_or_makes_extents_too_large_is_refused():
-    for scale, default_text in (
+    for scale, message in (
         ("1e308/1", "is no scale"),
         (1e308, "write 1/"),
         ("9000000000000000000/1", "8 times the scale '9000000000000000000' is too large"),
     ):
-        with pytest.raises(UsageError, match=default_text) as error:
+        with pytest.raises(UsageError, match=message) as error:
             expanded({"m": 8, "n": 8, "k": 8, "preset": "row"}, scale=scale)
         assert len(str(error.value)) < 400
