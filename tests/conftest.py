@@ -1,5 +1,5 @@
-"""What tests of commands and of ranks need of this machine. ``shared`` is on the path
-(pyproject.toml): what its modules hold is imported by name."""
+"""Fixtures for tests of commands and of ranks on this machine. ``shared`` is on the path
+(pyproject.toml): its modules are imported by name."""
 
 import os
 import random
@@ -12,13 +12,13 @@ from starting import PATIENCE, ROOT, find_mpi_library, find_mpiexec
 
 collect_ignore = ["shared"]
 
-# What tests start finds its modules compiled, which is half of a rank's start; containers often
-# forbid it.
+# Processes of tests find their modules compiled, which halves the start of a rank; containers often
+# disable it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell without job control makes what it starts in the background deaf to Ctrl-C, and that is
-# inherited by whatever tests start and interrupt.
+# Background processes of a shell without job control ignore Ctrl-C, and their children, which tests
+# start and interrupt, inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -31,13 +31,13 @@ APART = (
     *("tests/launch/commands/test_option_values", "tests/launch/commands/test_results"),
     "tests/launch/sweeps/test_expansion",
 )
-#: Those that end processes, or look at the clock, come before the other workers help.
+#: Tests that end processes or measure time run first, before the other workers help.
 EARLY = (
     *("tests/launch/host/", "tests/launch/ranks/", "tests/launch/sweeps/", "tests/docs/"),
     *("tests/mpi/test_a_", "tests/mpi/test_slow_and_late", "tests/mpi/test_nothing_is_left"),
     "tests/launch/commands/test_bandwidth",
 )
-#: Long ones come next, so that all workers end together.
+#: Long tests run next, so that all workers end together.
 LONG = (
     *("tests/mpi/test_mesh_algorithms", "tests/mpi/test_library", "tests/mpi/test_runs_are_exact"),
     *("tests/mpi/test_moe", "tests/mpi/test_overlap", "tests/mpi/test_device"),
@@ -47,7 +47,7 @@ LONG = (
 
 
 def pytest_collection_modifyitems(config, items):
-    """A test hangs that takes several times what it may take on a machine of its own."""
+    """Treat a test as hanging after several times its limit on an idle machine."""
     for item in items:
         found = item.get_closest_marker("timeout")
         seconds = found.args[0] if found else float(config.getini("timeout"))
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With several workers (``make test``) the first begins with the files that start processes,
-    the others with those that start none; who has finished helps."""
+    the others with those that start none; a worker that has finished helps."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -74,10 +74,10 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def dealt(request):
-    """``dealt(cases, turn, every)``: of many cases those that are this turn's, one in ``every``;
-    all of them where the thorough tests run too (``make test-full``). Whoever runs the same cases
-    in several situations gives each its turn. They are shuffled before they are dealt, or what
-    alternates among them, such as element types, would all be one turn's."""
+    """``dealt(cases, turn, every)``: one in ``every`` of the cases, different for each turn; all
+    where the thorough tests run too (``make test-full``). A test that runs the same cases in
+    several situations gives each its own turn. Cases are shuffled before they are dealt, so that
+    properties that alternate among them, such as element types, are not all in one turn."""
     whole = "not thorough" not in request.config.getoption("markexpr")
 
     def deal(cases, turn, every):
@@ -91,7 +91,7 @@ def dealt(request):
 
 @pytest.fixture(scope="session")
 def fault(tmp_path_factory):
-    """``fault(name)``: environment in which that goes wrong on the ranks; see ``faults.py``."""
+    """``fault(name)``: environment in which that fault occurs on the ranks; see ``faults.py``."""
     folder = tmp_path_factory.mktemp("faults")
     shutil.copy(ROOT / "tests" / "shared" / "faults.py", folder / "sitecustomize.py")
     return lambda name: {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DRBENCH_TEST_FAULT": name}
@@ -103,7 +103,7 @@ def mpiexec() -> str:
     found = find_mpiexec()
     if found is None:
         pytest.skip(
-            f"no mpiexec, neither beside {sys.executable} nor on PATH: pip install '.[mpich]', "
+            f"no mpiexec, neither next to {sys.executable} nor on PATH: pip install '.[mpich]', "
             "or load an MPI"
         )
     return found

@@ -1,4 +1,4 @@
-"""Benchmarks are started in one way, and each of them loads."""
+"""Benchmarks have one entry point, and each of them loads."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def test_without_a_name_they_are_listed_in_80_columns(capsys):
     assert max(map(len, lines)) <= 80 and ON_RANKS < NAMES
 
 
-def test_a_name_that_is_none_is_refused_in_one_line(capsys):
+def test_an_unknown_name_is_refused_in_one_line(capsys):
     assert main(["nope"]) == 2
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and "'nope'" in line and "model.tune" in line
@@ -32,7 +32,7 @@ def test_one_is_run_with_its_own_arguments(name):
 
 
 def test_every_benchmark_can_be_loaded():
-    """But for the one that needs torch."""
+    """Except the one that needs torch."""
     names = sorted(NAMES - {"dtensor"})
     code = f"import importlib; [importlib.import_module('benchmarks.' + x) for x in {names}]"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

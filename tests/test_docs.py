@@ -1,4 +1,4 @@
-"""What the documentation names is there: every path, module, link and option, in the help texts
+"""Every path, module, link and option that the documentation names exists, in the help texts
 too."""
 
 import importlib
@@ -26,14 +26,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 #: Folders whose names begin a path, and where such a path may begin.
 TOP = {path.name for base in (ROOT, ROOT / "results") for path in base.iterdir() if path.is_dir()}
 MODULES = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
-#: What a run makes, or a reader puts his own name for.
+#: Files that a run makes, or that a reader names.
 MADE = re.compile(r"results/measured/(here|gpu-check|before)\b|.*/(NAME|yours)\b")
-#: Files of others that a page speaks of.
+#: Files of other projects that a page mentions.
 THEIRS = {"Autotuner.py", "CostModel.py", "mine.py"}
 
 
 def code(text: str) -> list[str]:
-    """Lines of the code blocks, indented ones included, and what stands between backticks."""
+    """Lines of the code blocks, indented ones included, and texts between backticks."""
     fence = re.compile(r"^```.*?\n(.*?)^```", re.M | re.S)
     blocks = fence.findall(text) + re.findall(r"(?:^ {4}.*\n?)+", fence.sub("", text), re.M)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
@@ -56,7 +56,7 @@ def links(text: str) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link to a heading of the page ends in."""
+    """Anchors of the headings of a page."""
     heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w -]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
@@ -76,8 +76,8 @@ def commands(text: str) -> list[list[str]]:
 
 def parse(words: list[str], command: click.Command = cli) -> None:
     """Look at the names of commands and options, at how many values they have, and at those values
-    that are of a list; a placeholder in capitals may stand for any."""
-    # a command keeps the help option of the first context that it meets
+    that are of a list; a placeholder in capitals is any value."""
+    # a command keeps the help option of its first context
     context = click.Context(command, info_name="drbench", **cli.context_settings)
     if isinstance(command, click.Group) and not words:
         return None
@@ -170,7 +170,8 @@ NOT_SO = {"mine.toml", "./mine.toml", "./mycluster.toml", "run.json", "rows", "c
 
 @pytest.mark.parametrize("text", [*OF_PAGES, *every_command(cli, "drbench")])
 def test_every_command_of_a_page_and_of_a_help_text_is_taken(text, monkeypatch, capsys):
-    """Names and values of ``-o`` too, and options that go together; not what is not here (3)."""
+    """Names and values of ``-o`` too, and combinations of options; missing software (3) is
+    allowed."""
     monkeypatch.chdir(ROOT)
     for words in commands(text):
         whole = {"-m", "--preset"} & {*words} or words[0] == "sweep" and words[1:]
@@ -242,7 +243,7 @@ def test_the_table_of_packages_is_the_one_that_is_enforced():
         [re.findall(r"`([\w.]+)`", cell) for cell in row]
         for row in table("explanation/internals.md", "package")
     ]
-    single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, beside packages
+    single = {"drbench.measure.timeline", "drbench.common.StepTime"}  # modules, not packages
     assert {package: set(below) for (package,), _, below in rows} == {
         package: {*below} - single for package, below in kept["LAYERS"].items()
     }

@@ -1,5 +1,5 @@
-"""Every rule once: questions of steps, sums of bytes and starts of processes have one place, and
-only one place asks what they are."""
+"""Every rule once: types of steps, sums of bytes and starts of processes are each handled in one
+place."""
 
 import ast
 from functools import cache
@@ -20,9 +20,9 @@ STEPS = {
     for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, Step)
 }
-#: Who tells steps apart by their type: those who carry them out, for real or by the model, and
-#: those who order or rewrite them. Everybody else asks the step.
-TELL_STEPS_APART = {
+#: Modules that compare types of steps: those that run steps, for real or by the model, and those
+#: that order or rewrite them. All others ask the step.
+COMPARE_TYPES = {
     "algorithms/lowering/graph.py",
     "algorithms/lowering/lowering.py",
     "algorithms/lowering/op_costs.py",
@@ -64,11 +64,11 @@ def names(tree):
 
 
 def called(call):
-    """The last word of what is called."""
+    """The last part of the name of a called function."""
     return getattr(call.func, "id", getattr(call.func, "attr", None))
 
 
-def tells_steps_apart(tree):
+def compares_types(tree):
     """Lines that compare a type with that of a step, or ask isinstance."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
@@ -101,7 +101,7 @@ def starts_processes(tree):
 
 
 def offenders(finds, allowed):
-    """Where something is found outside the modules that may."""
+    """Places with a finding outside the allowed modules."""
     return [
         f"{path}:{line}"
         for package in PACKAGES
@@ -111,8 +111,8 @@ def offenders(finds, allowed):
     ]
 
 
-def test_only_who_carries_steps_out_or_rewrites_them_tells_them_apart():
-    assert offenders(tells_steps_apart, TELL_STEPS_APART) == []
+def test_only_modules_that_run_or_rewrite_steps_compare_their_types():
+    assert offenders(compares_types, COMPARE_TYPES) == []
 
 
 def test_what_counts_as_moved_is_listed_once():
@@ -126,13 +126,13 @@ def test_processes_that_are_waited_for_and_ended_are_started_in_one_place():
 @pytest.mark.parametrize(
     "finds, text",
     [
-        (tells_steps_apart, "if type(step) is Gemm: pass"),
-        (tells_steps_apart, "kind in (Reduce, ReduceScatter)"),
-        (tells_steps_apart, "isinstance(step, (int, Shift))"),
+        (compares_types, "if type(step) is Gemm: pass"),
+        (compares_types, "kind in (Reduce, ReduceScatter)"),
+        (compares_types, "isinstance(step, (int, Shift))"),
         (lists_counters, "r.get_bytes + (r.put_bytes or 0) + r.replica_bytes"),
         (lists_counters, "sum(row[x] for x in ('get_bytes', 'direct_bytes', 'put_bytes'))"),
         (starts_processes, "with subprocess.Popen(['mpiexec']) as ranks: pass"),
     ],
 )
-def test_what_is_out_of_place_is_found(finds, text):
+def test_a_finding_outside_its_place_is_reported(finds, text):
     assert list(finds(ast.parse(text)))

@@ -102,7 +102,7 @@ def test_an_installed_drbench_lists_what_came_with_it(installed):
 
 
 @pytest.mark.mpi
-def test_an_installed_drbench_says_what_this_machine_offers(installed):
+def test_an_installed_drbench_reports_what_this_machine_offers(installed):
     assert "MPI" in installed("doctor")
 
 

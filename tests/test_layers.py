@@ -1,5 +1,5 @@
-"""Imports point down only: the rooms of the design, their order and their floors, enforced over the
-syntax trees of every module, imports inside functions included."""
+"""Imports point down only: the layers of the design and their order, enforced over the syntax trees
+of every module, imports inside functions included."""
 
 import ast
 import subprocess
@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
 
-#: The rooms from the ground up, and what each may import of the rooms below it besides itself. A
-#: room that is not named here is an error.
+#: The layers from the lowest up, and the lower layers that each may import, in addition to itself.
+#: A layer that is not listed here is an error.
 LAYERS = {
     "partitions": (),
     "drbench.errors": (),
@@ -58,14 +58,14 @@ UPWARD = {
     ("drbench/__init__.py", "drbench.library"),
     ("drbench/__init__.py", "drbench.torch"),
     ("drbench/__init__.py", "launch.predictions"),
-    # where figures are looked for: those of papers lie with the papers
+    # where figures are searched: those of papers are stored with the papers
     ("plots/registry.py", "plots.figures"),
     ("plots/registry.py", "launch.papers"),
 }
-#: What stands on floors of its own: the packages, and the room of one that stands above another.
-HOUSES = (*PACKAGES, "drbench.library", "drbench.torch")
+#: Whose chains of imports are counted separately: packages, and layers above other packages.
+SEPARATE = (*PACKAGES, "drbench.library", "drbench.torch")
 #: Most modules of one folder, and of one chain of imports inside a package.
-MOST_MODULES, MOST_FLOORS = 14, 8
+MOST_MODULES, LONGEST_CHAIN = 14, 8
 
 #: Modules that may import what only some may.
 ONLY_IN = {
@@ -107,7 +107,7 @@ def sources():
 
 @cache
 def imports(path, text):
-    """(what is imported with its full dotted name, line, whether at module level) of one module."""
+    """(full dotted name, line, whether at module level) of each import of one module."""
     return list(_imports(path, text))
 
 
@@ -119,7 +119,7 @@ def _imports(path, text):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             deferred |= {id(inside) for inside in ast.walk(node)}
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            only_types |= {id(inside) for inside in ast.walk(node)}  # nothing runs it
+            only_types |= {id(inside) for inside in ast.walk(node)}  # never executed
     for node in ast.walk(tree):
         names = []
         if id(node) in only_types:
@@ -148,13 +148,13 @@ def innermost(name, among):
 
 @cache
 def layer_of(name):
-    """The innermost room of a module, a parent of rooms, or None."""
+    """The innermost layer of a module, a parent of layers, or None."""
     return innermost(name, LAYERS)
 
 
 @cache
 def below(layer):
-    """Every room that a room may import: what the table says, and what those may."""
+    """Every layer that a layer may import, directly or through another."""
     found, left = set(), [layer]
     while left:
         for each in LAYERS.get(left.pop(), ()):
@@ -165,13 +165,13 @@ def below(layer):
 
 
 def reachable(name, allowed):
-    """Whether a name is in one of the rooms, or is one of the single modules, of a list."""
+    """Whether a name is in one of the layers, or is one of the single modules, of a list."""
     layer = layer_of(name)
     return layer in allowed or any(under(name, (each,)) for each in allowed if each not in LAYERS)
 
 
 def violations(path, text):
-    """One line for each import of a module that the table of rooms forbids."""
+    """One line for each import of a module that the table of layers forbids."""
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     layer = layer_of(module)
     allowed = (layer, *below(layer))
@@ -194,7 +194,7 @@ def violations(path, text):
 
 
 def reached(start, graph):
-    """Everything that importing some modules imports in turn, at module level."""
+    """Everything that importing some modules imports, directly or not, at module level."""
     seen, left = set(), list(start)
     while left:
         name = left.pop()
@@ -223,22 +223,22 @@ def graph(deferred=False):
     return edges
 
 
-def floors(house):
-    """Longest chain of imports inside a house, imports inside functions included; a circle is an
+def longest_chain(package):
+    """Longest chain of imports inside a package, imports inside functions included; a cycle is an
     error."""
     edges = {
         module: {
             name
             for name in found
-            if innermost(name, HOUSES) == house and not under(module, (name,))
+            if innermost(name, SEPARATE) == package and not under(module, (name,))
         }
         for module, found in graph(deferred=True).items()
-        if innermost(module, HOUSES) == house
+        if innermost(module, SEPARATE) == package
     }
     chains = {}
 
     def chain(module, above=()):
-        assert module not in above, "a circle: " + " -> ".join([*above, module])
+        assert module not in above, "a cycle: " + " -> ".join([*above, module])
         if module not in chains:
             longest = max(
                 (chain(name, (*above, module)) for name in edges[module]), key=len, default=()
@@ -255,16 +255,16 @@ def test_every_module_keeps_to_the_table_of_layers():
     assert [line for path, text in texts.items() for line in violations(path, text)] == []
 
 
-def test_the_table_itself_has_no_circle():
+def test_the_table_itself_has_no_cycle():
     assert [layer for layer in LAYERS if layer in below(layer)] == []
 
 
-@pytest.mark.parametrize("house", HOUSES)
-def test_no_house_has_a_circle_or_more_floors_than_a_head_holds(house):
-    assert len(floors(house)) <= MOST_FLOORS, floors(house)
+@pytest.mark.parametrize("package", SEPARATE)
+def test_no_package_has_a_cycle_or_a_chain_of_imports_that_is_too_long(package):
+    assert len(longest_chain(package)) <= LONGEST_CHAIN, longest_chain(package)
 
 
-def test_no_folder_holds_more_modules_than_a_head_holds():
+def test_no_folder_has_too_many_modules():
     folders = {}
     outside = [path.relative_to(ROOT).as_posix() for path in (ROOT / "benchmarks").rglob("*.py")]
     for path in (*sources(), *outside):
@@ -276,7 +276,7 @@ def test_no_folder_holds_more_modules_than_a_head_holds():
     } == {}
 
 
-def test_what_may_not_import_mpi4py_does_not_get_it_from_others_either():
+def test_modules_without_mpi4py_do_not_import_it_through_others_either():
     edges = graph()
     allowed = tuple(
         prefix.removesuffix(".py").replace("/", ".").rstrip(".") for prefix in ONLY_IN["mpi4py"]
@@ -330,5 +330,5 @@ def test_programs_and_plans_really_load_integers_only():
         ("launch/studies/new.py", "class Case:\n    import torch"),
     ],
 )
-def test_an_import_that_points_up_or_out_is_caught(path, text):
+def test_a_forbidden_import_is_caught(path, text):
     assert violations(path, text)

@@ -1,7 +1,7 @@
 """The oracles can fail: programs broken on purpose are caught."""
 
 import copy
-from itertools import product
+import itertools
 
 import pytest
 from oracles import Violation, interpret, operands, replicas_moved, traces_of, work_done
@@ -14,7 +14,7 @@ SPLIT = Problem(7, 5, 6, 4, "row", "tiles:3x2", "block")
 
 
 def outcome(problem, traces, stationary):
-    """What becomes of a set of programs: ``right``, or how the oracles object."""
+    """The verdict on a set of programs: ``right``, or the rule that the oracles report."""
     try:
         if not (work_done(problem, traces, stationary) == 1).all():
             return "work"
@@ -27,7 +27,7 @@ def outcome(problem, traces, stationary):
 
 
 def broken_once(problem, stationary, kind, change):
-    """Outcomes of breaking one step of a kind, for each such step on each rank."""
+    """Verdicts after breaking one step of a type, for each such step on each rank."""
     outcomes = []
     for rank, trace in enumerate(traces_of(problem, stationary=stationary)):
         for place, step in enumerate(trace.steps):
@@ -48,7 +48,7 @@ def double(steps, place):
 
 
 @pytest.mark.parametrize("problem, stationary", [(REDUCED, "C"), (SPLIT, "C")])
-def test_programs_left_alone_are_right(problem, stationary):
+def test_unchanged_programs_are_right(problem, stationary):
     assert outcome(problem, traces_of(problem, stationary=stationary), stationary) == "right"
 
 
@@ -57,7 +57,7 @@ def test_programs_left_alone_are_right(problem, stationary):
     [
         (SPLIT, "C", Gemm, drop, "work"),
         (SPLIT, "C", Gemm, double, "work"),
-        (SPLIT, "B", Accumulate, drop, "every product is accumulated"),
+        (SPLIT, "B", Accumulate, drop, "every partial sum is accumulated"),
         (SPLIT, "B", Accumulate, double, "a sum is taken once"),
         (REDUCED, "B", Add, drop, "reduction"),
         (REDUCED, "B", Add, double, "reduction"),
@@ -69,7 +69,7 @@ def test_a_step_lost_or_done_twice_on_one_rank_is_caught(problem, stationary, ki
     assert set(broken_once(problem, stationary, kind, change)) == {how}
 
 
-@pytest.mark.parametrize("stationary, place", list(product("AB", range(3))))
+@pytest.mark.parametrize("stationary, place", list(itertools.product("AB", range(3))))
 def test_a_fence_left_out_on_all_ranks_is_a_race(stationary, place):
     traces = traces_of(REDUCED, stationary=stationary)
     for trace in traces:
@@ -90,7 +90,7 @@ def test_a_wrong_beta_is_caught(beta):
 
 @pytest.mark.parametrize("attribute", ["owner", "replica", "col1", "row0"])
 @pytest.mark.parametrize("kind", [Get, Gemm, ReplicaGet])
-def test_a_block_that_says_something_wrong_is_caught(attribute, kind):
+def test_a_block_with_a_wrong_attribute_is_caught(attribute, kind):
     def change(steps, place):
         steps[place].block = block = copy.copy(steps[place].block)
         setattr(block, attribute, getattr(block, attribute) + 1)

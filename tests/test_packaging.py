@@ -107,13 +107,13 @@ def test_the_spack_recipe_imports_and_runs_what_there_is(recipe, monkeypatch):
     _, found = recipe
     for name in found.import_modules:
         assert (ROOT / name.replace(".", "/") / "__init__.py").is_file()
-    said = []
+    called = []
     monkeypatch.setitem(
-        found.test_run.__globals__, "which", lambda *_, **__: lambda *words: said.append(words)
+        found.test_run.__globals__, "which", lambda *_, **__: lambda *words: called.append(words)
     )
     found.prefix = type("Prefix", (), {"bin": ""})
     found.test_run(found())
-    assert [begun(words, monkeypatch) for words in said] == [0]
+    assert [begun(words, monkeypatch) for words in called] == [0]
 
 
 # -- the container
@@ -215,7 +215,7 @@ def test_the_changelog_is_short_and_each_removal_names_a_way_on():
     assert removed() and all(any(way in item for way in ways) for item in removed())
 
 
-def test_what_the_changelog_says_to_use_exists():
+def test_what_the_changelog_recommends_exists():
     """Options of commands, ``-o`` of algorithms and of every run, figures; commands are those of
     tests/test_docs.py."""
     group = cli.make_context("drbench", ["list"])

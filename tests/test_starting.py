@@ -12,8 +12,8 @@ from starting import (
     SHARED_MEMORY,
     clean_environ,
     run_process,
-    settled,
     shared_memory_names,
+    wait_until_empty,
 )
 
 ORPHAN = """
@@ -25,7 +25,7 @@ print(subprocess.Popen(["sleep", "60"], **quiet).pid, flush=True)
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """What has no end here gets no more time for a slow machine."""
+    """Shorten the additional time for slow machines: commands here never end."""
     monkeypatch.setattr("starting.more_time", lambda seconds: 0.1)
 
 
@@ -38,16 +38,16 @@ def alive(pids):
     ]
 
 
-def test_a_process_that_outlives_its_command_is_said_and_killed(tmp_path):
+def test_a_process_that_outlives_its_command_is_reported_and_killed(tmp_path):
     ended = run_process([sys.executable, "-c", ORPHAN], tmp_path)
     assert ended.returncode == 0 and ended.left == (int(ended.stdout),)
-    assert settled(lambda: alive(ended.left)) == []
+    assert wait_until_empty(lambda: alive(ended.left)) == []
     with pytest.raises(AssertionError):
         ended.json()
 
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
-def test_a_file_left_in_shared_memory_is_said_to_whoever_started_it(tmp_path):
+def test_a_file_left_in_shared_memory_is_reported(tmp_path):
     names = []
 
     def also_another(process):
@@ -65,7 +65,7 @@ def test_a_file_left_in_shared_memory_is_said_to_whoever_started_it(tmp_path):
             (SHARED_MEMORY / name).unlink(missing_ok=True)
 
 
-#: Takes the memory of a fake GPU, and says so.
+#: Allocates memory of a fake GPU, and prints its name.
 FAKE = (
     "import sys, time; sys.path.insert(0, sys.argv[1])\nfrom fake_cuda import SharedRuntime\n"
     "SharedRuntime().malloc(4096); print('taken', flush=True)\n"
@@ -73,7 +73,7 @@ FAKE = (
 
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
-def test_memory_of_a_fake_gpu_is_said_if_it_is_left_and_removed_whoever_was_killed(
+def test_memory_of_a_fake_gpu_is_reported_if_it_is_left_and_removed_whoever_was_killed(
     tmp_path, impatient
 ):
     start = lambda more, **how: run_process(
@@ -104,7 +104,7 @@ def test_a_command_without_an_end_fails_the_test_and_is_killed_with_all_it_start
     command = [sys.executable, "-c", f"{ORPHAN}time.sleep(60)"]
     with pytest.raises(pytest.fail.Exception, match="no end in 0.5 s"):
         run_process(command, tmp_path, timeout=0.5, during=remember)
-    assert len(pids) == 2 and settled(lambda: alive(pids)) == []
+    assert len(pids) == 2 and wait_until_empty(lambda: alive(pids)) == []
 
 
 def test_launchers_and_experiments_leave_no_trace_in_the_environment(monkeypatch):

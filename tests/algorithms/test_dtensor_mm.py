@@ -1,6 +1,6 @@
-"""What DTensor makes of torch.mm, as a program: exact, and the strategy that DTensor takes."""
+"""DTensor's torch.mm as a program: exact, and with the strategy of DTensor."""
 
-from itertools import product
+import itertools
 
 import pytest
 from arena import multiplied
@@ -23,7 +23,7 @@ def strategy_of(*problem, **options):
 
 
 def computed(m, n, k, p, layouts, strategy="auto", depth=1, seed=0):
-    """C as each replica holds it, A·B, and the strategy."""
+    """C of each replica, A·B, and the strategy."""
     *what, resolved = resolved_as("dtensor_mm", m, n, k, p, *layouts, strategy=strategy)
     traces = everyone_of(*what, resolved)
     return *multiplied(traces, depth, seed), resolved["strategy"]
@@ -41,9 +41,9 @@ def test_every_strategy_on_every_layout_is_exact_in_any_order_of_completion(data
     assert (c == right).all() and (p == 1 or taken in ("partial", f"{layouts[2]}s"))
 
 
-@pytest.mark.parametrize("a, b, c", list(product(BY, repeat=3)))
-def test_what_moves_the_fewest_bytes_of_a_and_b_is_taken(a, b, c):
-    """Counted by hand: all of a matrix is p times what changes sides."""
+@pytest.mark.parametrize("a, b, c", list(itertools.product(BY, repeat=3)))
+def test_the_strategy_that_moves_the_fewest_bytes_of_a_and_b_is_chosen(a, b, c):
+    """Counted by hand: gathering a matrix moves p times the bytes of resharding it."""
     p, sizes = 4, {"m": 64, "n": 256, "k": 128}
     for scale in ({}, {"m": 4096}, {"n": 4096}, {"k": 4096}):
         m, n, k = (sizes | scale).values()
@@ -72,9 +72,9 @@ M, N, K, P = 16, 24, 32, 4
         ("row column column", "partial", [M * K // P, K * N // P, M * N]),
     ],
 )
-def test_what_lies_side_by_side_is_copied_where_pytorch_does(layouts, strategy, copied):
-    """All that is gathered along columns, a rank's part of what is resharded, and all of a sum
-    that is scattered along columns; by a rank alone nothing."""
+def test_contiguous_data_is_copied_where_pytorch_copies_it(layouts, strategy, copied):
+    """All of a matrix gathered along columns, a rank's part of a resharded one, and all of a sum
+    scattered along columns; nothing on a single rank."""
     for p, expected in ((P, copied), (1, [])):
         for trace in of_algorithm("dtensor_mm", M, N, K, p, *layouts.split(), strategy=strategy):
             copies = [step.elements() for step in trace.steps if type(step) is Copy]
@@ -88,7 +88,7 @@ def test_a_copy_takes_the_time_of_its_memory_traffic():
     assert record.phase_accumulate_s == pytest.approx(5e-6 + 2 * 1024 * 12288 * 4 / 3.35e12)
 
 
-def test_what_is_copied_is_told_as_what_it_was():
+def test_a_copied_block_is_described_as_its_source():
     """A page of the run shows all of A in the copy that is multiplied."""
     traces = of_algorithm("dtensor_mm", M, N, K, P, *["column"] * 3, strategy="columns")
     copy = next(step for step in traces[1].steps if type(step) is Copy)
@@ -98,7 +98,7 @@ def test_what_is_copied_is_told_as_what_it_was():
 
 @pytest.mark.parametrize("m, taken", [(1024, "columns"), (4096, "columns"), (8192, "partial")])
 def test_columns_of_mlp1_are_resharded_from_a_batch_of_8192_on(m, taken):
-    """Where the published line of DTensor dips: all of A is more than what of B changes sides."""
+    """Where the published line of DTensor dips: all of A is more than the part of B that moves."""
     assert strategy_of(m, 49152, 12288, 8, "column", "column", "column") == taken
 
 

@@ -1,5 +1,5 @@
-"""The paper's own program: whole tiles fetched, replicas reduced by accumulates. Every unit of
-work once, with the bytes that an independent count says."""
+"""The paper's own program fetches whole tiles and reduces replicas by accumulates. Every unit of
+work is done once, and bytes equal those of an independent count."""
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +31,7 @@ def problems(draw, most=13):
 
 @settings(max_examples=80, deadline=None)
 @given(problems(), st.sampled_from("ABC"), st.none() | st.integers(1, 5))
-def test_whole_rows_come_once_a_stationary_tile_where_all_of_them_are_needed(
+def test_whole_rows_are_fetched_once_a_stationary_tile_where_all_of_them_are_needed(
     problem, stationary, chunk
 ):
     options = {"stationary": stationary, "chunk": chunk}
@@ -90,7 +90,7 @@ def summed(found):
 CLOSED = [  # partitions on 12 ranks, stationary; bytes a rank fetches as (slices, tiles), float32
     # B in 4 replicas of 3 ranks, each of which takes a fourth of m
     (("column/c4", "column/c4", "row"), "B", (24 * 32, 96 * 32)),
-    # what stays is not replicated: the slices are whole tiles
+    # the stationary matrix is not replicated: the slices are whole tiles
     (("column", "column", "column"), "C", (96 * 44, 96 * 44)),
     (("row", "row", "row"), "C", (44 * 48, 44 * 48)),
 ]
@@ -108,7 +108,7 @@ def test_the_bytes_are_those_of_the_closed_forms(texts, stationary, expected):
         assert got == {elements}, fetch
 
 
-def test_a_tile_is_pushed_in_as_many_parts_as_copies_push_and_each_begins_elsewhere():
+def test_a_tile_is_pushed_in_one_part_a_copy_and_each_copy_begins_with_another_part():
     problem = Problem(12, 8, 8, 4, "R", "R", "row/c4")
     traces = traces_of(problem, stationary="C", reduce="push")
     pushed = [
@@ -123,9 +123,9 @@ def test_a_tile_is_pushed_in_as_many_parts_as_copies_push_and_each_begins_elsewh
     assert all(type(s) is not Accumulate for t in traces for s in t.steps)
 
 
-def test_products_take_parts_of_the_copy():
-    """Rank 0 has the first half of k to multiply, of which it has A, and rank 1 none of B: of B's
-    columns it takes the upper half."""
+def test_gemms_read_parts_of_the_fetched_tile():
+    """Rank 0 multiplies the first half of k, for which it has A, and needs the upper half of B's
+    columns."""
     problem = Problem(8, 8, 8, 2, "column", "column", "row/c2")
     steps = traces_of(problem, stationary="C", fetch="tile")[0].steps
     (part,) = (step for step in steps if type(step) is Part)
@@ -140,13 +140,13 @@ def test_products_take_parts_of_the_copy():
         ({"reduce": "both"}, "reduce must be one of pull, push"),
     ],
 )
-def test_words_that_are_none_are_refused(options, words):
+def test_unknown_words_are_refused(options, words):
     problem = Problem(64, 64, 64, 4, "row", "row", "row")
     with pytest.raises(UsageError, match=words):
         universal.resolve(problem, stationary="B", **options)
 
 
-def test_whole_tiles_are_not_cut_nor_packed_unless_it_is_asked_for():
+def test_whole_tiles_are_cut_or_packed_only_on_request():
     problem = Problem(4096, 4096, 4096, 4, "row", "row", "row")
     options = {"stationary": "B", "fetch": "tile"}
     resolved = universal.resolve(problem, False, **options)
@@ -162,8 +162,8 @@ def test_ranks_of_several_nodes_fetch_whole_rows():
     assert universal.resolve(columns, False, stationary="C")["chunk"] is None  # k cuts rows of A
 
 
-def test_slices_that_are_asked_for_on_several_nodes_are_fetched():
-    """The program resolves options again: with slice left out of them, it took whole rows."""
+def test_requested_slices_are_fetched_on_several_nodes():
+    """The program resolves options again: without slice in them, it fetched whole rows."""
     problem = Problem(16, 16, 16, 4, "column", "column", "column").on_nodes([0, 0, 2, 2])
     widest = {}
     for fetch in ("slice", "rows"):

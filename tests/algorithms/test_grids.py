@@ -1,5 +1,5 @@
 """Work on a grid over m, n and k: every unit once, in the right place, with the bytes and within
-the memory that the closed forms say."""
+the memory of the closed forms."""
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +35,7 @@ extents = st.integers(1, 13)
 
 @settings(max_examples=40, deadline=None)
 @given(grids, extents, extents, extents, st.integers(0, 2))
-def test_stored_once_it_moves_what_the_closed_form_says(grid, m, n, k, idle):
+def test_stored_once_it_moves_as_many_bytes_as_the_closed_form(grid, m, n, k, idle):
     traces = resolved_traces(stored_once(grid, (m, n, k), grid.size + idle))
     assert max(map(elements_moved, traces)) == moved(grid, m, n, k)
     busy = [trace.flops for trace in traces]
@@ -60,7 +60,7 @@ def test_a_term_of_c_is_added_once_and_nothing_where_k_is_whole():
 
 @pytest.mark.parametrize("ranks", [2, 4, 5, 8, 12])
 @pytest.mark.parametrize("sizes", [(512, 512, 512), (256, 256, 8192), (2048, 128, 512)])
-def test_the_plan_needs_no_more_memory_than_the_grid_says(ranks, sizes):
+def test_the_plan_needs_no_more_memory_than_the_formula_of_the_grid(ranks, sizes):
     grid = optimal_grid(*sizes, ranks)
     problem = stored_once(grid, sizes, ranks)
     for trace in resolved_traces(problem, in_place=False)[:: max(1, ranks // 3)]:
@@ -76,7 +76,7 @@ def test_little_memory_makes_c_whole_and_moves_more():
     assert moved(narrow, *sizes) > moved(wide, *sizes)
 
 
-def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_for():
+def test_a_layout_on_a_grid_is_multiplied_on_it_by_default():
     problem = stored_once(Grid(1, 2, 2), (8, 8, 8), 4)
     assert UNIVERSAL.resolve(problem)["work"] == "1x2x2"
     assert "work" not in UNIVERSAL.resolve(problem, work="own")
@@ -88,6 +88,6 @@ def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_f
 @pytest.mark.parametrize(
     "text, words", [("2x2", "write three integers"), ("4x4x4", "needs 64 ranks")]
 )
-def test_a_grid_that_cannot_be_is_refused(text, words):
+def test_an_impossible_grid_is_refused(text, words):
     with pytest.raises(UsageError, match=words):
         UNIVERSAL.resolve(Problem(8, 8, 8, 4), work=text)

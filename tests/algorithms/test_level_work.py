@@ -1,6 +1,6 @@
-"""Products that ranks with more of the stationary matrix leave to those with less."""
+"""GEMMs that ranks with more of the stationary matrix leave to ranks with less."""
 
-from itertools import product
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -21,14 +21,14 @@ universal = get_algorithm("universal")
 
 
 def held(partition):
-    """Who has each element of replica 0."""
-    everywhere = product(*map(range, partition.shape))
+    """The owner of each element of replica 0."""
+    everywhere = itertools.product(*map(range, partition.shape))
     return {at: partition.owner(partition.tile_index(*at)) for at in everywhere}
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.data(), st.sampled_from([1, 2, 3, 4, 6]), st.integers(1, 11), st.integers(1, 11))
-def test_every_coordinate_has_its_share_and_the_least_changes_hands(data, nprocs, rows, cols):
+def test_every_coordinate_has_its_share_and_the_least_work_is_moved(data, nprocs, rows, cols):
     stored = data.draw(layouts((rows, cols), nprocs, 5))
     stored = Problem(rows, cols, 1, nprocs, c=stored).c.partition
     found = level_work(stored)
@@ -58,7 +58,7 @@ def test_every_coordinate_has_its_share_and_the_least_changes_hands(data, nprocs
 
 
 @pytest.mark.parametrize("stationary", "ABC")
-def test_the_busiest_rank_has_the_mean_of_what_it_had_too_much(stationary):
+def test_the_busiest_rank_has_no_more_than_the_mean(stationary):
     texts = {"a": "tiles:13x9@2x1", "b": "tiles:13x17@1x2", "c": "tiles:16x11@1x2"}
     problem = Problem(40, 40, 40, 2, **texts)
 
@@ -69,7 +69,7 @@ def test_the_busiest_rank_has_the_mean_of_what_it_had_too_much(stationary):
     assert limit() < 0.95 and limit(work="level") == 1.0
 
 
-def test_the_simulator_says_whether_it_pays():
+def test_the_simulator_decides_whether_it_pays():
     """On a fast machine, and on one whose links are a hundred times slower."""
     problem = Problem(4096, 4096, 4096, 2, "column", "tiles:1300x1700@1x2", "row")
     machine = find_machine("h100x8")
@@ -83,7 +83,7 @@ def test_the_simulator_says_whether_it_pays():
     assert seconds(slow, work="level") > seconds(slow)
 
 
-def test_what_it_comes_to_is_said():
+def test_the_reasons_for_level_work_name_the_share_of_the_busiest_rank():
     even = Problem(8, 8, 8, 2, "row", "row", "row")
     assert why_universal(even, stationary="B", work="level") == [
         "work is level: no rank holds more than its share of B"

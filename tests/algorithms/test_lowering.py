@@ -1,5 +1,5 @@
-"""Lowered programs do the same work within their bounds, on every order of completion; the search
-finds what looking at everything finds."""
+"""Lowered programs do the same work within their bounds, in every order of completion; the search
+finds the optimum of an exhaustive search."""
 
 import random
 from collections import Counter
@@ -41,15 +41,14 @@ lowerings = pytest.mark.parametrize("schedule", LOWERED)
 
 
 def transfers(step, rank):
-    """Whether a step is one of the transfers that are bounded: everything one-sided but looking at
-    an own tile."""
+    """Whether a step is a bounded transfer: every one-sided step except reading an own tile."""
     return type(step) in (ReplicaGet, Accumulate, ReplicaAdd) or (
         type(step) is Get and step.block.owner != rank
     )
 
 
 def lowered(seed_or_case, schedule, bounds):
-    """Lowered traces; none where the search is refused."""
+    """Lowered traces; None where the search is refused."""
     problem, options = (
         any_case(seed_or_case) if isinstance(seed_or_case, int) else CASES[seed_or_case]
     )
@@ -67,7 +66,7 @@ def short_searches(monkeypatch):
 
 
 @lowerings
-def test_operations_keep_to_their_bounds_and_use_nothing_of_their_own(schedule):
+def test_operations_respect_their_bounds_and_use_only_values_of_earlier_operations(schedule):
     found = Counter()
     for seed in range(80):
         bounds = BOUNDS[seed % 4]
@@ -168,7 +167,7 @@ def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, d
 
 
 @pytest.mark.parametrize("depth", [1, 3, "all"])
-def test_what_an_operation_takes_is_free_in_the_next_whatever_the_look_ahead(depth):
+def test_memory_of_an_operation_is_free_in_the_next_whatever_the_look_ahead(depth):
     """And not before: the memory of a lowered program is that of its operations."""
     for seed in range(40):
         for trace in lowered(seed, "greedy", BOUNDS[seed % 4]):
@@ -191,8 +190,7 @@ def on(machine):
 
 
 class RandomCosts:
-    """Any times, over one link in, one out and one for some pairs; some transfers take the core
-    too."""
+    """Any times, over one link in, one out, one for some pairs; some transfers use the core too."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -236,7 +234,7 @@ def seconds_of(costs):
 
 
 def least_seconds(graph, costs, max_compute, max_comm):
-    """The cheapest way, by looking at every choice of every operation, idle ones too."""
+    """The cheapest schedule, by trying every choice of every operation, idle ones too."""
     kinds = [
         "compute" if n.step.computes else "fence" if type(n.step) is Fence else "transfer"
         for n in graph.nodes
@@ -265,7 +263,7 @@ def least_seconds(graph, costs, max_compute, max_comm):
 
 
 class Few:
-    """Costs from few values, so that parts of a graph are alike in much."""
+    """Costs from few values, so that parts of a graph are similar."""
 
     def cost(self, step, rank):
         if step.computes:
@@ -274,8 +272,8 @@ class Few:
         return Cost(link_s=1.0 + step.block.owner % 2, links=links)
 
 
-def test_the_search_finds_what_looking_at_every_choice_finds(monkeypatch):
-    """On small graphs, in which parts that are alike count as one, and no others."""
+def test_the_search_finds_the_optimum_of_trying_every_choice(monkeypatch):
+    """On small graphs, in which only equivalent parts count as one."""
     monkeypatch.setattr(op_search, "MOST_SELECTIONS", 10**9)
     compared = improved = 0
     for seed in range(400):
@@ -349,7 +347,7 @@ ALIGNED = [
 def test_direct_execution_is_within_5_percent_of_the_best_lowering_on_aligned_tiles(
     machine, batch, layout, stationary, monkeypatch
 ):
-    """results/simulated has more cases, and misaligned tiles, where it is not."""
+    """results/simulated has more cases, and misaligned tiles, for which it is not."""
     monkeypatch.setattr(op_search, "MOST_SELECTIONS", 200_000)
     texts = layout.split(",") if "," in layout else [layout] * 3
     problem = Problem(batch, 12288, 12288, machine.devices, *texts)
@@ -376,7 +374,7 @@ def test_simulated_bytes_of_lowered_programs_are_the_explainers(schedule):
             assert simulated == dict(planned)
 
 
-def test_one_operation_takes_what_the_model_says():
+def test_one_operation_takes_the_time_of_the_model():
     """A rank alone on its links: the simulator's time of its program is the sum over its
     operations."""
     problem = Problem(4096, 4096, 4096, 2, "column", "column", "column")
@@ -386,11 +384,11 @@ def test_one_operation_takes_what_the_model_says():
     assert simulate(traces, H100).time_s == pytest.approx(predicted, rel=0.05)
 
 
-# -- what is refused, and what is shown
+# -- refusals and listings
 # ----------------------------------------------------------------------------------
 
 
-def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
+def test_a_search_that_would_take_too_long_is_refused_with_its_time_and_the_remedy():
     problem = Problem(97, 89, 83, 4, "tiles:13x11", "tiles:17x19", "block")
     with pytest.raises(
         UnsupportedError,
@@ -409,7 +407,7 @@ def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
         {"schedule": "greedy:2"},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(UsageError):
         universal.resolve(Problem(8, 8, 8, 2), **options)
 

@@ -1,7 +1,6 @@
-"""The 2-D algorithms without MPI: what they compute, in every order of completion, and what they
-move."""
+"""The 2-D algorithms without MPI: their results in every order of completion, and their bytes."""
 
-from itertools import product
+import itertools
 
 import pytest
 from arena import multiplied
@@ -35,8 +34,7 @@ BY_ROWS = {"AG": ("row", "column", "column"), "RdS": ("column", "row", "row"), N
 
 
 def prove(name, sizes, mesh, **options):
-    """The product is exact on the layout of the papers: another than the algorithm's own would be
-    refused."""
+    """Check the result on the layout of the papers; any other layout would be refused."""
     dataflow = options.get("dataflow")
     if name in TWO_D:
         options["mesh"] = f"{mesh[0]}x{mesh[1]}"
@@ -51,8 +49,8 @@ def sizes(mesh):
 
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
 @pytest.mark.parametrize("name", TWO_D)
-def test_the_product_is_exact_on_every_mesh(name, dataflow):
-    for mesh, shape in product(MESHES, SHAPES.values()):
+def test_the_result_is_exact_on_every_mesh(name, dataflow):
+    for mesh, shape in itertools.product(MESHES, SHAPES.values()):
         rows, cols = sizes(mesh)
         if name == "cannon" and rows != cols:
             with pytest.raises(UnsupportedError, match=f"square.*{mesh}.*Use"):
@@ -65,11 +63,13 @@ def test_the_product_is_exact_on_every_mesh(name, dataflow):
     "name, dataflow, mesh",
     [
         (name, dataflow, mesh)
-        for name, dataflow, mesh in product(TWO_D, ["OS", "LS", "RS"], ["9x9", "1x16", "5x7"])
+        for name, dataflow, mesh in itertools.product(
+            TWO_D, ["OS", "LS", "RS"], ["9x9", "1x16", "5x7"]
+        )
         if name != "cannon" or mesh == "9x9"
     ],
 )
-def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
+def test_the_result_is_exact_on_large_meshes(name, dataflow, mesh):
     more = {"slices": 3} if name == "meshslice" else {}
     prove(name, (67, 50, 53), sizes(mesh), dataflow=dataflow, **more)
 
@@ -85,7 +85,7 @@ def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
     ],
 )
 def test_the_1d_baselines_are_exact(name, options):
-    for p, shape in product([1, 2, 3, 4, 7], SHAPES.values()):
+    for p, shape in itertools.product([1, 2, 3, 4, 7], SHAPES.values()):
         prove(name, shape, (p, 1), **options)
 
 
@@ -156,11 +156,11 @@ def moved_by_cannon(dataflow, m, n, k, q, i, j):
 )
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
 def test_bytes_are_those_of_the_literature(name, options, dataflow):
-    """Wang's gathers taken apart into shifts bring the same elements. A reduction taken apart moves
-    sums instead of summands, a tile of C a shift, so over all chips the same again: (P - 1) tiles
+    """Wang's gathers split into shifts move the same elements. A reduction split into shifts moves
+    sums instead of terms, a tile of C a shift, so over all chips the same bytes: (P - 1) tiles
     for each of the P chips of a process row or column."""
     meshes = ("1x1", "2x2", "3x3") if name == "cannon" else MESHES
-    for (m, n, k), mesh in product(SHAPES.values(), meshes):
+    for (m, n, k), mesh in itertools.product(SHAPES.values(), meshes):
         rows, cols = sizes(mesh)
         moved, wanted = [], []
         for trace in of_algorithm(
@@ -179,7 +179,7 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow):
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
-def test_the_1d_baselines_move_what_is_not_theirs(p):
+def test_the_1d_baselines_move_all_remote_data(p):
     m, n, k = 101, 67, 53
 
     def moved(name, **options):
@@ -197,7 +197,7 @@ def test_the_1d_baselines_move_what_is_not_theirs(p):
 
 
 @given(st.integers(1, 60), st.integers(1, 6), st.integers(1, 9))
-def test_the_slices_deal_the_blocks_of_an_axis_in_turn(extent, slices, block):
+def test_the_slices_deal_the_blocks_of_an_axis_cyclically(extent, slices, block):
     dealt_to = [element // block % slices for element in range(extent)]
     for s in range(slices):
         assert [
@@ -206,7 +206,7 @@ def test_the_slices_deal_the_blocks_of_an_axis_in_turn(extent, slices, block):
 
 
 @pytest.mark.parametrize("size", range(1, 10))
-def test_a_ring_brings_every_other_tile_once_from_both_sides(size):
+def test_a_ring_delivers_every_other_tile_once_from_both_sides(size):
     for position in range(size):
         order = gather_order(size, position)
         assert sorted(source for source, _ in order) == sorted(set(range(size)) - {position})
@@ -265,7 +265,7 @@ def test_one_slice_is_collective():
         ("wang", {"c": "block:2x3/c1", "a": "row/c6"}, ["A as"]),
     ],
 )
-def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, options, words):
+def test_an_unsupported_case_of_an_algorithm_is_refused_with_a_remedy(name, options, words):
     texts = [options.pop(key, None) for key in "abc"]
     with pytest.raises(UnsupportedError) as caught:
         resolved_as(name, 48, 48, 48, 6, *texts, **options)
@@ -275,12 +275,12 @@ def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, opt
 @pytest.mark.parametrize(
     "options", [{"mesh": "2x2"}, {"mesh": "two"}, {"dataflow": "XS"}, {"mesh": "0x6"}]
 )
-def test_what_makes_no_sense_is_a_usage_error(options):
+def test_invalid_options_are_usage_errors(options):
     with pytest.raises(UsageError):
         resolved_as("collective", 48, 48, 48, 6, **options)
 
 
-def test_other_words_for_the_same_layout_are_taken():
+def test_other_texts_of_the_same_layout_are_accepted():
     texts = "row", "tiles:24x48@2x1", "S(0)"
     *_, resolved = resolved_as("collective", 48, 48, 48, 2, *texts, mesh="2x1", dataflow="OS")
     assert resolved["dataflow"] == "OS"
@@ -290,9 +290,9 @@ def test_other_words_for_the_same_layout_are_taken():
 @pytest.mark.parametrize(
     "texts", [("block",) * 3, ("block:1x4",) * 3, ("row", "tiles:1x64@1x4", "row")]
 )
-def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_runs(shape, texts):
+def test_a_grid_with_other_chips_without_a_tile_is_refused_or_runs(shape, texts):
     baseline = baseline_of(Problem(*shape, 4, *texts))
-    for dataflow, mesh in product(("OS", "LS", "RS"), ("1x4", "2x2", "4x1")):
+    for dataflow, mesh in itertools.product(("OS", "LS", "RS"), ("1x4", "2x2", "4x1")):
         problem = Problem(*shape, 4, *texts)
         for name in ("collective", "summa", "wang"):
             algorithm = get_algorithm(name)

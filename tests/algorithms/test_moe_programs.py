@@ -1,7 +1,7 @@
-"""Layers of experts without MPI: what they compute, in every order of completion, out of their
-planned memory, against a loop over pairs; what they move; and what they refuse."""
+"""Layers of experts without MPI: their results in every order of completion, in planned memory,
+compared with a loop over pairs; their bytes; and their refusals."""
 
-from itertools import product
+import itertools
 
 import numpy as np
 import pytest
@@ -54,11 +54,11 @@ def made(name, options, p, shape, layer):
 
 @named
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
-def test_c_is_what_a_loop_over_pairs_makes_in_every_order_of_completion(dealt, name, options, p):
-    """Each program takes its turn of shapes and layers, another on each number of ranks."""
+def test_c_is_that_of_a_loop_over_pairs_in_every_order_of_completion(dealt, name, options, p):
+    """Each program runs some shapes and layers, others on each number of ranks."""
     ran = refused = 0
     turn = PROGRAMS.index((name, options)) + p
-    mine = dealt(enumerate(product(SHAPES, EXPERTS)), turn, 4)
+    mine = dealt(enumerate(itertools.product(SHAPES, EXPERTS)), turn, 4)
     for seed, (shape, layer) in mine:
         found = made(name, options, p, shape, layer)
         if found is None:
@@ -73,13 +73,13 @@ def test_c_is_what_a_loop_over_pairs_makes_in_every_order_of_completion(dealt, n
         assert np.array_equal(c[0], expected), (shape, layer, depth)
         assert sum(trace.flops for trace in traces) == problem.flops
         ran += 1
-    whole = [shape for _, (shape, _) in mine if shape == SHAPES[0]]  # which has rows for everyone
+    whole = [shape for _, (shape, _) in mine if shape == SHAPES[0]]  # which has rows for every rank
     assert ran >= len(whole) and ran + refused == len(mine)
 
 
 @pytest.mark.parametrize("layer", EXPERTS)
 def test_a_token_has_as_many_different_experts_as_it_should(layer):
-    for (m, n, k), p in product(SHAPES, (1, 3, 8)):
+    for (m, n, k), p in itertools.product(SHAPES, (1, 3, 8)):
         problem = get_algorithm("ag_moe").problem(
             m, n, k, p, **dict(zip(("experts", "topk", "routing"), layer))
         )
@@ -187,7 +187,7 @@ def test_an_algorithm_of_one_b_takes_no_experts(name):
 
 
 @pytest.mark.parametrize("name", algorithms(plain=False))
-def test_a_token_chooses_no_more_experts_than_there_are(name):
+def test_a_token_has_no_more_experts_than_the_layer(name):
     with pytest.raises(UsageError, match="-o topk must be 1 to 4, the number of exp.*, got 5"):
         get_algorithm(name).problem(8, 8, 8, 2, experts=4, topk=5)
     with pytest.raises(UsageError, match="routing must be uniform or skewed"):

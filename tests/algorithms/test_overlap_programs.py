@@ -1,8 +1,8 @@
-"""The programs of fused overlap without MPI: what they compute, in every order of completion, out
-of their planned memory, and what they move."""
+"""The programs of fused overlap without MPI: their results in every order of completion, in planned
+memory, and their bytes."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -25,13 +25,15 @@ SHAPES = {"even": (32, 16, 24), "ragged": (29, 13, 17), "fewer rows than ranks":
 PROGRAMS = (
     [
         ("ag_gemm", {"variant": variant, "order": order, "swizzle": swizzle})
-        for variant, order, swizzle in product(
+        for variant, order, swizzle in itertools.product(
             ("pull", "push", "ring"), ("ranks", "mesh", "interleaved"), ("ranks", "naive")
         )
     ]
     + [
         ("gemm_rs", {"variant": variant, "swizzle": swizzle})
-        for variant, swizzle in product(("write", "reduce", "pull", "ring"), ("ranks", "naive"))
+        for variant, swizzle in itertools.product(
+            ("write", "reduce", "pull", "ring"), ("ranks", "naive")
+        )
     ]
     + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
@@ -45,7 +47,7 @@ named = pytest.mark.parametrize(
 
 
 def made(name, options, p, shape, **more):
-    """What is resolved, and the traces of all ranks; None if it is refused."""
+    """The resolved options, and the traces of all ranks; None if they are refused."""
     taken = get_algorithm(name).options
     options = options | {each: more[each] for each in more if each in taken}
     try:
@@ -58,7 +60,7 @@ def made(name, options, p, shape, **more):
 @named
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
 def test_c_is_a_times_b_in_every_order_of_completion(dealt, name, options, p):
-    """On every shape; tiles take turns."""
+    """On every shape, with alternating tiles."""
     ran, turn = 0, PROGRAMS.index((name, options)) + p
     tiles = [(None, 1), (2, 5), (100, 1)]
     mine = [(x, each) for x in range(len(SHAPES)) for each in dealt(tiles, turn + x, len(tiles))]
@@ -99,7 +101,7 @@ def test_every_variant_moves_each_row_or_partial_sum_once_to_every_other_rank(na
         ("async_tp", {"dataflow": "RS"}, 1),
     ],
 )
-def test_what_others_have_made_of_a_tile_is_added_in_one_pass(name, options, adds):
+def test_partial_sums_of_other_ranks_are_added_to_a_tile_in_one_pass(name, options, adds):
     """As the kernels of FLUX and Triton-distributed reduce: one launch a tile, which reads each
     partial sum and the rank's own once and writes the sum once."""
     m, n, k, p = 32, 16, 24, 4
@@ -129,7 +131,7 @@ def test_over_nodes_every_tile_crosses_once_and_sums_of_a_node_cross_once():
 
 
 def order_of(trace):
-    """First rows of the products, in program order."""
+    """First rows of the GEMMs, in program order."""
     return [step.block.row0 for step in trace.steps if type(step) is Gemm and step.block]
 
 
@@ -145,7 +147,7 @@ def test_the_own_rows_are_multiplied_first_in_a_gather_and_last_in_a_reduction()
     assert [step.inputs[0].block.row0 for step in gemms] == [8, 12, 0, 4]
 
 
-def test_a_mesh_copies_a_tile_of_every_rank_in_turn():
+def test_a_mesh_copies_a_tile_of_every_rank_cyclically():
     _, traces = made("ag_gemm", {"variant": "push", "order": "mesh"}, 3, (12, 3, 4), tile=2)
     pushes = [step for step in traces[0].steps if type(step) is Push]
     assert [(step.peer, step.key) for step in pushes] == [
@@ -162,18 +164,18 @@ STEPS = [
 ]
 #: When the own sub-chunks are multiplied: before all steps, or one in each, as in their code
 #: (``swizzle_ag_gemm_imperfect``: group g is sub-chunk g // 4 of rank (g % 4 + 1) % 4).
-PRODUCTS = {
+GEMM_ORDER = {
     "mesh": [[(1, 0), (1, 1), (1, 2)], *STEPS],
     "interleaved": [[(1, number), *step] for number, step in enumerate(STEPS)],
 }
 
 
 @pytest.mark.parametrize("variant", ["pull", "push"])
-@pytest.mark.parametrize("order", PRODUCTS)
+@pytest.mark.parametrize("order", GEMM_ORDER)
 def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
     options = {"variant": variant, "order": order}
     _, traces = made("ag_gemm", options, 4, (24, 8, 8), tile=2, part=1)
-    text = [rank_number for step in PRODUCTS[order] for rank_number in step]
+    text = [rank_number for step in GEMM_ORDER[order] for rank_number in step]
     row = lambda rank_number: 6 * rank_number[0] + 2 * rank_number[1]
     assert order_of(traces[1]) == [row(each) for each in text]
     if variant == "pull":
@@ -185,7 +187,7 @@ def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
         assert all({peer for peer, _ in pushes[x : x + 3]} == {0, 2, 3} for x in (0, 3, 6))
 
 
-def test_no_part_of_a_product_is_lower_than_asked_for():
+def test_no_part_of_a_gemm_has_fewer_rows_than_requested():
     """Tiles of 1 row on chunks of 4: parts of at least 6 rows span ranks, and cover every row."""
     _, traces = made("ag_gemm", {"variant": "push"}, 4, (16, 8, 8), tile=1, part=6)
     for trace in traces:
@@ -197,7 +199,7 @@ def test_no_part_of_a_product_is_lower_than_asked_for():
 
 
 @named
-def test_fused_parts_share_one_kernel_of_the_whole_product(name, options):
+def test_fused_parts_share_one_kernel_of_the_whole_gemm(name, options):
     resolved, traces = made(name, options, 4, (32, 16, 24), tile=2, part=1)
     for trace in traces:
         gemms = [step for step in trace.steps if type(step) is Gemm]
@@ -239,14 +241,14 @@ def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, message)
     assert "Use" in str(refused.value) or "use" in str(refused.value)
 
 
-def test_gemm_ar_makes_c_anew():
+def test_gemm_ar_overwrites_c():
     algorithm = get_algorithm("gemm_ar")
     problem = replace(algorithm.problem(8, 8, 8, 2), updates=True)
     with pytest.raises(UnsupportedError, match="beta other than 0"):
         algorithm.resolve(problem)
 
 
-def test_without_a_word_the_look_ahead_of_programs_with_signals_has_no_end():
+def test_the_default_look_ahead_of_programs_with_signals_is_unlimited():
     for name in {name for name, _ in PROGRAMS}:
         assert get_algorithm(name).prefetch() == "all"
     assert get_algorithm("universal").prefetch() == 1

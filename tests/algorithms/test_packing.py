@@ -1,7 +1,7 @@
 """GEMMs of packed operands: the same work, however it is cut and whichever axis is outermost."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 from math import inf
 
 import pytest
@@ -45,7 +45,7 @@ def problems(draw, m=7, n=6, k=8, most_tiles=4):
 
 @pytest.mark.parametrize("transpose", ["a", "b", "ab"])
 @pytest.mark.parametrize("stationary", "ABC")
-def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
+def test_panels_are_stored_as_their_matrix(transpose, stationary):
     problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5", transpose=transpose)
     prove(problem, 1, stationary=stationary, pack="always")
     steps = universal.trace(problem, 0, stationary=stationary, pack="always").steps
@@ -65,9 +65,11 @@ def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
         ("A", ("grid:2x1x1", "tiles:3x2", "grid:2x1x1")),
     ],
 )
-def test_c_on_fewer_ranks_than_a_and_b_is_exact_and_all_come_to_each_fence(stationary, texts, pack):
-    """Some ranks have no GEMM for a tile of their own: all they compute is accumulated, and they
-    come to the Fences of the others, who would wait for ever."""
+def test_c_on_fewer_ranks_than_a_and_b_is_exact_and_all_ranks_reach_each_fence(
+    stationary, texts, pack
+):
+    """Some ranks have no GEMM for a tile of their own: they accumulate all results, and
+    reach the Fences of the others, which would wait for ever."""
     problem = Problem(8, 6, 8, 4, *texts)
     prove(problem, 4, stationary=stationary, pack=pack)
     traces = [universal.trace(problem, rank, stationary=stationary, pack=pack) for rank in range(4)]
@@ -78,10 +80,10 @@ def test_c_on_fewer_ranks_than_a_and_b_is_exact_and_all_come_to_each_fence(stati
 @pytest.mark.parametrize("outer", "mnk")
 @pytest.mark.parametrize("stationary", "AB")
 def test_where_gemms_for_own_tiles_come_first_every_rank_with_work_has_one(stationary, outer):
-    """So the Fence after them is in the GEMMs of every such rank, once."""
+    """The Fence after them is then among the GEMMs of every such rank, once."""
     seen = 0
     texts = ["row", "column", "block", "tiles:3x2", "grid:1x1x1", "grid:2x1x1", "grid:1x2x1"]
-    for a, b, c in product(texts[:4], texts[:4], texts):
+    for a, b, c in itertools.product(texts[:4], texts[:4], texts):
         problem = Problem(8, 6, 8, 4, a, b, c)
         if result_stays(problem, stationary) or not own_first_balances(problem, stationary):
             continue
@@ -122,13 +124,13 @@ def test_misaligned_tiles_are_packed_on_cores(texts, stationary):
 
 @pytest.mark.parametrize("text", ["row", "column", "block"])
 @pytest.mark.parametrize("stationary", "C")
-def test_aligned_tiles_are_left_alone(text, stationary):
+def test_aligned_tiles_are_not_packed(text, stationary):
     problem = Problem(4096, 4096, 4096, 2, text, text, text)
     trace = universal.trace(problem, 0, stationary=stationary, machine=CORES)
     assert not any(type(step) is FilledScratch for step in trace.steps)
 
 
-def test_halves_of_m_for_two_owners_are_one_product():
+def test_halves_of_m_for_two_owners_are_one_gemm():
     problem = Problem(1024, 8192, 2048, 2, "row", "row", "row")
     trace = universal.trace(problem, 0, stationary="B", machine=CORES)
     (gemm,) = (step for step in trace.steps if type(step) is Gemm)
@@ -145,7 +147,7 @@ def test_nothing_is_packed_without_cores(how):
     assert universal.trace(problem, 0, pack="always", machine=gpu).panel_bytes
 
 
-def test_where_copies_cost_more_than_pieces_lose_there_are_none():
+def test_operands_are_not_packed_where_copies_cost_more_than_short_gemms():
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC)
     share = Share(problem, 0, "C")
     assert choose_packing(share)
@@ -157,7 +159,7 @@ def test_where_copies_cost_more_than_pieces_lose_there_are_none():
 
 @settings(max_examples=60, deadline=None)
 @given(problems(40, 50, 60, 6), st.sampled_from("ABC"))
-def test_what_is_copied_is_what_the_costs_say(problem, stationary):
+def test_operands_are_packed_where_the_costs_are_lower(problem, stationary):
     for rank in range(problem.nprocs):
         if not result_stays(problem, stationary):
             return
@@ -176,7 +178,7 @@ def test_what_is_copied_is_what_the_costs_say(problem, stationary):
     "options, flag",
     [({"schedule": "greedy"}, "schedule=greedy"), ({"sums": "push"}, "sums=push")],
 )
-def test_what_orders_gemms_of_blocks_is_not_packed(options, flag):
+def test_options_that_order_gemms_of_blocks_disable_packing(options, flag):
     problem = Problem(64, 64, 64, 2, "row", "row", "row")
     with pytest.raises(UsageError, match=f"pack=always and {flag}"):
         universal.resolve(problem, pack="always", stationary="B", **options)
@@ -184,7 +186,7 @@ def test_what_orders_gemms_of_blocks_is_not_packed(options, flag):
     assert resolved.get("pack", "never") == "never"
 
 
-def test_a_copy_into_a_panel_takes_the_core_as_long_as_memory_needs():
+def test_packing_occupies_the_core_for_the_time_of_its_memory_traffic():
     problem = Problem(64, 64, 64, 2, "row", "row", "row")
     block = problem.a.block((0, 16), (0, 64))
     panel = Scratch((32, 64), "A")
@@ -193,8 +195,8 @@ def test_a_copy_into_a_panel_takes_the_core_as_long_as_memory_needs():
     assert step_cost(CORES, Get(block), 0, 4).core_s == 0
 
 
-def test_run_and_simulator_are_given_the_same_program():
-    """By the same machine; and what is simulated takes the copies' time."""
+def test_run_and_simulator_have_the_same_program():
+    """With the same machine; and the simulation includes the time of packing."""
     case = Case(512, 512, 512, *("tiles:100x90", "tiles:70x110", "tiles:130x51"))
     case = replace(case, options={"stationary": "C", "pack": "always"})
     machine = replace(CORES, links=(Link("memory", inf, reads_in_place=True),))
@@ -211,7 +213,7 @@ def test_run_and_simulator_are_given_the_same_program():
 
 
 @pytest.mark.parametrize("dtype, is_packed", [("float64", True), ("bfloat16:float32", False)])
-def test_without_a_model_cores_multiply_what_they_can(dtype, is_packed):
+def test_without_a_model_types_that_cores_multiply_are_packed(dtype, is_packed):
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC, dtype=dtype)
     resolved = universal.resolve(problem, stationary="C")
     machine = of_schedule(None, resolved, dtype=dtype)
@@ -230,9 +232,9 @@ def test_without_a_model_cores_multiply_what_they_can(dtype, is_packed):
         CYCLIC,
     ],
 )
-def test_over_slow_links_nothing_is_assembled_that_makes_others_wait(texts, stationary):
-    """What would come, or go, while pieces are multiplied is waited for before one large product,
-    or after it: the simulator says whether that is worth it."""
+def test_over_slow_links_nothing_is_packed_that_makes_other_ranks_wait(texts, stationary):
+    """One large GEMM delays transfers that GEMMs of single tiles would overlap: the simulator
+    decides whether packing pays."""
     case = Case(1024, 1024, 2048, *texts, transport="throttled:0.5,10")
     auto, never = (
         predict_with(replace(case, options={"stationary": stationary, "pack": how}), CORES, 2)
@@ -253,8 +255,8 @@ def test_a_run_without_a_model_knows_its_throttled_links():
     assert panels["auto"] == panels["throttled:1000,0"] > 0 == panels["throttled:0.25,50"]
 
 
-def test_what_is_never_packed_is_not_packed_by_a_model_either():
-    """The program resolves options again: with never left out of them, it took auto."""
+def test_never_disables_packing_with_a_model_too():
+    """The program resolves options again: without never in them, it used auto."""
     texts = "tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"
     problem = Problem(4096, 4096, 4096, 2, *texts)
     is_packed = {}

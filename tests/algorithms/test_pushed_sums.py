@@ -1,6 +1,6 @@
 """The universal algorithm with pushed partial sums, as plans: C is exact for any partitioning and
-replication in every order of completion, what moves is what has to, and what is broken on purpose
-is caught."""
+replication in every order of completion, only necessary bytes move, and programs broken on purpose
+are caught."""
 
 import random
 from math import ceil
@@ -40,14 +40,14 @@ def traces_of(problem, stationary, tile=None, machine=None, **more):
 
 
 def prove(problem, traces, depth, seed, **machine):
-    """C comes out of NaN exactly."""
+    """C, which begins as NaN, is exact."""
     c, expected = multiplied(traces, depth, seed, **machine)
     return np.array_equal(results(problem, c)[0], expected)
 
 
 @pytest.mark.parametrize("stationary", "ABC")
 @pytest.mark.parametrize("p, grid", [(4, "1x2x2"), (6, "1x1x5"), (8, "2x2x2")])
-def test_products_that_go_by_a_grid_are_exact_and_their_terms_are_pushed(p, grid, stationary):
+def test_gemms_dealt_by_a_grid_are_exact_and_push_their_partial_sums(p, grid, stationary):
     """On layouts stored on the grid, and on others; with idle ranks."""
     chance = random.Random(f"{grid} {stationary}")
     layouts = [[f"grid:{grid}"] * 3, *([chance.choice(KINDS) for _ in "abc"] for _ in range(4))]
@@ -68,15 +68,15 @@ def test_products_that_go_by_a_grid_are_exact_and_their_terms_are_pushed(p, grid
             assert moved(traces, "get_bytes") <= moved(direct, "get_bytes")
 
 
-def test_terms_of_a_grid_leave_in_tiles_of_the_operand_that_comes_more():
+def test_partial_sums_of_a_grid_are_cut_along_the_operand_with_more_fetched_bytes():
     """Rank (i, j, l) of 1x2x2 has its B whole, and fetches half of its A: rows are cut."""
     problem = Problem(4096, 4096, 4096, 4, *["grid:1x2x2"] * 3)
     for rank, each in enumerate(traces_of(problem, "C", 512, work="1x2x2")):
         assert cuts(problem, rank, "1x2x2") == "m"
         assert [s.inputs[0].shape for s in each.steps if type(s) is Push] == [(512, 2048)] * 4
         assert kinds_of(each.steps).startswith("gg") and kinds_of(each.steps).endswith("G")
-    turned = Problem(4096, 4096, 4096, 4, *["grid:2x1x2"] * 3)
-    assert {cuts(turned, rank, "2x1x2") for rank in range(4)} == {"n"}
+    other = Problem(4096, 4096, 4096, 4, *["grid:2x1x2"] * 3)
+    assert {cuts(other, rank, "2x1x2") for rank in range(4)} == {"n"}
 
 
 def cuts(problem, rank, grid):
@@ -90,7 +90,7 @@ def count(traces, kind):
 
 
 @pytest.mark.parametrize("stationary", "AB")
-def test_nobody_accumulates_or_meets_at_a_fence_where_c_has_no_copies(stationary):
+def test_no_rank_accumulates_or_waits_at_a_fence_where_c_has_no_copies(stationary):
     problem = Problem(16, 16, 16, 4, "block", "block", "block")
     traces = traces_of(problem, stationary, 2)
     assert not count(traces, Accumulate) and not count(traces, Fence) and not count(traces, Zero)
@@ -107,7 +107,7 @@ def test_a_rank_pushes_to_a_block_once_however_many_of_its_tiles_add_to_it():
 
 
 @pytest.mark.parametrize("stationary, texts", [("B", ("row",) * 3), ("A", ("column",) * 3)])
-def test_tiles_are_no_larger_than_asked_for_and_leave_one_by_one(stationary, texts):
+def test_pushed_tiles_are_no_larger_than_requested_and_pushed_one_by_one(stationary, texts):
     problem = Problem(20, 20, 20, 2, *texts)
     for tile in (3, 7, 100):
         pushes = [
@@ -119,12 +119,12 @@ def test_tiles_are_no_larger_than_asked_for_and_leave_one_by_one(stationary, tex
 
 
 def kinds_of(steps):
-    """G: an own product, g: one for another rank, p: a push."""
+    """G: a GEMM for an own tile, g: for another rank's, p: a push."""
     letter = lambda s: "p" if type(s) is Push else "G" if s.block is not None else "g"
     return "".join(letter(step) for step in steps if type(step) in (Push, Gemm))
 
 
-def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hide_their_way():
+def test_partial_sums_for_other_nodes_are_pushed_first_and_own_gemms_hide_the_transfer():
     """Ranks 0 and 2 are on one node: GEMMs of the other's tiles fill the wait for those of ranks 1
     and 3."""
     problem = Problem(2048, 2048, 2048, 4, "row", "row", "row").on_nodes([0, 1, 0, 1])
@@ -137,16 +137,16 @@ def test_sums_that_cross_nodes_leave_before_those_that_stay_and_own_products_hid
         assert kinds_of(steps) == "gpgpgpG"
 
 
-def test_sums_for_others_come_before_own_products_and_these_fill_the_wait_for_tiles():
+def test_partial_sums_for_other_ranks_are_computed_first_and_own_gemms_fill_the_wait_for_tiles():
     problem = Problem(4096, 4096, 4096, 2, "row", "row", "row")
     for each in traces_of(problem, "B", 512):
         assert kinds_of(each.steps) == "GgpgpgpgpGGG"
-    near = Problem(4096, 4096, 4096, 2, "column", "row", "row")  # all of A is at hand
-    for each in traces_of(near, "B", 512):
+    local_a = Problem(4096, 4096, 4096, 2, "column", "row", "row")  # all of A is local
+    for each in traces_of(local_a, "B", 512):
         assert kinds_of(each.steps) == "gpgpgpgpGGGG"
 
 
-def test_halves_that_are_at_hand_are_multiplied_while_the_other_half_comes():
+def test_local_halves_are_multiplied_while_the_other_half_is_fetched():
     problem = Problem(4096, 4096, 4096, 2, "column", "column", "row")
     for each in traces_of(problem, "B", 512):
         kinds = kinds_of(each.steps)
@@ -164,7 +164,7 @@ def test_halves_that_are_at_hand_are_multiplied_while_the_other_half_comes():
         ("C", ("row", "column", "row"), 1),
     ],
 )
-def test_parts_of_one_launch_make_up_its_product(stationary, texts, along):
+def test_parts_of_one_launch_add_up_to_its_gemm(stationary, texts, along):
     problem = Problem(64, 64, 64, 4, *texts)
     for each in traces_of(problem, stationary, 4):
         parts = {}
@@ -179,7 +179,7 @@ def test_parts_of_one_launch_make_up_its_product(stationary, texts, along):
             assert sum(shape[along] for shape in shapes) == (kernel.m, kernel.n)[along]
 
 
-def test_where_products_are_launched_a_sum_is_one_product_and_all_sums_are_one_launch():
+def test_on_a_gpu_a_partial_sum_is_one_gemm_and_all_partial_sums_are_one_launch():
     """A by columns: each part takes all four ranks' columns of A, side by side."""
     problem = Problem(64, 64, 64, 4, "column", "column", "row")
     for each in traces_of(problem, "B", 4, BALANCE):
@@ -191,7 +191,7 @@ def test_where_products_are_launched_a_sum_is_one_product_and_all_sums_are_one_l
         assert len(gemms) == 16
 
 
-def test_a_block_is_fetched_once_however_many_products_take_it():
+def test_a_block_is_fetched_once_however_many_gemms_read_it():
     problem = Problem(12, 12, 12, 4, "block", "tiles:3x3", "block")
     for stationary in "ABC":
         for each in traces_of(problem, stationary, 2):
@@ -218,13 +218,13 @@ def test_the_memory_plan_counts_slots():
         ({"sums": "sometimes"}, "sums must be one of"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options, message):
+def test_options_that_contradict_each_other_are_refused(options, message):
     problem = Problem(8, 8, 8, 2, "row", "row", "row")
     with pytest.raises(UsageError, match=message):
         universal.resolve(problem, **options)
 
 
-def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit():
+def test_auto_pushes_where_remote_tiles_need_transfers_and_slots_fit():
     rows = Problem(64, 64, 64, 2, "row", "row", "row")
     chosen = lambda problem, in_place, **more: universal.resolve(
         problem, in_place, sums="auto", **more
@@ -244,7 +244,7 @@ def test_auto_pushes_where_others_tiles_are_added_to_out_of_place_and_slots_fit(
     assert "sums" not in universal.resolve(far, False, stationary="B", sums="accumulate")
 
 
-def test_tiles_are_quarters_of_what_lies_in_one_place():
+def test_pushed_tiles_are_quarters_of_a_contiguous_region():
     problem = lambda *texts: Problem(4096, 4096, 4096, 4, *texts)
     assert tile_of(problem("row", "row", "row"), "B") == 256
     assert tile_of(problem("column", "row", "block"), "B") == 512
@@ -263,14 +263,14 @@ MACHINES = {
 
 
 def one_is_skipped(steps):
-    """What one contributor sends is awaited, but not added."""
+    """A program that awaits the partial sum of one contributor, but does not add it."""
     steps = [*steps]
     steps.remove(next(s for s in steps if type(s) is Add))
     return steps
 
 
 def retraced(traces, change):
-    """The traces again, of changed lists of steps; group inputs of the first time forgotten."""
+    """New traces of changed lists of steps, without the group inputs of the old ones."""
     found = []
     for each in traces:
 
@@ -306,7 +306,7 @@ def test_a_program_broken_on_purpose_is_caught(mutant, stationary, texts):
     assert caught >= 2
 
 
-def test_a_source_that_is_forgotten_leaves_a_push_without_its_other_end(monkeypatch):
+def test_a_missing_source_leaves_a_push_without_its_await(monkeypatch):
     every = PartialSums.of
     problem = Problem(12, 12, 12, 3, "row", "row", "row")
     monkeypatch.setattr(PartialSums, "of", lambda *args: every(*args)[:-1])
@@ -315,7 +315,7 @@ def test_a_source_that_is_forgotten_leaves_a_push_without_its_other_end(monkeypa
 
 
 def slots_of(problem, stationary, grid=None):
-    """Elements of each rank's blocks that others have products of, counted one by one."""
+    """Elements of each rank's blocks that other ranks have partial sums of, one by one."""
     found, work = [0] * problem.nprocs, work_of(problem, stationary, grid) if grid else None
     for rank in range(problem.nprocs):
         rounds = slices(problem, rank, stationary, work=work)
@@ -325,20 +325,20 @@ def slots_of(problem, stationary, grid=None):
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_slots_are_the_blocks_that_others_have_products_of(seed):
+def test_slots_are_the_blocks_that_other_ranks_have_partial_sums_of(seed):
     problem, options = any_case(seed)
     stationary = options["stationary"]
     assert PartialSums(problem, stationary).slots == slots_of(problem, stationary)
 
 
 @pytest.mark.parametrize("grid", ["2x2x2", "1x2x3", "2x1x4"])
-def test_slots_of_products_that_go_by_a_grid_are_counted_alike(grid):
+def test_slots_of_gemms_dealt_by_a_grid_are_counted_alike(grid):
     problem = Problem(12, 10, 8, parse_grid(grid).size, "block", "row", "column")
     assert PartialSums(problem, "C", grid).slots == slots_of(problem, "C", grid)
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_replica(seed):
+def test_the_sources_of_partial_sums_are_the_pushing_ranks_of_the_same_replica(seed):
     problem, options = any_case(seed)
     stationary = options["stationary"]
     for rank in range(problem.nprocs):
@@ -350,7 +350,7 @@ def test_the_sources_of_partial_sums_are_those_who_push_and_no_rank_of_another_r
             assert other == rank or (other in text) == pushes
 
 
-def test_slots_may_take_twice_the_memory_of_tiles():
+def test_slots_may_need_twice_the_memory_of_tiles():
     found = {"stationary": "A", "schedule": "direct"}
     problem = Problem(128, 512, 128, 4, "column", "row", "block")
     assert why_accumulated(problem, False, found) is None

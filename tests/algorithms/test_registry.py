@@ -1,4 +1,4 @@
-"""What the registry tells of the algorithms."""
+"""Names, options and descriptions in the registry of algorithms."""
 
 import pytest
 
@@ -9,19 +9,19 @@ from drbench.program.problem import Problem
 
 
 @pytest.mark.parametrize("each", algorithms().values(), ids=lambda each: each.name)
-def test_what_list_says_of_an_algorithm_is_whole_sentences_on_one_line(each):
+def test_the_description_of_an_algorithm_is_whole_sentences_on_one_line(each):
     assert each.description.endswith(".") and "\n" not in each.description
 
 
 @pytest.fixture
 def known(monkeypatch):
-    """The registry, which forgets what a test adds."""
+    """The registry, restored after the test."""
     algorithms()
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
 
 def empty(problem, rank, **options):
-    """Nothing."""
+    """A program without steps."""
     yield from ()
 
 
@@ -41,7 +41,7 @@ def test_a_second_program_of_a_name_is_refused(known):
 
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_an_algorithm_that_refuses_nothing_gets_no_pending_sum(known, name):
-    """It would take one term of it for the matrix."""
+    """It would use one term as the whole matrix."""
     registry.algorithm("empty")(empty)
     with pytest.raises(UnsupportedError, match="Partial: its sum is pending"):
         get_algorithm("empty").resolve(Problem(8, 8, 8, 2, **{name: "P"}))

@@ -1,7 +1,7 @@
 """Plans of the universal algorithm: every unit of work once, in the right place, for any
 partitions."""
 
-from itertools import product
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +24,8 @@ M, N, K = (
 
 RANKS = (1, 2, 3, 4, 6)
 
-each = pytest.mark.parametrize("p, stationary", list(product(RANKS, "ABC")))
-patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may have more to do
+each = pytest.mark.parametrize("p, stationary", list(itertools.product(RANKS, "ABC")))
+patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may be busy
 
 
 def prove_all(p, stationary, triples):
@@ -40,8 +40,8 @@ def prove_all(p, stationary, triples):
 
 
 def in_pairs(p, stationary, kinds=KINDS):
-    """Triples of a Latin square, another for each stationary matrix: every form of one matrix meets
-    every form of another."""
+    """Triples of a Latin square, another for each stationary matrix: every form of one matrix is
+    combined with every form of another."""
     every = list(exhaustive(p, kinds))
     number = {form: x for x, form in enumerate(sorted({texts[0] for texts in every}))}
     first = "ABC".index(stationary)
@@ -49,13 +49,13 @@ def in_pairs(p, stationary, kinds=KINDS):
 
 
 @each
-def test_every_unit_of_work_is_done_once_whatever_two_partitions_meet(p, stationary):
+def test_every_unit_of_work_is_done_once_for_every_pair_of_partitions(p, stationary):
     prove_all(p, stationary, in_pairs(p, stationary))
 
 
 @pytest.mark.thorough
 @patient
-@pytest.mark.parametrize("p, stationary", list(product(RANKS, "ABC")))
+@pytest.mark.parametrize("p, stationary", list(itertools.product(RANKS, "ABC")))
 def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, stationary):
     prove_all(p, stationary, exhaustive(p, KINDS))
 
@@ -87,19 +87,19 @@ def test_sampled_layouts_of_31x32x33_are_correct(case, seed):
 @pytest.mark.parametrize(
     "a, c", [("S(0),S(1)@2x2", "S(0),R@2x2"), ("S(1),S(0)@2x2", "R,S(0)@2x2"), ("S(0)", "S(0)")]
 )
-def test_strided_replicas_of_the_result_keep_every_product_at_home(a, c):
+def test_strided_replicas_of_the_result_need_no_accumulate(a, c):
     """Each rank has the rows of C for which it has rows of A: nothing is accumulated."""
     assert result_stays(Problem(8, 8, 8, 4, a, "R", c), "A")
     assert not result_stays(Problem(8, 8, 8, 4, a, "R", c + ",R@2x2" * ("@" not in c)), "B")
 
 
-# -- what the slices look like
+# -- slices
 # ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stationary", "ABC")
 def test_nothing_is_cut_where_nothing_moves(stationary):
-    """k was, which only made products slower."""
+    """k was cut, which only made GEMMs slower."""
     texts = {
         "A": ("row", "R", "row"),
         "B": ("R", "column", "column"),
@@ -113,14 +113,14 @@ def test_nothing_is_cut_where_nothing_moves(stationary):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize("stationary, axis", [("C", "k"), ("B", "m"), ("A", "n")])
-def test_no_product_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
+def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
     chunk, stationary, axis
 ):
-    """Products on own data alone may be, along m or n, where cutting costs."""
+    """GEMMs of local operands may be longer along m or n, where cutting costs time."""
     problem, longest = Problem(M, N, K, 4, "tiles:3x2", "block", "column"), 0
     for rank in range(4):
         for group in slices(problem, rank, stationary, chunk):
-            blocks = [block for product in group for block in product[:3]]
+            blocks = [block for gemm in group for block in gemm[:3]]
             for a, b, *_ in group:
                 extent = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1]}[axis]
                 longest = max(longest, extent)
@@ -130,7 +130,7 @@ def test_no_product_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
 
 
 def own_share(problem, rank, stationary):
-    """Which part of a rank's multiply-adds lands in tiles of C of its own."""
+    """The share of a rank's multiply-adds that belongs to its own tiles of C."""
     own = total = 0
     for group in slices(problem, rank, stationary):
         for a, _b, c, *_ in group:
@@ -142,13 +142,13 @@ def own_share(problem, rank, stationary):
 
 @pytest.mark.parametrize("stationary", "AB")
 @pytest.mark.parametrize("p", [2, 4, 6])
-def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, stationary):
+def test_predicates_on_own_tiles_of_the_result_hold_on_every_rank(p, stationary):
     stays = balances = 0
     triples = in_pairs(p, stationary, (*KINDS, "tiles:2x6"))
     if p == 4:  # strided replicas and shards too
         words = ("R", "S(0)", "S(1)", "_S(0,2)")
-        placed = [f"{one},{other}@2x2" for one, other in product(words, repeat=2)]
-        pairs = product(placed, placed)
+        placed = [f"{one},{other}@2x2" for one, other in itertools.product(words, repeat=2)]
+        pairs = itertools.product(placed, placed)
         triples += [(x, "R", c) if stationary == "A" else ("R", x, c) for x, c in pairs]
     for texts in triples:
         problem = Problem(12, 12, 12, p, *texts)
@@ -163,9 +163,8 @@ def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, statio
 
 
 @pytest.mark.parametrize("stationary", "AB")
-def test_products_with_one_target_follow_each_other_from_first_to_last(stationary):
-    """So that their sum is sent once: within a group no target comes back after its last
-    product."""
+def test_gemms_with_one_target_are_consecutive(stationary):
+    """Their sum is then sent once: within a group no target recurs after another one."""
     for texts in exhaustive(4, KINDS, [(1, 1, 1), (2, 2, 2)]):
         for rank in range(4):
             for group in slices(Problem(M, N, K, 4, *texts), rank, stationary):
@@ -180,8 +179,8 @@ def test_products_with_one_target_follow_each_other_from_first_to_last(stationar
 
 @pytest.mark.parametrize("text, moving", [("column", "A"), ("row", "B")])
 @pytest.mark.parametrize("p", [2, 3, 5, 8])
-def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text, moving, p):
-    """The iteration offset: without it every rank would ask owner 0 first."""
+def test_all_ranks_read_from_different_owners_at_every_step_of_the_program(text, moving, p):
+    """The iteration offset: without it every rank would read from owner 0 first."""
     problem = Problem(40, 40, 40, p, text, text, text)
     reads = [
         [
@@ -193,7 +192,7 @@ def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text
     ]
     for at_once in zip(*reads, strict=True):
         assert sorted(at_once) == list(range(p))
-    assert [owners[0] for owners in reads] == list(range(p))  # and each starts with what it has
+    assert [owners[0] for owners in reads] == list(range(p))  # and each starts with local tiles
 
 
 @pytest.mark.parametrize("p", [2, 3, 5])
@@ -208,9 +207,9 @@ def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text
         ("A", ("column", "row/c{p}", "row"), "c"),
     ],
 )
-def test_the_pieces_of_a_tile_start_with_another_owner_on_each_rank(stationary, texts, moving, p):
-    """The iteration offset along the stationary tile's own axes: no two ranks ask, or add to, one
-    owner at the same place of the program."""
+def test_each_rank_starts_with_a_block_of_another_owner(stationary, texts, moving, p):
+    """The iteration offset along the stationary tile's own axes: no two ranks read from, or add
+    to, one owner at the same step of the program."""
     problem = Problem(30, 30, 30, p, *(text.format(p=p) for text in texts))
     owners = [
         [
@@ -227,10 +226,10 @@ def test_the_pieces_of_a_tile_start_with_another_owner_on_each_rank(stationary, 
 
 @pytest.mark.parametrize(
     "stationary, texts, local, moving",
-    [  # half of the free axis is at hand, the other half another rank's
+    [  # half of the free axis is local, the other half another rank's
         ("A", ("row", "column", "row"), [6], [2, 2, 2]),  # along n
         ("B", ("row", "column", "column"), [6], [2, 2, 2]),  # along m
-        ("C", ("column", "R", "row"), [2, 2, 2], [2, 2, 2]),  # k: pieces of either fill the gaps
+        ("C", ("column", "R", "row"), [2, 2, 2], [2, 2, 2]),  # k: ranges of A and B alternate
     ],
 )
 def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts, local, moving):
@@ -245,8 +244,8 @@ def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts,
         assert extents == {True: local, False: moving}
 
 
-@pytest.mark.parametrize("m, n, k", list(product([2, 3, 5], repeat=3)))
-def test_auto_keeps_the_largest_matrix_then_c_then_b(m, n, k):
+@pytest.mark.parametrize("m, n, k", list(itertools.product([2, 3, 5], repeat=3)))
+def test_auto_chooses_the_largest_matrix_as_stationary_then_c_then_b(m, n, k):
     largest = max(m * k, k * n, m * n)
     wanted = "C" if m * n == largest else "B" if k * n == largest else "A"
     assert largest_matrix(m, n, k) == wanted
@@ -284,7 +283,7 @@ a_size, b_size, c_size = m * k, k * n, m * n
             "C",
             3 * a_size // 4 + 3 * b_size,
             0,
-        ),  # outer product, kept apart
+        ),  # outer product, separate partial sums
         (4, ("column", "row", "row"), "B", 0, 3 * c_size),  # outer product: partial sums are sent
         (4, ("column", "row", "row"), "A", 0, 3 * c_size),
         (4, ("column", "row", "column"), "B", 0, 3 * c_size),
@@ -320,7 +319,7 @@ def test_replicas_of_c_divide_the_reads_and_pay_with_a_reduction():
     problem = Problem(m, n, k, 8, *["block/c2"] * 3)
     assert moved(problem, stationary="C") == [a_size + b_size, 0, c_size]
     assert moved(problem, stationary="C", replicate_result=True) == [a_size + b_size, 0, 2 * c_size]
-    # megatron: nothing moves but the sum
+    # megatron: only the sum moves
     second_layer = Problem(m, n, k, 4, "column", "row", "row/c4")
     assert moved(second_layer, stationary="C") == [0, 0, 3 * c_size]
 
@@ -337,10 +336,10 @@ def test_one_rank_and_full_copies_move_nothing_but_replicas(stationary):
 
 @pytest.mark.parametrize("stationary", "ABC")
 @pytest.mark.parametrize("name", ["megatron", "sequence"])
-def test_what_moves_nothing_is_one_product_a_rank_even_where_ranges_are_cut(name, stationary):
+def test_without_transfers_a_rank_has_one_gemm_even_where_ranges_are_cut(name, stationary):
     problem = Problem(512, 4096, 8192, 8, *preset(name, 8))
     resolved = get_algorithm("universal").resolve(problem, False, stationary=stationary)
-    assert resolved["chunk"]  # for what would move
+    assert resolved["chunk"]  # ranges are cut for transfers
     for trace in traces_of(problem, **resolved):
         assert sum(type(step) is Gemm for step in trace.steps) == 1
         assert not any(step.moved(trace.rank) for step in trace.steps if isinstance(step, Get))

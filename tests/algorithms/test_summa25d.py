@@ -1,7 +1,7 @@
-"""2.5-D SUMMA without MPI: what it computes in every order of completion, what it moves, and that a
-Fence waits for the reductions before it."""
+"""2.5-D SUMMA without MPI: its results in every order of completion, its bytes, and that a Fence
+waits for the reductions before it."""
 
-from itertools import product
+import itertools
 
 import pytest
 from arena import multiplied
@@ -23,9 +23,9 @@ def programs(m, n, k, ranks, replicas, *texts, **options):
 
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
-def test_the_product_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
-    """On the layout of the papers: another than the algorithm's own would be refused."""
-    for shape, (ranks, replicas, mesh) in product(SHAPES, MESHES):
+def test_the_result_is_exact_on_every_mesh_and_number_of_replicas(dataflow):
+    """On the layout of the papers; any other layout would be refused."""
+    for shape, (ranks, replicas, mesh) in itertools.product(SHAPES, MESHES):
         texts = [f"{text}/c{replicas}" for text in layout_of(dataflow, mesh)]
         c, right = multiplied(programs(*shape, ranks, replicas, *texts, dataflow=dataflow), 1)
         assert (c[0] == right).all(), (shape, ranks)
@@ -87,13 +87,13 @@ def test_the_default_is_the_largest_factor_whose_cube_fits():
         (UnsupportedError, {"replicas": 4, "c": "block"}, ["C as block:1x2/c4", "got block"]),
     ],
 )
-def test_what_it_does_not_take_is_refused_with_a_way_out(error, options, words):
+def test_an_unsupported_case_is_refused_with_a_remedy(error, options, words):
     texts = [options.pop(key, None) for key in "abc"]
     with pytest.raises(error) as caught:
         resolved_as("summa2.5d", 48, 48, 48, 8, *texts, **options)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_other_words_for_the_same_replicas_are_taken():
+def test_other_texts_of_the_same_replicas_are_accepted():
     *_, resolved = resolved_as("summa2.5d", 48, 48, 48, 2, "row/c2", "R", "column/c2")
     assert resolved["replicas"] == 2

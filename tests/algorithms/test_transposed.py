@@ -1,7 +1,7 @@
 """Operands stored transposed, alpha and beta: every unit of work once, from where it is stored, and
 C = alpha·op(A)·op(B) + beta·C exactly; all as plans, with the storage of all ranks as arrays."""
 
-from itertools import product
+import itertools
 
 import pytest
 from oracles import check_block, home_of, prove
@@ -18,9 +18,9 @@ M, N, K = 7, 5, 6
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 
 
-@pytest.mark.parametrize("transpose, stationary", list(product(TRANSPOSES, "ABC")))
+@pytest.mark.parametrize("transpose, stationary", list(itertools.product(TRANSPOSES, "ABC")))
 def test_every_form_is_exact_for_every_partition_triple(transpose, stationary):
-    for seed, texts in enumerate(product(KINDS, repeat=3)):
+    for seed, texts in enumerate(itertools.product(KINDS, repeat=3)):
         p = (2, 3, 4, 6)[seed % 4]
         factors = [divisors(p)[(seed // 4 + x) % len(divisors(p))] for x in range(3)]
         alpha, beta = SCALARS[seed % len(SCALARS)]
@@ -41,7 +41,7 @@ def test_a_pending_sum_is_scaled_term_by_term(c, stationary):
 @pytest.mark.parametrize("transpose", TRANSPOSES)
 @pytest.mark.parametrize("name", algorithms(plain=True))
 def test_an_algorithm_moves_the_same_whatever_is_stored_transposed(name, transpose):
-    """On its own layout, which is that of the operands as the product takes them."""
+    """On the algorithm's own layout, which describes the operands after transposition."""
     algorithm = get_algorithm(name)
 
     def moved(transpose):
@@ -63,7 +63,7 @@ def test_beta_is_applied_to_the_first_copy_alone_and_zero_reads_nothing():
     assert {step.beta for step in steps if type(step) in (Zero, Copy)} == {0.0}
 
 
-def test_blocks_of_a_transposed_operand_say_how_they_are_stored():
+def test_blocks_of_a_transposed_operand_have_their_storage_order():
     problem = Problem(M, N, K, 6, "tiles:3x2@2x3", "row", "block", transpose="a")
     at = home_of(problem.a)
     for step in get_algorithm("universal").trace(problem, 0, stationary="C").steps:
@@ -75,6 +75,6 @@ def test_blocks_of_a_transposed_operand_say_how_they_are_stored():
 
 
 @pytest.mark.parametrize("word", ["c", "ba", "A", "aa", "none"])
-def test_another_word_than_a_b_or_ab_is_refused(word):
+def test_texts_other_than_a_b_and_ab_are_refused(word):
     with pytest.raises(UsageError, match="transpose must be a, b, ab or nothing, got"):
         Problem(8, 8, 8, 2, transpose=word)

@@ -1,11 +1,11 @@
-"""Chains in every layout: their programs, run by an interpreter of steps on whole arrays, make what
-NumPy makes; their costs are those of trying everything."""
+"""Chains in every layout: their programs, run by an interpreter of steps on whole arrays, have the
+results of NumPy; their costs are those of trying everything."""
 
+import itertools
 import time
 import tracemalloc
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from math import isclose
 
 import numpy as np
@@ -46,7 +46,7 @@ def given_of(chain, seed=0, low=-2, high=3):
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "swiglu", "add"])
-def test_gradients_are_differences(name):
+def test_gradients_equal_finite_differences(name):
     of = function(name)
     rng = np.random.default_rng(1)
     x = rng.normal(size=(3, 4 * of.takes[0]))
@@ -75,12 +75,12 @@ def differences(of, x, g, step=1e-6):
     return found
 
 
-def test_attention_is_softmax_of_what_came_before_and_its_gradient_differences():
+def test_attention_is_causal_softmax_and_its_gradient_is_that_of_differences():
     of, rng = attention(4, 2, 3, 5), np.random.default_rng(2)
     x, g = rng.normal(size=(10, 2 * 4 * 3)), rng.normal(size=(10, 12))
     out = np.empty((10, 12))
     apply(of, out, [x])
-    for sequence, head in product(range(2), range(4)):
+    for sequence, head in itertools.product(range(2), range(4)):
         here = x[5 * sequence : 5 * sequence + 5, 12 * (head // 2) : 12 * (head // 2) + 12]
         query, key, value = here[:, 3 * (head % 2) :][:, :3], here[:, 6:9], here[:, 9:]
         for t in range(5):
@@ -144,17 +144,17 @@ def test_the_search_is_that_of_trying_every_layout_of_every_matrix(costs, backwa
             min(label.serial_s for label in each.table[tuple(known[name] for name in each.scope)])
             for each in factors
         )
-        for known in (dict(zip(domains, every)) for every in product(*domains.values()))
+        for known in (dict(zip(domains, every)) for every in itertools.product(*domains.values()))
     )
     assert isclose(found.serial_s, least) and set(domains) <= set(dict(found.chosen))
 
 
-def test_a_product_costs_what_its_redistributions_and_its_program_cost():
+def test_a_multiplication_costs_what_its_redistributions_and_its_program_cost():
     chain, costs = layers(8, (4, 8), ()), Costs(replace(TOY, adds_on_core=True), 2, "float64")
     (each,) = chain.multiplications
     domains = costs.domains(chain)
     factor = costs.factors(chain, domains)[-1]
-    inner = list(product(LAYOUTS, LAYOUTS, (*LAYOUTS, "P")))
+    inner = list(itertools.product(LAYOUTS, LAYOUTS, (*LAYOUTS, "P")))
     programs = {made: list(costs._multiplications(chain, each, made)) for made in inner}
 
     @cache
@@ -175,7 +175,7 @@ def test_a_product_costs_what_its_redistributions_and_its_program_cost():
         assert isclose(min(label.serial_s for label in labels), least), known
 
 
-def test_no_contender_is_faster_than_the_choice_and_memory_is_kept():
+def test_no_contender_is_faster_than_the_choice_and_memory_is_limited():
     chain, few = layers(64, (16, 64, 16), ("gelu",)), ("row", "column", "R")
     free = choose(chain, Costs(TOY, 4, layouts=few))
     assert {each.name for each in free.contenders} == set(known_contenders(chain))
@@ -227,7 +227,7 @@ def test_gathers_of_weights_are_hidden_by_other_operations_unless_the_core_moves
     assert not any(use.hidden for each in serial.tried for use in each.uses)
 
 
-def test_what_the_library_runs_is_chosen_of_what_it_runs():
+def test_chains_of_the_library_are_chosen_from_programs_it_can_run():
     chain = layers(64, (16, 64, 16), ("relu",), backward=True)
     few = ("row", "column", "R")
     found, free = (
@@ -238,7 +238,7 @@ def test_what_the_library_runs_is_chosen_of_what_it_runs():
     assert found.best.time_s >= free.best.time_s * (1 - 1e-9)
 
 
-def test_a_layout_that_does_not_hold_whole_heads_or_several_tiles_is_refused(costs):
+def test_a_layout_with_cut_heads_or_with_several_tiles_is_refused(costs):
     chain = preset("llama3-8b:attention", 4)
     assert "row" not in costs.domains(chain)["QKV"]  # a sequence is not cut
     assert "column" in costs.domains(chain)["QKV"]
@@ -257,7 +257,7 @@ def test_a_layout_that_does_not_hold_whole_heads_or_several_tiles_is_refused(cos
         (lambda: Chain("x").add("X", 0, 4), "at least one row"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_way_out(wrong, message):
+def test_a_mistake_is_refused_in_one_line_with_the_remedy(wrong, message):
     with pytest.raises(UsageError, match=message):
         wrong()
 
@@ -269,8 +269,8 @@ def test_every_operation_of_a_backward_block_has_its_function():
 
 
 @pytest.mark.parametrize("of", [*map(function, functions()), attention(4, 2, 3, 8)])
-def test_a_function_that_was_measured_takes_what_its_elements_do(of):
-    """Of attention the scores count, beside its GEMMs."""
+def test_the_time_of_a_measured_function_follows_from_its_elements(of):
+    """Attention takes the time of its scores and of its GEMMs."""
     compute = Compute(1e9, memory_bytes_per_s=1e9)
     machine = lambda **known: replace(TOY, compute=replace(compute, functions=known))
     seconds = lambda machine: function_s(machine, of, (16, 4 * of.gives), 4)
@@ -283,8 +283,8 @@ def test_a_function_that_was_measured_takes_what_its_elements_do(of):
 
 
 @pytest.mark.parametrize("name", functions())
-def test_a_function_holds_no_more_than_eight_panels_on_the_way(name):
-    """Arrays as large as the matrix would be given back to the system and faulted in again."""
+def test_a_function_allocates_no_more_than_eight_temporary_panels(name):
+    """Arrays as large as the matrix would be returned to the system and page-faulted again."""
     of = function(name)
     out = np.empty((600, 512 * of.gives), np.float32)
     taken = [np.ones((600, 512 * each), np.float32) for each in of.takes]
@@ -297,7 +297,7 @@ def test_a_function_holds_no_more_than_eight_panels_on_the_way(name):
 
 
 def spent_s(chain, *asked, **how):
-    """Seconds of the processor that a choice takes, and the choice."""
+    """CPU seconds of a choice, and the choice."""
     began = time.process_time()
     found = choose(chain, Costs(*asked, **how))
     return time.process_time() - began, found

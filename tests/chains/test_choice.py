@@ -1,5 +1,5 @@
-"""The choice of a chain: next to trying everything, and to random layouts; its bound, its effort,
-its memory."""
+"""The choice of a chain compared with trying everything, and with random layouts; its bound, its
+effort, its memory."""
 
 import os
 import random
@@ -96,7 +96,7 @@ def test_the_time_on_another_machine_is_that_of_its_programs_there():
     assert again[0] == pytest.approx(found.best.time_s) and again[1] > again[0]
 
 
-def test_a_spent_effort_leaves_what_people_use_and_a_wider_bound():
+def test_a_spent_effort_leaves_the_usual_layouts_and_a_wider_bound():
     costs = lambda: Costs(machine("dgxh100"), 8, layouts=FEW)
     began = time.process_time()
     none = choose(BACK, costs(), effort_s=0)
@@ -105,7 +105,7 @@ def test_a_spent_effort_leaves_what_people_use_and_a_wider_bound():
     assert {each.name for each in none.contenders} == set(known_contenders(BACK))
     began = time.process_time()
     some = choose(BACK, costs(), effort_s=0.5)
-    assert time.process_time() - began < 0.5 + spent_s + 3  # what was begun is ended
+    assert time.process_time() - began < 0.5 + spent_s + 3  # a started step is finished
     assert some.best.time_s <= none.best.time_s
     assert none.least_s <= some.least_s <= some.best.time_s * (1 + 1e-9)
 
@@ -115,7 +115,7 @@ def test_without_any_contender_one_chain_is_simulated_whatever_the_effort():
     assert found.best.layouts["X"] == "column" and found.best.name == "chosen"
 
 
-def test_a_contender_that_cannot_be_is_named_with_what_it_needs():
+def test_an_impossible_contender_is_named_with_its_requirement():
     chain, known = preset("llama3-8b:attention", 4), machine("dgxh100")
     found = choose(chain, Costs(known, 16, layouts=FEW), effort_s=0)
     assert "QKV" not in known_contenders(chain) and "whole units" in found.refused["fsdp"]
@@ -132,7 +132,7 @@ def test_a_contender_that_cannot_be_is_named_with_what_it_needs():
 @pytest.mark.thorough
 @pytest.mark.parametrize("p, most_s", [(64, 60), (512, 120)])
 def test_a_layer_of_llama_70b_on_many_nodes_stays_within_time_and_memory(p, most_s):
-    """Half of these bars where nothing else runs."""
+    """Half of these limits on an idle machine."""
     asked = ["chain", "--preset", "llama3-70b:mlp", "--machine", "dgxh100", "--dtype", "bfloat16"]
     asked += ["--layers", "80", "--backward", "-p", str(p), "-m", str(1024 * p)]
     described = subprocess.run(

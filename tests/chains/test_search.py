@@ -1,6 +1,6 @@
-"""The search over layouts: whatever the costs, it finds what trying everything finds."""
+"""The search over layouts finds the optimum of trying everything, whatever the costs."""
 
-from itertools import product
+import itertools
 from math import inf
 
 import pytest
@@ -13,7 +13,7 @@ CHOICES = "rcb"
 SHAPES = {
     "a path": [("x", "y"), ("y", "z"), ("z", "w")],
     "a ring": [("x", "y"), ("y", "z"), ("z", "x")],
-    "products": [("x", "v", "y"), ("y", "w", "x"), ("y",)],
+    "multiplications": [("x", "v", "y"), ("y", "w", "x"), ("y",)],
     "apart": [("x",), ("y", "z")],
 }
 
@@ -27,7 +27,9 @@ def labels(most):
 def problems(draw):
     scopes = SHAPES[draw(st.sampled_from(sorted(SHAPES)))]
     factors = [
-        Factor(scope, {key: draw(labels(2)) for key in product(CHOICES, repeat=len(scope))})
+        Factor(
+            scope, {key: draw(labels(2)) for key in itertools.product(CHOICES, repeat=len(scope))}
+        )
         for scope in scopes
     ]
     names = sorted({name for scope in scopes for name in scope})
@@ -35,12 +37,12 @@ def problems(draw):
 
 
 def everything(domains, factors, limit):
-    """Every choice of every variable, and every way of every operation, one by one."""
+    """Try every choice of every variable, and every label of every operation."""
     found = None
-    for choice in product(*domains.values()):
+    for choice in itertools.product(*domains.values()):
         known = dict(zip(domains, choice))
         tables = [each.table[tuple(known[name] for name in each.scope)] for each in factors]
-        for ways in product(*tables):
+        for ways in itertools.product(*tables):
             time_s = max(sum(way.serial_s for way in ways), sum(way.link_s for way in ways))
             memory = sum(way.nbytes for way in ways) + max(way.pool for way in ways)
             if memory <= limit and (found is None or time_s < found):
@@ -49,14 +51,14 @@ def everything(domains, factors, limit):
 
 
 @given(problems(), st.sampled_from([inf, 5, 12, 20, 30]))
-def test_it_finds_what_trying_everything_finds_with_and_without_a_limit(problem, limit):
+def test_the_search_finds_the_optimum_with_and_without_a_limit(problem, limit):
     domains, factors = problem
     found = search(domains, factors, limit)
     assert (found and found.time_s) == everything(domains, factors, limit)
     assert found is None or found.memory <= limit
 
 
-def test_what_is_said_of_a_choice_is_what_it_is_made_of():
+def test_the_report_of_a_choice_lists_what_it_consists_of():
     pair = {(a, b): [Label(float(a != b), 0.0, 1, 2, (a + b,))] for a in "rc" for b in "rc"}
     end = {("r",): [Label(2.0, how=("slow",))], ("c",): [Label(0.5)]}
     found = search({"x": "rc", "y": "rc"}, [Factor(("x", "y"), pair), Factor(("y",), end)])
@@ -64,7 +66,7 @@ def test_what_is_said_of_a_choice_is_what_it_is_made_of():
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 4), max_size=8), st.integers(0, 11))
-def test_kept_are_those_that_fit_and_no_other_beats(costs, limit):
+def test_labels_are_kept_that_fit_and_are_not_dominated(costs, limit):
     tried = [Label(*each) for each in costs]
     kept = {each[:4] for each in best(tried, limit)}
     for each in tried:

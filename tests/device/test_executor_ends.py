@@ -1,4 +1,4 @@
-"""What an executor on a device gives back when its block ends."""
+"""Memory that an executor on a device frees when its block ends."""
 
 import pytest
 from mpi4py import MPI
@@ -12,9 +12,9 @@ from drbench.host.topology import Topology
 
 
 @pytest.mark.parametrize("error, freed", [(None, True), (UsageError, True), (KeyError, False)])
-def test_the_arena_is_freed_unless_one_rank_alone_broke(error, freed):
-    """What all ranks have found ends all of them here; of any other error the device may still be
-    at work for another rank. The arena stayed after both."""
+def test_the_arena_is_freed_unless_a_single_rank_failed(error, freed):
+    """An error of all ranks ends all of them here; after any other error the device may still work
+    for another rank. Once the arena stayed after both."""
     algorithm, device = get_algorithm("universal"), HostDevice(0, 0)
     problem = algorithm.problem(8, 8, 8, 1)
     found = algorithm.trace(problem, 0, **algorithm.resolve(problem, stationary="C"))

@@ -1,8 +1,8 @@
-"""The order in which steps with signals are launched: no rank hangs, even on devices that work off
-all their streams as one queue, in the order of launching."""
+"""The order in which steps with signals are launched: no rank hangs, even on devices that
+execute all their streams as one queue, in the order of launching."""
 
+import itertools
 import random
-from itertools import product
 
 import pytest
 from signal_runs import OVERLAP
@@ -31,7 +31,7 @@ def traced(name, options, p, chance):
 
 
 class Devices:
-    """All ranks: hosts that launch, and devices of one queue each; what happens next is drawn."""
+    """All ranks: hosts that launch, and devices of one queue each; the next event is drawn."""
 
     def __init__(self, traces, depth, chance):
         self.traces, self.chance = traces, chance
@@ -84,7 +84,7 @@ class Devices:
         self.schedules[rank].finish(t)
 
     def work(self, rank):
-        """The device does the first of its queue, if it can."""
+        """Execute the first step of the device's queue, if it can run."""
         queue, steps = self.queues[rank], self.traces[rank].steps
         if not queue or not self.flags.issuperset(self.needs(rank, queue[0])):
             return False
@@ -95,7 +95,7 @@ class Devices:
         return True
 
     def meet(self):
-        """The Fences of all ranks end, once all have come and their queues are empty of it."""
+        """End the Fences of all ranks, once all have reached them and their queues are empty."""
         if len(self.fences) < len(self.traces) or any(
             not done <= self.done[rank] for rank, (_, done) in self.fences.items()
         ):
@@ -107,7 +107,7 @@ class Devices:
         return True
 
     def run(self):
-        """How many ranks are stuck in the end."""
+        """The number of ranks that hang."""
         ranks = range(len(self.traces))
         acts = [(act, r) for act in (self.launch, self.work) for r in ranks] + [(self.meet, None)]
         while True:
@@ -118,9 +118,9 @@ class Devices:
 
 
 @pytest.mark.parametrize("name, options", OVERLAP, ids=lambda x: str(x))
-def test_nobody_hangs_on_devices_of_one_queue(name, options):
+def test_no_rank_hangs_on_devices_of_one_queue(name, options):
     chance, ran = random.Random(f"{name} {options}"), 0
-    for p, depth in product(range(1, 9), ("all", 0, 1, 3)):
+    for p, depth in itertools.product(range(1, 9), ("all", 0, 1, 3)):
         try:
             traces = traced(name, options, p, chance)
         except UnsupportedError:
@@ -140,7 +140,7 @@ def test_without_the_order_rings_hang(monkeypatch):
     assert stuck > 0
 
 
-def test_what_waits_for_nobody_is_launched_at_once():
+def test_a_step_that_waits_for_no_rank_is_launched_at_once():
     def program():
         b = yield Scratch((4, 4))
         pushed = yield Push(b, 1, "mine")

@@ -10,7 +10,7 @@ from starting import ROOT, run_process
 PAGE = ROOT / "docs/how-to/use-the-python-library.md"
 
 
-def test_the_examples_of_the_page_print_what_it_says():
+def test_the_examples_of_the_page_print_what_it_shows():
     found = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert found.attempted > 15 and found.failed == 0
 
@@ -20,10 +20,10 @@ def test_the_examples_of_the_page_print_what_it_says():
 def test_the_first_example_of_the_page_runs_on_several_ranks(mpiexec, tmp_path):
     first = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)[0]
     check = (
-        "    product = C.to_global()\n"
-        "    wanted = product.T @ A.to_global()\n"
+        "    result = C.to_global()\n"
+        "    wanted = result.T @ A.to_global()\n"
         "    right = ctx.rank or np.allclose(whole, wanted)\n"
-        "    assert right and np.allclose(product, A.to_global().sum(1)[:, None])\n"
+        "    assert right and np.allclose(result, A.to_global().sum(1)[:, None])\n"
         "    assert (whole is None) == (ctx.rank > 0)\n"
         "    if not ctx.rank: print('exact')\n"
     )

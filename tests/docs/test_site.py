@@ -10,7 +10,7 @@ from browser import Browser
 from starting import ROOT
 
 BUILT = ROOT / "build" / "site"
-#: A page of each sort; strict building looks at the rest.
+#: A page of each type; the strict build checks the rest.
 PAGES = (
     "docs/index",
     "README",

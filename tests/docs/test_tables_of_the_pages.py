@@ -1,4 +1,4 @@
-"""Every table of measurements on the pages is what its committed records give."""
+"""Every table of measurements on the pages equals the one of its committed records."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ PAGES = command.list_pages()
 
 @pytest.fixture
 def known(monkeypatch):
-    """A table of the test's own."""
+    """A table for tests."""
     made = lambda n=1: f"| a | rate |\n|---|---|\n| x | {n * 10.0} |\n"
     monkeypatch.setitem(BLOCKS, "rates", made)
 

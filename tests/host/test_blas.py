@@ -1,7 +1,7 @@
 """GEMM in place on any strided view, against NumPy on integers."""
 
+import itertools
 import weakref
-from itertools import product
 
 import numpy as np
 import pytest
@@ -14,16 +14,16 @@ from drbench.host.blas import Blas, BlasInfo, cuts, load_blas
 
 LOADED = load_blas()
 FALLBACK = Blas(BlasInfo("none", "unknown", in_place=False), {})
-#: By columns or by rows, and the room around.
-LAYOUTS = list(product([False, True], [0, 3]))
+#: By columns or by rows, and the padding around.
+LAYOUTS = list(itertools.product([False, True], [0, 3]))
 
 both = pytest.mark.parametrize("blas", [LOADED, FALLBACK], ids=["blas", "numpy"])
 real = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
 def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
-    """Multiply integers in place: the values are right, the operands and all around the three are
-    untouched."""
+    """Multiply integers in place and check the result; the operands and all memory around the
+    three matrices do not change."""
     rng = np.random.default_rng(seed)
     x, y, z = (rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n)))
     (a, *around_a), (b, *around_b), (c, *around_c) = (
@@ -47,9 +47,9 @@ def test_every_combination_of_layouts_multiplies_in_place(beta, dtype, blas):
     shapes = [
         (5, 7, 6),
         (40, 33, 37),
-        *(shape for shape in product([1, 4], repeat=3) if 1 in shape),
+        *(shape for shape in itertools.product([1, 4], repeat=3) if 1 in shape),
     ]
-    for layouts, shape in product(product(LAYOUTS, repeat=3), shapes):
+    for layouts, shape in itertools.product(itertools.product(LAYOUTS, repeat=3), shapes):
         check_multiply(blas, *shape, layouts, dtype, beta)
 
 
@@ -59,8 +59,8 @@ def test_every_combination_of_layouts_multiplies_in_place(beta, dtype, blas):
     st.lists(st.integers(0, 24), max_size=4),
     st.integers(0, 99),
 )
-def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
-    """As the executor does it to poll between the pieces."""
+def test_a_gemm_cut_along_k_adds_up_in_place(shape, places, seed):
+    """As the executor cuts it to poll between the segments."""
     m, n, k = shape
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-8, 9, (m, k)).astype("f4"), rng.integers(-8, 9, (k, n)).astype("f4")
@@ -73,8 +73,8 @@ def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
 
 @given(st.integers(0, 6000), st.integers(0, 30))
 def test_cuts_along_k_add_no_block_and_are_about_as_many_as_wanted(k, segments):
-    """The pieces go through OpenBLAS in as many blocks as the whole product: as its
-    driver/level3/level3.c takes them, done here piece by piece."""
+    """OpenBLAS cuts the segments into as many blocks as the whole GEMM: the rule of its
+    driver/level3/level3.c, applied here to each segment."""
 
     def blocks(low, high):
         while low < high:
@@ -119,7 +119,7 @@ def reversed_columns():
 
 @pytest.mark.parametrize("operand", range(3))
 @pytest.mark.parametrize("make", [strided_in_both, reversed_columns])
-def test_an_operand_contiguous_along_neither_axis_is_refused_in_words(make, operand):
+def test_an_operand_contiguous_along_neither_axis_is_refused_with_a_message(make, operand):
     operands = [np.ones((4, 4), "f4") for _ in range(3)]
     operands[operand] = make()
     with pytest.raises(UsageError, match="contiguous along one axis; got strides"):
@@ -141,9 +141,9 @@ def overlapping_rows(memory):
 @pytest.mark.parametrize("operand", range(2))
 @pytest.mark.parametrize("make", [reversed_rows, one_row_repeated, overlapping_rows])
 def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misread(make, operand):
-    """BLAS knows only leading dimensions of a row or more; with one made up, ``a[::-1]`` is read
-    beyond the operand."""
-    memory = np.arange(64, dtype="f4")  # what is misread is in here too
+    """BLAS knows only leading dimensions of a row or more; with an invented one, BLAS reads
+    ``a[::-1]`` beyond the operand."""
+    memory = np.arange(64, dtype="f4")  # also has the elements that would be misread
     operands = [np.eye(4, dtype="f4"), np.eye(4, dtype="f4")]
     operands[operand] = view = make(memory)
     c = np.zeros((4, 4), "f4")
@@ -154,15 +154,15 @@ def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misre
     assert (c == view).all()
 
 
-def test_the_blas_of_this_numpy_is_found_and_computes_in_place():
+def test_the_blas_of_this_numpy_is_found_and_multiplies_in_place():
     assert LOADED.info.in_place and LOADED.info.library and LOADED.info.kernel
     assert not FALLBACK.info.in_place
 
 
-def test_a_prepared_product_keeps_its_operands_alive():
-    """It has their addresses alone, which others would get."""
+def test_a_prepared_gemm_keeps_its_operands_alive():
+    """It stores only their addresses, which later arrays could get."""
     a, b, c = (np.ones((64, 64)) for _ in range(3))
-    product, kept = load_blas().prepared(a, b, c), [weakref.ref(each) for each in (a, b, c)]
+    multiply, kept = load_blas().prepared(a, b, c), [weakref.ref(each) for each in (a, b, c)]
     del a, b
-    product(0.0, 1.0)
+    multiply(0.0, 1.0)
     assert all(each() is not None for each in kept) and (c == 64).all()

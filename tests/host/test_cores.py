@@ -1,4 +1,4 @@
-"""Cores are those a process may run on, and no more than its control groups give it time on."""
+"""Cores are those of the process's affinity, limited by the CPU quota of its control groups."""
 
 import os
 

@@ -1,8 +1,7 @@
-"""What the executor asks of MPI at a Fence and while it is idle.
+"""Calls of the executor to MPI at a Fence and while it is idle.
 
-MPIs of one machine complete puts and keep windows coherent whether or not they are asked to, and
-make progress of themselves between processes that share memory: so the calls are watched, which
-other MPIs and machines rely on.
+MPI on one machine completes puts, keeps windows coherent, and makes progress between processes that
+share memory without these calls. Other MPIs and machines need them, so the tests record the calls.
 """
 
 from dataclasses import replace
@@ -33,7 +32,7 @@ def matrix():
 
 
 def ran(matrix, program, monkeypatch, **words) -> list[str]:
-    """What a run of a program asked of MPI, of the window too, in order."""
+    """Calls to MPI and to the window in a run of a program, in order."""
     asked = []
 
     def noted(name, call):
@@ -62,10 +61,10 @@ def ran(matrix, program, monkeypatch, **words) -> list[str]:
     return asked
 
 
-def test_a_fence_completes_at_the_targets_and_syncs_before_and_after_the_others_come(
+def test_a_fence_completes_at_the_targets_and_syncs_before_and_after_the_barrier(
     matrix, monkeypatch
 ):
-    """Flush_all: what was put has arrived. Sync, Ibarrier, Sync: loads of what others put see it
+    """Flush_all completes puts. Sync, Ibarrier, Sync make puts of other ranks visible to loads
     (MPI 4.1, 12.7, a window's public and private copy)."""
 
     def program():
@@ -76,7 +75,7 @@ def test_a_fence_completes_at_the_targets_and_syncs_before_and_after_the_others_
 
 
 @pytest.mark.parametrize("kind, call", [(Put, "Rput"), (Accumulate, "Raccumulate")])
-def test_what_is_written_by_rma_is_flushed_before_the_barrier(matrix, monkeypatch, kind, call):
+def test_writes_by_rma_are_flushed_before_the_barrier(matrix, monkeypatch, kind, call):
     source, target = matrix.operand.own_tiles(0)
     view = matrix.view
     apart = lambda block: None if block.tile == target.tile else view(block)
@@ -92,9 +91,9 @@ def test_what_is_written_by_rma_is_flushed_before_the_barrier(matrix, monkeypatc
     assert asked == [call, "Flush_all", "Sync", "Ibarrier", "Sync", "Fence() is done"]
 
 
-def test_what_the_program_itself_makes_is_read_in_place_only_after_the_fence(matrix):
-    """A read in place takes no time, and whoever takes the value need not touch C. Others may write
-    it until the Fence, which they come to when this rank has nothing else left to do."""
+def test_blocks_of_c_are_read_in_place_only_after_the_fence(matrix):
+    """A read in place takes no time, and its reader need not write C. Other ranks may write the
+    block until the Fence, which they reach when this rank has nothing else left to do."""
     tile = matrix.operand.own_tiles(0)[0]
     column = matrix.operand.block(tile.rows, (0, 4))
 
@@ -119,9 +118,9 @@ def test_what_the_program_itself_makes_is_read_in_place_only_after_the_fence(mat
     assert list(map(type, done)) == [Fence, Get, Get, Gemm]
 
 
-def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypatch):
-    """A rank that only waits for a timer, or for a lock, has nothing to test: without a call into
-    MPI those that reach it by RMA would wait for as long."""
+def test_a_rank_that_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypatch):
+    """A rank that only waits for a timer or a lock has no request to test: without a call into MPI
+    RMA of other ranks to it would wait as long."""
     there = replace(
         matrix.operand.own_tiles(0)[0], owner=1
     )  # another rank's, so that the link takes its time
@@ -137,9 +136,9 @@ def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypat
 
 
 @pytest.mark.parametrize("yields", [True, False])
-def test_who_shares_its_core_gives_it_away_after_each_product(matrix, monkeypatch, yields):
-    """Once what was made is on its way: another rank may wait for nothing else. The kernel would
-    let it have the core when its clock ticks, milliseconds later."""
+def test_a_rank_that_shares_its_core_yields_it_after_each_gemm(matrix, monkeypatch, yields):
+    """After starting the transfer of its result, for which another rank may wait. The kernel would
+    give that rank the core only at its clock tick, milliseconds later."""
     asked = []
     monkeypatch.setattr(drbench.host.executor.os, "sched_yield", lambda: asked.append("yields"))
     source, target = (matrix.operand.block((row, row + 4), (0, 4)) for row in (0, 4))

@@ -65,7 +65,7 @@ def test_rows_are_those_of_the_whole_matrix_in_float64(kind):
     assert rows.dtype == np.float64 and (rows == whole(kind)[10:20]).all()
 
 
-# -- the values, by another way
+# -- the values, computed differently
 # ----------------------------------------------------------------------------------------------
 
 
@@ -94,8 +94,8 @@ def element(kind, seed, matrix, i, j, k=64):
 @kinds
 @pytest.mark.parametrize("matrix", "AB")
 @pytest.mark.parametrize("seed", [0, 1, 7, 2**31, 2**40 + 3])
-def test_elements_are_those_that_integers_give(kind, matrix, seed):
-    """Fill makes what runs multiply and what they are verified against: this makes neither."""
+def test_elements_are_those_of_integer_arithmetic(kind, matrix, seed):
+    """Fill makes both the operands and the reference of runs: this oracle is independent of it."""
     for row0, col0, k in ((0, 0, 64), (299, 1000, 10**6), (2**31 - 2, 2**32 - 9, 2**24 - 1)):
         values = np.empty((4, 5))
         Fill(kind, seed, k).into(values, matrix, row0, col0)
@@ -109,7 +109,7 @@ FIRST = {
 }
 
 
-def test_the_first_elements_stay_what_they_are():
+def test_the_first_elements_never_change():
     """Results of other machines and releases are compared with these."""
     assert whole(seed=0, rows=2, cols=8).tolist() == FIRST["A"]
     assert whole(seed=3, matrix="B", rows=2, cols=8).tolist() == FIRST["B"]
@@ -134,7 +134,7 @@ def test_the_bound_is_the_largest_integer_whose_sums_are_exact(v):
             assert integer_bound(k) == largest_exact(k)
 
 
-def test_too_long_a_sum_is_refused_with_the_way_out():
+def test_too_long_a_sum_is_refused_with_the_remedy():
     with pytest.raises(UsageError, match=r"k < 2\*\*24, got k = 16777216. Use -o fill=uniform"):
         Fill("integer", 0, 2**24)
     Fill("uniform", 0, 2**24)
@@ -142,7 +142,7 @@ def test_too_long_a_sum_is_refused_with_the_way_out():
         Fill("ones", 0, 4)
 
 
-def test_a_product_of_integer_fill_is_exact_in_float32():
+def test_a_multiplication_of_integer_fill_is_exact_in_float32():
     k = 2**18  # bound 7 or 8: the largest sums come close to 2**24
     a, b = whole(rows=2, cols=k, k=k), whole(matrix="B", rows=k, cols=2, k=k)
     single = np.zeros((2, 2), "f4")

@@ -12,7 +12,7 @@ from drbench.program.steps import Gemm, Get, Group
 from drbench.program.trace import trace
 
 
-def test_a_broadcast_piece_with_gaps_is_packed_in_a_group_of_one():
+def test_a_broadcast_block_with_gaps_is_packed_in_a_group_of_one():
     problem, alone = Problem(4, 3, 8, 1), Group("row", (0,), 0)
     fragment = Fragment(problem.a.tile_block((0, 0)), cols=((0, 2), (4, 6)))
 

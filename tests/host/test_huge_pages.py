@@ -1,5 +1,5 @@
-"""A second mapping of shared memory shows the same pages; what cannot be mapped again is left
-alone."""
+"""A second mapping of shared memory shows the same pages; memory that cannot be mapped
+again does not change."""
 
 import mmap
 import sys
@@ -49,7 +49,7 @@ def test_the_second_mapping_agrees_with_the_file_in_huge_pages():
     mapping.close()
 
 
-def test_private_memory_is_left_alone():
+def test_private_memory_is_not_mapped_again():
     assert map_again(np.zeros(4 * HUGE_BYTES, "u1")) is None
 
 
@@ -66,7 +66,7 @@ def test_private_memory_for_the_roof_begins_at_a_huge_page(size, dtype):
     assert (found == np.arange(size, dtype=dtype)).all()
 
 
-def test_memory_of_the_roof_is_given_back():
+def test_memory_of_the_roof_is_freed():
     def mapped():
         return int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
 

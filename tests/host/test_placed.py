@@ -1,5 +1,5 @@
-"""What is asked of MPI for blocks that lie by columns, and copies that are made as one: arrays of
-several ranks in one process."""
+"""MPI datatypes of blocks stored by columns, and copies merged into one: arrays of several ranks
+in one process."""
 
 import itertools
 from contextlib import contextmanager
@@ -51,8 +51,8 @@ def placed(name, text, shape, arrays, reached=True, transposed=False):
     return made, locals_
 
 
-def test_a_block_without_elements_is_in_reach_on_any_rank():
-    """Nothing is fetched of it, and it has no memory to be fetched into."""
+def test_a_block_without_elements_is_readable_in_place_on_any_rank():
+    """No element of it is fetched, and it has no receive buffer."""
     matrix, _ = placed("A", "row", (1, 4), [np.zeros((1, 4)), np.zeros((0, 4))], reached=False)
     nothing = Block("A", 1, 0, (0, 0), 1, 1, 0, 4)
     assert nothing.size == 0 and matrix.view(nothing).shape == (0, 4)
@@ -77,7 +77,7 @@ def test_a_block_by_columns_is_read_in_runs_of_its_columns():
 
 @pytest.mark.parametrize("column_major", [False, True])
 @pytest.mark.parametrize("shape", [(3, 4), (3, 1), (1, 4), (1, 1), (0, 4)])
-def test_what_is_offered_out_of_reach_is_read_in_its_order(shape, column_major):
+def test_an_offered_value_of_a_remote_rank_is_read_in_its_order(shape, column_major):
     """A part of a larger value, from this rank's own window as from another's; and messages of
     parts arrive as they are sent."""
     whole = np.arange(8 * 9, dtype="f4").reshape(8, 9)
@@ -111,7 +111,7 @@ def topology_of_one():
 
 
 @pytest.mark.parametrize("order, column_major", [("C", False), ("F", True)])
-def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, column_major):
+def test_values_read_and_added_have_the_order_of_their_memory(order, column_major):
     halves = [np.zeros((2, 4), "f4", order=order)] * 2
     A, C = (placed(name, "row", (4, 4), halves, reached=False)[0] for name in "AC")
 
@@ -158,9 +158,9 @@ class PushesToItself(Executor):
 @pytest.mark.parametrize("get", ["view", "copy"])
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("transposed", [False, True])
-def test_what_is_pushed_lies_in_its_slot_as_who_awaits_it_reads_it(transposed, order, get):
-    """A slot is flat memory, and the two ends only know of each other which matrix the value is
-    of: it lies there as that is stored, however it lay before."""
+def test_a_pushed_value_is_stored_in_its_slot_as_its_receiver_reads_it(transposed, order, get):
+    """A slot is flat memory, and sender and receiver share only the matrix of the value: the slot
+    has the order of that matrix, whatever the order of the source."""
     whole = np.arange(24, dtype="f4").reshape(6, 4)
     halves = [np.array(half, order=order) for half in (whole[:3], whole[3:])]
     text = "column" if transposed else "row"  # rank 1 has rows 3 to 5 of the matrix multiplied
@@ -197,9 +197,8 @@ def dealt(part, whole):
 
 
 class Move:
-    """The move from a layout to another as rank 0 makes it, all arrays in this process: the
-    ``mover`` of its ``program``, the matrix ``A`` that it is from, the ``target`` that it fills,
-    and what that ``wants``."""
+    """The redistribution of rank 0, all arrays in this process: the ``mover`` of its ``program``,
+    the source matrix ``A``, the ``target`` that it fills, and the expected values ``wants``."""
 
     def __init__(self, old, new, terms, ranks, order="C", **how):
         """``terms``: the whole matrix, or each rank's term of a sum."""
@@ -217,7 +216,7 @@ class Move:
         return Mover(self.program, self.matrices, arena)
 
     def done(self):
-        """Whether rank 0 has what it should have; nobody else has anything."""
+        """Whether rank 0 has the expected values, and the other ranks none."""
         untouched = all(np.isnan(each).all() for each in self.others)
         return untouched and np.array_equal(self.target, self.wants)
 
@@ -244,7 +243,7 @@ def test_copies_and_sums_at_equal_distances_are_one(old, new, most):
 
 
 def test_a_bound_mover_moves_other_arrays_by_the_same_plan(monkeypatch):
-    """Each new place of a redistribution was planned anew."""
+    """Otherwise each new target of a redistribution is planned anew."""
     whole = np.arange(144.0).reshape(12, 12)
     first, second = (Move("row", "tiles:2x2@1x2", [factor * whole], 2) for factor in (1, 3))
     mover = first.mover()
@@ -259,7 +258,8 @@ LAYOUTS = ["row", "column", "block", "tiles:2x3@1x3", "tiles:3x2@3x1", "tiles:1x
 
 @contextmanager
 def from_afar(matrix):
-    """RMA to all ranks of a matrix, whose parts are one memory of this process; whom it asks."""
+    """RMA to all ranks of a matrix, whose parts are one memory of this process; the ranks it
+    reads."""
     asked = []
 
     class Reading:
@@ -277,7 +277,7 @@ def from_afar(matrix):
 
 @pytest.mark.parametrize("old, new", [*itertools.product([*LAYOUTS, "P"], LAYOUTS)])
 @pytest.mark.parametrize("order", "CF")
-def test_what_is_out_of_reach_comes_in_one_message_an_owner(old, new, order):
+def test_remote_blocks_are_fetched_in_one_message_an_owner(old, new, order):
     whole = np.arange(99.0).reshape(11, 9)
     move = Move(old, new, [whole] * (3 if old == "P" else 1), 3, order, reached=False)
     owners = {step.block.owner for step in move.program.steps if isinstance(step, Get)} - {0}
@@ -298,7 +298,7 @@ def test_panels_of_copies_are_the_copies(old, new, monkeypatch):
     assert move.done()
 
 
-def test_large_sums_come_in_batches_through_two_buffers(monkeypatch):
+def test_large_sums_are_fetched_in_batches_through_two_buffers(monkeypatch):
     monkeypatch.setattr("drbench.host.mover._MOST_ADDED", 20)
     monkeypatch.setattr("drbench.program.redistribution._SUMMED_CHUNK", 6)
     terms = [np.arange(72.0).reshape(12, 6) * factor for factor in (1, 10, 100)]
@@ -312,7 +312,7 @@ def test_large_sums_come_in_batches_through_two_buffers(monkeypatch):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_joined_copies_are_those_that_were_given(data):
+def test_joined_copies_equal_the_given_ones(data):
     source = np.arange(400.0).reshape(20, 20)
     pairs, spots = [], st.integers(0, 3)
     first, second = np.zeros((20, 20)), np.zeros((20, 20))
@@ -335,12 +335,12 @@ def strided(array):
 
 
 def test_a_target_between_the_sources_is_not_joined():
-    """NumPy would take a copy of everything from the first source to the last."""
+    """NumPy would copy everything from the first source to the last."""
     memory = np.arange(40.0)
     sources, targets = (memory[0:4], memory[32:36]), (memory[12:16], memory[20:24])
     places = lambda *pairs: [tuple(map(strided, pair)) for pair in pairs]
     assert len(joined(places(*zip(targets, sources)), 8)) == 2
     assert len(joined(places(*zip(targets, sources)), 8, local=False)) == 1
     assert len(joined(places(*zip(sources[::-1], targets)), 8)) == 2  # the other way
-    concurrent = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
-    assert [target.shape for target, _ in joined(concurrent, 8)] == [(3, 2)]
+    alternating = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
+    assert [target.shape for target, _ in joined(alternating, 8)] == [(3, 2)]

@@ -1,4 +1,4 @@
-"""Locks on ranges of storage: who holds one is waited for, whatever else goes wrong is said."""
+"""Locks on ranges of storage: a rank waits for the holder of a lock; other errors are reported."""
 
 import errno
 import fcntl
@@ -28,7 +28,7 @@ def failing(number):
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
-def test_a_range_that_another_rank_holds_is_taken(monkeypatch, locks, number):
+def test_a_range_that_another_rank_locks_is_not_available(monkeypatch, locks, number):
     monkeypatch.setattr(fcntl, "lockf", failing(number))
     assert not locks.try_acquire(0, 0, 8)
 
@@ -39,11 +39,11 @@ def test_a_kernel_without_locks_left_is_an_error_and_no_endless_wait(monkeypatch
             patch.setattr(fcntl, "lockf", failing(errno.ENOLCK))
             with pytest.raises(RuntimeError, match="cannot be locked: why. Use --transport rma"):
                 call(0, 0, 8)
-        assert locks.try_acquire(0, 0, 8)  # the thread's lock was given back
+        assert locks.try_acquire(0, 0, 8)  # the thread's lock was released
         locks.release(0, 0, 8)
 
 
-def test_a_lock_is_given_back_when_adding_fails():
+def test_a_lock_is_released_when_adding_fails():
     with Topology(MPI.COMM_SELF) as topology:
         operand = Operand("C", partition("block", (4, 4), 1))
         matrix = DistributedMatrix.open(operand, topology, "f4")

@@ -1,4 +1,4 @@
-"""What MPI is told before it starts."""
+"""Settings of MPI before it starts."""
 
 import os
 from types import SimpleNamespace
@@ -11,8 +11,8 @@ SIZE = "UCX_TCP_TX_SEG_SIZE"
 
 
 @pytest.fixture
-def text(monkeypatch):
-    """Starts an MPI that runs already or not; what it found in the environment when it began."""
+def start_mpi(monkeypatch):
+    """Start an MPI that runs already or not; return its thread level and setting at the start."""
     found = []
     monkeypatch.setattr(os, "environ", os.environ.copy())
     os.environ.pop(SIZE, None)
@@ -30,15 +30,15 @@ def text(monkeypatch):
     return start
 
 
-def test_mpi_starts_with_large_pieces_for_tcp_and_all_threads(text):
-    ((level, size),) = text()
+def test_mpi_starts_with_large_segments_for_tcp_and_all_threads(start_mpi):
+    ((level, size),) = start_mpi()
     assert level == 3 and int(size.removesuffix("M")) << 20 > 64 << 10
 
 
-def test_what_the_user_says_of_tcp_stays(text):
+def test_settings_of_the_user_for_tcp_stay(start_mpi):
     os.environ[SIZE] = "32K"
-    assert text() == [(3, "32K")]
+    assert start_mpi() == [(3, "32K")]
 
 
-def test_an_mpi_that_runs_is_left_alone(text):
-    assert text(runs=True) == [] and SIZE not in os.environ
+def test_an_mpi_that_runs_is_not_changed(start_mpi):
+    assert start_mpi(runs=True) == [] and SIZE not in os.environ

@@ -1,5 +1,5 @@
-"""What the clock sees of a run on cores: waiting counted once, no page touched for the first time,
-no copy of what can be read in place."""
+"""Times of a run on cores: waiting is counted once, without first touches of pages, and without
+copies of blocks that can be read in place."""
 
 import resource
 import time
@@ -42,7 +42,7 @@ def test_waiting_for_a_lock_is_counted_once(matrix, monkeypatch):
         yield Accumulate((yield Get(block)), block)
 
     class Held:
-        """Locks that another rank gives back after a while."""
+        """Locks that another rank releases after a while."""
 
         def try_acquire(self, *_):
             return time.perf_counter() > until
@@ -57,12 +57,12 @@ def test_waiting_for_a_lock_is_counted_once(matrix, monkeypatch):
         start = time.perf_counter()
         until = start + HELD_S
         executor.run()
-        wall = time.perf_counter() - start
-    assert 0.9 * HELD_S < clock.seconds["accumulate"] <= wall
-    assert sum(clock.seconds.values()) <= wall
+        elapsed = time.perf_counter() - start
+    assert 0.9 * HELD_S < clock.seconds["accumulate"] <= elapsed
+    assert sum(clock.seconds.values()) <= elapsed
 
 
-def test_products_are_prepared_before_the_first_run(matrix):
+def test_gemms_are_prepared_before_the_first_run(matrix):
     (block,) = matrix.operand.own_tiles(0)
     happened = []
 
@@ -93,7 +93,7 @@ def test_the_arena_has_its_pages_before_the_clock_runs(matrix):
 
 
 @pytest.mark.parametrize("apart", ["A", "C"])
-def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
+def test_only_blocks_out_of_reach_are_copied(apart):
     """Where devices cannot add into each other's memory C is out of reach, and A is not."""
     blocks = {name: Block(name, 1, 1, (0, 0), 0, 4, 0, 4) for name in "AC"}
 

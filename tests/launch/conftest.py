@@ -1,4 +1,4 @@
-"""Start the command line the three ways a user does: in one process, under mpiexec, and (fast) by a
+"""Start the command line in the three ways of users: in one process, under mpiexec, and (fast) by a
 call to ``main``."""
 
 import json
@@ -12,7 +12,7 @@ from starting import ROOT, STRANGE, Ended, clean_environ, run_process
 
 from launch.commands.cli import main
 
-#: Runs a command and leaves its exit code in a file named after the rank.
+#: Runs a command and writes its exit code to a file named after the rank.
 _NOTE_CODE = (
     '"$@"; code=$?; echo $code > "$DRBENCH_TEST_CODES/${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"; exit '
     "$code"
@@ -21,8 +21,8 @@ _NOTE_CODE = (
 
 @pytest.fixture
 def mpich(mpi_library):
-    """Skips the test where the library is not MPICH: others add words of their own to stderr, and
-    have other switches."""
+    """Skips the test where the library is not MPICH: others add their own text to stderr, and
+    have other options."""
     if not mpi_library[0].startswith("MPICH"):
         pytest.skip(f"needs MPICH; this is {mpi_library[0]}")
 
@@ -80,8 +80,8 @@ def under_mpiexec(process, tmp_path, mpiexec):
 
 @pytest.fixture(scope="module")
 def lines_on_ranks(mpiexec, tmp_path_factory):
-    """``lines_on_ranks(n, lines)``: how each of many command lines, a dict by name, ended on n
-    ranks that were started once. For what depends on nothing but its line."""
+    """``lines_on_ranks(n, lines)``: results of many command lines, a dict by name, on n ranks that
+    start once. For results that depend only on the line."""
     folder = tmp_path_factory.mktemp("lines")
 
     def start(n, lines: dict) -> dict[str, Ended]:
@@ -97,8 +97,8 @@ def lines_on_ranks(mpiexec, tmp_path_factory):
 
 @pytest.fixture
 def run_cli(capsys, monkeypatch):
-    """``run_cli(*arguments)``: the command line called in this process. Only for what does not
-    start MPI here."""
+    """``run_cli(*arguments)``: the command line called in this process. Only for commands that do
+    not start MPI here."""
     for name in list(os.environ):
         if name.startswith(STRANGE):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""An algorithm with options of its own is one file: dropped beside the others it is run, planned,
+"""An algorithm with options of its own is one file: put next to the others it is run, planned,
 simulated, tuned, swept, recorded and plotted, and nothing else is touched."""
 
 import shutil

@@ -1,4 +1,4 @@
-"""A file of one's own, outside the packages, adds an algorithm, a kind of partition and a library:
+"""A file of a user, outside the packages, adds an algorithm, a type of partition and a library:
 each is listed, planned, predicted, run and verified, swept and drawn."""
 
 import re
@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/extend-drbench.md"
-#: The parts of the plugin that the page shows; that in a list is indented.
+#: The parts of the plugin that the page shows; the part in a list is indented.
 BLOCKS = re.findall(r"^ *```python\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
 PLUGIN = "\n\n".join(map(dedent, BLOCKS))
 SIZES = "-m 12 -n 12 -k 12".split()
@@ -36,7 +36,7 @@ def drbench(process, plugin):
     return call
 
 
-def test_what_a_plugin_adds_is_listed_planned_and_predicted(drbench):
+def test_the_parts_of_a_plugin_are_listed_planned_and_predicted(drbench):
     assert "-o width=SIZE" in drbench("list", "algorithms", "rows").stdout
     assert "uneven" in drbench("list", "partitions").stdout
     assert "NumPy: all of C on every rank" in drbench("list", "libraries").stdout
@@ -52,13 +52,13 @@ def test_what_a_plugin_adds_is_listed_planned_and_predicted(drbench):
 @pytest.mark.parametrize(
     "words", [ROWS, UNEVEN, ["--algorithm", "numpy"]], ids=["algorithm", "partition", "library"]
 )
-def test_what_a_plugin_adds_is_run_and_verified_on_ranks(drbench, mpich, words):
+def test_the_parts_of_a_plugin_are_run_and_verified_on_ranks(drbench, mpich, words):
     ran = drbench("run", "-p", 2, *SIZES, *QUICK, *words, "--json").json()
     assert (ran["status"], ran["error"]) == ("ok", 0)
 
 
 @pytest.mark.mpi
-def test_what_a_plugin_adds_is_swept_and_drawn(drbench, plugin, mpich):
+def test_the_parts_of_a_plugin_are_swept_and_drawn(drbench, plugin, mpich):
     cases = ['algorithm = "rows"', 'a = "uneven:2+10"\nb = "row"', 'algorithm = "numpy"']
     head = 'name = "mine"\n[defaults]\nm = 12\nn = 12\nk = 12\niters = 2\nbudget = 0\n'
     text = head + "".join(f"[[cases]]\n{case}\n" for case in cases)
@@ -71,7 +71,7 @@ def test_what_a_plugin_adds_is_swept_and_drawn(drbench, plugin, mpich):
     assert "rows" in drawn and "numpy" in drawn and "universal" in drawn
 
 
-def test_a_command_that_is_told_names_the_plugin(drbench):
+def test_a_printed_command_names_the_plugin(drbench):
     described = drbench("tune", "-p", 2, *SIZES, "--only", "rows", "--machine", "pvc12").stdout
     assert "Run the first: drbench --plugin=mine.py run -p 2" in described
 
@@ -81,10 +81,10 @@ def test_the_environment_and_installed_packages_name_plugins_too(process, plugin
     root = str(Path(__file__).parents[2])
     ended = process(*words, env={"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": root})
     assert "-o width=SIZE" in ended.stdout
-    description = tmp_path / "mine-1.dist-info"
-    description.mkdir()
-    (description / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
-    (description / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
+    metadata = tmp_path / "mine-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
     ended = process(*words, env={"PYTHONPATH": f"{root}:{tmp_path}"})
     assert "-o width=SIZE" in ended.stdout
 

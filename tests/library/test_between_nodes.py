@@ -1,4 +1,4 @@
-"""What the library plans for ranks of several nodes: the same bytes, in whole rows of tiles."""
+"""Plans of the library for ranks of several nodes: the same bytes, in whole rows of tiles."""
 
 from types import SimpleNamespace
 from unittest import mock
@@ -27,18 +27,18 @@ def fetched(plan):
 
 @pytest.mark.parametrize("layout", ["row", "column", "block"])
 @pytest.mark.parametrize("stationary", "ABC")
-def test_no_byte_more_is_moved_between_nodes(layout, stationary):
-    near, far = (planned(layout, stationary, several) for several in (False, True))
-    assert traffic(far.trace(0)).counters == traffic(near.trace(0)).counters
+def test_no_additional_byte_is_moved_between_nodes(layout, stationary):
+    local, remote = (planned(layout, stationary, several) for several in (False, True))
+    assert traffic(remote.trace(0)).counters == traffic(local.trace(0)).counters
 
 
-def test_rows_of_tiles_are_fetched_whole_and_lie_side_by_side():
-    near, far = (fetched(planned("block", "C", several)) for several in (False, True))
-    assert all(block.full for block in far)
-    assert not all(block.full for block in near) and len(far) < len(near)
+def test_rows_of_tiles_are_fetched_whole_and_contiguous():
+    local, remote = (fetched(planned("block", "C", several)) for several in (False, True))
+    assert all(block.full for block in remote)
+    assert not all(block.full for block in local) and len(remote) < len(local)
 
 
-def test_sums_that_are_rounded_at_each_piece_are_not_cut():
+def test_partial_sums_that_are_rounded_at_each_segment_are_not_cut():
     assert len(fetched(planned("block", "C", True, "bfloat16"))) == len(
         fetched(planned("block", "C", True))
     )

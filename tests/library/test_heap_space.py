@@ -1,4 +1,4 @@
-"""Places in a heap: never two in the same bytes, and all of it comes back."""
+"""Places in a heap never overlap, and all bytes are freed in the end."""
 
 import gc
 
@@ -23,7 +23,7 @@ from drbench.library.plan import overlap
     st.lists(st.tuples(st.booleans(), st.integers(0, 3000), st.integers(0, 40)), max_size=120),
     st.integers(0, 5),
 )
-def test_places_never_overlap_and_all_bytes_come_back(calls, phase):
+def test_places_never_overlap_and_all_bytes_are_freed(calls, phase):
     space, owner, held = Space(32 * ALIGNMENT, phase * ALIGNMENT), [None] * 32, {}
     for number, (takes, nbytes, which) in enumerate(calls):
         if takes:
@@ -56,7 +56,7 @@ def test_large_places_begin_at_a_huge_page_and_small_ones_fill_the_gap_before(ph
 
 
 @pytest.mark.parametrize("text", ["", "1X", "-1", "0", "1.3", None, 0, 1.5, "G"])
-def test_a_size_that_is_none_is_refused_with_examples(text):
+def test_an_invalid_size_is_refused_with_examples(text):
     with pytest.raises(UsageError, match="heap must be a size such as 64M or 1G"):
         parse_bytes(text)
 
@@ -78,12 +78,12 @@ def test_slices_of_one_array_overlap_where_they_share_an_element(data):
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 90), *[st.integers(0, 9)] * 5), min_size=2, max_size=2))
-def test_arrays_of_any_pitch_overlap_where_they_share_a_byte(drawn):
+def test_arrays_of_any_strides_overlap_where_they_share_a_byte(drawn):
     places, shapes, taken = [], [], []
-    for start, rows, cols, apart, spread, turned in drawn:
+    for start, rows, cols, apart, spread, transpose in drawn:
         by_col = 4 + 4 * (spread // 7)
         by_row = max(1, cols) * by_col + apart
-        if turned > 6:
+        if transpose > 6:
             rows, cols, by_row, by_col = cols, rows, by_col, by_row
         places.append(Place(start, by_row, by_col))
         shapes.append((rows, cols))
@@ -92,26 +92,26 @@ def test_arrays_of_any_pitch_overlap_where_they_share_a_byte(drawn):
     assert overlap(*places, *shapes, 4) == bool(taken[0] & taken[1])
 
 
-def test_arrays_that_are_too_hard_to_tell_apart_count_as_overlapping():
+def test_arrays_that_cannot_be_proved_disjoint_count_as_overlapping():
     long, short = Place(0, 2 * 100_001, 2), Place(1_000_000, 154, 6)
     assert overlap(long, short, (99_991, 65_537), (7, 13), 2)
 
 
-def test_arrays_of_other_pitches_that_share_bytes_overlap():
+def test_arrays_of_different_row_strides_that_share_bytes_overlap():
     """A matrix seen through another wrap of the same memory: rows of 4 and of 6 elements."""
     four, six = Place(0, 32, 8), Place(40, 48, 8)
     assert overlap(four, six, (3, 4), (2, 6), 8) and overlap(six, four, (2, 6), (3, 4), 8)
     assert not overlap(four, Place(96, 48, 8), (3, 4), (2, 6), 8)  # behind its last byte
 
 
-def test_a_gap_with_no_room_from_a_huge_page_on_is_taken_from_its_beginning():
+def test_a_gap_too_small_after_a_huge_page_boundary_is_used_from_its_beginning():
     space = Space(LEAST_BYTES, ALIGNMENT)
     assert space.take(LEAST_BYTES) == 0 and space.take(1) is None
 
 
 def test_matrices_that_hold_each_other_are_gone_when_their_context_closes():
-    """Nothing but the collector frees them; else the heap would stay for the life of the
-    process."""
+    """Only the garbage collector frees them; otherwise the heap would stay until the process
+    ends."""
     gc.disable()
     try:
         context = drbench.init(MPI.COMM_SELF, heap="1M")
@@ -125,7 +125,7 @@ def test_matrices_that_hold_each_other_are_gone_when_their_context_closes():
         gc.enable()
 
 
-def test_places_are_taken_again_in_turn_and_joined_when_another_size_needs_them():
+def test_places_are_reused_cyclically_and_joined_when_another_size_needs_them():
     kind = np.dtype("u1")
     with Topology(MPI.COMM_SELF) as topology:
         heap = Heap(topology, 8 * ALIGNMENT, TransportChoice("auto"))

@@ -1,4 +1,4 @@
-"""Contexts whose matrices lie on a device, on one rank: what is refused, and who closes what."""
+"""Contexts with matrices on a device, on one rank: what is refused, and what is closed."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ def test_a_device_is_cpu_gpu_or_an_object():
         assert type(ctx.zeros((2, 2)).local) is np.ndarray
 
 
-def test_without_a_gpu_it_is_one_line(monkeypatch):
+def test_without_a_gpu_it_is_refused_in_one_line(monkeypatch):
     def missing():
         raise MissingError("--backend cupy cannot load CuPy: there is none.")
 
@@ -47,12 +47,12 @@ def test_a_heap_larger_than_the_device_is_refused_with_both_sizes(device, monkey
         drbench.init(MPI.COMM_SELF, 4096, device=device)
 
 
-def test_a_device_that_is_full_after_all_is_told_to_every_rank():
+def test_a_device_without_memory_is_reported_on_every_rank():
     def full(nbytes):
-        raise OutOfMemory("no room")
+        raise OutOfMemory("no memory")
 
     device = SimpleNamespace(ipc_handle=None, allocate=full)
-    with Topology(MPI.COMM_SELF) as topology, pytest.raises(OutOfMemory, match="no room"):
+    with Topology(MPI.COMM_SELF) as topology, pytest.raises(OutOfMemory, match="no memory"):
         Slab(topology, device, 100)
 
 
@@ -74,7 +74,7 @@ def test_a_device_serves_one_context_after_another(device):
             with full:
                 ctx.empty((900, 900))
             A = B = None
-    stream = device.stream("after")  # it is the caller's to close
+    stream = device.stream("after")  # the caller must close it
     stream.synchronise()
 
 

@@ -1,4 +1,4 @@
-"""Rows of a library matrix are padded on cores; nothing but its strides tells."""
+"""Rows of a library matrix are padded on cores, which only its strides show."""
 
 import numpy as np
 import pytest
@@ -14,21 +14,21 @@ def ctx():
 
 
 @pytest.mark.parametrize("columns", [256, 300, 1024])
-def test_rows_lie_an_odd_number_of_cache_lines_apart(ctx, columns):
+def test_the_row_stride_is_an_odd_number_of_cache_lines(ctx, columns):
     made = ctx.zeros((5, columns), "row")
     lines, rest = divmod(made.local.strides[0], 64)
     assert not rest and lines % 2 and 4 * columns <= 64 * lines < 4 * columns + 128
     assert made.local.shape == (5, columns) and made.place[1:] == made.local.strides
 
 
-def test_short_rows_and_arrays_that_are_wrapped_stay_as_they_are(ctx):
+def test_short_rows_and_wrapped_arrays_are_not_padded(ctx):
     assert ctx.zeros((5, 255), "row").local.flags.c_contiguous
     own = ctx.heap.array((5, 1024), np.dtype("f4"))
     assert own.flags.c_contiguous and ctx.wrap(own, "row", (5, 1024)).local.strides == (4096, 4)
 
 
 @pytest.mark.parametrize("order", "CF")
-def test_products_sums_and_other_layouts_of_padded_matrices_are_exact(ctx, order):
+def test_multiplications_sums_and_other_layouts_of_padded_matrices_are_exact(ctx, order):
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype("f4") for shape in ((300, 520), (520, 410)))
     A, B = ctx.wrap(np.asarray(a, order=order), "row", a.shape), ctx.from_global(b, "column")

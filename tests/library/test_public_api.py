@@ -1,5 +1,5 @@
 """Every public function of drbench, drbench.library and drbench.torch is typed, and its docstring
-names what it takes and what it returns."""
+names its parameters and its result."""
 
 import ast
 import re
@@ -111,7 +111,7 @@ def test_a_public_function_has_an_example_that_runs(name):
 
 
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
-def test_a_type_checker_knows_what_the_functions_of_drbench_return(tmp_path):
+def test_a_type_checker_knows_the_results_of_the_functions_of_drbench(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import drbench\n"

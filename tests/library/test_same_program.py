@@ -1,4 +1,4 @@
-"""What ``drbench.multiply`` and DTensor plan is what ``drbench run`` runs, and measures."""
+"""``drbench.multiply`` and DTensor plan the programs that ``drbench run`` measures."""
 
 import random
 from types import SimpleNamespace
@@ -64,8 +64,8 @@ def placed(seed):
 
 
 def mm(p, shape, texts, _stationary, in_place, nodes, dtype):
-    """The traces of DTensor's mm, as the handler of the operation makes them: of tensors on a mesh
-    of ranks that are not there (:func:`absent_ranks`), with local tensors that nobody looks at."""
+    """The traces of DTensor's mm, as made by the handler of the operation: of tensors on a mesh of
+    absent ranks (:func:`absent_ranks`), with unused local tensors."""
     import torch
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import Partial, Replicate, Shard
@@ -107,7 +107,7 @@ def mm(p, shape, texts, _stationary, in_place, nodes, dtype):
 
 
 def situation(seed, p):
-    """What tells a program where ranks are: whether all is read in place, nodes, and a type."""
+    """Whether all tiles are read in place, the node of each rank, and an element type."""
     nodes = [rank * 2 // p for rank in range(p)] if seed % 3 == 0 else [0] * p
     in_place = len({*nodes}) == 1 and seed % 2 == 0
     return in_place, nodes, random.Random(f"type {seed}").choice(("float32", "float64"))
@@ -131,7 +131,7 @@ def test_the_program_of_a_layout_is_the_same_in_the_library_as_in_a_run(seed):
 
 @pytest.fixture(scope="module")
 def absent_ranks():
-    """torch's process group of 8 ranks, of which only the first is here."""
+    """torch's process group of 8 ranks, of which only the first exists."""
     pytest.importorskip("torch")
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -149,7 +149,7 @@ def test_the_program_of_placements_is_the_same_in_dtensors_mm_as_in_a_run(seed, 
     assert_same(mm(*how), how)
 
 
-def test_a_misaligned_product_is_one_local_gemm_in_the_library_too():
+def test_a_misaligned_multiplication_is_one_local_gemm_in_the_library_too():
     texts = ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block")
     (first, _) = multiply(2, (4096, 4096, 4096), texts, "C", True, [0, 0], "float32")
     assert sum(type(step) is Gemm for step in first.steps) == 1

@@ -1,4 +1,4 @@
-"""Which elements a rank's local array has, and when a layout is a part of another: against dealing
+"""The elements of a rank's local array, and layouts that are parts of others, compared with dealing
 elements one by one."""
 
 import numpy as np
@@ -36,13 +36,13 @@ SHAPE = (9, 7)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("turned", [False, True])
-def test_rows_and_columns_name_the_element_of_every_place_of_the_local_array(text, turned):
+@pytest.mark.parametrize("transpose", [False, True])
+def test_rows_and_columns_name_the_element_of_every_place_of_the_local_array(text, transpose):
     part = partition(text, SHAPE, 4)
     for rank in range(4):
         spec = Spec(part, np.dtype("f4"), rank)
         elements = by_place(part, rank)
-        if turned:
+        if transpose:
             spec = spec.T
             elements = {place[::-1]: at[::-1] for place, at in elements.items()}
         rows, cols = spec.indices
@@ -77,7 +77,7 @@ def test_a_layout_is_within_another_where_every_local_array_is_a_slice(old):
 
 
 def _slice(part, whole):
-    """Where the elements of a local array lie as one slice of another; None if they do not."""
+    """The slice of another local array that has the elements of this one, or None."""
     places = {at: place for place, at in whole.items()}
     if not set(part.values()) <= set(places):
         return None
@@ -112,7 +112,7 @@ def test_each_element_that_must_move_moves_once(old):
 
 
 @pytest.mark.parametrize("stationary", "ABC")
-def test_the_busiest_rank_moves_what_its_products_touch_elsewhere(stationary):
+def test_the_busiest_rank_moves_the_remote_elements_of_its_gemms(stationary):
     for texts in (
         ("row", "column", "block"),
         ("column", "column", "row"),

@@ -1,5 +1,5 @@
-"""The interval of a median covers it as often as it says, whatever times are like; repeats stop
-when it is narrow, and rows that prove nothing are marked."""
+"""The interval of a median has its stated coverage, whatever the distribution of times; repeats
+stop when it is narrow, and rows that prove nothing are marked."""
 
 from math import ceil, comb
 from statistics import median
@@ -36,7 +36,8 @@ times = st.floats(1e-6, 1e3)
 
 @pytest.mark.parametrize("samples", [*range(1, MOST_REPEATS + 1), 500, 1000])
 def test_the_ranks_are_the_innermost_that_hold_the_median_with_95_percent(samples):
-    """Each sample is below the median or above, whatever times are like: all ways are counted."""
+    """Each sample is below the median or above, for any distribution: all combinations are
+    counted."""
     ways = [comb(samples, below) for below in range(samples + 1)]
     # sample low is below the median, and the one as far from the other end above
     covers = lambda low: sum(ways[low + 1 : samples - low]) * 100 >= 95 * sum(ways)
@@ -48,7 +49,7 @@ def test_the_ranks_are_the_innermost_that_hold_the_median_with_95_percent(sample
 
 
 @pytest.mark.parametrize("samples", [1024, 1100, 20000])
-def test_thousands_of_samples_have_the_ranks_of_the_normal_distribution(samples):
+def test_thousands_of_samples_have_the_order_statistics_of_the_normal_distribution(samples):
     """Rows of one case are merged: 2 to the power of the samples is no float then."""
     low, high = median_ranks(samples)
     assert low + high == samples - 1
@@ -64,7 +65,7 @@ SPREADS = {
 
 
 @pytest.mark.parametrize("spread, least", SPREADS.values(), ids=list(SPREADS))
-def test_looking_after_each_repeat_costs_a_few_of_the_95_percent(spread, least):
+def test_stopping_after_any_repeat_costs_a_few_of_the_95_percent(spread, least):
     held = stopped = 0
     draw = numpy.random.default_rng(3)
     for _ in range(600):
@@ -84,10 +85,10 @@ def test_looking_after_each_repeat_costs_a_few_of_the_95_percent(spread, least):
     budget_s=st.floats(0, 50),
     ratios=st.lists(times, max_size=20),
 )
-def test_repeats_go_on_until_the_median_is_known_or_the_budget_is_spent(
+def test_repeats_continue_until_the_median_is_known_or_the_budget_is_spent(
     samples, spent_s, least, budget_s, ratios
 ):
-    """Where something was timed beside each repeat, the ratios to it have to be known."""
+    """Where a reference was timed with each repeat, the ratios to it must be stable."""
     done = enough(samples, spent_s, least, budget_s, ratios)
     if len(samples) < least:
         assert not done
@@ -101,10 +102,10 @@ lost = st.sampled_from([0.0, DISTURBED, DISTURBED + 1e-9, 0.5])
 
 
 @given(st.lists(st.tuples(lost, lost), min_size=1, max_size=12), st.integers(1, 12))
-def test_a_repeat_counts_if_every_rank_had_its_core_and_a_row_lacks_them_if_most_of_those_did_not(
+def test_repeats_count_if_all_ranks_had_their_cores_and_a_row_is_noisy_if_most_did_not(
     shares, least
 ):
-    """In all that was timed; or if the median lost much. Where too few count, all do."""
+    """Or if the median repeat lost much of its core. Where too few repeats count, all do."""
     repeats = [tuple(Timed(1.0, share) for share in each) for each in shares]
     fine = [place for place, each in enumerate(shares) if max(each) <= DISTURBED]
     counted = fine if len(fine) >= least else [*range(len(shares))]
@@ -119,17 +120,17 @@ def test_a_repeat_counts_if_every_rank_had_its_core_and_a_row_lacks_them_if_most
 
 
 @pytest.mark.parametrize("due", [1.0, 0.5, 0.25])
-def test_ranks_that_share_cores_are_judged_by_what_they_are_due(due):
-    alone, concurrent = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
+def test_ranks_that_share_cores_are_judged_by_their_due_share(due):
+    alone, shared = (Timed(1 / due, 1 - due, 1.0),), (Timed(2 / due, 1 - due / 2, 1.0),)
     assert not cores_had([alone] * 3, range(3), due).lacking
-    assert cores_had([concurrent] * 3, range(3), due).lacking
-    assert cores_had([concurrent] * 3, range(3), None) == (0, None, False)
+    assert cores_had([shared] * 3, range(3), due).lacking
+    assert cores_had([shared] * 3, range(3), None) == (0, None, False)
 
 
 @given(repeat_s=st.floats(1e-3, 10), least=st.integers(1, 150), budget_s=st.floats(0, 20))
-def test_the_most_repeats_are_those_of_a_median_that_never_settles(repeat_s, least, budget_s):
-    unsettled = [1.0, 3.0] * 200
-    made = next(n for n in range(1, 400) if enough(unsettled[:n], n * repeat_s, least, budget_s))
+def test_the_most_repeats_are_those_of_a_median_that_is_never_stable(repeat_s, least, budget_s):
+    unstable = [1.0, 3.0] * 200
+    made = next(n for n in range(1, 400) if enough(unstable[:n], n * repeat_s, least, budget_s))
     assert abs(most_repeats(repeat_s, least, budget_s) - made) <= 1  # n * x / x rounds
     assert most_repeats(repeat_s, least, 0) == least
 
@@ -153,7 +154,7 @@ def test_a_median_is_stable_if_half_of_its_interval_is_within_two_percent(sample
         ([1.0] * 8, [100.0] * 8, False),
         ([1.0] * 8, [], False),
         ([1.0] * 8, [110.0] * 8, False),
-        ([1.0] * 8, [110.5] * 8, True),  # faster than local products alone
+        ([1.0] * 8, [110.5] * 8, True),  # faster than the local GEMMs alone
         ([1.0] * 8, [90.0] * 5 + [500.0] * 3, True),  # the middle half of the ratios is wide
         ([1.0] * 5 + [1.3] * 3, [], True),
         ([1.0] * 5 + [1.3] * 3, [95.0] * 8, False),  # the machine changed its speed: both of a pair
@@ -168,7 +169,7 @@ def test_rows_that_prove_nothing_are_noisy(samples, ratios, noisy):
 
 
 @given(st.lists(times, min_size=1, max_size=60), st.lists(times, min_size=1, max_size=60))
-def test_the_columns_are_of_the_record_and_lie_in_order(samples, ratios):
+def test_the_columns_are_of_the_record_and_ordered(samples, ratios):
     record = made_up(**time_columns(samples, ratios), **ratio_columns(ratios))
     assert record.best_s == min(samples) <= record.median_s == median(samples) == record.time_s
     if len(samples) >= FEWEST:
@@ -187,7 +188,7 @@ def test_the_sample_nearest_to_the_median_is_it_or_the_one_below(samples):
     assert samples[nearest_to_median(samples)] == sorted(samples)[ceil(len(samples) / 2) - 1]
 
 
-def test_doubts_are_said_in_words_and_unknown_is_none():
+def test_doubts_are_words_and_an_unknown_value_is_none():
     text = doubts(made_up(noisy=True, oversubscribed=True, stable=False))
     assert text == ["noisy", "oversubscribed", "not stable"]
     assert (

@@ -41,7 +41,7 @@ def test_a_row_is_one_write(path, monkeypatch):
     assert [data.count(b"\n") for data in written] == [2, 2]
 
 
-def test_every_cut_of_a_file_reads_as_the_rows_that_are_whole_and_takes_another_row(path):
+def test_every_truncation_of_a_file_reads_as_its_whole_rows_and_accepts_another_row(path):
     append_csv(path, case(1), case(2))
     data = path.read_bytes()
     for size in [*range(0, len(data), 7), len(data) - 1, len(data)]:
@@ -54,7 +54,7 @@ def test_every_cut_of_a_file_reads_as_the_rows_that_are_whole_and_takes_another_
             assert read_csv(path) == [*[case(1), case(2)][:whole], case(3)]
 
 
-def test_a_disk_that_takes_a_part_of_a_row_gives_it_back(path, monkeypatch):
+def test_a_partly_written_row_is_removed(path, monkeypatch):
     append_csv(path, case(1))
     before = path.read_bytes()
     write = os.write
@@ -89,7 +89,7 @@ def test_writers_at_the_same_time_lose_no_row_and_write_one_header(path):
 
 
 @pytest.mark.parametrize("text", ["name,gflops\nx,1\n", "notes without a newline", "\nrow\n"])
-def test_a_file_of_something_else_is_neither_appended_to_nor_changed(path, text):
+def test_a_file_without_records_is_neither_appended_to_nor_changed(path, text):
     path.write_text(text)
     with pytest.raises(RecordError, match="another header") as caught:
         append_csv(path, case(1))
@@ -106,7 +106,7 @@ def test_another_header_is_refused_on_reading_and_names_the_column(path, change)
         read_csv(path)
 
 
-def test_an_unknown_schema_version_is_said_whether_or_not_the_columns_changed(path):
+def test_an_unknown_schema_version_is_refused_whether_or_not_the_columns_changed(path):
     row = case(1).to_row()
     row[0] = "13"
     for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "9"])]:
@@ -133,7 +133,7 @@ def test_a_file_that_a_spreadsheet_saved_reads_the_same(path):
     assert read_csv(path) == [case(1, reason="=x"), case(2, replicate_result=True)]
 
 
-def test_an_empty_file_has_no_records_and_takes_the_first(path):
+def test_an_empty_file_has_no_records_and_accepts_the_first(path):
     path.touch()
     assert read_csv(path) == []
     append_csv(path, case(1))
@@ -163,8 +163,8 @@ def test_a_file_of_an_older_drbench_is_refused_in_one_line_and_not_appended_to(p
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.EIO])
-def test_rows_are_taken_where_the_file_system_has_no_locks(tmp_path, monkeypatch, number):
-    """Lustre mounted without ``-o flock``. Any other failure to lock is said."""
+def test_rows_are_appended_where_the_file_system_has_no_locks(tmp_path, monkeypatch, number):
+    """Lustre mounted without ``-o flock``. Any other failure to lock is reported."""
 
     def refuse(*_):
         raise OSError(number, os.strerror(number))
@@ -181,7 +181,7 @@ def test_rows_are_taken_where_the_file_system_has_no_locks(tmp_path, monkeypatch
 
 
 @pytest.mark.timeout(20)
-def test_a_device_or_a_pipe_is_refused_and_not_read_to_an_end_that_it_has_not(tmp_path):
+def test_a_device_or_a_pipe_is_refused_and_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/full", "/dev/zero", tmp_path / "pipe"):
         with pytest.raises(RecordError, match="not a regular file: no rows can be appended"):

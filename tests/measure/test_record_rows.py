@@ -1,4 +1,4 @@
-"""A record survives its CSV row and its JSON dictionary, and refuses what breaks the schema."""
+"""A record does not change by CSV or JSON, and refuses values that violate the schema."""
 
 import csv
 import io
@@ -89,7 +89,7 @@ def test_none_is_an_empty_cell_and_a_json_null_and_no_samples_are_an_empty_list(
     assert ok(samples_s=None) == record == ok(reason="", machine="")
 
 
-def test_json_has_null_for_what_it_cannot_say():
+def test_json_has_null_for_values_it_cannot_express():
     values = ok(error=math.nan, samples_s=[1.0, math.inf]).to_json_dict()
     assert values["error"] is None and values["samples_s"] == [1.0, None]
 

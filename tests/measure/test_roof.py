@@ -55,7 +55,7 @@ def test_one_late_trial_does_not_rule_out_the_fastest():
 
 @pytest.mark.parametrize("jump", range(2, 8))
 def test_a_machine_that_slows_down_meanwhile_does_not_choose_the_shape(jump):
-    """Whenever the jump comes: within a turn as well as between two."""
+    """Whether the speed changes within a turn or between two."""
     calls = Counter()
 
     def seconds(shape):
@@ -66,7 +66,7 @@ def test_a_machine_that_slows_down_meanwhile_does_not_choose_the_shape(jump):
     assert fastest(SHAPES[:2], seconds) == SHAPES[1]
 
 
-def test_who_is_far_behind_is_tried_no_more_and_trials_end():
+def test_a_slow_shape_is_not_tried_again_and_trials_end():
     calls = Counter()
 
     def seconds(shape):
@@ -91,7 +91,7 @@ def test_ranks_that_see_the_same_times_choose_the_same(times):
 
 
 class Work:
-    """Multiplies nothing, and notes the shapes it was asked for."""
+    """A roof without GEMMs that records the requested shapes."""
 
     def __init__(self):
         self.shapes, self.sizes = [], []
@@ -109,7 +109,7 @@ class Work:
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Whatever is timed takes a millisecond."""
+    """Every timed call takes a millisecond."""
 
     def timed(comm, function):
         function()
@@ -119,7 +119,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("transpose", ["", "ab"])
-def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(quick, transpose):
+def test_a_known_shape_is_not_searched_again_and_needs_no_more_memory(quick, transpose):
     problem = Problem(8, 12, 20, 4, transpose=transpose)
     first, again = Work(), Work()
     found = Roof(problem, None, first, None)
@@ -127,12 +127,12 @@ def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(quick,
     known = Roof(problem, None, again, None, found.shape)
     (m,), n, k = found.shape
     assert known.shape == found.shape and again.sizes == [m * k, k * n, m * n]
-    assert again.shapes == [(m, n, k)]  # once, for the pages: no sample is to pay for them
+    assert again.shapes == [(m, n, k)]  # once, to touch the pages before the samples
     known.sample()
     assert again.shapes == [(m, n, k)] * 2
 
 
-def test_the_roof_of_experts_is_a_product_of_each_that_has_rows(quick):
+def test_the_roof_of_experts_is_a_gemm_for_each_expert_with_rows(quick):
     problem = ExpertProblem(40, 12, 20, 2, experts=30, topk=2, routing="skewed")
     counts = [stop - start for _, (start, stop), _ in problem.batches()]
     assert 1 < len(counts) < 30 and sum(counts) == 80

@@ -1,4 +1,4 @@
-"""Traces of runs: what is written is read back, on tracks where nothing overlaps."""
+"""Traces of runs are read back as written, on tracks where nothing overlaps."""
 
 import json
 
@@ -66,12 +66,12 @@ def test_no_two_steps_of_a_thread_overlap_and_every_thread_has_a_name(found):
         '{"traceEvents": [], "metadata": 3}',
     ],
 )
-def test_what_is_no_trace_is_refused(text):
+def test_a_file_that_is_no_trace_is_refused(text):
     with pytest.raises(ValueError, match="no trace of drbench run --timeline"):
         read_chrome_trace(text)
 
 
-def test_steps_go_to_the_track_of_their_ring():
+def test_steps_are_on_the_track_of_their_ring():
     algorithm = get_algorithm("wang")
     problem = algorithm.problem(24, 24, 24, 4, dataflow="OS", mesh="2x2")
     trace = algorithm.trace(problem, 1, dataflow="OS", mesh="2x2", unroll=1)

@@ -1,6 +1,6 @@
-"""Collectives on rings and trees: what they take in closed form, that the fastest is found, that
-nothing is faster than its bound however links are shared, and that a group over several nodes has
-the cards of its own ranks."""
+"""Collectives on rings and trees: their times have closed forms, the fastest is found, none is
+faster than its bound however links are shared, and a group over several nodes uses the cards of its
+own ranks."""
 
 import pytest
 from traced import traced
@@ -18,7 +18,7 @@ from drbench.program.steps import Block, Fence, Group, Scratch
 KINDS = {
     "allgather": AllGather, "reducescatter": ReduceScatter, "broadcast": Broadcast, "reduce": Reduce
 }  # fmt: skip
-#: Four packets of the largest piece, 24 bytes.
+#: Four packets of the largest fragment, 24 bytes.
 PACKETS, SHARD = 4, 24.0
 
 
@@ -72,7 +72,7 @@ def closed_form(kind, shape, p):
 
 @pytest.mark.parametrize("rule", ARBITRATIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_shape_takes_what_its_formula_says(kind, rule):
+def test_every_shape_takes_the_time_of_its_formula(kind, rule):
     for p in (2, 3, 4, 8, 12):
         by_shape = {}
         for shape in ("ring", "tree"):

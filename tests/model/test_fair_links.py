@@ -1,5 +1,5 @@
-"""Links that are shared: rates are those of progressive filling in fractions, simulated times those
-of a slow simulator, and whatever the rule, bytes stay and no bound is broken."""
+"""Shared links: rates are those of progressive filling in fractions, simulated times those of a
+slow simulator, and with any rule bytes are conserved and no bound is broken."""
 
 import random
 
@@ -43,8 +43,8 @@ def test_speeds_are_those_of_progressive_filling_in_fractions(asked):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rates_stay_max_min_while_flows_come_and_go(seed):
-    """Some at a time, so that nobody may be forgotten whom a change concerns far away."""
+def test_rates_stay_max_min_while_flows_start_and_end(seed):
+    """Several at a time, so that a distant flow that a change affects would be noticed."""
     rng = random.Random(seed)
     links, levels = rng.choice([5, 12, 30]), Levels()
     going, speed = {}, {}
@@ -65,9 +65,9 @@ def test_rates_stay_max_min_while_flows_come_and_go(seed):
     assert list(map(speed.get, going)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_links_that_a_change_does_not_concern_are_not_looked_at(monkeypatch):
-    """A long row in which each flow shares a link with the next: one comes in the middle, and what
-    it changes ends a few links further."""
+def test_links_that_a_change_does_not_affect_are_not_visited(monkeypatch):
+    """A long row in which each flow shares a link with the next: a new one in the middle affects
+    only a few links."""
     levels, looked = Levels(), []
     for x in range(300):
         levels.add_flow(x, 1.0, ((x, 0.7), (x + 1, 0.7)))
@@ -106,7 +106,7 @@ def test_three_readers_share_one_port_and_end_together():
 
 
 @pytest.mark.parametrize("rule", ARBITRATIONS)
-def test_a_fabric_with_fewer_links_up_than_down_carries_so_much_and_no_more(rule):
+def test_an_oversubscribed_fabric_limits_the_rate(rule):
     """Four readers on other nodes, each over a card of its own and one fabric that carries two."""
     links = (
         Link("card", 256.0, within=1),

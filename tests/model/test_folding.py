@@ -1,8 +1,8 @@
-"""One chip that stands for a process row or column: the same times and bytes as all of them,
-simulated one by one."""
+"""One chip simulated for a process row or column: the same times and bytes as a simulation of all
+chips."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from traced import everyone_of, of_algorithm, resolved_as
@@ -39,8 +39,7 @@ def torus(shape, both_directions, rate, launch_s=0.25):
 
 
 def cases(rows, cols):
-    """(name, options) of every algorithm that says its chips are congruent, in all its
-    dataflows."""
+    """(name, options) of every algorithm with congruent chips, in all its dataflows."""
     mesh = {"mesh": f"{rows}x{cols}"}
     for dataflow in ("OS", "LS", "RS"):
         yield "collective", {"dataflow": dataflow, **mesh}
@@ -64,8 +63,8 @@ def cases(rows, cols):
 
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh[0]}x{mesh[1]}")
 def test_folded_simulations_equal_those_of_all_chips(mesh):
-    """Sizes that every mesh divides; links that carry more, and less, than products take; no, one
-    and two products of look-ahead."""
+    """Sizes that every mesh divides; transfers longer and shorter than GEMMs; a look-ahead of 0, 1
+    and 2 GEMMs."""
     folds = 0
     for name, options in cases(*mesh):
         sizes = (36, 36, 72) if mesh == (3, 3) else (24, 48, 24)
@@ -105,10 +104,12 @@ def test_what_cannot_be_folded_is_simulated_in_full():
     assert not fits_torus(first, replace(machine, devices=8), ("row",))
 
 
-def test_a_prediction_folds_what_it_can_and_its_record_says_nothing_of_it():
+def test_a_prediction_folds_what_it_can_and_its_record_does_not_change():
     """4 x 4 chips of the TPU model, against the simulation of all of them."""
     machine = find_machine("tpuv4-4x4")
-    for name, dataflow in product(("collective", "summa", "wang", "meshslice"), ("OS", "LS", "RS")):
+    for name, dataflow in itertools.product(
+        ("collective", "summa", "wang", "meshslice"), ("OS", "LS", "RS")
+    ):
         sizes, options = (4096, 2048, 1024), {"dataflow": dataflow, "mesh": "4x4"}
         record = predict(Case(*sizes, algorithm=name, options=options, dtype="bfloat16"), machine)
         algorithm, problem, resolved = resolved_as(name, *sizes, 16, **options)

@@ -1,5 +1,5 @@
-"""Process rows and columns in virtual time: what one step takes, what whole algorithms move and
-take, and that nothing waits for itself."""
+"""Process rows and columns in virtual time: the time of one step, bytes and times of whole
+algorithms, and no deadlocks."""
 
 from dataclasses import replace
 from math import inf
@@ -27,9 +27,8 @@ ALL = ["cannon", "summa", "collective", "wang", "meshslice", "fsdp", "tensor_par
 
 
 def toy(rate=1.0, **more):
-    """Products of ``2·m·n·k / rate`` seconds; by default launch 2 s, synchronisation 0.5 s a step
-    of a ring, an element a second; who comes first has
-    the link."""
+    """GEMMs of ``2·m·n·k / rate`` seconds; by default launch 2 s, synchronisation 0.5 s a step of a
+    ring, an element a second; links are FIFO."""
     more = {
         "links": WIRE,
         "collectives": {name: Collective(2.0, 0.5) for name in OPERATIONS},
@@ -64,8 +63,8 @@ def test_a_ring_takes_launch_and_p_minus_1_synchronised_shards_of_the_largest_si
         if kind is AllGather:
             yield AllGather(fragments, ring(p, rank), axis=1)
         else:
-            room = yield Scratch((1, 6 * p - 1))
-            yield ReduceScatter(room, fragments, ring(p, rank), axis=1)
+            scratch = yield Scratch((1, 6 * p - 1))
+            yield ReduceScatter(scratch, fragments, ring(p, rank), axis=1)
 
     found = simulate(programs(program, p), toy())
     assert found.time_s == 2 + (p - 1) * (0.5 + 6)
@@ -112,10 +111,10 @@ def test_two_ways_round_the_ring_are_twice_as_fast_and_take_the_links_of_both_di
     both = toy(collectives={"allgather": Collective(2.0, 0.5, both_directions=True)})
     # against each other: different links
     assert simulate(programs(program, 3), one_way).time_s == 2 + 2 * 8.5
-    assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # in turn
+    assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # one after another
 
 
-def test_groups_on_different_links_run_together_and_on_the_same_links_in_turn():
+def test_groups_on_different_links_run_together_and_on_the_same_links_one_after_another():
     once = 2 + (0.5 + 6)
 
     def program(rank, names):
@@ -135,7 +134,7 @@ def test_groups_on_different_links_run_together_and_on_the_same_links_in_turn():
 
 
 @pytest.mark.parametrize("kind", [AllGather, ReduceScatter])
-def test_strided_pieces_are_packed_before_or_unpacked_after_at_the_speed_of_memory(kind):
+def test_strided_fragments_are_packed_before_or_unpacked_after_at_the_speed_of_memory(kind):
     """12 elements, read and written: 96 bytes at 48 a second."""
 
     def program(rank, strided):
@@ -161,8 +160,8 @@ def test_parts_joins_and_scratch_take_no_time_and_an_add_onto_a_token_takes_that
         b = yield Get(tile("B", rank, 6, 4))
         left, right = (yield Part(a, 1, 0, 3)), (yield Part(a, 1, 3, 6))
         whole = yield Join([left, right], 1)
-        room = yield Scratch((4, 4))
-        first = yield Gemm(whole, b, into=(yield Part(room, 0, 0, 4)))
+        scratch = yield Scratch((4, 4))
+        first = yield Gemm(whole, b, into=(yield Part(scratch, 0, 0, 4)))
         second = yield Gemm(whole, b)
         yield Add(first, into=second)
 
@@ -172,7 +171,7 @@ def test_parts_joins_and_scratch_take_no_time_and_an_add_onto_a_token_takes_that
     )
 
 
-def test_products_of_operands_in_pieces_are_one_call_a_piece_where_the_machine_needs_that():
+def test_a_gemm_of_fragmented_operands_is_one_call_a_fragment_where_the_machine_needs_that():
     traces = of_algorithm("collective", 8, 8, 8, 4, mesh="1x4")
     calls = Compute(1e9, launch_s=1.0)
     free = (Link("wire", inf),)
@@ -188,7 +187,7 @@ def test_products_of_operands_in_pieces_are_one_call_a_piece_where_the_machine_n
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data())
-def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its_products(
+def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its_gemms(
     data,
 ):
     """Random options, look-ahead and machines, 1 × P and P × 1 included; a deadlock would be an
@@ -259,27 +258,27 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
         # row and column are different links: 2 + 1 · (0.5 + 4) = 6.5 for both; then 32 FLOPs
         ("collective", {}, 8.0, 6.5 + 4),
         # two slices: gathers of 2 elements, 2 + 0.5 + 2 = 4.5, ending at 4.5 and 9, the second
-        # beside the first product; products of 16 FLOPs, 2 s or 8 s
+        # during the first GEMM; GEMMs of 16 FLOPs, 2 s or 8 s
         ("meshslice", {"slices": 2, "block": 1}, 8.0, 9 + 2),
         ("meshslice", {"slices": 2, "block": 1}, 2.0, 4.5 + 8 + 8),
         # a shift takes 2.5 + 4 = 6.5: chip (1, 1) skews both matrices at once, and multiplies 16
         # FLOPs while the next shift is under way
         ("cannon", {}, 8.0, 6.5 + 6.5 + 2),
         # two panels of 4 elements in 4 packets: 2 + 4 · (0.5 + 1) = 8 each, one after another,
-        # rows and columns at once, beside products of 2 s
+        # rows and columns at once, during GEMMs of 2 s
         ("summa", {}, 8.0, 8 + 8 + 2),
-        # B is gathered in 6.5; A's shift takes 6.5 beside it; products of 2 s
+        # B is gathered in 6.5, while A's shift takes 6.5; GEMMs of 2 s
         ("wang", {}, 8.0, 6.5 + 2 + 2),
     ],
 )
-def test_an_algorithm_takes_what_its_transfers_beside_its_products_take(
+def test_the_time_of_an_algorithm_is_that_of_its_overlapped_transfers_and_gemms(
     name, options, rate, seconds
 ):
     traces = of_algorithm(name, 4, 4, 4, 4, mesh="2x2", dataflow="OS", **options)
     assert simulate(traces, toy(rate)).time_s == seconds
 
 
-def test_a_chip_of_cannon_with_nothing_to_skew_waits_for_nobody_but_its_neighbours():
+def test_a_chip_of_cannon_without_a_skew_waits_only_for_its_neighbours():
     traces = of_algorithm("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS")
     found = simulate(traces, toy(8.0), timeline=True)
     assert max(event.stop_s for event in found.timeline if event.rank == 0) == 6.5 + 2
@@ -287,8 +286,8 @@ def test_a_chip_of_cannon_with_nothing_to_skew_waits_for_nobody_but_its_neighbou
 
 @pytest.mark.parametrize("rate, gemm_s", [(8.0, 1.0), (1.0, 8.0)])
 def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both_ways(rate, gemm_s):
-    """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum
-    alone, then two together, then the own product."""
+    """1 × 4 chips, C's tiles of 4 elements are shifted in 2.5 + 4 = 6.5. The farthest partial sum
+    alone, then two together, then the own GEMM."""
     found = simulate(
         of_algorithm("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate)
     )
@@ -296,8 +295,8 @@ def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both
 
 
 def test_a_throttled_ring_is_the_executors_throttle():
-    """Each rank's ring for itself: hops · latency + bytes / bandwidth, in the order started, and
-    not before the last has come."""
+    """Each rank's ring for itself: hops · latency + bytes / bandwidth, in the order started,
+    each after the one before."""
     machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 8.0}}).for_transport(
         parse_transport("throttled:4e-9,500000")
     )
@@ -309,9 +308,9 @@ def test_a_throttled_ring_is_the_executors_throttle():
 
 
 @pytest.mark.parametrize("both_directions, flows", [(False, 2), (True, 4)])
-def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_directions, flows):
-    """A product of 10 s, alone, beside a gather of two elements each way: 2 + 0.5 + 8 / ways
-    seconds. Then it has all its speed again."""
+def test_gemms_slow_down_for_each_link_their_chip_sends_or_receives_on(both_directions, flows):
+    """A GEMM of 10 s, alone, during a gather of two elements each way: 2 + 0.5 + 8 / ways
+    seconds. Afterwards it has its full speed again."""
 
     def program(rank):
         a, b = (yield Get(tile("A", rank, 1, 1))), (yield Get(tile("B", rank, 1, 5)))

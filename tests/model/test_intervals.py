@@ -1,5 +1,5 @@
-"""Between which times a run is expected: the spread of residuals holds as many new cases as it
-says, whatever they are like; what is assumed widens it; held-out measurements lie in it."""
+"""Intervals of predictions: the spread of residuals covers its stated share of new cases, whatever
+their distribution; assumed parameters widen it; held-out measurements are inside it."""
 
 import json
 from hashlib import sha256
@@ -39,7 +39,7 @@ DRAWS = {
 
 
 def covered(draw, count, rounds=1500):
-    """The share of new draws that the spread of so many others holds: counted one by one."""
+    """The share of new draws within the spread of so many others, counted one by one."""
     random, held = Random(count), 0
     for _ in range(rounds):
         low, high = spread([draw(random) for _ in range(count)])
@@ -48,12 +48,12 @@ def covered(draw, count, rounds=1500):
 
 
 @pytest.mark.parametrize("name, count", [*((name, 79) for name in DRAWS), ("log-normal", 15)])
-def test_the_next_case_lies_in_the_spread_of_the_others_as_often_as_it_says(name, count):
+def test_the_spread_covers_its_stated_share_of_next_cases(name, count):
     assert 0.935 <= covered(DRAWS[name], count) <= 0.97
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=90))
-def test_a_prediction_lies_in_its_own_interval_and_more_error_never_narrows_it(ratios):
+def test_a_prediction_is_in_its_own_interval_and_more_error_never_narrows_it(ratios):
     low, high = spread(ratios)
     assert 0 < low <= 1 <= high
     assert spread([ratio**2 for ratio in ratios]) == pytest.approx((low**2, high**2), rel=1e-6)
@@ -71,7 +71,7 @@ def test_independent_errors_add_up_by_their_squares():
     assert log(found.high) == pytest.approx((log(2) ** 2 + log(1.5) ** 2) ** 0.5)
 
 
-def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
+def test_assumed_constants_are_at_their_ends_together_and_no_others_change():
     faster, slower = doubted(Machine.from_dict(SECTION | {"assumed": ASSUMED}))
     text = lambda machine: (
         machine.compute.sustained,
@@ -83,7 +83,7 @@ def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
     assert text(slower) == pytest.approx((0.8 / 1.1, 1e9 / 1.1, 2e-6, 1e12))
 
 
-def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
+def test_a_file_may_give_the_range_of_a_constant():
     assumed = ["links.*.bandwidth_bytes_per_s by 1.25", "compute.launch_s"]
     ends = doubted(Machine.from_dict(SECTION | {"assumed": assumed}))
     assert [end.links[0].bandwidth_bytes_per_s for end in ends] == pytest.approx([1.25e9, 0.8e9])
@@ -91,15 +91,15 @@ def test_a_file_may_say_how_far_what_is_known_of_a_constant_goes():
 
 
 @pytest.mark.parametrize("machine", ["pvc12", "h100x8"])
-def test_a_collective_is_no_surer_than_its_launches(machine):
-    """Of a small product nearly all is launching and synchronising, of which nothing is known."""
+def test_a_collective_is_no_more_certain_than_its_launches(machine):
+    """A small multiplication is mostly launching and synchronising, whose times are assumed."""
     case, machine = Case(256, 256, 256, algorithm="collective"), find_machine(machine)
     record = predict(case, machine, machine.devices)
     found = with_interval(record, case, machine, machine.devices)
     assert found.median_low_s < 0.6 * record.best_s and found.median_high_s > 1.7 * record.best_s
 
 
-def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_has_none():
+def test_the_interval_covers_the_times_at_the_ends_and_a_model_without_assumptions_has_none():
     section = SECTION | {"arbitration": "fifo"}
     plain = Machine.from_dict(section)
     record = predict(CASE, plain, 4)
@@ -109,7 +109,7 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
     found = with_interval(record, CASE, doubtful, 4)
     faster, slower = (predict(CASE, end, 4).best_s / record.best_s for end in doubted(doubtful))
     (other,) = (predict(CASE, end, 4).best_s / record.best_s for end in otherwise(doubtful))
-    assert faster < 1 < other < slower  # who shares its links fairly is slower here
+    assert faster < 1 < other < slower  # fair sharing of links is slower here
     assert found.median_low_s == pytest.approx(record.best_s * faster)
     high = exp((log(slower) ** 2 + log(other) ** 2) ** 0.5)
     assert found.median_high_s == pytest.approx(record.best_s * high)
@@ -124,7 +124,7 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
 
 @pytest.mark.parametrize("a, stationary", [("row", "C"), ("block", "B"), ("tiles:70x90@2x2", "A")])
 def test_the_interval_is_the_same_from_programs_that_are_known(a, stationary):
-    """Those with signals go by the times of the machine, and are made again."""
+    """Programs with signals depend on the times of the machine, and are made again."""
     machine = find_machine("h100x8,arbitration=fifo")
     signals = stationary != "C"
     options = {"stationary": stationary} | ({} if signals else {"pack": "never"})
@@ -149,8 +149,8 @@ def test_the_residuals_of_the_transport_count():
 
 @pytest.fixture(scope="module")
 def pairs():
-    """Every case of the model's study on this machine that is not noisy, beside its prediction, and
-    the program that it is: on two ranks blocks are columns."""
+    """Every case of the model's study on this machine that is not noisy, its prediction, and its
+    program: on two ranks blocks are columns."""
     found = {}
     for transport in ("rma", "throttled"):
         place = MEASURED / transport
@@ -168,8 +168,8 @@ def half_of(program, seed):
     return sha256(f"{seed} {program}".encode()).digest()[0] % 2
 
 
-def test_held_out_programs_of_this_machine_lie_in_the_interval_of_the_others(pairs):
-    """Programs are dealt to two halves, which are fitted and held out in turn, in several ways."""
+def test_held_out_programs_of_this_machine_are_in_the_interval_of_the_others(pairs):
+    """Programs are dealt to two halves, each fitted and held out once, in several ways."""
     shares, widths = [], []
     for seed in range(10):
         for half in (0, 1):
@@ -185,7 +185,7 @@ def test_held_out_programs_of_this_machine_lie_in_the_interval_of_the_others(pai
     assert median(widths) <= 0.10
 
 
-def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
+def test_every_command_that_predicts_reports_the_interval(capsys, tmp_path):
     case = "-m 512 -n 512 -k 512 -p 2 --machine h100x8".split()
     layouts = ["--preset", "row", "--stationary", "C"]
 

@@ -1,11 +1,11 @@
 """No rank of any program receives or sends faster than its links, on all shipped machines: an
-oracle that counts bytes into and out of ranks and nodes, and knows nothing of rings or rates."""
+oracle counts bytes into and out of ranks and nodes, without rings or rates."""
 
+import itertools
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import product
 
 import pytest
 from traced import of_algorithm
@@ -34,7 +34,7 @@ def carries(machine, inside, outside, inbound):
     """Bytes a second between two disjoint sets of ranks, over all links that the ranks ``inside``
     have; a rank's own memory aside."""
     rates = {}
-    for a, b in product(inside, outside):
+    for a, b in itertools.product(inside, outside):
         ends = (b, a) if inbound else (a, b)
         link = machine.link(*ends)
         own = link.resources(*ends)[-1 if inbound else 0]
@@ -97,7 +97,7 @@ def crossing(step, inside, members):
 
 
 def programs(ranks, on_meshes):
-    """Traces of all ranks of every algorithm that takes so many, on meshes or without."""
+    """Traces of all ranks of every algorithm that supports so many, on meshes or without."""
     plain = () if ranks > 16 else {*algorithms(plain=True)} - {*MESHED}
     for name, *where in (*on_meshes, *zip(sorted(plain))):
         with suppress(DrbenchError):
@@ -124,7 +124,7 @@ CASES = [
 def test_no_program_is_faster_than_its_bytes_on_its_links(name, ranks, meshes, dealt):
     """On meshes a third of the programs on each machine: several are alike."""
     machine, node, tried = moves_alone(name), NODES.get(name, ranks), set()
-    every = product(MESHED, meshes, ("OS", "LS", "RS"))
+    every = itertools.product(MESHED, meshes, ("OS", "LS", "RS"))
     mine = dealt(every, ranks + [*NODES, *SINGLE].index(name), 3)
     for algorithm, mesh, traces in programs(ranks, mine):
         least_s = least_seconds(traces, machine, node)
@@ -136,7 +136,7 @@ def test_no_program_is_faster_than_its_bytes_on_its_links(name, ranks, meshes, d
 
 
 def test_a_group_with_one_rank_a_node_has_one_network_card():
-    """103 MB into one card of 400 Gb/s take 2.06 ms, whatever brings them."""
+    """103 MB into one card of 400 Gb/s take 2.06 ms, by any program."""
     machine = moves_alone("dgxh100")
     traces = of_algorithm("collective", 8192, 57344, 4096, 64, mesh="8x8", dataflow="OS")
     least_s = 7 * (4096 // 8) * (57344 // 8) * 4 / 50e9

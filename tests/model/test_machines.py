@@ -1,11 +1,11 @@
-"""Machine models: what constants mean, what files must hold, and which links a transfer takes."""
+"""Machine models: the meaning of constants, the contents of files, and the links of a transfer."""
 
+import itertools
 import re
 import tomllib
 from copy import deepcopy
 from fnmatch import fnmatch
 from functools import reduce
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from launch.cases.machine_models import find_machine, machine_names
 from launch.cases.sweep_values import shipped
 from launch.models.predict import predict
 
-#: A file as drbench calibrate writes it.
+#: A file of drbench calibrate.
 CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")
 OVERLAPPED = ("a100pcie", "a100nvlink", "h800", "mi308x", "dgxa100", "dgxh100", "mi300x")
 SHIPPED = tuple(f"{name}-4x4" if "tpu" in name else name for name in machine_names())
@@ -41,8 +41,8 @@ def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
 
 @pytest.mark.parametrize("path", shipped("machines").values(), ids=lambda path: path.stem)
 def test_what_a_file_calls_assumed_is_varied(path):
-    """What has no source must not look surest. Of a table whose heading says it each number, but
-    for those that have a source of their own."""
+    """Numbers without a source must not look certain. In a table with an assumed heading each
+    number is, unless it has its own source."""
     section = tomllib.loads(path.read_text()).get("model", {})
     table, wanted, of_table = "", set(), False
     for line in path.read_text().splitlines():
@@ -59,13 +59,13 @@ def test_what_a_file_calls_assumed_is_varied(path):
 
 
 @pytest.mark.parametrize("name", (*SHIPPED, CALIBRATED))
-def test_every_type_has_its_own_peak_and_its_products_never_beat_it(name):
+def test_every_type_has_its_own_peak_and_its_gemms_never_beat_it(name):
     machine = find_machine(name)
     assert set(machine.peaks) == {machine.dtype, *machine.dtypes}
     for dtype, peak in machine.peaks.items():
         compute = machine.for_dtype(dtype).compute
         assert compute.peak_flops == peak and machine.for_dtype(dtype).dtype == dtype
-        for m, n, k in product((1, 37, 256, 3000), repeat=3):
+        for m, n, k in itertools.product((1, 37, 256, 3000), repeat=3):
             least_s = 2 * m * n * k / (peak * compute.sustained)
             assert compute.gemm_s(m, n, k) >= least_s * (1 - 1e-9)
     order = ("float64", "float32", "tf32", "bfloat16", "float16", "float8")
@@ -98,7 +98,7 @@ def test_machines_have_peaks_for_what_their_hardware_multiplies_and_refuse_the_r
 
 
 def test_one_node_of_a_cluster_is_the_machine_of_one_node():
-    """dgxh100 is h100x8, with cards: the same links, products and times on 8 ranks."""
+    """dgxh100 is h100x8, with cards: the same links, GEMMs and times on 8 ranks."""
     many, one = find_machine("dgxh100"), find_machine("h100x8")
     assert many.compute == one.compute and many.dtypes == one.dtypes
     case = Case(4096, 8192, 4096, "block", "block", "block", options={"stationary": "C"})
@@ -119,9 +119,7 @@ def test_one_node_of_a_cluster_is_the_machine_of_one_node():
         ("gb200nvl72", 900e9, 18, 40.1e9),
     ],
 )
-def test_nvlink_is_what_a_copy_reaches_and_collectives_what_nccl_counts_with(
-    name, nominal, links, each
-):
+def test_nvlink_has_the_rate_of_copies_and_collectives_that_of_nccl(name, nominal, links, each):
     """Of 18 links of an H100 a copy reaches 0.83, of 8 of an H800 0.85; topo.h of NCCL has the rate
     of a link."""
     machine = find_machine(name)
@@ -156,7 +154,7 @@ def test_rails_join_gpus_of_the_same_place_and_the_spine_takes_the_same_cards():
     assert same.latency_s < other.latency_s and same.lane == other.lane == "nic"
 
 
-def test_a_transport_is_that_of_ranks_near_each_other_and_links_join_the_others():
+def test_a_transport_joins_ranks_of_one_node_and_links_join_the_others():
     machine = find_machine("lumic")
     for kind, near in (("auto", "direct"), ("direct", "direct"), ("rma", "rma")):
         seen = machine.for_transport(parse_transport(kind))
@@ -165,7 +163,7 @@ def test_a_transport_is_that_of_ranks_near_each_other_and_links_join_the_others(
         assert seen.route(3, 12)[1] == (("nic", "out", 0), ("nic", "in", 1))
 
 
-def test_thin_products_are_slow_padding_and_waves_count():
+def test_thin_gemms_are_slow_padding_and_waves_count():
     compute = Compute(1e12, tiles=((128, 128),), units=8)
     full = compute.gemm_s(1024, 1024, 4096)
     # one more row is one more row of tiles
@@ -181,7 +179,7 @@ def test_thin_products_are_slow_padding_and_waves_count():
 def test_time_grows_with_each_extent():
     compute = find_machine("pvc12").compute
     sizes = [1, 60, 64, 65, 127, 128, 129, 500, 1024, 4096]
-    for m, n in product(sizes, repeat=2):
+    for m, n in itertools.product(sizes, repeat=2):
         times = [compute.gemm_s(m, n, k) for k in sizes]
         assert times == sorted(times)
         assert [compute.gemm_s(k, n, m) for k in sizes] == sorted(
@@ -191,7 +189,7 @@ def test_time_grows_with_each_extent():
 
 def test_a_torus_route_is_a_shortest_path_of_neighbours():
     machine = Machine("t", Compute(1.0), (Link("ici", 1.0),), torus=(3, 5))
-    for source, target in product(range(15), repeat=2):
+    for source, target in itertools.product(range(15), repeat=2):
         _, hops = machine.route(source, target)
         at = source
         for _, a, b in hops:
@@ -219,7 +217,7 @@ def test_a_transfer_to_another_node_occupies_the_ports_that_its_cards_hang_on():
     assert machine.route(0, 3)[1] == (("pcie", "out", 0), ("pcie", "in", 3))
 
 
-def test_a_link_is_not_faster_than_what_it_goes_through():
+def test_a_link_is_not_faster_than_the_links_it_passes_through():
     def machine(port, card):
         links = Link("port", port, within=2), Link("card", card, through=("port",))
         return Machine("m", Compute(1.0), links)
@@ -240,7 +238,7 @@ def test_a_link_is_not_faster_than_what_it_goes_through():
     assert wide.link(0, 2).bandwidth_bytes_per_s == 10.0
 
 
-#: A machine file that makes sense, with every table there is.
+#: A valid machine file with every table.
 SENSIBLE = {
     "name": "toy",
     "compute": {
@@ -328,7 +326,7 @@ HOSTILE = {
 }
 
 
-def test_a_sensible_file_is_taken(tmp_path):
+def test_a_valid_file_is_accepted(tmp_path):
     assert Machine.load(_file(tmp_path, SENSIBLE)).links[0].within == 4
 
 
@@ -372,8 +370,8 @@ def test_a_transport_without_a_model_is_refused():
         find_machine("pvc")
 
 
-def test_each_element_type_has_a_peak_of_its_own_or_is_refused():
-    """float32's is nobody else's: h100x8 was asked for bfloat16, and answered for float32."""
+def test_each_element_type_has_its_own_peak_or_is_refused():
+    """A peak of float32 is not used for others: h100x8 once used it for bfloat16."""
     section = {
         "compute": {"peak_flops": 1e12, "launch_s": 1e-6},
         "dtypes": {"float64": {"peak_flops": 5e11}},

@@ -1,5 +1,5 @@
-"""Signals, lanes and kernels in virtual time agree with a slow simulator and with workers that take
-tiles one by one; what is known in closed form comes out."""
+"""Signals, lanes and kernels in virtual time agree with a slow simulator, with workers that compute
+tiles one by one, and with closed forms."""
 
 import random
 from time import process_time
@@ -66,8 +66,8 @@ def test_tiles_are_dealt_in_order_to_workers_that_wait_for_operands(parts, units
 
 @quick
 @given(seeds)
-def test_a_kernel_whose_operands_are_there_takes_as_long_as_the_whole_product(seed):
-    """However it is cut: FLUX's argument. Cut into calls of their own it is no faster."""
+def test_a_kernel_whose_operands_are_local_takes_as_long_as_the_whole_gemm(seed):
+    """However it is cut: FLUX's argument. Separate calls for the parts are no faster."""
     rng = random.Random(seed)
     compute = Compute(1e12, tiles=((16, 16),), units=rng.randint(1, 9), launch_s=1e-6,
                       memory_bytes_per_s=rng.choice([1e9, 1e12]), splits=(1, 2))  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_kernel_whose_operands_are_there_takes_as_long_as_the_whole_product(se
 
 
 def one_way():
-    """Rank 0 pushes what it has, in order; rank 1 awaits."""
+    """Rank 0 pushes its blocks in order; rank 1 awaits them."""
     block = lambda matrix, owner: Block(matrix, owner, 0, (0, 0), 0, 4, 0, 4)
 
     def program(rank):
@@ -113,11 +113,11 @@ def test_a_signal_follows_its_value_in_the_same_queue():
     queue = Machine("q", Compute(1.0), wire, copy_streams=1, signal_s=0.5)
     found = simulate(one_way(), queue, timeline=True)
     assert found.time_s == 3 * 1.5 + 0.25 and found.counters["put_bytes"] == 3 * 64
-    free = Machine("f", Compute(1.0), wire, signal_s=0.5)  # without queues nobody waits for signals
+    free = Machine("f", Compute(1.0), wire, signal_s=0.5)  # no queue, no wait for signals
     assert simulate(one_way(), free).time_s == 3 * 1.0 + 0.25 + 0.5
 
 
-def test_pulls_take_as_much_longer_as_the_machine_says():
+def test_pulls_are_slower_by_the_factor_of_the_machine():
     problem = Problem(4, 4, 4, 2, "tiles:4x4", "tiles:4x4", "tiles:4x4")
 
     def program(rank):
@@ -129,7 +129,7 @@ def test_pulls_take_as_much_longer_as_the_machine_says():
 
 
 def sums(side, units):
-    """A sum of 192 bytes beside a product, or after it."""
+    """An addition of 192 bytes during a GEMM, or after it."""
     problem = Problem(4, 4, 4, 1)
 
     def program(rank):
@@ -143,7 +143,7 @@ def sums(side, units):
     return traced(program, problem)
 
 
-def test_a_sum_beside_a_product_takes_workers_unless_the_product_leaves_them():
+def test_an_addition_during_a_gemm_takes_its_workers_unless_the_gemm_leaves_some():
     """T7's question: a reduction on few multiprocessors."""
     compute = Compute(128.0, units=4, tiles=((4, 4),), unit_bytes_per_s=48.0)
     machine = Machine("m", compute, side_units=1)
@@ -153,7 +153,7 @@ def test_a_sum_beside_a_product_takes_workers_unless_the_product_leaves_them():
     assert simulate(sums(True, 4), machine).time_s == pytest.approx(4.0 + 4.0 * 1 / 4)
 
 
-def test_a_sum_after_the_products_has_all_workers():
+def test_an_addition_after_the_gemms_has_all_workers():
     problem = Problem(4, 4, 4, 1)
 
     def program(rank):

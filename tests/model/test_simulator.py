@@ -92,7 +92,7 @@ def _block(matrix, owner, rows, cols):
     return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols)
 
 
-def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_run():
+def test_accumulates_slow_concurrent_gemms_for_exactly_as_long_as_they_run():
     def program(rank):
         if rank == 0:
             a = yield Get(_block("A", 0, 8, 4))
@@ -107,7 +107,7 @@ def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_r
         machine = Machine(
             "m", Compute(100.0), (Link("wire", 256.0 / accumulate_s),), accumulate_slowdown=slowdown
         )
-        slowed = min(accumulate_s, gemm_s * (1 + slowdown))  # of the second product's time
+        slowed = min(accumulate_s, gemm_s * (1 + slowdown))  # of the second GEMM's time
         second = slowed + (gemm_s - slowed / (1 + slowdown))
         assert simulate(traces, machine).time_s == pytest.approx(
             gemm_s + max(second, accumulate_s)
@@ -124,8 +124,8 @@ def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
         simulate(traces, Machine("m", Compute(1.0)))
 
 
-def test_what_another_rank_makes_is_read_in_place_only_after_the_fence():
-    """A read in place takes no time, and the GEMM that takes the value does not touch C."""
+def test_blocks_of_c_of_another_rank_are_read_in_place_only_after_the_fence():
+    """A read in place takes no time, and the GEMM that reads the value does not write C."""
     problem = Problem(8, 8, 8, 2, "R", "R", "row")
     first, second = (problem.c.own_tiles(rank)[0] for rank in range(2))
 
@@ -158,7 +158,7 @@ def test_a_throttled_transport_is_the_executors_throttle():
 
 
 @pytest.mark.parametrize("where, seconds", [("rows", 4.0), ("columns", 8.8), ("cut", 8.8)])
-def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, seconds):
+def test_strided_rows_of_the_source_or_the_target_cost_more(where, seconds):
     """64 elements, 256 bytes, to the other rank: in 8 rows."""
     link = Link("rma", inf, add=Rate(64.0, 32.0, 0.1))
     problem = Problem(16, 16, 16, 2)
@@ -180,7 +180,7 @@ def test_rows_that_lie_apart_where_they_are_added_or_come_from_cost_more(where, 
 
 @pytest.mark.parametrize("owner, rate", [(0, 64.0), (1, 64.0), (2, 16.0)])
 def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
-    """Near and far memory; in every room that asks what an accumulate costs."""
+    """Local and remote memory; in every module that uses the cost of an accumulate."""
     links = tuple(
         Link(name, 8.0, within=within, add=Rate(rate))
         for name, within, rate in (("near", 2, 64.0), ("far", 0, 16.0))
@@ -201,7 +201,7 @@ def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
     assert simulate(traces, machine).time_s == nbytes / rate + (nbytes / 8.0 if owner else 0)
 
 
-def test_puts_count_and_take_the_link():
+def test_puts_are_counted_and_occupy_the_link():
     def program(rank):
         if rank == 0:
             a = yield ReplicaGet(_block("C", 0, 4, 4))
@@ -212,8 +212,8 @@ def test_puts_count_and_take_the_link():
     assert found.time_s == 64 / 8 + 0.5 and found.counters["put_bytes"] == 64
 
 
-def test_a_program_that_ends_in_the_time_it_is_given_is_not_given_up():
-    """What was predicted for a compute that sums of others slowed is due after all has ended."""
+def test_a_program_that_ends_within_its_limit_is_not_cancelled():
+    """The old end event of a GEMM slowed by accumulates is due after the program has ended."""
     wire = Link("wire", 2e7, latency_s=1e-6)
     machine = Machine("device", Compute(1e9, launch_s=1e-6), (wire,))
     problem = Problem(96, 128, 64, 4, "row", "tiles:5x7@2x2", "block")

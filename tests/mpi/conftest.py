@@ -2,10 +2,10 @@
 must survive.
 
 ======  =============================================================  =============================
-direct  nothing is set: one node                                       every peer is read in place
+direct  nothing is set: one node                                       every rank is read in place
 rma     the cases ask for ``transport="rma"``                          RMA through shared memory
-mixed   ``MPIR_CVAR_NUM_CLIQUES=2``: two "nodes", ranks dealt in turn  in place and RMA in one run
-nodes   as mixed, but ranks numbered node by node, as on a cluster     replicas that lie on one node
+mixed   ``MPIR_CVAR_NUM_CLIQUES=2``: two "nodes", cyclic ranks         in place and RMA in one run
+nodes   as mixed, but ranks numbered node by node, as on a cluster     replicas on one node
 remote  ``MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self``: a node for each      RMA over TCP
         rank
 ======  =============================================================  =============================
@@ -27,7 +27,7 @@ collect_ignore = ["programs"]  # they start MPI when they are imported
 
 PROGRAMS = Path(__file__).parent / "programs"
 
-#: What a situation adds to the environment; what is not empty only MPICH understands.
+#: Variables that a situation adds to the environment; only MPICH has them.
 SITUATIONS = {
     "direct": {},
     "rma": {},
@@ -37,7 +37,7 @@ SITUATIONS = {
 }
 
 
-#: Programs that leave their process as they found it, whatever their arguments but these.
+#: Programs that leave their process unchanged, except with these arguments.
 TOGETHER = {
     "corrupt.py": (),
     "devices.py": (),
@@ -56,8 +56,8 @@ TOGETHER = {
     "whole_chains.py": (),
     "windows.py": (),
 }
-#: Ranks that sleep for their next program, at most, in all pools together: a rank that is started
-#: again costs more than most programs do. Each has its 64 MiB; half of the memory stays free.
+#: Most ranks that sleep until their next program, in all pools: starting a rank takes longer than
+#: most programs. Each needs 64 MiB; half of the memory stays free.
 MOST_RANKS = max(32, min(64, psutil.virtual_memory().available // (1 << 27)))
 
 
@@ -71,11 +71,11 @@ class MpiRun:
         self.naps: dict[str, int] = {}
 
     def __call__(self, n, script, *args, situation="direct", timeout=200, gently=True):
-        """What ``script`` answers (JSON on stdout) on ``n`` ranks.
+        """The answer of ``script`` (JSON on stdout) on ``n`` ranks.
 
-        Fails the test as :meth:`Ended.json` does. An argument that is not a text goes through a
-        JSON file. Programs of :data:`TOGETHER` share ranks that are started once; others, and those
-        that have to wait otherwise than gently, have a process of their own.
+        Fails the test as :meth:`Ended.json` does. An argument that is not a text is passed in
+        a JSON file. Programs of :data:`TOGETHER` share ranks that are started once; others, and
+        those that do not wait gently, have processes of their own.
         """
         apart = TOGETHER.get(script)
         if not gently or apart is None or any(str(arg).startswith(apart) for arg in args):
@@ -85,7 +85,7 @@ class MpiRun:
         return pool.run([PROGRAMS / script, *self._words(args)], situation, timeout).json()
 
     def _pool(self, n: int, environ: dict) -> Pool:
-        """Ranks that wait for a program; those that have waited longest make place for them."""
+        """Ranks that wait for a program; the oldest are closed to limit their number."""
         key = n, environ["UCX_TLS"] if "UCX_TLS" in environ else "MPIR_CVAR_NUM_CLIQUES" in environ
         found = self._pools.pop(key, None)
         if found is None or not found.alive:
@@ -97,7 +97,7 @@ class MpiRun:
         return found
 
     def close(self) -> None:
-        """End all pools; what MPI says then fails."""
+        """End all pools; output of MPI at their end is an error."""
         for pool in self._pools.values():
             pool.leave()
         ended = [pool.close() for pool in self._pools.values()]
@@ -106,11 +106,11 @@ class MpiRun:
             each.json()
 
     def process(self, n, script, *args, situation="direct", timeout=90, gently=True) -> Ended:
-        """The run as it ended, well or not. Every process of it is gone when this returns.
+        """The ended run, failed or not. All its processes have ended when this returns.
 
-        Ranks share the cores with each other and with other tests, so those that wait do so
-        ``gently`` where no time is measured: MPICH lets them sleep for a moment instead of asking
-        again at once, so that those with work get to it.
+        Ranks share the cores with each other and with other tests, so waiting ranks sleep
+        (``gently``) where no time is measured: MPICH then yields the core to ranks with work
+        instead of polling.
         """
         environ = self._environ(n, situation, gently)
         command = [self._mpiexec, "-n", n, sys.executable, "-m", "mpi4py", PROGRAMS / script]
@@ -132,7 +132,7 @@ class MpiRun:
         return [arg if isinstance(arg, str) else self._json_file(arg) for arg in args]
 
     def cases(self, n, cases, *options, situation="direct") -> list[dict]:
-        """What ``programs/run_cases.py`` says of each case; in the situation rma they ask for that
+        """Answers of ``programs/run_cases.py``, one a case; in the situation rma cases use that
         transport."""
         if situation == "rma":
             cases = [{"transport": "rma", **case} for case in cases]
@@ -142,7 +142,7 @@ class MpiRun:
         return out["answers"]
 
     def exact(self, n, cases, *options, **how) -> list[dict]:
-        """The same, once it is sure that nothing is :func:`amiss` with any of them."""
+        """The same answers, after a check that no case is :func:`amiss`."""
         answers = self.cases(n, cases, *options, **how)
         wrong = [(case, what) for case, out in zip(cases, answers) if (what := amiss(case, out))]
         assert not wrong

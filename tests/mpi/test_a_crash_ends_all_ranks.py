@@ -1,4 +1,4 @@
-"""What strikes one rank ends all of them within 10 s, says why, and leaves nothing in shared
+"""A crash of one rank ends all ranks within 10 s, prints the reason, and leaves nothing in shared
 memory."""
 
 import pytest

@@ -1,9 +1,9 @@
-"""A rank that something else kept from its core is told from one that slept."""
+"""A rank that lost its core to another process is distinguished from one that slept."""
 
 import sys
 
 import pytest
-from starting import settled
+from starting import wait_until_empty
 
 from drbench.measure.noise import DISTURBED
 
@@ -27,5 +27,5 @@ def amiss(mpirun) -> list[str]:
     return [f"{name}: {found}" for name, holds in right.items() if not holds]
 
 
-def test_what_others_had_of_a_rank_s_core_is_lost_and_what_it_slept_is_not(mpirun):
-    assert settled(lambda: amiss(mpirun)) == []
+def test_time_of_other_processes_on_a_rank_s_core_is_lost_and_sleep_is_not(mpirun):
+    assert wait_until_empty(lambda: amiss(mpirun)) == []

@@ -1,10 +1,10 @@
-"""Ranks that run one program after the other: each is alone with its ranks, and what goes wrong in
-one is said of it and takes the pool along."""
+"""Ranks that run one program after the other: each has the ranks alone, and an error in one is
+reported for it and ends the pool."""
 
 import psutil
 import pytest
 from pool import Pool
-from starting import ROOT, marked, settled
+from starting import ROOT, marked, wait_until_empty
 
 pytestmark = pytest.mark.mpi
 
@@ -33,7 +33,7 @@ def start(mpiexec, tmp_path):
         each.kill()
 
 
-def test_programs_are_alone_one_after_the_other_and_what_they_print_is_told_apart(start):
+def test_programs_run_one_after_the_other_and_their_outputs_are_separate(start):
     pool = start()
     for words, situation in ((("a", "b"), "direct"), (("c",), "rma")):
         ended = start.run(pool, ONCE, *words, situation=situation)
@@ -69,7 +69,7 @@ def test_a_program_that_fails_on_one_rank_fails_and_ends_the_pool(start, text, c
     pool = start()
     ended = start.run(pool, PRINTS + text)
     assert ended.returncode == code and described in ended.stderr and ended.left == ()
-    assert not pool.alive and settled(lambda: marked(pool.mark), tries=20) == []
+    assert not pool.alive and wait_until_empty(lambda: marked(pool.mark), tries=20) == []
     assert pool.close().returncode == 0  # nothing is to be done
 
 
@@ -78,13 +78,13 @@ def test_a_program_without_an_end_is_killed(start, monkeypatch):
     pool = start()
     with pytest.raises(pytest.fail.Exception, match="no end in 0.5 s"):
         start.run(pool, PRINTS + "if rank:\n    import time\n    time.sleep(60)", timeout=0.5)
-    assert not pool.alive and settled(lambda: marked(pool.mark), tries=20) == []
+    assert not pool.alive and wait_until_empty(lambda: marked(pool.mark), tries=20) == []
 
 
-def test_what_a_program_keeps_is_told_and_what_mpi_says_of_it_at_its_end(start, mpi_library):
+def test_what_a_program_keeps_is_reported_as_is_the_output_of_mpi_at_its_end(start, mpi_library):
     """A thread, and a window that was not freed."""
     if not mpi_library[0].startswith("MPICH"):
-        pytest.skip("only UCX, as MPICH has it, tells")
+        pytest.skip("only UCX, which MPICH uses, reports it")
     pool = start()
     kept = PRINTS + "import threading, time\n"
     kept += "threading.Thread(target=time.sleep, args=(9,), name='kept', daemon=True).start()\n"

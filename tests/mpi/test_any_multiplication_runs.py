@@ -1,13 +1,13 @@
-"""Products of any layouts by any algorithm, drawn by a seed, on ranks: by the benchmark and by the
-library, on every transport, exact.
+"""Multiplications of random layouts by random algorithms on ranks are exact: by the benchmark and
+by the library, on every transport.
 
 ``DRBENCH_SEARCH="FIRST COUNT"`` tries so many other seeds instead, in each situation.
 """
 
+import itertools
 import json
 import os
 import random
-from itertools import product
 
 import pytest
 from any_multiplications import any_layout, any_multiplication
@@ -45,7 +45,7 @@ def drawn(situation, wanted):
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_any_product_is_exact_or_refused_in_one_line(mpirun, situation):
+def test_any_multiplication_is_exact_or_refused_in_one_line(mpirun, situation):
     tally, wrong = {}, []
     for p, cases in sorted(drawn(situation, COUNT).items()):
         for first in range(0, len(cases), 50):
@@ -73,7 +73,7 @@ def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, dea
         texts = [any_layout(chance, shape, p, True) for shape in shapes]
         texts = [each for each in texts if not each.startswith(("grid:", "traditional"))]  # roles
         for mesh in meshes:
-            every = product(PLACED, repeat=mesh.count("x") + 1)
+            every = itertools.product(PLACED, repeat=mesh.count("x") + 1)
             texts += [f"{','.join(placements)}@{mesh}" for placements in every]
         seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 8)) + 2)
         words = "exact", json.dumps(texts), seed, count

@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
-#: On two ranks a sum of products for the other rank's tile is one of its steps.
+#: On two ranks a partial sum for the other rank's tile is one of its steps.
 SUMS = [[7, [8, 8, 8, 8], ["relu", "none"], True, 26021]]
 
 

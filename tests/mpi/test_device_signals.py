@@ -58,7 +58,7 @@ def sample(p, how):
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
-def test_every_variant_is_exact_in_every_run_and_moves_what_the_plan_says(
+def test_every_variant_is_exact_in_every_run_and_moves_the_bytes_of_the_plan(
     mpirun, dealt, p, situation
 ):
     how = RUNS[p, situation]

@@ -105,9 +105,9 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(
                 {"algorithm": name, "shape": [64, 48, 56], "options": options, "prefetch": 2}
                 | {"transport": transport, "direct": direct, "seeds": 2, "delay_s": 4e-4}
             )
-    for strategy in ("columns", "partial"):  # what lies side by side is copied
-        lies = {"texts": ["column"] * 3, "options": {"strategy": strategy}}
-        cases.append(cases[-1] | {"algorithm": "dtensor_mm"} | lies)
+    for strategy in ("columns", "partial"):  # contiguous data is copied
+        columns = {"texts": ["column"] * 3, "options": {"strategy": strategy}}
+        cases.append(cases[-1] | {"algorithm": "dtensor_mm"} | columns)
     assert len(cases) >= 16
     cases = dealt(cases, direct, 3)
     for case, each in zip(cases, mpirun(4, "devices.py", cases)):

@@ -1,5 +1,5 @@
-"""Products of PyTorch's DTensors by drbench: exact in every placement on every transport, forward
-and backward; what one rank cannot do all leave to torch."""
+"""Multiplications of PyTorch's DTensors by drbench: exact in every placement on every transport,
+forward and backward; what one rank cannot do all ranks leave to torch."""
 
 import json
 import re
@@ -32,10 +32,10 @@ def answer(mpirun):
     return run
 
 
-def products(*situations):
+def multiplications(*situations):
     """All placements: (ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation)."""
     cases = {
-        # {S(0), S(1), R, P}² x outputs x shapes x (in the heap, copied): 480 products
+        # {S(0), S(1), R, P}² x outputs x shapes x (in the heap, copied): 480 cases
         "all-2": (2, [2], "01RP", SHAPES, [True, False], True, None),
         "all-4": (4, [4], "01RP", ODD, [True], True, None),  # 80
         "pairs-2x2": (4, [2, 2], "01RP", ODD, [True], False, None),  # 256
@@ -58,21 +58,21 @@ def products(*situations):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation",
-    list(products("direct", *OTHERS)),
+    list(multiplications("direct", *OTHERS)),
 )
-def test_products_of_all_placements_are_exact_and_nothing_is_left(
+def test_multiplications_of_all_placements_are_exact_and_nothing_is_left(
     answer, ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation
 ):
     arguments = mesh, letters, shapes, heaps, outputs, sample, dtype
-    found = answer(ranks, "products", "every", *arguments, situation=situation)
+    found = answer(ranks, "multiplications", "every", *arguments, situation=situation)
     assert found == {"cases": 0, "wrong": [], "stock": {}, "left": 0}
 
 
 @EVERYWHERE
-def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torch(
+def test_every_form_of_multiplication_in_every_mode_is_served_and_the_rest_left_to_torch(
     answer, situation
 ):
-    found = answer(2, "products", "forms", [2], situation=situation)
+    found = answer(2, "multiplications", "forms", [2], situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
     served, stock, backward = found["drbench"]
     assert served == 27 * (3 * (2 + 2 + 4) + 4) and stock == {} and backward == 2 * 3
@@ -86,7 +86,7 @@ def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torc
 
 @pytest.mark.parametrize("ranks, mesh, situation", [(2, [2], "direct"), (4, [2, 2], "remote")])
 def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks, mesh, situation):
-    found = answer(ranks, "products", "rounding", mesh, situation=situation)
+    found = answer(ranks, "multiplications", "rounding", mesh, situation=situation)
     assert found["left"] == 0 and found["drbench"] == 4**2
     # each of at most 2 blocks of k a mesh dimension, its sum, and the sum of copies: 2**-8 each
     assert 0 < found["error"] < 4 * len(mesh) * 2**-8
@@ -94,14 +94,14 @@ def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks,
 
 @EVERYWHERE
 def test_meshes_of_some_ranks_and_in_any_order_multiply(answer, situation):
-    found = answer(4, "products", "meshes", situation=situation)
+    found = answer(4, "multiplications", "meshes", situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
-    # 27 products on each of two sub-meshes, 3 on all ranks, 1 on three of them
+    # 27 multiplications on each of two sub-meshes, 3 on all ranks, 1 on three of them
     assert found["drbench"] == [58, 57, 58, 58] and found["stock"] == [{}] * 4
 
 
-#: What is said of each mistake, the same on every rank.
-SAID = {
+#: The message of each mistake, the same on every rank.
+MESSAGES = {
     "before": "UsageError drbench.torch is not installed. Call drbench.torch.install() first.",
     "twice": "UsageError drbench.torch is installed already. Call drbench.torch.uninstall() first.",
     "when": "UsageError when must be auto or always, got 'alway'. Did you mean always?",
@@ -117,7 +117,7 @@ SAID = {
 
 @EVERYWHERE
 def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(answer, situation):
-    found = answer(2, "products", "trouble", situation=situation)
+    found = answer(2, "multiplications", "trouble", situation=situation)
     assert found["declined"] == [6, 6, 7] and found["drbench"] == [0, 1, 1]
     assert all(why.startswith("rank 1: the ") for why in found["stock"])
     assert found["left"] == 0 and found["after"] == found["heard"][0][0]["before"]
@@ -125,14 +125,14 @@ def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(an
         assert right and wrong == [] and within(seconds, 5)
         assert order[1].startswith("ranks call in different order: rank 0 multiply(C = A·B: ")
         assert factors[1].startswith("ranks multiply with different factors: rank 0 alpha=1.0 ")
-        assert set(described) == set(SAID)
-        for mistake, text in SAID.items():
+        assert set(described) == set(MESSAGES)
+        for mistake, text in MESSAGES.items():
             line = " ".join(described[mistake] or ["no error"])
             assert line.startswith(text) and "\n" not in line and len(line) < 400
 
 
-def test_explain_says_who_multiplies_and_what_moves(answer):
-    found = answer(2, "products", "told")
+def test_explain_reports_who_multiplies_and_what_moves(answer):
+    found = answer(2, "multiplications", "text")
     assert found.pop("left") == 0
     assert all(right for right, *_ in found.values())
     kept = [None, [], 0, "stock: nothing has to move, result "]
@@ -146,14 +146,14 @@ def test_explain_says_who_multiplies_and_what_moves(answer):
     assert at["gather"] == ["drbench", lies, 768, ["B from (S(0)) to (R)"], 768]
     assert at["scatter"][1] == "stock would redistribute its result"
     assert at["scatter"][3:] == [["C from (P(sum)) to (S(0))"], 512]
-    assert at["turned"][2:] == [384, ["C from (S(0)) to (S(1))"], 256]
+    assert at["transposed"][2:] == [384, ["C from (S(0)) to (S(1))"], 256]
     assert at["partial"][0] == "drbench"
     assert found["gather"][-1] == f"drbench: {lies}, result (S(0))"
 
 
 @EVERYWHERE
 def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer, situation):
-    assert answer(2, "products", "outliving", situation=situation) is True
+    assert answer(2, "multiplications", "outliving", situation=situation) is True
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer, situation
     ],
 )
 def test_nothing_leaks(answer, ranks, situation, steps):
-    found = answer(ranks, "products", "churn", steps, 5, situation=situation)
+    found = answer(ranks, "multiplications", "churn", steps, 5, situation=situation)
     assert found == {"wrong": 0, "left": 0}
 
 
@@ -175,7 +175,7 @@ def test_a_parallel_mlp_learns_as_one_process_does(answer, situation):
     found = answer(2, "training", "mlp", situation=situation)
     assert found.pop("left") == 0
     assert {name: case["wrong"] for name, case in found.items()} == dict.fromkeys(found, [])
-    # torch's own styles gather and reduce beside the product: one of six is left for drbench
+    # torch's own styles gather and reduce separately: one GEMM of six is left for drbench
     assert found["torch"]["drbench"] == 2 * 1
     for name in ("rows", "bias", "copied", "local", "batch", "sequence"):
         assert found[name]["drbench"] == 2 * 5, name
@@ -198,7 +198,7 @@ def test_the_blocks_of_the_page_run_one_after_the_other(mpiexec, tmp_path):
     assert ended.stdout.count("Counts(drbench=7, stock={") == 4  # 2, and 5 of the model's 6
 
 
-def test_torchrun_is_told_what_to_start_instead(tmp_path):
+def test_torchrun_is_refused_with_the_command_to_use(tmp_path):
     (tmp_path / "train.py").write_text("import drbench.torch\ndrbench.torch.install()\n")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"]
     ended = run_process(command, tmp_path, {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}, 90)
@@ -214,7 +214,7 @@ def test_torchrun_is_told_what_to_start_instead(tmp_path):
     assert "exitcode  : 3" in ended.stderr and "ranks.py" not in ended.stderr
 
 
-#: What another torch may lack, and what is said of it.
+#: What another torch may lack, and the message.
 LACKING = {
     "del DTensor._op_dispatcher._custom_op_handlers": "AttributeError",
     "drbench.torch.private.handlers = dict": "DTensor does not call the handlers",

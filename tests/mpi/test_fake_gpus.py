@@ -1,8 +1,8 @@
 """``--backend cupy`` from the case to the verified record on ranks without GPUs: real processes,
 real IPC of a fake device's memory, real addresses."""
 
+import itertools
 import json
-from itertools import product
 
 import pytest
 from cases import case
@@ -31,7 +31,7 @@ def run(mpirun, kernels):
 
 
 def cases():
-    for stationary, layouts in product("ABC", LAYOUTS):
+    for stationary, layouts in itertools.product("ABC", LAYOUTS):
         plain = shape(*layouts, stationary=stationary, chunk=16)
         yield plain
         more = {"replicate_result": True, "transport": "rma"}

@@ -1,5 +1,5 @@
-"""A peer's C is verified like our own, and its record says what is known and leaves empty what is
-not."""
+"""The C of another library is verified like drbench's, and its record leaves empty what is not
+known."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_refusal_is_a_row_in_the_library_s_own_words(ended):
     )
 
 
-def test_elements_that_no_library_takes_are_a_row_that_says_so(ended):
+def test_element_types_that_no_library_takes_are_a_row_with_the_reason(ended):
     record = ended[0][0]["bfloat16"]
     assert record["status"] == "unsupported" and "got bfloat16:float32" in record["reason"]
 

@@ -1,4 +1,4 @@
-"""The adapters of other people's fused products, on made-up libraries and on torch's fall-backs."""
+"""The adapters of libraries of fused GEMMs, on made-up libraries and on torch's fall-backs."""
 
 import pytest
 

@@ -30,14 +30,14 @@ def test_parts_of_matrices_by_rows_and_by_columns_are_exact(mpirun, dealt, ranks
     assert found == {"wrong": [], "left": 0}
 
 
-def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
+def test_a_repeated_multiplication_plans_and_allocates_nothing(mpirun):
     found = mpirun(2, "library.py", "repeated")
     assert (
         found["counts"] == [{"plans": found["counts"][0]["plans"], "traces": 1, "bindings": 1}] * 3
     )
     assert (found["taken"], found["places"], found["arenas"]) == (1, 1, 1) and found["right"]
     assert found["after"]["plans"] - found["counts"][0]["plans"] <= 2  # to_global, "block" to A's
-    described = found["told"]
+    described = found["explained"]
     assert described[0].startswith(
         "multiply(C = A·B: 8x8 float32 row, 8x8 float32 column, 8x8 float32 "
     )
@@ -98,7 +98,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_program_that_closes_nothing_ends_and_says_why(mpiexec, tmp_path, how):
+def test_a_program_that_closes_nothing_ends_and_prints_the_reason(mpiexec, tmp_path, how):
     (tmp_path / "program.py").write_text(
         "import numpy as np, drbench\nctx = drbench.init(heap='64K')\n"
         "comm, rank = ctx.comm, ctx.rank\nA = ctx.from_global(np.ones((4, 4)), 'row')\n"
@@ -120,7 +120,7 @@ def test_a_program_that_closes_nothing_ends_and_says_why(mpiexec, tmp_path, how)
 
 
 # -- matrices on devices: the same programs on a fake of CuPy whose memory other processes open by
-# its handle, and on worker threads that stand for a device
+# its handle, and on worker threads instead of a device
 
 
 @pytest.fixture

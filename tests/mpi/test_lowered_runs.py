@@ -15,7 +15,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("turn, situation", enumerate(["direct", "rma"]))
-def test_every_schedule_is_exact_and_moves_what_the_plan_says(mpirun, dealt, turn, situation):
+def test_every_schedule_is_exact_and_moves_the_bytes_of_the_plan(mpirun, dealt, turn, situation):
     cases = [
         layout
         | {"schedule": f"{schedule}:{bound}x2", "iters": 2}

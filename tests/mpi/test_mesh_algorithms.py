@@ -1,8 +1,8 @@
 """The 2-D algorithms and the 1-D baselines under mpiexec: exact results, planned bytes, no
 deadlock."""
 
+import itertools
 import random
-from itertools import product
 
 import pytest
 from cases import case
@@ -41,7 +41,7 @@ def two_d(mesh):
 
 def by_columns():
     """DTensor's programs that copy what they have gathered, resharded or are about to scatter."""
-    for shape, strategy in product(SHAPES[::3], ("columns", "partial")):
+    for shape, strategy in itertools.product(SHAPES[::3], ("columns", "partial")):
         yield case(*shape, *["column"] * 3, algorithm="dtensor_mm", strategy=strategy)
 
 
@@ -54,8 +54,8 @@ def run(mpirun, p, cases, *options, **how):
 
 @pytest.mark.parametrize("p", MESHES)
 def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
-    """The 1-D baselines too. Each on the uneven shape and, in turn, on another: the numbers of
-    ranks, and the meshes, begin with different ones."""
+    """The 1-D baselines too. Each on the uneven shape and on one other, which differs between
+    numbers of ranks and between meshes."""
     cases = [
         case(*shape, algorithm=name, dtype=("float32", "float64")[x % 2], prefetch=x % 5, **options)
         for z, mesh in enumerate(MESHES[p])
@@ -64,7 +64,7 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
         if y in ((x + p + z) % 3, 3)
     ]
     if p < 6:
-        one_d = product(SHAPES, ONE_D)
+        one_d = itertools.product(SHAPES, ONE_D)
         cases += [case(*shape, algorithm=name, **options) for shape, (name, options) in one_d]
     run(mpirun, p, dealt(cases, p, 11) + (dealt(by_columns(), p, 4) if p < 6 else []))
 
@@ -82,8 +82,8 @@ def test_chips_that_own_nothing_take_part(mpirun, dealt, turn, situation):
         for x, (name, options) in enumerate(two_d(mesh))
         if (x + y) % 3 == turn  # all of them on two of the shapes
     ]
-    turned = "block:2x2", "block:2x2:col", "block:2x2"
-    cases += [case(*shape, *turned, roof=True) for shape in shapes]
+    layouts = "block:2x2", "block:2x2:col", "block:2x2"
+    cases += [case(*shape, *layouts, roof=True) for shape in shapes]
     run(mpirun, 4, dealt(cases, turn, 13), situation=situation)
 
 

@@ -1,7 +1,7 @@
-"""Products of experts under mpiexec: exact on every transport, with the plan's bytes and memory."""
+"""GEMMs of experts under mpiexec: exact on every transport, with the plan's bytes and memory."""
 
+import itertools
 import random
-from itertools import product
 
 import pytest
 from cases import amiss, case
@@ -14,7 +14,9 @@ def sample(p):
     """Every program on every shape; experts and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, ((name, options), (m, n, k)) in enumerate(product(COLLECTIVE + EXPERTS, SHAPES)):
+    for seed, ((name, options), (m, n, k)) in enumerate(
+        itertools.product(COLLECTIVE + EXPERTS, SHAPES)
+    ):
         if name == "moe_collective":
             options = options | {"kernel": chance.choice(("fused", "parts"))}
         experts = chance.choice((1, 4, 7, 40))
@@ -38,7 +40,7 @@ def sample(p):
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
-def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situation):
+def test_experts_are_exact_and_move_the_bytes_of_the_plan(mpirun, dealt, p, situation):
     cases = dealt(sample(p), list(RUNS).index((p, situation)), 7)
     answers = mpirun.cases(p, cases, *RUNS[p, situation], situation=situation)
     ran = 0
@@ -53,7 +55,7 @@ def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situati
     assert ran >= max(len(cases) - 5, len(cases) // 2)
 
 
-def test_overlap_is_recorded_beside_the_collective_of_experts(mpirun):
+def test_overlap_is_recorded_against_the_collective_of_experts(mpirun):
     how = {"iters": 3, "warmup": 1, "roof": True, "experts": 6, "topk": 2}
     names = "ag_moe", "moe_rs"
     for out in mpirun.exact(2, [case(256, 64, 64, algorithm=name, **how) for name in names]):

@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-#: By situation: layout and rounds of tiles, and the protocol. Without locks, or with locks beside
+#: By situation: layout and rounds of tiles, and the protocol. Without locks, or with locks next to
 #: MPI's adds, as many rounds lose an update.
 TILES = {
     "direct": ("block", "40", "locked"),

@@ -1,13 +1,13 @@
 """Fused overlap under mpiexec: exact on every transport, with the plan's bytes and memory, and
 signals that are broken on purpose are caught."""
 
+import itertools
 import random
-from itertools import product
 
 import pytest
 from cases import amiss, case
 from signal_runs import OVERLAP, RUNS, SHAPES, unnoticed
-from starting import settled, within
+from starting import wait_until_empty, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
@@ -16,7 +16,7 @@ def sample(p):
     """Every variant on every shape; orders and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, ((name, options), (m, n, k)) in enumerate(product(OVERLAP, SHAPES)):
+    for seed, ((name, options), (m, n, k)) in enumerate(itertools.product(OVERLAP, SHAPES)):
         if name not in ("te_chunks", "async_tp"):
             tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
             options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
@@ -38,7 +38,7 @@ def sample(p):
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
-def test_every_variant_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, situation):
+def test_every_variant_is_exact_and_moves_the_bytes_of_the_plan(mpirun, dealt, p, situation):
     cases = dealt(sample(p), list(RUNS).index((p, situation)), 7)
     ran = 0
     answers = mpirun.cases(p, cases, *RUNS[p, situation], situation=situation)
@@ -63,8 +63,8 @@ def test_prefetch_is_recorded_and_empty_without_limit(mpirun):
     assert all("variant=pull" in out["options"] for out in answers)
 
 
-def test_overlap_is_recorded_as_flux_defines_it_beside_collective_on_the_same_layout(mpirun):
-    """Eq. 1 and 2: the time beyond the local product, over that of what overlaps nothing."""
+def test_overlap_is_recorded_as_flux_defines_it_against_collective_on_the_same_layout(mpirun):
+    """Eq. 1 and 2: the time beyond the local GEMMs, over that of what overlaps nothing."""
     how = {"iters": 3, "warmup": 1, "roof": True}
     names = "ag_gemm", "gemm_rs", "te_chunks"
     for out in mpirun.exact(2, [case(256, 256, 256, algorithm=name, **how) for name in names]):
@@ -139,9 +139,9 @@ def test_a_throttled_push_takes_its_time_and_its_receiver_waits_for_it(mpirun):
         assert least <= out["seconds"] and within(out["seconds"], 10 * least), made
 
 
-def test_what_is_offered_is_read_while_a_long_product_runs(mpirun):
-    """Rank 1 comes to its own rows, 105 ms of product, before rank 0 has begun, whose tiles then
-    need 100 ms of a link: rank 1 is done soon after its product if it looks out for them."""
+def test_an_offered_value_is_read_while_a_long_gemm_runs(mpirun):
+    """Rank 1 begins its own rows, a GEMM of 105 ms, before rank 0 offers its tiles, which then need
+    100 ms of a link: rank 1 ends soon after its GEMM if it polls for them."""
     case = {
         "algorithm": "gemm_rs",
         "shape": [64, 64, 4096],
@@ -150,18 +150,20 @@ def test_what_is_offered_is_read_while_a_long_product_runs(mpirun):
         "throttle": [8192 / 0.1, 0.0],
         "late_s": 0.1,
     }
-    late = settled(lambda: not within(mpirun(2, "signals.py", [case])[0]["seconds_of"][1], 0.28))
+    late = wait_until_empty(
+        lambda: not within(mpirun(2, "signals.py", [case])[0]["seconds_of"][1], 0.28)
+    )
     assert not late
 
 
 def test_a_push_and_an_await_take_less_than_20_microseconds_of_a_core(mpirun):
     cost_s = lambda: mpirun(2, "signals.py", "--cost", "300", gently=False)
-    slow = settled(lambda: not within(cost_s(), 20e-6))
+    slow = wait_until_empty(lambda: not within(cost_s(), 20e-6))
     assert not slow
 
 
 @pytest.mark.parametrize("situation", ["direct", "remote"])
-def test_columns_of_a_product_are_read_where_they_lie_with_gaps_between_rows(mpirun, situation):
+def test_columns_of_a_gemm_are_read_in_place_with_gaps_between_rows(mpirun, situation):
     """In place, and by RMA with a type that leaves the gaps out."""
     cases = [{"algorithm": "columns offered", "shape": shape} for shape in ([5, 8, 6], [1, 2, 2])]
     for out in mpirun(2, "signals.py", cases, situation=situation):

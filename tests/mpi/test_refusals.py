@@ -45,7 +45,7 @@ NONSENSE = [
     ({"iters": 0}, ["iters", "0"]),
     ({"warmup": -1}, ["warmup", "-1"]),
     ({"progress": "magic"}, ["magic", "poll"]),
-    ({"get": "steal"}, ["steal", "copy"]),
+    ({"get": "magic"}, ["magic", "copy"]),
 ]
 
 

@@ -1,7 +1,7 @@
 """A broad sample of cases under mpiexec: exact, with the plan's bytes, within the plan's memory."""
 
+import itertools
 import random
-from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +25,7 @@ def sample(p, situation):
     chance = random.Random(f"{p} {situation}")
 
     def deal(values):
-        """The values in turn, shuffled, for all cases."""
+        """The values cyclically, shuffled, for all cases."""
         dealt = [values[x % len(values)] for x in range(COUNTS[p])]
         chance.shuffle(dealt)
         return dealt
@@ -55,7 +55,7 @@ def sample(p, situation):
         for name, axes in (("a", "mk"), ("b", "kn"), ("c", "mn")):
             made[name] = layout(chance, made[name], [made[axis] for axis in axes], p)
         chunk, seed = made["chunk"], made["seed"]
-        if chunk and chunk * 20 < max(made[axis] for axis in "mnk"):  # enough pieces are enough
+        if chunk and chunk * 20 < max(made[axis] for axis in "mnk"):  # limit the number of segments
             made["chunk"] = 32
         cases.append(made | {"iters": 1 + (seed % 4 == 1), "warmup": int(seed % 4 == 3)})
     for rows in divisors(p):  # on grids over m, n and k, the last rank idle on one of them
@@ -67,22 +67,22 @@ def sample(p, situation):
     for stationary in "BC":  # messages too long to be sent at once
         cases.append(LARGE | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
     uneven = LARGE | {"a": "tiles:190x150", "b": "tiles:170x250", "c": "tiles:200x260"}
-    for stationary, pack in product("ABC", ("always", "never")):
+    for stationary, pack in itertools.product("ABC", ("always", "never")):
         cases.append(uneven | {"stationary": stationary, "pack": pack, "work": "level"})
     return cases
 
 
 def panels():
-    """Products of many small tiles, assembled."""
+    """Multiplications of many small tiles, with packing."""
     tiles = "tiles:100x90", "tiles:70x110", "tiles:130x51"
     many = case(310, 290, 330, *tiles, prefetch=2, pack="always")
     return [many | {"stationary": still} for still in "ABC"]
 
 
 def sums():
-    """Products onto products, then added to the tile of another rank."""
+    """GEMMs onto GEMMs, then added to the tile of another rank."""
     how = {"pack": "never", "prefetch": "all", "iters": 2}
-    for m, texts in enumerate(product(("row", "column", "block"), repeat=3), 40):
+    for m, texts in enumerate(itertools.product(("row", "column", "block"), repeat=3), 40):
         for still in "AB":
             yield case(m, 33, 50, *texts, stationary=still, **how)
 
@@ -117,7 +117,7 @@ def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
     assert both or ran.situation not in ("mixed", "nodes") or ran.p == 2
 
 
-def test_products_of_many_small_tiles_are_assembled_and_none_that_forbids_it(ran):
+def test_many_small_tiles_are_packed_unless_a_case_forbids_it(ran):
     text = [(case.get("pack"), bool(out["panel_bytes"])) for case, out in ran.pairs]
     assert ("never", True) not in text
     assert {bool(out["panel_bytes"]) for case, out in ran.pairs if case in panels()} == {True}
@@ -133,7 +133,7 @@ def test_records_name_the_transport_and_the_nodes_that_were_found(ran):
     }
 
 
-def test_ranks_of_several_nodes_fetch_whole_rows_and_push_sums_unless_told_otherwise(mpirun):
+def test_ranks_of_several_nodes_fetch_whole_rows_and_push_partial_sums_by_default(mpirun):
     cases = [
         case(92, 100, 112, *["column"] * 3, stationary="C", iters=2),
         case(92, 100, 112, *["row"] * 3, stationary="B", iters=2),

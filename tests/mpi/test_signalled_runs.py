@@ -1,8 +1,8 @@
 """The universal algorithm with signals under mpiexec: exact on every transport, for any layout,
 with the plan's bytes and memory."""
 
+import itertools
 import random
-from itertools import product
 from math import prod
 
 import pytest
@@ -49,7 +49,9 @@ def sample(p, situation):
         }
         if seed % 3 == 1:
             grids = [
-                each for each in product(range(1, p + 1), repeat=3) if p - prod(each) in (0, 1)
+                each
+                for each in itertools.product(range(1, p + 1), repeat=3)
+                if p - prod(each) in (0, 1)
             ]
             made["work"] = "x".join(map(str, others.choice(grids)))
             made["stationary"] = others.choice("ABCC")
@@ -57,7 +59,7 @@ def sample(p, situation):
         if tile:
             made["chunk"] = max(tile, max(m, n, k) // 12)
         if situation not in ("rma", "throttled") and made["dtype"] == "float32":
-            made["model"] = chance.choice((None, "pvc12"))  # sums as one product
+            made["model"] = chance.choice((None, "pvc12"))  # partial sums as one GEMM
         if situation == "throttled":
             made["transport"] = "throttled:0.05,20"
         cases.append(made)
@@ -65,7 +67,7 @@ def sample(p, situation):
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
-def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, situation):
+def test_every_layout_is_exact_and_moves_the_bytes_of_the_plan(mpirun, dealt, p, situation):
     cases, turn = sample(p, situation), list(RUNS).index((p, situation))
     by_layout = [made for made in cases if "work" not in made]
     by_grid = [made for made in cases if "work" in made]
@@ -83,7 +85,7 @@ def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, si
 
 
 def test_auto_goes_without_slots_that_do_not_fit_and_always_is_refused(mpirun):
-    small = 256 << 10  # less than slots for half of C, products that go there, and a part of A
+    small = 256 << 10  # less than slots for half of C, partial sums for them, and a part of A
     rows = case(256, 256, 256, *["row"] * 3, transport="rma", stationary="B", prefetch=1)
     asked = [{"sums": sums, "pool": pool} for sums in ("auto", "push") for pool in (None, small)]
     answers = mpirun.cases(2, [rows | each for each in asked])

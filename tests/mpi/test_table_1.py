@@ -16,7 +16,7 @@ def table(request, mpirun):
     return SimpleNamespace(situation=request.param, **answer)
 
 
-def test_every_primitive_does_what_table_1_says(table):
+def test_every_primitive_does_what_table_1_describes(table):
     assert len(table.failures) == 10 and not any(table.failures.values()), table.failures
 
 

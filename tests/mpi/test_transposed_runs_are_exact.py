@@ -1,7 +1,7 @@
 """Operands stored transposed, alpha and beta under mpiexec: exact on every transport, with the
 bytes of the plan, by every algorithm; many cases in one mpiexec."""
 
-from itertools import product
+import itertools
 
 import pytest
 from cases import case
@@ -18,7 +18,7 @@ RUNS = [(2, "direct"), (4, "direct"), (4, "rma"), (4, "mixed")]
 def on_meshes(p):
     """Every 2-D and 1-D algorithm in every form, with beta and without."""
     cases = []
-    for x, (name, transpose) in enumerate(product(algorithms(plain=True), TRANSPOSES)):
+    for x, (name, transpose) in enumerate(itertools.product(algorithms(plain=True), TRANSPOSES)):
         described = algorithms()[name].options.get("dataflow")
         dataflows = described.tried if described else (None,)
         for y, dataflow in enumerate(dataflows if name != "universal" else ()):
@@ -40,7 +40,7 @@ def on_meshes(p):
 @pytest.mark.parametrize("situation", ["direct", "rma"])
 def test_grids_that_leave_ranks_out_take_every_form(mpirun, situation):
     """A transposed grid of fewer ranks than there are has no text form; that ended the ranks."""
-    grids = product(TRANSPOSES[1:], ("grid:1x1x2", "grid:2x1x1", "grid:1x2x1"))
+    grids = itertools.product(TRANSPOSES[1:], ("grid:1x1x2", "grid:2x1x1", "grid:1x2x1"))
     cases = [case(6, 7, 8, *[grid] * 3, transpose=transpose) for transpose, grid in grids]
     mpirun.exact(3, cases, situation=situation)
 
@@ -59,7 +59,7 @@ def test_devices_take_every_form(mpirun, dealt, situation):
         plain
         | {"transpose": transpose, "alpha": alpha, "beta": beta, "stationary": stationary}
         | {"a": "tiles:17x9", "b": "row", "c": "column/c2"}
-        for transpose, stationary in product(TRANSPOSES[1:], "ABC")
+        for transpose, stationary in itertools.product(TRANSPOSES[1:], "ABC")
         for alpha, beta in SCALARS[1:4]
     ]
     cases += [
@@ -94,7 +94,9 @@ def test_values_of_c_that_do_not_count_are_never_read(mpirun):
 def test_a_pending_result_scaled_and_transposed_is_verified(mpirun, dealt):
     """alpha and beta count once for each term, which held what C is filled with."""
     placed = "S(0),R@2x2", "_S(0,3),S(1)@2x2"
-    given = product(("P", "R,P@2x2", "P,S(1)@2x2"), ("", "a", "ab"), ("integer", "uniform"), "AC")
+    given = itertools.product(
+        ("P", "R,P@2x2", "P,S(1)@2x2"), ("", "a", "ab"), ("integer", "uniform"), "AC"
+    )
     cases = [
         case(37, 33, 29, *placed, c, transpose=transpose, fill=fill, stationary=stationary)
         | {"alpha": 3.0, "beta": 2.0 * (x % 3 > 0), "iters": 2}

@@ -1,5 +1,4 @@
-"""Verification under mpiexec: whatever is wrong with C, every rank says so; what is right
-passes."""
+"""Verification under mpiexec: every rank reports a wrong C, and a right C passes."""
 
 import pytest
 from cases import case
@@ -19,14 +18,14 @@ RUNS = [
 
 @pytest.fixture(scope="module", params=RUNS, ids="-".join)
 def ranks(request, mpirun):
-    """For each rank its verdict on every way to spoil C, and its record."""
+    """For each rank its verdict on every way to corrupt C, and its record."""
     fill, m, situation = request.param
     ways = ("nothing", *NOT_FINITE, *FINITE)
     return mpirun(3, "corrupt.py", fill, m, *ways, situation=situation)
 
 
 @pytest.mark.parametrize("way", FINITE)
-def test_a_spoilt_result_is_caught(ranks, way):
+def test_a_corrupted_result_is_caught(ranks, way):
     ok, error, reason = ranks[0]["verdicts"][way]
     assert not ok and reason
     assert float(error) > 0
@@ -41,7 +40,7 @@ def test_every_rank_comes_to_the_same_verdict(ranks):
     assert ranks == [ranks[0]] * 3
 
 
-def test_the_record_of_a_spoilt_run_is_wrong_and_says_where(ranks):
+def test_the_record_of_a_corrupted_run_is_wrong_and_names_the_place(ranks):
     assert ranks[0]["status"] == "wrong" and "rows of C" in ranks[0]["reason"]
 
 
@@ -59,8 +58,8 @@ def test_uniform_fill_allows_what_rounding_does_and_not_ten_times_as_much(mpirun
 
 
 def test_every_replica_that_has_the_result_and_every_term_of_it_is_verified(mpirun):
-    """C is spoilt on the second replica alone, before it is verified: it has the result too, or a
-    term of a pending sum, or is a copy that was not asked for."""
+    """C is corrupted on the second replica alone, before it is verified: that has the result too, a
+    term of a pending sum, or a copy that was not requested."""
     term, copy = "P,S(1)@2x2", "R,S(1)@2x2"
     cases = [(True, "row/c2", "integer"), (False, "row/c2", "integer")]
     cases += [(False, c, fill) for c in (term, copy) for fill in ("integer", "uniform")]

@@ -4,8 +4,8 @@ The model follows the documentation of DTensor and torch.chunk and shares no cod
 with the package.
 """
 
+import itertools
 import pickle
-from itertools import product
 from math import prod
 
 import pytest
@@ -28,7 +28,7 @@ R = None
 
 
 def cut(values, parts, placement):
-    """What each coordinate of one mesh dimension takes of a list."""
+    """The part of a list for each coordinate of one mesh dimension."""
     if not isinstance(placement, tuple):
         return chunk(values, parts)
     every = [chunk(segment, parts) for segment in chunk(values, placement[1])]
@@ -42,9 +42,9 @@ def dim_of(placement):
 
 
 def held_by_dtensor(shape, placements, mesh):
-    """What each rank of a row-major mesh holds: [(rows, columns)]."""
+    """The elements of each rank of a row-major mesh: [(rows, columns)]."""
     held = []
-    for coordinates in product(*map(range, mesh)):
+    for coordinates in itertools.product(*map(range, mesh)):
         local = [list(range(shape[0])), list(range(shape[1]))]
         for placement, extent, coordinate in zip(placements, mesh, coordinates):
             if (dim := dim_of(placement)) is not None:
@@ -54,7 +54,7 @@ def held_by_dtensor(shape, placements, mesh):
 
 
 def as_elements(held):
-    return [set(product(rows, cols)) for rows, cols in held]
+    return [set(itertools.product(rows, cols)) for rows, cols in held]
 
 
 def bound_to(shape, placed):
@@ -93,11 +93,11 @@ def test_ranks_hold_and_store_what_dtensor_gives_them(shape, placed):
 def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
     placements, mesh = zip(*placed)
     bound = bound_to(shape, placed)
-    at = list(product(*map(range, mesh)))
+    at = list(itertools.product(*map(range, mesh)))
     pick = lambda rank, *which: tuple(
         x for x, placement in zip(at[rank], placements) if placement in which
     )
-    for one, other in product(range(bound.nprocs), repeat=2):
+    for one, other in itertools.product(range(bound.nprocs), repeat=2):
         q, r = bound.replica_of(one), bound.replica_of(other)
         assert (q == r) == (pick(one, R, "P") == pick(other, R, "P"))
         assert (bound.term_of(q) == bound.term_of(r)) == (pick(one, "P") == pick(other, "P"))
@@ -106,7 +106,7 @@ def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
     for replica in range(bound.replicas):
         ranks = [rank for rank in range(bound.nprocs) if bound.replica_of(rank) == replica]
         assert bound.members(replica) == ranks
-        for idx in product(*map(range, bound.grid_shape)):
+        for idx in itertools.product(*map(range, bound.grid_shape)):
             holders = [r for r in ranks if idx in bound.tiles_of(r)]
             assert holders == [bound.owner(idx, replica)]
 
@@ -115,11 +115,11 @@ def test_replicas_are_the_copies_and_terms_of_the_mesh(shape, placed):
 @given(shapes, meshes)
 def test_the_transposed_partition_holds_every_element_where_it_was(shape, placed):
     bound = bound_to(shape, placed)
-    turned = bound.transposed()
+    flipped = bound.transposed()
     swapped = [{(j, i) for i, j in held} for held in held_by_partition(bound)]
-    assert held_by_partition(turned) == swapped
-    assert turned.transposed() == bound
-    assert partition(turned.text, turned.shape, turned.nprocs) == turned
+    assert held_by_partition(flipped) == swapped
+    assert flipped.transposed() == bound
+    assert partition(flipped.text, flipped.shape, flipped.nprocs) == flipped
 
 
 @property_test
@@ -133,7 +133,7 @@ def test_layouts_are_equal_exactly_when_the_same_ranks_hold_the_same_tiles(shape
 
 
 def test_layouts_that_differ_only_in_who_holds_nothing_are_equal():
-    """Two columns lie on ranks 0 and 3, whichever dimensions of the mesh deal them."""
+    """Two columns are stored on ranks 0 and 3, whichever dimensions of the mesh deal them."""
     one, other = (partition(f"{text}@3x3", (1, 2), 9) for text in ("S(1),S(0)", "S(1),S(1)"))
     assert one == other and hash(one) == hash(other)
 
@@ -190,7 +190,7 @@ NAMED = ["row", "column", "block", "block:2x6", "block:3x4:col", "row/c3", "bloc
 
 @pytest.mark.parametrize("text", NAMED)
 @pytest.mark.parametrize("shape", [(24, 24), (7, 100), (1, 1), (0, 5), (13, 0)])
-def test_named_partitions_come_back_through_placements(text, shape):
+def test_named_partitions_are_recovered_from_placements(text, shape):
     bound = partition(text, shape, 12)
     assert partition(to_placements(bound), shape, 12) == bound
 
@@ -238,7 +238,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("text, nprocs, fragment", ERRORS)
-def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(text, nprocs, fragment):
+def test_impossible_placements_are_refused_in_one_line_with_the_remedy(text, nprocs, fragment):
     with pytest.raises(LayoutError) as caught:
         partition(text, (7, 12), nprocs)
     assert fragment in str(caught.value) and "\n" not in str(caught.value), str(caught.value)
@@ -251,7 +251,7 @@ def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(text, nprocs, fr
         ("S(0)@4", 6, "S(0)@6"),
     ],
 )
-def test_the_way_out_of_a_refusal_is_accepted(text, nprocs, remedy):
+def test_the_remedy_of_a_refusal_is_accepted(text, nprocs, remedy):
     with pytest.raises(LayoutError) as caught:
         partition(text, (7, 12), nprocs)
     assert remedy in str(caught.value)
@@ -260,7 +260,7 @@ def test_the_way_out_of_a_refusal_is_accepted(text, nprocs, remedy):
 
 @property_test
 @given(shapes, meshes)
-def test_placements_come_back_from_any_of_theirs(shape, placed):
+def test_placements_are_recovered_from_equivalent_partitions(shape, placed):
     bound = bound_to(shape, placed)
     text = to_placements(bound)
     assert partition(text, shape, bound.nprocs) == bound
@@ -276,16 +276,16 @@ def test_placements_come_back_from_any_of_theirs(shape, placed):
 @pytest.mark.parametrize(
     "text", ["S(0),R@2x2", "R,S(0)@2x2", "S(0),R,S(0)@2x2x2", "S(1),R,S(0)@2x3x2"]
 )
-def test_strides_of_ranks_say_which_mesh_dimension_does_what(text):
+def test_strides_of_ranks_identify_the_mesh_dimension(text):
     nprocs = prod(map(int, text.partition("@")[2].split("x")))
     bound = partition(text, (24, 24), nprocs)
     assert to_placements(Partition.of(bound.rows, bound.cols, bound.places, "no name")) == text
 
 
-def test_all_placements_of_one_mesh_are_told_apart_by_what_ranks_hold():
+def test_placements_of_one_mesh_are_equal_where_all_ranks_hold_the_same():
     """A copy and a term hold the same tiles, and are not the same."""
     words = ("S(0)", "S(1)", "R", "P", "_S(0,2)")
-    every = [partition(f"{x},{y}@2x2", (8, 8), 4) for x, y in product(words, repeat=2)]
+    every = [partition(f"{x},{y}@2x2", (8, 8), 4) for x, y in itertools.product(words, repeat=2)]
 
-    for one, other in product(every, repeat=2):
+    for one, other in itertools.product(every, repeat=2):
         assert (one == other) == (held_by_all(one) == held_by_all(other)), (one, other)

@@ -1,4 +1,4 @@
-"""Replication factors of sweeps are all that there are, without duplicates."""
+"""Replication factors of sweeps are complete and without duplicates."""
 
 import pytest
 

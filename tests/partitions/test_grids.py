@@ -1,6 +1,6 @@
 """Process grids against numbering the cells one by one."""
 
-from itertools import product
+import itertools
 from math import prod
 
 import pytest
@@ -8,7 +8,7 @@ from oracles import elements_of
 
 from partitions import LayoutError, ProcessGrid, divisors, near_square, partition
 
-SHAPES = list(product([1, 2, 3, 5], [1, 2, 4]))
+SHAPES = list(itertools.product([1, 2, 3, 5], [1, 2, 4]))
 
 
 def test_divisors_divide_and_the_nearest_to_a_square_differ_least():
@@ -26,7 +26,7 @@ def test_divisors_divide_and_the_nearest_to_a_square_differ_least():
         (lambda: near_square(-4), "at least 1"),
     ],
 )
-def test_what_is_off_the_grid_is_refused_in_one_line_with_the_way_out(call, remedy):
+def test_cells_outside_the_grid_are_refused_in_one_line_with_the_remedy(call, remedy):
     with pytest.raises(LayoutError) as caught:
         call()
     assert remedy in str(caught.value) and "\n" not in str(caught.value)
@@ -35,12 +35,12 @@ def test_what_is_off_the_grid_is_refused_in_one_line_with_the_way_out(call, reme
 @pytest.mark.parametrize("role", "ABC")
 @pytest.mark.parametrize("grid", [(1, 1, 2), (2, 1, 2), (1, 2, 1), (2, 2, 1), (3, 1, 1)])
 def test_a_transposed_grid_holds_each_element_where_the_grid_does(role, grid):
-    """Also where ranks are left out, so that neither tiles nor placements say it."""
+    """Also where ranks are idle, which neither tiles nor placements can express."""
     text = "grid:{}x{}x{}".format(*grid)
     for nprocs in range(prod(grid), prod(grid) + 3):
         found = partition(text, (6, 4), nprocs, role=role)
-        turned = found.transposed()
-        assert turned.transposed() == found and turned.text
+        flipped = found.transposed()
+        assert flipped.transposed() == found and flipped.text
         for rank in range(nprocs):
-            here, there = (elements_of(p, rank) for p in (found, turned))
+            here, there = (elements_of(p, rank) for p in (found, flipped))
             assert there == {(j, i) for i, j in here}

@@ -1,6 +1,6 @@
 """One-dimensional arithmetic against counting, listing and dealing."""
 
-from itertools import product
+import itertools
 
 import pytest
 from hypothesis import given
@@ -52,13 +52,15 @@ def test_parts_are_the_slices_of_a_list_cut_every_ceil(extent, parts):
         assert members(part(extent, q, parts)) == elements[q * size : (q + 1) * size]
 
 
-@pytest.mark.parametrize("x, y", [*product(range(20), range(1, 8))])
+@pytest.mark.parametrize("x, y", [*itertools.product(range(20), range(1, 8))])
 def test_ceil_div_is_the_least_count_that_suffices(x, y):
     q = ceil_div(x, y)
     assert q * y >= x > (q - 1) * y
 
 
-@pytest.mark.parametrize("n, block, nprocs", [*product([0, 1, 7, 12], [1, 3, 20], [1, 2, 5])])
+@pytest.mark.parametrize(
+    "n, block, nprocs", [*itertools.product([0, 1, 7, 12], [1, 3, 20], [1, 2, 5])]
+)
 def test_local_extents_match_dealing_elements_one_by_one(n, block, nprocs):
     dealt = [0] * nprocs
     for element in range(n):
@@ -89,7 +91,7 @@ def test_covering_lists_the_tiles_of_the_members(start, stop, tile, extent):
         lambda: part(4, 0, 0),
     ],
 )
-def test_arguments_out_of_range_are_refused_in_one_line_that_says_the_range(call):
+def test_arguments_out_of_range_are_refused_in_one_line_with_the_range(call):
     with pytest.raises(LayoutError, match="it needs") as caught:
         call()
     assert "\n" not in str(caught.value)
@@ -109,7 +111,7 @@ def elements(ranges):
 
 
 @given(st.lists(small, max_size=8).map(sorted))
-def test_between_cuts_lie_the_elements_from_the_first_cut_to_the_last(cuts):
+def test_between_covers_the_elements_from_the_first_cut_to_the_last(cuts):
     assert elements(between(cuts)) == (members((cuts[0], cuts[-1])) if cuts else [])
 
 

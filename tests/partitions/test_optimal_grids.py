@@ -1,7 +1,7 @@
-"""Grids over m, n and k: the one that needs least, against all of them, against the lower bounds,
-and against the strategies that COSMA prints."""
+"""Grids over m, n and k: the optimal one compared with all of them, with the lower bounds, and with
+the strategies that COSMA prints."""
 
-from itertools import product
+import itertools
 from math import ceil, prod
 
 import pytest
@@ -27,8 +27,8 @@ SHAPES = {
     "flat": (8192, 8192, 256),
     "large k": (512, 512, 1 << 17),
 }
-#: What cosma_statistics of COSMA 2.8.4 prints for these shapes with COSMA_MIN_LOCAL_DIMENSION=1:
-#: the product of its parallel splits of m, n and k, by number of ranks that are no primes.
+#: Output of cosma_statistics of COSMA 2.8.4 for these shapes with COSMA_MIN_LOCAL_DIMENSION=1:
+#: its parallel splits of m, n and k multiplied, by number of ranks that are no primes.
 COSMA = {
     "square": {
         4: "1x2x2",
@@ -87,7 +87,7 @@ extents, small = st.integers(1, 40), st.integers(1, 14)
 
 
 def sets_of(grid, m, n, k, rank):
-    """The elements of A, B and C that a rank's products touch, one by one."""
+    """The elements of A, B and C that a rank's GEMM reads or writes, one by one."""
     if rank >= grid.size:
         return set(), set(), set()
     i, j, l = rank // (grid.n * grid.k), rank // grid.k % grid.n, rank % grid.k
@@ -95,7 +95,11 @@ def sets_of(grid, m, n, k, rank):
     rows, cols, inner = mine
     if not prod(map(len, mine)):
         return set(), set(), set()
-    return set(product(rows, inner)), set(product(inner, cols)), set(product(rows, cols))
+    return (
+        set(itertools.product(rows, inner)),
+        set(itertools.product(inner, cols)),
+        set(itertools.product(rows, cols)),
+    )
 
 
 @given(extents, extents, extents, st.integers(1, 24))
@@ -103,7 +107,7 @@ def test_no_grid_needs_less(m, n, k, nprocs):
     best = optimal_grid(m, n, k, nprocs)
     assert best.size <= nprocs
     counts = range(1, nprocs + 1)
-    every = [grid for grid in product(counts, repeat=3) if prod(grid) <= nprocs]
+    every = [grid for grid in itertools.product(counts, repeat=3) if prod(grid) <= nprocs]
     blocks = ([ceil(e / g) for e, g in zip((m, n, k), grid)] for grid in every)
     assert needed(best, m, n, k) == min(x * y + y * z + x * z for x, y, z in blocks)
 
@@ -113,7 +117,7 @@ def test_no_grid_needs_less(m, n, k, nprocs):
 def test_each_element_is_stored_once_by_a_rank_that_needs_it_and_moves_are_counted(
     data, m, n, k, ranks, idle
 ):
-    grids = [g for g in product(range(1, ranks + 1), repeat=3) if prod(g) == ranks]
+    grids = [g for g in itertools.product(range(1, ranks + 1), repeat=3) if prod(g) == ranks]
     grid = Grid(*data.draw(st.sampled_from(grids)))
     shapes, nprocs = {"A": (m, k), "B": (k, n), "C": (m, n)}, ranks + idle
     parts = {name: partition(f"grid:{grid}", shape, nprocs, name) for name, shape in shapes.items()}
@@ -128,7 +132,7 @@ def test_each_element_is_stored_once_by_a_rank_that_needs_it_and_moves_are_count
         needs = max(needs, sum(map(len, touched.values())))
         moves = max(moves, sum(len(touched[name] - own[name]) for name in shapes))
     for name, shape in shapes.items():
-        assert sorted(seen[name]) == sorted(product(*map(range, shape)))
+        assert sorted(seen[name]) == sorted(itertools.product(*map(range, shape)))
     assert (needs, moves) == (needed(grid, m, n, k), moved(grid, m, n, k))
 
 
@@ -148,11 +152,15 @@ def test_nothing_is_below_the_bound(m, n, k, nprocs, memory):
 @settings(max_examples=30)
 @given(extents, extents, extents, st.integers(1, 64))
 def test_the_bound_is_the_least_cuboid_that_fits(m, n, k, nprocs):
-    """Of cuboids with real edges no longer than the extents, and a rank's share of the products."""
+    """Of cuboids with real edges no longer than the extents, and a rank's share of m·n·k."""
     share, found = m * n * k / nprocs, []
     steps = [m * 0.98**e for e in range(400)]
     for x in [*steps, share / n / k]:
-        for y in (n, (share / x) ** 0.5, share / x / k):  # the least lies at an end or is even
+        for y in (
+            n,
+            (share / x) ** 0.5,
+            share / x / k,
+        ):  # least at an end or with equal edges
             z = share / x / y
             if y <= n * (1 + 1e-9) and z <= k * (1 + 1e-9):
                 found.append(x * y + y * z + x * z)
@@ -177,7 +185,7 @@ def test_every_number_of_ranks_is_within_three_tenths_of_the_bound(shape):
 
 
 @pytest.mark.parametrize("shape", COSMA)
-def test_cosma_needs_and_moves_no_less_in_the_memory_that_it_takes_either(shape):
+def test_cosma_moves_no_fewer_elements_with_its_own_memory_either(shape):
     """Its first buffers, and for each split the copies of the matrix that is not split."""
     sizes = SHAPES[shape]
     for nprocs, text in COSMA[shape].items():
@@ -193,9 +201,9 @@ def test_cosma_needs_and_moves_no_less_in_the_memory_that_it_takes_either(shape)
 
 @given(extents, extents, extents, st.integers(1, 16), st.none() | st.integers(100, 4000))
 def test_the_frontier_is_every_trade_of_elements_for_work(m, n, k, nprocs, memory):
-    """Against all grids, pair by pair."""
+    """Compared with all grids, pair by pair."""
     counts = range(1, nprocs + 1)
-    every = [Grid(*grid) for grid in product(counts, repeat=3) if prod(grid) <= nprocs]
+    every = [Grid(*grid) for grid in itertools.product(counts, repeat=3) if prod(grid) <= nprocs]
     fit = [grid for grid in every if memory is None or held(grid, m, n, k) <= memory]
     work = lambda grid: prod(map(ceil, (m / grid.m, n / grid.n, k / grid.k)))
     ranks = {(needed(grid, m, n, k), work(grid)) for grid in fit}

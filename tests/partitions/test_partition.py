@@ -1,9 +1,10 @@
 """Partitions against dealing a matrix out by hand, element by element."""
 
+import itertools
 import pickle
 from collections import Counter
 from dataclasses import FrozenInstanceError
-from itertools import cycle, product
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from oracles import by_place, cyclic, held_by_all
 from partitions import Interval, LayoutError, ProcessGrid, divisors, partition
 from partitions.partition import explicit_text
 
-# the machine may be slow and noisy: a time limit an example would only report that
+# no time limit an example: the machine may be slow and noisy
 property_test = settings(max_examples=120, deadline=None)
 
 grids = st.builds(
@@ -28,7 +29,7 @@ layouts = st.builds(
 )
 ranges = st.tuples(st.integers(-3, 17), st.integers(-3, 17))
 
-# the corners worth naming, whatever hypothesis tries
+# corner cases, in addition to those of hypothesis
 CORNERS = {
     "one rank": cyclic((5, 7), (5, 7), ProcessGrid(1, 1)),
     "short edge tiles": cyclic((10, 7), (4, 3), ProcessGrid(2, 2)),
@@ -71,13 +72,13 @@ def deal(p):
 
 def elements(p, idx):
     rows, cols = p.tile_bounds(idx)
-    return list(product(range(*rows), range(*cols)))
+    return list(itertools.product(range(*rows), range(*cols)))
 
 
 def check_tiles_match_dealing_by_hand(p):
     dealt = deal(p)
     for idx, (rank, rows, cols) in dealt.items():
-        assert elements(p, idx) == list(product(rows, cols))
+        assert elements(p, idx) == list(itertools.product(rows, cols))
         for replica in range(p.replicas):
             assert p.owner(idx, replica) == replica * p.ranks_per_replica + rank
         assert p.tile_index(rows[0], cols[0]) == p.tile_index(rows[-1], cols[-1]) == idx
@@ -88,11 +89,11 @@ def check_each_replica_holds_every_element_once(p):
     for replica in range(p.replicas):
         ranks = [r for r in range(p.nprocs) if p.replica_of(r) == replica]
         held = Counter(e for r in ranks for idx in p.tiles_of(r) for e in elements(p, idx))
-        assert held == Counter(product(range(p.shape[0]), range(p.shape[1])))
+        assert held == Counter(itertools.product(range(p.shape[0]), range(p.shape[1])))
 
 
 def check_owner_agrees_with_tiles_of(p):
-    every_tile = list(product(range(p.grid_shape[0]), range(p.grid_shape[1])))
+    every_tile = list(itertools.product(range(p.grid_shape[0]), range(p.grid_shape[1])))
     for rank in range(p.nprocs):
         mine = [idx for idx in every_tile if p.owner(idx, p.replica_of(rank)) == rank]
         assert p.tiles_of(rank) == mine
@@ -104,9 +105,11 @@ def check_tiles_fill_the_local_array(p):
         for idx in p.tiles_of(rank):
             (top, bottom), (left, right) = p.tile_bounds(idx)
             row, col = p.local_start(idx)
-            filled.update(product(range(row, row + bottom - top), range(col, col + right - left)))
+            filled.update(
+                itertools.product(range(row, row + bottom - top), range(col, col + right - left))
+            )
         rows, cols = p.local_shape(rank)
-        assert filled == Counter(product(range(rows), range(cols)))  # no gap, no overlap
+        assert filled == Counter(itertools.product(range(rows), range(cols)))  # no gap, no overlap
 
 
 def check_local_shape_counts_rows_and_columns(p):
@@ -166,7 +169,7 @@ def test_local_storage_is_tiled_without_gap_or_overlap(p):
 @property_test
 @given(layouts, ranges, ranges)
 def test_overlapping_tiles_are_those_a_scan_of_all_tiles_finds(p, rows, cols):
-    region = set(product(range(*rows), range(*cols)))
+    region = set(itertools.product(range(*rows), range(*cols)))
     found = [idx for idx in deal(p) if region & set(elements(p, idx))]
     assert p.overlapping_tiles(rows, cols) == found
     assert p.overlapping_tiles(Interval(*rows), Interval(*cols)) == found
@@ -202,7 +205,7 @@ def test_no_method_scans_the_tile_grid():
     assert p.local_start(last) == (far // 64 - 1, far // 64 - 1)
 
 
-def test_text_takes_no_part_in_equality_or_hash():
+def test_the_text_is_ignored_by_equality_and_hash():
     p = partition("row", (8, 8), 4)
     q = partition("tiles:2x8@4x1", (8, 8), 4)
     assert p == q and hash(p) == hash(q) and p.text != q.text
@@ -234,7 +237,7 @@ p22 = cyclic((10, 10), (4, 4), ProcessGrid(2, 2), replicas=2)
         (lambda: partition("R", (3, -1), 1), ["3x-1", "at least 0"]),
     ],
 )
-def test_what_does_not_exist_is_refused_in_one_line_with_the_way_out(call, fragments):
+def test_what_does_not_exist_is_refused_in_one_line_with_the_remedy(call, fragments):
     with pytest.raises(LayoutError) as caught:
         call()
     message = str(caught.value)
@@ -244,12 +247,12 @@ def test_what_does_not_exist_is_refused_in_one_line_with_the_way_out(call, fragm
 @pytest.mark.parametrize("shape", [(8, 8), (5, 7), (1, 6), (0, 4), (3, 1)])
 @pytest.mark.parametrize("nprocs", [1, 2, 4, 6])
 def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, nprocs):
-    """Whatever they are called; compared tile by tile."""
+    """Whatever their texts; compared tile by tile."""
     texts = [f"block:{r}x{nprocs // r}{order}" for r in divisors(nprocs) for order in ("", ":col")]
     texts += ["row", "column", "tiles:2x3", "tiles:9x9", f"tiles:3x3@1x{nprocs}", f"row/c{nprocs}"]
     bound = [partition(text, shape, nprocs) for text in texts]
 
-    for one, other in product(bound, repeat=2):
+    for one, other in itertools.product(bound, repeat=2):
         assert 0 in shape or (one == other) == (held_by_all(one) == held_by_all(other)), (
             one,
             other,
@@ -257,7 +260,7 @@ def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, npr
         assert one != other or hash(one) == hash(other)
 
 
-def test_the_text_stays_as_it_was_given():
+def test_the_given_text_is_kept():
     one, other = (partition(text, (8, 8), 4) for text in ("block:1x4", "block:1x4:col"))
     assert one == other and (one.text, other.text) == ("block:1x4", "block:1x4:col")
 
@@ -289,7 +292,7 @@ def test_a_part_leaves_every_element_with_its_ranks_in_a_range_of_their_arrays(p
         assert part.term_of(part.replica_of(rank)) == p.term_of(p.replica_of(rank))
         assert part.copies(part.replica_of(rank)) == p.copies(p.replica_of(rank))
     assert pickle.loads(pickle.dumps(part)) == part
-    turned = part.transposed()
-    assert turned == p.transposed().part((c0, c1), (r0, r1)) and turned.transposed() == part
+    flipped = part.transposed()
+    assert flipped == p.transposed().part((c0, c1), (r0, r1)) and flipped.transposed() == part
     (a, b), (c, d) = ((0, n // 2 + 1) if n else (0, 0) for n in part.shape)
     assert part.part((a, b), (c, d)).text == p.part((r0, r0 + b), (c0, c0 + d)).text

@@ -1,4 +1,4 @@
-"""Presets bind at every number of ranks, and mean what the literature says."""
+"""Presets bind at every number of ranks, and have the layouts of the literature."""
 
 import pytest
 
@@ -52,13 +52,13 @@ def test_a_replicated_operand_is_whole_on_every_rank(name, role):
     assert all(operand.local_shape(rank) == operand.shape for rank in range(4))
 
 
-def test_2_5d_takes_the_largest_divisor_whose_cube_fits():
+def test_2_5d_uses_the_largest_divisor_whose_cube_fits():
     for p in range(1, 130):
         factor = max(n for n in range(1, p + 1) if p % n == 0 and n * n * n <= p)
         assert partition(preset("2.5d", p)[0], (8, 8), p).replicas == factor
 
 
-def test_every_preset_says_what_it_is_and_where_it_comes_from():
+def test_every_preset_has_a_description_and_a_source():
     for name, entry in PRESETS.items():
         assert (
             entry.name == name
@@ -87,7 +87,7 @@ def test_every_preset_says_what_it_is_and_where_it_comes_from():
         ("megatron/c2\n#", 4, "use megatron alone"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(name, p, fragment):
+def test_impossible_presets_are_refused_in_one_line_with_the_remedy(name, p, fragment):
     with pytest.raises(LayoutError) as caught:
         for role, text in zip("ABC", preset(name, p)):
             partition(text, (8, 8), p, role)

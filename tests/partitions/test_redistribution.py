@@ -1,7 +1,7 @@
-"""What a redistribution moves is counted as dealing every element out by hand counts it."""
+"""The elements that a redistribution moves equal those counted by dealing out every element."""
 
+import itertools
 from collections import Counter
-from itertools import product
 
 import pytest
 from oracles import elements_of
@@ -31,7 +31,7 @@ def summands(old, new, target):
 
 
 def by_hand(old, new):
-    """Each element that a rank lacks comes from who holds it in that rank's old replica."""
+    """Each element that a rank lacks is fetched from its owner in that rank's old replica."""
     found = Counter()
     for target in range(new.nprocs):
         for replica in summands(old, new, target):
@@ -44,7 +44,7 @@ def by_hand(old, new):
 
 @pytest.mark.parametrize("first", TEXTS)
 def test_flows_are_those_of_dealing_every_element_out(first):
-    for second, shape in product(TEXTS, [(12, 12), (7, 11), (1, 13), (5, 2)]):
+    for second, shape in itertools.product(TEXTS, [(12, 12), (7, 11), (1, 13), (5, 2)]):
         old, new = (partition(text, shape, 6) for text in (first, second))
         described = list(flows(old, new))
         assert {(a, b): count for a, b, count in described} == by_hand(old, new), (second, shape)
@@ -62,7 +62,7 @@ def test_equal_partitions_move_nothing_and_different_matrices_are_refused():
 
 
 @pytest.mark.parametrize("text", ["P", "R,P@2x3", "P,S(0)@3x2", "S(1),P@2x3", "P,P@2x3", "row"])
-def test_a_pending_sum_is_best_added_up_where_each_element_has_one_adder(text):
+def test_a_pending_sum_is_best_reduced_with_one_adder_for_each_element(text):
     """For each copy: as many adders as terms, each with its own part."""
     old = partition(text, (12, 12), 6)
     new = summed(old)

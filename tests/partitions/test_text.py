@@ -1,4 +1,4 @@
-"""The text form: what it reads, what it defaults to, and what it answers when it cannot."""
+"""The text form of partitions: accepted texts, defaults, and refusals."""
 
 from math import lcm, prod
 
@@ -179,7 +179,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("text, nprocs, fragment", ERRORS)
-def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(text, nprocs, fragment):
+def test_impossible_texts_are_refused_in_one_line_with_the_remedy(text, nprocs, fragment):
     with pytest.raises(LayoutError) as caught:
         partition(text, (12, 12), nprocs)
     assert fragment in str(caught.value) and "\n" not in str(caught.value), str(caught.value)

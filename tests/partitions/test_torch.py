@@ -1,9 +1,9 @@
-"""Placements against PyTorch itself: what its DTensor gives to every rank of a mesh.
+"""Placements compared with PyTorch itself: the part of its DTensor on every rank of a mesh.
 
 Without a process group: the rules are functions of a mesh's extents and a rank's coordinates.
 """
 
-from itertools import product
+import itertools
 from math import prod
 
 import pytest
@@ -28,7 +28,7 @@ shapes = st.tuples(st.integers(1, 17), st.integers(1, 17))
 
 
 def local_indices(shape, placements, mesh, at):
-    """The part of a matrix of its own indices that torch gives to the rank at these coordinates."""
+    """The part of a matrix of its own indices on torch's rank at these coordinates."""
     local = torch.arange(prod(shape)).reshape(shape)
     for placement, extent, coordinate in zip(placements, mesh, at):
         if hasattr(placement, "dim"):
@@ -43,7 +43,7 @@ def test_every_local_tensor_is_torchs(shape, placed):
     placements, mesh = [p for p, _ in placed], [n for _, n in placed]
     text = f"{','.join(map(str, placements))}@{'x'.join(map(str, mesh))}"
     bound = partition(text, shape, prod(mesh))
-    for rank, at in enumerate(product(*map(range, mesh))):
+    for rank, at in enumerate(itertools.product(*map(range, mesh))):
         size, offset = rules._compute_local_shape_and_global_offset(
             shape, mesh, list(at), placements
         )
@@ -62,7 +62,7 @@ def test_every_local_tensor_is_torchs(shape, placed):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(word, min_size=1, max_size=2))
-def test_what_torch_prints_is_read(placements):
+def test_placements_printed_by_torch_are_read(placements):
     short = parse(",".join(map(str, placements)))
     assert parse(str(placements)) == parse(str(tuple(placements))) == short
     assert parse(str(short)) == short
@@ -70,7 +70,7 @@ def test_what_torch_prints_is_read(placements):
 
 @settings(max_examples=100, deadline=None)
 @given(shapes, meshes)
-def test_placements_come_back_as_torch_has_them(shape, placed):
+def test_placements_are_returned_as_those_of_torch(shape, placed):
     placements, mesh = [p for p, _ in placed], [n for _, n in placed]
     text = f"{','.join(map(str, placements))}@{'x'.join(map(str, mesh))}"
     assert to_placements(partition(text, shape, prod(mesh))) == text.replace(", ", ",").replace(

@@ -65,7 +65,7 @@ def test_several_communicators_with_unequal_computes_between_never_deadlock(dept
 
 
 class AnyOrderInAGroup(Scheduler):
-    """What is ready in a communicator starts, whatever comes before it."""
+    """A ready step of a communicator starts, whatever step is before it."""
 
     def take(self):
         out = super().take()

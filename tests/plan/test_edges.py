@@ -47,7 +47,7 @@ def made(name, options, texts, depth):
 
 
 def memory_of(step, plan, sizes):
-    """Elements of the arena that a token lies in."""
+    """Elements of the arena that store a token."""
     if step.alias:
         return {cell for value in step.inputs for cell in memory_of(value, plan, sizes)}
     if step.computes and step.onto is not None:
@@ -76,7 +76,7 @@ def launching_order(lookahead, seed):
 
 @pytest.mark.parametrize("name, options, texts", CASES)
 @pytest.mark.parametrize("depth", [1, 3])
-def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_for_all_who_filled_it(
+def test_steps_that_reuse_memory_wait_for_its_users_and_readers_wait_for_its_writers(
     name, options, texts, depth
 ):
     traced, lookahead, plan, sizes = made(name, options, texts, depth)
@@ -91,7 +91,7 @@ def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_fo
         assert all(place[s] < place[t] for t in order for s in found[t]), (
             "an edge points to a step launched later"
         )
-        # element of the arena -> steps that touched, and wrote, what it holds now
+        # element of the arena -> steps that touched, and wrote, its present value
         users, writers = (
             {},
             {},
@@ -127,7 +127,7 @@ def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_fo
                     writers[cell] = (set() if cell in fills else writers.get(cell, set())) | {t}
 
 
-def test_products_into_overlapping_parts_of_a_tile_follow_each_other():
+def test_gemms_into_overlapping_parts_of_a_tile_follow_each_other():
     traced, lookahead, plan, sizes = made(
         "universal", {"stationary": "C", "chunk": 3}, ("row", "column", "block"), 1
     )
@@ -171,7 +171,7 @@ def reached(found, t):
     return out
 
 
-def test_all_products_into_parts_of_a_scratch_are_waited_for_and_wait_for_who_had_its_memory():
+def test_gemms_into_parts_of_a_scratch_follow_the_last_use_of_its_memory():
     def program():
         b = yield Get(block("B", 1, 0, 4, 0, 4))  # 0: had the memory before
         a = yield Get(block("A", 0, 0, 4, 0, 4))
@@ -201,7 +201,7 @@ def test_all_products_into_parts_of_a_scratch_are_waited_for_and_wait_for_who_ha
 def test_a_buffer_over_parts_of_two_earlier_ones_waits_for_the_users_of_both_and_no_more():
     def program():
         a = yield Get(block("A", 0, 0, 2, 0, 4))
-        for x in range(4):  # Gets 1, 3, 5, 7 and their products 2, 4, 6, 8
+        for x in range(4):  # Gets 1, 3, 5, 7 and their GEMMs 2, 4, 6, 8
             b = yield Get(block("B", 1, 0, 4, 2 * x, 2 * x + 2))
             yield Gemm(a, b, into=block("C", 0, 0, 2, 2 * x, 2 * x + 2))
 
@@ -213,7 +213,7 @@ def test_a_buffer_over_parts_of_two_earlier_ones_waits_for_the_users_of_both_and
     assert {2, 6} <= set(found[7]) and 4 not in found[7]
 
 
-def test_a_product_over_the_whole_tile_follows_one_into_a_part_of_it():
+def test_a_gemm_over_the_whole_tile_follows_one_into_a_part_of_it():
     def program():
         a = yield Get(block("A", 0, 0, 4, 0, 4))
         for rows in ((0, 4), (0, 2), (0, 4), (2, 4)):
@@ -232,7 +232,7 @@ def wholly_or_partly_before(writes):
 
 
 def edges_of_writes(writes):
-    """The steps of products into these parts of one tile, and what each waits for in the end."""
+    """The steps of GEMMs into these parts of one tile, and the steps that each waits for."""
 
     def program():
         for rows, cols in writes:
@@ -252,21 +252,21 @@ WHOLE, CORNER = ((0, 4), (0, 4)), ((0, 2), (0, 2))
 @pytest.mark.parametrize(
     "writes",
     [
-        (LEFT, RIGHT, WHOLE),  # a part beside another does not stand for it
+        (LEFT, RIGHT, WHOLE),  # a part does not order writes to another part
         (UP, DOWN, WHOLE),
         (WHOLE, LEFT, RIGHT),  # the whole is needed still when a part of it was written over
         (WHOLE, UP, DOWN),
         (WHOLE, CORNER, DOWN, RIGHT),
     ],
 )
-def test_products_into_parts_of_a_tile_wait_for_all_whose_elements_they_write(writes):
+def test_gemms_into_parts_of_a_tile_wait_for_all_earlier_writes_of_their_elements(writes):
     wanted = wholly_or_partly_before(writes)
     for at, waits in enumerate(edges_of_writes(writes)):
         assert {3 * x + 2 for x in wanted[at]} <= waits, (writes[at], waits)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_products_into_a_tile_wait_for_all_whose_elements_they_write(seed):
+def test_random_gemms_into_a_tile_wait_for_all_earlier_writes_of_their_elements(seed):
     chance = random.Random(seed)
     ranges = list(itertools.combinations(range(5), 2))
     writes = [(chance.choice(ranges), chance.choice(ranges)) for _ in range(7)]

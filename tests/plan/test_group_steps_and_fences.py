@@ -69,7 +69,7 @@ INTO_C = {
 
 @pytest.mark.parametrize("depth", [0, 1, 4])
 @pytest.mark.parametrize("kind", INTO_C)
-def test_a_fence_waits_for_group_steps_on_the_result_and_what_follows_for_the_fence(kind, depth):
+def test_a_fence_waits_for_group_steps_on_the_result_and_later_steps_for_the_fence(kind, depth):
     found = traced(reduced_then_fenced(INTO_C[kind]))
     needed, group_step = waits(found, depth), 3
     fence, get, add = places(found, Fence, ReplicaGet, Add)
@@ -108,7 +108,7 @@ def test_the_computation_graph_orders_group_steps_and_fences():
 
 
 def orders(first, second):
-    """A program of two steps on C, of which one is a group's; their places."""
+    """A program of two steps on C, one of them a group step; their places."""
 
     def program():
         token = yield Gemm((yield Get(A)), (yield Get(B)))
@@ -123,19 +123,19 @@ def gemm(block):
 
 
 HAZARDS = {
-    "a product into a sum": (lambda token: Reduce(token, C, ROW), gemm(C)),
-    "a product into part of a sum": (lambda token: Reduce(token, C, ROW), gemm(LOW)),
-    "a product into a scattered sum": (
+    "a GEMM into a sum": (lambda token: Reduce(token, C, ROW), gemm(C)),
+    "a GEMM into part of a sum": (lambda token: Reduce(token, C, ROW), gemm(LOW)),
+    "a GEMM into a scattered sum": (
         lambda token: ReduceScatter(
             token, [Fragment(C, rows=((0, 1), (2, 3))), Fragment(OTHER, rows=((0, 2),))], ROW, 0
         ),
         gemm(LOW),
     ),
     "a copy over a sum": (lambda token: Reduce(token, C, ROW), lambda token: Copy(token, into=C)),
-    "a sum over a product": (gemm(LOW), lambda token: Reduce(token, C, ROW)),
+    "a sum over a GEMM": (gemm(LOW), lambda token: Reduce(token, C, ROW)),
     "a sum over zeros": (lambda token: Zero(C), lambda token: Reduce(token, LOW, ROW)),
-    "a broadcast of a product": (gemm(C), lambda token: Broadcast(C, ROW)),
-    "a product into what is broadcast": (lambda token: Broadcast(LOW, ROW), gemm(C)),
+    "a broadcast of a GEMM": (gemm(C), lambda token: Broadcast(C, ROW)),
+    "a GEMM into what is broadcast": (lambda token: Broadcast(LOW, ROW), gemm(C)),
     "a broadcast of a sum": (
         lambda token: Reduce(token, C, ROW),
         lambda token: Broadcast(C, Group("column", (0, 2), 0)),
@@ -158,7 +158,7 @@ def test_on_a_device_they_have_an_edge(name):
 
 FREE = {
     "other elements": (lambda token: Reduce(token, HIGH, ROW), gemm(LOW)),
-    "the gap of a piece": (
+    "the gap of a fragment": (
         lambda token: ReduceScatter(
             token, [Fragment(C, rows=((0, 1), (3, 4))), Fragment(OTHER, rows=((0, 2),))], ROW, 0
         ),

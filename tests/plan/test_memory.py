@@ -1,5 +1,5 @@
-"""The arena plan: what has memory in it, how much, and where. That no buffer is written while
-another one needs its memory, whatever completes first, ``test_schedule.py`` holds."""
+"""The arena plan: the values in it, their sizes and offsets. ``test_schedule.py`` checks that no
+buffer is written while another one needs its memory, in any order of completion."""
 
 from itertools import pairwise
 
@@ -35,7 +35,7 @@ def test_offsets_are_aligned_and_inside_an_arena_no_larger_than_all_buffers(case
 
 
 @cases
-def test_what_needs_memory_is_what_comes_from_others_or_goes_to_them(case):
+def test_only_received_and_sent_values_need_memory(case):
     traces = programs(case)
     for in_place in MODES.values():
         for trace, plan in zip(traces, plans_of(traces, 1, in_place), strict=True):
@@ -52,7 +52,7 @@ def test_what_needs_memory_is_what_comes_from_others_or_goes_to_them(case):
 
 
 @pytest.mark.parametrize("case", ["misaligned B, chains", "misaligned A, chains"])
-def test_products_added_onto_each_other_share_one_place(case):
+def test_gemms_onto_each_other_share_one_place(case):
     traces = programs(case)
     chained = 0
     for trace, plan in zip(traces, plans_of(traces, 1), strict=True):
@@ -65,7 +65,7 @@ def test_products_added_onto_each_other_share_one_place(case):
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_pipeline_holds_what_is_computed_with_and_what_is_under_way_and_no_more(depth):
+def test_a_pipeline_has_memory_for_the_operands_in_use_and_in_flight_only(depth):
     problem = Problem(64, 64, 1024, 4, "column", "column", "column")
     for trace in traces_of(problem, stationary="C", chunk=16):
         chunks = plan_arena(Lookahead(trace, depth), 4).size / (64 * 16)
@@ -85,7 +85,7 @@ def test_a_longer_pipeline_needs_no_more_memory(stationary):
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_sums_to_be_sent_are_held_by_the_look_ahead_only(depth):
+def test_the_memory_of_partial_sums_is_limited_by_the_look_ahead(depth):
     problem = Problem(1024, 64, 64, 4, "column", "row", "row")
     for trace in traces_of(problem, stationary="B", chunk=16):
         partials = plan_arena(Lookahead(trace, depth), 4).size / (16 * 64)
@@ -103,7 +103,7 @@ def test_more_look_ahead_never_needs_less_memory():
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_reading_tiles_in_place_never_needs_more_than_copying_them_all(depth):
-    """So that memory can be asked for before the transport is known."""
+    """Memory can then be checked before the transport is known."""
     for seed in range(60):
         problem, options = any_case(seed)
         for trace in traces_of(problem, **options):

@@ -1,5 +1,4 @@
-"""Overlap in virtual time: transfers hide behind products as far as the look-ahead allows, and not
-at all without."""
+"""Overlap in virtual time: GEMMs hide as many transfers as the look-ahead allows."""
 
 from collections import defaultdict
 
@@ -13,7 +12,7 @@ from drbench.program.steps import Gemm, Get, ReplicaGet
 
 
 class ThrottledLinks:
-    """Links as the executor's own throttle has them."""
+    """Links like those of the executor's throttle."""
 
     def __init__(self, flops_per_s, bytes_per_s):
         self.flops_per_s = flops_per_s
@@ -30,7 +29,7 @@ class ThrottledLinks:
 
 
 def times(p, share, depth, stationary="C", links=Links):
-    """Total, compute and transfer time of a finely cut product whose transfers take ``share`` of
+    """Total, compute and transfer time of finely cut GEMMs whose transfers take ``share`` of
     the compute time.
 
     Stationary C: column/column/column, all ranks read A. Stationary B: column/row/row, all ranks
@@ -48,14 +47,14 @@ def times(p, share, depth, stationary="C", links=Links):
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 @pytest.mark.parametrize("p", [2, 3, 4])
-def test_finely_cut_products_hide_their_transfers_at_the_default_look_ahead(p, share):
+def test_finely_cut_gemms_hide_their_transfers_at_the_default_look_ahead(p, share):
     total, compute, transfer = times(p, share, 1)
     assert max(compute, transfer) <= total <= 1.1 * max(compute, transfer)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 @pytest.mark.parametrize("p", [2, 3, 4])
-def test_sums_for_others_are_sent_while_the_next_are_computed(p, share):
+def test_partial_sums_are_sent_while_the_next_ones_are_computed(p, share):
     """Once the Fence is passed: a rank's own part of the result, 1/p of the work, comes before it
     and hides nothing."""
     total, compute, transfer = times(p, share, 1, "B")
@@ -80,21 +79,21 @@ def test_the_throttle_of_measured_runs_keeps_the_same_time(depth, stationary):
 
 @pytest.mark.parametrize("p", [2, 4, 8, 12])
 def test_a_look_ahead_of_two_leaves_no_gaps_on_more_ranks(p):
-    """Look-ahead 1 leaves up to a tenth of the time where own products bunch between the
-    transferred ones."""
+    """Look-ahead 1 leaves up to a tenth of the time where local GEMMs bunch between those that
+    need transfers."""
     total, compute, _ = times(p, 1.0, 2)
     assert total <= 1.02 * compute
     assert times(p, 1.0, 1)[0] <= 1.12 * compute
 
 
 @pytest.mark.parametrize("p", [2, 4])
-def test_slow_transfers_hide_the_products(p):
+def test_slow_transfers_hide_the_gemms(p):
     total, compute, transfer = times(p, 2.0, 1)
     assert transfer <= total <= 1.1 * transfer
 
 
 def test_the_reduction_of_replicas_is_prefetched_too():
-    """While one pulled panel is added the next is under way."""
+    """While one pulled panel is added the next is fetched."""
     problem = Problem(64, 8192, 2, 4, "block", "block", "row/c4")
     program = traces_of(problem, stationary="C")
     in_flight, seen = set(), []

@@ -1,8 +1,8 @@
 """Planning at p = 4096: only what the rank itself does counts, in steps, memory and time.
 
-The time guards are five times the project's bars (which a benchmark script measures), in processor
-time of a machine whose core is nobody else's: where two share one, both take longer, and so does
-the yardstick that is measured beside.
+The time limits are five times the project's goals (which a benchmark script measures), in processor
+time of an idle core: where two processes share one, both take longer, and so does
+the reference that is measured with it.
 """
 
 import gc
@@ -30,7 +30,7 @@ def aligned(tiles, grid=GRID, extent=EXTENT):
     return Problem(extent, extent, extent, grid * grid, text, text, text)
 
 
-#: Processor time of :func:`yardstick` on a core that nobody else uses (an EPYC with AVX-512).
+#: Processor time of :func:`yardstick` on an idle core (an EPYC with AVX-512).
 YARDSTICK_S = 0.018
 
 
@@ -43,7 +43,7 @@ class Thing:
 
 @no_collection()
 def yardstick():
-    """What planning is made of: small objects, tuples, a dict."""
+    """Work similar to planning: small objects, tuples, a dict."""
     made, found = [], {}
     for number in range(30_000):
         made.append(Thing(number, tuple(made[-2:])))
@@ -90,7 +90,10 @@ def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank)
     if stationary == "C":
         accumulates = fences = 0
     else:
-        accumulates, fences = per_axis**2 * (tiles - per_axis), 2  # the rest goes to own tiles of C
+        accumulates, fences = (
+            per_axis**2 * (tiles - per_axis),
+            2,
+        )  # the rest is added to own tiles of C
     steps = universal.trace(aligned(tiles), rank, stationary=stationary).steps
     kinds = [type(step) for step in steps]
     counted = {kind: kinds.count(kind) for kind in (Get, Gemm, Accumulate, Fence)}
@@ -116,7 +119,7 @@ def test_planning_memory_is_proportional_to_the_steps(stationary):
 
 @tiles_and_stationary
 def test_planning_memory_does_not_grow_with_the_number_of_ranks(stationary):
-    """192 products and transfers on 64 ranks or on 4096: the same memory."""
+    """192 GEMMs and transfers on 64 ranks or on 4096: the same memory."""
     peaks = []
     for grid in (8, GRID):
         tile = EXTENT // GRID
@@ -147,7 +150,7 @@ def test_a_rank_without_work_plans_nothing():
     [
         *((64, 5 * 0.020, stationary) for stationary in "CBA"),
         *((512, 5 * 0.300, stationary) for stationary in "CB"),
-        pytest.param(512, 5 * 0.300, "A", marks=pytest.mark.thorough),  # as B, turned
+        pytest.param(512, 5 * 0.300, "A", marks=pytest.mark.thorough),  # as B, transposed
     ],
 )
 def test_planning_a_rank_is_quick(tiles, guard_s, stationary):

@@ -1,5 +1,5 @@
-"""The schedule rule, driven in virtual time by random delays, is safe and never stuck, and what
-is multiplied out of the planned arena meanwhile is right."""
+"""The schedule rule, driven in virtual time by random delays, is safe and never deadlocks, and
+results in the planned arena are right."""
 
 import pytest
 from arena import prove
@@ -14,8 +14,8 @@ cases = pytest.mark.parametrize("case", CASES)
 
 
 def prove_in_any_order(problem, options, depth, seeds):
-    """C is exact out of planned memory, no two living values share any, and steps start by the
-    rule, whichever blocks are read in place."""
+    """Check that C is exact in planned memory, no two living values share memory, and steps start
+    by the rule, whichever blocks are read in place."""
     traces = traces_of(problem, **options)
     for seed in seeds:
         in_place = list(MODES.values())[seed % len(MODES)]
@@ -89,7 +89,7 @@ def test_with_look_ahead_transfers_overlap_computes(case):
 
 
 @cases
-def test_every_step_is_handed_out_once_and_counted_once(case):
+def test_every_step_is_started_once_and_counted_once(case):
     for in_place in MODES.values():
         for program in programs(case)[:1]:
             resolved = [step.index for step in program.steps if in_place(program, step)]
@@ -108,7 +108,7 @@ def test_every_step_is_handed_out_once_and_counted_once(case):
 
 
 def test_computes_on_own_data_do_not_use_up_the_look_ahead():
-    """A rank that has much to do on its own already starts the transfers behind it."""
+    """A rank with much local work already starts the transfers after it."""
     problem = Problem(8, 8, 64, 2, "column", "column", "column")
     program = traces_of(problem, stationary="C", chunk=4)[0]
     lookahead = Lookahead(program, 1)

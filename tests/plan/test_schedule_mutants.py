@@ -10,7 +10,7 @@ from drbench.program.steps import Fence
 
 
 def mutant(breaks):
-    """Register a wrong scheduler under the rule it breaks; ``Deadlock`` for one that gets stuck."""
+    """Register a wrong scheduler under the rule it breaks; ``Deadlock`` for one that hangs."""
 
     def register(cls):
         MUTANTS[cls.__name__] = cls, breaks

@@ -1,5 +1,5 @@
-"""Signals between ranks: each has two ends, nobody waits in a circle, and an Await holds up nobody
-but those who take its value."""
+"""Signals between ranks: each has two ends, ranks do not wait in a cycle, and an Await blocks only
+steps that use its value."""
 
 import random
 
@@ -26,7 +26,7 @@ def traced(*programs):
 
 
 def gemm(rank):
-    """A product of own operands."""
+    """A GEMM of local operands."""
     a = yield Get(block("A", rank, (0, 4)))
     b = yield Get(block("B", rank, (0, 4)))
     return (yield Gemm(a, b))
@@ -88,7 +88,7 @@ def test_a_signal_without_its_other_end_is_refused(wrong):
     assert "Correct the program." in str(refused.value)
 
 
-def test_only_parts_of_a_product_can_be_offered():
+def test_only_parts_of_a_gemm_can_be_offered():
     def columns():
         token = yield from gemm(0)
         yield Offer((yield Part(token, 1, 1, 3)), 1, "x")
@@ -105,8 +105,8 @@ def test_only_parts_of_a_product_can_be_offered():
         pairs_of(traced(operand(), receives((Take, 0, "x", (4, 4)))))
 
 
-def test_a_part_of_what_is_stored_transposed_is_offered_where_it_lies():
-    """A 4x6 block whose columns lie one after another: columns 2 to 5, of which rows 1 to 4."""
+def test_a_part_of_a_transposed_block_is_offered_in_place():
+    """A 4x6 block stored by columns: columns 2 to 5, of which rows 1 to 4."""
     stored = Block("A", 0, 0, (0, 0), 0, 4, 0, 6, transposed=True, full=False)
 
     def program():
@@ -115,7 +115,7 @@ def test_a_part_of_what_is_stored_transposed_is_offered_where_it_lies():
 
     (found,) = traced(program())
     (end,) = (end for end in ends_of(found, [4] * 4) if end.kind == "offer")
-    elements = np.arange(24).reshape(6, 4)  # as they lie
+    elements = np.arange(24).reshape(6, 4)  # as stored
     part = elements.T[1:4, 2:5]
     assert end.offset == 4 * part[0, 0] and end.row_stride_bytes == part.strides[1] // 2 == 16
     assert end.span == 4 * (part[-1, -1] - part[0, 0] + 1) and end.nbytes == 4 * part.size
@@ -131,11 +131,11 @@ def waits_then_pushes(rank, other):
 
 
 def pushes_then_waits(rank, other):
-    yield Await(other, "x", (4, 4))  # early: it holds up nobody
+    yield Await(other, "x", (4, 4))  # early: it blocks no step
     yield from sends(rank, (Push, other, "x"))
 
 
-def test_ranks_that_wait_for_each_other_are_refused_and_the_circle_is_named():
+def test_ranks_that_wait_for_each_other_are_refused_and_the_cycle_is_named():
     with pytest.raises(CaseFailed) as refused:
         pairs_of(traced(waits_then_pushes(0, 1), waits_then_pushes(1, 0)))
     assert str(refused.value) == (
@@ -144,7 +144,7 @@ def test_ranks_that_wait_for_each_other_are_refused_and_the_circle_is_named():
     )
 
 
-def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
+def test_a_cycle_of_three_is_named_without_the_rank_that_only_waits_for_it():
     def chain(rank, source, to):
         came = yield Await(source, "x", (4, 4))
         yield Push(came, to, "x")
@@ -154,18 +154,18 @@ def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
         came = yield Await(1, "y", (4, 4))
         yield Gemm(came, (yield Get(block("B", 0, (0, 4)))))
 
-    def tells():
+    def forwards():
         came = yield Await(3, "x", (4, 4))
         yield Push(came, 2, "x")
         yield Push(came, 0, "y")
 
     with pytest.raises(CaseFailed) as refused:
-        pairs_of(traced(concurrent(), tells(), chain(2, 1, 3), chain(3, 2, 1)))
+        pairs_of(traced(concurrent(), forwards(), chain(2, 1, 3), chain(3, 2, 1)))
     text = str(refused.value)
     assert "rank 1" in text and "rank 2" in text and "rank 3" in text and "rank 0" not in text
 
 
-def test_a_fence_between_a_push_and_its_await_closes_a_circle():
+def test_a_fence_between_a_push_and_its_await_closes_a_cycle():
     def fenced_first():
         yield Fence()
         yield from sends(0, (Push, 1, "x"))
@@ -186,7 +186,7 @@ def test_a_fence_between_a_push_and_its_await_closes_a_circle():
     assert pairs_of(traced(fenced_first(), fenced_between())) == {(0, 4): (1, 0)}
 
 
-def test_an_await_that_nobody_takes_yet_holds_up_nobody():
+def test_an_await_without_readers_blocks_no_step():
     assert len(pairs_of(traced(pushes_then_waits(0, 1), pushes_then_waits(1, 0)))) == 2
 
 
@@ -201,7 +201,7 @@ def fencing_after_x():
 
 
 def works_off(programs):
-    """Slow oracle: ranks step by step, a Push never waits, who takes an Await's value does."""
+    """Slow oracle: ranks step by step; a Push never waits, a reader of an Await does."""
     sent, at = set(), [0] * len(programs)
     while True:
         before = list(at)
@@ -221,7 +221,7 @@ def works_off(programs):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4))
-def test_exactly_the_programs_that_get_stuck_step_by_step_are_refused(seed, p):
+def test_exactly_the_programs_that_deadlock_step_by_step_are_refused(seed, p):
     chance = random.Random(seed)
     programs = [[] for _ in range(p)]
     for key in range(chance.randrange(1, 7)):
@@ -251,7 +251,7 @@ def test_exactly_the_programs_that_get_stuck_step_by_step_are_refused(seed, p):
 
 
 def late_await(depth):
-    """A product of what comes, after three of what is fetched."""
+    """A GEMM of an awaited value, after three of fetched values."""
 
     def program():
         b = yield Get(block("B", 0, (0, 4)))
@@ -272,7 +272,7 @@ def test_an_await_starts_first_of_all_whatever_the_look_ahead(depth):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, "all"])
-def test_nobody_waits_for_an_await_but_who_takes_its_value(depth):
+def test_only_readers_of_an_await_wait_for_it(depth):
     found, schedule = late_await(depth)
     done = 0
     while (taken := schedule.take()) or schedule.next_compute() is not None:
@@ -288,7 +288,7 @@ def test_nobody_waits_for_an_await_but_who_takes_its_value(depth):
     assert schedule.next_compute() == 8
 
 
-def test_without_limit_all_transfers_start_at_once_and_hold_up_no_product():
+def test_without_limit_all_transfers_start_at_once_and_delay_no_gemm():
     found, schedule = late_await("all")
     assert schedule.take() == [1, 3, 5, 7]
     schedule.finish(1)
@@ -299,8 +299,8 @@ def test_without_limit_all_transfers_start_at_once_and_hold_up_no_product():
     assert schedule.next_compute() == 4
 
 
-def test_a_reduction_beside_the_products_keeps_its_order_with_those_of_the_same_elements():
-    """The own product overwrites C, so what comes is added after it; later products go on."""
+def test_a_concurrent_reduction_keeps_its_order_with_gemms_of_the_same_elements():
+    """The own GEMM overwrites C, so the awaited value is added after it; later GEMMs continue."""
 
     def program():
         b = yield Get(block("B", 0, (0, 4)))
@@ -319,7 +319,7 @@ def test_a_reduction_beside_the_products_keeps_its_order_with_those_of_the_same_
     schedule.finish(1)
     assert schedule.take() == []
     schedule.finish(schedule.next_compute())
-    assert schedule.take() == [6]  # beside the second product
+    assert schedule.take() == [6]  # during the second GEMM
     schedule.finish(schedule.next_compute())
     assert schedule.next_compute() is None
     schedule.finish(6)
@@ -329,7 +329,7 @@ def test_a_reduction_beside_the_products_keeps_its_order_with_those_of_the_same_
 # -- memory
 
 
-def test_what_is_offered_lies_in_the_inbox_and_not_in_the_arena():
+def test_an_offered_value_is_in_the_inbox_and_not_in_the_arena():
     def program():
         token = yield from gemm(0)
         yield Offer((yield Part(token, 0, 0, 2)), 1, "top")
@@ -344,7 +344,7 @@ def test_what_is_offered_lies_in_the_inbox_and_not_in_the_arena():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1), st.data())
-def test_no_two_slots_share_a_byte_and_each_begins_where_its_elements_may(shapes, data):
+def test_no_two_slots_share_a_byte_and_each_is_aligned_for_its_elements(shapes, data):
     found = trace(
         receives(*[(Await, 1, x, shape) for x, shape in enumerate(shapes)]), None, 0, fresh=False
     )

@@ -1,4 +1,4 @@
-"""``drbench plot bandwidth``: bandwidths by nccl-tests' rules, a figure of what was measured."""
+"""``drbench plot bandwidth``: bandwidths by nccl-tests' rules, and a figure of measured ones."""
 
 from fractions import Fraction
 
@@ -33,8 +33,8 @@ def everything(sizes=(4096, 65536, 1 << 20)):
 
 
 def crossing(operation, ranks):
-    """Which part of an operation's size the busiest rank's link sees, by counting shards that go
-    from rank to rank round a ring; a link works in both directions at once."""
+    """The part of an operation's size on the busiest rank's link, by counting shards that pass from
+    rank to rank round a ring; a link works in both directions at once."""
     if operation in ("get", "put", "accumulate", "shift"):
         return Fraction(1)  # the whole, to or from one neighbour
     if operation in ("broadcast", "reduce"):
@@ -76,7 +76,7 @@ def floats(row):
     return [(name, value) for name, value in row._asdict().items() if name.endswith(("_s", "gbps"))]
 
 
-def test_every_kind_has_a_line_in_the_panel_of_its_transport(tmp_path):
+def test_every_type_has_a_line_in_the_panel_of_its_transport(tmp_path):
     rows = everything()
     rows += [row._replace(transport="rma") for row in everything((4096, 1 << 24))]
     made = find("bandwidth").make(rows, Options())
@@ -94,7 +94,7 @@ def test_every_kind_has_a_line_in_the_panel_of_its_transport(tmp_path):
     assert path.stat().st_size > 10_000
 
 
-def test_of_several_rows_of_one_kind_the_latest_is_drawn_and_what_failed_is_named():
+def test_of_several_rows_of_one_type_the_latest_is_drawn_and_failures_are_named():
     failed = {"operation": "put", "nbytes": 64, "times": 1, "reason": "out of reach"}
     rows = [measured("get", 64, [8] * 7), measured("get", 64, [2] * 7), row_of(failed, **ABOUT)]
     made = find("bandwidth").make(rows, Options())
@@ -105,7 +105,7 @@ def test_of_several_rows_of_one_kind_the_latest_is_drawn_and_what_failed_is_name
         find("bandwidth").make(rows[2:], Options())
 
 
-def test_a_noisy_bandwidth_is_hollow_and_counted_and_a_file_of_before_is_still_read(tmp_path):
+def test_a_noisy_bandwidth_is_hollow_and_counted_and_an_older_file_is_read(tmp_path):
     rows = [measured("get", size, noisy=size == 4096) for size in (4096, 65536)]
     (chart,), notes = charts(rows, Options())
     assert [list(marks.hollow) for marks in chart.marks] == [[True, False]]

@@ -1,4 +1,4 @@
-"""Every committed figure draws what the committed records say, and its text tells all of it."""
+"""Every committed figure is drawn from the committed records, and its text describes every mark."""
 
 import shutil
 
@@ -16,7 +16,7 @@ EVERY = committed()
 
 
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: each.file)
-def test_what_a_committed_figure_draws_is_in_its_text(each):
+def test_the_text_of_a_committed_figure_has_its_marks(each):
     assert each.difference() == [], f"python -m plots.committed {each.file} draws it anew"
 
 
@@ -47,7 +47,7 @@ def test_a_record_that_changes_is_a_difference(tmp_path, capsys):
     assert any(line.startswith("+panel: ") for line in each.difference(tmp_path))
 
 
-def test_a_list_that_says_something_else_is_refused(tmp_path):
+def test_a_list_with_an_unknown_key_is_refused(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / LIST).write_text('[[figure]]\nfigure = "best"\nplace = "x"\n')
     with pytest.raises(ValueError, match="figures.toml: .*'place'.* Its first lines"):
@@ -81,7 +81,7 @@ def test_the_text_of_a_figure_is_written_like_a_picture(tmp_path):
     assert "panel: 64 × 768 × 192 / 1 rank, small, float32, measured" in path.read_text()
 
 
-def test_a_point_a_bar_a_cell_and_a_text_that_move_are_told():
+def test_the_description_shows_a_moved_point_bar_cell_and_text():
     def drawn(at):
         picture = Picture()
         axes = picture.add_axes((0, 0, 1, 1))

@@ -1,10 +1,11 @@
 """``drbench explain``: the page of a run, in a real browser, against an independent reading of the
 simulator's events."""
 
+import itertools
 import json
 import re
 from collections import Counter
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from colours import BLIND, seen_by
@@ -20,7 +21,7 @@ from launch.models.explained import explained, explained_timeline
 from launch.models.predict import predict_with, programs_of
 from plots.report.explained import TICKS, explained_page
 
-#: What the first word of an event means. Read here by name; the page goes by the steps.
+#: Lane of each step by the first word of an event; the page reads the steps instead.
 MEANS = {
     "Gemm": "multiply",
     **dict.fromkeys(("Get", "ReplicaGet", "Take"), "fetch"),
@@ -41,7 +42,7 @@ def of(algorithm, ranks=4, machine="h100x8", **values):
     return Case(512, 512, 512, algorithm=algorithm, **values), machine, ranks
 
 
-#: A case of every kind: case, machine, ranks.
+#: A case of every type: case, machine, ranks.
 CASES = {
     "column S-C": columns(options={"stationary": "C"}),
     "column S-B": columns(options={"stationary": "B"}),
@@ -80,7 +81,7 @@ def made(name):
 
 @pytest.fixture(scope="module")
 def described():
-    """name -> what the page is drawn from."""
+    """name -> the data of the page."""
     known = {}
 
     def find(name):
@@ -129,12 +130,12 @@ return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame((
 
 
 def at(browser, tick, case=0):
-    """The rows of the table of everyone at a time of the slider."""
+    """The rows of the table of all ranks at a time of the slider."""
     return browser.run(SHOWN, round(tick), case)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, described, opened):
+def test_the_page_shows_the_simulation_at_three_times(name, described, opened):
     case, model, ranks = made(name)
     events = predict_with(case, model, ranks, timeline=True)[1].timeline if model else None
     if events is None:  # the page's own balance of FLOPs and bytes; read from its bars by name
@@ -171,7 +172,7 @@ def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, desc
 
 
 @pytest.mark.parametrize("name", ["column S-C", "column S-B", "replicas S-A", "transposed"])
-def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, described, opened):
+def test_a_rank_holds_a_fetched_value_until_its_last_gemm(name, described, opened):
     case, model, ranks = made(name)
     events = predict_with(case, model, ranks, timeline=True)[1].timeline
     times, whole = moments(events)
@@ -179,7 +180,7 @@ def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, describ
     for time_s in times:
         for rank, row in enumerate(at(browser, time_s / whole * TICKS)):
             mine = sorted((e for e in events if e.rank == rank), key=lambda each: each.index)
-            memory, uses = {}, {}  # step -> in whose memory its value lies; that -> last use
+            memory, uses = {}, {}  # step -> the step that owns its memory; that -> last use
             for event in mine:
                 onto = re.search(r"-> %(\d+)", event.name)
                 memory[event.index] = memory[int(onto[1])] if onto else event.index
@@ -197,9 +198,7 @@ def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, describ
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_byte_of_the_plan_is_shown_once_and_is_fetched_from_the_rank_that_has_it(
-    name, described
-):
+def test_every_byte_of_the_plan_is_shown_once_and_fetched_from_its_owner(name, described):
     found, (case, model, ranks) = described(name), made(name)
     if model is not None:
         traces = programs_of(case, model, ranks, everyone=True).traces
@@ -288,7 +287,7 @@ def test_two_cases_share_one_time(described, opened):
     assert float(ratio.split()[0]) == pytest.approx(second["time_s"] / first["time_s"], rel=0.01)
 
 
-def test_64_ranks_move_fluently(opened):
+def test_64_ranks_are_animated_fluently(opened):
     case = Case(8192, 8192, 8192, "block", "block", "block", options={"stationary": "C"})
     browser = opened(explained(case, None, 64))
     before, frames = browser.cpu_s(), 30
@@ -303,19 +302,19 @@ def test_64_ranks_move_fluently(opened):
     assert (browser.cpu_s() - before) / frames < 0.03
 
 
-def test_what_ranks_do_is_told_apart_by_the_colour_blind(described):
-    """Of one lane: products beside communication share none."""
+def test_the_colour_blind_can_distinguish_what_ranks_do(described):
+    """Within one lane: GEMMs and communication have lanes of their own."""
     style = explained_page([described("cannon")], "test")
     for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
         known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))
         for lane in ("fetch send add collective wait", "multiply add copy"):
-            for kind, (one, other) in product(BLIND, combinations(lane.split(), 2)):
+            for kind, (one, other) in itertools.product(BLIND, combinations(lane.split(), 2)):
                 pair = zip(seen_by(kind, known[one]), seen_by(kind, known[other]))
                 assert max(abs(x - y) for x, y in pair) > 0.04, (kind, one, other)
 
 
 def timeline_of(name, **described):
-    """The simulated timeline of a case as a trace, which may tell something else of it."""
+    """The simulated timeline of a case as a trace, whose texts can be changed."""
     record, found = predict_with(*made(name), timeline=True)
     description = {each: getattr(record, each) for each in DESCRIPTION_FIELDS}
     return chrome_trace(found.timeline, description | described)

@@ -1,9 +1,10 @@
-"""What each figure shows is what a slow reading of its rule gives."""
+"""Each figure shows the points of a slow implementation of its rule."""
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from figure_records import case, comparison, exhaustive, weak
@@ -98,7 +99,7 @@ def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are
 
 
 def measured(algorithm, time_s=1e-5, **values):
-    """A case of a figure of peers."""
+    """A case of the figure of libraries."""
     known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}
     return case(algorithm=algorithm, median_s=time_s, **known | values)
 
@@ -111,7 +112,7 @@ def test_the_roof_of_libraries_is_drbench_s_own_not_that_of_the_library_it_runs_
     assert list(rule.get_xdata()) == [100.0, 100.0]
 
 
-def test_a_library_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_not_on_two():
+def test_a_library_without_a_number_of_nodes_is_compared_with_drbench_on_one_not_on_two():
     for nodes, panels in ((1, [["cosma", "universal"]]), (2, [["cosma"], ["universal"]])):
         records = measured("universal", nodes=nodes), measured("cosma")
         found, _, _ = libraries.choose(records, Options())
@@ -126,7 +127,7 @@ def test_a_library_that_does_not_say_its_nodes_is_compared_with_drbench_on_one_n
         ((2.0, 2.01), "drbench is level with the fastest other library on 1 of 1 shape"),
     ],
 )
-def test_the_finding_of_libraries_is_who_is_ahead(rates, described):
+def test_the_finding_of_libraries_names_the_fastest(rates, described):
     records = [measured(name, 1 / rate) for name, rate in zip(("universal", "cosma"), rates)]
     assert libraries.finding(libraries.choose(records, Options())[0]) == described
 
@@ -173,8 +174,8 @@ def test_a_dot_of_libraries_is_the_setting_with_the_smallest_median_time():
 
 
 def test_two_contenders_of_one_setting_are_one_round_of_it():
-    """``row`` and ``row S-C`` are one program where S-C is the choice; who ran in the first round
-    alone is told, and no name is left without a dot."""
+    """``row`` and ``row S-C`` are one program where S-C is the choice; a contender of the first
+    round alone is listed, and no name is left without a dot."""
     ran = [
         ("universal", (1, 1, 2), ("row", "row S-C", "row")),
         ("heat", (1, 2), ("heat", "heat")),
@@ -205,7 +206,7 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
 
 
 #: Sizes of a problem and its number of ranks.
-SHAPES = [*product((8, 16, 32), (8, 16), (8, 24), (1, 2, 4))]
+SHAPES = [*itertools.product((8, 16, 32), (8, 16), (8, 24), (1, 2, 4))]
 EVERY_SHAPE = frame([case(m=m, n=n, k=k, ranks=p, best_s=m / n) for m, n, k, p in SHAPES])
 
 

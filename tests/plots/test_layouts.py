@@ -14,7 +14,7 @@ from plots.select.cases import SelectionError
 DATA = ROOT / "results/simulated/readings/layouts.json"
 
 
-def test_the_committed_data_is_what_its_command_gives_now(tmp_path, capsys):
+def test_the_committed_data_equals_the_output_of_its_command(tmp_path, capsys):
     committed = json.loads(DATA.read_text())
     words = shlex.split(committed["command"])[1:]
     words[words.index("--save") + 1] = str(tmp_path / "now.json")
@@ -23,7 +23,7 @@ def test_the_committed_data_is_what_its_command_gives_now(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"cases": [{"ranks": []}]}', '{"cases": 3}'])
-def test_other_files_are_refused_with_the_way_out(tmp_path, text):
+def test_other_files_are_refused_with_the_remedy(tmp_path, text):
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(SelectionError, match="drbench explain --save FILE.json"):
         read([tmp_path / "other.json"])

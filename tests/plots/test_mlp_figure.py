@@ -1,4 +1,4 @@
-"""The figure shows every selected point, says what it does not show, and can be read."""
+"""The figure shows every selected point, lists what it does not show, and can be read."""
 
 import re
 import subprocess
@@ -27,7 +27,7 @@ def twelve():
 
 @pytest.fixture(scope="module")
 def four():
-    """A small measured sweep without a sourced peak, without peers."""
+    """A small measured sweep without a sourced peak, without other libraries."""
     found = sweep(ranks=4, h=512, quantity="percent_of_roof", mode="measured", machine="laptop")
     return [r for r in found if r.mode == "measured" and (r.a[:5], r.m) != ("block", 4096)]
 
@@ -76,11 +76,11 @@ def test_noisy_points_are_hollow_and_intervals_are_drawn(four):
     assert len(spans) == 6 and sum(line.count("[") for line in spans) == len(points)
     assert "  Hollow: 6 noisy cases, never ranked." in described
     # not "not with a roof": the axis is percent of the roof
-    crowded = "cases with more ranks than cores: compare them with each other only."
-    assert f"  {len(points)} {crowded}" in described
+    oversubscribed = "cases with more ranks than cores: compare them with each other only."
+    assert f"  {len(points)} {oversubscribed}" in described
 
 
-def test_a_missing_batch_size_breaks_the_line_and_is_said(four):
+def test_a_missing_batch_size_breaks_the_line_and_is_listed(four):
     described = describe_picture(figure({"mlp1": select(four, "mlp1")}))
     assert re.search(r"line, Block .*: \(1024, .*\) \(2048, .*\) \(4096, -\) \(8192, \d", described)
     assert "UA - Block (S-C) has no case at batch 4096." in described
@@ -99,7 +99,7 @@ def test_drawing_touches_no_global_state_of_matplotlib():
     assert dict(matplotlib.rcParams) == before
 
 
-def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(tmp_path):
+def test_a_layer_with_nothing_to_draw_is_listed_and_the_other_is_drawn(tmp_path):
     failed = case(n=64, k=256, status="failed")
     made = draw("mlp", [case(), failed], tmp_path / "figure")
     assert "mlp2: not drawn: UA - Row (no case is ok: 1 failed)" in made.notes

@@ -16,8 +16,7 @@ from plots.select.selection import missing, select
 
 
 def oracle(records, layer):
-    """The rules once more, as slowly as they read: every combination is looked up in the whole
-    list."""
+    """The rules once more, slowly: every combination is searched in the whole list."""
     chosen = {}
     for name, form in FORMS.items():
         best = {}  # (movement, batch) -> (percent, factors)
@@ -80,7 +79,7 @@ def only(lines, name):
 
 
 def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked():
-    """A roof was measured between the repeats, and drifts as they do."""
+    """A roof was measured between the repeats, and drifts with them."""
     both = [
         replace(each, percent_of_peak=each.percent_of_roof and each.percent_of_roof / 2)
         for each in sweep(ranks=4, quantity="percent_of_roof", mode="measured")
@@ -157,7 +156,7 @@ def test_any_set_of_cases_in_any_order_is_selected_as_the_rules_read(records, la
         ({"transport": "throttled"}, "only throttled transports"),
     ],
 )
-def test_a_case_that_tells_nothing_is_left_out_however_fast(values, why):
+def test_a_case_without_evidence_is_left_out_however_fast(values, why):
     fast = case(percent_of_peak=99.0, **values)
     line = only(select([fast, case(percent_of_peak=10.0)], "mlp1"), "UA - Row")
     assert [point.value for point in line.points] == [10.0]
@@ -221,7 +220,7 @@ def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines():
     } == {"DT - Row": measured[:1], "DT - Column": measured[1:2]}
 
 
-def test_libraries_of_another_problem_are_left_out_and_said():
+def test_libraries_of_another_problem_are_left_out_and_listed():
     lines = select([case(), *published(12288)], "mlp1")
     assert not only(lines, "DT - Row").points
     assert (
@@ -245,7 +244,7 @@ def test_cases_that_one_figure_cannot_compare_are_refused(name, value):
         select([case(), case(**{name: value})], "mlp1")
 
 
-def test_what_is_not_drawn_is_said_with_its_reason():
+def test_what_is_not_drawn_is_listed_with_its_reason():
     failed = [case(a="column", status=each) for each in ("timeout", "timeout", "failed")]
     ok = case(m=64), case(m=32), case(m=32, b="column", c="column")
     lines = select([*ok, *failed], "mlp1")

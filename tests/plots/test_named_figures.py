@@ -1,5 +1,5 @@
-"""Every figure that ``drbench plot`` knows: drawn from whatever records there are, readable, the
-same bytes every time."""
+"""Every figure that ``drbench plot`` knows: drawn from any records, readable, the same
+bytes every time."""
 
 import random
 import sys
@@ -20,7 +20,7 @@ from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
 
-#: Figures that make nothing of one case of MLP-1: what they say of it.
+#: Figures that cannot be made of one case of MLP-1, and their messages.
 ALONE = {
     "strong": "no problem",
     "weak": "no work a rank",
@@ -28,15 +28,15 @@ ALONE = {
 }
 
 
-#: The figures that are drawn from records; timeline reads traces of its own
+#: The figures that are drawn from records; timeline reads traces
 #: (tests/launch/commands/test_mesh_commands.py).
 OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is read_records)
 
 
 @pytest.fixture(scope="module")
 def rich():
-    """Records that every figure has something to draw from: all algorithms, several shapes and
-    numbers of ranks."""
+    """Records from which every figure can be drawn: all algorithms, several shapes and numbers of
+    ranks."""
     return [
         *exhaustive(ranks=2),
         *comparison(),
@@ -53,7 +53,7 @@ def made(rich):
 
 @pytest.fixture(scope="module")
 def hostile(rich):
-    """The same with names nobody should choose, and many of them."""
+    """The same with many strange names."""
     chance = random.Random(5)
     strange = [
         "$x^{",
@@ -155,7 +155,7 @@ def test_texts_neither_overlap_nor_leave_the_page(made, name):
     check_readable(made(name).picture)
 
 
-def test_strange_and_many_names_are_drawn_as_they_are(hostile):
+def test_strange_and_many_names_are_drawn_unchanged(hostile):
     made = find("algorithms").make(hostile, Options())
     check_readable(made.picture)
     assert made.picture.get_size_inches()[1] < 60
@@ -173,7 +173,7 @@ def test_one_point_is_a_figure_or_a_reason(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mlp", "libraries"])
-def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(name, tmp_path):
+def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_printed(name, tmp_path):
     for records in ([case(m=8, status="out_of_memory")], []):
         with pytest.raises(SelectionError) as caught:
             draw(name, records, tmp_path / "none")
@@ -182,7 +182,7 @@ def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(nam
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failed_cases_are_counted_by_status_not_drawn_and_those_that_are_not_stable_are_said():
+def test_failed_cases_are_counted_by_status_not_drawn_and_unstable_cases_are_listed():
     records = [case(stable=True), case(a="block", stable=False), case(status="timeout")]
     for name in ("best", "volume", "algorithms", "libraries"):
         made = find(name).make(records, Options())
@@ -216,7 +216,7 @@ def test_a_shape_is_chosen_and_others_are_named(tmp_path):
         draw("volume", records, tmp_path / "one", shape=(99, 256, 64))
 
 
-def test_the_suffix_says_the_format_and_an_svg_is_light_or_dark_as_the_reader_likes(tmp_path):
+def test_the_suffix_selects_the_format_and_an_svg_is_light_or_dark_as_the_reader_likes(tmp_path):
     for out, expected in (
         ("a.pdf", ["a.pdf"]),
         ("b.png", ["b.png"]),
@@ -289,7 +289,7 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
     assert drawn(published(), other) == {"4 ranks, h100x4, float32, simulated": False, alone: True}
 
 
-def test_measured_libraries_go_before_published_ones():
+def test_measured_libraries_are_preferred_to_published_ones():
     ours = case(mode="measured", machine="here", ranks=2)
     theirs = case(
         mode="measured",

@@ -1,5 +1,5 @@
 """Rows measured one after the other are ranked where their no-communication bounds allow it: the
-report, the figures and the last lines of a sweep say where they do not."""
+report, the figures and the last lines of a sweep report where they do not."""
 
 from dataclasses import replace
 
@@ -80,17 +80,17 @@ def test_the_last_lines_of_a_sweep_are_one_a_problem():
 
 
 def test_a_case_of_one_repeat_is_hollow_and_no_best_and_a_round_is_not():
-    """Medians of one were drawn solid, at 39 to 148 percent of the roof."""
+    """Single times were once drawn solid, at 39 to 148 percent of the roof."""
     found = rows(((1.0, 50.0), (1.1, 50.0)), samples_s=[1e-3])
     assert list(frame(found).hollow) == [True, True] and verdict(frame(found)).fastest == []
     assert fastest_lines(found) == ["1 problem with noisy cases only: no fastest one"]
     described = " ".join(describe_picture(find("best").make(found, Options()).picture).split())
     assert "Hollow: 2 noisy cases (2 measured once), never ranked" in described
-    in_turn = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
-    assert not frame([in_turn]).hollow.any()
+    interleaved = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
+    assert not frame([interleaved]).hollow.any()
 
 
-def test_a_figure_of_noisy_cases_alone_says_that_it_shows_no_result():
+def test_a_figure_of_noisy_cases_alone_states_that_it_shows_no_result():
     known = {"n": 3072, "k": 768, "percent_of_roof": 90.0, "dtype": "float32", "case": "x"}
     noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
     sure = of_universal(m=256, noisy=False, **known)

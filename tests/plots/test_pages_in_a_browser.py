@@ -105,7 +105,7 @@ OPEN = "return document.getElementById('case').open"
 
 
 @pytest.mark.parametrize("by, width", [("mouse", 1280), ("touch", 390), ("keyboard", 1280)])
-def test_a_mark_tells_its_case_in_eight_lines(browser, pages, by, width):
+def test_a_mark_shows_its_case_in_eight_lines(browser, pages, by, width):
     browser.size(width, 900)
     browser.open(pages["report"])
     assert browser.run(TIP) == []

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def script(name, data, folder, *arguments):
-    """The script as a process of its own that is told nothing of where the packages are."""
+    """Run the script as a process of its own, without the path of the packages."""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
         [sys.executable, "-I", str(ROOT / "plots" / name), *map(str, arguments)],
@@ -52,7 +52,7 @@ def test_the_second_layer_has_its_own_script_and_takes_published_lines(rows, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["two.png"]
 
 
-def test_what_is_no_records_is_refused_in_one_line(tmp_path):
+def test_a_file_without_records_is_refused_in_one_line(tmp_path):
     ended = script("plot_mlp1.py", b"hello\n", tmp_path)
     assert ended.returncode == 2 and ended.stderr.count(b"\n") == 1
     assert b"standard input has another header: 'hello'" in ended.stderr

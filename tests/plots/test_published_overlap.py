@@ -1,4 +1,4 @@
-"""The published points of FLUX and Triton-distributed give what the texts say of them."""
+"""The published points of FLUX and Triton-distributed agree with the texts of the papers."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -27,7 +27,7 @@ def means(ranges, quantity, studies):
 
 
 def test_digitised_speedups_have_the_geometric_means_of_the_text(ranges):
-    """Those of Triton-distributed; and over FLUX, beside each bar of which one of it stands."""
+    """Speedups of Triton-distributed; and over FLUX, which has one bar next to each of them."""
     points, over, flux = defaultdict(list), defaultdict(list), {}
     for row in ROWS.read([FOLDER / "speedups.csv"]):
         shape = row.study, row.ranks, row.m, row.n, row.k
@@ -44,7 +44,7 @@ def test_digitised_speedups_have_the_geometric_means_of_the_text(ranges):
 
 
 def test_the_printed_tables_of_experts_have_the_means_of_the_text(ranges):
-    """Which are geometric, too: within the rounding of times as short as 0.33 ms."""
+    """Geometric means, too: within the rounding of times as short as 0.33 ms."""
     times = defaultdict(dict)
     for row in ROWS.read([FOLDER / "moe.csv"]):
         shape = row.study, row.ranks, row.m, row.n, row.k, row.variant

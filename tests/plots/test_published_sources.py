@@ -1,4 +1,4 @@
-"""Published numbers become records, and files are told apart by their headers."""
+"""Published numbers become records, and headers distinguish their files."""
 
 import pytest
 from figure_records import case

@@ -1,4 +1,4 @@
-"""The table of records holds what the records hold, typed, and is read fast."""
+"""The table of records has the values of the records, typed, and is read fast."""
 
 import time
 from dataclasses import replace
@@ -99,7 +99,7 @@ cells = st.sampled_from(["", "1", "-1", "1.5", "inf", "true", "ok", "x", "'=y", 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(HEADER) - 1), cells, st.booleans())
-def test_the_table_refuses_what_records_refuse_in_the_same_words(column, cell, short):
+def test_the_table_refuses_the_same_values_as_records_with_the_same_message(column, cell, short):
     good = CASES[0].to_row()
     changed = good[:column] + [cell] + good[column + 1 :]
     data = "".join(

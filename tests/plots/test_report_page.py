@@ -1,5 +1,4 @@
-"""The report is one page that loads nothing, shows every case, and runs nothing that a record
-says."""
+"""The report is one page that loads nothing, shows every case, and runs no text of a record."""
 
 import dataclasses
 import json
@@ -59,7 +58,7 @@ def test_records_and_environment_add_no_element_no_attribute_and_no_markup_in_th
     assert data["count"] == len(hostile())
 
 
-def test_counts_failures_and_provenance_are_there(tmp_path):
+def test_counts_failures_and_provenance_are_shown(tmp_path):
     append_csv(
         tmp_path / "records.csv",
         case(),
@@ -154,7 +153,7 @@ def test_the_commands_of_the_verdict_run(name):
         assert not left and (values["m"], values["a"]) == (str(row.m), row.a)
 
 
-def test_a_command_is_of_the_product_that_was_run():
+def test_a_command_repeats_the_multiplication_that_was_run():
     described = {
         "transpose": "b",
         "alpha": 2.0,
@@ -172,7 +171,7 @@ MEASURED = sorted(ROOT.glob("results/measured/**/records.csv"))
 
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
-def test_the_commands_of_every_committed_folder_are_taken_today(path, monkeypatch, capsys):
+def test_the_commands_of_every_committed_folder_are_accepted_today(path, monkeypatch, capsys):
     for each in verdict(read_records([path.parent])).fastest:
         _, *words = shlex.split(each.command)
         assert begun(words, monkeypatch) == 0, f"{each.command}: {capsys.readouterr().err}"
@@ -185,7 +184,7 @@ def test_parts_of_a_sweep_and_several_folders_are_one_page(tmp_path):
     append_csv(whole / "records.csv", *every)
     for number in range(1, 12):
         (parts / f"part-{number}").mkdir(parents=True)
-        # the last of a part was run by the next one too: its first row stands
+        # the last case of a part was run by the next part too: its first row is kept
         late = [dataclasses.replace(every[number - 1], best_s=9.0)] * (number > 1)
         append_csv(parts / f"part-{number}" / "records.csv", *late, every[number])
         (parts / f"part-{number}" / "environment.json").write_text(f'{{"part": {number}}}')
@@ -203,7 +202,7 @@ def test_parts_of_a_sweep_and_several_folders_are_one_page(tmp_path):
     assert "13 cases" in both and "<title>whole, other" in both and "other/environment.json" in both
 
 
-def test_a_missing_environment_file_is_said(tmp_path):
+def test_a_missing_environment_file_is_reported(tmp_path):
     assert environments(tmp_path) == [
         {
             "name": "environment.json",
@@ -213,6 +212,6 @@ def test_a_missing_environment_file_is_said(tmp_path):
     ]
 
 
-def test_numbers_that_json_has_not_are_empty():
+def test_numbers_that_json_cannot_express_are_empty():
     text = page([case(percent_of_roof=float("nan"), roof_gflops=float("inf"))], [], "x")
     assert "NaN" not in Elements(text).scripts[0] and "Infinity" not in Elements(text).scripts[0]

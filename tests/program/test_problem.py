@@ -1,6 +1,6 @@
 """The problem: extents, blocks and refusals."""
 
-from itertools import product
+import itertools
 
 import pytest
 from oracles import check_block, home
@@ -31,12 +31,12 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("text", LAYOUTS)
-def test_every_block_of_every_tile_says_truly_where_it_is_stored(text):
+def test_every_block_of_every_tile_has_its_true_place(text):
     problem = Problem(7, 11, 5, 6, text, text, text)
     for operand in problem.operands:
         partition, at = operand.partition, home(operand.partition)
-        tiles = product(*map(range, partition.grid_shape))
-        for idx, replica in product(tiles, range(partition.replicas)):
+        tiles = itertools.product(*map(range, partition.grid_shape))
+        for idx, replica in itertools.product(tiles, range(partition.replicas)):
             (top, bottom), (left, right) = partition.tile_bounds(idx)
             for row0, row1 in [
                 (r, s) for r in range(top, bottom) for s in range(r + 1, bottom + 1)
@@ -77,13 +77,15 @@ def test_cuts_along_an_axis_are_tile_boundaries_of_the_right_dimension(name, axe
         assert operand.cuts(axis, 1, extents[axis]) == [1, *inside, extents[axis]]
 
 
-def test_a_ready_partition_is_taken_as_it_is():
+def test_a_ready_partition_is_used_unchanged():
     ready = partition("tiles:2x4@2x1", (6, 4), 2)
     problem = Problem(6, 5, 4, 2, a=ready)
     assert problem.a.partition is ready
 
 
-@pytest.mark.parametrize("m, n, k, p", list(product([1, 7, 64], [1, 12], [5, 30], [1, 2, 6, 7])))
+@pytest.mark.parametrize(
+    "m, n, k, p", list(itertools.product([1, 7, 64], [1, 12], [5, 30], [1, 2, 6, 7]))
+)
 def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
     problem = Problem(m, n, k, p)
     shapes = [(rows, cols, depth) for (rows,), cols, depth in problem.local_shapes()]
@@ -115,7 +117,7 @@ def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
         ({"nprocs": 4, "c": "row/c3"}, "--c: row/c3 .* Use one of 1, 2, 4"),
     ],
 )
-def test_a_problem_that_makes_no_sense_is_refused_with_the_way_out(arguments, words):
+def test_an_invalid_problem_is_refused_with_the_remedy(arguments, words):
     with pytest.raises(UsageError, match=words):
         Problem(**{"m": 8, "n": 8, "k": 8, "nprocs": 4, **arguments})
 
@@ -132,7 +134,7 @@ def test_exit_codes_and_statuses_belong_together():
     ) == (6, 5, 5)
 
 
-def test_phases_add_up_and_are_forgotten_together():
+def test_phases_add_up_and_are_reset_together():
     clock = Clock()
     for name in PHASES:
         for _ in range(2):

@@ -2,7 +2,7 @@
 used."""
 
 import gc
-from itertools import product
+import itertools
 
 import numpy as np
 import pytest
@@ -22,8 +22,8 @@ TILED = Problem(M, N, K, 1, "block", "tiles:4x4", "tiles:3x4")  # C in four tile
 
 
 def writes(problem, regions, between=None):
-    """A program that writes A[rows]·B[columns] into each region (row0, row1, col0, col1) of C in
-    turn."""
+    """A program that writes A[rows]·B[columns] into one region (row0, row1, col0, col1) of C after
+    another."""
     for step in between or []:  # noqa: UP028  (a list has no send)
         yield step
     for row0, row1, col0, col1 in regions:
@@ -71,7 +71,7 @@ def times_written(regions):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_a_brick_wall_of_regions_fills_a_tile_without_being_a_grid():
+def test_staggered_regions_fill_a_tile_without_being_a_grid():
     bricks = [(0, 2, 0, 5), (0, 2, 5, 8), (2, 4, 0, 3), (2, 4, 3, 8), (4, 6, 0, 8)]
     for order in (bricks, bricks[::-1], bricks[2:] + bricks[:2]):
         program = traced(ONE, order)
@@ -86,17 +86,17 @@ def test_tiles_are_judged_one_by_one():
     assert betas(program.steps) == [0, 1, 1, 1]
 
 
-def test_what_a_program_zeroes_itself_is_not_zeroed_again_and_only_added_to():
+def test_a_tile_that_the_program_zeroes_is_not_zeroed_again_and_only_added_to():
     program = traced(ONE, [(0, 6, 0, 8)], between=[Zero(ONE.c.tile_block((0, 0)))])
     assert zeroed(program.steps) == [(0, 0)] and betas(program.steps) == [1]
 
 
-def test_a_result_that_is_not_fresh_is_left_as_it_is():
+def test_a_result_that_is_not_fresh_is_not_zeroed():
     program = trace(writes(ONE, [(0, 3, 0, 8)]), None, 0, fresh=False)
     assert zeroed(program.steps) == [] and betas(program.steps) == [1]
 
 
-def test_products_for_others_start_from_nothing_and_are_added_onto():
+def test_partial_sums_for_other_ranks_start_empty_and_are_added_onto():
     def summed():
         a = yield Get(ONE.a.tile_block((0, 0)))
         b = yield Get(ONE.b.tile_block((0, 0)))
@@ -120,7 +120,7 @@ cuts = st.lists(st.integers(1, 7), max_size=3).map(lambda inner: sorted({0, 8, *
 
 @settings(max_examples=300, deadline=None)
 @given(regions, st.integers(0, 7))
-def test_any_writes_make_the_sum_of_their_products_out_of_nan(regions, again):
+def test_any_writes_make_the_sum_of_their_gemms_out_of_nan(regions, again):
     regions = regions + regions[: again % (len(regions) + 1)]
     program = traced(ONE, regions)
     a, b = operands(ONE)
@@ -143,7 +143,7 @@ def test_a_grid_of_regions_in_any_order_needs_no_zero(row_cuts, col_cuts, rng):
     rows = [(x, y) for x, y in zip(row_cuts, row_cuts[1:]) if y <= M] or [(0, M)]
     if rows[-1][1] != M:
         rows.append((rows[-1][1], M))
-    regions = [(*r, *c) for r, c in product(rows, zip(col_cuts, col_cuts[1:]))]
+    regions = [(*r, *c) for r, c in itertools.product(rows, zip(col_cuts, col_cuts[1:]))]
     rng.shuffle(regions)
     program = traced(ONE, regions)
     assert zeroed(program.steps) == [] and betas(program.steps) == [0] * len(regions)
@@ -162,7 +162,7 @@ def test_every_own_element_is_replaced_or_zeroed_before_anything_is_added(p, tex
         made = np.zeros((7, 5), bool)
         for step in program.steps:
             if type(step) is Fence:
-                break  # from here on others add
+                break  # from here on other ranks add
             if type(step) in (Zero, Gemm) and step.block is not None:
                 part = made[step.block.row0 : step.block.row1, step.block.col0 : step.block.col1]
                 assert type(step) is Zero or step.beta == 0 or part.all()
@@ -194,7 +194,7 @@ def test_use_counts_are_how_often_later_steps_take_a_value(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_chains_are_made_once_added_onto_in_turn_and_sent_once(seed):
+def test_chains_are_computed_once_added_onto_one_by_one_and_sent_once(seed):
     problem, options = any_case(seed)
     for program in traces_of(problem, **options):
         for step in program.steps:
@@ -223,7 +223,7 @@ def test_a_step_is_remote_if_its_block_belongs_to_another_rank():
 # -------------------------------------------------------------------------------------------------
 
 
-def test_yield_hands_the_step_itself_back():
+def test_yield_returns_the_step_itself():
     def program():
         step = Get(ONE.a.tile_block((0, 0)))
         assert (yield step) is step
@@ -232,7 +232,7 @@ def test_yield_hands_the_step_itself_back():
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_the_garbage_collector_is_left_as_it_was_even_by_a_program_that_raises(collects):
+def test_the_garbage_collector_is_restored_even_by_a_program_that_raises(collects):
     def broken():
         yield Fence()
         assert not gc.isenabled()
@@ -251,7 +251,7 @@ def test_the_garbage_collector_is_left_as_it_was_even_by_a_program_that_raises(c
 @pytest.mark.parametrize(
     "options", [{"stationary": "D"}, {"stationary": "c"}, {"chunk": 0}, {"chunk": -4}]
 )
-def test_options_that_make_no_sense_are_refused_with_the_way_out(options):
+def test_invalid_options_are_refused_with_the_remedy(options):
     universal = get_algorithm("universal")
     with pytest.raises(UsageError, match="must be"):
         universal.resolve(ONE, **options)
@@ -269,7 +269,7 @@ def test_printing_a_program_names_blocks_owners_and_inputs():
     ]
 
 
-def test_a_sum_of_thousands_of_terms_tells_its_shape_and_its_place():
+def test_a_sum_of_thousands_of_terms_has_a_shape_and_a_place():
     """A chain of Adds and Gemms as long as there are ranks."""
     a, b = Scratch((2, 3)), Scratch((3, 4))
     first = total = Gemm(a, b)

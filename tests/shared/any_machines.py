@@ -1,4 +1,4 @@
-"""Machine models and programs at random, in which products and transfers take about as long."""
+"""Machine models and programs at random, in which GEMMs and transfers take about as long."""
 
 import random
 
@@ -11,7 +11,7 @@ from drbench.program.steps import Get
 
 
 def any_machine(seed, **fixed):
-    """Rates at which products and transfers take about as long as each other, in any kind of
+    """Rates at which GEMMs and transfers take about as long as each other, in any type of
     network."""
     rng = random.Random(seed)
     links = (
@@ -67,8 +67,7 @@ def any_signalled(seed, **options):
 
 
 def slow_signalled(machine, traces, orders):
-    """Times of programs with signals by the slow simulator, for each of the orders in which ranks
-    may come first."""
+    """Times of programs with signals by the slow simulator, for each order of ranks."""
     link, _ = ways(*machine.links)
 
     def lane_of(rank, step):

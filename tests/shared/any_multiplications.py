@@ -1,5 +1,5 @@
-"""Products of any layouts by any algorithm with any options, drawn by a seed, and proved without
-MPI against slow oracles.
+"""Multiplications of any layouts by any algorithm with any options, drawn by a seed, and proved
+without MPI against slow oracles.
 
     python tests/shared/any_multiplications.py FIRST COUNT  # the seeds that fail, and how
 
@@ -34,7 +34,7 @@ from partitions import divisors, part
 
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 MACHINES = {"none": None, "balance": BALANCE, "cores": cores("float32")}
-#: Algorithms by who proves them.
+#: Algorithms by the function that proves them.
 ON_A_MESH = [name for name, each in algorithms().items() if "mesh" in each.options]
 BY_ROWS = ["fsdp", "tensor_parallel_1d"]
 SIGNALLED = ["ag_gemm", "gemm_rs", "gemm_ar", "te_chunks", "async_tp", "ag2", "rs2"]
@@ -136,7 +136,7 @@ def any_universal(chance: random.Random) -> dict:
 
 
 def any_other(chance: random.Random) -> dict:
-    """A case of another algorithm, on the layout that it takes."""
+    """A case of another algorithm, on its own layout."""
     groups = ON_A_MESH, BY_ROWS, ["dtensor_mm"], ["summa2.5d"], SIGNALLED, EXPERTS
     name = chance.choice(chance.choice(groups))
     p = chance.choice((1, 2, 3, 4, 5, 6, 8, 9, 12))
@@ -183,7 +183,7 @@ def any_multiplication(seed: int) -> dict:
 
 def prove(case: dict) -> str:
     """Run the traces of a case in random orders of completion out of planned memory: C is exact,
-    and ranks move what the blocks of their GEMMs are apart; the algorithm, or ``refused``.
+    and ranks move only remote blocks of their GEMMs; returns the algorithm, or ``refused``.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def _prove_universal(case: dict) -> str:
     _check_result(problem, found, c, right)
     if not pushes:
         still = found["stationary"] if found.get("work", "own") == "own" else None
-        require((work_done(problem, traces, still) == 1).all(), "each product is made once")
+        require((work_done(problem, traces, still) == 1).all(), "each term is added once")
         a, b = operands(problem, seed)
         c = interpret(problem, traces, a, b, seed, alpha, beta, held)
         _check_result(problem, found, c, right)
@@ -242,8 +242,8 @@ def _check_result(problem, found: dict, c, right) -> None:
 
 
 def _check_moved(problem, found: dict, trace) -> None:
-    """Elements that a rank fetches and gives away, counted one by one: for each of its tiles of the
-    stationary matrix what lies beside it on other ranks."""
+    """Elements that a rank fetches and sends, counted one by one: for each of its tiles of the
+    stationary matrix the remote elements that its GEMMs need."""
     rank, stationary = trace.rank, found["stationary"]
     at = {each.name: home_of(each) for each in problem.operands}
     mine = {name: place.owner[place.replica[rank]] for name, place in at.items()}
@@ -299,7 +299,7 @@ def _prove_other(case: dict) -> str:
 
 
 def failing(seeds) -> tuple[Counter, list]:
-    """What was proved how often, and the cases that fail, with how."""
+    """The number of proved cases of each algorithm, and the failing cases with their errors."""
     tally: Counter = Counter()
     wrong = []
     for seed in seeds:

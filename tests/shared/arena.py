@@ -1,5 +1,5 @@
-"""Real numbers multiplied without MPI, out of planned memory and at the worst moments, as the
-driver of ``virtual_time`` says when steps start and end; and the lifetimes of what lies there.
+"""Real numbers multiplied without MPI, in planned memory and at the worst moments: the driver of
+``virtual_time`` decides when steps start and end; and the lifetimes of values in that memory.
 """
 
 import numpy as np
@@ -37,19 +37,19 @@ def plans_of(traces, depth, in_place=reads_own):
 
 
 class ArenaRun:
-    """All ranks of a program, each with its arena and its inbox; :meth:`on` is what the driver
-    tells.
+    """All ranks of a program, each with its arena and its inbox; the driver calls
+    :meth:`on`.
 
-    What a step makes is garbage (NaN) from its start and right only at its end; what it takes must
-    be the same at both. A slot is written by its Push alone, whenever that gets there; who comes to
-    a step of a group brings what it has to give.
+    The value of a step is garbage (NaN) from its start and right only at its end; its inputs must
+    be the same at both. A slot is written by its Push alone, at any time; a rank that starts a
+    group step provides its input.
 
     Parameters
     ----------
     inbox :
         The plan of inboxes, or a mutant of it.
     before : ndarray, optional
-        What C holds, where that counts; NaN without it.
+        Values of C, where they count; NaN without them.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ArenaRun:
         self.arenas = [np.full(plan.size, np.nan) for plan in self.plans]
         self.slots = [inbox(trace, [ITEM] * len(trace.steps)) for trace in traces]
         self.inboxes = [np.full(plan.nbytes // ITEM, np.nan) for plan in self.slots]
-        self.begun = {}  # (rank, step) -> what it takes
+        self.begun = {}  # (rank, step) -> its inputs
         self.ends = {}  # (kind, from, to, key) -> both ends of a signal
         for trace in traces:
             for step in trace.steps:
@@ -89,7 +89,7 @@ class ArenaRun:
     # -- values
 
     def value(self, rank, step):
-        """Where the value of a step lies; of a Join a copy."""
+        """The memory of the value of a step; of a Join a copy."""
         if isinstance(step, Part):
             within, whole = slice(step.start, step.stop), self.value(rank, step.inputs[0])
             return whole[within] if step.axis == 0 else whole[:, within]
@@ -116,7 +116,7 @@ class ArenaRun:
         return where[at : at + rows * cols].reshape(rows, cols)
 
     def store(self, rank, token, value, beta=0.0):
-        """Put a value, and beta times what is there, where that of a token lies."""
+        """Write a value plus beta times the old one to the memory of a token."""
         if token.onto is not None:
             self.store(rank, token.onto, value, beta)
         elif isinstance(token, Part):  # perhaps of a Join
@@ -138,7 +138,7 @@ class ArenaRun:
         self.memory.flat[fragment.block.matrix][self.memory.places_of(fragment, rank)] = value
 
     def taken(self, rank, step):
-        """What a step takes and leaves alone."""
+        """The inputs of a step, which it does not change."""
         if isinstance(step, Get) or step.alias:
             return []
         tokens = step.inputs[:2] if type(step) is Gemm else getattr(step, "terms", step.inputs)
@@ -195,7 +195,7 @@ class ArenaRun:
                 self.store(rank, step.onto or step, value, beta)
 
     def leave(self, rank, step, met):
-        """A member has what its group gave it."""
+        """Store the result of a group step for a member."""
         given = [met[member][1] for member in step.group.members]
         if type(step) is Shift:
             sender, value = met[step.source]
@@ -204,7 +204,7 @@ class ArenaRun:
         elif type(step) in (Broadcast, AllGather):
             owners = [fragment.owner for fragment in step.fragments]
             named = type(step) is Broadcast or owners == list(step.group.members)
-            require(named, "pieces are those of the members", step)
+            require(named, "fragments are those of the members", step)
             if step.index in self.plans[rank].offsets:
                 values = given if type(step) is AllGather else [given[step.root]]
                 self.store(rank, step, np.concatenate(values, step.axis))
@@ -213,13 +213,13 @@ class ArenaRun:
                 self.write(step.fragment, sum(given), rank)
         else:
             cuts = np.cumsum([fragment.shape[step.axis] for fragment in step.fragments])
-            require(cuts[-1] == given[0].shape[step.axis], "pieces make up the sum", step)
+            require(cuts[-1] == given[0].shape[step.axis], "fragments make up the sum", step)
             parts = np.split(sum(given), cuts[:-1], step.axis)
             self.write(step.own, parts[step.group.position], rank)
 
 
 def multiplied(traces, depth, seed=0, waits=True, **how):
-    """C as each replica holds it after steps that took random times, and what it is to be:
+    """C of each replica after steps with random times, and the expected one:
     alpha·op(A)·op(B) + beta·C. ``how`` as in :class:`ArenaRun`."""
     run = ArenaRun(traces, depth, seed, **how)
     drive(traces, depth, RandomDelays(seed), waits=waits, on=run.on)
@@ -227,8 +227,8 @@ def multiplied(traces, depth, seed=0, waits=True, **how):
 
 
 def prove(traces, depth, seed, in_place=reads_own):
-    """Run with random delays: C = A·B, and no two values that are alive together share memory; the
-    timeline."""
+    """Run with random delays and check that C = A·B, and that no two living values share memory;
+    return the timeline."""
     run = ArenaRun(traces, depth, in_place=in_place)
     timeline = drive(traces, depth, RandomDelays(seed), in_place=in_place, on=run.on)
     for trace, plan in zip(traces, run.plans, strict=True):
@@ -238,7 +238,7 @@ def prove(traces, depth, seed, in_place=reads_own):
 
 
 def check_lifetimes(trace, plan, start, end):
-    """No two values that are alive together share memory; a value lives until its last taker has
+    """Check that no two living values share memory; a value lives until its last reader has
     ended."""
     root, alive = {}, {}
     for step in trace.steps:

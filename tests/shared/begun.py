@@ -1,10 +1,10 @@
-"""A command as far as it goes before anything runs: its words, options and what it refuses."""
+"""A command until its work begins: its words, options and refusals."""
 
 import sys
 
 from launch.commands.cli import main
 
-#: Where the work of a command begins.
+#: Functions in which the work of a command begins.
 _WORK = (
     "launch.commands.run.run_ranks",
     "launch.commands.run.run_program",
@@ -15,7 +15,7 @@ _WORK = (
     "launch.models.explained.explained",
     "launch.models.tune.tune",
 )
-#: What looks at this machine: its cores, its libraries, its folders.
+#: Functions that inspect this machine: its cores, its libraries, its folders.
 _HERE = (
     *(f"launch.commands.{name}.refuse_too_many" for name in ("run", "sweep", "predict.tune")),
     *(f"launch.commands.{name}.without_weaker_pins" for name in ("run", "sweep")),

@@ -1,15 +1,15 @@
-"""Matrices inside larger ones, to see that nothing beside them is written."""
+"""Matrices inside larger ones, to check that nothing outside them is written."""
 
 import numpy as np
 
 BORDER = 77
 
 
-def bordered(values, dtype, turned=False, above=1, left=3, right=2):
-    """A matrix inside a larger one full of :data:`BORDER`, by columns if ``turned``: the view, the
-    larger one, and what of that is outside. The larger one begins at a multiple of 64 bytes: the
-    room above and left decides what is aligned."""
-    stored, dtype = np.array(values).T if turned else np.array(values), np.dtype(dtype)
+def bordered(values, dtype, by_columns=False, above=1, left=3, right=2):
+    """A view inside a larger matrix full of :data:`BORDER`, that matrix, and a mask of its elements
+    outside the view. The larger matrix begins at a multiple of 64 bytes: ``above`` and ``left``
+    decide the alignment of the view."""
+    stored, dtype = np.array(values).T if by_columns else np.array(values), np.dtype(dtype)
     rows, columns = stored.shape
     shape = rows + above + 1, columns + left + right
     raw = np.zeros(shape[0] * shape[1] * dtype.itemsize + 64, np.uint8)
@@ -19,4 +19,4 @@ def bordered(values, dtype, turned=False, above=1, left=3, right=2):
     whole[inner] = stored
     outside = np.ones(shape, bool)
     outside[inner] = False
-    return whole[inner].T if turned else whole[inner], whole, outside
+    return whole[inner].T if by_columns else whole[inner], whole, outside

@@ -1,4 +1,4 @@
-"""Rectangles of texts, to see whether they overlap."""
+"""Rectangles of texts, to check whether they overlap."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ class Box(NamedTuple):
 
 
 def overlap(one: Box, other: Box) -> float:
-    """Give the common area of two boxes.
+    """Return the common area of two boxes.
 
     Examples
     --------

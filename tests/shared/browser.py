@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-#: What keyboards have and texts do not.
+#: Keys without a character.
 KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "home": "\ue011"}
 KEYS["enter"] = "\ue007"
 
@@ -67,13 +67,12 @@ class Browser:
             self._driver.wait(timeout=20)
 
     def size(self, width, height, sharp=1):
-        """Make the screen so large, as that of a phone if it is narrow; ``sharp`` pixels a
-        point."""
+        """Set the size of the screen, that of a phone if it is narrow; ``sharp`` pixels a point."""
         screen = {"width": width, "height": height, "deviceScaleFactor": sharp}
         self._cdp("Emulation.setDeviceMetricsOverride", **screen, mobile=width < 600)
 
     def dark(self, dark=True):
-        """What the system says that it likes."""
+        """Set the colour scheme that the system prefers."""
         like = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._cdp("Emulation.setEmulatedMedia", features=[like])
 
@@ -88,18 +87,18 @@ class Browser:
         self.wait_for("return document.readyState == 'complete'")
 
     def run(self, script, *arguments):
-        """What a script in the page returns."""
+        """The result of a script in the page."""
         return self._post("/execute/sync", {"script": script, "args": list(arguments)})
 
     def wait_for(self, script):
-        """What a script in the page returns, once that is something; after 10 s whatever it is."""
+        """The result of a script in the page, once it is true, or after 10 s."""
         until = time.monotonic() + 10
         while not (found := self.run(script)) and time.monotonic() < until:
             time.sleep(0.02)
         return found
 
     def rest(self):
-        """Wait until the page has scrolled and drawn what was asked of it."""
+        """Wait until the page has scrolled and drawn."""
         frames = (
             "requestAnimationFrame(() => requestAnimationFrame(() => { window.rests = true; }))"
         )
@@ -107,7 +106,7 @@ class Browser:
         self.wait_for("return window.rests")
 
     def press(self, *keys):
-        """Press keys one after another, each by its name or as it is."""
+        """Press keys one after another, each by its name or its character."""
         values = [KEYS.get(key, key) for key in keys for _ in range(2)]
         kinds = ("keyDown", "keyUp") * len(keys)
         presses = [{"type": kind, "value": value} for kind, value in zip(kinds, values)]
@@ -118,16 +117,15 @@ class Browser:
         move = {"type": "pointerMove", "duration": 0, "x": x, "y": y}
         down, up = ({"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp"))
         actions = [move, down, up] if press or by == "touch" else [move]
-        description = {"type": "pointer", "id": by, "parameters": {"pointerType": by}}
-        self._post("/actions", {"actions": [{**description, "actions": actions}]})
+        pointer = {"type": "pointer", "id": by, "parameters": {"pointerType": by}}
+        self._post("/actions", {"actions": [{**pointer, "actions": actions}]})
 
     def complaints(self):
-        """What the console said since it was asked last."""
+        """Messages of the console since the last call."""
         return [each["message"] for each in self._post("/se/log", {"type": "browser"})]
 
     def cpu_s(self):
-        """Seconds of a core that the page has taken, whatever else the machine did meanwhile; ask
-        before and after."""
+        """CPU seconds of the page, without those of other processes; call it before and after."""
         self._cdp("Performance.enable", timeDomain="threadTicks")
         found = self._cdp("Performance.getMetrics")["metrics"]
         return next(each["value"] for each in found if each["name"] == "TaskDuration")

@@ -1,17 +1,17 @@
-"""Other work on the machine: processes that compute and never wait, next to what is tested."""
+"""Other work on the machine: processes that compute and never wait, next to a test."""
 
 import os
 import subprocess
 import sys
 from contextlib import contextmanager
 
-#: Processes for each core: who computes next to them has a half of one at most.
+#: Processes for each core: a process next to them has half of a core at most.
 _EACH = 1
 
 
 @contextmanager
 def busy_cores():
-    """Every core has other work while this is open."""
+    """Keep every core busy while this is open."""
     command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
     others = [
         subprocess.Popen(command, stdout=subprocess.PIPE)

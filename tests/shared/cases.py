@@ -1,17 +1,16 @@
-"""Cases of ``mpi/programs/run_cases.py``: how they are written, and what is true of each that
-ran."""
+"""Cases of ``mpi/programs/run_cases.py``: how they are written, and checks of their results."""
 
 
 def case(m, n, k, *layouts, **more):
-    """The fields of a case: extents, layouts of A, B and C, and whatever else is asked for, options
-    of the algorithm too."""
+    """The fields of a case: extents, layouts of A, B and C, and other fields, options of the
+    algorithm too."""
     return {"m": m, "n": n, "k": k} | dict(zip("abc", layouts)) | more
 
 
 def amiss(case, out):
-    """What is not as it should be with a case: C is exact (where it is filled with real numbers
-    within its bound) and every rank says so, bytes and memory are those of the plan, which devices
-    do not tell, and nothing stays open."""
+    """Errors of a case: C is exact (where it is filled with real numbers within its bound) on every
+    rank, bytes and memory are those of the plan, which devices do not count, and nothing stays
+    open."""
     if out["status"] != "ok":
         return {name: out.get(name) for name in ("status", "reason", "error")}
     plan = out.get("planned", {"arena": out["pool_bytes"]})

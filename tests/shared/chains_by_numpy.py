@@ -1,4 +1,4 @@
-"""Every matrix of a chain of products, by NumPy."""
+"""Every matrix of a chain of multiplications, by NumPy."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from algorithms.chains.functions import apply
 
 
 def by_numpy(chain, values):
-    """Every matrix of a chain, from those that are given."""
+    """Every matrix of a chain, from the given ones."""
     values = dict(values)
     for each in chain.operations:
         c, taken = chain.matrices[each.c], [values[name] for name in each.takes]

@@ -1,6 +1,6 @@
 """Colours as people see them."""
 
-#: What is left of colours for those without long-wave, and without middle-wave, cones (Viénot,
+#: Colours as seen without long-wave, and without middle-wave, cones (Viénot,
 #: Brettel and Mollon, 1999), on linear RGB.
 BLIND = {
     "protan": ((0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)),
@@ -10,7 +10,7 @@ BLIND = {
 
 
 def seen_by(kind: str, colour: str) -> list[float]:
-    """Linear RGB of ``#rrggbb`` as the given kind of eye sees it."""
+    """Linear RGB of ``#rrggbb`` as seen by the given type of eye."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
     return [sum(w * x for w, x in zip(row, linear)) for row in BLIND[kind]]

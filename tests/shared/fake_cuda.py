@@ -1,5 +1,5 @@
-"""CuPy as far as drbench uses it, on host memory: what a GPU would do is done at once, from the
-addresses it would get.
+"""The part of CuPy that drbench uses, on host memory: work of a GPU is executed at once, at the
+addresses passed to it.
 
 ``cublasGemmEx`` is column-major and uses the stream of its handle, as cuBLAS does; kernels are
 those of ``kernels.cu``, compiled with g++.
@@ -29,7 +29,7 @@ STATUS = {
     700: "cudaErrorIllegalAddress",
 }
 SOURCE = Path(kernels.__file__).with_name("kernels.cu")
-PITCH = (1 << 31) - 1
+MAX_STRIDE = (1 << 31) - 1
 BORDER = 4096
 
 
@@ -75,7 +75,7 @@ def memory(address, nbytes):
 
 
 def recorded(method):
-    """What a stream is given: kept while streams are captured, else done at once."""
+    """Work of a stream: kept while streams are captured, otherwise executed at once."""
 
     @wraps(method)
     def given(self, *words):
@@ -157,16 +157,16 @@ class FakeRuntime:
 
     @recorded
     def memcpy2DAsync(
-        self, target, target_pitch, source, source_pitch, width, height, kind, stream
+        self, target, target_stride, source, source_stride, width, height, kind, stream
     ):
         assert (
-            0 < width <= min(target_pitch, source_pitch)
-            and max(target_pitch, source_pitch) <= PITCH
+            0 < width <= min(target_stride, source_stride)
+            and max(target_stride, source_stride) <= MAX_STRIDE
         )
         self.calls.append(("memcpy2DAsync", width, height, kind, stream))
         for row in range(height):
-            memory(target + row * target_pitch, width)[:] = memory(
-                source + row * source_pitch, width
+            memory(target + row * target_stride, width)[:] = memory(
+                source + row * source_stride, width
             )
 
     @recorded
@@ -179,7 +179,7 @@ class FakeRuntime:
         self.calls.append(("hostRegister", size))
 
     def pointerGetAttributes(self, address):
-        """Of the allocation that the address lies in, and of registered host memory."""
+        """Attributes of the allocation that contains the address, and of registered host memory."""
         for start, (_, size) in self.allocations.items():
             if start <= address < start + size:
                 return SimpleNamespace(devicePointer=address, type=2, device=self.device)
@@ -212,8 +212,8 @@ class FakeRuntime:
 
 class SharedRuntime(FakeRuntime):
     """Allocations are files in memory, and a handle is the name of one: other processes open
-    them. Each has the mark of its test in its name, by which what a killed process
-    has left is removed (``starting.run_process``)."""
+    them. Each has the mark of its test in its name, so that files of killed processes are
+    removed (``starting.run_process``)."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -254,7 +254,7 @@ class SharedRuntime(FakeRuntime):
 
 
 class FakeDriver:
-    """libcuda's launches and stream memory operations: a write is done at once, a wait holds up the
+    """libcuda's launches and stream memory operations: a write is done at once, a wait blocks the
     host, as if the device had one queue."""
 
     def __init__(self, module, patience_s=60.0):
@@ -285,7 +285,7 @@ class FakeDriver:
 
 
 class FakeArray:
-    """cupy.ndarray: its elements are asked for with :meth:`get`, and nobody else gets at them."""
+    """cupy.ndarray: its elements are read only with :meth:`get`."""
 
     def __init__(self, shape, dtype=float, memptr=None, strides=None, elements=None):
         dtype, self._owner = np.dtype(dtype), memptr
@@ -352,7 +352,7 @@ class CUBLASError(RuntimeError):
 
 
 class FakeCublas:
-    """CuPy's module and, as far as it is called by ctypes, the library behind it."""
+    """CuPy's module and the functions of its library that are called by ctypes."""
 
     CUBLASError = CUBLASError
 
@@ -408,10 +408,10 @@ class FakeCublas:
         a = matrix(a, k if transa else m, m if transa else k, lda, atype)
         b = matrix(b, n if transb else k, k if transb else n, ldb, btype)
         c = matrix(c, m, n, ldc, ctype)
-        product = alpha * np.matmul(
+        scaled = alpha * np.matmul(
             (a.T if transa else a).astype(float), (b.T if transb else b).astype(float)
         )
-        c[...] = product + (beta * c.astype(float) if beta else 0)
+        c[...] = scaled + (beta * c.astype(float) if beta else 0)
         return 0
 
 
@@ -454,7 +454,7 @@ class FakeModule:
 
 
 class FakeCupy:
-    """The modules that drbench takes of CuPy."""
+    """The modules of CuPy that drbench uses."""
 
     def __init__(self, library=None, **devices):
         self.runtime = FakeRuntime(**devices)
@@ -543,14 +543,14 @@ class FakeCupy:
         self.driver = SimpleNamespace(cuLaunchKernel=self.module.launch)
 
     def as_module(self):
-        """What ``import cupy`` gives."""
+        """The module of ``import cupy``."""
         return SimpleNamespace(cuda=self.cuda, RawModule=self.module)
 
 
 @contextmanager
 def shared_cupy(path, peers=True, atomics=True, total=1 << 28, devices=2, driver=True):
-    """CuPy on a process without GPUs, meanwhile: a fake whose memory other processes open. What it
-    gives counts what of it is left, and graphs that were launched."""
+    """A fake CuPy for a process without GPUs, whose memory other processes open (a context
+    manager). Its result counts remaining memory and launched graphs."""
     fake = FakeCupy(Library(path), devices=devices)
     fake.runtime = SharedRuntime(devices=devices, total=total)
     if not driver:
@@ -587,7 +587,7 @@ class Library:
         self.launch_at(name, grid, block, pointers, sizes)
 
     def launch_at(self, name, grid, block, pointers, sizes=None):
-        """With pointers to the arguments, as the driver takes them, of sizes that are checked."""
+        """Call with pointers to the arguments, as for the driver, with checked sizes."""
         status = self._library.launch(
             name.encode(),
             (ctypes.c_uint * 3)(*grid),

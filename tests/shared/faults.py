@@ -1,5 +1,5 @@
-"""What can go wrong on a rank. Copied as ``sitecustomize.py`` to where the ranks find it, so that
-plain ``drbench`` runs it.
+"""Faults on a rank. Copied as ``sitecustomize.py`` to a folder on the ranks' path, so that plain
+``drbench`` runs it.
 
 ``DRBENCH_TEST_FAULT`` names the fault. Outside a launcher nothing happens.
 """
@@ -16,10 +16,10 @@ from launch.host.mpi import launched
 
 
 def every_gemm(function):
-    """Call ``function(a, b, c)`` after each product."""
+    """Call ``function(a, b, c)`` after each GEMM."""
     from drbench.host.blas import Blas
 
-    true = Blas.prepared  # by which all products are made
+    true = Blas.prepared  # which prepares all GEMMs
 
     def prepared(self, a, b, c):
         gemm = true(self, a, b, c)
@@ -75,8 +75,8 @@ def not_a_number(a, b, c):
 
 
 def by_k(struck_by, rank):
-    """A product whose inner extent is a key of ``struck_by`` is struck: on one rank, or (None) on
-    every rank."""
+    """A fault in each GEMM whose k is a key of ``struck_by``: on one rank, or (None) on every
+    rank."""
 
     def strikes(a, b, c):
         function, where = struck_by.get(b.shape[0], (None, None))
@@ -87,7 +87,7 @@ def by_k(struck_by, rank):
 
 
 def hang(*_):
-    open("hanging", "w").close()  # for who waits for it
+    open("hanging", "w").close()  # for a process that waits for it
     time.sleep(3600)
 
 
@@ -97,7 +97,7 @@ def hang_once(*_):
 
 
 def impatient():
-    """The patience with late ranks is for slow machines; here it is known that nobody comes."""
+    """Shorten the wait for late ranks, which is for slow machines; here no rank will answer."""
     import launch.ranks.run_case
 
     launch.ranks.run_case._PATIENCE_S = 0.5
@@ -128,17 +128,17 @@ def few_transfers():
     bandwidth._MOST_TRANSFERS, bandwidth._BUDGET_S = 3, 0.01
 
 
-def small_products():
-    """No fault: ``drbench calibrate`` measures the smaller half of its products, which takes a
-    tenth of the time, and is enough to fit a model. Other work is not looked for."""
-    fewer_products()
+def small_gemms():
+    """No fault: ``drbench calibrate`` measures the smaller half of its GEMMs, which takes a tenth
+    of the time, and is enough to fit a model. Other work is not refused."""
+    fewer_gemms()
     if "calibrate" in sys.orig_argv:
         from launch.calibration import speed
 
         speed._TIMES, speed.SpeedNormalisation.refuse_other_work = 1, lambda speed: None
 
 
-def fewer_products():
+def fewer_gemms():
     if "calibrate" in sys.orig_argv:
         from algorithms.chains import functions
         from launch.calibration import cores, programs
@@ -148,8 +148,8 @@ def fewer_products():
 
 
 def drifting():
-    """Looks at the pace that find the machine a half slower from the third of each four on."""
-    small_products()
+    """Speed measurements find the machine slower by half in the third and fourth of each four."""
+    small_gemms()
     if "calibrate" in sys.orig_argv:
         from launch.calibration import speed
 
@@ -163,7 +163,7 @@ def drifting():
 
 
 def in_a_hurry():
-    """No fault: no more repeats of ``drbench run`` than three, however much times differ."""
+    """No fault: no more repeats of ``drbench run`` than three, whatever the spread of times."""
     if "run" in sys.orig_argv:
         import launch.ranks.run_case
 
@@ -173,12 +173,12 @@ def in_a_hurry():
 EVERY_RANK = {
     "in a hurry": in_a_hurry,
     "few transfers": few_transfers,
-    "small products": small_products,
-    "fewer products": fewer_products,
+    "small GEMMs": small_gemms,
+    "fewer GEMMs": fewer_gemms,
     "drifting": drifting,
     "wrong": lambda: every_gemm(poison),
     "killed at k = 13": lambda: every_gemm(die_of_13),
-    "chatter": lambda: print("a library says hello"),
+    "chatter": lambda: print("a library prints hello"),
 }
 RANK_1 = {
     "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
@@ -191,7 +191,7 @@ RANK_1 = {
     "import": no_threadpoolctl,
 }
 
-#: One fault a case, by its k, for sweeps that go on with the others.
+#: One fault a case, by its k, for sweeps that continue with the others.
 ZOO = {
     21: (strike(RuntimeError("struck by the test")), 1),
     22: (hang, 1),
@@ -210,6 +210,6 @@ if _fault is not None and _here is not None:
             by_k(ZOO, _here.rank)()
         elif _here.rank == 1:
             RANK_1[_fault]()
-    except ImportError:  # Python would say so and go on, and the test would test nothing
+    except ImportError:  # Python would continue, and the test would test nothing
         traceback.print_exc()
         os._exit(70)

@@ -1,7 +1,7 @@
 """Synthetic sweeps that look like real ones, for figures to choose from."""
 
+import itertools
 import random
-from itertools import product
 
 from made_up import of_universal
 
@@ -34,14 +34,14 @@ def case(**values):
 
 def sweep(ranks=12, h=12288, quantity="percent_of_peak", **common):
     """Every form, factor and movement of both layers, in a shuffled order, of which some fail; and
-    peers."""
+    libraries."""
     chance = random.Random(0)
     records = []
     layers = {"mlp1": (4 * h, h), "mlp2": (h, 4 * h)}
-    for (n, k), forms, stationary, m in product(
+    for (n, k), forms, stationary, m in itertools.product(
         layers.values(), FORMS.values(), "ABC", (1024, 2048, 4096, 8192)
     ):
-        for ab, c in product(_divisors(ranks), repeat=2):
+        for ab, c in itertools.product(_divisors(ranks), repeat=2):
             percent = chance.uniform(10, 70) + 15 * (stationary == "C")
             ended = {"percent_of_peak": None, quantity: percent}
             if chance.random() < 0.01:
@@ -54,7 +54,7 @@ def sweep(ranks=12, h=12288, quantity="percent_of_peak", **common):
 
 
 def published(h=12288):
-    """Peers' lines, close to those published for the H100 system."""
+    """Lines of libraries, close to those published for the H100 system."""
     tflops = {
         ("DT - Row", 4): (319.6, 323.4, 344.5, 346.3),
         ("DT - Column", 4): (345.2, 379.7, 382.9, 335.1),
@@ -88,8 +88,10 @@ def exhaustive(ranks=2):
     shape; some fail."""
     chance = random.Random(1)
     records = []
-    for forms, factors, stationary in product(
-        product(("row", "column", "block"), repeat=3), product(_divisors(ranks), repeat=3), "ABC"
+    for forms, factors, stationary in itertools.product(
+        itertools.product(("row", "column", "block"), repeat=3),
+        itertools.product(_divisors(ranks), repeat=3),
+        "ABC",
     ):
         percent = chance.uniform(10, 99)
         ended = {
@@ -137,7 +139,7 @@ def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2
     phases."""
     chance = random.Random(seed)
     records = []
-    for (m, n, k), p, (name, variants), mesh in product(
+    for (m, n, k), p, (name, variants), mesh in itertools.product(
         shapes, ranks, ALGORITHMS.items(), ("1x2", "2x1")
     ):
         if (name, p) == ("scalapack", 4):

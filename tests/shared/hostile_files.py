@@ -1,5 +1,5 @@
-"""Machine files and sweep files at random: those that come with drbench, with a few values, names
-or tables changed, mostly to what makes no sense."""
+"""Machine files and sweep files at random: those of drbench, with a few values, names or tables
+changed, mostly to invalid ones."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from math import inf, nan
 
 from launch.cases.sweep_values import shipped
 
-#: What a value may be changed to.
+#: Replacements of a value.
 HOSTILE = (
     *(0, 1, -1, 2, 3, 7, 0.5, -0.5, 1e-9, -0.0, 1.5, 1e9, 1e18, 1e24, 1e30, 1e-308, 5e-324, 1e308),
     *(inf, -inf, nan, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63, 2**64, 10**40, -(2**63)),
@@ -20,7 +20,7 @@ HOSTILE = (
     *({"start": 1, "stop": 9, "step": 0}, {"start": 1, "stop": 2**62, "step": 1}),
     *({"start": 1, "stop": 9, "factor": 2}, {"start": 0, "stop": 9, "factor": 2}),
 )
-#: Names that constants and keys may be changed to, or added by.
+#: Names that replace or add constants and keys.
 NAMES = (
     *("m", "n", "k", "a", "b", "c", "x", "name", "links", "compute", "node", "units", "splits"),
     *("tiles", "latency_s", "bandwidth_bytes_per_s", "launch_s", "packets", "torus", "assumed"),
@@ -34,7 +34,7 @@ NAMES = (
 
 
 def machine_section(rng: random.Random) -> dict:
-    """The section of a machine that comes with drbench."""
+    """The section of a machine of drbench."""
     files = shipped("machines").values()
     sections = [tomllib.loads(path.read_text()).get("model") for path in files]
     section = rng.choice([section for section in sections if section])
@@ -44,7 +44,7 @@ def machine_section(rng: random.Random) -> dict:
 
 
 def sweep_table(rng: random.Random) -> dict:
-    """A sweep that comes with drbench, its lists cut to two values each."""
+    """A sweep of drbench, its lists cut to two values each."""
     table = tomllib.loads(rng.choice([*shipped("sweeps").values()]).read_text())
     table["scale"] = "1/64"
     for block in (table.get("defaults", {}), *table["cases"]):
@@ -58,8 +58,8 @@ def sweep_table(rng: random.Random) -> dict:
 
 
 def mutate(table: dict, donor: dict, rng: random.Random) -> list[str]:
-    """Change a table in one to four places, some of them to what ``donor``, another file, has under
-    the same name; what was done."""
+    """Change a table in one to four places, some of them to values of ``donor``, another file, with
+    the same name; return the changes."""
     return [_mutate_once(table, donor, rng) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
 
 
@@ -71,7 +71,7 @@ def _mutate_once(table: dict, donor: dict, rng: random.Random) -> str:
     same = [other[name] for other, name in _places(donor) if name == key and type(key) is str]
     if same and rng.random() < 0.4:
         place[key] = deepcopy(rng.choice(same))
-    elif number and how < 0.6:  # another number of its kind, or far beyond
+    elif number and how < 0.6:  # another number of its type, or far beyond
         place[key] = value * 10.0 ** rng.choice([-300, -30, -9, -3, -1, -0.3, 0.3, 1, 3, 9, 30])
         if isinstance(value, int) and abs(place[key]) < 1e18 and rng.random() < 0.8:
             place[key] = int(place[key])

@@ -1,4 +1,4 @@
-"""Verdicts on rows that are not those that are committed."""
+"""Verdicts on other rows than the committed ones."""
 
 from launch.host.files import ROOT
 from launch.papers import papers, slicing
@@ -9,7 +9,7 @@ RESULTS = ROOT / "results"
 
 
 def judged(name):
-    """The claims of a paper, and the committed rows that they are judged on."""
+    """The claims of a paper, and their committed rows."""
     paper = papers()[name]
     return paper.claims, paper.judged(paper.read(RESULTS / "simulated"), RESULTS)
 

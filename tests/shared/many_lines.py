@@ -1,5 +1,5 @@
 """Call the command line with one line after the other on the same ranks: ``many_lines.py FILE``,
-which holds them as JSON. The first rank answers exit code, standard output and standard error of
+a JSON file of lines. The first rank answers exit code, standard output and standard error of
 each."""
 
 import json
@@ -11,7 +11,8 @@ from launch.commands.cli import main
 from launch.host.mpi import launched
 
 
-def text(words: list[str]) -> tuple[int, str, str]:
+def answer_to(words: list[str]) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a line."""
     sys.argv[1:] = words
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = main(words)
@@ -20,6 +21,6 @@ def text(words: list[str]) -> tuple[int, str, str]:
 
 if __name__ == "__main__":
     with open(sys.argv[1]) as file:
-        answers = [text(words) for words in json.load(file)]
+        answers = [answer_to(words) for words in json.load(file)]
     if launched().rank == 0:
         json.dump(answers, sys.stdout)

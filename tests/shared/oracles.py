@@ -1,15 +1,14 @@
-"""Slow, independent answers for the tests of this folder: where elements live, which work is done,
-what C becomes.
+"""Slow, independent oracles for the tests: places of elements, work done, and values of C.
 
 Nothing here uses the index arithmetic under test: layouts are dealt out element by element from a
 tile shape and a process grid, work is counted unit by unit, and programs are run step by step on
 one array per rank.
 """
 
+import itertools
 import random
 import re
 from functools import lru_cache
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,7 +38,7 @@ universal = get_algorithm("universal")
 
 
 class Violation(AssertionError):
-    """A program breaks one of the rules it was checked against; ``rule`` says which."""
+    """A program breaks one of the rules it was checked against; ``rule`` is its text."""
 
     def __init__(self, rule, detail=""):
         super().__init__(f"{rule}: {detail}")
@@ -77,16 +76,20 @@ def any_case(seed):
 def layout_of(dataflow, mesh):
     """Layouts of A, B and C on a process mesh, written down from the papers."""
     rows, cols = mesh
-    upright, turned = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
-    return turned if dataflow == "RS" else upright, turned if dataflow == "LS" else upright, upright
+    upright, by_columns = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
+    return (
+        by_columns if dataflow == "RS" else upright,
+        by_columns if dataflow == "LS" else upright,
+        upright,
+    )
 
 
-# -- where elements live
+# -- places of elements
 # ---------------------------------------------------------------------------------------------
 
 
 def home(partition, role="C"):
-    """Where each element of a matrix lives, by dealing it out by hand; ``role`` matters on grids.
+    """The place of each element of a matrix, by dealing it out by hand; ``role`` matters on grids.
 
     ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of
     the tile and the place in its owner's storage, ``width`` [row, column] the width of that tile,
@@ -102,19 +105,19 @@ def home(partition, role="C"):
 
 
 def home_of(operand):
-    """Where each element of an operand as the product takes it lives: of a matrix that is stored
-    transposed, :func:`home` of what is stored with rows for columns."""
+    """The place of each element of an operand as the GEMM reads it: of a transposed matrix,
+    :func:`home` of the stored one with rows and columns exchanged."""
     at = home(operand.stored, operand.name)
     if not operand.transposed:
         return at
-    turned = {name: getattr(at, name).T for name in ("tile", "address", "width")}
+    flipped = {name: getattr(at, name).T for name in ("tile", "address", "width")}
     number = {(j, i): count for (i, j), count in at.number.items()}
     owner = at.owner.transpose(0, 2, 1)
-    return SimpleNamespace(**{**vars(at), **turned, "owner": owner, "number": number})
+    return SimpleNamespace(**{**vars(at), **flipped, "owner": owner, "number": number})
 
 
 def _dealt(shape, held, cuts, terms):
-    """What :func:`home` tells: ``held`` are the rows, the columns and the replica of each rank,
+    """The answer of :func:`home`: ``held`` are the rows, the columns and the replica of each rank,
     ``cuts`` the tiles along each dimension, all as lists of indices, ``terms`` that of each
     replica. A local array is all the rank's rows by all its columns."""
     at = SimpleNamespace(
@@ -123,7 +126,10 @@ def _dealt(shape, held, cuts, terms):
         address=np.full(shape, -1),
         width=np.full(shape, -1),
         size=[len(rows) * len(cols) for rows, cols, _ in held],
-        number={cell: x for x, cell in enumerate(product(*(range(len(each)) for each in cuts)))},
+        number={
+            cell: x
+            for x, cell in enumerate(itertools.product(*(range(len(each)) for each in cuts)))
+        },
         replica=[replica for *_, replica in held],
         term=terms,
     )
@@ -138,12 +144,12 @@ def _dealt(shape, held, cuts, terms):
 
 @lru_cache(maxsize=512)
 def _in_tiles(shape, tile_shape, grid, order, replicas):
-    """Tiles from the front, dealt in turn to process rows and columns."""
+    """Tiles from the front, dealt cyclically to process rows and columns."""
     cuts = [
         [list(range(extent))[x : x + tile] for x in range(0, extent, tile)]
         for extent, tile in zip(shape, tile_shape)
     ]
-    cells = list(product(*map(range, grid)))
+    cells = list(itertools.product(*map(range, grid)))
     if order == "col":
         cells.sort(key=lambda cell: cell[::-1])
     held = [
@@ -161,7 +167,7 @@ def _on_grid(shape, text, nprocs, role):
     axes = {"A": "mk", "B": "kn", "C": "mn"}[role]
     (lacks,), within = set("mnk") - set(axes), "m" if role == "C" else "k"
     held, inner = [], axes.index(within)
-    for at in product(*(range(parts[axis]) for axis in "mnk")):
+    for at in itertools.product(*(range(parts[axis]) for axis in "mnk")):
         at = dict(zip("mnk", at))
         mine = [chunk(list(range(n)), parts[x])[at[x]] for n, x in zip(shape, axes)]
         mine[inner] = chunk(mine[inner], parts[lacks])[at[lacks]]
@@ -172,7 +178,7 @@ def _on_grid(shape, text, nprocs, role):
 
 
 def chunk(values, chunks):
-    """torch.chunk with the empty chunks that DTensor adds: equal pieces from the front."""
+    """torch.chunk with the empty chunks that DTensor adds: equal ranges from the front."""
     size = -(-len(values) // chunks)
     return [values[x * size : (x + 1) * size] for x in range(chunks)]
 
@@ -183,7 +189,7 @@ def _by_placements(shape, text, nprocs):
     listed, _, mesh = text.partition("@")
     words = re.findall(r"_S\(\d,\d+\)|S\(\d\)|R|P", listed)
     mesh = [int(extent) for extent in mesh.split("x")] if mesh else [nprocs]
-    held, terms, keys = [], set(), ({}, {})  # index -> who has it, where
+    held, terms, keys = [], set(), ({}, {})  # index -> its owner and its place
     for rank in range(nprocs):
         local, replica, term, stride, seen = [list(range(n)) for n in shape], 0, 0, nprocs, []
         for word, extent in zip(words, mesh, strict=True):
@@ -234,7 +240,7 @@ def elements_of(part, rank):
 
 def held_by_all(part):
     """For each rank the copy, the term and the bounds of the tiles that it holds; None if it holds
-    nothing, when nobody can tell."""
+    nothing."""
     return [
         (q, part.term_of(q), list(map(part.tile_bounds, part.tiles_of(rank))))
         if part.tiles_of(rank)
@@ -245,15 +251,15 @@ def held_by_all(part):
 
 
 def check_block(at, block):
-    """A block is not empty, lies in one tile, and says truly whose it is and whether it holds whole
-    rows of the local array."""
+    """Check that a block is not empty, is inside one tile, and has the right owner and the right
+    flag for whole rows of the local array."""
     rows, cols = at.tile.shape
     inside = 0 <= block.row0 < block.row1 <= rows and 0 <= block.col0 < block.col1 <= cols
     require(inside, "a block is a non-empty part of its matrix", block)
     first, last = (block.row0, block.col0), (block.row1 - 1, block.col1 - 1)
     require(
         at.tile[first] == at.tile[last] == at.number[block.tile],
-        "a block lies inside its tile",
+        "a block is inside its tile",
         block,
         block.tile,
     )
@@ -262,15 +268,15 @@ def check_block(at, block):
     require(block.full == (length == at.width[first]), "a block knows whole stored rows", block)
 
 
-# -- which work is done
+# -- work done
 # ----------------------------------------------------------------------------------------------
 
 
 def work_done(problem, traces, stationary):
-    """Count how often each product A[m, k]·B[k, n] is added to C[m, n], over all ranks and
+    """Count how often each term A[m, k]·B[k, n] is added to C[m, n], over all ranks and
     replicas.
 
-    On the way: every product takes blocks of the rank's own replicas that fit each other, the
+    Also checks that every GEMM reads blocks of the rank's own replicas that fit each other, the
     stationary one (None: there is none) is the rank's own, and the sum goes to the rank's own
     replica of C.
 
@@ -280,7 +286,7 @@ def work_done(problem, traces, stationary):
     """
     count = np.zeros((problem.m, problem.n, problem.k), np.int16)
     at = {op.name: home_of(op) for op in problem.operands}
-    turned = {op.name: op.transposed for op in problem.operands}
+    transposed = {op.name: op.transposed for op in problem.operands}
     checked = set()
     for rank, trace in enumerate(traces):
         replica = {name: place.replica[rank] for name, place in at.items()}
@@ -307,15 +313,15 @@ def work_done(problem, traces, stationary):
                 block.full,
             )
             if key not in checked:
-                require(block.transposed == turned[block.matrix], "it knows its storage", block)
+                require(block.transposed == transposed[block.matrix], "it knows its storage", block)
                 check_block(at[block.matrix], block)
                 checked.add(key)
 
-        unsent = {}  # sums in a token: its elements' rows and columns of C, products, what is left
+        unsent = {}  # sums in a token: rows and columns of C, ranges of k, what is left
         shown = {}  # operands and parts of sums, by token
         for step in trace.steps:
             kind = type(step)
-            if kind is Get and step.block.matrix == "C":  # to be pushed: replicas_moved looks
+            if kind is Get and step.block.matrix == "C":  # to be pushed: see replicas_moved
                 require(step.block.owner == rank, "own tiles of the result are read", step)
             elif kind in (Get, Pack):
                 check(step.block, "AB")
@@ -323,12 +329,12 @@ def work_done(problem, traces, stationary):
                     block = step.block
                     shown[step] = block.matrix, *_indices(block)
             elif kind is FilledScratch:
-                shown[step] = _laid_out(step, turned)
+                shown[step] = _laid_out(step, transposed)
             elif kind is Gemm:
                 a, b = step.inputs[:2]
                 require(a in shown and b in shown, "operands are fetched", step)
                 (of_a, ms, along), (of_b, across, ns) = shown[a], shown[b]
-                require((of_a, of_b) == ("A", "B"), "a product is A times B", step)
+                require((of_a, of_b) == ("A", "B"), "a GEMM is A times B", step)
                 require(list(along) == list(across), "A's columns are B's rows", step)
                 if step.block is not None:
                     require(step.block.owner == rank, "a Gemm writes an own tile", step)
@@ -339,7 +345,7 @@ def work_done(problem, traces, stationary):
                     if step.onto is not None:
                         require(step.onto in unsent, "a sum is taken once", step)
                         *same, before, left = unsent.pop(step.onto)
-                        require(left.all(), "a sum is whole until it is handed on", step)
+                        require(left.all(), "a sum is whole until a GEMM adds to it", step)
                         require(same == [list(ms), list(ns)], "a sum is of one block", step)
                     left = np.ones((len(ms), len(ns)), bool)
                     unsent[step] = [list(ms), list(ns), [*before, along], left]
@@ -354,7 +360,7 @@ def work_done(problem, traces, stationary):
                 token = step.inputs[0]
                 sums, rows, cols = shown.get(token, (token, None, None))
                 require(sums in unsent, "a sum is taken once", step)
-                ms, ns, products, left = unsent[sums]
+                ms, ns, summed, left = unsent[sums]
                 rows = range(len(ms)) if rows is None else rows
                 cols = range(len(ns)) if cols is None else cols
                 require(left[np.ix_(rows, cols)].all(), "a sum is taken once", step)
@@ -364,8 +370,8 @@ def work_done(problem, traces, stationary):
                 require(kind is Accumulate or step.block.owner == rank, "copies stay here", step)
                 check(step.block, "C")
                 ms, ns = [ms[x] for x in rows], [ns[x] for x in cols]
-                _add_work(count, step.block, ms, ns, products)
-        require(not unsent, "every product is accumulated", unsent)
+                _add_work(count, step.block, ms, ns, summed)
+        require(not unsent, "every partial sum is accumulated", unsent)
     return count
 
 
@@ -373,7 +379,7 @@ def _indices(block):
     return range(block.row0, block.row1), range(block.col0, block.col1)
 
 
-def _laid_out(panel, turned):
+def _laid_out(panel, transposed):
     """The matrix of a panel, and which row and column of it each row and column of the panel is:
     found element by element."""
     scratch, *blocks = panel.inputs
@@ -388,7 +394,9 @@ def _laid_out(panel, turned):
                 require(held[at][0] < 0, "blocks of a panel do not overlap", panel)
                 held[at] = row, col
     require((held >= 0).all(), "a panel is full", panel)
-    require(scratch.transposed == turned[scratch.like], "a panel lies as its matrix", panel)
+    require(
+        scratch.transposed == transposed[scratch.like], "a panel is stored as its matrix", panel
+    )
     ms, ns = held[:, 0, 0], held[0, :, 1]
     require(
         (held[..., 0] == ms[:, None]).all() and (held[..., 1] == ns).all(), "it is a box", panel
@@ -396,11 +404,11 @@ def _laid_out(panel, turned):
     return scratch.like, ms.tolist(), ns.tolist()
 
 
-def _add_work(count, c, ms, ns, products):
+def _add_work(count, c, ms, ns, summed):
     rows, cols = _indices(c)
     require(list(ms) == list(rows), "A's rows are C's rows", c, ms)
     require(list(ns) == list(cols), "B's columns are C's columns", c, ns)
-    for along in products:
+    for along in summed:
         count[np.ix_(ms, ns, list(along))] += 1
 
 
@@ -447,12 +455,12 @@ def replicas_moved(problem, traces, kind):
     return count
 
 
-# -- what C becomes
+# -- values of C
 # --------------------------------------------------------------------------------------------------
 
 
 def operands(problem, seed=0):
-    """Random integers for A and B, as float64, in which every product and sum here is exact."""
+    """Random integers for A and B, as float64, in which every GEMM and sum here is exact."""
     rng = np.random.default_rng(seed)
     shapes = problem.a.partition.shape, problem.b.partition.shape
     return [rng.integers(-99, 100, shape).astype(float) for shape in shapes]
@@ -462,8 +470,8 @@ class Memory:
     """The storage of all ranks: A and B dealt out to every replica, C full of NaN, or with values
     where they count: in the first replica (if a sum is pending, as its first term).
 
-    ``touch`` notes who reads, writes and adds to C since the last :meth:`fence`, which finds races.
-    """
+    ``touch`` records which ranks read, write and add to C since the last :meth:`fence`, which finds
+    races."""
 
     def __init__(self, problem, a, b, c=None):
         self.at = {op.name: home_of(op) for op in problem.operands}
@@ -500,7 +508,7 @@ class Memory:
         return self._window(self.flat[block.matrix], block)
 
     def places_of(self, fragment, rank):
-        """Place in the flat memory of each element of a piece, which has to be that rank's own."""
+        """Place in the flat memory of each element of a fragment, which must be that rank's own."""
         at, ranges = self.at[fragment.block.matrix], (fragment.rows, fragment.cols)
         cells = np.ix_(
             *([x for start, stop in each for x in range(start, stop)] for each in ranges)
@@ -513,8 +521,8 @@ class Memory:
         self._window(self.marks[how], block)[...] |= 1 << rank
 
     def fence(self):
-        """Everyone has passed a Fence: since the one before, no element was touched in two ways
-        that race."""
+        """Check, after a Fence of all ranks, that no two accesses to an element since the one
+        before race."""
         read, write, add = (self.marks[kind] for kind in ("read", "write", "add"))
         mixed = (add != 0) & ((read | write) != 0)
         require(not mixed.any(), "nobody reads or writes what is added to before a Fence")
@@ -529,7 +537,7 @@ class Memory:
             marks[...] = 0
 
     def c(self):
-        """C as every replica holds it, shape (replicas, m, n)."""
+        """C of every replica, shape (replicas, m, n)."""
         return self.flat["C"][self._places("C")]
 
 
@@ -567,9 +575,9 @@ def _segments(steps):
     return parts
 
 
-def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
+def _run(step, rank, values, memory, alpha=1.0, gemm_beta=0.0):
     kind, block = type(step), step.block
-    beta = product_beta if step.beta is None else step.beta
+    beta = gemm_beta if step.beta is None else step.beta
     if kind is Get:
         values[step.index] = memory.view(block).copy()
     elif kind is Scratch:
@@ -588,15 +596,15 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
         memory.touch("read", rank, block)
         values[step.index] = memory.view(block).copy()
     elif kind is Gemm:
-        product = alpha * (values[step.inputs[0].index] @ values[step.inputs[1].index])
+        result = alpha * (values[step.inputs[0].index] @ values[step.inputs[1].index])
         if block is not None:
             memory.touch("write", rank, block)
             target = memory.view(block)
         elif step.onto is not None:
             target = values[step.index] = values[step.onto.index]
         else:
-            target = values[step.index] = np.full(product.shape, np.nan)
-        assign(target, product, beta)
+            target = values[step.index] = np.full(result.shape, np.nan)
+        assign(target, result, beta)
     elif kind in (Accumulate, ReplicaAdd):
         memory.touch("add", rank, block)
         memory.view(block)[...] += values[step.inputs[0].index]
@@ -613,21 +621,21 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
             raise Violation("only known steps", step)
 
 
-def assign(target, product, beta):
-    """target = beta·target + product, where beta 0 does not read target."""
-    target[...] = product if beta == 0 else beta * target + product
+def assign(target, value, beta):
+    """target = beta·target + value, where beta 0 does not read target."""
+    target[...] = value if beta == 0 else beta * target + value
 
 
 def results(problem, c, everywhere=False):
-    """What the first copy of each term of C adds up to, or every copy: one result a copy."""
+    """Sums of the first copy of each term of C, or of every copy: one result a copy."""
     terms = home_of(problem.c).term
     copies = [[q for q, term in enumerate(terms) if term == each] for each in sorted({*terms})]
     return [c[[*each]].sum(axis=0) for each in zip(*copies)][: None if everywhere else 1]
 
 
 def prove(problem, seed, alpha=1.0, beta=0.0, **options):
-    """Every unit of work is done once, every replica reduced once, and C = alpha·A·B + beta·C comes
-    out exactly: out of NaN where the values of C do not count."""
+    """Check that every unit of work is done once, every replica reduced once, and C = alpha·A·B +
+    beta·C exactly: from NaN where the values of C do not count."""
     traces = traces_of(problem, **options)
     moves = options.get("work", "own") != "own"
     still = None if moves else options["stationary"]
@@ -669,6 +677,6 @@ def cyclic(shape, tile, grid, replicas=1):
 
 def exhaustive(p, kinds=KINDS, factors=None):
     """Texts of A, B and C for every partitioning and replication."""
-    factors = factors or list(product(divisors(p), repeat=3))
-    for three, copies in product(product(kinds, repeat=3), factors):
+    factors = factors or list(itertools.product(divisors(p), repeat=3))
+    for three, copies in itertools.product(itertools.product(kinds, repeat=3), factors):
         yield tuple(f"{text}/c{c}" if c > 1 else text for text, c in zip(three, copies))

@@ -1,5 +1,5 @@
-"""AllGather + GEMM and GEMM + ReduceScatter in communication tiles, written as FLUX and
-Triton-distributed print them: programs to try the simulator with, apart from ``algorithms``."""
+"""AllGather + GEMM and GEMM + ReduceScatter in communication tiles, written as in the papers of
+FLUX and Triton-distributed: programs to test the simulator, independent of ``algorithms``."""
 
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Offer, Push, Take

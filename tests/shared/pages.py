@@ -1,4 +1,4 @@
-"""What a page is made of, and records that try to be more than text in it."""
+"""The elements of a page, and records with texts that try to add some."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ EVIL = (
 
 
 def hostile(texts=EVIL):
-    """Records with each of the texts in every field that takes one."""
+    """Records with each of the texts in every text field."""
     named = "machine algorithm preset a b c mesh transport blas environment".split()
     known = {"best_s": 1e-3, "percent_of_roof": 50.0}
     records = []

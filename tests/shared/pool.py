@@ -1,5 +1,5 @@
-"""Ranks that are started once and run many programs, one after the other: most of what a small
-program costs under mpiexec is the start of its ranks."""
+"""Ranks that are started once and run many programs, one after the other: most of the time of a
+small program under mpiexec is the start of its ranks."""
 
 import json
 import os
@@ -20,19 +20,19 @@ from starting import (
     left_behind,
     marked,
     more_time,
-    settled,
     shared_memory_names,
+    wait_until_empty,
 )
 
-#: How long others may take to answer after a rank has failed.
+#: Seconds for other ranks to answer after a rank has failed.
 _GRACE_S = 0.5
 
 
 class Pool:
     """``size`` ranks under one mpiexec, asleep between two programs (``pool_ranks.py``).
 
-    ``folder`` is theirs alone. :meth:`run` is for programs that leave their process as they found
-    it; one that fails takes the pool along (``alive``). :meth:`close` ends them in order. ``mark``
+    Only they use ``folder``. :meth:`run` is for programs that leave their process unchanged; a
+    failing one ends the pool (``alive``). :meth:`close` ends them in order. ``mark``
     is in the environment of all of them.
     """
 
@@ -41,7 +41,7 @@ class Pool:
         folder.mkdir()
         for name in ("answers", *(f"in-{rank}" for rank in range(size))):
             os.mkfifo(folder / name)
-        # both ways, so that opening waits for nobody
+        # read and write, so that opening does not wait
         self._answers = os.open(folder / "answers", os.O_RDWR)
         self._orders = [os.open(folder / f"in-{rank}", os.O_RDWR) for rank in range(size)]
         program = Path(__file__).with_name("pool_ranks.py")
@@ -58,7 +58,7 @@ class Pool:
         self.alive, self._leaving = True, False
 
     def run(self, words, situation: str, timeout: float) -> Ended:
-        """How a program ended, as :func:`starting.run_process` says it."""
+        """The result of a program, as of :func:`starting.run_process`."""
         before, start = shared_memory_names(), time.monotonic()
         self._runs += 1
         to = self._folder / str(self._runs)
@@ -86,18 +86,18 @@ class Pool:
                 f"{err[-6000:]}",
                 pytrace=False,
             )
-        left = tuple(sorted(settled(lambda: abandoned(before, self.mark), tries=20)))
+        left = tuple(sorted(wait_until_empty(lambda: abandoned(before, self.mark), tries=20)))
         code = max(codes.values(), default=1) or int(failed)
         return Ended(code, out, err, time.monotonic() - start, left)
 
     def leave(self) -> None:
-        """Tell all ranks to end, and wait for none; once, however often it is called."""
+        """Send all ranks the order to end, once, without waiting."""
         if self.alive and not self._leaving:
             self._leaving = True
             self._order({})
 
     def close(self) -> Ended:
-        """End all ranks, and say how they ended: UCX prints then what was not freed."""
+        """End all ranks, and return their result: UCX then prints leaks."""
         if not self.alive:
             return Ended(0, "null", "")
         before = shared_memory_names()
@@ -106,14 +106,14 @@ class Pool:
             code = self.process.wait(30 + more_time(30))
         except subprocess.TimeoutExpired:
             code = -1
-        alive = settled(lambda: marked(self.mark), tries=10)
+        alive = wait_until_empty(lambda: marked(self.mark), tries=10)
         self.kill()
         left = (*alive, *sorted(left_behind(before, self.mark)))
         out, err = ((self._folder / name).read_text() for name in ("out", "err"))
         return Ended(code, out or "null", err, left=left)
 
     def kill(self) -> None:
-        """End whatever is left of it."""
+        """Kill its remaining processes."""
         if not self.alive:
             return
         self.alive = False

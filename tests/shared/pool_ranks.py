@@ -1,10 +1,9 @@
-"""What the ranks of a pool do: one program after the other, each as if it had just been started.
+"""The ranks of a pool: run one program after the other, each as if it had just been started.
 
-``pool_ranks.py FOLDER``. A rank sleeps at its pipe ``FOLDER/in-RANK`` until an order comes, a line
-of JSON with the program's ``words``, the ``situation`` and ``to``: what it prints goes to
+``pool_ranks.py FOLDER``. A rank sleeps at its pipe ``FOLDER/in-RANK`` until an order arrives, a
+line of JSON with the program's ``words``, the ``situation`` and ``to``: its output is written to
 ``to-RANK.out`` and ``to-RANK.err``. It answers its number and the exit code at ``FOLDER/answers``.
-An empty order, or the end of who gives them, ends it.
-"""
+An empty order, or the end of the sender, ends it."""
 
 import json
 import os
@@ -21,7 +20,7 @@ PROGRAMS = Path(__file__).parents[1] / "mpi" / "programs"
 
 
 def run(words: list[str]) -> int:
-    """Run a program here; its exit code. What it brings of its own is read anew each time."""
+    """Run a program here and return its exit code. Its own modules are imported anew each time."""
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(PROGRAMS)):
             del sys.modules[name]
@@ -45,14 +44,14 @@ def held() -> set[str]:
 
 
 def all_here(comm) -> None:
-    """Wait for the other ranks, for whom MPI makes no progress here once this one sleeps."""
+    """Wait for the other ranks: MPI makes no progress for them once this rank sleeps."""
     arrived = comm.Ibarrier()
     while not arrived.Test():
         time.sleep(1e-4)
 
 
 def to_files(beginning: str) -> None:
-    """Standard output and error, those of libraries too, go to files."""
+    """Write standard output and error, those of libraries too, to files."""
     sys.stdout.flush()
     sys.stderr.flush()
     for number, name in ((1, "out"), (2, "err")):
@@ -87,7 +86,7 @@ def main(folder: str) -> None:
             sys.stderr.flush()
             os.write(answers, f"{comm.rank} {code}\n".encode())
     for number, handle in zip((1, 2), at_first):
-        os.dup2(handle, number)  # for what MPI says when it ends
+        os.dup2(handle, number)  # for the output of MPI at its end
 
 
 if __name__ == "__main__":

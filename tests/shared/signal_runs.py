@@ -1,5 +1,5 @@
-"""Programs with signals and their options, where they are run under mpiexec, the m, n, k they are
-run on, and whether what is broken on purpose is noticed."""
+"""Programs with signals and their options, their situations under mpiexec, their m, n, k, and
+whether faults on purpose are noticed."""
 
 from drbench.plan.signals import InboxPlan, plan_inbox
 from drbench.program.signal_steps import Await
@@ -15,10 +15,10 @@ EXPERTS = (
     + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [("ag2_moe", {}), ("moe_rs2", {})]
 )
-#: What overlaps nothing, to compare.
+#: Programs without overlap, for comparison.
 COLLECTIVE = [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
 SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
-#: (ranks, situation) -> what the test program is told.
+#: (ranks, situation) -> arguments of the test program.
 RUNS = {
     (1, "direct"): (),
     (2, "direct"): (),
@@ -32,8 +32,8 @@ RUNS = {
 
 
 def unnoticed(run, cases, tries=4):
-    """Cases of which ``run(cases)`` tells no wrong result. Those are tried again: where a machine
-    has more to do, ranks may by chance come in the order that nothing holds them to."""
+    """Cases for which ``run(cases)`` reports no wrong result. They are tried again: on a busy
+    machine ranks may by chance run in the right order even without the waits."""
     for _ in range(tries):
         if cases:
             cases = [case for case, out in zip(cases, run(cases)) if not sum(out["wrong"])]
@@ -41,7 +41,7 @@ def unnoticed(run, cases, tries=4):
 
 
 def overlapping_slots(found, widths):
-    """The plan of an inbox, with each slot given to two Awaits in turn."""
+    """The plan of an inbox, with each slot given to two Awaits."""
     plan = plan_inbox(found, widths)
     waits = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
     shared = {two: plan.offsets[one] for one, two in zip(waits[::2], waits[1::2])}

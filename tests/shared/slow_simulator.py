@@ -1,5 +1,5 @@
-"""The simulator's rules once more, the slow way: at every instant all ranks, all steps and all
-transfers are looked at.
+"""The simulator's rules once more, implemented slowly: at every instant all ranks, all steps and
+all transfers are checked.
 
 Knows DESIGN's rules 3 and 11 from the steps themselves: no scheduler, no queues, no events.
 Machines are plain dictionaries of functions.
@@ -28,13 +28,13 @@ def slow_simulate(
     signal_s=0.0,
     fair=False,
 ):
-    """When everything ends.
+    """The time of the end.
 
     ``gemm_s(m, n, k)``, ``memory_s(bytes)``; ``send_s(source, target, bytes, adds)`` and
-    ``latency_s(source, target)`` of a transfer, ``links_of(source, target)`` a set of what it
-    occupies. ``order`` of ranks decides what comes first where several start something at the same
-    instant. Transfers with the same ``lane_of(rank, step)`` keep their order; ``signal_s`` is what
-    a signal takes. If ``fair``, transfers share what they occupy max-min fairly, in bytes.
+    ``latency_s(source, target)`` of a transfer, ``links_of(source, target)`` the set of its
+    links. ``order`` of ranks decides which is first where several start a step at the same
+    instant. Transfers with the same ``lane_of(rank, step)`` keep their order; ``signal_s`` is the
+    time of a signal. If ``fair``, transfers share their links max-min fairly, in bytes.
     """
     item = traces[0].problem.itemsize
     steps = {(trace.rank, step.index): step for trace in traces for step in trace.steps}
@@ -206,7 +206,7 @@ def slow_simulate(
 
 
 def _passes(step):
-    """Reads and writes of each element of a block."""
+    """Return the reads and writes of each element of a block."""
     return len(step.terms) + 2 if type(step) is Add else {Copy: 2, Zero: 1}[type(step)]
 
 
@@ -234,10 +234,10 @@ def slow_on(machine, traces, depth, order=None, *lanes):
 
 def filled(flows):
     """Progressive filling in fractions: all flows rise together, byte for byte, until one is at its
-    full rate or a link is full; those then stay, and the others rise on.
+    full rate or a link is full; those are then fixed, and the others rise further.
 
-    ``flows``: (bytes a second alone, {link: part of it taken then}); found are parts of the full
-    rate.
+    ``flows``: (bytes a second alone, {link: part of it used then}); the results are parts of the
+    full rate.
     """
     full = [Fraction(rate) for rate, _ in flows]
     takes = [

@@ -1,4 +1,4 @@
-"""A Slurm of one's own: its daemons, configured and kept in one folder, on ports that are free."""
+"""A private Slurm: its daemons, configured and stored in one folder, on free ports."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-#: What Debian calls the daemons.
+#: Debian's names of the daemons.
 DAEMONS = ("munged", "slurmctld", "slurmd")
 _SBIN = os.pathsep.join(("/usr/sbin", "/sbin"))
 _CONF = """ClusterName=test
@@ -43,7 +43,7 @@ PartitionName=ci Nodes=ALL Default=YES OverSubscribe=YES MaxTime=60
 
 
 def missing() -> str | None:
-    """Why there can be no Slurm here; None if there can."""
+    """The reason why Slurm cannot run here, or None."""
     gone = [name for name in (*DAEMONS, "sbatch", "srun") if not which(name)]
     if gone:
         return f"no {', '.join(gone)}: apt-get install slurm-wlm munge"
@@ -61,7 +61,8 @@ def free_port() -> int:
 
 
 class Slurm:
-    """A running cluster of one node (a context manager). ``environ`` is what its commands need."""
+    """A running cluster of one node (a context manager). ``environ`` is the environment of its
+    commands."""
 
     def __init__(self, folder: Path):
         self.folder, self._daemons = Path(folder), []
@@ -126,8 +127,8 @@ class Slurm:
         )
 
     def output(self, *command, **keywords) -> str:
-        """What a command of Slurm prints; raises with its error if it fails, but for sinfo, which
-        may ask too early."""
+        """The output of a command of Slurm; raises with its error if it fails, except for sinfo,
+        which may be too early."""
         done = subprocess.run(
             [str(word) for word in command],
             env={**os.environ, **self.environ, **keywords.pop("env", {})},
@@ -150,7 +151,7 @@ class Slurm:
         return self.output("squeue", "--noheader", "--format=%i %T")
 
     def wait(self, job, seconds=90):
-        """Until a job is no longer there."""
+        """Wait until a job has left the queue."""
         self._wait(lambda: job not in self.jobs(), f"the end of job {job}", seconds)
 
     def __exit__(self, *exc):

@@ -1,5 +1,5 @@
-"""One way to start the processes of the tests, to wait for them and to see what they leave: the
-command line and the programs under mpiexec."""
+"""Start processes of tests, wait for them and find what they leave: the command line and the
+programs under mpiexec."""
 
 import json
 import os
@@ -18,9 +18,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SHARED_MEMORY = Path("/dev/shm")
-#: Marks every process that a test started, however far down, so that none is overlooked.
+#: Variable that marks every process of a test, and its descendants.
 MARK = "DRBENCH_TEST_RUN"
-#: What an earlier launcher, or a user's experiments, may have left in the environment.
+#: Variables of an earlier launcher, or of a user's experiments.
 STRANGE = (
     "PMI_",
     "PMIX_",
@@ -34,8 +34,8 @@ STRANGE = (
     "OMP_",
     "DRBENCH_",
 )
-#: Lets Open MPI start more ranks than cores, as root in a container, and without a word about
-#: InfiniBand; nothing to others.
+#: Lets Open MPI start more ranks than cores, as root in a container, and without a warning
+#: about InfiniBand; without effect on other MPIs.
 _OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -43,30 +43,29 @@ _OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_osc": "^ucx",
 }
-#: Lets ranks of MPICH that wait sleep for a moment instead of asking again at once: there are more
-#: of them than cores, and half of what a small run costs is their asking.
+#: Lets waiting ranks of MPICH sleep for a moment instead of polling: there are more ranks than
+#: cores, and polling takes half of the time of a small run.
 _GENTLY = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
-#: Lets the threads that OpenBLAS starts when it is loaded sleep at once, too, instead of asking for
-#: work for a while.
+#: Lets the threads of OpenBLAS sleep at once, too, instead of polling for work for a while.
 _GENTLY |= {"OPENBLAS_THREAD_TIMEOUT": "4"}
-#: What MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of this
-#: machine may be aborted at any time, so that nothing can be concluded from these. Nothing is
-#: removed: a name may belong to someone else's run.
+#: Files that MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of
+#: this machine may be aborted at any time, so these prove nothing. They are not removed: a name may
+#: belong to another run.
 _START_UP = ("mpich_shm_", "sm_segment.")
-#: What tests themselves make in /dev/shm bears the mark of its run: others do not count it.
+#: Files of tests in /dev/shm have the mark of their run: other runs do not count them.
 _OF_A_RUN = re.compile(r"drbench-(?:fake-gpu|test)-([0-9a-f]{12})")
 
 
 _CORES = len(os.sched_getaffinity(0))
-#: A command without an end gets so many times its time at least before it is taken to hang: nothing
-#: but a failure waits for that, and on a shared machine it may not have had its time.
+#: Least multiple of its limit after which a command counts as hanging: only failures wait for that,
+#: and on a shared machine the command may not have had its cores.
 PATIENCE = 4
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. ``left`` are the processes that outlived it (killed since) and the names
-    in /dev/shm that nobody holds any more, ``codes`` the ranks' exit codes."""
+    """The result of a command. ``left`` are the processes that outlived it (killed since) and the
+    unused names in /dev/shm, ``codes`` the ranks' exit codes."""
 
     returncode: int
     stdout: str
@@ -76,8 +75,8 @@ class Ended:
     codes: tuple = ()
 
     def json(self):
-        """What it printed as JSON, once it is sure that all went well, nothing was said on stderr
-        (MPICH does, by the page, when a window is not freed) and nothing is left."""
+        """The printed JSON, after a check that the process succeeded, left nothing, and printed
+        nothing on stderr (MPICH prints pages when a window is not freed)."""
         assert (self.returncode, self.stderr, self.left) == (0, "", ()), (
             f"exit {self.returncode}, left {self.left}\n{self.stdout[-3000:]}\n"
             f"{self.stderr[-6000:]}"
@@ -85,8 +84,7 @@ class Ended:
         return json.loads(self.stdout)
 
     def refusal(self, code=2):
-        """The one line on stderr with which it refused, once it is sure that this is all it
-        said."""
+        """The one line on stderr of a refusal, after a check that nothing else was printed."""
         assert self.returncode == code, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
         assert self.stdout == ""
         assert (
@@ -106,9 +104,9 @@ def clean_environ(**more) -> dict:
 
 
 def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
-    """Run a command to its end; ``during(process)`` is called meanwhile. Nothing of it is alive
-    when this returns, and the memory of its fake GPUs is gone. Its time is that of a machine of its
-    own (see :func:`slowness`)."""
+    """Run a command to its end; ``during(process)`` is called meanwhile. When this returns, its
+    processes have ended and the memory of its fake GPUs is removed. Its limit is that of an idle
+    machine (see :func:`slowness`)."""
     mark, before = uuid.uuid4().hex, shared_memory_names()
     start = time.monotonic()
     process = subprocess.Popen(
@@ -140,7 +138,7 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
             pytrace=False,
         )
     seconds = time.monotonic() - start
-    alive = settled(lambda: marked(mark), tries=10)
+    alive = wait_until_empty(lambda: marked(mark), tries=10)
     kill(alive)
     left = (*alive, *sorted(left_behind(before, mark)))
     _remove_fake_memory(mark)
@@ -148,29 +146,29 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
 
 
 def slowness() -> float:
-    """How many times longer than alone a process takes: a machine that is shared gives it a part of
-    a core. The larger of what this process sees just now and of what the minute before shows, when
-    whatever is judged was running: so many processes that wanted a core for each there is."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    """How many times longer a process takes than on an idle machine: the larger of this process's
+    share of a core now, and of the processes per core in the last minute, when the judged process
+    ran."""
+    began, cpu = time.perf_counter(), time.process_time()
     while time.process_time() - cpu < 0.05:
         pass
-    now, before = (time.perf_counter() - wall) / 0.05, os.getloadavg()[0] / _CORES
+    now, before = (time.perf_counter() - began) / 0.05, os.getloadavg()[0] / _CORES
     return max(1.0, now, before)
 
 
 def more_time(seconds: float) -> float:
-    """How long to wait for what should have come within so many seconds and has not."""
+    """Seconds to wait in addition for a result that is late on a shared machine."""
     return seconds * (max(PATIENCE, slowness()) - 1)
 
 
 def within(seconds: float, limit_s: float) -> bool:
-    """Whether something took less than its limit, which is that of a machine of one's own."""
+    """Whether a time is below its limit, which is that of an idle machine, scaled by the load."""
     return seconds < limit_s or seconds < limit_s * slowness()
 
 
 def wait_until(ready, seconds: float, process=None, why=lambda: "") -> None:
-    """Wait until ``ready()`` holds. Fails after so many seconds of a machine of one's own, or once
-    the process that should bring it about has ended; ``why()`` is said then."""
+    """Wait until ``ready()`` holds. Fails after so many seconds of an idle machine, or once
+    ``process`` has ended; ``why()`` is the message."""
     start = time.monotonic()
     while not ready():
         late = not within(time.monotonic() - start, seconds)
@@ -178,9 +176,8 @@ def wait_until(ready, seconds: float, process=None, why=lambda: "") -> None:
         time.sleep(0.02)
 
 
-def settled(what, tries=4):
-    """What ``what()`` answers once that is empty, or has had ``tries`` tenths of a second to
-    become so."""
+def wait_until_empty(what, tries=4):
+    """The answer of ``what()`` once it is empty, or after ``tries`` tenths of a second."""
     left, pause = tries / 10, 0.005
     while (found := what()) and left > 0:
         time.sleep(pause)
@@ -199,12 +196,12 @@ def marked(mark: str) -> list[int]:
             ):
                 found.append(int(path.name))
         except OSError:
-            continue  # ended meanwhile, or not ours
+            continue  # ended meanwhile, or of another user
     return found
 
 
 def kill(pids) -> None:
-    """Kill processes that are ours."""
+    """Kill processes of this run."""
     for pid in pids:
         try:
             psutil.Process(pid).kill()
@@ -213,22 +210,22 @@ def kill(pids) -> None:
 
 
 def _remove_fake_memory(mark: str) -> None:
-    """Remove the memory of the fake GPUs (``fake_cuda.SharedRuntime``) of what has this mark: who
-    is killed leaves it behind."""
+    """Remove the memory of the fake GPUs (``fake_cuda.SharedRuntime``) of processes with this
+    mark: killed processes leave it."""
     for path in SHARED_MEMORY.glob(f"drbench-fake-gpu-{mark[:12]}-*"):
         path.unlink(missing_ok=True)
 
 
 def shared_memory_names() -> set[str]:
-    """Names in /dev/shm, none where there is no such place, but for what MPI makes at its start."""
+    """Names in /dev/shm, without those that MPI makes at its start; none without /dev/shm."""
     names = os.listdir(SHARED_MEMORY) if SHARED_MEMORY.is_dir() else ()
     return {name for name in names if not name.startswith(_START_UP)}
 
 
 def abandoned(before: set[str], mark: str) -> set[str]:
     """Names in /dev/shm that are new since ``before``, that no living process has mapped or open,
-    and that bear no other run's mark than this: other runs may be going on, or be ended by their
-    tests just now."""
+    and that have the mark of no other run: other runs may be active, or be ended by their tests
+    just now."""
     others = lambda name: (of := _OF_A_RUN.match(name)) and not mark.startswith(of[1])
     names = {name for name in shared_memory_names() - before if not others(name)}
     held = set()
@@ -237,24 +234,24 @@ def abandoned(before: set[str], mark: str) -> set[str]:
             text = (process / "maps").read_text()
             text += "\n".join(os.readlink(handle) for handle in (process / "fd").iterdir())
         except OSError:
-            continue  # ended meanwhile, or not ours
+            continue  # ended meanwhile, or of another user
         held |= {name for name in names if f"{SHARED_MEMORY}/{name}" in text}
     return (names - held) & shared_memory_names()
 
 
 def left_behind(before: set[str], mark: str) -> set[str]:
-    """What stays :func:`abandoned` for a while once all that a run started has ended. What bears
-    its mark nobody else will remove; for the rest it is waited."""
+    """Names that stay :func:`abandoned` for a while once all processes of a run have ended. Those
+    with its mark are returned at once, others after a wait."""
     others = lambda: {name for name in abandoned(before, mark) if not _OF_A_RUN.match(name)}
-    return {name for name in abandoned(before, mark) if _OF_A_RUN.match(name)} | settled(
+    return {name for name in abandoned(before, mark) if _OF_A_RUN.match(name)} | wait_until_empty(
         others, tries=20
     )
 
 
 def find_mpiexec() -> str | None:
     """Path of the launcher that belongs to this Python's MPI."""
-    concurrent = Path(sys.executable).with_name("mpiexec")
-    return str(concurrent) if concurrent.exists() else shutil.which("mpiexec")
+    adjacent = Path(sys.executable).with_name("mpiexec")
+    return str(adjacent) if adjacent.exists() else shutil.which("mpiexec")
 
 
 def find_mpi_library() -> tuple[str, str]:

@@ -5,12 +5,12 @@ from drbench.program.trace import trace
 
 
 def traced(program, problem):
-    """The trace of ``program(rank)`` on each rank; C is as it is."""
+    """The trace of ``program(rank)`` on each rank; C is not fresh."""
     return [trace(program(rank), problem, rank, fresh=False) for rank in range(problem.nprocs)]
 
 
 def resolved_as(name, *sizes, **options):
-    """An algorithm, its problem of m, n, k on p ranks, and its options with all that follows."""
+    """An algorithm, its problem of m, n, k on p ranks, and its resolved options."""
     algorithm = get_algorithm(name)
     problem = algorithm.problem(*sizes, **options)
     return algorithm, problem, algorithm.resolve(problem, **options)

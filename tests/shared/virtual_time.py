@@ -1,5 +1,5 @@
 """The schedule rule in virtual time: the traces of all ranks driven by some delays, and checkers of
-what happened.
+the timeline.
 
 The driver knows steps only as things that start and end; the checkers know the rule only as DESIGN
 states it, from the steps themselves, and look at all pairs.
@@ -17,7 +17,7 @@ from drbench.program.steps import Fence, Gemm, Get
 
 
 class Deadlock(AssertionError):
-    """Steps are left and nothing is under way."""
+    """Steps are left and none is running."""
 
 
 class Timeline:
@@ -36,7 +36,7 @@ class Timeline:
 
 
 class RandomDelays:
-    """Seconds a step takes: nothing, or anything over four orders of magnitude."""
+    """Seconds of a step: zero, or random over four orders of magnitude."""
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
@@ -75,7 +75,7 @@ def reads_all(trace, step):
 
 
 def reads_even(trace, step):
-    """Gets from own tiles and those of even ranks, as where some peers share the node."""
+    """Gets from own tiles and those of even ranks, as where some ranks share the node."""
     return isinstance(step, Get) and (step.block.owner == trace.rank or step.block.owner % 2 == 0)
 
 
@@ -102,8 +102,8 @@ def drive(
     on=lambda what, rank, t: None,
     waits=True,
 ):
-    """Work off the traces of all ranks; steps of a communicator end after all its members have
-    started theirs, and who receives a signal after it was sent.
+    """Run the traces of all ranks; steps of a communicator end after all its members have started
+    theirs, and the receiver of a signal after it was sent.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def drive(
     on : callable
         ``on("start" or "end", rank, t)`` as it happens.
     waits : bool
-        False: who receives a signal does not wait for it.
+        False: receivers of signals do not wait for them.
 
     Raises
     ------
@@ -205,12 +205,12 @@ def drive(
     return timeline
 
 
-# -- what must be true of every timeline
+# -- checks of every timeline
 # -----------------------------------------------------------------------------
 
 
 def check_rule(traces, depth, timeline, in_place=reads_own):
-    """Every step started when DESIGN's rule 3 and 4 allow it, and not before.
+    """Check that every step started when DESIGN's rule 3 and 4 allow it, and not before.
 
     Raises
     ------
@@ -265,7 +265,7 @@ def _check_rank(trace, depth, start, end, in_place):
 
 
 def _spends_look_ahead(trace, step, depth):
-    """A compute that takes what another rank has, or that makes or takes a product to be sent."""
+    """Whether a compute reads data of another rank, or makes or reads a partial sum to be sent."""
     if not step.computes:
         return False
     if depth == 0 or step.shape is not None:
@@ -275,8 +275,7 @@ def _spends_look_ahead(trace, step, depth):
 
 
 def _check_fences(traces, timeline, in_place):
-    """What touches C before a Fence has ended on every rank before what touches it after starts on
-    any."""
+    """Check that accesses to C before a Fence end on every rank before later ones start on any."""
     last_end, first_start, fence_start, fence_end = {}, {}, {}, {}
     for trace in traces:
         segment, latest = 0, 0.0

@@ -1,4 +1,5 @@
-"""What C of a whole problem is to be; apart from the other oracles, which ranks need not import."""
+"""The expected C of a whole problem; a separate module, so that ranks need not import the
+oracles."""
 
 import numpy as np
 
@@ -22,8 +23,8 @@ def expected(problem, a, b):
 
 
 def pairs_of_experts(problem):
-    """(expert, token) of each pair of a layer of experts, one by one: those of a rank's tokens, in
-    order of experts, take these in turn."""
+    """(expert, token) of each pair of a layer of experts, one by one: in
+    order of experts, dealt cyclically to a rank's tokens."""
     layer, found = (problem.experts, problem.topk, problem.routing), []
     for rank, counts in enumerate(_counts(problem.m, problem.nprocs, *layer)):
         start, stop = part(problem.m, rank, problem.nprocs)

@@ -1,12 +1,12 @@
-"""What a device promises the executor, with all data on the device: on the fake everywhere, and on
-the real GPU where there is one."""
+"""The contract of a device with the executor, with all data on the device: on the fake everywhere,
+and on the real GPU where there is one."""
 
+import itertools
 import mmap
 import subprocess
 import sys
 import time
 from importlib import resources
-from itertools import product
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def any_device(request):
 
 
 def on_the_gpu(test):
-    """A test of what the fake cannot do."""
+    """A test that the fake cannot run."""
     test = pytest.mark.parametrize("any_device", ["real"], indirect=True)(test)
     return pytest.mark.skipif(GPU is None, reason=WHY_NONE)(test)
 
@@ -79,23 +79,23 @@ def integers(seed, *shape):
 
 
 @every_dtype
-@pytest.mark.parametrize("transposed", list(product([False, True], repeat=3)), ids=str)
-def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, dtype, transposed):
+@pytest.mark.parametrize("transposed", list(itertools.product([False, True], repeat=3)), ids=str)
+def test_gemms_of_strided_views_are_exact_and_in_place(any_device, memories, dtype, transposed):
     output = "float32" if dtype == "bfloat16" else dtype
     m, n, k, larger = 67, 35, 130, integers(0, 3, 160, 160)
     views = []
-    for whole, turned, (rows, columns), kind in zip(
+    for whole, transpose, (rows, columns), kind in zip(
         larger, transposed, ((m, k), (k, n), (m, n)), (dtype, dtype, output)
     ):
         on_device = memories(whole.astype(kind))
         part = (
-            slice(8, 8 + (columns if turned else rows)),
-            slice(16, 16 + (rows if turned else columns)),
+            slice(8, 8 + (columns if transpose else rows)),
+            slice(16, 16 + (rows if transpose else columns)),
         )
         views.append(
             (
-                on_device[part].T if turned else on_device[part],
-                whole[part].T if turned else whole[part],
+                on_device[part].T if transpose else on_device[part],
+                whole[part].T if transpose else whole[part],
                 on_device,
             )
         )
@@ -130,7 +130,7 @@ def test_two_streams_that_add_into_one_part_of_a_tile_lose_nothing(
     assert (fetch(any_device, tile) == expected).all()
 
 
-def test_a_stream_that_waits_for_an_event_sees_what_was_before_it(any_device, memories):
+def test_a_stream_that_waits_for_an_event_sees_earlier_writes(any_device, memories):
     shape = extent(any_device), extent(any_device)
     ones, tile, taken = (
         memories(np.ones(shape, "f4")),
@@ -216,7 +216,7 @@ def test_filling_and_checking_agree_with_the_host(any_device, memories, dtype, k
     assert (any_device.rows_of(tile, rows) == exact.astype(dtype)[rows]).all()
 
 
-def test_memory_that_is_not_there_is_out_of_memory_and_the_device_goes_on(any_device, memories):
+def test_too_large_an_allocation_is_out_of_memory_and_the_device_continues(any_device, memories):
     with pytest.raises(OutOfMemory, match="bytes are free"):
         any_device.allocate(1 << 45)
     assert (
@@ -260,7 +260,7 @@ def test_another_process_reads_a_tile_and_adds_into_it():
 
 
 @pytest.mark.parametrize("factor", [0.0, 2.0, -0.5])
-def test_scaled_tiles_and_combined_products(any_device, memories, factor):
+def test_scaled_tiles_and_gemms_with_alpha_and_beta(any_device, memories, factor):
     """C = factor·C, and C = alpha·A·B + beta·C."""
     whole, stream = integers(5, 40, 48).astype("f4"), any_device.stream("compute")
     tile = memories(np.where(whole == 0, np.nan if factor == 0 else 0, whole).astype("f4"))
@@ -278,7 +278,7 @@ def test_scaled_tiles_and_combined_products(any_device, memories, factor):
 
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("columns", [640, 639])
-def test_sums_beside_products(any_device, memories, by_columns, columns):
+def test_additions_during_gemms(any_device, memories, by_columns, columns):
     rows, stream = extent(any_device), any_device.stream("side")
     tile, value = integers(6, rows, columns), integers(7, rows, columns)
     on = memories(tile.astype("f4"))
@@ -289,8 +289,8 @@ def test_sums_beside_products(any_device, memories, by_columns, columns):
     assert (fetch(any_device, on) == tile + 3 * value).all()
 
 
-def test_pinned_memory_is_what_the_device_sees(any_device, memories):
-    """MPI writes it, the device adds from it: mirrors of ranks out of reach."""
+def test_the_device_sees_pinned_memory(any_device, memories):
+    """MPI writes it, the device adds from it: mirrors of remote ranks."""
     host = mmap.mmap(-1, 1 << 16)  # its own pages, as of a window
     array = np.frombuffer(host, np.float32)
     seen = any_device.pin(array)
@@ -328,10 +328,10 @@ def still(event, seconds=0.05):
 
 
 @on_the_gpu
-def test_a_stream_waits_until_another_has_written_the_flag_and_sees_what_was_before(
+def test_a_stream_waits_until_another_has_written_the_flag_and_sees_earlier_writes(
     any_device, memories, flag
 ):
-    """The fake's waits hold up the host, so this is for a GPU."""
+    """The fake's waits block the host, so this needs a GPU."""
     size = extent(GPU)
     ones, slot = memories(np.ones((size, size), "f4")), memories(np.zeros((size, size), "f4"))
     taken = memories(np.zeros((size, size), "f4"))
@@ -346,7 +346,7 @@ def test_a_stream_waits_until_another_has_written_the_flag_and_sees_what_was_bef
         GPU.write_flag(flag[1], run, sends)
         done.synchronise()
         assert (fetch(GPU, taken) == run).all()
-    for number in (2**32 - 1, 0, 3):  # the comparison goes round
+    for number in (2**32 - 1, 0, 3):  # the comparison wraps around
         GPU.write_flag(flag[1], number, sends)
         sends.synchronise()
         GPU.wait_flag(flag[1], number, takes)
@@ -416,7 +416,7 @@ def test_a_stream_waits_for_the_flag_that_another_process_writes(any_device, mem
 
 
 @on_the_gpu
-def test_nccl_of_one_rank_does_every_step(any_device, memories):
+def test_nccl_of_one_rank_executes_every_step(any_device, memories):
     if (why := why_no_nccl(1)) is not None:
         pytest.skip(why)
     from mpi4py import MPI

@@ -1,8 +1,8 @@
-"""Copies on the CUDA device: every strided one is that of NumPy, by the shortest way there is."""
+"""Copies on the CUDA device: every strided copy equals that of NumPy, by the fastest call."""
 
 import numpy as np
 import pytest
-from fake_cuda import PITCH
+from fake_cuda import MAX_STRIDE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -81,11 +81,11 @@ def test_a_copy_of_two_axes_is_that_of_numpy_between_any_orders(device, shape, g
         )
         views.append(view if order == "C" else view.T)
     target, source = views
-    concurrent = target.base.copy()
+    untouched = target.base.copy()
     device.copy(target.view(DeviceArray), source.view(DeviceArray), device.stream("copies"))
     assert (target == source).all()
     target[...] = 0
-    same = concurrent.copy()
+    same = untouched.copy()
     (same[:, : target.shape[1]] if orders[0] == "C" else same[:, : target.shape[0]])[...] = 0
     assert (target.base == same).all()
 
@@ -99,7 +99,7 @@ def by_which_way(device, cupy, target, source):
     ]
 
 
-def test_one_run_of_bytes_rows_at_a_pitch_and_anything_else_go_different_ways(device, cupy):
+def test_contiguous_bytes_strided_rows_and_other_copies_use_different_calls(device, cupy):
     whole, flat = np.zeros((8, 16), "f4").view(DeviceArray), np.zeros(128, "f4").view(DeviceArray)
     assert by_which_way(device, cupy, flat, whole.reshape(-1)) == ["memcpyAsync"]
     assert by_which_way(device, cupy, whole, flat.reshape(8, 16)) == ["memcpyAsync"]
@@ -114,7 +114,7 @@ def test_one_run_of_bytes_rows_at_a_pitch_and_anything_else_go_different_ways(de
     assert by_which_way(device, cupy, flat[:0], flat[:0]) == []
 
 
-def test_long_copies_of_rows_inside_the_device_go_to_the_kernel(device, cupy, monkeypatch):
+def test_long_copies_of_rows_inside_the_device_use_the_kernel(device, cupy, monkeypatch):
     """Where all is a multiple of 16 bytes; another device's memory and the host's are left to the
     copy engine."""
     monkeypatch.setattr(cuda, "_LONG_COPY", 7 * 48 * 4)
@@ -140,7 +140,7 @@ def test_long_copies_of_rows_inside_the_device_go_to_the_kernel(device, cupy, mo
         memory.free()
 
 
-def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
+def test_a_repeated_copy_is_prepared_once(device, monkeypatch):
     worked_out = []
     monkeypatch.setattr(
         cuda, "as_row_copies", lambda *given: worked_out.append(1) or as_row_copies(*given)
@@ -155,14 +155,13 @@ def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
     assert len(worked_out) == 2
 
 
-def test_a_pitch_of_more_than_31_bits_goes_to_the_kernel():
-    far = [Axis(3, PITCH + 1, 64), Axis(16, 4, 4)]
-    assert as_row_copies(far, 4) is None and as_row_copies(
-        [far[0]._replace(target=PITCH), far[1]], 4
-    ) == (
+def test_a_row_stride_of_more_than_31_bits_is_copied_by_the_kernel():
+    far = [Axis(3, MAX_STRIDE + 1, 64), Axis(16, 4, 4)]
+    assert as_row_copies(far, 4) is None
+    assert as_row_copies([far[0]._replace(target=MAX_STRIDE), far[1]], 4) == (
         3,
         64,
-        PITCH,
+        MAX_STRIDE,
         64,
     )
 
@@ -187,7 +186,7 @@ def test_merged_axes_never_touch_other_elements():
         assert sorted(visited(merged_axes(shape, *sides))) == sorted(visited(zip(shape, *sides)))
 
 
-def test_rows_come_and_go_between_host_and_device(device, cupy):
+def test_rows_are_copied_between_host_and_device(device, cupy):
     tile = np.arange(48, dtype="f4").reshape(6, 8)
     stream, pinned = (
         device.stream("copies"),

@@ -1,5 +1,5 @@
-"""What the CUDA device asks of cuBLAS and of CUDA's runtime: executed on host memory from the
-addresses it passes."""
+"""Calls of the CUDA device to cuBLAS and CUDA's runtime, executed on host memory at the addresses
+it passes."""
 
 import sys
 import types
@@ -44,11 +44,11 @@ def by_address(view):
 
 
 def ones(rows=2, columns=2, dtype="f4"):
-    """What a device holds."""
+    """An array on a device."""
     return np.ones((rows, columns), dtype).view(DeviceArray)
 
 
-# -- products
+# -- GEMMs
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
@@ -59,7 +59,7 @@ def ones(rows=2, columns=2, dtype="f4"):
     beta=st.sampled_from([0.0, 1.0]),
     seed=st.integers(0, 999),
 )
-def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(
+def test_gemms_of_views_in_any_layout_equal_those_of_numpy_in_place(
     device, cupy, dtype, shape, layouts, beta, seed
 ):
     (m, n, k), rng = shape, np.random.default_rng(seed)
@@ -78,7 +78,7 @@ def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])
-def test_a_product_over_no_columns_clears_or_keeps_c_without_cublas(device, cupy, beta):
+def test_a_gemm_with_k_0_clears_or_keeps_c_without_cublas(device, cupy, beta):
     c, whole, outside = bordered(np.full((3, 4), 5), "f4")
     empty = lambda *shape: by_address(np.empty(shape, "f4"))
     device.gemm(empty(3, 0), empty(0, 4), by_address(c), beta, device.stream("compute"))
@@ -106,7 +106,7 @@ def test_each_dtype_is_multiplied_in_its_arithmetic(new_device, cupy, dtype, tf3
     assert device.info.kernel == ("sm_90 tf32" if tf32 else "sm_90")
 
 
-def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, cupy):
+def test_gemms_run_on_their_stream_with_a_handle_of_that_stream_alone(device, cupy):
     one = ones()
     streams = [device.stream("first"), device.stream("second")]
     for stream in (*streams, *streams):
@@ -117,11 +117,11 @@ def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, 
 
 
 @pytest.mark.parametrize("blocks, left", [({}, 120), (8, 124), (132, 0), (200, 0)])
-def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy, blocks, left):
-    """A product that fills the device would be over before a block of the other kernel began."""
+def test_gemms_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy, blocks, left):
+    """A GEMM that fills the device would end before a block of the other kernel began."""
     limits, blocks = [], {"accumulate_blocks": blocks} if blocks else {}
     device = new_device(**blocks)
-    stream = device.stream("products", multiplies=True)
+    stream = device.stream("gemms", multiplies=True)
     device.reserve(stream, True)  # cuBLAS before 11.5 has no such call
     cupy.cublas.cublasSetSmCountTarget = lambda handle, count: limits.append(
         (handle.value, count.value)
@@ -132,7 +132,7 @@ def test_products_leave_multiprocessors_to_the_blocks_that_add(new_device, cupy,
 
 
 def test_a_device_without_memory_for_cublas_is_out_of_memory(device, cupy):
-    one, stream = ones(), device.stream("products")
+    one, stream = ones(), device.stream("gemms")
     device.gemm(one, one, ones(), 0.0, stream)
     cupy.cublas.full = True
     with pytest.raises(OutOfMemory, match="no memory left for a workspace of cuBLAS"):
@@ -142,7 +142,7 @@ def test_a_device_without_memory_for_cublas_is_out_of_memory(device, cupy):
 
 
 def test_what_cublas_and_the_driver_refuse_is_one_line(device, cupy):
-    one, stream = ones(), device.stream("products")
+    one, stream = ones(), device.stream("gemms")
     device._gemm._multiply = lambda *words: 15
     with pytest.raises(CaseFailed, match="cublasGemmEx failed with status 15"):
         device.gemm(one, one, one, 0.0, stream)
@@ -151,13 +151,13 @@ def test_what_cublas_and_the_driver_refuse_is_one_line(device, cupy):
         device.accumulate(one, one, stream)
 
 
-def test_what_moves_goes_before_the_blocks_of_a_product(device):
-    """A product of more blocks than fit at once gives way block by block."""
-    moves, multiplies = device.stream("copies"), device.stream("products", multiplies=True)
+def test_copies_have_priority_over_the_blocks_of_a_gemm(device):
+    """A GEMM of more blocks than fit at once yields to copies after each block."""
+    moves, multiplies = device.stream("copies"), device.stream("gemms", multiplies=True)
     assert moves.cupy.priority < multiplies.cupy.priority == 0
 
 
-def test_kernels_go_to_their_stream(device, cupy):
+def test_kernels_are_launched_on_their_stream(device, cupy):
     tile = ones(4, 4)
     streams = [device.stream("first"), device.stream("second")]
     for stream in streams:
@@ -169,7 +169,7 @@ def test_kernels_go_to_their_stream(device, cupy):
     ]
 
 
-def test_a_thread_that_starts_on_another_device_is_brought_to_this_one(device, cupy):
+def test_a_thread_that_starts_on_another_device_is_switched_to_this_one(device, cupy):
     tile = ones()
     stream = device.stream("compute")
     graph = device.capture([stream], lambda: device.zero(tile[:, 1:], stream))
@@ -190,7 +190,7 @@ def test_a_thread_that_starts_on_another_device_is_brought_to_this_one(device, c
         assert cupy.runtime.device == 1
 
 
-def test_what_cublas_cannot_count_is_refused():
+def test_extents_beyond_32_bits_are_refused():
     def far(shape, strides):
         return np.ndarray.__new__(
             DeviceArray, shape, np.dtype("f4"), at_address(4096, 1 << 40, "u1"), 0, strides
@@ -204,7 +204,7 @@ def test_what_cublas_cannot_count_is_refused():
     assert gemm_call(far((2, 2), (4 * ((1 << 31) - 1), 4)), small, small).ldb == (1 << 31) - 1
 
 
-def test_products_that_cublas_has_no_arithmetic_for_are_refused(new_device):
+def test_gemms_that_cublas_has_no_arithmetic_for_are_refused(new_device):
     def refused(device, a, b, c):
         with pytest.raises(DrbenchError) as caught:
             device.gemm(
@@ -237,7 +237,7 @@ def test_memory_is_aligned_whole_pages_and_freed_once(device, cupy, nbytes, page
     assert cupy.runtime.used == 0
 
 
-def test_what_does_not_fit_is_out_of_memory_with_what_is_free(device, cupy):
+def test_too_large_an_allocation_is_out_of_memory_with_the_free_bytes(device, cupy):
     with pytest.raises(
         OutOfMemory,
         match=r"cannot allocate 536870912 bytes on NVIDIA Fake: 268435456 of its 268435456 bytes "
@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_out_of_memory_with_what_is_free(device, cupy):
 
 
 def test_ranks_that_share_a_device_share_its_free_memory(cupy, new_device):
-    """Less what cuBLAS and NCCL will take, which is more where there is more."""
+    """Less the memory of cuBLAS and NCCL, which grows with the device's memory."""
     kept = 1 << 24
     assert new_device(sharers=1).free_bytes() == (1 << 28) - kept
     assert new_device(sharers=3).free_bytes() == (1 << 28) // 3 - kept
@@ -279,7 +279,7 @@ def test_only_streams_that_multiply_make_a_handle(device, cupy):
 
 
 def test_streams_wait_for_the_event_they_are_given_and_only_timed_events_have_a_time(device, cupy):
-    """What CUDA is asked for, in whose name: which of the two waits cannot be seen on a host."""
+    """Calls to CUDA and their streams: a host cannot observe which of the two waits."""
     first, second, event = device.stream("copies"), device.stream("compute"), device.event()
     cupy.log.clear()
     first.record(event)
@@ -299,7 +299,7 @@ def test_streams_wait_for_the_event_they_are_given_and_only_timed_events_have_a_
             pair[0].seconds_since(pair[1])
 
 
-def test_who_synchronises_waits_for_that_stream_or_event_alone(device, cupy):
+def test_synchronising_waits_for_that_stream_or_event_alone(device, cupy):
     stream, event = device.stream("copies"), device.event()
     device.stream("compute").record(event)
     cupy.log.clear()
@@ -309,7 +309,7 @@ def test_who_synchronises_waits_for_that_stream_or_event_alone(device, cupy):
     assert cupy.log[1:] == [("synchronise", stream.cupy.ptr)]
 
 
-def test_a_query_tells_done_from_not_ready_and_raises_what_the_stream_met(device, cupy):
+def test_a_query_distinguishes_done_from_not_ready_and_raises_errors_of_the_stream(device, cupy):
     event = device.event()
     assert event.query()
     cupy.runtime.event_status = 600
@@ -335,7 +335,7 @@ def test_a_handle_opens_on_other_ranks_of_the_same_or_a_peer_device_and_closes(c
     memory.free()
 
 
-def test_an_own_handle_is_not_opened_and_devices_without_peer_access_say_so(cupy, new_device):
+def test_an_own_handle_is_not_opened_and_devices_without_peer_access_are_reported(cupy, new_device):
     owner, peer = new_device(0), new_device(1)
     handle = owner.ipc_handle(owner.allocate(64))
     with pytest.raises(UsageError, match="does not open its own memory"):
@@ -345,7 +345,7 @@ def test_an_own_handle_is_not_opened_and_devices_without_peer_access_say_so(cupy
     cupy.runtime.peers = False
     with pytest.raises(UnsupportedError, match="0000:01:00.0 has no peer access to 0000:00:00.0"):
         peer.open_handle(handle)
-    hidden = handle[:64] + b"0000:07:00.0"  # not visible to this process: CUDA itself has to say
+    hidden = handle[:64] + b"0000:07:00.0"  # not visible to this process: CUDA itself must answer
     assert peer.open_handle(hidden) in cupy.runtime.opened
 
 
@@ -354,7 +354,7 @@ def test_an_own_handle_is_not_opened_and_devices_without_peer_access_say_so(cupy
 
 @pytest.fixture
 def importable(monkeypatch, library):
-    """``importable(fake)``: what ``import cupy`` finds from now on."""
+    """``importable(fake)``: the module that ``import cupy`` finds from now on."""
 
     def install(fake):
         libs = types.ModuleType("cupy_backends.cuda.libs")
@@ -376,7 +376,7 @@ def importable(monkeypatch, library):
     "ranks, devices, expected",
     [(2, 2, [(0, 1), (1, 1)]), (3, 2, [(0, 2), (1, 1), (0, 2)]), (2, 4, [(0, 1), (1, 1)])],
 )
-def test_ranks_take_the_devices_of_a_node_in_turn(importable, ranks, devices, expected):
+def test_ranks_use_the_devices_of_a_node_cyclically(importable, ranks, devices, expected):
     importable(devices=devices)
     made = [cuda_device(rank, ranks) for rank in range(ranks)]
     assert [(device.info.index, device.sharers) for device in made] == expected
@@ -403,9 +403,9 @@ def raising(error):
     return call
 
 
-def test_what_keeps_a_gpu_from_use_is_one_line_with_the_way_out(importable, monkeypatch):
-    """CuPy's CompileException is a plain Exception; a CuPy for AMD is refused before anything of
-    it is used."""
+def test_an_unusable_gpu_is_refused_in_one_line_with_the_remedy(importable, monkeypatch):
+    """CuPy's CompileException is a plain Exception; a CuPy for AMD is refused before it is
+    used."""
 
     def refused(text):
         with pytest.raises(MissingError, match=text) as caught:
@@ -442,8 +442,8 @@ def test_a_cublas_by_another_name_is_refused(cupy):
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_additions_into_a_device_are_atomic_where_nvml_says_so(cupy, new_device, answer):
-    """Also of one that CUDA_VISIBLE_DEVICES hides."""
+def test_additions_into_a_device_are_atomic_where_nvml_reports_it(cupy, new_device, answer):
+    """Also into a device that CUDA_VISIBLE_DEVICES hides."""
     asked = []
     device = new_device(0)
     device._atomics = lambda own, other: asked.append((own, other)) or answer
@@ -460,7 +460,7 @@ def test_where_there_is_no_nvml_additions_are_not_atomic():
     assert not native_atomics("0000:00:00.0", "0000:01:00.0")
 
 
-def test_closing_a_device_frees_what_a_refused_case_left(new_device, cupy):
+def test_closing_a_device_frees_the_memory_of_a_refused_case(new_device, cupy):
     before, device = len(cupy.runtime.allocations), new_device(0)
     kept = device.allocate(100), device.allocate(1)
     kept[0].free()

@@ -1,5 +1,5 @@
-"""The kernels of the CUDA device, run on the host through a shim: values against NumPy, and nothing
-written beside them."""
+"""The kernels of the CUDA device, run on the host through a shim: values equal those of NumPy, and
+nothing outside their targets is written."""
 
 import re
 import shutil
@@ -36,7 +36,7 @@ def integers(rng, rows, columns):
 
 
 def put(view):
-    """The same memory as what a device holds."""
+    """The same memory as an array on a device."""
     return view.view(DeviceArray)
 
 
@@ -52,21 +52,21 @@ def put(view):
     left=st.integers(0, 8),
     right=st.integers(0, 4),
     blocks=st.sampled_from([1, 3, 16, 200]),
-    turned=st.booleans(),
+    by_columns=st.booleans(),
     otherwise=st.booleans(),
 )
-def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
-    what, new_device, rows, columns, dtype, left, right, blocks, turned, otherwise
+def test_sums_equal_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
+    what, new_device, rows, columns, dtype, left, right, blocks, by_columns, otherwise
 ):
-    """By rows or by columns; a sum without atomics takes a value that lies the other way, too."""
+    """By rows or by columns; a sum without atomics also takes a value of the other order."""
     device, rng = new_device(accumulate_blocks=blocks), np.random.default_rng(rows)
     x, y = integers(rng, rows, columns), integers(rng, rows, columns)
-    other = turned != (otherwise and what == "add")
-    target, whole, outside = bordered(x, dtype, turned, left=left, right=right)
-    value, source, concurrent = bordered(y, dtype, other, left=4 - right, right=right)
+    other = by_columns != (otherwise and what == "add")
+    target, whole, outside = bordered(x, dtype, by_columns, left=left, right=right)
+    value, source, border = bordered(y, dtype, other, left=4 - right, right=right)
     getattr(device, what)(put(target), put(value), device.stream("copies"))
     assert (target == x + y).all() and (value == y).all()
-    assert (whole[outside] == BORDER).all() and (source[concurrent] == BORDER).all()
+    assert (whole[outside] == BORDER).all() and (source[border] == BORDER).all()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_sums_of_other_dtypes_shapes_and_layouts_are_refused(device):
     "rows, columns, left, right",
     [(3, 5, 2, 1), (1, 7, 3, 3), (9, 1, 0, 2), (4, 6, 0, 0), (300, 3, 1, 1)],
 )
-def test_zero_clears_the_view_and_nothing_beside_it(device, dtype, rows, columns, left, right):
+def test_zero_clears_the_view_and_nothing_outside_it(device, dtype, rows, columns, left, right):
     for transposed in (False, True):
         five = np.full((rows, columns), 5)
         view, whole, outside = bordered(five, dtype, transposed, left=left, right=right)
@@ -162,7 +162,7 @@ def test_zero_clears_the_view_and_nothing_beside_it(device, dtype, rows, columns
         assert (view == 0).all() and (whole[outside] == BORDER).all()
 
 
-# -- products in double
+# -- GEMMs in double
 
 
 @every_dtype
@@ -186,7 +186,7 @@ def test_a_stored_matrix_times_vectors_is_exact_for_integers_and_repeats_bit_by_
         assert (first == second).all() and np.allclose(first, tile @ x, rtol=1e-12)
 
 
-def test_what_products_and_checks_borrow_is_given_back(device, cupy):
+def test_memory_that_gemms_and_checks_borrow_is_released(device, cupy):
     tile = put(np.ones((3, 4), "f4"))
     before = cupy.runtime.used
     device.times(tile, np.ones((4, 2)))
@@ -199,7 +199,7 @@ def test_what_products_and_checks_borrow_is_given_back(device, cupy):
 
 @every_dtype
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, value):
+def test_one_element_that_is_not_finite_is_found_at_any_place(device, dtype, value):
     for rows, columns, (row, column) in [
         (3, 5, (2, 4)),
         (1, 1, (0, 0)),
@@ -207,7 +207,7 @@ def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, v
         (40, 300, (20, 299)),
     ]:
         tile, whole, outside = bordered(np.full((rows, columns), 3), dtype)
-        whole[outside] = value  # what is beside the tile does not count
+        whole[outside] = value  # elements outside the tile do not count
         assert device.all_finite(put(tile))
         tile[row, column] = value
         assert not device.all_finite(put(tile))

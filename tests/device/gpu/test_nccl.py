@@ -1,5 +1,5 @@
-"""Collectives by NCCL: what the ranks ask of it is carried out together on host memory, and is what
-MPI would give."""
+"""Collectives by NCCL: calls of all ranks are executed together on host memory, with the results of
+MPI."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ DTYPES = {7: np.dtype("f4"), 8: np.dtype("f8")}
 
 
 class World:
-    """NCCL for ``size`` ranks: calls are collected rank by rank, then carried out in order."""
+    """NCCL for ``size`` ranks: calls are collected rank by rank, then executed in order."""
 
     available, broken = True, None
 
@@ -102,7 +102,7 @@ class Call(SimpleNamespace):
         memory(target, values.nbytes)[:] = values.view(np.uint8)
 
 
-#: What NCCL's calls are given.
+#: Arguments of NCCL's calls.
 GIVEN = {
     "broadcast": "source target count kind root stream",
     "reduce": "source target count kind operation root stream",
@@ -150,7 +150,7 @@ examples = settings(max_examples=80, deadline=None)
 
 @examples
 @given(sizes=sizes_of_fragments, dtype=dtypes)
-def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
+def test_gathered_fragments_are_contiguous_on_all_ranks(sizes, dtype):
     world, fragments = (
         World(len(sizes)),
         [values(np.random.default_rng(r), size, dtype) for r, size in enumerate(sizes)],
@@ -173,7 +173,7 @@ def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
 
 @examples
 @given(sizes=sizes_of_fragments, dtype=dtypes)
-def test_scattered_sums_are_the_pieces_of_the_sum(sizes, dtype):
+def test_scattered_sums_are_the_fragments_of_the_sum(sizes, dtype):
     world = World(len(sizes))
     sent = [values(np.random.default_rng(rank), sum(sizes), dtype) for rank in range(len(sizes))]
     parts = [np.full(size, np.nan, dtype) for size in sizes]
@@ -185,7 +185,7 @@ def test_scattered_sums_are_the_pieces_of_the_sum(sizes, dtype):
 
 @pytest.mark.parametrize("root", [0, 2])
 @pytest.mark.parametrize("shape", [(3, 4), (0, 4)])
-def test_broadcast_and_reduce_go_from_and_to_the_root(root, shape):
+def test_broadcast_and_reduce_are_from_and_to_the_root(root, shape):
     world, arrays = World(3), [np.full(shape, rank + 1.0) for rank in range(3)]
     into = np.zeros(shape)
     for rank in range(3):
@@ -199,7 +199,7 @@ def test_broadcast_and_reduce_go_from_and_to_the_root(root, shape):
 
 @pytest.mark.parametrize("by", [1, 2, -1])
 @pytest.mark.parametrize("sizes", [[4, 4, 4], [3, 0, 5]])
-def test_a_shift_brings_each_rank_the_value_of_another(by, sizes):
+def test_a_shift_sends_each_rank_the_value_of_another(by, sizes):
     world, size = World(3), len(sizes)
     sent = [np.full(sizes[rank], rank, "f4") for rank in range(size)]
     came = [np.full(sizes[(rank - by) % size], np.nan, "f4") for rank in range(size)]
@@ -212,7 +212,7 @@ def test_a_shift_brings_each_rank_the_value_of_another(by, sizes):
 
 
 def test_types_and_the_sum_have_the_numbers_of_cupys_nccl():
-    """The fake reads by the numbers of nccl.h; whether they are NCCL's only NCCL can say."""
+    """The fake uses the numbers of nccl.h; only NCCL itself can verify them."""
     nccl = getattr(pytest.importorskip("cupy").cuda, "nccl", None)
     if not hasattr(nccl, "NCCL_FLOAT32"):
         pytest.skip("this CuPy cannot load libnccl")
@@ -222,7 +222,7 @@ def test_types_and_the_sum_have_the_numbers_of_cupys_nccl():
     assert nccl.NCCL_SUM == _SUM
 
 
-def test_memory_with_gaps_and_pieces_that_do_not_fit_are_refused():
+def test_memory_with_gaps_and_fragments_that_do_not_fit_are_refused():
     group, flat = World(2).group(0), np.zeros(12, "f4")
     for call, error in [
         (lambda: group.broadcast(put(flat.reshape(3, 4)[:, :2]), 0, STREAM), "contiguous memory"),
@@ -292,7 +292,7 @@ class Device:
 
 
 def make(monkeypatch, world, bus_ids, devices=None):
-    """What each rank gets: a group or an error."""
+    """The result of each rank: a group or an error."""
     cuda = ModuleType("cupy.cuda")
     cuda.nccl = world
     monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
@@ -314,7 +314,7 @@ def make(monkeypatch, world, bus_ids, devices=None):
     return results
 
 
-def test_a_group_is_made_by_all_its_ranks_and_given_up(monkeypatch):
+def test_a_group_is_made_and_closed_by_all_its_ranks(monkeypatch):
     world = World(3)
     groups = make(monkeypatch, world, ["a", "b", "c"])
     assert [(group.rank, group.size) for group in groups] == [(0, 3), (1, 3), (2, 3)]
@@ -332,7 +332,7 @@ def test_a_group_is_connected_in_one_order_before_it_is_used(monkeypatch):
     assert [device.waited for device in devices] == [1, 1, 1]
 
 
-def test_what_nccl_cannot_connect_is_one_line_on_every_rank(monkeypatch):
+def test_a_group_that_nccl_cannot_connect_is_refused_in_one_line_on_every_rank(monkeypatch):
     world = World(2)
     world.broken = 1
     for error in make(monkeypatch, world, ["a", "b"]):
@@ -341,7 +341,7 @@ def test_what_nccl_cannot_connect_is_one_line_on_every_rank(monkeypatch):
     assert world.destroyed == 1
 
 
-def test_without_nccl_every_rank_says_so(monkeypatch):
+def test_without_nccl_every_rank_reports_it(monkeypatch):
     world = World(2)
     world.available = False
     errors = make(monkeypatch, world, ["a", "b"])

@@ -1,5 +1,4 @@
-"""Flags that streams write and wait for: what is asked of the driver, and what is said where it
-cannot."""
+"""Flags that streams write and wait for: calls of the driver, and the message where it has none."""
 
 from types import SimpleNamespace
 
@@ -32,7 +31,7 @@ def test_a_flag_is_written_and_waited_for_in_the_stream_it_is_given(device, cupy
     assert flag.view(np.ndarray)[0] == 7
 
 
-def test_the_comparison_goes_round_and_a_later_run_is_waited_for(device, cupy, flag):
+def test_the_comparison_wraps_around_and_a_later_run_is_awaited(device, cupy, flag):
     cupy.driver._patience_s, stream = 0.0, device.stream("push0")
     device.write_flag(flag, 2**32 - 1, stream)
     device.wait_flag(flag, 2**32 - 1, stream)
@@ -54,7 +53,7 @@ def test_ranks_that_share_a_gpu_and_drivers_without_the_calls_have_hosts_that_si
     )
 
 
-def test_a_driver_that_cannot_flush_is_not_asked_to(cupy):
+def test_a_driver_without_flush_is_called_without_it(cupy):
     waits = []
     driver = SimpleNamespace(
         cuDeviceGetAttribute=lambda found, attribute, index: 1,
@@ -73,7 +72,7 @@ def test_a_machine_without_a_driver_is_no_error(monkeypatch):
 def test_a_device_whose_streams_do_not_wait_as_they_should_has_hosts_that_signal(
     cupy, new_device, monkeypatch
 ):
-    """As may be on a part of a GPU, or through a layer over the driver."""
+    """Possible on a part of a GPU, or with a layer above the driver."""
     monkeypatch.setattr(cuda, "_FLAGS_WITHIN_S", 0.0)
     cupy.runtime.event_status = 600  # never done
     assert "was blocked" in new_device().why_no_waits()
@@ -83,7 +82,7 @@ def test_a_device_whose_streams_do_not_wait_as_they_should_has_hosts_that_signal
 
 
 @pytest.mark.parametrize("blocks", [16, 5])
-def test_a_sum_beside_products_leaves_them_most_of_the_device(cupy, new_device, blocks):
+def test_an_addition_during_gemms_leaves_them_most_of_the_device(cupy, new_device, blocks):
     device = new_device(accumulate_blocks=blocks)
     memories = [device.allocate(4 * 600 * 700) for _ in range(2)]
     target, value = (at_address(m.address, 600 * 700, "f4").reshape(600, 700) for m in memories)

@@ -1,5 +1,5 @@
-"""``drbench calibrate`` on a machine with other work refuses, and on one that drifts it widens
-every interval; each is said in one line."""
+"""``drbench calibrate`` refuses to measure next to other work, and widens every interval where the
+machine drifts; it reports each in one line."""
 
 import statistics
 
@@ -14,8 +14,8 @@ from launch.calibration.speed import DRIFT, SpeedNormalisation
 from launch.cases.machine_models import find_machine
 
 
-def looked_at(*took: Timed, due=1.0) -> SpeedNormalisation:
-    """A pace of which so many looks were taken."""
+def normalised(*took: Timed, due=1.0) -> SpeedNormalisation:
+    """A speed normalisation after these measurements of the reference GEMM."""
     speed = SpeedNormalisation(iter(took).__next__, due)
     for _ in took:
         speed.begin()
@@ -26,8 +26,8 @@ FINE, KEPT = Timed(1.0, 0.0, 1.0), Timed(2.5, 0.6, 1.0)
 
 
 @pytest.mark.parametrize("kept, refused", [(0, False), (3, False), (6, True), (9, True)])
-def test_a_pace_whose_looks_were_disturbed_is_refused_with_the_share_of_the_cores(kept, refused):
-    speed = looked_at(*[KEPT] * kept, *[FINE] * (9 - kept))
+def test_disturbed_reference_gemms_are_refused_with_the_share_of_the_cores(kept, refused):
+    speed = normalised(*[KEPT] * kept, *[FINE] * (9 - kept))
     if refused:
         with pytest.raises(CaseFailed, match=f"had 40 % of their cores, and {kept} of 9 looks"):
             speed.refuse_other_work()
@@ -36,19 +36,19 @@ def test_a_pace_whose_looks_were_disturbed_is_refused_with_the_share_of_the_core
 
 
 def test_ranks_that_share_cores_with_each_other_alone_are_calibrated():
-    alone, reference_s = Timed(2.0, 0.5, 1.0), Timed(4.0, 0.75, 1.0)
-    looked_at(*[alone] * 9, due=0.5).refuse_other_work()
-    looked_at(*[reference_s] * 9, due=None).refuse_other_work()
+    alone, shared = Timed(2.0, 0.5, 1.0), Timed(4.0, 0.75, 1.0)
+    normalised(*[alone] * 9, due=0.5).refuse_other_work()
+    normalised(*[shared] * 9, due=None).refuse_other_work()
     with pytest.raises(CaseFailed, match="had 50 % of their cores"):
-        looked_at(*[reference_s] * 9, due=0.5).refuse_other_work()
-    SpeedNormalisation(lambda: FINE, 1.0).refuse_other_work()  # never looked at
+        normalised(*[shared] * 9, due=0.5).refuse_other_work()
+    SpeedNormalisation(lambda: FINE, 1.0).refuse_other_work()  # never measured
 
 
-def test_intervals_of_a_machine_that_drifted_hold_its_ends_and_a_steady_one_keeps_its_own():
+def test_intervals_of_a_machine_that_drifted_cover_both_speeds_and_steady_ones_do_not_change():
     residuals = [0.98, 1.0, 1.01, 1.03, 0.99]
-    steady = looked_at(*[FINE._replace(seconds=1 + DRIFT / 3 * (at % 2)) for at in range(20)])
+    steady = normalised(*[FINE._replace(seconds=1 + DRIFT / 3 * (at % 2)) for at in range(20)])
     assert widened(residuals, steady.drift()) == residuals
-    drifting = looked_at(*[FINE._replace(seconds=1 + 0.4 * (at % 2)) for at in range(20)])
+    drifting = normalised(*[FINE._replace(seconds=1 + 0.4 * (at % 2)) for at in range(20)])
     low, high = drifting.drift()
     assert high / low == pytest.approx(1.4, rel=1e-6)
     wide = spread(widened(residuals, (low, high)))
@@ -65,14 +65,14 @@ def test_next_to_busy_processes_calibrate_refuses_in_one_line_and_keeps_the_file
     path.write_text("[launch]\nranks = 2\n")
     words = [*"calibrate -p 2 --rounds 1 --save".split(), path]
     with busy_cores():
-        line = drbench(*words, env=fault("fewer products"), timeout=150).refusal(5)
-    # products that made no sense at all are refused before
+        line = drbench(*words, env=fault("fewer GEMMs"), timeout=150).refusal(5)
+    # times of GEMMs that make no sense at all are refused before
     assert "of their cores, and" in line or "Measure when the machine is quiet" in line
     assert path.read_text() == "[launch]\nranks = 2\n"
 
 
 @pytest.mark.mpi
-def test_a_calibration_that_drifted_says_so_and_in_the_file(drbench, fault, tmp_path):
+def test_a_calibration_that_drifted_reports_it_in_the_file_too(drbench, fault, tmp_path):
     path = tmp_path / "mine.toml"
     for rounds in (1, 3):
         words = ["calibrate", "-p", 2, "--rounds", rounds, "--save", path]

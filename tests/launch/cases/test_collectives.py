@@ -1,4 +1,4 @@
-"""Who moves what collectives need: each backend takes its own, and says what it takes."""
+"""Which library moves the data of collectives: each backend accepts its own, and reports them."""
 
 import pytest
 from made_up import made_up
@@ -9,7 +9,7 @@ from launch.cases.case import COLLECTIVES, Case, check_case
 
 
 @pytest.mark.parametrize("backend", COLLECTIVES)
-def test_a_backend_takes_its_own_and_refuses_the_others_in_one_line(backend):
+def test_a_backend_accepts_its_own_collectives_and_refuses_the_others_in_one_line(backend):
     every = {kind for kinds in COLLECTIVES.values() for kind in kinds}
     for kind in every:
         case = Case(8, 8, 8, backend=backend, collectives=kind)
@@ -39,7 +39,7 @@ def test_cores_have_the_collectives_of_mpi_alone_and_say_so(drbench, kind):
 
 
 def test_records_of_collectives_through_shared_memory_are_read():
-    """They are no more, and what they reached is on record."""
+    """These collectives were removed, but their records remain."""
     for kind in ("direct", "direct+mpi"):
         row = made_up(collectives=kind).to_row()
         assert Record.from_row(row).collectives == kind

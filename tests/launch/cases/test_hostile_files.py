@@ -1,5 +1,5 @@
 """Machine files and sweep files that were changed at random are refused in one line, or answered
-with times that can be: never a traceback, never nonsense."""
+with possible times: never a traceback, never nonsense."""
 
 import random
 import tomllib
@@ -15,9 +15,9 @@ from launch.cases.sweep_file import expand, load_sweep
 from launch.libraries import LIBRARIES
 from launch.models.predict import predict, with_interval
 
-#: Constants that may be infinite: there is no such limit.
+#: Constants that may be infinite, which means no limit.
 OPEN = ("bytes_per_s", "memory_bytes", "k_block")
-#: Programs that machines are asked about.
+#: Programs that are predicted on the machines.
 PROGRAMS = (
     ("universal", {}),
     ("universal", {"stationary": "C"}),
@@ -39,7 +39,7 @@ def one_line(error) -> None:
 
 
 def try_machine(seed, folder):
-    """Whether a changed machine file was taken; asserts that its answers can be."""
+    """Whether a changed machine file was accepted; asserts that its times are possible."""
     rng = random.Random(seed)
     section = machine_section(rng)
     done = mutate(section, machine_section(rng), rng)
@@ -76,7 +76,7 @@ def try_machine(seed, folder):
 
 
 def try_sweep(seed, folder):
-    """Whether a changed sweep file was taken; asserts that each of its cases can be."""
+    """Whether a changed sweep file was accepted; asserts that each of its cases is valid."""
     rng = random.Random(seed)
     table = sweep_table(rng)
     mutate(table, sweep_table(rng), rng)
@@ -118,7 +118,7 @@ def test_twenty_thousand_changed_files(kind, part, tmp_path):
         TRIES[kind](seed, tmp_path)
 
 
-def test_a_file_that_was_not_changed_is_taken(tmp_path):
+def test_an_unchanged_file_is_accepted(tmp_path):
     for seed in range(30):
         rng = random.Random(seed)
         for table, read in (

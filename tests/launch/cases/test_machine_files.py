@@ -1,4 +1,4 @@
-"""Machine files: what is edited is one section, whatever the others hold."""
+"""Machine files: an edit changes one section, whatever the contents of the others."""
 
 import os
 
@@ -34,13 +34,13 @@ def test_a_list_over_several_lines_is_replaced_whole(file):
 
 
 @pytest.mark.parametrize("name", ['lab "A"', "a\\b", "x'y", "ü # no comment"])
-def test_any_name_is_one(file, name):
+def test_any_name_is_accepted(file, name):
     path = file("")
     write_model(path, MODEL | {"name": name})
     assert Machine.load(path).name == name
 
 
-def test_tables_that_lie_between_those_of_the_model_stay_as_they_are(file):
+def test_tables_between_those_of_the_model_stay_unchanged(file):
     head, tail = "# my lab\n[launch]\nlauncher = []\n", '[environment]\nX = "1"  # keep\n'
     path = file(f"{head}[model]\nname = 'old'\n{tail}[model.compute]\npeak_flops = 1.0\n")
     text = write_model(path, MODEL)
@@ -48,7 +48,7 @@ def test_tables_that_lie_between_those_of_the_model_stay_as_they_are(file):
     assert load_launcher(str(path)).environment == {"X": "1"}
 
 
-def test_what_cannot_be_written_leaves_the_file_as_it_was(file, monkeypatch):
+def test_a_failed_write_leaves_the_file_unchanged(file, monkeypatch):
     path = file(OTHERS)
     monkeypatch.setattr(
         os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device"))
@@ -58,7 +58,7 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was(file, monkeypatch):
     assert path.read_text() == OTHERS and list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_is_no_toml_is_refused_and_left(file):
+def test_a_file_that_is_no_toml_is_refused_and_left_unchanged(file):
     path = file("[model\n")
     with pytest.raises(UsageError, match="mine.toml is not TOML"):
         write_model(path, MODEL)

@@ -1,4 +1,4 @@
-"""Peaks: what a machine file holds, what ``--peak`` may be, and what percent of peak is of."""
+"""Peaks of machine files and of ``--peak``, and the peak that percentages refer to."""
 
 import itertools
 
@@ -31,7 +31,7 @@ ranks_per_node = 3
 [peak]
 float32 = {core_gflops = 80.5, source = "doctor"}
 float64 = {device_gflops = 67000, source = "a data sheet"}
-tf32 = {rank_gflops = 0.125, source = "said"}
+tf32 = {rank_gflops = 0.125, source = "given"}
 """
 
 
@@ -40,7 +40,7 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
     peaks = {
         "float32": Peak("core", 80.5, "doctor"),
         "float64": Peak("device", 67000.0, "a data sheet"),
-        "tf32": Peak("rank", 0.125, "said"),
+        "tf32": Peak("rank", 0.125, "given"),
     }
     assert read_peaks(path, ()) == read_peaks(None, (), path) == peaks
     assert load_launcher(path).ranks_per_node == 3
@@ -64,33 +64,33 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
         ),
     ],
 )
-def test_a_slip_in_a_file_is_named_with_file_and_key(file, text, described):
+def test_a_mistake_in_a_file_is_named_with_file_and_key(file, text, described):
     with pytest.raises(UsageError) as caught:
         read_peaks(file(text), CASES)
     assert described in str(caught.value) and "mine.toml" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", "0 -3 nan inf mine h100 1,5".split())
-def test_what_is_no_peak_is_refused_in_one_line(text):
+def test_an_invalid_peak_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match="--peak") as caught:
         read_peaks(text, CASES[:1])
     assert "\n" not in str(caught.value)
 
 
-def test_a_number_stands_for_one_element_type_only():
+def test_a_number_is_the_peak_of_one_element_type_only():
     assert read_peaks("40", CASES[1:])["float64"].gflops == 40
     with pytest.raises(UsageError, match="float32 and float64, which have peaks of their own"):
         read_peaks("40", CASES)
 
 
-def test_a_vendors_peak_is_taken_from_a_model_and_a_fitted_rate_is_not():
+def test_a_vendors_peak_of_a_model_is_used_and_a_fitted_rate_is_not():
     found = read_peaks("tpuv4", CASES)
     assert set(found) == {"bfloat16"} and found["bfloat16"].gflops == 272e3
     assert found["bfloat16"].source == "model.compute.peak_flops of tpuv4"
     assert read_peaks(None, CASES, "here") == {}
 
 
-def test_percent_is_of_the_cores_the_ranks_have_by_counting_them_one_by_one():
+def test_percent_of_peak_counts_the_cores_of_the_ranks():
     """The oracle adds a core at a time."""
     core = 50.0
     for ranks, threads, nodes in itertools.product((1, 2, 4, 6), (1, 2, 3), (1, 2)):

@@ -1,4 +1,4 @@
-"""What users and attackers typed, and the one right line that answers it."""
+"""Inputs of users and attackers, and the one line that answers each."""
 
 import errno
 import os
@@ -45,7 +45,9 @@ REFUSED = [
 @pytest.mark.parametrize(
     "words, mentioned", REFUSED, ids=[" ".join(map(str, words)) for words, _ in REFUSED]
 )
-def test_it_is_refused_in_one_line(run_cli, monkeypatch, tmp_path, words, mentioned):
+def test_a_wrong_command_line_is_refused_in_one_line(
+    run_cli, monkeypatch, tmp_path, words, mentioned
+):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.chdir(tmp_path)
@@ -53,7 +55,7 @@ def test_it_is_refused_in_one_line(run_cli, monkeypatch, tmp_path, words, mentio
     assert all(text in line for text in mentioned), line
 
 
-def test_the_command_that_resumes_keeps_everything_but_what_is_asked_once():
+def test_the_resume_command_keeps_all_options_except_those_that_apply_once():
     more = {"stream": True, "yes": True, "fresh": True, "override": (("m", "1,2"),)}
     request = SweepRequest("mlp1", 4, "out", scale="1/16", **more)
     assert request.arguments() == [
@@ -62,7 +64,7 @@ def test_the_command_that_resumes_keeps_everything_but_what_is_asked_once():
     ]
 
 
-def test_rows_of_other_ranks_are_not_moved_out_of_the_way(tmp_path, made):
+def test_rows_of_another_number_of_ranks_are_not_moved_away(tmp_path, made):
     store = Store(tmp_path)
     store.open("s", 2, ["a" * 16])
     store.add(made("a" * 16))
@@ -76,7 +78,7 @@ def made():
     return lambda case: made_up(status="failed", reason="made up", case=case)
 
 
-#: What a line of a sweep file is answered with: the block and the key are named.
+#: Wrong lines of a sweep file and their messages: the block and the key are named.
 SLIPS = {
     'algorithm = "sumna"': ["cases 2: algorithm: ", "'sumna'", "Did you mean summa?"],
     'stationary = ["D"]': ["cases 2: stationary: ", "'D'", "auto, A, B, C"],
@@ -89,7 +91,7 @@ SLIPS = {
 
 @pytest.mark.parametrize("line", SLIPS)
 @pytest.mark.parametrize("more", [["--dry-run"], ["--out", "out"]], ids=["dry", "run"])
-def test_a_slip_in_a_sweep_file_is_found_before_anything_starts(
+def test_a_mistake_in_a_sweep_file_is_found_before_anything_starts(
     run_cli, tmp_path, monkeypatch, line, more
 ):
     monkeypatch.chdir(tmp_path)
@@ -134,7 +136,7 @@ ANSWERS = [
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """A folder with what people give to commands by mistake."""
+    """A folder of files that are passed to commands by mistake."""
     append_csv(tmp_path / "infinite.csv", made_up(percent_of_roof=50.0))
     header, row = (tmp_path / "infinite.csv").read_text().splitlines()
     cells = row.split(",")
@@ -151,24 +153,26 @@ def desk(tmp_path, monkeypatch):
     ANSWERS,
     ids=[" ".join(map(str, words)) for words, *_ in ANSWERS],
 )
-def test_the_answer_is_one_right_line(run_cli, desk, words, mentioned, not_mentioned):
+def test_the_answer_is_the_right_line(run_cli, desk, words, mentioned, not_mentioned):
     line = run_cli(*words).refusal()
     assert all(text in line for text in mentioned), line
     assert not any(text in line for text in not_mentioned), line
 
 
 @pytest.mark.parametrize("end", ["", "atexit.register(os.kill, os.getpid(), signal.SIGINT)"])
-def test_an_interrupt_while_it_starts_is_that_line_and_more_change_nothing(process, end):
+def test_an_interrupt_during_the_start_is_one_line_and_further_interrupts_change_nothing(
+    process, end
+):
     program = (
-        "import atexit, os, signal, drbench.__main__ as door\n"
-        f"door.checkouts = lambda: os.kill(os.getpid(), signal.SIGINT)\n{end}\ndoor.main()"
+        "import atexit, os, signal, drbench.__main__ as entry\n"
+        f"entry.checkouts = lambda: os.kill(os.getpid(), signal.SIGINT)\n{end}\nentry.main()"
     )
     ended = process(sys.executable, "-c", program)
     assert (ended.returncode, ended.stderr) == (130, "drbench: interrupted\n")
 
 
-def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys, monkeypatch):
-    """Of a disk that fills while it is measured."""
+def test_a_record_that_cannot_be_appended_is_printed_nevertheless(tmp_path, capsys, monkeypatch):
+    """The disk fills while the case is measured."""
 
     def full(descriptor, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

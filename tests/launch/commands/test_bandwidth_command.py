@@ -1,4 +1,4 @@
-"""``drbench bandwidth``: what is moved is what was asked for, verified, on every transport."""
+"""``drbench bandwidth``: the requested bytes are moved and verified, on every transport."""
 
 import sys
 
@@ -13,14 +13,14 @@ pytestmark = pytest.mark.timeout(120)
 SMALL = ["--sizes", "64,4KiB", "--json"]
 
 
-def test_what_can_be_measured_has_a_program_and_a_factor():
+def test_every_operation_has_a_program_and_a_factor():
     assert {*OPERATIONS, COPY} == set(PROGRAMS) and set(DIVIDED) < set(OPERATIONS)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_program_moves_its_bytes_once_for_each_time(name, ranks):
-    """Elements that the ranks count together, against what the operation is."""
+def test_a_program_moves_its_bytes_once_for_each_measured_time(name, ranks):
+    """Elements that all ranks count, compared with the definition of the operation."""
     columns, times = 30, 3
     moved = [
         sum(elements for step in trace.steps for _, elements in step.moved(trace.rank))
@@ -46,9 +46,7 @@ def test_a_program_moves_its_bytes_once_for_each_time(name, ranks):
         (["--backend", "numpy-async", "--transport", "throttled:1,1"], "throttled delays loads"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_ranks_start(
-    run_cli, tmp_path, monkeypatch, words, text
-):
+def test_wrong_options_are_refused_before_ranks_start(run_cli, tmp_path, monkeypatch, words, text):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     monkeypatch.chdir(tmp_path)
     ended = run_cli("bandwidth", *words)
@@ -70,7 +68,7 @@ def by_operation(rows):
         (["-p", 2, "--backend", "numpy-async"], {}, "direct"),
     ],
 )
-def test_every_kind_of_transfer_arrives_whatever_carries_it(
+def test_every_type_of_transfer_arrives_on_every_transport(
     drbench, mpich, fault, words, env, transport
 ):
     rows = drbench("bandwidth", *words, *SMALL, env=fault("few transfers") | env, timeout=90).json()
@@ -84,7 +82,7 @@ def test_every_kind_of_transfer_arrives_whatever_carries_it(
         factor = (ranks - 1) / ranks if row["operation"] in DIVIDED else 1
         assert row["algorithm_gbps"] == pytest.approx(row["nbytes"] / row["median_s"] / 1e9)
         assert row["bus_gbps"] == pytest.approx(factor * row["algorithm_gbps"])
-        if row["operation"] in DIVIDED:  # what can be divided evenly
+        if row["operation"] in DIVIDED:  # sizes that can be divided evenly
             assert row["nbytes"] % (ranks * item) == 0 and 4096 - row["nbytes"] % 4096 >= 0
         else:
             assert row["nbytes"] in (64, 4096)
@@ -123,8 +121,8 @@ def test_rows_are_added_to_a_file_and_printed_and_drawn_from_it(drbench, run_cli
 
 
 @pytest.mark.mpi
-def test_what_does_not_arrive_is_found(process, mpiexec):
-    """One element of one rank wrong, lost or doubled; each kind of transfer has to notice."""
+def test_a_lost_transfer_is_found(process, mpiexec):
+    """One element of one rank wrong, lost or doubled, in each type of transfer."""
     program = ROOT / "tests" / "mpi" / "programs" / "bandwidth.py"
     words = [mpiexec, "-n", 2, sys.executable, "-m", "mpi4py", program]
     path = f"{ROOT}:{ROOT / 'tests' / 'shared'}:{program.parent}"

@@ -35,7 +35,7 @@ def sane(link) -> None:
 @pytest.mark.mpi
 def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp_path):
     path = tmp_path / "two.toml"
-    made = calibrated(drbench, path, 4, fault("small products") | CLIQUES)
+    made = calibrated(drbench, path, 4, fault("small GEMMs") | CLIQUES)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [4, 2, 2]
     for table in (made.sources["compute"], made.sources["dtypes"]["float64"]):
         assert len(table["transposed_element_s"]) == 2 and min(table["transposed_element_s"]) >= 0
@@ -65,7 +65,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp
     )
     ran = ran.json()
     assert (ran["nodes"], ran["error"]) == (2, 0)
-    # the launcher deals ranks to these nodes in turn; the model counts neighbours
+    # the launcher deals ranks to these nodes cyclically; the model counts neighbours
     moved = [each["get_bytes"] + each["direct_bytes"] for each in (ran, text)]
     assert moved[0] == moved[1]
     assert all(ran[name] == text[name] for name in ("chunk", "stationary"))
@@ -74,7 +74,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp
 @pytest.mark.mpi
 @pytest.mark.thorough
 def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, fault, tmp_path):
-    made = calibrated(drbench, tmp_path / "tcp.toml", 2, fault("small products") | TCP)
+    made = calibrated(drbench, tmp_path / "tcp.toml", 2, fault("small GEMMs") | TCP)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [2, 2, 1]
     assert "transports" not in made.sources
     network = made.link(0, 1)
@@ -86,7 +86,7 @@ def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, faul
 
 
 @pytest.mark.mpi
-def test_where_there_is_nothing_between_nodes_it_is_refused_in_one_line(drbench, tmp_path):
+def test_without_links_between_nodes_it_is_refused_in_one_line(drbench, tmp_path):
     words = ["calibrate", "-p", "2", "--save", str(tmp_path / "x.toml"), "--rounds", "1"]
     assert "leave --nodes out" in drbench(*words, "--nodes").refusal()
     assert "with --nodes" in drbench(*words, env=TCP).refusal()

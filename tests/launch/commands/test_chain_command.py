@@ -1,4 +1,4 @@
-"""``drbench chain``: what it says of a chain, how sure it is, and of a run beside it."""
+"""``drbench chain``: its report of a chain, how certain it is, and the run it compares with."""
 
 import csv
 import json
@@ -9,7 +9,7 @@ import pytest
 
 SMALL = "chain -m 64 --widths 32,64,32 --between relu".split()
 
-#: Two ranks that share memory, whose products are slow.
+#: Two ranks that share memory, whose GEMMs are slow.
 MODEL = """
 [model]
 name = "toy"
@@ -64,14 +64,14 @@ def test_every_predicted_time_has_its_interval_in_the_table_the_csv_and_the_json
     )
 
 
-def test_a_contender_that_takes_longer_than_the_interval_is_not_said_to_be_within_it(run_cli, toy):
+def test_a_contender_that_takes_longer_than_the_interval_is_not_reported_as_within_it(run_cli, toy):
     narrow = ["--machine", toy([1.0, 1.0, 1.0]), "-p", 2, "--json"]
     found = json.loads(run_cli(*SMALL, *narrow).stdout)
     slower = [each for each in found["contenders"] if each["time_s"] > found["best"]["time_s"]]
     assert slower and not {each["name"] for each in slower} & set(found["within_interval"])
 
 
-def test_a_machine_that_knows_nothing_of_its_errors_gives_no_interval(run_cli, toy):
+def test_a_machine_without_residuals_has_no_interval(run_cli, toy):
     path = toy([1.0, 1.0])
     path.write_text(path.read_text().partition("[model.residuals]")[0])
     found = json.loads(run_cli(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
@@ -80,7 +80,7 @@ def test_a_machine_that_knows_nothing_of_its_errors_gives_no_interval(run_cli, t
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("peak, lies", [(1e9, "lies"), (1e3, "does not lie")])
-def test_a_run_says_whether_it_lies_in_the_interval(drbench, toy, peak, lies):
+def test_a_run_reports_whether_it_is_in_the_interval(drbench, toy, peak, lies):
     wide = [1e-4, 1e-2, 1.0, 1e2, 1e4] if lies == "lies" else [1.0, 1.0, 1.0]
     asked = [*SMALL, "--machine", toy(wide, peak), *"-p 2 --run --iters 2 --budget 0".split()]
     ended = drbench(*asked, timeout=60)
@@ -89,7 +89,7 @@ def test_a_run_says_whether_it_lies_in_the_interval(drbench, toy, peak, lies):
     assert f") {lies} in " in line and "every operation verified, exact" in line
 
 
-def test_the_first_line_says_how_much_faster_another_chain_could_be(run_cli, toy):
+def test_the_first_line_reports_how_much_faster_another_chain_could_be(run_cli, toy):
     one = [*SMALL, "--machine", toy([1.0, 1.0, 1.0]), "-p", 2]
     words = {True: "; by the bounds no chain is more than", False: ", may be "}
     found = json.loads(run_cli(*one, "--json").stdout)
@@ -107,7 +107,7 @@ def test_the_first_line_says_how_much_faster_another_chain_could_be(run_cli, toy
     )
 
 
-def test_placements_to_paste_are_python(run_cli):
+def test_printed_placements_are_python(run_cli):
     words = "chain --preset llama3-8b:mlp --machine h100x8 -p 4 -m 256 --effort 0 --placements"
     text = run_cli(*words.split()).stdout.partition("from torch")
     assert compile(text[1] + text[2], "placements", "exec") and "Shard(" in text[2]

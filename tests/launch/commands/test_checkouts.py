@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def two(tmp_path):
-    """Environment in which ``plots`` comes from elsewhere."""
+    """Environment in which ``plots`` is of another checkout."""
     shutil.copytree(
         ROOT / "plots",
         tmp_path / "elsewhere" / "plots",

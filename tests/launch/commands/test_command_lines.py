@@ -1,5 +1,4 @@
-"""The command that is printed for a case is the case: read as the command line reads it, it comes
-back, and it runs."""
+"""The command that is printed for a case runs, and the command line parses it to the same case."""
 
 import shlex
 import subprocess
@@ -52,7 +51,7 @@ def test_bfloat16_is_run_with_sums_in_float32_on_gpus():
 
 @pytest.mark.mpi
 def test_the_first_choice_is_run_by_its_command(drbench):
-    """As it is printed, but for the program, which is this checkout's."""
+    """The printed command, with the program of this checkout."""
     sizes = "-m 96 -n 128 -k 64 -p 2".split()
     tuned = drbench("tune", *sizes, *"--c R --fix c --replication equal --json".split()).json()
     first = tuned["ranking"][0]
@@ -89,7 +88,7 @@ def program(problem, rank, **options):
         ("plan --algorithm another -o wide=false", "first=A;wide=false"),
     ],
 )
-def test_defaults_and_switches_of_an_algorithm_are_nobody_elses(tmp_path, words, resolved):
+def test_defaults_and_switches_of_an_algorithm_are_its_own(tmp_path, words, resolved):
     (tmp_path / "another.py").write_text(ANOTHER, encoding="utf-8")
     call = (
         "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"

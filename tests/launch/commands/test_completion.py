@@ -1,4 +1,4 @@
-"""A shell completes commands, options and the names that they take, and prints nothing else."""
+"""A shell completes commands, options and their values, and prints nothing else."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completed(line: str) -> list[str]:
-    """What a shell offers for the last word of a line."""
+    """The completions of the last word of a line."""
     *before, last = line.split(" ")
     shell = ShellComplete(cli, {"obj": ()}, "drbench", "_DRBENCH_COMPLETE")
     return [item.value for item in shell.get_completions(before, last) if item.type == "plain"]

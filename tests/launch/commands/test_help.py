@@ -1,5 +1,5 @@
-"""--help is enough: every command and option explains itself on one screen, and what it names can
-be typed."""
+"""--help is enough: every command and option is explained on one screen, and its examples can be
+typed."""
 
 import re
 
@@ -10,10 +10,10 @@ from command_line import COMMANDS
 from algorithms import algorithms
 from launch.commands.cli import REMOVED, cli
 
-#: How many there are; lower these when there are fewer.
+#: The numbers of commands and options; lower these when there are fewer.
 MOST_COMMANDS, MOST_OPTIONS = 15, 212
-#: Lines of 80 columns: of ``drbench --help`` beside its commands (the bar is 8), and of a command.
-MOST_LINES_BESIDE, MOST_LINES = 14, 60
+#: Lines of 80 columns: of ``drbench --help`` without its commands (the goal is 8), of a command.
+MOST_OTHER_LINES, MOST_LINES = 14, 60
 #: Options with one help text in all commands.
 SHARED = "--machine --ranks --json --csv --out --timeout --yes --peak --launcher --scale".split()
 
@@ -33,7 +33,7 @@ def test_the_help_is_one_screen_and_names_every_command_and_exit_code(run_cli, m
     monkeypatch.setenv("COLUMNS", "80")
     printed = run_cli("--help").stdout
     commands = cli.list_commands(None)
-    assert len(printed.splitlines()) <= len(commands) + MOST_LINES_BESIDE
+    assert len(printed.splitlines()) <= len(commands) + MOST_OTHER_LINES
     assert max(map(len, printed.splitlines())) <= 80 and "..." not in printed.partition("\n")[2]
     for command in commands:
         assert re.search(rf"^  {command} ", printed, re.MULTILINE)
@@ -42,7 +42,7 @@ def test_the_help_is_one_screen_and_names_every_command_and_exit_code(run_cli, m
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_and_its_options_say_what_they_do(run_cli, command):
+def test_a_command_and_its_options_have_a_help_text(run_cli, command):
     printed = " ".join(run_cli(*command.split(), "--help").stdout.split())
     assert len(COMMANDS[command].help) > 20
     for option in options(command):
@@ -80,18 +80,18 @@ def test_an_option_of_several_commands_has_one_help_text(flag):
     "command, does",
     [("compare", "Write"), ("artifact", "Write"), ("sweep", "Write"), ("run", "Append")],
 )
-def test_a_file_that_is_written_anew_is_not_said_to_be_appended_to(command, does):
+def test_the_help_of_a_file_that_is_written_anew_does_not_mention_appending(command, does):
     (text,) = (option.help for option in options(command) if "--csv" in option.opts)
     assert text.startswith(does)
 
 
 @pytest.mark.parametrize("name", [name for name in REMOVED if name not in cli.commands])
-def test_a_command_that_there_was_says_what_to_use(run_cli, name):
+def test_a_removed_command_names_its_successor(run_cli, name):
     assert run_cli(name, "--whatever").refusal().strip().endswith(f"use {REMOVED[name]}.")
 
 
 @pytest.mark.parametrize("command, takes", [("run", True), ("list", False)])
-def test_an_option_of_algorithms_is_answered_with_where_it_is_given(run_cli, command, takes):
+def test_an_option_of_algorithms_is_refused_with_the_right_option(run_cli, command, takes):
     line = run_cli(command, "--chunk", 256).refusal()
     assert "--chunk" in line and ("is given by -o" in line) is takes
 
@@ -100,14 +100,14 @@ def test_short_and_long_help_are_the_same(run_cli):
     assert run_cli("run", "-h").stdout == run_cli("run", "--help").stdout
 
 
-def test_without_a_command_the_help_comes_as_it_is(run_cli):
-    """Line by line, not as one line of an error."""
+def test_without_a_command_the_help_is_printed(run_cli):
+    """With all its lines, not as a one-line error."""
     ended = run_cli()
     assert ended.returncode in (0, 2)
     assert re.search("^  run  ", ended.stdout + ended.stderr, re.MULTILINE)
 
 
-def test_the_version_is_said(run_cli):
+def test_the_version_is_printed(run_cli):
     from drbench import __version__
 
     assert run_cli("--version").stdout == f"drbench, version {__version__}\n"

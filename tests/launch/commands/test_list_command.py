@@ -1,4 +1,4 @@
-"""``drbench list``: what there is to predict on, and what it rests on."""
+"""``drbench list``: algorithms, machines and other names, with their options and sources."""
 
 import json
 
@@ -23,14 +23,14 @@ NAMES = {
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_list_names_all_of_its_kind(run_cli, kind):
+def test_a_list_names_all_of_its_type(run_cli, kind):
     ended = run_cli("list", kind)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert all(name in ended.stdout for name in NAMES[kind])
     assert all(json.loads(line) for line in run_cli("list", kind, "--json").stdout.splitlines())
 
 
-def test_without_a_kind_every_list_is_named(run_cli):
+def test_without_a_type_every_list_is_named(run_cli):
     assert all(f" {kind} " in run_cli("list").stdout for kind in KINDS)
 
 
@@ -45,18 +45,18 @@ def test_an_algorithm_is_listed_with_each_option_and_its_default(run_cli, name):
 
 
 @pytest.mark.parametrize("words", [("algos",), ("libraries", "dtensr"), ("sweeps", "lowerin")])
-def test_a_name_that_is_not_there_is_answered_with_the_one_that_is_meant(run_cli, words):
+def test_an_unknown_name_is_refused_with_the_nearest_one(run_cli, words):
     assert "Did you mean" in run_cli("list", *words).refusal()
 
 
-def test_one_without_options_is_its_row_and_any_one_is_json(run_cli):
+def test_a_name_without_options_is_one_row_and_every_name_is_json(run_cli):
     assert "block-cyclic" in run_cli("list", "partitions", "tiles").stdout
     assert "Raccumulate" in run_cli("list", "transports", "rma").stdout
     [line] = run_cli("list", "machines", "h100x8", "--json").stdout.splitlines()
     assert json.loads(line)["machine"] == "h100x8"
 
 
-def test_a_library_takes_what_it_obeys(run_cli):
+def test_a_library_lists_the_options_it_uses(run_cli):
     printed = run_cli("list", "libraries", "dtensor").stdout
     assert "-o device=cpu|cuda" in printed and "prefetch" not in printed
 
@@ -70,6 +70,6 @@ def test_one_machine_is_shown_whole(run_cli, tmp_path):
 
 
 @pytest.mark.parametrize("words", [["nope"], ["/no/such.toml"]])
-def test_a_machine_that_is_not_there_is_one_line(run_cli, words):
+def test_an_unknown_machine_is_refused_in_one_line(run_cli, words):
     assert "Did you mean" in run_cli("list", "machines", "dgxh10").refusal()
     assert run_cli("list", "machines", *words).refusal()

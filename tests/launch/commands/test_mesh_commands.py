@@ -45,7 +45,7 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
         ),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line_before_any_rank_starts(run_cli, words, code, text):
+def test_what_does_not_fit_is_refused_in_one_line_before_ranks_start(run_cli, words, code, text):
     line = run_cli("run", "-p", 2, *SIZES, *words).refusal(code)
     assert all(word in line for word in text), line
 

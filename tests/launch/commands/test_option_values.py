@@ -1,4 +1,4 @@
-"""Values as people type them."""
+"""Values of options as users type them."""
 
 import click
 import pytest
@@ -100,7 +100,7 @@ def test_a_value_is_read(kind, text, value):
     [(kind, text) for kind, texts in REFUSED for text in texts],
     ids=lambda value: getattr(value, "name", None) or repr(value),
 )
-def test_what_is_no_value_is_refused(kind, text):
+def test_an_invalid_value_is_refused(kind, text):
     """Refused: a rank of ``²`` and a latency of ``inf`` (such a transfer never completes)."""
     with pytest.raises(click.BadParameter) as refusal:
         kind.convert(text, None, None)

@@ -17,7 +17,7 @@ COUNTERS = (
     "replica_bytes",
 )
 
-#: Problems with something of everything: m, n, k, ranks, and further options.
+#: Varied problems: m, n, k, ranks, and further options.
 PROBLEMS = [
     (30, 40, 50, 4, ["--preset", "column", "--stationary", "C"]),
     (
@@ -62,7 +62,7 @@ def test_the_sums_over_all_ranks_are_the_sums_of_each(run_cli, problem):
     assert [one["rank"] for one in each] == list(range(problem[3]))
 
 
-def test_the_keys_are_those_of_the_issue_and_say_what_was_asked(run_cli):
+def test_the_json_has_its_keys_and_the_requested_values(run_cli):
     plan = run_cli(*command(*PROBLEMS[2]), "--rank", 3, "--json").json()
     assert {"plan_s", "steps", "flops", *COUNTERS} <= set(plan)
     asked = {"m": 30, "ranks": 4, "rank": 3, "b": "column", "stationary": "A", "dtype": "float32"}
@@ -103,7 +103,7 @@ def test_the_bytes_by_peer_add_up(run_cli):
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else None,
 )
-def test_what_only_describes_or_starts_ranks_imports_nothing_heavy(process, arguments, code):
+def test_commands_without_ranks_of_their_own_import_nothing_heavy(process, arguments, code):
     heavy = "mpi4py.MPI numpy pandas matplotlib rich importlib.metadata torch".split()
     heavy += [f"launch.libraries.{name}" for name in LIBRARIES]
     program = (
@@ -115,8 +115,8 @@ def test_what_only_describes_or_starts_ranks_imports_nothing_heavy(process, argu
 
 
 def test_one_rank_of_thousands_is_planned_quickly(drbench):
-    """The bar (20 ms, and 300 ms with 512 x 512 tiles) is measured elsewhere; this guards the whole
-    command, wide."""
+    """The limit (20 ms, and 300 ms with 512 x 512 tiles) is measured elsewhere; this is a wide
+    limit for the whole command."""
     large = "plan -m 256Ki -n 256Ki -k 256Ki -p 4096 --rank 4095 --json".split()
     ended = drbench(*large, *"--a block:64x64 --b block:64x64 --c block:64x64".split())
     plan = json.loads(ended.stdout)

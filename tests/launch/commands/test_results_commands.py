@@ -1,4 +1,4 @@
-"""``drbench plot``, ``report`` and ``compare`` as a user meets them, bad input included."""
+"""``drbench plot``, ``report`` and ``compare`` from the command line, bad input included."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_plot_writes_the_figure_and_says_what_is_missing(run_cli, files):
+def test_plot_writes_the_figure_and_reports_what_is_missing(run_cli, files):
     ended = run_cli("plot", "mlp1", files / "old.csv", "-o", files / "fig.png")
     assert ended.returncode == 0 and ended.stdout == f"figure: {files / 'fig.png'}\n"
     assert (
@@ -63,7 +63,7 @@ def test_plot_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
     assert not list(files.glob("*.p*"))
 
 
-def test_report_writes_a_page_beside_the_records(run_cli, files):
+def test_report_writes_a_page_next_to_the_records(run_cli, files):
     (files / "sweep").mkdir()
     append_csv(files / "sweep" / "records.csv", case())
     ended = run_cli("report", files / "sweep")
@@ -125,7 +125,7 @@ def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(run_cli,
 
 
 @pytest.mark.parametrize("mode", ["measured", "published"])
-def test_compare_of_one_side_shows_names_that_nobody_knows_as_recorded(run_cli, files, mode):
+def test_compare_of_one_side_shows_unknown_names_as_recorded(run_cli, files, mode):
     append_csv(files / "plugin.csv", case(algorithm="numpy", options="width=2", mode=mode))
     ended = run_cli("compare", files / "plugin.csv")
     assert ended.returncode == 0 and "numpy width 2" in ended.stdout

@@ -35,7 +35,7 @@ def test_a_changed_constant_changes_the_time(run_cli):
     assert slow > 2 * fast
 
 
-def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_cli):
+def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(run_cli):
     """With Stationary A on rows many accumulate into the same ranks."""
     case = [*ONE, *"--preset row --c column --stationary A --json --machine".split()]
     own, fair, fifo = (
@@ -45,11 +45,11 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_
     assert [each["arbitration"] for each in (own, fair, fifo)] == ["fair", "fair", "fifo"]
     assert own["best_s"] == fair["best_s"] != fifo["best_s"]
     assert fair["accumulate_bytes"] == fifo["accumulate_bytes"]
-    assert find_machine("pvc12").arbitration == "fifo"  # as its file says
+    assert find_machine("pvc12").arbitration == "fifo"  # as in its file
 
 
 @pytest.mark.parametrize(
-    "arguments, default_text",
+    "arguments, message",
     [
         (["simulate", *SIZES, "-p", "2"], "--machine is missing"),
         (["simulate", "--machine", "pvc12"], "'-m'"),
@@ -66,8 +66,8 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_2(run_cli, arguments, default_text):
-    assert default_text in run_cli(*arguments).refusal()
+def test_wrong_options_are_refused_in_one_line_with_exit_2(run_cli, arguments, message):
+    assert message in run_cli(*arguments).refusal()
 
 
 @pytest.mark.mpi
@@ -80,7 +80,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     )
     for rounds in (1, 3):  # on a machine with other work one may be disturbed
         words = ["calibrate", "-p", "2", "--rounds", rounds, "--save", path]
-        assert drbench(*words, env=fault("small products"), timeout=100).returncode == 0
+        assert drbench(*words, env=fault("small GEMMs"), timeout=100).returncode == 0
         made = find_machine(str(path))
         ratios = [ratio for ratios in made.residuals.values() for ratio in ratios]
         if sane := all(0.1 < ratio < 10 for ratio in ratios):
@@ -116,13 +116,13 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
 
 
 @pytest.mark.mpi
-def test_devices_are_calibrated_by_what_runs_on_them(drbench, run_cli, fault, tmp_path):
+def test_devices_are_calibrated_by_programs_that_run_on_them(drbench, run_cli, fault, tmp_path):
     path = tmp_path / "devices.toml"
     assert (
         drbench(
             *"calibrate -p 2 --rounds 2 --backend numpy-async --save".split(),
             str(path),
-            env=fault("small products"),
+            env=fault("small GEMMs"),
             timeout=100,
         ).returncode
         == 0

@@ -1,5 +1,5 @@
-"""A wrong value is answered in one line on stderr that says what, got, and the way out; exit 2, on
-every rank."""
+"""A wrong value is refused in one line on stderr with the option, the value and the remedy; exit 2,
+on every rank."""
 
 from pathlib import Path
 
@@ -75,17 +75,17 @@ def test_a_wrong_value_is_answered_in_one_line(run_cli, monkeypatch, arguments, 
     assert all(text in line for text in mentioned), line
 
 
-def test_a_machine_is_of_a_run_that_goes_by_its_peak(run_cli, monkeypatch, tmp_path):
+def test_a_run_with_a_machine_uses_its_peak(run_cli, monkeypatch, tmp_path):
     monkeypatch.setattr("launch.commands.run.run_ranks", lambda *_: 0)
     path, shipped = tmp_path / "mine.toml", ROOT / "launch/data/machines/h100x8.toml"
-    path.write_text(shipped.read_text() + '[peak.float32]\ncore_gflops = 9\nsource = "said"\n')
+    path.write_text(shipped.read_text() + '[peak.float32]\ncore_gflops = 9\nsource = "given"\n')
     assert run_cli(*RUN, "--machine", path).returncode == 0
     assert "times" in run_cli(*RUN, "--machine", path, "--peak", 9).refusal()
     on_gpus = [*RUN, "--algorithm", "dtensor", "-o", "device=cuda", "--machine", "h100x8"]
     assert "times" not in run_cli(*on_gpus).stderr
 
 
-def test_a_shell_completes_a_line_that_is_refused_as_it_stands():
+def test_a_shell_completes_a_line_that_would_be_refused():
     shell = ShellComplete(cli, {}, "drbench", "_DRBENCH_COMPLETE")
     found = shell.get_completions(["tune", "--iters", "3"], "--mea")
     assert [each.value for each in found] == ["--measure"]
@@ -100,16 +100,16 @@ def test_a_folder_that_cannot_be_made_is_found_before_any_case_runs(run_cli, mon
 
 
 @pytest.mark.parametrize("option", ["--a", "--b", "--c", "--preset", "--csv"])
-def test_an_empty_text_is_not_taken_for_the_default(run_cli, monkeypatch, option):
-    """Of ``--a "$A"`` with A unset, or ``--csv "$OUT"``: block would run, and nothing be recorded,
-    without a word."""
+def test_an_empty_text_is_refused_and_not_replaced_by_the_default(run_cli, monkeypatch, option):
+    """With ``--a "$A"`` and A unset, or ``--csv "$OUT"``, the layout block would run, or nothing be
+    recorded, without a message."""
     monkeypatch.setattr(
         "launch.commands.run.run_ranks", lambda *_: pytest.fail("ranks were started")
     )
     assert option in run_cli(*RUN, option, "").refusal()
 
 
-def test_the_process_says_the_same_as_the_function(run_cli, drbench):
+def test_the_process_prints_the_same_as_the_function(run_cli, drbench):
     arguments = [*RUN, "--preset", "innr"]
     assert drbench(*arguments).refusal() == run_cli(*arguments).refusal()
 
@@ -134,7 +134,7 @@ UNDER_MPIEXEC = [
     UNDER_MPIEXEC,
     ids=[" ".join(map(str, arguments)) for _, arguments, _ in UNDER_MPIEXEC],
 )
-def test_under_mpiexec_it_is_said_once_and_all_ranks_exit_alike(
+def test_under_mpiexec_the_message_is_printed_once_and_all_ranks_exit_alike(
     under_mpiexec, mpich, n, arguments, mentioned
 ):
     ended = under_mpiexec(n, *arguments)
@@ -144,6 +144,6 @@ def test_under_mpiexec_it_is_said_once_and_all_ranks_exit_alike(
 
 
 @pytest.mark.mpi
-def test_what_only_the_ranks_find_is_said_once_by_run_p(drbench, mpich):
+def test_an_error_that_only_the_ranks_find_is_printed_once_by_run_p(drbench, mpich):
     line = drbench(*"run -p 2 -m 1 -n 1 -k".split(), 2**24).refusal()
     assert "-o fill" in line and "uniform" in line

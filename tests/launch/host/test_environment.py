@@ -1,4 +1,4 @@
-"""What is kept of an environment can be shown to anybody."""
+"""The stored part of an environment contains no secrets."""
 
 import json
 
@@ -45,5 +45,5 @@ def test_only_variables_of_the_list_are_kept_and_of_the_launcher_its_name():
         ("S(0),R@2x3", "S(0),R@2x3"),
     ],
 )
-def test_of_a_path_the_last_part_is_kept(word, kept):
+def test_only_the_last_part_of_a_path_is_kept(word, kept):
     assert without_paths(word) == kept

@@ -1,4 +1,4 @@
-"""What ranks of ours left is removed, and nothing else is."""
+"""Files that ranks of drbench left are removed, and no others."""
 
 import os
 import secrets
@@ -32,7 +32,7 @@ WAIT = (
     "[os.close(handle) for handle in handles if how == 'map']\n"
     "print(flush=True); time.sleep(60)"
 )
-#: One name of each kind; # is a hexadecimal digit.
+#: One name of each type; # is a hexadecimal digit.
 NAMES = (
     "mpich_shm_########_0 mpich_shm_####_12 mpich_shar_tmp###### "
     "ucx_shm_posix_######## sm_segment.node-1.0.########.0 "
@@ -43,8 +43,7 @@ NAMES = (
 
 @pytest.fixture(autouse=True)
 def shared(monkeypatch):
-    """A folder in shared memory that stands for all of it: other runs of this machine clear up
-    too."""
+    """A folder in shared memory instead of all of it: other runs of this machine clear up too."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="test-") as folder:
         monkeypatch.setattr(leftovers, "SHARED_MEMORY", folder)
         yield Path(folder)
@@ -52,7 +51,7 @@ def shared(monkeypatch):
 
 @pytest.fixture
 def file(shared):
-    """``file(name)``: a new file in shared memory, of a kind of name."""
+    """``file(name)``: a new file in shared memory, with a name of some type."""
 
     def make(name=NAMES[0], size=4096):
         path = shared / "".join(secrets.choice("0123456789abcdef") if c == "#" else c for c in name)
@@ -88,7 +87,7 @@ def holder():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_our_ranks_held_is_removed_and_no_other_of_its_kind(file, holder, name):
+def test_a_file_that_ranks_of_drbench_held_is_removed_and_no_other_of_its_type(file, holder, name):
     path, others, token = file(name, 8192), file(name, 8192), new_token()
     orphan = holder(path, token=token)
     assert len(remove_files(end_family(token))) == 1
@@ -108,7 +107,7 @@ def test_a_file_that_a_living_process_has_open_or_mapped_stays(file, holder, nam
     assert len(remove_files({str(held), str(free)})) == 1 and not held.exists()
 
 
-def test_what_was_written_while_crashed_ranks_ran_and_nobody_holds_is_removed(file, holder):
+def test_a_file_written_while_crashed_ranks_ran_and_held_by_no_process_is_removed(file, holder):
     early, start = file(), time.time()
     os.utime(early, (start - 60,) * 2)
     held, left, strange = file(), file(), file("someone_else_s")
@@ -129,7 +128,7 @@ def test_a_file_of_another_name_stays_though_ranks_held_it(file, name):
     assert remove_files({str(path)}) == set() and path.exists()
 
 
-def test_a_family_is_who_carries_the_token_and_no_one_else(file, holder):
+def test_the_processes_of_a_run_are_those_with_its_token(file, holder):
     path, token = file(), new_token()
     ours = holder(path, token=token)
     other, stranger = holder(token=new_token()), holder()
@@ -142,7 +141,7 @@ def test_a_family_is_who_carries_the_token_and_no_one_else(file, holder):
 
 
 @pytest.mark.parametrize("name", ["a b) S 1 (c", "))", "Z"])
-def test_a_process_lives_until_it_ends_though_nobody_waited_for_it(name):
+def test_a_zombie_process_counts_as_ended(name):
     named = (
         f"import ctypes; ctypes.CDLL(None).prctl(15, {name.encode()!r}); print(flush=True); input()"
     )

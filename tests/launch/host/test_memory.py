@@ -1,4 +1,4 @@
-"""What a control group leaves, page cache counted as free, in both versions of them."""
+"""Free memory of a control group, page cache included, in both versions of control groups."""
 
 import psutil
 import pytest
@@ -31,7 +31,7 @@ def group(folder, version, limit, used, cache):
 @pytest.mark.parametrize(
     "text, groups, left",
     [
-        ("0::/\n", {"": (2, 8 * GIB, 8 * GIB, 7 * GIB)}, 7),  # page cache can be given back
+        ("0::/\n", {"": (2, 8 * GIB, 8 * GIB, 7 * GIB)}, 7),  # page cache can be freed
         (
             "0::/slurm/job_1/step_0\n",  # the groups above limit too
             {
@@ -52,7 +52,7 @@ def group(folder, version, limit, used, cache):
         *((text, {}, 100) for text in ("", "0::/\n", "4:memory:/gone\n", "nonsense\n")),
     ],
 )
-def test_what_is_left_is_the_least_that_any_group_leaves(tmp_path, text, groups, left):
+def test_free_memory_is_the_least_of_all_groups(tmp_path, text, groups, left):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(text)
     for path, files in groups.items():

@@ -1,5 +1,5 @@
-"""Whatever ends a command, and however often it is told to, all it started ends too, and nothing of
-it is left."""
+"""Whatever ends a command, and however often it is interrupted, all its processes end and leave
+nothing."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from launch.host.leftovers import family, new_token
 from launch.host.processes import Started, interruptible
 
 GUARD = str(ROOT / "launch" / "host" / "guard.py")
-#: Starts a launcher of two "ranks" that ignore all but SIGKILL, says so, and waits for it.
+#: Starts a launcher of two "ranks" that ignore all but SIGKILL, reports it, and waits for it.
 STARTER = """
 import os, signal, sys, time
 from launch.host import leftovers
@@ -70,7 +70,7 @@ def started(tmp_path):
 
 
 def gone(mark, seconds=10.0):
-    """Whether nothing with this mark is left within so many seconds."""
+    """Whether all processes with this mark end within so many seconds."""
     start = time.monotonic()
     while marked(mark):
         if not within(time.monotonic() - start, seconds):
@@ -97,7 +97,7 @@ def test_ranks_that_ignore_every_signal_end_with_their_command(started, monkeypa
 
 
 def test_a_launcher_that_is_stopped_ends_with_its_command(started):
-    """A stopped process takes no signal but SIGKILL."""
+    """A stopped process receives no signal but SIGKILL."""
     process, mark = started()
     for pid in marked(mark):
         if pid not in (process.pid, guard_of(process)):
@@ -111,7 +111,7 @@ def test_a_launcher_that_is_stopped_ends_with_its_command(started):
     [0, 5, 200, *(pytest.param(ms, marks=pytest.mark.thorough) for ms in (0.5, 3, 7, 10))],
 )
 def test_a_second_signal_at_any_moment_leaves_no_orphan(started, offset_ms):
-    """It came between SIGSTOP and SIGKILL of the ranks, which then stayed for ever."""
+    """A signal between SIGSTOP and SIGKILL of the ranks left them stopped for ever."""
     for number in (signal.SIGINT, signal.SIGTERM)[: 1 + (offset_ms == 5)]:
         process, mark = started()
         process.send_signal(signal.SIGINT)
@@ -124,8 +124,8 @@ def test_a_second_signal_at_any_moment_leaves_no_orphan(started, offset_ms):
         assert gone(mark, 1), f"orphans after {offset_ms} ms"
 
 
-def test_a_signal_while_all_is_being_ended_waits_until_it_is(monkeypatch):
-    """Between SIGSTOP and SIGKILL, at the very place."""
+def test_a_signal_while_ranks_are_being_ended_waits_until_they_have_ended(monkeypatch):
+    """Exactly between SIGSTOP and SIGKILL."""
     token = new_token()
     environ = {**os.environ, leftovers.TOKEN: token}
     rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environ)
@@ -134,7 +134,7 @@ def test_a_signal_while_all_is_being_ended_waits_until_it_is(monkeypatch):
     def interrupted(pid, number):
         real(pid, number)
         if number == signal.SIGSTOP:
-            os.kill(os.getpid(), signal.SIGINT)  # the second: the first has led here
+            os.kill(os.getpid(), signal.SIGINT)  # the second signal; the first one started this
 
     monkeypatch.setattr(leftovers, "_signal", interrupted)
     while family(token) != [rank.pid]:
@@ -152,7 +152,7 @@ def test_a_signal_while_all_is_being_ended_waits_until_it_is(monkeypatch):
     assert rank.wait(60) == -signal.SIGKILL
 
 
-def test_handlers_are_as_they_were_afterwards():
+def test_handlers_are_restored_afterwards():
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     with interruptible():
@@ -164,8 +164,7 @@ def test_handlers_are_as_they_were_afterwards():
 
 
 def test_a_killed_command_leaves_no_shared_memory_of_ranks_that_ended_before_it_was_seen(tmp_path):
-    """The launcher hears of the end first and kills the ranks, before the guard sees what files
-    they hold."""
+    """The launcher kills the ranks before the guard sees which files they hold."""
     file = Path("/dev/shm/mpich_shar_tmp" + os.urandom(3).hex())
     rank = ["touch", str(file)]
     code = (
@@ -179,10 +178,10 @@ def test_a_killed_command_leaves_no_shared_memory_of_ranks_that_ended_before_it_
     wait_until(lambda: not file.exists(), 10)
 
 
-def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
-    """As where no more processes may be started: the launcher hears of it by SIGTERM."""
+def test_the_kernel_signals_the_launcher_where_there_is_no_guard(tmp_path):
+    """As where no more processes may be started: the launcher receives SIGTERM."""
     launcher = (
-        "import signal, sys, time; note = lambda *_: sys.exit(open('told', 'w').close()); "
+        "import signal, sys, time; note = lambda *_: sys.exit(open('signalled', 'w').close()); "
         "signal.signal(signal.SIGTERM, note); open('up', 'w').close(); time.sleep(60)"
     )
     code = (
@@ -194,18 +193,18 @@ def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environ) as process:
         assert comes(tmp_path / "up")
         process.kill()
-    assert comes(tmp_path / "told")
+    assert comes(tmp_path / "signalled")
 
 
 def comes(path, seconds=10.0):
-    """Whether a file comes to be in time."""
+    """Whether a file exists in time."""
     start = time.monotonic()
     while not path.exists() and within(time.monotonic() - start, seconds):
         time.sleep(0.02)
     return path.exists()
 
 
-def test_a_guard_goes_when_all_has_ended_and_cannot_be_in_the_way(monkeypatch):
+def test_a_guard_ends_after_all_processes_and_blocks_nothing(monkeypatch):
     started = Started([sys.executable, "-c", ""], os.environ)
     guard = started._guard
     assert guard.poll() is None
@@ -219,7 +218,7 @@ def test_a_guard_goes_when_all_has_ended_and_cannot_be_in_the_way(monkeypatch):
     killed.stop(1.0)
 
 
-def test_a_program_that_is_not_there_leaves_no_guard(monkeypatch):
+def test_a_missing_program_leaves_no_guard(monkeypatch):
     guards = []
     real = processes._guard
     monkeypatch.setattr(processes, "_guard", lambda *of: guards.append(real(*of)) or guards[0])

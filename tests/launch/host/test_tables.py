@@ -1,5 +1,5 @@
-"""Every table is read in a terminal of 80 columns: nothing is wider, and the columns that answer
-are there; those that are not are named."""
+"""Every table fits a terminal of 80 columns, has the columns of the answer, and names those that
+are left out."""
 
 import re
 
@@ -27,7 +27,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("words", ANSWERS)
-def test_answer_columns_are_there_at_80_columns(run_cli, monkeypatch, words):
+def test_columns_of_the_answer_are_shown_at_80_columns(run_cli, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
     ended = run_cli(*words.split())
     lines, inside = ended.stdout.splitlines(), False
@@ -39,7 +39,7 @@ def test_answer_columns_are_there_at_80_columns(run_cli, monkeypatch, words):
         assert not inside or len(line) <= 80, line
 
 
-def test_what_is_left_out_is_named_and_what_fits_is_all_there(run_cli, monkeypatch):
+def test_columns_that_are_left_out_are_named_and_all_that_fit_are_shown(run_cli, monkeypatch):
     words = "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 2".split()
     wide = run_cli(*words).stdout
     assert "Not shown" not in wide and "memory" in wide

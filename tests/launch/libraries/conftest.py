@@ -1,4 +1,4 @@
-"""What tests of peers share."""
+"""Fixtures for tests of libraries."""
 
 import importlib.util
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def nothing_installed(monkeypatch):
-    """This process finds no peer, whatever this machine has."""
+    """Hide all libraries of this machine from this process."""
     real = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,

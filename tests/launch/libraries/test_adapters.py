@@ -1,4 +1,4 @@
-"""What the adapters decide without their peers."""
+"""Decisions of the adapters without their libraries."""
 
 import _ctypes
 import ctypes
@@ -30,7 +30,7 @@ def test_every_library_is_registered_under_its_own_name_and_has_a_default():
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_missing_library_is_one_line_with_the_way_to_get_it(name, nothing_installed):
+def test_a_missing_library_is_refused_in_one_line_with_the_install_command(name, nothing_installed):
     with pytest.raises(MissingError) as raised:
         present(get_library(name))
     described = str(raised.value)
@@ -79,7 +79,7 @@ def test_heat_takes_rows_columns_and_everything_everywhere(text, split):
 
 
 @pytest.mark.parametrize("text", ["block", "row/c2", "tiles:2x2@2x2"])
-def test_heat_has_no_word_for_other_partitions(text):
+def test_heat_has_no_split_for_other_partitions(text):
     with pytest.raises(UnsupportedError, match="Use row, column or row/c4"):
         split_of(partition(text, (8, 8), 4))
 
@@ -106,7 +106,7 @@ def test_the_times_of_cosma_are_read_from_what_it_prints():
             read_times(nothing)
 
 
-def test_a_call_slot_leads_where_the_loader_bound_it():
+def test_a_call_slot_calls_the_function_the_loader_bound():
     file, base = loaded_file(os.path.basename(_ctypes.__file__))
     offset = call_slots(file)["PyLong_FromLong"]
     target = slot_target(base, offset).value
@@ -115,14 +115,14 @@ def test_a_call_slot_leads_where_the_loader_bound_it():
     assert library_at(1) is None
 
 
-def test_a_file_that_is_no_library_is_told(tmp_path, monkeypatch):
+def test_a_file_that_is_no_library_is_refused(tmp_path, monkeypatch):
     wrong = tmp_path / "libscalapack.so"
     wrong.write_text("hello")
     monkeypatch.setenv("DRBENCH_SCALAPACK", str(wrong))
     assert "is no shared library" in get_library("scalapack").available().what
 
 
-def test_a_library_without_an_mpi_of_the_abi_is_told_before_it_is_loaded(monkeypatch):
+def test_a_library_without_an_mpi_of_the_abi_is_refused_before_it_is_loaded(monkeypatch):
     monkeypatch.setenv("DRBENCH_SCALAPACK", _ctypes.__file__)
     found = get_library("scalapack").available()
     assert not found.ok and "no MPI library" in found.what

@@ -1,4 +1,4 @@
-"""Other people's fused products, which multiply on GPUs alone: what is refused without one."""
+"""Libraries of fused GEMMs, which need GPUs: what is refused without one."""
 
 import importlib.metadata
 import importlib.util
@@ -11,7 +11,7 @@ from launch.libraries.fused import devices, with_gpu
 
 
 def pretend(monkeypatch, versions):
-    """Only these packages are installed, in distributions that some of them share no name with."""
+    """Only these packages are installed, some in distributions with other names."""
     called = {"nvmath": "nvmath-python", "cupy": "cupy-cuda13x", "nccl": "nccl4py"}
     in_distributions = {called.get(name, name): at for name, at in versions.items()}
 
@@ -44,7 +44,7 @@ def pretend(monkeypatch, versions):
         ),
     ],
 )
-def test_what_is_missing_is_one_line_with_the_way_to_get_it(
+def test_a_missing_package_is_refused_in_one_line_with_the_install_command(
     monkeypatch, name, versions, count, words
 ):
     pretend(monkeypatch, versions)
@@ -58,7 +58,7 @@ def test_what_is_missing_is_one_line_with_the_way_to_get_it(
 
 
 @pytest.mark.parametrize("name", ["symm_mem", "cublasmp"])
-def test_all_that_is_needed_makes_a_library_available(monkeypatch, name):
+def test_a_library_with_all_packages_is_available(monkeypatch, name):
     pretend(monkeypatch, dict.fromkeys(("torch", "nvmath", "cupy", "nccl"), "3.0"))
     monkeypatch.setattr("launch.libraries.fused.devices", lambda: 2)
     assert get_library(name).available().ok

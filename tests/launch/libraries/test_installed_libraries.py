@@ -1,5 +1,4 @@
-"""The peers that are installed here, run for real and verified; those that are not are skipped with
-the reason."""
+"""Installed libraries are run and verified; others are skipped with the reason."""
 
 import json
 
@@ -18,8 +17,8 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def ran(environ, tmp_path):
-    """``ran(ranks, case fields, ...)``: the records of cases of one installed peer, in one
-    mpiexec."""
+    """``ran(ranks, case fields, ...)``: the records of cases of one installed library, in
+    one mpiexec."""
 
     def run(ranks, *cases):
         found = get_library(cases[0]["algorithm"]).available()
@@ -65,7 +64,7 @@ def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
     assert len(check_exact(ran(3, *cases))) == 4
 
 
-def test_dtensor_moves_what_its_collectives_move(ran):
+def test_dtensor_records_the_bytes_of_its_collectives(ran):
     outer, megatron, inner = ran(
         4,
         dtensor("column", "row", "row"),
@@ -82,7 +81,7 @@ def test_dtensor_moves_what_its_collectives_move(ran):
     )
 
 
-def test_dtensor_on_drbench_is_exact_and_tells_its_bytes_and_cpu_time(ran):
+def test_dtensor_on_drbench_is_exact_and_records_its_bytes_and_cpu_time(ran):
     ragged, name = {"m": 23, "n": 31, "k": 41}, {"algorithm": "dtensor+drbench"}
     outer, *others = ran(
         4,
@@ -98,7 +97,7 @@ def test_dtensor_on_drbench_is_exact_and_tells_its_bytes_and_cpu_time(ran):
     assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
 
 
-def test_what_dtensor_cannot_say_is_refused(ran):
+def test_layouts_that_dtensor_cannot_express_are_refused(ran):
     (record,) = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
     assert record.status == "unsupported" and "tiles" in record.reason
 
@@ -122,7 +121,7 @@ def test_scalapack_is_exact_with_any_block_grid_panel_and_transposed_operands(ra
         assert all(getattr(record, name) == value for name, value in given), case
 
 
-def test_heat_says_where_nothing_moves_and_refuses_what_it_cannot_divide(ran):
+def test_heat_reports_where_nothing_moves_and_refuses_what_it_cannot_divide(ran):
     everywhere = {"algorithm": "heat", "a": "row", "b": "row/c2"}
     still, moves, ragged = ran(2, everywhere, everywhere | {"b": "row"}, everywhere | {"m": 23})
     assert (still.status, still.error, still.moved_bytes, still.c) == ("ok", 0.0, 0, "row")

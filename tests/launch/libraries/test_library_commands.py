@@ -1,5 +1,5 @@
-"""Peers from the command line, with none of them installed: refusals, a made-up cosma_miniapp, and
-the comparison itself."""
+"""Libraries from the command line, with none of them installed: refusals, a made-up cosma_miniapp,
+and the comparison itself."""
 
 import json
 import os
@@ -9,8 +9,7 @@ import pytest
 
 from drbench.measure.record_file import read_csv
 
-#: Prints what COSMA's program does, in its own format; the ranks of MPI say it once. PRINT replaces
-#: the times.
+#: Prints the output of COSMA's program, on one rank. PRINT replaces the times.
 MINIAPP = """#!/bin/sh
 [ "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}}" = 0 ] || exit 0
 echo "$@" >> "$ASKED"
@@ -38,7 +37,7 @@ def cosma(tmp_path):
 
 @pytest.fixture
 def without(tmp_path):
-    """Environment in which no peer is installed, whatever this machine has."""
+    """Environment in which no library is installed, whatever this machine has."""
     code = (
         "import importlib.util as u\nreal = u.find_spec\n"
         "u.find_spec = lambda name, *more: None if name in ('torch', 'heat', 'pylops_mpi') else "
@@ -74,7 +73,9 @@ def test_a_missing_library_exits_3_before_any_rank_is_started(run_cli, nothing_i
         (("-o", "variant=k2"), "is no list of splits"),
     ],
 )
-def test_what_a_library_does_not_take_is_refused(run_cli, monkeypatch, cosma, options, words):
+def test_options_that_a_library_does_not_have_are_refused(
+    run_cli, monkeypatch, cosma, options, words
+):
     monkeypatch.setenv("PATH", cosma["PATH"])
     assert words in run_cli("run", "-p", 2, *PROBLEM, "--algorithm", "cosma", *options).refusal(2)
 
@@ -83,7 +84,7 @@ def test_a_library_has_no_program_to_plan(run_cli):
     assert "is a library" in run_cli("plan", "-p", 2, *PROBLEM, "--algorithm", "dtensor").refusal(2)
 
 
-def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench, cosma, tmp_path):
+def test_cosma_does_the_same_work_and_its_times_become_a_record(drbench, cosma, tmp_path):
     record = drbench(*COSMA, *"-o variant=sm2,pk2 --csv out.csv".split(), env=cosma).json()
     timed, verified = (tmp_path / "asked").read_text().splitlines()
     assert verified.split() == [*timed.split()[:-2], "--test"]
@@ -108,14 +109,14 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
         ),
     ],
 )
-def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, status, code, words):
+def test_output_without_times_is_no_record_of_success(drbench, cosma, printed, status, code, words):
     ended = drbench(*COSMA, env=cosma | {"PRINT": printed})
     record = json.loads(ended.stdout)
     assert (ended.returncode, record["status"]) == (code, status) and words in record["reason"]
 
 
 @pytest.mark.parametrize("text, status, code", [("", "ok", 0), (" NOT", "wrong", 1)])
-def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
+def test_cosma_reports_whether_its_result_is_right_and_how_it_split(
     drbench, cosma, text, status, code
 ):
     ended = drbench(*COSMA, "-o", "overlap=on", env=cosma | {"NOT": text})

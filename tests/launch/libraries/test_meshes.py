@@ -1,6 +1,6 @@
 """Partitions as DTensor placements on one mesh: the same elements on the same ranks."""
 
-from itertools import product
+import itertools
 from math import prod
 
 import pytest
@@ -13,8 +13,8 @@ from partitions.enumerate import KINDS
 
 
 def chunks_of_chunks(shape, placements, mesh, rank):
-    """Rows and columns of a rank, by cutting as torch does: each mesh dimension in turn, outermost
-    first."""
+    """Rows and columns of a rank, cut as by torch: along one mesh dimension after another,
+    outermost first."""
     ranges = [(0, extent) for extent in shape]
     coordinates = []
     for extent in reversed(mesh):
@@ -53,7 +53,7 @@ def test_every_triple_of_a_power_of_two_has_one_mesh_with_the_same_elements_on_e
 
 
 @pytest.mark.parametrize(
-    "text", [kind + suffix for kind, suffix in product(KINDS, ("", "/c2", "/c4"))]
+    "text", [kind + suffix for kind, suffix in itertools.product(KINDS, ("", "/c2", "/c4"))]
 )
 def test_placements_are_read_back_as_the_same_partition(text):
     shape = (16, 32)
@@ -63,11 +63,11 @@ def test_placements_are_read_back_as_the_same_partition(text):
     assert partition(f"{words}@{'x'.join(map(str, mesh))}", shape, 4) == bound
 
 
-def test_meshes_that_no_mesh_refines_stay_apart():
+def test_meshes_without_a_common_refinement_stay_separate():
     apart = [((0, 1), (2, 3)), ((0, 1), (3, 2)), ((0,), (6,))]
     assert on_one_mesh(apart) == apart
 
 
-def test_block_cyclic_tiles_are_refused_with_a_way_out():
+def test_block_cyclic_tiles_are_refused_with_a_remedy():
     with pytest.raises(UnsupportedError, match="dtensor: tiles:2x2.* use block"):
         placed(partition("tiles:2x2@2x2", (16, 16), 4))

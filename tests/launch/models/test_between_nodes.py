@@ -1,4 +1,4 @@
-"""Where ranks are on several nodes, predictions are of the program that a run takes there."""
+"""On several nodes, predictions are of the program that a run executes there."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_ranks_of_several_nodes_fetch_rows_and_push_sums(transport):
 
 
 @pytest.mark.parametrize("asked", [{"chunk": 64}, {"fetch": "tile"}, {"sums": "accumulate"}])
-def test_who_asks_for_an_option_gets_it_and_the_others_as_they_would_be(asked):
+def test_a_given_option_is_used_and_the_others_keep_their_defaults(asked):
     for case in (READS, SUMS):
         usual, found = resolved(case, 16), resolved(replace(case, options=case.options | asked), 16)
         assert {name: found.get(name, "accumulate") for name in asked} == asked
@@ -41,8 +41,8 @@ def test_who_asks_for_an_option_gets_it_and_the_others_as_they_would_be(asked):
             assert found.get("sums") == usual.get("sums")
 
 
-def test_what_tune_ranks_is_what_its_cases_run():
-    """Simulated by itself each place takes the time that it was ranked by; rows are fetched."""
+def test_tune_ranks_the_programs_that_its_cases_run():
+    """Each place, simulated separately, has the time in the ranking; rows are fetched."""
     case = Case(512, 768, 640, "row", "row")
     request = TuneRequest(case, 16, ("universal",), replication="none", top=3, effort=5.0)
     ranking = tune(request, LUMIC).ranking
@@ -56,7 +56,7 @@ def test_what_tune_ranks_is_what_its_cases_run():
 
 
 @pytest.mark.parametrize("ranks", [8, 16])
-def test_what_is_planned_on_a_machine_is_what_is_predicted_there(run_cli, ranks):
+def test_the_program_planned_for_a_machine_is_the_one_predicted_on_it(run_cli, ranks):
     words = "plan -m 512 -n 512 -k 512 --preset block --stationary B --rank all --json".split()
     text = json.loads(run_cli(*words, "-p", ranks, "--machine", "lumic").stdout)
     found = predict(SUMS, LUMIC, ranks)

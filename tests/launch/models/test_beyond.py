@@ -1,4 +1,4 @@
-"""What a prediction needs beyond its machine's calibration: said in the record, the tables, the
+"""Predictions beyond the calibration of their machine are marked in the record, the tables and the
 advice."""
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from launch.models.beyond import how_sure
 from launch.models.predict import predict
 
 HERE = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
-#: As drbench calibrate writes it.
+#: A calibration as written by drbench calibrate.
 SEEN = {
     "ranks": 2,
     "threads": 1,
@@ -31,11 +31,11 @@ def machine_of(**changes):
     return found.with_value("calibrated", SEEN | changes)
 
 
-def test_what_was_calibrated_is_not_beyond_and_each_of_its_limits_is_said():
-    """Each rank multiplies 256 rows of A with rows of B, which come in pieces of 256 x 512."""
+def test_calibrated_values_are_not_beyond_and_each_limit_is_reported():
+    """Each rank multiplies 256 rows of A with rows of B, fetched in blocks of 256 x 512."""
     assert predict(INSIDE, machine_of(), 2).beyond is None
     assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
-    for change, default_text in (
+    for change, expected in (
         ({"m": [8, 128]}, "products with m of 256 (8 to 128)"),
         ({"n": [600, 700]}, "products with n of 512 (600 to 700)"),
         ({"k": [8, 128]}, "products with k of 256 (8 to 128)"),
@@ -44,13 +44,13 @@ def test_what_was_calibrated_is_not_beyond_and_each_of_its_limits_is_said():
         ({"node": 1, "nodes": 1}, "2 nodes (1)"),
         ({"dtypes": ["float64"]}, "float32 (float64)"),
     ):
-        assert predict(INSIDE, machine_of(**change), 2).beyond == default_text
+        assert predict(INSIDE, machine_of(**change), 2).beyond == expected
     two = replace(INSIDE, threads=2)
     assert predict(two, machine_of(), 2).beyond == "2 threads a rank (1)"
     assert predict(replace(INSIDE, threads=1), machine_of(), 2).beyond is None
 
 
-def test_what_moves_nothing_needs_no_transfers_and_collectives_are_told_by_their_shards():
+def test_without_transfers_none_are_needed_and_collectives_are_described_by_their_shards():
     narrow = machine_of(bytes=[1, 2], shards=[1, 2])
     here = replace(INSIDE, a="row", b="row/c2")
     assert predict(here, narrow, 2).beyond is None
@@ -61,14 +61,14 @@ def test_what_moves_nothing_needs_no_transfers_and_collectives_are_told_by_their
     assert found.startswith("collectives on shards of ") and found.endswith("(1 B to 2 B)")
 
 
-def test_products_in_pieces_are_those_of_the_pieces():
-    """On cores a product of operands in pieces is a call of BLAS each."""
+def test_gemms_of_fragmented_operands_count_as_gemms_of_the_fragments():
+    """On cores a GEMM of fragmented operands is one call of BLAS for each fragment."""
     case = Case(512, 512, 512, algorithm="meshslice", options={"slices": 4, "block": 8})
     described = predict(case, machine_of(k=[100, 512]), 2).beyond
     assert "products with k of" in described
 
 
-def test_tables_and_json_say_it(run_cli, tmp_path):
+def test_tables_and_json_report_it(run_cli, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(HERE.read_text())
     write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})
@@ -81,7 +81,7 @@ def test_tables_and_json_say_it(run_cli, tmp_path):
     assert found["sure"]["level"] == "elsewhere" and "(8 to 16)" in found["sure"]["text"]
 
 
-def test_a_measured_gpu_says_which_products_it_was_measured_on():
+def test_a_measured_gpu_lists_the_gemms_it_was_measured_on():
     machine = find_machine("h100x8measured")
     big = Case(16384, 16384, 65536, "column", "column", "column", options={"chunk": "none"})
     assert "k of 65536 (128 to 8192)" in predict(replace(big, options={}), machine, 1).beyond

@@ -1,4 +1,4 @@
-"""What the host of a library that Python dispatches costs its programs."""
+"""Programs of a library that Python dispatches include the time of the host."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_the_device_waits_for_the_host_once_a_call_and_once_an_expert_of_a_loop(
     assert seconds(case, 0.5) - seconds(case, 0.0) == pytest.approx(times * 0.5)
 
 
-def test_the_interval_knows_a_host_that_is_assumed():
+def test_the_interval_includes_an_assumed_host_time():
     case = Case(128, 64, 96, algorithm="dtensor_mm")
     section = SECTION | {"dispatch_s": 0.5, "assumed": ["dispatch_s"]}
     machine = Machine.from_dict(section | {"residuals": {"any": [1.0, 1.0, 1.0]}})

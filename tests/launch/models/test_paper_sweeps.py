@@ -34,13 +34,13 @@ def test_all_cases_fetch_tiles_push_replicas_and_have_tall_grids(sweep, ranks):
             grid, _, factor = rest.partition("/c")
             rows, columns = map(int, grid.split("x"))
             assert rows >= columns and rows * columns * int(factor or 1) == ranks
-            # near-square: no divisor lies between
+            # near-square: no divisor is in between
             assert not [d for d in range(columns + 1, rows) if rows * columns % d == 0]
             seen.add(grid)
     assert seen >= ({"4x3"} if ranks == 12 else {"4x2"})
 
 
-def test_options_say_otherwise_and_users_get_slices():
+def test_options_override_the_paper_and_users_get_slices():
     case = next(legend_cases("mlp2", 8, options={"fetch": "slice"}))
     assert (case.options["fetch"], case.options["reduce"]) == ("slice", "push")
     problem = Problem(64, 64, 64, 8, a="row", b="row", c="row")
@@ -57,7 +57,7 @@ def records_of(cases, machine, ranks):
 def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_traced_once(
     name, ranks, monkeypatch
 ):
-    """Also those that are lowered by their costs, which go by the machine, and those refused."""
+    """Also cases that are lowered by the costs of the machine, and cases that are refused."""
     machine, mine = find_machine(name), list(islice(legend_cases("mlp1", ranks), 0, None, 120))
     cost = replace(mine[0], options={"stationary": "C", "schedule": "cost"})
     refused = replace(mine[0], a="tiles:0x0")
@@ -87,6 +87,6 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
         assert record.plan_s > 0
 
 
-def test_the_program_of_the_paper_is_predicted_unless_it_is_not_wanted():
+def test_the_program_of_the_paper_is_predicted_unless_options_override_it():
     ours = load_sweep("mlp1", 8, overrides=[("paper", "false")], simulate=True).cases
     assert ours == load_sweep("mlp1", 8).cases != load_sweep("mlp1", 8, simulate=True).cases

@@ -1,10 +1,10 @@
-"""Bounds of all triples of layouts at once: never above what a triple takes, and its bytes are
-those of the traces."""
+"""Bounds of all triples of layouts at once: never above the time of a triple, and with the bytes of
+its traces."""
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def operands(sizes, ranks, named, transpose=""):
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_program_of_a_triple_is_faster_than_its_bound(name):
-    """Any layouts, factors and settings, one machine after another; and bounds are no idle ones."""
+    """Any layouts, factors and settings, one machine after another; and bounds are tight enough."""
     machine, draw, tight = MACHINES[name], random.Random(name), []
     for ranks, sizes, transpose in ((4, (24, 40, 32), ""), (6, (30, 17, 23), "ab")):
         named = [text for text, _ in layouts(ranks)]
@@ -79,8 +79,8 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
 
 
 def test_bytes_are_those_of_the_traces():
-    """Of the first, middle and last rank: what comes and what goes, by its own steps and by
-    others'."""
+    """Bytes received and sent by the first, middle and last rank, by its own steps and by those of
+    other ranks."""
     sizes, ranks = (24, 36, 48), 12
     named = [text for text, _ in layouts(ranks)]
     bounds, _ = bounds_of(operands(sizes, ranks, named), sizes, rates_of(None, 4, ranks))
@@ -110,10 +110,10 @@ def test_bytes_are_those_of_the_traces():
         assert bounds[(*triple, which)] == most
 
 
-def test_a_rank_that_serves_many_is_seen():
-    """C stands still on 4 x 4 ranks. The four of its first row are those of the first copy of A,
-    and all want the rows that rank 0 holds: it sends them three times; nobody reads more than the
-    other three columns' worth of B and those rows once."""
+def test_the_bound_counts_a_rank_that_serves_many():
+    """C is stationary on 4 x 4 ranks. The four of its first row have the first copy of A, and all
+    need the rows of rank 0, which sends them three times; no rank reads more than the other
+    three columns' worth of B and those rows once."""
     sizes, ranks = (64, 64, 64), 16
     problem = Problem(*sizes, ranks, "row/c4", "R", "block:4x4")
     one = {name: [problem.operand(name)] for name in "ABC"}
@@ -129,8 +129,8 @@ def test_a_rank_that_serves_many_is_seen():
     axis=st.sampled_from("mn"),
     data=st.data(),
 )
-def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
-    """In products of their own, and as parts of one kernel."""
+def test_gemms_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
+    """As separate GEMMs, and as parts of one kernel."""
     large = Compute(1e9, tiles=((64, 32), (32, 32)), units=5, splits=(1, 2, 4), k_ramp=9, edge=3)
     for compute in (MACHINES["nodes"].compute, large):
         cuts = lambda extent: sorted(data.draw(st.lists(st.integers(0, extent), max_size=3)))
@@ -138,8 +138,10 @@ def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
         lengths = {
             name: [b - a for a, b in zip(ends, ends[1:]) if b > a] for name, ends in of.items()
         }
-        apart = sum(compute.gemm_s(*each) for each in product(*(lengths[name] for name in "mnk")))
-        parts = Counter(product(lengths["m"], lengths["n"]))
+        apart = sum(
+            compute.gemm_s(*each) for each in itertools.product(*(lengths[name] for name in "mnk"))
+        )
+        parts = Counter(itertools.product(lengths["m"], lengths["n"]))
         tiling = compute.tiling(m, n, k, parts=parts)
         tiles = sum(tiling.tiles(*part) * count for part, count in parts.items())
         least = compute.tiles_s(m, n, k, axis)
@@ -147,7 +149,7 @@ def test_products_cut_anyhow_are_no_faster_than_full_tiles(m, n, k, axis, data):
         assert least <= tiles * tiling.tile_s / tiling.units * (1 + 1e-9)
 
 
-def test_an_effort_ends_the_search_and_says_what_it_did_not_exclude():
+def test_an_effort_ends_the_search_and_reports_what_it_did_not_exclude():
     """The gap holds: no candidate of the whole search is faster than it allows."""
     machine = MACHINES["nodes"]
     whole = TuneRequest(Case(64, 48, 96), 4, ("universal",), replication="none", top=1)
@@ -163,7 +165,7 @@ def test_an_effort_ends_the_search_and_says_what_it_did_not_exclude():
 @pytest.mark.parametrize(
     "factors, fits", [("none", {1}), ("equal", {1, 2, 4}), ("paired", {1, 2, 4})]
 )
-def test_replication_factors_vary_as_they_are_asked_to(factors, fits):
+def test_replication_factors_vary_as_requested(factors, fits):
     request = TuneRequest(
         Case(64, 64, 64), 4, ("universal",), replication=factors, top=200, effort=0.0
     )
@@ -175,7 +177,7 @@ def test_replication_factors_vary_as_they_are_asked_to(factors, fits):
 
 
 def test_the_first_places_are_refined_to_the_fastest_of_their_settings():
-    """None of the settings of a place is faster than what it has become, and some place gains."""
+    """No setting of a place is faster than the refined one, and some place gains."""
     gains = []
     for sizes in ((256, 16, 2048), (64, 64, 2048), (512, 512, 64)):
         machine = MACHINES["nodes"]

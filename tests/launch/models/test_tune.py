@@ -1,12 +1,12 @@
-"""Choosing by the model: the ranking is that of simulating everything, within the memory, and what
-is measured is what was chosen."""
+"""Choosing by the model: the ranking is that of simulating everything, within the memory, and the
+chosen cases are measured."""
 
+import itertools
 import json
 import re
 from collections import Counter
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from time import process_time
 
@@ -47,8 +47,8 @@ BASE = Case(96, 128, 64)
 SMALL = TuneRequest(BASE, 4, replication="paired", top=5)
 
 
-def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without_idle_ranks_else():
-    """Of 5 ranks 2x2x1 moves least, and 5x1x1 multiplies least, as all by rows do."""
+def test_the_grid_with_the_least_traffic_is_found_or_one_without_idle_ranks_if_transfers_are_free():
+    """Of 5 ranks 2x2x1 moves the fewest bytes, and 5x1x1 multiplies fastest, as do rows."""
     request = TuneRequest(Case(200, 200, 200), 5, ("universal",), replication="none", top=3)
     for flops, wire, grid in ((1e15, 1e6, "grid:2x2x1"), (1e9, 1e15, "grid:5x1x1")):
         machine = Machine("toy", Compute(flops), (Link("wire", wire),))
@@ -62,7 +62,7 @@ def test_the_grid_that_needs_least_is_found_where_transfers_cost_and_one_without
 
 def everything(request, machine, tiles=()):
     """Seconds of every candidate that is ok, simulated one by one: the best of its look-aheads, and
-    with sums that are pushed of these communication tiles too."""
+    of pushed partial sums with these communication tiles."""
     for case in candidates(request, data_movements(True, in_place=False)):
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
@@ -76,7 +76,7 @@ def everything(request, machine, tiles=()):
         alike = pushes or case.algorithm in OVERLAPPED
         found = [
             predict_with(replace(each, prefetch=ahead), machine, request.ranks, pool=True)[0]
-            for each, ahead in product(cut, (None, 1 if alike else "all"))
+            for each, ahead in itertools.product(cut, (None, 1 if alike else "all"))
         ]
         if times := [record.best_s for record in found if record.status == "ok"]:
             yield min(times)
@@ -102,7 +102,7 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
     times = [place.record.best_s for place in found.ranking]
     every = sorted(set(everything(request_, DEVICE)))
     assert times == sorted(times) and times[0] == every[0]
-    if request_.algorithms == OVERLAPPED:  # of a program the best look-ahead alone has a place
+    if request_.algorithms == OVERLAPPED:  # each program has one place, with its best look-ahead
         assert {place.case.algorithm for place in found.ranking} > {"ag_gemm", "gemm_rs"}
         programs = {repr(replace(place.case, prefetch=None)) for place in found.ranking}
         assert len(programs) == len(found.ranking)
@@ -113,7 +113,7 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
 
 
-def test_what_was_not_searched_is_told_in_the_first_line_and_the_effort_holds(run_cli):
+def test_the_first_line_reports_what_was_not_searched_and_the_effort_limits_the_time(run_cli):
     """Four nodes of eight in half a second of CPU: the answer is not called the fastest."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.5".split()
     first = run_cli(*asked).stdout.splitlines()[0]
@@ -133,7 +133,7 @@ AG, RS = ("row", "column", "column"), ("column", "row", "row")
 @pytest.mark.parametrize("machine", [None, DEVICE])
 @pytest.mark.parametrize("today, fits", [(AG, {"ag_gemm", "ag2"}), (RS, {"gemm_rs", "rs2"})])
 def test_programs_of_fused_overlap_are_offered_where_their_layouts_fit(today, fits, machine):
-    """They stand in the ranking on their own layouts, and on no others."""
+    """They are ranked on their own layouts, and on no others."""
     case, names = Case(1024, 40, 48), ("ag_gemm", "gemm_rs", "gemm_ar", "ag2", "rs2")
     request = TuneRequest(replace(case, **dict(zip("abc", today))), 4, names, top=100)
     found = tune(request, machine)
@@ -147,7 +147,7 @@ def test_programs_of_fused_overlap_are_offered_where_their_layouts_fit(today, fi
 
 
 def test_nodes_of_the_machine_decide_the_ranks_of_a_node():
-    """Two nodes of eight: what crosses between them is handed on inside."""
+    """Two nodes of eight: data from another node is forwarded inside."""
     case = Case(4096, 12288, 4096, *AG, dtype="bfloat16")
     found = tune(TuneRequest(case, 16, ("ag_gemm", "ag2"), top=12), find_machine("h800"))
     best = found.ranking[0]
@@ -157,7 +157,7 @@ def test_nodes_of_the_machine_decide_the_ranks_of_a_node():
     assert fewer and min(each.record.best_s for each in fewer) > 1.5 * best.record.best_s
 
 
-#: Slow links, and adds ten times as slow as copies, which slow products too.
+#: Slow links, and adds ten times as slow as copies, which slow GEMMs too.
 SUMS = replace(
     DEVICE,
     links=(replace(DEVICE.links[0], bandwidth_bytes_per_s=1e7),),
@@ -168,7 +168,7 @@ TILES = [{"chunk": tile} for tile in (256, 1024, 4096)]
 
 
 @pytest.mark.parametrize("texts", [("column", "row", "row"), ("block",) * 3])
-def test_pushed_sums_are_chosen_where_they_dominate_with_the_tile_that_serves_best(texts):
+def test_pushed_partial_sums_are_chosen_where_they_dominate_with_their_best_tile(texts):
     """C is far smaller than A: its terms move, not A."""
     request = TuneRequest(Case(2048, 64, 512, *texts), 4, ("universal",), top=2, refine=2)
     (best, second) = tune(request, SUMS).ranking
@@ -185,8 +185,8 @@ def test_pushed_sums_are_chosen_where_they_dominate_with_the_tile_that_serves_be
 
 
 @pytest.mark.parametrize("best", ["all", 1])
-def test_the_look_ahead_that_serves_a_program_best_is_chosen(best, monkeypatch):
-    """Of all that its algorithm names, whichever is the fastest; one that is given is kept."""
+def test_the_best_look_ahead_of_a_program_is_chosen(best, monkeypatch):
+    """The fastest of all that its algorithm offers; a given look-ahead is kept."""
 
     def slower(case, machine, ranks, **more):
         record, found = predict_with(case, machine, ranks, **more)
@@ -203,7 +203,7 @@ def test_the_look_ahead_that_serves_a_program_best_is_chosen(best, monkeypatch):
 
 
 def test_memory_of_programs_with_signals_counts_their_inbox():
-    """What is pushed lies in slots: three quarters of A, beside the tiles."""
+    """Pushed values need slots: three quarters of A, in addition to the tiles."""
     case = Case(1024, 40, 48, *AG, algorithm="ag_gemm", options={"variant": "push"})
     record, _ = predict_with(case, DEVICE, 4, pool=True)
     assert record.pool_bytes >= 3 * 256 * 48 * 4
@@ -226,7 +226,7 @@ def test_nothing_in_the_ranking_needs_more_than_the_memory():
         tune(replace(asked, memory=1000), DEVICE)
 
 
-def test_what_is_fixed_stays_and_what_nothing_fits_is_refused():
+def test_fixed_layouts_stay_and_impossible_requests_are_refused():
     fixed = replace(SMALL, case=replace(BASE, b="row/c2"))
     found = tune(fixed, DEVICE)
     assert {place.case.b for place in found.ranking} == {"row/c2"}
@@ -249,9 +249,9 @@ TUNE = [
 RATIO = ("ratio", "ratio_low", "ratio_high")
 
 
-def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monkeypatch):
-    """Stands in for the ranks: rows as a sweep writes them, twice as slow as predicted; the machine
-    is slower in every round, and the second place half as fast again as the first."""
+def test_the_first_places_are_run_and_shown_next_to_the_predictions(capsys, monkeypatch):
+    """Made-up rows replace the ranks: twice as slow as predicted, slower in every round, and the
+    second place slower again by half."""
     ran = []
 
     def measure(job):
@@ -322,7 +322,7 @@ def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates
 
 @pytest.mark.parametrize("machine", [None, DEVICE])
 def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
-    """It was finished on the first alone, and so looked cheaper than one everywhere."""
+    """A result on the first replica alone looked cheaper than one on all replicas."""
     request = replace(SMALL, case=replace(BASE, c="R"), replication="none")
     places = tune(request, machine).ranking
     alone = {place.case.algorithm for place in places} - {"gemm_ar"}  # which can nothing else
@@ -337,7 +337,7 @@ def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
 
 
 @pytest.mark.parametrize("machine", [None, DEVICE])
-def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
+def test_leaving_the_layout_of_today_costs_its_redistribution(machine):
     """Elements that a rank lacks, one by one."""
     today, ranks = ("row", "tiles:25x36@2x2", "block"), 4
     request = replace(SMALL, today=today, algorithms=("universal", "summa"), top=3)
@@ -355,7 +355,7 @@ def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
         assert (place.moving.seconds is None) is (machine is None)
 
 
-def test_a_layout_of_today_that_is_none_is_refused():
+def test_an_invalid_layout_of_today_is_refused():
     with pytest.raises(UsageError, match="--b: unknown partition"):
         tune(replace(SMALL, today=(None, "colum", None)), DEVICE)
 
@@ -373,7 +373,7 @@ def test_a_type_is_not_predicted_with_another_types_peak(run_cli):
 
 
 def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(run_cli):
-    """An MLP's first product gathers its tokens, its second scatters its sums: the bytes of both
+    """An MLP's first GEMM gathers tokens, its second scatters partial sums: the bytes of both
     follow from the shapes."""
     asked = "tune -m 1024 -n 4096 -k 512 -p 4 --only dtensor_mm --machine h100x8".split()
     found = run_cli(*asked, "--json").json()["ranking"]

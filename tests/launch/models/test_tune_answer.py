@@ -1,6 +1,6 @@
-"""The answer of tune is what searching says: the best for the layouts of today, the best of all,
-and after how many products leaving has paid, counted product by product; what some rank needs
-whatever the schedule."""
+"""The answer of tune equals a full search: the best for the layouts of today, the best of all,
+after how many multiplications a change pays, counted one by one, and the memory that some rank
+needs whatever the schedule."""
 
 import json
 import shlex
@@ -40,11 +40,11 @@ REQUEST = TuneRequest(
 
 @pytest.fixture(scope="module", params=[None, DEVICE], ids=["bytes", "time"])
 def answered(request):
-    """A machine, or none, and what is found for it."""
+    """A machine, or None, and the answer for it."""
     return request.param, tune(REQUEST, request.param)
 
 
-def test_yours_are_those_of_searching_with_all_layouts_given(answered):
+def test_the_time_of_todays_layouts_is_that_of_a_search_with_all_layouts_given(answered):
     machine, found = answered
     a, b, c = TODAY
     fixed = replace(REQUEST, case=replace(REQUEST.case, a=a, b=b, c=c), today=(None,) * 3)
@@ -52,7 +52,7 @@ def test_yours_are_those_of_searching_with_all_layouts_given(answered):
     assert found.better and (found.times_better is None or found.times_better > 1)
 
 
-def test_it_pays_after_so_many_products_and_not_one_earlier(answered):
+def test_it_pays_after_so_many_multiplications_and_not_one_earlier(answered):
     machine, found = answered
     first = found.ranking[0]
     price = first.moving.busiest_bytes if machine is None else first.moving.seconds
@@ -66,14 +66,14 @@ def test_it_pays_after_so_many_products_and_not_one_earlier(answered):
 
 
 def test_the_best_layout_is_left_alone():
-    """Whoever has it already, under another name too, is told so."""
+    """The answer reports that today's layout is already the best, under another name too."""
     request = replace(REQUEST, case=Case(64, 64, 64), today=("row/c4", "block:1x4", "column"))
     found = tune(request)
     assert (found.better, found.times_better, found.pays_after) == (False, None, None)
     assert found.mine.cost == 0
 
 
-def test_layouts_that_do_not_fit_the_memory_are_said_to():
+def test_layouts_that_do_not_fit_the_memory_are_reported():
     tight = replace(REQUEST, today=("R", "R", "R"), memory=60_000)
     found = tune(tight)
     assert found.mine is None and "candidates fits" in found.why_not
@@ -82,7 +82,7 @@ def test_layouts_that_do_not_fit_the_memory_are_said_to():
         tune(replace(tight, memory=1000))
 
 
-def test_rows_need_what_their_ranks_store_and_lack_and_nobody_less_than_the_bound():
+def test_rows_need_the_stored_and_the_fetched_bytes_and_no_layout_less_than_the_bound():
     """All by rows, C staying: of 8 ranks one has 96 rows of A and C, and needs all of B."""
     case = Case(768, 8, 16, a="row", b="row", c="row", options={"stationary": "C"})
     assert counted(case, 8).needed == 4 * (96 * 16 + 16 * 8 + 96 * 8)
@@ -91,7 +91,7 @@ def test_rows_need_what_their_ranks_store_and_lack_and_nobody_less_than_the_boun
     assert found.ranking[0].case.a == "grid:2x2x2"
 
 
-def test_how_sure_it_is():
+def test_the_answer_reports_how_certain_it_is():
     calibrated = replace(find_machine(str(CALIBRATED)), calibrated={})  # of an earlier drbench
     known = {"ranks": 2, "threads": 1, "date": "2026-01-01", "processor": processor_name()}
     here = replace(calibrated, calibrated=known)
@@ -131,14 +131,14 @@ def test_the_first_three_lines_answer(run_cli):
 
 
 def test_the_json_of_an_empty_bound_is_json(run_cli):
-    """Of a search that ends before anything is bounded the gap is not known: null, not Infinity."""
+    """A search that ends before any bound is computed has an unknown gap: null, not Infinity."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.1 --json".split()
     refuse = lambda name: pytest.fail(f"{name} is not JSON")
     json.loads(run_cli(*asked).stdout, parse_constant=refuse)
 
 
 @pytest.mark.parametrize(
-    "more, default_text",
+    "more, message",
     [
         (["--a", "colum"], "did you mean"),
         (["--fix", "a"], "--fix A, and --a says no partition"),
@@ -156,8 +156,8 @@ def test_the_json_of_an_empty_bound_is_json(run_cli):
         (["--multiplications", "9"], "--multiplications belongs to --preset or --a or --b or --c"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(run_cli, more, default_text):
-    assert default_text.lower() in run_cli(*WORDS, *more).refusal().lower()
+def test_wrong_options_are_refused_in_one_line(run_cli, more, message):
+    assert message.lower() in run_cli(*WORDS, *more).refusal().lower()
 
 
 @pytest.mark.mpi

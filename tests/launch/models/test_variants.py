@@ -1,4 +1,4 @@
-"""Cases on several models of a machine at once are what each is by itself."""
+"""Cases on several models of a machine at once have the records of separate predictions."""
 
 from dataclasses import replace
 
@@ -31,9 +31,7 @@ def test_every_record_is_that_of_its_case_on_its_machine():
 
 
 @pytest.mark.parametrize("transpose, more", [("", 0), ("a", 1), ("b", 2), ("ab", 3)])
-def test_a_model_that_knows_what_transposed_operands_take_says_so_of_times_and_roofs(
-    transpose, more
-):
+def test_a_model_with_times_of_transposed_operands_uses_them_in_times_and_roofs(transpose, more):
     machine = find_machine("lumic")
     known = machine.with_value("compute.transposed_element_s", (1e-9, 2e-9))
     case = Case(256, 256, 256, transpose=transpose or None)

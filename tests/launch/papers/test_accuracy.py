@@ -1,4 +1,4 @@
-"""Predicted beside measured times: what is compared and ranked are medians, never best repeats."""
+"""Predicted and measured times: medians are compared and ranked, never best repeats."""
 
 import pytest
 
@@ -41,17 +41,17 @@ def test_errors_are_of_median_times(pairs):
 def test_a_program_is_ranked_by_the_median_of_all_its_repeats(pairs):
     found = picks(pairs)
     assert found.programs == 2
-    # column and block on two ranks are one program: 1, 1.5, 2, 4, 4, 4 beside 2, 2, 2
+    # column and block on two ranks are one program: 1, 1.5, 2, 4, 4, 4 and 2, 2, 2
     assert (found.pick, found.column) == (0, pytest.approx(50))
 
 
-def test_shares_of_the_roof_are_compared_at_the_pace_of_the_calibration():
+def test_shares_of_the_roof_are_compared_at_the_speed_of_the_calibration():
     ran = lambda c, time, share: row("row", "row", c, [time], percent_of_roof=share)
     text = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
     measured = frame(
         [
             ran("row", 4.0, 50.0),
-            ran("column", 16.0, 25.0),  # the roof beside it took twice as long
+            ran("column", 16.0, 25.0),  # its own roof took twice as long
             row("row", "row", "block", [9.0]),  # no roof
             ran("block-cyclic", 4.0, 50.0),  # not predicted
         ]
@@ -69,6 +69,6 @@ def test_intervals_are_judged_by_the_residuals_of_the_other_half():
     predicted = [row(*each, [1.0], "simulated") for each in triples]
     found = held(paired(frame(measured), frame(predicted)))
     assert found.cases == 27 and found.share > 85 and 1 < found.half < 5
-    measured[5] = row(*triples[5], [3.0])  # one program alone is far off: that is seen
+    measured[5] = row(*triples[5], [3.0])  # one program alone has a large error, which is reported
     worse = held(paired(frame(measured), frame(predicted)))
     assert worse.half > found.half or worse.share < found.share

@@ -1,4 +1,4 @@
-"""The artifact check: what is committed passes; what is damaged or flipped fails."""
+"""The artifact check: committed records pass; damaged or changed ones fail."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ def check_command(line):
     command.make_parser(click.Context(command)).parse_args(words)  # refuses unknown options
 
 
-def test_what_is_committed_passes_or_is_known_and_every_command_that_is_shown_is_one():
+def test_committed_records_pass_or_are_known_failures_and_every_shown_command_exists():
     checks = list(check_artifact(Place(ROOT / "nowhere", only=RECORDS)))
     found = {check.name: check.verdict for check in checks}
     assert {"PASS", "KNOWN"} == set(found.values()), [n for n, v in found.items() if v == "FAIL"]
@@ -112,7 +112,7 @@ def test_a_measured_record_that_makes_no_sense_fails(few, change):
         ("S1", "../../ledger.csv", "value", "0.001"),
     ],
 )
-def test_a_measurement_that_misses_its_bar_fails(place, claim, name, column, text):
+def test_a_measurement_that_misses_its_limit_fails(place, claim, name, column, text):
     def every_second(rows):
         for row in rows[::2]:
             row[column] = text
@@ -124,7 +124,7 @@ def test_a_measurement_that_misses_its_bar_fails(place, claim, name, column, tex
 @pytest.mark.parametrize(
     "column, text", [("verdict", "PASS"), ("ours", "mean % of peak: Column 70.0")]
 )
-def test_a_committed_verdict_that_is_not_what_records_say_fails(place, column, text):
+def test_a_committed_verdict_that_differs_from_the_records_fails(place, column, text):
     rewrite(
         place.results / "claims.csv",
         lambda rows: [row.update({column: text}) for row in rows if row["claim"] == "P7"],
@@ -142,8 +142,8 @@ def test_a_claim_without_records_or_without_a_check_fails(place):
 
 
 def test_a_prediction_that_became_worse_fails(place, monkeypatch):
-    """DTensor's published times are predicted 3 % longer; and what is committed is not what is
-    predicted now."""
+    """DTensor's published times are predicted 3 % longer; and committed predictions differ from
+    those of today."""
     path, group = place.results / "ledger.csv", "dtensor-h100"
     monkeypatch.setattr(ledger, "GROUPS", {group: ledger.GROUPS[group]})  # one is like another
     rows = [row for row in ROWS.read([path]) if row.group == group]
@@ -158,13 +158,13 @@ def test_claims_that_are_written_anew_are_those_that_are_committed(tmp_path):
     assert (tmp_path / "claims.csv").read_text() == (ROOT / "results/claims.csv").read_text()
 
 
-def test_rows_of_a_study_are_written_where_it_is_said(tmp_path):
+def test_rows_of_a_study_are_written_to_the_given_folder(tmp_path):
     write_studies(tmp_path, ["slice4x4"])
     (made,) = (path.relative_to(tmp_path) for path in tmp_path.rglob("*.csv"))
     assert (ROOT / "results" / made).read_text() == (tmp_path / made).read_text()
 
 
-def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
+def test_the_command_prints_the_expected_result_and_exits_with_1_for_a_fail(
     capsys, monkeypatch, tmp_path
 ):
     out = ["--out", str(tmp_path)]
@@ -200,13 +200,13 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
         ("step1.doctor,F,T2", "step1.doctor F1 F2 F3 F4 F5 F6 F7 F9 F10 F11 F12 F13 T2"),
     ],
 )
-def test_a_name_is_that_of_a_step_or_of_a_claim(tmp_path, monkeypatch, only, found):
+def test_a_name_selects_a_step_or_a_claim(tmp_path, monkeypatch, only, found):
     monkeypatch.setattr(Place, "run", lambda self, line: check_command(line) or 0)
     names = [name for name in words(Place(tmp_path), *only.split(",")) if name != "R.claims"]
     assert names == found.split()
 
 
-def test_without_committed_records_it_says_where_to_go(tmp_path):
+def test_without_committed_records_it_names_the_repository_to_clone(tmp_path):
     with pytest.raises(artifact.MissingError, match="Clone the repository"):
         words(Place(tmp_path, results=tmp_path / "results"))
 

@@ -1,8 +1,8 @@
 """Claims on made-up records: P11 is decided by the best lowering, and lowered rows are no part of
 the figures."""
 
+import itertools
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from judging import of_slicing as check_claims
@@ -27,7 +27,7 @@ MISALIGNED = [case("direct", 1.2, texts=CUT), case("exhaustive", 1.0, texts=CUT)
 
 
 def lowered(ratios):
-    """Cases of aligned tiles, of which direct execution takes that many times the optimum."""
+    """Cases of aligned tiles, in which direct execution takes that many times the optimum."""
     return [
         case(schedule, seconds, m=64 * x, preset="column")
         for x, ratio in enumerate(ratios, 1)
@@ -45,7 +45,7 @@ def test_almost_always_is_nine_of_ten_of_all_cases(slow, holds, text):
     )
 
 
-def test_misaligned_tiles_have_to_gain_more_often():
+def test_misaligned_tiles_must_gain_more_often():
     rows = lowered([1.0] * 10)
     assert p11([*rows, *MISALIGNED]).holds is True
     assert p11([*rows, replace(MISALIGNED[0], best_s=1.0), MISALIGNED[1]]).holds is False
@@ -65,14 +65,14 @@ def test_where_the_search_gave_up_a_lowering_can_only_show_that_direct_loses(
     assert verdict.ours.endswith(f"beyond its limit, {12 - cases}: with them at most {at_most} %")
 
 
-def test_without_an_exhaustive_search_nothing_is_said():
+def test_without_an_exhaustive_search_there_is_no_verdict():
     assert p11([case("direct", 1.0), case("cost", 1.0)]).holds is None and p11([]).holds is None
 
 
 def test_lowered_rows_are_no_points_of_the_figures():
     direct = [
         case("direct", 1.0, m=m, texts=texts, k=64, n=256)
-        for m, texts in product((64, 128), [NESTED, ("row", "column", "column")])
+        for m, texts in itertools.product((64, 128), [NESTED, ("row", "column", "column")])
     ]
     text = {verdict.claim.name: verdict.ours for verdict in check_claims(direct)}
     assert {
@@ -105,6 +105,6 @@ def test_aligned_tiles_nest(ranks, texts, nest):
 
 
 def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():
-    """P9 compares cases of Outer, and there are none."""
+    """P9 compares cases of Outer, which are missing."""
     found = check_claims([case("direct", 1.0, n=64, k=256, texts=("row",) * 3, preset="row")])
     assert {verdict.claim.name: verdict.holds for verdict in found}["P9"] is None

@@ -1,9 +1,9 @@
-"""No claim passes on records whose times say nothing, unless it is listed here with the reason.
+"""No claim passes on records with meaningless times, unless it is listed here with the reason.
 
-The times of the committed records are replaced: shuffled within what has the same FLOPs on the same
+The times of the committed records are replaced: shuffled among rows with the same FLOPs on the same
 machine (fixed seeds); by FLOPs over one rate of the machine; by one time for all of them; and local
-GEMMs by their FLOPs alone. Claims about our measurements compare with bars of our own and rest on
-no model, but for S1. Claims of arithmetic take no times.
+GEMMs by their FLOPs alone. Claims about measured times use their own limits and no
+model, except S1. Claims of arithmetic use no times.
 """
 
 from collections import Counter
@@ -35,30 +35,30 @@ HOLDS_ALL_THE_SAME = {
     ("local GEMMs by FLOPs", "P12b"): "DTensor's strategy decides its lines; the level of local "
     "GEMMs is calibrated on the best of them, their shapes hardly count",
     ("shuffled", "P4"): "the fastest of several replication factors is one above 1 by chance",
-    ("shuffled", "P5"): "it is about how far times lie apart, which a shuffle leaves",
+    ("shuffled", "P5"): "it is about the spread of times, which a shuffle leaves",
     ("FLOPs alone", "P10"): "lines that are level on both machines differ by rounding alone",
     ("one time", "P10"): "lines that are level on both machines differ by rounding alone",
     ("shuffled", "P10"): "likewise, and the best of many is as often Stationary C as B",
     ("shuffled", "M11"): "it is about a level that most algorithms have",
-    ("FLOPs alone", "M11"): "the paper says it of a case that is bound by compute",
+    ("FLOPs alone", "M11"): "the paper's case is bound by compute",
     ("one time", "M11"): "the mean of the algorithms has that level",
     ("shuffled", "F3"): "it is about the signs at the ends: a shuffle has them in one of four",
     ("shuffled", "F4"): "the best of 48 times is 96 % hidden by chance",
     ("shuffled", "F7"): "a maximum of two, within 20 %",
     ("shuffled", "F11"): "a maximum of two, within 25 points",
-    ("shuffled", "T7"): "it says that something is not slower",
-    ("FLOPs alone", "T7"): "it says that something is not slower",
-    ("one time", "T7"): "it says that something is not slower",
+    ("shuffled", "T7"): "its statement is that something is not slower",
+    ("FLOPs alone", "T7"): "its statement is that something is not slower",
+    ("one time", "T7"): "its statement is that something is not slower",
     ("shuffled", "T14"): _TWO,
     ("shuffled", "T15"): _TWO,
 }
 
 
 def null_times(name, seed, groups, times, flops_s):
-    """Other times of rows in groups: the whole of each, what its products take of it, and further
-    parts, as far as they are known."""
+    """Other times of rows in groups: each total, the part of its GEMMs, and other parts as far as
+    they are known."""
     out = times.copy()
-    if name == "local GEMMs by FLOPs":  # what is beside them as it was
+    if name == "local GEMMs by FLOPs":  # other parts stay
         out[:, 0] += flops_s - out[:, 1]
         out[:, 1] = flops_s
     elif name == "FLOPs alone":
@@ -85,7 +85,7 @@ def meshslice_flops_s(ran):
 
 
 def shares_follow(table, before):
-    """What is the work over the time."""
+    """Columns that are work over time."""
     rate = {"percent_of_peak", "utilization_percent"} & {*table}
     whole = "best_s" if "best_s" in table else "seconds"
     for name in rate:
@@ -94,7 +94,7 @@ def shares_follow(table, before):
 
 
 def efficiencies_follow(table, before):
-    """Of overlap, where the base is among the rows."""
+    """Columns of overlap, where the rows include the base."""
     base = table.method.isin(["collective", "pytorch"]) & (table["mode"] == "simulated")
     by = [table[name] for name in GROUPS["overlap"][0]]
     base_s = table.seconds.where(base).groupby(by).transform("first")
@@ -107,7 +107,7 @@ def efficiencies_follow(table, before):
     return table
 
 
-#: Paper -> what its groups have in common, its times (the whole, products, other parts), the
+#: Paper -> what its groups have in common, its times (the total, GEMMs, other parts), the
 #: seconds that the FLOPs of rows take, and what follows from the times.
 GROUPS = {
     "slicing": (
@@ -133,7 +133,7 @@ GROUPS = {
 
 @cache
 def committed(paper):
-    """Its claims and rows; lowered cases are of a sweep of their own."""
+    """Claims and rows of a paper; lowered cases are in a separate sweep."""
     claims, rows = judged(paper)
     if paper == "slicing":
         rows = of_table(rows, rows.table.assign(lowered=rows.table.schedule.notna()))
@@ -142,7 +142,7 @@ def committed(paper):
 
 @cache
 def verdicts(paper, null, seed):
-    """On the times of a null model; on those of the records without one."""
+    """Verdicts on the times of a null model, or of the records without one."""
     (claims, rows), (by, times, flops_s, follow) = committed(paper), GROUPS[paper]
     table = rows.table.copy()
     ran = table[(table["mode"] == "simulated") & table[times[0]].notna()]
@@ -167,7 +167,7 @@ def shares():
     return found
 
 
-def test_a_claim_that_holds_on_times_that_say_nothing_is_listed_with_the_reason(shares):
+def test_a_claim_that_holds_on_meaningless_times_is_listed_with_the_reason(shares):
     unlisted = {each: share for each, share in shares.items() if share >= LISTED}
     assert unlisted.keys() <= HOLDS_ALL_THE_SAME.keys()
     assert all(HOLDS_ALL_THE_SAME.values())
@@ -178,8 +178,8 @@ def test_a_claim_that_is_listed_does_hold_there(shares):
 
 
 @pytest.mark.parametrize("paper", GROUPS)
-def test_each_null_model_says_something_else_than_the_records(paper):
-    """And the claims say the same of records that are only taken apart and put together again."""
+def test_each_null_model_contradicts_the_records(paper):
+    """And the verdicts do not change for records that are only split and joined again."""
     base = {each.claim.name: each.ours for each in check_claims(*committed(paper))}
     again = {each.claim.name: each.ours for each in verdicts(paper, "none", 0)}
     assert again == base
@@ -190,7 +190,7 @@ def test_each_null_model_says_something_else_than_the_records(paper):
 
 @pytest.mark.parametrize("group", ["epyc-throttled", "epyc-rma"])
 def test_the_order_of_this_machines_times_is_not_that_of_a_null_model(group):
-    """S1: what the model says is at stake, not what was measured."""
+    """S1: the claim depends on the model, not on the measured times."""
     claims, rows = judged("ledger")
     order = replace(next(claim for claim in claims if claim.name == "S1"), query=(group,))
     pairs = rows.where(group=group).reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""The ledger: every number has its prediction, and one that is predicted worse than its bar is
+"""The ledger: every number has its prediction, and one with an error above its limit is
 found."""
 
 from pathlib import Path
@@ -19,7 +19,7 @@ def committed():
 
 
 def test_the_ledger_has_every_group_and_every_point(committed):
-    """That they are predicted so today is what the check R.ledger says."""
+    """The check R.ledger verifies today's predictions."""
     counts = committed.group.value_counts()
     assert {*counts.index} == {*GROUPS}
     assert counts["dtensor-h100"] == 16

@@ -1,5 +1,5 @@
-"""MeshSlice's studies: what the 1-D baselines move, where communication time goes, the rows, and
-what is said about them."""
+"""MeshSlice's studies: what the 1-D baselines move, the parts of communication time,
+the rows, and the statements about them."""
 
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ OPERATIONS = ("allgather", "reducescatter", "broadcast", "reduce", "shift")
 
 
 @pytest.mark.parametrize("name", ONE_DIMENSIONAL)
-def test_one_dimensional_training_moves_weights_or_activations_once_a_product(name):
-    """P - 1 times: FSDP the weights W, in all three products; 1-D TP X where it is gathered, Y
+def test_one_dimensional_training_moves_weights_or_activations_once_a_gemm(name):
+    """P - 1 times: FSDP the weights W, in all three GEMMs; 1-D TP X where it is gathered, Y
     where sums are scattered, and their gradients."""
     cases, chips = ring_cases(name, LAYERS, 8), 8
     for layer, trio in zip(LAYERS, zip(*[iter(cases)] * 3)):
@@ -45,7 +45,7 @@ def test_one_dimensional_training_moves_weights_or_activations_once_a_product(na
             assert record.status == "ok" and record.collective_bytes == (chips - 1) * along * 2
 
 
-def test_the_best_ring_is_the_best_of_all_unrollings_of_each_product():
+def test_the_best_ring_is_the_best_of_all_unrollings_of_each_gemm():
     machine = find_machine("tpuv4-1x8")
     study = Study("any", None, machine, 8)
     study.layers = LAYERS

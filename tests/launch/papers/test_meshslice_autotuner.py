@@ -1,7 +1,7 @@
 """MeshSlice's LLM autotuner: Table 1, the cost model by hand, the search against trying everything,
 and the paper's meshes."""
 
-from itertools import product
+import itertools
 
 import pytest
 
@@ -24,9 +24,9 @@ from launch.papers.meshslice.study import ALGORITHMS, Study
 STAYS = {"OS": "C", "LS": "A", "RS": "B"}
 
 
-@pytest.mark.parametrize("tokens, inputs, outputs", list(product([5, 70, 900], repeat=3)))
-def test_the_largest_matrix_stays_in_all_three_products(tokens, inputs, outputs):
-    """What each product's operands are follows from its extents: X is tokens × inputs, W inputs ×
+@pytest.mark.parametrize("tokens, inputs, outputs", list(itertools.product([5, 70, 900], repeat=3)))
+def test_the_largest_matrix_is_stationary_in_all_three_gemms(tokens, inputs, outputs):
+    """The operands of each GEMM follow from its extents: X is tokens × inputs, W inputs ×
     outputs, Y tokens × outputs, or their transposes."""
     if len({tokens, inputs, outputs}) < 3:
         return  # extents that name the matrices
@@ -46,7 +46,7 @@ def test_the_largest_matrix_stays_in_all_three_products(tokens, inputs, outputs)
 
 def test_only_layers_whose_input_would_be_transposed_are():
     """W-stationary layers take Xᵀ and give Y; transposed they take X and give Yᵀ: one small batch,
-    wide and narrow layers in turn."""
+    alternating wide and narrow layers."""
     narrow, wide = Layer("narrow", 64, 8, 8), Layer("wide", 64, 512, 512)
     assert [
         (multiplications[0].dataflow, multiplications[0].flipped)
@@ -55,7 +55,7 @@ def test_only_layers_whose_input_would_be_transposed_are():
 
 
 def test_time_is_prologue_steady_state_and_epilogue():
-    """2 × 4 chips; an element takes a second, a product of one slice 8·8·8·2 / 8 / 2 = 64 FLOPs at
+    """2 × 4 chips; an element takes a second, a GEMM of one slice 8·8·8·2 / 8 / 2 = 64 FLOPs at
     4 a second, 16 s."""
     machine = Machine(
         "toy",

@@ -1,5 +1,5 @@
-"""The studies of FLUX and Triton-distributed: the fastest of some methods, and how many
-multiprocessors do what."""
+"""The studies of FLUX and Triton-distributed: the fastest of some methods, and the
+numbers of multiprocessors of their kernels."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The gate of predictions: 16 published times of DTensor on 8 H100, constants unchanged."""
+"""The limit of prediction errors: 16 published times of DTensor on 8 H100, constants unchanged."""
 
 import statistics
 
@@ -18,17 +18,17 @@ def errors(machine):
     return [predict(case, machine, 8).best_s / seconds - 1 for _, case, seconds in CASES]
 
 
-def test_the_published_times_of_dtensor_are_predicted_within_their_bar():
+def test_the_published_times_of_dtensor_are_predicted_within_their_limit():
     sizes = list(map(abs, errors(MACHINE)))
     assert len(sizes) == 16 and statistics.mean(sizes) <= 0.025 and max(sizes) <= 0.05
 
 
-def test_the_best_published_time_is_the_one_that_products_are_calibrated_on():
+def test_gemms_are_calibrated_on_the_best_published_time():
     rates = [case.m * case.n * case.k / seconds for _, case, seconds in CASES]
     assert abs(errors(MACHINE)[rates.index(max(rates))]) < 0.001
 
 
-def test_intervals_of_models_that_measured_nothing_rest_on_these_errors():
+def test_intervals_of_models_without_measurements_use_these_errors():
     assert [1 / (1 + error) for error in errors(MACHINE)] == pytest.approx(PUBLISHED, abs=5e-4)
 
 

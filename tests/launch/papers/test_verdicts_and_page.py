@@ -1,4 +1,4 @@
-"""What is known of every claim, and how a paper is added."""
+"""The source and criterion of every claim, and how a paper is added."""
 
 import re
 
@@ -15,7 +15,7 @@ from plots.select.cases import Options, SelectionError
 
 
 @pytest.mark.parametrize("paper", papers().values(), ids=papers())
-def test_every_claim_says_where_its_numbers_are_from_and_by_what_it_holds(paper):
+def test_every_claim_has_a_source_and_a_criterion(paper):
     assert paper.claims
     for claim in paper.claims:
         assert (
@@ -60,7 +60,7 @@ FIGURES = (Figure("own-nine", "Table 9", make, read=Rows),)
 
 
 def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
-    """Dropped in, it is found, checked and varied; and its figure is drawn."""
+    """The new folder is found, checked and varied; and its figure is drawn."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own/__init__.py").write_text(CLAIMS)
     (tmp_path / "own/figures.py").write_text(FIGURES)

@@ -1,4 +1,4 @@
-"""``--csv``: a row for every case, whatever became of it, in a file that holds nothing else."""
+"""``--csv``: a row for every case, whatever its status, in a file of nothing else."""
 
 import csv
 import json
@@ -64,8 +64,8 @@ def test_an_empty_file_gets_the_header(drbench, tmp_path):
     ["m,n,k\n1,2,3\n", "notes of mine", "\n", "schema_version\n"],
     ids=["columns", "text", "blank", "prefix"],
 )
-def test_a_file_with_another_header_is_left_alone(under_mpiexec, mpich, tmp_path, content):
-    """In one line: Python's own way to warn of a torn last line does not come before it."""
+def test_a_file_with_another_header_is_not_changed(under_mpiexec, mpich, tmp_path, content):
+    """In one line, without Python's own warning of a torn last line."""
     path = tmp_path / "mine.csv"
     path.write_text(content)
     ended = under_mpiexec(2, *"run -m 12 -n 14 -k 16 --csv".split(), path)
@@ -84,11 +84,11 @@ def test_a_later_schema_is_refused(drbench, mpich, tmp_path):
 
 
 def test_a_pipe_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
-    """What cannot be appended to would be found only after the run, and the result lost."""
+    """Otherwise the error would be found only after the run, and the result lost."""
     os.mkfifo(tmp_path / "pipe")
     line = drbench(
         *RUN, "--csv", "pipe", env=fault("exception"), timeout=10
-    ).refusal()  # the fault shows that a product was computed
+    ).refusal()  # the fault shows that a GEMM was computed
     assert "--csv" in line and "pipe" in line
 
 
@@ -104,8 +104,8 @@ def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path)
     assert ended.stderr.count("\n") <= 1, ended.stderr
 
 
-def test_a_file_that_is_asked_for_is_never_made_or_removed(tmp_path):
-    """A run that only asks must not take away the rows that another one just began to write."""
+def test_checking_a_file_never_creates_or_removes_it(tmp_path):
+    """A run that only checks must not remove the rows that another run just began to write."""
     paths = [tmp_path / f"{run}.csv" for run in range(300)]
     written, wrong = threading.Event(), []
 

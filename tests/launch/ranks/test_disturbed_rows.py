@@ -1,5 +1,5 @@
-"""A row that was measured next to other work says so: the share of their cores that the ranks had,
-how many repeats were disturbed, and that nothing can be concluded from it."""
+"""A row that was measured next to other work records the share of their cores that the ranks had,
+the number of disturbed repeats, and that it is noisy."""
 
 import json
 
@@ -13,10 +13,10 @@ from drbench.measure.record_file import read_csv
 pytestmark = pytest.mark.mpi
 
 
-def test_a_run_next_to_busy_processes_is_noisy_and_says_what_share_of_the_cores_it_had(
+def test_a_run_next_to_busy_processes_is_noisy_and_reports_its_share_of_the_cores(
     drbench, tmp_path
 ):
-    """Where most repeats are disturbed none is left out, and the row is no better for it."""
+    """Where most repeats are disturbed none is left out, and the row is noisy."""
     words = (
         "run -p 2 -m 1024 -n 1024 -k 512 --iters 6 --budget 0 -o check=false --csv rows.csv".split()
     )

@@ -1,5 +1,5 @@
-"""Whatever goes wrong on a rank, however drbench was started: all ranks end, say why, and the exit
-code tells."""
+"""Whatever fails on a rank, however drbench was started: all ranks end, print the reason, and the
+exit code names the class of the error."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ def three_ranks(request, mpiexec, process):
     return partial(process, *before, sys.executable, "-m", "drbench", *RUN, *after)
 
 
-def test_a_wrong_result_exits_1_and_says_where(three_ranks, mpich, fault):
+def test_a_wrong_result_exits_1_and_names_the_place(three_ranks, mpich, fault):
     ended = three_ranks("--json", env=fault("wrong"))
     assert (ended.returncode, ended.stderr) == (1, "")
     record = json.loads(ended.stdout)
@@ -57,17 +57,17 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(
     "name, text",
     [("unsupported", "struck by the test"), ("import", "threadpoolctl"), ("killed", "")],
 )
-def test_what_strikes_one_rank_alone_ends_all_and_is_said(three_ranks, fault, name, text):
-    """Rank 1 raises while it traces its program, as a new algorithm might: only rank 0 speaks, and
-    the other ranks would wait for rank 1 for ever. What cannot be imported ends it before
-    MPI_Init, in which the others would wait: mpiexec would let it go."""
+def test_a_fault_of_one_rank_ends_all_ranks_and_is_reported(three_ranks, fault, name, text):
+    """Rank 1 raises while it traces its program, as a new algorithm might: only rank 0 prints, and
+    the other ranks would wait for rank 1 for ever. A failed import ends it before MPI_Init, in
+    which the others would wait, without an error of mpiexec."""
     ended = three_ranks(env=fault(name), timeout=LIMIT_S)
     assert ended.returncode in (3, 5) if name == "unsupported" else ended.returncode not in (0, 1)
     assert text in ended.stderr + ended.stdout and ended.left == ()
 
 
-def test_run_p_with_a_killed_rank_exits_5_and_says_so(drbench, fault):
-    """Not with mpiexec's exit code (9), which is none of drbench's, and not without a word. A
+def test_run_p_with_a_killed_rank_exits_5_and_reports_it(drbench, fault):
+    """Not with mpiexec's exit code (9), which is none of drbench's, and not without a message. A
     timeout that is not reached changes nothing."""
     ended = drbench(*RUN, "-p", 2, "--timeout", 60, env=fault("killed"), timeout=LIMIT_S)
     assert ended.returncode == 5
@@ -86,10 +86,10 @@ def test_a_hanging_case_is_killed_at_its_timeout(drbench, fault, mpich):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
 )
-def test_who_ends_run_p_ends_its_ranks(drbench, fault, tmp_path, number, mpich):
+def test_ending_run_p_ends_its_ranks(drbench, fault, tmp_path, number, mpich):
     """On SIGTERM and SIGHUP too (``timeout 60 drbench run -p …``, a batch system, a closed
-    terminal): ranks of a hanging case that are left would spin on their cores for ever. It is a
-    line, and no page of the launcher."""
+    terminal): ranks of a hanging case that are left would poll on their cores for ever. The
+    message is one line, and no page of the launcher."""
 
     def signal_it(process):
         wait_until((tmp_path / "hanging").exists, LIMIT_S, process)

@@ -1,4 +1,4 @@
-"""Whether MPI reads device memory: its own answer is found, and believed only after a try."""
+"""Whether MPI reads device memory: its own answer is found, and used only after a test."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ ASK = "from launch.ranks.gpu_awareness import mpi_reports; print(*mpi_reports())
 
 @pytest.mark.mpi
 def test_mpi_is_asked_although_its_library_is_loaded_for_mpi4py_alone():
-    """An MPI of PyPI is built without CUDA, and says so."""
+    """An MPI of PyPI is built without CUDA, and reports it."""
     done = subprocess.run(
         [sys.executable, "-c", ASK],
         capture_output=True,
@@ -32,6 +32,6 @@ def test_mpi_is_asked_although_its_library_is_loaded_for_mpi4py_alone():
         ("raise SystemExit('wrong bytes')", (False, "ended with 1 (wrong bytes)")),
     ],
 )
-def test_an_mpi_that_says_yes_is_tried_in_a_process_that_may_crash(program, described):
+def test_an_mpi_that_reports_cuda_support_is_tried_in_a_process_that_may_crash(program, described):
     able, why = gpu_awareness.try_it([sys.executable, "-c", program])
     assert (able, described[1] in why) == (described[0], True), why

@@ -25,16 +25,17 @@ INBOXES = f"{RUN} -m 256 -n 256 -k 256 --algorithm gemm_rs", 3 * 256 + 256
         (INBOXES, (-100, 256)),
     ],
 )
-def test_shared_memory_that_just_does_not_suffice_is_said_not_struck(process, mpich, of, over):
-    """Tiles alone would fit, with what MPI keeps and with inboxes they do not: a rank was killed by
-    SIGBUS."""
+def test_a_small_lack_of_shared_memory_is_reported_without_a_crash(process, mpich, of, over):
+    """Tiles alone fit, but not with inboxes and MPI's own memory: a rank was killed by SIGBUS."""
     shared = "mount -t tmpfs -o size={}k tmpfs /dev/shm && exec "
     inside = ["unshare", "--mount", "sh", "-c"]
     if not shutil.which("unshare") or process(*inside, f"{shared.format(64)}true").returncode:
         pytest.skip("/dev/shm of another size cannot be made here (needs root and unshare)")
     run, kib = of
     ask = f"{sys.executable} -m drbench {run}"
-    small = process(*inside, shared.format(2600) + ask)  # too small: what has MPI taken by then?
+    small = process(
+        *inside, shared.format(2600) + ask
+    )  # too small: how much has MPI allocated by then?
     free = re.search(r"has ([\d.]+) ([KM]iB) free", json.loads(small.stdout)["reason"])
     taken = 2600 - float(free[1]) * {"KiB": 1, "MiB": 1024}[free[2]]
     for over_kib in over:

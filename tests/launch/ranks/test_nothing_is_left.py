@@ -1,4 +1,4 @@
-"""However a ``drbench run`` ends, no process and no file of it is left, in its own /dev/shm."""
+"""However a ``drbench run`` ends, it leaves no process and no file, in its own /dev/shm."""
 
 import shutil
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(400)]
 
-#: Starts a run that hangs, strikes someone of it, and says what is left, and for how long.
+#: Starts a run that hangs, ends one of its processes, and prints what is left, and for how long.
 STRIKE = """
 import os, psutil, signal, subprocess, sys, time
 who, number = sys.argv[1], int(sys.argv[2])

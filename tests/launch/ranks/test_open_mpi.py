@@ -56,7 +56,7 @@ def test_each_transport_and_stationary_matrix_is_exact(drbench, transport, stati
     assert (record["status"], record["error"]) == ("ok", 0.0) and "Open MPI" in record["mpi"]
 
 
-def test_open_mpi_is_asked_whether_it_reads_device_memory(process):
+def test_open_mpi_reports_whether_it_reads_device_memory(process):
     ask = "from launch.ranks.gpu_awareness import mpi_reports; print(*mpi_reports())"
     ended = process(PYTHON, "-c", ask)
     assert "MPIX_Query_cuda_support says no" in ended.stdout, ended.stderr
@@ -92,7 +92,7 @@ def test_a_sweep_of_every_algorithm_is_ok_and_leaves_nothing(drbench, tmp_path):
     assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith("ompi.")]
 
 
-def test_a_killed_sweep_goes_on_and_nothing_of_it_is_left(drbench, tmp_path):
+def test_a_killed_sweep_resumes_and_leaves_nothing(drbench, tmp_path):
     (tmp_path / "all.toml").write_text(ALL)
     path = tmp_path / "out" / "records.csv"
 

@@ -17,7 +17,7 @@ dtype = ["float32", "float64"]
 """
 
 
-#: What is given as peak -> the peak of two ranks, where it is known, and the source.
+#: Value of --peak -> the peak of two ranks, where it is known, and the source.
 PEAKS = {
     "25": (50.0, "given: --peak 25 of one rank"),
     "FILE": (30.0, "of my own"),

@@ -1,5 +1,4 @@
-"""``drbench run``, however it is started: the record it prints, and what each option changes in
-it."""
+"""``drbench run``, however it is started: its record, and the effect of each option on it."""
 
 import os
 import shutil
@@ -23,7 +22,7 @@ QUICK = [*SIZES, *"--iters 2 --budget 0 --threads 1".split()]
 CORES = usable_cores()
 
 
-#: Options for which a run must move what the plan says, by how many ranks.
+#: Options for which a run must move the bytes of the plan, by number of ranks.
 SAME = [
     (3, "--a tiles:7x5 --b tiles:4x9@1x3 --c row --stationary B".split()),
     (
@@ -56,7 +55,7 @@ LINES = {
     3: {},
     4: {},
 }
-#: Tiles wide enough that their rows lie apart (``Problem.gaps``): views of them, panels, sums.
+#: Tiles wide enough to have row padding (``Problem.gaps``): views, packed operands, partial sums.
 WIDE = "-m 330 -n 700 -k 640 --iters 2 --budget 0 --threads 1".split()
 WIDE += ["--a", "tiles:100x300", "--b", "tiles:300x256@1x3"]
 APART = {
@@ -78,7 +77,7 @@ for _p, _threads in ((CORES, 1), (CORES + 1, 1), (2, CORES)):
 
 @pytest.fixture(scope="module")
 def ended(lines_on_ranks):
-    """``ended(ranks, name)``: how that line ended."""
+    """``ended(ranks, name)``: the result of that line."""
     known = {}
 
     def found(p, name):
@@ -107,7 +106,7 @@ def test_run_p_starts_its_own_ranks(drbench):
     assert record["peak_rss_bytes"] > 1e7 and record["blas"] and record["blas_kernel"]
 
 
-def test_under_mpiexec_it_runs_as_it_is(under_mpiexec):
+def test_under_mpiexec_it_runs_on_the_started_ranks(under_mpiexec):
     ended = under_mpiexec(4, "run", *SIZES, *"--preset column --iters 2 --budget 0 --json".split())
     assert ended.json()["ranks"] == 4
     assert ended.codes == (0, 0, 0, 0) and ended.left == ()
@@ -129,7 +128,7 @@ def test_without_p_there_are_as_many_ranks_as_cores_for_their_threads(drbench, t
 
 
 @pytest.mark.parametrize("p, options", SAME, ids=[" ".join(options) for _, options in SAME])
-def test_a_run_moves_what_the_plan_says(run_cli, ended, p, options):
+def test_a_run_moves_the_bytes_of_the_plan(run_cli, ended, p, options):
     record = ended(p, " ".join(options)).json()
     plan = run_cli("plan", "-p", p, *SIZES, *options, "--rank", "all", "--json").json()
     assert (record["status"], record["error"]) == ("ok", 0)
@@ -139,7 +138,7 @@ def test_a_run_moves_what_the_plan_says(run_cli, ended, p, options):
     assert record["pool_bytes"] == plan["pool_direct_bytes"]
 
 
-def test_rma_moves_the_same_bytes_and_says_so(ended, run_cli):
+def test_rma_moves_and_reports_the_same_bytes(ended, run_cli):
     record = ended(2, "rma").json()
     plan = run_cli("plan", "-p", 2, *SIZES, *MOVED_BY_RMA, "--rank", "all", "--json").json()
     found = [record[name] for name in ("status", "error", "transport", "progress")]
@@ -147,7 +146,7 @@ def test_rma_moves_the_same_bytes_and_says_so(ended, run_cli):
     assert {name: record[name] for name in COUNTERS} == {name: plan[name] for name in COUNTERS}
 
 
-def test_auto_says_what_it_came_to(drbench, mpich):
+def test_auto_reports_its_choice(drbench, mpich):
     mixed = drbench(
         "run", "-p", 4, *QUICK, "--preset", "column", "--json", env={"MPIR_CVAR_NUM_CLIQUES": "2"}
     ).json()
@@ -161,7 +160,7 @@ def test_auto_says_what_it_came_to(drbench, mpich):
     assert mixed["options"] == predict(Case(30, 40, 50, *["column"] * 3), machine, 4).options
 
 
-def test_a_roof_comes_with_the_ratio_and_its_interval(ended):
+def test_a_roof_is_recorded_with_the_ratio_and_its_interval(ended):
     record = ended(2, "roof").json()
     ends = [f"percent_of_roof{end}" for end in ("_min", "_low", "", "_high", "_max")]
     values = [record[name] for name in ends]
@@ -170,14 +169,14 @@ def test_a_roof_comes_with_the_ratio_and_its_interval(ended):
 
 
 def test_with_a_roof_the_ratio_decides_whether_the_repeats_suffice(ended):
-    """Repeats in which a rank was kept from its core are counted apart."""
+    """Repeats in which a rank lost its core are counted separately."""
     record = ended(2, "roof and budget").json()
     low, ratio, high = (record[f"percent_of_roof{end}"] for end in ("_low", "", "_high"))
     assert record["stable"] == (high - low <= 2 * STABLE * ratio)
     assert record["disturbed"] >= 0 and len(record["samples_s"]) >= 6
 
 
-def test_repeats_go_on_until_the_median_is_known_or_the_budget_ends(ended):
+def test_repeats_continue_until_the_median_is_known_or_the_budget_ends(ended):
     def samples(*words):
         record = ended(2, f"repeats {' '.join(map(str, words))}").json()
         assert record["stable"] == is_stable(record["samples_s"])
@@ -199,7 +198,7 @@ def test_more_ranks_and_threads_than_cores_are_marked(ended, ranks, threads):
     assert record["threads"] == threads and record["oversubscribed"] == (ranks * threads > CORES)
 
 
-def test_no_check_leaves_the_error_open(drbench, tmp_path):
+def test_no_check_leaves_the_error_empty(drbench, tmp_path):
     ended = drbench("run", "-p", 2, *QUICK, "-o", "check=false", "--csv", "out.csv")
     assert ended.returncode == 0 and "ok, not verified" in ended.stdout
     (record,) = read_csv(tmp_path / "out.csv")
@@ -207,7 +206,7 @@ def test_no_check_leaves_the_error_open(drbench, tmp_path):
 
 
 @pytest.mark.parametrize("name", APART)
-def test_wide_tiles_whose_rows_lie_apart_are_multiplied_exactly(ended, name):
+def test_wide_tiles_with_row_padding_are_multiplied_exactly(ended, name):
     record = ended(3, name).json()
     assert (record["status"], record["error"]) == ("ok", 0)
     assert record["transport"] == "direct" and record["direct_bytes"] + record["get_bytes"] > 0
@@ -229,7 +228,7 @@ def test_a_replicated_result_is_verified_everywhere(ended, run_cli):
     )
 
 
-def test_too_small_a_pool_exits_6_and_says_what_is_missing(under_mpiexec, mpich):
+def test_too_small_a_pool_exits_6_and_reports_what_is_missing(under_mpiexec, mpich):
     ended = under_mpiexec(2, "run", *QUICK, *"--preset column -o get=copy -o pool=1KiB".split())
     assert ended.codes == (6, 6) and (ended.returncode, ended.stderr) == (6, "")
     text = " ".join(ended.stdout.split())
@@ -237,7 +236,7 @@ def test_too_small_a_pool_exits_6_and_says_what_is_missing(under_mpiexec, mpich)
     assert all(words in text for words in described), text
 
 
-def test_direct_across_nodes_exits_3_with_the_way_out(under_mpiexec, mpich):
+def test_direct_across_nodes_exits_3_with_the_remedy(under_mpiexec, mpich):
     ended = under_mpiexec(
         2, "run", *QUICK, "--transport", "direct", env={"MPIR_CVAR_NUM_CLIQUES": "2"}
     )
@@ -257,7 +256,7 @@ def test_default_threads_count_the_cores_this_process_may_use(process):
 
 
 def test_a_tiny_case_on_4_ranks_is_quick_from_the_shell(drbench):
-    """The bar is 2.5 s on a quiet machine; the best of three must stay below twice that."""
+    """The limit is 2.5 s on a quiet machine; the best of three must stay below twice that."""
     seconds = []
     for _ in range(3):
         ended = drbench(*"run -p 4 -m 16 -n 16 -k 16".split())

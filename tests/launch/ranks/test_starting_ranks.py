@@ -1,5 +1,5 @@
-"""How drbench finds its launcher, knows that it was started by one, and finds out that the two do
-not fit."""
+"""How drbench finds its launcher, detects that it was started by one, and detects that launcher and
+MPI do not match."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ NOT_STARTED = [
     },  # also a batch script
 ]
 
-#: A launcher that starts one process after the other and tells them nothing, or (with $TELL) what
+#: A launcher that starts one process after the other and sets no variables, or (with $TELL) those
 #: Open MPI's would.
 STRANGE_MPIEXEC = """#!/bin/sh
 [ "$1" = --version ] && { echo "Strange MPI 1.0"; exit 0; }
@@ -110,7 +110,7 @@ def test_every_family_of_launchers_is_known(environ, found):
 
 
 @pytest.mark.parametrize("environ", NOT_STARTED, ids=str)
-def test_what_is_no_launcher_is_not_taken_for_one(environ):
+def test_an_environment_without_a_launcher_is_not_mistaken_for_one(environ):
     assert launched(environ) is None
 
 
@@ -118,7 +118,7 @@ def test_what_is_no_launcher_is_not_taken_for_one(environ):
     "version", ["mpiexec (OpenRTE) 4.1.4", "mpiexec (Open MPI) 5.0.3", "prterun (PRRTE) 3.0.2"]
 )
 @pytest.mark.parametrize("root, infiniband", [(True, False), (False, True)])
-def test_open_mpi_is_told_to_oversubscribe_and_to_be_quiet(
+def test_open_mpi_gets_options_to_oversubscribe_and_to_be_quiet(
     on_path, monkeypatch, version, root, infiniband
 ):
     mpiexec = on_path(f"#!/bin/sh\necho '{version}'\n")
@@ -135,23 +135,23 @@ def test_open_mpi_is_told_to_oversubscribe_and_to_be_quiet(
     assert (command[-3:] == ["--mca", "osc", "^ucx"]) == (not infiniband)
 
 
-def test_mpirun_will_do_where_there_is_no_mpiexec(on_path, monkeypatch):
+def test_mpirun_is_used_where_there_is_no_mpiexec(on_path, monkeypatch):
     mpirun = on_path("#!/bin/sh\n", name="mpirun")
     monkeypatch.setenv("PATH", os.path.dirname(mpirun))
     assert find_mpiexec() == mpirun
 
 
-def test_the_mpiexec_beside_this_python_goes_before_path(on_path, monkeypatch, tmp_path):
+def test_the_mpiexec_next_to_this_python_is_preferred_to_path(on_path, monkeypatch, tmp_path):
     on_path("#!/bin/sh\n")
-    concurrent = tmp_path / "venv" / "mpiexec"
-    concurrent.parent.mkdir()
-    concurrent.touch()
-    monkeypatch.setattr(sys, "executable", str(concurrent.with_name("python")))
+    adjacent = tmp_path / "venv" / "mpiexec"
+    adjacent.parent.mkdir()
+    adjacent.touch()
+    monkeypatch.setattr(sys, "executable", str(adjacent.with_name("python")))
     monkeypatch.delenv("MPI4PY_LIBMPI")
-    assert find_mpiexec() == str(concurrent)
+    assert find_mpiexec() == str(adjacent)
 
 
-def test_no_launcher_is_said_with_the_way_out(run_cli, monkeypatch, tmp_path):
+def test_a_missing_launcher_is_reported_with_the_remedy(run_cli, monkeypatch, tmp_path):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingError, match="mpiexec"):
@@ -160,7 +160,7 @@ def test_no_launcher_is_said_with_the_way_out(run_cli, monkeypatch, tmp_path):
     assert "no mpiexec" in line and "pip install '.[mpich]'" in line
 
 
-#: What a launcher of another MPI leaves in the environment of a process that sees only itself.
+#: Variables that a launcher of another MPI sets for a process that sees only itself.
 STRANGERS = [
     {"PMI_SIZE": "4", "PMI_RANK": "0"},
     {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"},
@@ -181,39 +181,39 @@ def test_a_rank_that_sees_only_itself_exits_3_with_the_fix(drbench, mpich, envir
 
 
 @pytest.mark.mpi
-def test_only_the_first_of_such_ranks_says_so(drbench, mpich):
+def test_only_the_first_of_such_ranks_reports_it(drbench, mpich):
     ended = drbench(*RUN, env={"PMI_SIZE": "4", "PMI_RANK": "1"})
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "")
 
 
 @pytest.mark.mpi
-def test_the_mpiexec_of_another_mpi_is_found_out(drbench, mpich, strange):
+def test_the_mpiexec_of_another_mpi_is_detected(drbench, mpich, strange):
     line = drbench(*RUN, "-p", 2, env=strange | {"TELL": "1"}).refusal(3)
     assert "started 2 ranks" in line and "different MPIs" in line
 
 
 @pytest.mark.mpi
-def test_ranks_that_are_told_nothing_do_not_start_ranks_themselves(drbench, mpich, strange):
-    """Each would take ``-p`` for its own and start mpiexec again, without end (here the launcher
+def test_ranks_without_variables_of_a_launcher_do_not_start_ranks(drbench, mpich, strange):
+    """Otherwise each would obey ``-p`` and start mpiexec again, without end (here the launcher
     would stop it)."""
     ended = drbench(*RUN, "-p", 2, env=strange)
     assert "ranks that start ranks" not in ended.stderr
-    # who is first, no one can know
+    # the first rank is unknown
     assert ended.returncode == 3 and "2 ranks" in ended.stderr and "Traceback" not in ended.stderr
 
 
 @pytest.mark.mpi
-def test_no_mpi_library_is_said_in_one_line(drbench, mpiexec):
+def test_a_missing_mpi_library_is_reported_in_one_line(drbench, mpiexec):
     """On a machine where drbench is installed and no MPI is; not by a traceback of mpi4py."""
-    path = f"{Path(mpiexec).parent}{os.pathsep}{os.environ['PATH']}"  # Open MPI's adds words
+    path = f"{Path(mpiexec).parent}{os.pathsep}{os.environ['PATH']}"  # Open MPI's adds text
     line = drbench(*RUN, env={"MPI4PY_LIBMPI": "/nonexistent/libmpi.so", "PATH": path}).refusal(3)
     assert "/nonexistent/libmpi.so" in line
 
 
 @pytest.fixture
 def started(tmp_path, monkeypatch):
-    """The file in which the launcher, in this folder, leaves its number; what starts it goes on
-    once that is there."""
+    """The file in which the launcher, in this folder, writes its process id; its parent continues
+    once that exists."""
     monkeypatch.chdir(tmp_path)
     path, popen = tmp_path / "started", subprocess.Popen
 
@@ -227,7 +227,7 @@ def started(tmp_path, monkeypatch):
     return path
 
 
-def test_what_ignores_the_request_to_end_is_killed(on_path, started, monkeypatch):
+def test_ranks_that_ignore_the_request_to_end_are_killed(on_path, started, monkeypatch):
     monkeypatch.setattr(launch.host.processes, "GRACE_S", 0.3)
     on_path(
         "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\necho $$ > started\nwhile true; "
@@ -240,15 +240,15 @@ def test_what_ignores_the_request_to_end_is_killed(on_path, started, monkeypatch
 
 
 @pytest.mark.mpi
-def test_ranks_asked_for_under_a_launcher_that_started_others_are_refused(under_mpiexec, mpich):
-    """They would be forgotten, and the record would be of other ranks than the command asks for."""
+def test_another_number_of_ranks_than_the_launcher_started_is_refused(under_mpiexec, mpich):
+    """Otherwise the record would be of another number of ranks than requested."""
     ended = under_mpiexec(2, *RUN, "-p", 4)
     assert ended.codes == (2, 2) and len(ended.stderr.splitlines()) == 1
     assert all(part in ended.stderr for part in ("-p 4", "PMI_SIZE=2", "Leave -p out"))
     assert under_mpiexec(2, *RUN, "-p", 2).codes == (0, 0)
 
 
-def test_a_timeline_that_cannot_be_written_is_said_before_anything_is_simulated(run_cli, tmp_path):
+def test_a_timeline_that_cannot_be_written_is_refused_before_the_simulation(run_cli, tmp_path):
     line = run_cli(
         *"simulate --machine pvc12 -m 64 -n 64 -k 64".split(),
         *("--csv", tmp_path / "q.csv", "--timeline", "/nonexistent/x.json"),

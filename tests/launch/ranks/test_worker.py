@@ -1,4 +1,4 @@
-"""The ranks of a sweep end with their supervisor, also where nothing but their input tells them."""
+"""The ranks of a sweep end with their supervisor, even if only the end of their input shows it."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
 @pytest.fixture
 def ranks(mpiexec, tmp_path):
-    """Two ranks that wait for cases, and their mark. No guard, and no word of the kernel."""
+    """Two ranks that wait for cases, and their mark. No guard, and no signal of the kernel."""
     mark = f"worker-{time.monotonic_ns()}"
     process = subprocess.Popen(
         [mpiexec, "-n", "2", sys.executable, "-m", "drbench", "serve"],
@@ -42,7 +42,7 @@ def test_they_end_when_their_input_ends(ranks):
     assert process.wait() != 0
 
 
-def test_they_end_in_good_order_when_they_are_told_to(ranks):
+def test_ranks_end_in_good_order_on_request(ranks):
     process, _ = ranks
     process.stdin.write(json.dumps({"end": True}) + "\n")
     process.stdin.close()

@@ -44,7 +44,7 @@ TIGHT = (1.00, 1.01, 1.02, 1.01, 1.00)
         (0.5, 0.05, "faster"),
         (0.97, 0.05, "same"),
         (1.5, 0.6, "same"),
-        # as much faster as slower: by the inverse of 1 + tolerance, 0.8, not 1 - tolerance
+        # faster by the inverse of 1 + tolerance, 0.8, not by 1 - tolerance
         (0.78, 0.25, "faster"),
         (0.82, 0.25, "same"),
         (1.22, 0.25, "same"),
@@ -68,8 +68,8 @@ def test_noise_that_covers_the_difference_is_no_regression():
     assert outcome(run(wide), run([0.8 * time for time in wide])) == "noise"
 
 
-def test_medians_whose_intervals_meet_are_no_regression_and_outliers_hide_none():
-    """With ten samples the interval goes from the second to the ninth."""
+def test_medians_whose_intervals_overlap_are_no_regression_and_outliers_hide_none():
+    """With ten samples the interval is from the second to the ninth."""
     old = (1.0,) * 8 + (1.5, 1.6)
     assert outcome(run(old), run([1.2] * 8 + [1.5] * 2)) == "noise"  # 1.0-1.5 and 1.2-1.5
     assert outcome(run((1.0,) * 9 + (1.6,)), run([1.2] * 8 + [1.5] * 2)) == "slower"
@@ -119,7 +119,7 @@ def test_a_slowdown_of_a_third_is_nearly_always_found():
         (bad(), bad(status="timeout", reason="60 s"), "status"),
     ],
 )
-def test_a_change_of_status_is_an_outcome_of_its_own(old, new, expected):
+def test_a_change_of_status_is_a_separate_outcome(old, new, expected):
     assert outcome(old, new) == expected
 
 
@@ -132,7 +132,7 @@ def test_cases_of_one_side_are_missing_and_new():
     ]
 
 
-def test_what_only_tells_who_ran_it_does_not_tell_cases_apart():
+def test_columns_that_only_describe_the_run_do_not_distinguish_cases():
     old = run(
         machine="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00"
     )
@@ -140,7 +140,7 @@ def test_what_only_tells_who_ran_it_does_not_tell_cases_apart():
     assert pairs[0].outcome == "same" and notes == ["machines differ: before and after"]
 
 
-def test_a_column_that_one_side_never_fills_is_not_compared_by_and_said():
+def test_a_column_that_one_side_never_fills_is_not_compared_by_and_reported():
     pairs, notes = compare([run()], [run(backend="numpy")], 0.05)
     assert pairs[0].outcome == "same" and notes == [
         "not compared by backend: OLD does not record it"

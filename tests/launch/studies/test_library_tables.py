@@ -67,9 +67,9 @@ def test_a_drifting_machine_cancels_in_ratios_to_the_roof_of_the_same_round():
     assert by_name["drbench", "row"].median_s == 1.5
 
 
-def test_times_are_compared_round_by_round_with_the_best_default_and_the_best_setting_of_a_peer():
+def test_times_are_compared_round_by_round_with_the_best_default_and_setting_of_a_library():
     """The machine is half as fast in every other round. Settings that move nothing, or were run in
-    fewer rounds than others, are nobody's best."""
+    fewer rounds than others, are never the best."""
     made = []
     for turn, factor in enumerate([1.0, 2.0] * 3, 1):
         made += [
@@ -106,15 +106,15 @@ def test_the_best_is_the_fastest_not_the_highest_ratio_and_never_a_noisy_row():
     assert [line.label for line in only_noisy] == ["block", "row · row"]
 
 
-def test_a_library_under_which_drbench_multiplies_is_nobody_s_competitor():
-    """It is shown, and neither the peer that all are compared with nor ahead of drbench."""
+def test_a_library_under_which_drbench_multiplies_is_no_competitor():
+    """It is shown, but is neither the reference library nor ahead of drbench."""
     made = [row(1, "drbench", name, 1.0, roof=4) for name in ("row", "column", "inner")]
     made += [row(1, "dtensor", "row", 2.0), row(1, "dtensor+drbench", "row", 0.5)]
     found = lines(made)
     assert {line.reference for line in found} == {"dtensor row"}
 
 
-def test_what_moves_nothing_is_nobody_s_best_setting():
+def test_a_setting_that_moves_nothing_is_never_the_best():
     assert {(line.who, line.label) for line in best_settings(lines(RECORDS))} == {
         ("drbench", "column"),
         ("dtensor", "row"),
@@ -122,5 +122,5 @@ def test_what_moves_nothing_is_nobody_s_best_setting():
     }
 
 
-def test_other_records_in_the_file_are_none_of_it():
+def test_other_records_in_the_file_are_ignored():
     assert lines([made_up(case="0f3a"), made_up()]) == []

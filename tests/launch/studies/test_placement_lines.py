@@ -1,4 +1,4 @@
-"""DTensor beside DTensor on drbench, from records made up with known ratios."""
+"""DTensor compared with DTensor on drbench, from made-up records with known ratios."""
 
 import pytest
 from made_up import made_up
@@ -24,13 +24,13 @@ def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
     assert tuple(line.cpu) == pytest.approx((1.5,) * 3)
 
 
-def test_a_product_that_failed_has_no_ratio_and_says_why():
-    made = [row(1, STOCK, 1.0, 1.0), row(1, OURS, None, status="failed", reason="no room")]
+def test_a_multiplication_that_failed_has_no_ratio_and_a_reason():
+    made = [row(1, STOCK, 1.0, 1.0), row(1, OURS, None, status="failed", reason="no memory")]
     (line,) = placement_lines(made)
     assert line.time is None and line.cpu is None
-    assert (line.ours.status, line.ours.reason) == ("failed", "no room")
+    assert (line.ours.status, line.ours.reason) == ("failed", "no memory")
 
 
-def test_products_are_told_apart_by_their_placements():
+def test_multiplications_are_distinguished_by_their_placements():
     made = [row(1, who, 1.0, 1.0, c=c) for c in ("S(0)", "S(1)") for who in (STOCK, OURS)]
     assert [line.placements[2] for line in placement_lines(made)] == ["S(0)", "S(1)"]

@@ -9,7 +9,7 @@ from launch.cases.case import case_keys
 @pytest.fixture
 def sweep_file(tmp_path):
     """``sweep_file(text, name=)``: a sweep file of tiny cases, without repeats and with one thread
-    a rank, unless the text says so."""
+    a rank, unless the text sets them."""
 
     def write(text, name="tiny"):
         path = tmp_path / f"{name}.toml"

@@ -1,4 +1,4 @@
-"""``--dry-run`` says what a sweep would be, and starts nothing."""
+"""``--dry-run`` describes a sweep, and starts nothing."""
 
 from math import ceil
 
@@ -44,7 +44,7 @@ def test_memory_is_the_tiles_of_every_rank_and_its_buffers():
     ).total_bytes == 4 * sum(tiles)
 
 
-def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file):
+def test_cases_that_will_be_refused_or_are_too_large_are_reported_beforehand(dry, sweep_file):
     file = sweep_file(
         '[[cases]]\nm = [64, "2Ki"]\nn = 64\nk = 64\na = ["block", "block:3x3"]\n\n[[cases]]\nm '
         '= 8\nn = 8\nk = 8\nalgorithm = "cannon"\nmesh = "1x4"\n'
@@ -56,7 +56,7 @@ def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file
 
 
 def test_the_estimate_counts_the_repeats_that_a_budget_allows(dry, sweep_file):
-    """At 100 GFLOP/s a core a product of 1024³ takes 10.7 ms on two."""
+    """At 100 GFLOP/s a core a multiplication of 1024³ takes 10.7 ms on two."""
 
     def multiplications(iters, roof, budget):
         text = dry(

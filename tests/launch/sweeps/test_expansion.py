@@ -1,5 +1,5 @@
-"""A sweep file becomes the cases that nested loops would give, in their order; a slip is answered
-with file and key."""
+"""A sweep file expands to the cases of nested loops, in their order; a mistake is reported with
+file and key."""
 
 from contextlib import suppress
 from fractions import Fraction
@@ -91,7 +91,7 @@ def overridden(name, *words, ranks=4):
     return load_sweep(name, ranks, overrides=[word.split("=", 1) for word in words]).cases
 
 
-def test_any_key_of_a_file_can_be_given_instead_of_its_own():
+def test_any_key_of_a_file_can_be_overridden():
     assert [
         case.m for case in overridden("mlp1-small", "m=64,1Ki", "preset=row", "stationary=C")
     ] == [
@@ -139,7 +139,7 @@ def test_libraries_keep_their_layouts_and_algorithms_take_the_options_that_are_t
         ("preset=rwo", "did you mean row"),
     ],
 )
-def test_a_key_that_makes_no_sense_is_refused_in_one_line(word, mentioned):
+def test_an_invalid_key_is_refused_in_one_line(word, mentioned):
     with pytest.raises(UsageError) as caught:
         overridden("mlp1", word)
     assert mentioned in str(caught.value) and "\n" not in str(caught.value)
@@ -193,13 +193,13 @@ NO_SWEEPS = [
 
 
 @pytest.mark.parametrize(
-    "changes, default_text",
-    [*(({"cases": [block]}, default_text) for block, default_text in SLIPS), *NO_SWEEPS],
+    "changes, message",
+    [*(({"cases": [block]}, message) for block, message in SLIPS), *NO_SWEEPS],
 )
-def test_a_slip_is_answered_with_file_and_key_in_one_line(changes, default_text):
+def test_a_mistake_is_reported_with_file_and_key_in_one_line(changes, message):
     table = {"name": "test", "cases": [SHAPE]} | changes
     table = {key: value for key, value in table.items() if value is not None}
-    with pytest.raises(UsageError, match=f"^mine.toml: .*{default_text}") as caught:
+    with pytest.raises(UsageError, match=f"^mine.toml: .*{message}") as caught:
         expand(table, 4, "mine.toml")
     assert "\n" not in str(caught.value)
 
@@ -214,8 +214,8 @@ def test_changing_anything_that_counts_changes_the_id():
     assert len({*ids}) == len(ids) == 12
 
 
-def test_more_cases_than_anyone_means_are_refused_before_they_are_made(monkeypatch):
-    """Each range was bounded, their product was not: it had no end."""
+def test_too_many_cases_are_refused_before_they_are_made(monkeypatch):
+    """Each range was bounded, the number of their combinations was not."""
     wide = {"start": 1, "stop": 90000, "step": 1}
     with pytest.raises(UsageError, match="8099820001 cases .* at most 250000 .* 89999 of m, 89999"):
         expanded({"m": wide, "n": wide, "k": 8})
@@ -225,12 +225,12 @@ def test_more_cases_than_anyone_means_are_refused_before_they_are_made(monkeypat
         expand({"name": "test", "cases": blocks}, 4)
 
 
-def test_a_scale_is_refused_that_is_no_factor_or_makes_extents_too_large():
-    for scale, default_text in (
+def test_a_scale_that_is_no_factor_or_makes_extents_too_large_is_refused():
+    for scale, message in (
         ("1e308/1", "is no scale"),
         (1e308, "write 1/"),
         ("9000000000000000000/1", "8 times the scale '9000000000000000000' is too large"),
     ):
-        with pytest.raises(UsageError, match=default_text) as error:
+        with pytest.raises(UsageError, match=message) as error:
             expanded({"m": 8, "n": 8, "k": 8, "preset": "row"}, scale=scale)
         assert len(str(error.value)) < 400

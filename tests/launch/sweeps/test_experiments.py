@@ -1,5 +1,5 @@
-"""One engine: any numbers of ranks and libraries, in rounds, taken up where it was left; and the
-tables that are made of its records."""
+"""One engine: any numbers of ranks and libraries, in rounds, resumed where it stopped; and the
+tables of its records."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ def job(name, ranks=2, **fields):
     return Job(name, ranks, Case(8, 8, 8, **fields))
 
 
-def test_every_round_visits_all_and_each_library_goes_first_in_turn():
+def test_every_round_runs_all_and_each_library_is_first_in_one_round():
     group = [job("a"), job("b"), job("h", algorithm="heat"), job("s", algorithm="scalapack")]
     found = [each.name for each in Experiment("x", [group], 6).todo({})]
     rounds = [found[at : at + 4] for at in range(0, 24, 4)]
@@ -42,7 +42,7 @@ def test_a_stock_library_and_the_same_on_drbench_share_their_ranks():
 
 @pytest.fixture
 def started(monkeypatch, tmp_path):
-    """Stands in for ranks: a list of (ranks, names) of each start. A case takes m / ranks seconds,
+    """Replaces ranks by a list of (ranks, names) of each start. A case takes m / ranks seconds,
     twice as long in every second round; those of ``bad`` algorithms are wrong, and the start
     ``breaks`` is interrupted after its first case."""
     starts, kind = [], []
@@ -79,7 +79,7 @@ SCALING = "sweep scaling -o ranks=1,2,4 -o m=64 -o n=8 -o k=8".split()
 SCALING += ["--peak", "none", "--out", "out"]
 
 
-def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(run_cli, started, tmp_path):
+def test_ranks_are_an_axis_and_every_number_runs_in_every_round(run_cli, started, tmp_path):
     starts, _ = started
     ended = run_cli(*SCALING, "--json")
     assert [ranks for ranks, _ in starts] == [1, 2, 4, 2, 1, 2, 4, 1]
@@ -98,7 +98,9 @@ def test_ranks_are_an_axis_and_every_number_has_its_turn_in_every_round(run_cli,
     assert "another --out" in run_cli(*SCALING, "-o", "rounds=0").stderr
 
 
-def test_what_is_interrupted_has_lost_nothing_and_says_how_it_goes_on(run_cli, started, tmp_path):
+def test_an_interrupted_comparison_loses_nothing_and_prints_how_to_resume(
+    run_cli, started, tmp_path
+):
     starts, measure = started
     words = "sweep same-tiles -p 2 -o mesh=1x2 -o m=8 -o iters=2".split()
     words += "-o budget=0 --peak none --out out".split()
@@ -161,7 +163,7 @@ def test_every_table_is_text_json_and_csv(run_cli, started, name, more):
     assert all(table["lines"] for table in described["tables"]) or name.startswith("mlp")
     text = run_cli(*words).stdout
     shown = all(table["title"] in text for table in described["tables"])
-    assert shown is (name != "mlp")  # which tells the fastest of each problem, and draws them
+    assert shown is (name != "mlp")  # which names the fastest of each problem, and draws them
     assert {"contender", "median_s", "ratio", "told_apart", "moved_bytes"} <= rows[0].keys()
     with open("t.csv", newline="") as file:
         assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
@@ -194,7 +196,7 @@ class _Library:
         (("--jobs", "slurm", "--part", "1/2"), "--jobs has no use for --part"),
     ],
 )
-def test_an_option_that_would_go_nowhere_is_refused(run_cli, started, words, message):
+def test_an_option_without_effect_is_refused(run_cli, started, words, message):
     assert message in run_cli("sweep", "square", "-p", 2, *words).refusal(2) and started[0] == []
 
 
@@ -204,7 +206,7 @@ def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
     assert _folder_name("mlp", 4, None, ()) == "mlp-p4"
 
 
-def test_a_simulated_sweep_goes_on_where_it_stopped_and_has_intervals(
+def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     run_cli, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -254,7 +256,7 @@ def test_predicted_scaling_is_a_table_as_text_json_and_csv(run_cli, tmp_path, mo
 
 
 def run(seconds, **fields):
-    """The rounds of a case that takes so long in each."""
+    """The rounds of a case with these times."""
     known = {"m": 8, "n": 8, "k": 8, "ranks": 2, "direct_bytes": 8, "algorithm": "universal"}
     return {
         turn: made_up(**{**known, **fields}, best_s=s, samples_s=[s], case=f"{turn + 1} | x")
@@ -266,12 +268,12 @@ def refused(ranks, reason, **fields):
     return made_up(status="failed", reason=reason, ranks=ranks, m=8, n=8, k=8, **fields)
 
 
-def test_who_is_faster_is_told_by_pairs_of_a_round_on_a_machine_that_drifts():
+def test_ratios_within_a_round_decide_who_is_faster_on_a_machine_that_drifts():
     slow = [1.0, 2.0] * 3
     ours = run([0.9 * s for s in slow], preset="row")
     theirs = run([1.0 * s for s in slow], algorithm="scalapack", mesh="1x2")
     still = run([0.1] * 6, algorithm="dtensor", direct_bytes=0, a="row", b="R", c="row")
-    failed = {0: refused(2, "no room", algorithm="heat")}
+    failed = {0: refused(2, "no memory", algorithm="heat")}
     (table,) = contest_tables([theirs, still, ours, failed], tiles=False)
     names = [row["contender"] for row in table.rows]
     assert names == ["drbench row", "scalapack 1x2", "dtensor row | R | row"]
@@ -280,11 +282,11 @@ def test_who_is_faster_is_told_by_pairs_of_a_round_on_a_machine_that_drifts():
     assert table.lines == [
         "fastest: drbench row",
         "the libraries' fastest, scalapack 1x2, takes 1.11 (1.11-1.11) of its time",
-        "heat: failed: no room",
+        "heat: failed: no memory",
     ]
 
 
-def test_of_noisy_cases_that_are_not_told_apart_none_is_the_fastest():
+def test_of_noisy_cases_that_are_not_distinguishable_none_is_the_fastest():
     times = {"heat": [1.0, 2.0] * 3, "cosma": [2.0, 1.0] * 3}
     noisy = [run(each, algorithm=name) for name, each in times.items()]
     (table,) = contest_tables(noisy, tiles=False)
@@ -296,7 +298,7 @@ def test_of_noisy_cases_that_are_not_told_apart_none_is_the_fastest():
     "tables",
     [partial(contest_tables, tiles=False), scaling_tables, lambda runs: listed(runs[0].values())],
 )
-def test_a_narrow_terminal_shows_what_is_in_doubt_and_says_what_it_leaves_out(
+def test_a_narrow_terminal_shows_what_is_in_doubt_and_names_what_it_leaves_out(
     tables, capsys, monkeypatch
 ):
     monkeypatch.setenv("COLUMNS", "44")
@@ -320,7 +322,7 @@ def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():
     assert "A column" in second.title and len(second.rows) == 1
 
 
-def test_a_number_of_ranks_that_failed_has_no_point_and_none_is_measured_against_it():
+def test_a_number_of_ranks_that_failed_has_no_point_and_is_no_reference():
     bad = {0: refused(1, "why", algorithm="universal")}
     (table,) = scaling_tables([bad, run([4.0, 8.0], ranks=2), run([2.0, 4.0], ranks=4)])
     assert [(row["ranks"], row["speedup"]) for row in table.rows] == [(2, 1.0), (4, 2.0)]

@@ -1,5 +1,5 @@
-"""Whatever a user writes into labels, paths, launchers and environments is refused or arrives as it
-is: nothing runs it."""
+"""Texts of users in labels, paths, launchers and environments are refused or arrive unchanged:
+nothing executes them."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.sweep_file import expand
 from launch.sweeps.slurm import sbatch_script
 
-#: Harmless in a quoted word, and each of them something in an unquoted one.
+#: Harmless in a quoted word, special in an unquoted one.
 EVIL = [
     "a; touch pwned",
     "$(touch pwned)",
@@ -47,7 +47,7 @@ def write(path, **tables):
 
 
 @pytest.mark.parametrize("text", EVIL)
-def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
+def test_a_job_script_passes_every_word_unchanged(tmp_path, text):
     machine = Launcher("test", environment={"DRBENCH_EVIL": text}, modules=(text,))
     script = sbatch_script(
         machine,
@@ -59,7 +59,7 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
         description=text,
         script="job.sbatch",
     )
-    loaded = tmp_path / "module"  # what `module load` does is the site's; here it notes its words
+    loaded = tmp_path / "module"  # `module load` depends on the site; here it records its arguments
     loaded.write_text(
         f"#!{sys.executable}\nimport json, sys\njson.dump(sys.argv[1:], "
         f"open({os.fspath(tmp_path / 'loaded.json')!r}, 'w'))\n"
@@ -86,7 +86,7 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
 
 
 def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp_path):
-    """Where neither the machine file nor --threads says so itself."""
+    """Where neither the machine file nor --threads sets them."""
     block = "[[cases]]\nm = 8\nn = 8\nk = 8\n"
     launch = {"launcher": ["srun"], "ranks_per_node": 4}
 
@@ -109,7 +109,7 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp
     assert {f"{name}={text}" for name, text in own.items()} <= found
     assert not any(each.startswith("time=0-") or each == "cpus-per-task=16" for each in found)
     devices = lines(sweep_file(block.replace("k = 8", 'k = 8\nbackend = "cupy"')), sized)
-    assert not any(each.startswith("time=") for each in devices)  # nobody here knows their speed
+    assert not any(each.startswith("time=") for each in devices)  # their speed is unknown here
 
 
 @pytest.mark.parametrize("text", LINES)
@@ -140,14 +140,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("tables, default_text", REFUSED)
-def test_machine_files_take_only_what_nothing_can_run(tmp_path, tables, default_text):
+@pytest.mark.parametrize("tables, expected", REFUSED)
+def test_machine_files_accept_only_values_that_cannot_be_executed(tmp_path, tables, expected):
     with pytest.raises(UsageError, match="m.toml: ") as caught:
         load_launcher(write(tmp_path / "m.toml", **tables))
-    assert default_text in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_words_of_a_launcher_arrive_as_they_are(tmp_path):
+def test_words_of_a_launcher_arrive_unchanged(tmp_path):
     words = ["srun", *(text for text in EVIL if "{" not in text)]
     launcher = load_launcher(write(tmp_path / "m.toml", launch={"launcher": words}))
     assert launcher.command(4) == words

@@ -1,4 +1,4 @@
-"""One sweep a folder; the lock of a dead one is no obstacle, that of a living one is."""
+"""One sweep a folder; the lock of an ended sweep is ignored, that of a running one is not."""
 
 import errno
 import fcntl
@@ -24,7 +24,7 @@ with hold_folder(Path(sys.argv[1]), print):
 
 
 @pytest.fixture
-def text():
+def lines():
     return []
 
 
@@ -39,33 +39,31 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_the_second_hears_who_holds_it(tmp_path, holder, text):
-    with pytest.raises(UsageError) as caught, hold_folder(tmp_path, text.append):
+def test_a_second_sweep_is_refused_with_the_holder(tmp_path, holder, lines):
+    with pytest.raises(UsageError) as caught, hold_folder(tmp_path, lines.append):
         pass
     words = (f"process {holder.pid} on {socket.gethostname()} since 20", "use another --out")
     assert all(word in str(caught.value) for word in words)
-    assert "\n" not in str(caught.value) and (tmp_path / "lock").exists() and text == []
+    assert "\n" not in str(caught.value) and (tmp_path / "lock").exists() and lines == []
 
 
-def test_a_holder_that_was_killed_holds_nothing(tmp_path, holder, text):
+def test_a_holder_that_was_killed_has_no_lock(tmp_path, holder, lines):
     holder.kill()
     holder.wait()
     assert (tmp_path / "lock").exists()
-    with hold_folder(tmp_path, text.append):
+    with hold_folder(tmp_path, lines.append):
         assert f"process {os.getpid()} on" in (tmp_path / "lock").read_text()
-    assert list(tmp_path.iterdir()) == [] and text == []
+    assert list(tmp_path.iterdir()) == [] and lines == []
 
 
-def test_one_process_does_not_hold_it_twice(tmp_path, text):
-    with hold_folder(tmp_path, text.append), pytest.raises(UsageError, match=str(os.getpid())):
-        with hold_folder(tmp_path, text.append):
+def test_one_process_does_not_hold_it_twice(tmp_path, lines):
+    with hold_folder(tmp_path, lines.append), pytest.raises(UsageError, match=str(os.getpid())):
+        with hold_folder(tmp_path, lines.append):
             pass
 
 
-def test_who_opened_the_file_before_its_holder_ended_locks_the_one_that_is_there(
-    tmp_path, monkeypatch, text
-):
-    """Or a third, who makes it anew, would hold the folder too."""
+def test_a_file_opened_before_its_holder_ended_is_reopened(tmp_path, monkeypatch, lines):
+    """Otherwise a third process, which makes the file anew, would hold the folder too."""
     real = fcntl.flock
 
     def flock(file, how):
@@ -74,25 +72,25 @@ def test_who_opened_the_file_before_its_holder_ended_locks_the_one_that_is_there
         real(file, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with hold_folder(tmp_path, text.append):
-        with pytest.raises(UsageError, match="in use"), hold_folder(tmp_path, text.append):
+    with hold_folder(tmp_path, lines.append):
+        with pytest.raises(UsageError, match="in use"), hold_folder(tmp_path, lines.append):
             pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_the_file_system_has_no_locks_a_line_says_so_and_the_sweep_goes_on(
-    tmp_path, monkeypatch, text
+def test_where_the_file_system_has_no_locks_a_line_reports_it_and_the_sweep_continues(
+    tmp_path, monkeypatch, lines
 ):
     def flock(file, how):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with hold_folder(tmp_path, text.append):
-        (line,) = text
+    with hold_folder(tmp_path, lines.append):
+        (line,) = lines
         assert "No locks available" in line and "\n" not in line
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path, text):
+def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path, lines):
     (tmp_path / "lock").mkdir()
-    with pytest.raises(UsageError, match="Use a --out"), hold_folder(tmp_path, text.append):
+    with pytest.raises(UsageError, match="Use a --out"), hold_folder(tmp_path, lines.append):
         pass

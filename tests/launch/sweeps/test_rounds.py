@@ -1,5 +1,5 @@
-"""Rounds: everybody once in each, in changing order; ratios of the same round; who is known leaves,
-and what is not told apart is not said to be."""
+"""Rounds: each contender once in each, in changing order; ratios of the same round; contenders with
+a known ratio leave, and contenders within noise are not ranked."""
 
 from collections import Counter, defaultdict
 from contextlib import nullcontext
@@ -39,8 +39,8 @@ def row(seconds, **more):
 
 
 def played(groups, seconds_of, least=6, budget_s=1e9, probe=False):
-    """Run the turns of contenders that take ``seconds_of(name, turn)``: the names in order, and the
-    records by turn of each contender."""
+    """Run turns of contenders with times ``seconds_of(name, turn)``: return the names in order, and
+    each contender's records by turn."""
     done, order, runs = {}, [], defaultdict(dict)
     more = {"iters": least, "budget": budget_s}
     jobs = [[Job(name, 2, replace(case, **more)) for name, case in g.items()] for g in groups]
@@ -58,7 +58,7 @@ def probed(names, seconds_of, budget_s=1e9):
     return played([dict.fromkeys(names, CASE)], seconds_of, 5, budget_s, probe=True)[1]
 
 
-def test_a_probe_finds_the_fastest_and_spends_its_turns_on_those_who_come_near():
+def test_a_probe_finds_the_fastest_and_spends_its_turns_on_close_contenders():
     """Eight contenders, each 10 % slower than the one before, times that scatter by 3 %, and a
     machine that slows down for some rounds."""
     right = 0
@@ -84,14 +84,14 @@ def test_a_probe_ends_in_a_tie_within_the_budget_or_2_percent():
     assert len(noisy["a"]) == len(noisy["b"]) < MOST_REPEATS
     assert not any(each.ratio.apart for each in standings([*noisy.values()]))
     same = probed("ab", lambda who, turn: 1.0)
-    assert [len(run) for run in same.values()] == [6, 6]  # the fewest that an interval is of
+    assert [len(run) for run in same.values()] == [6, 6]  # the fewest turns that have an interval
     first, *_ = standings([{0: row(0.5)}, *same.values()])
-    assert first.given_up and not first.fastest  # of one lucky turn nothing is known
+    assert first.given_up and not first.fastest  # one lucky turn proves nothing
     apart = probed("ab", lambda who, turn: 1.0 + (who == "b"))
     assert [len(run) for run in apart.values()] == [6, 6]
 
 
-def test_who_fails_in_a_probe_has_no_further_turn_and_one_alone_needs_no_second():
+def test_a_contender_that_fails_in_a_probe_has_no_further_turn_and_a_single_one_needs_no_second():
     refused = {"status": "failed", "reason": "no"}
     runs = probed("abc", lambda who, turn: refused if who == "b" else 1.0 + (who == "c"))
     assert len(runs["b"]) == 1 and len(runs["a"]) == len(runs["c"]) == 6
@@ -111,7 +111,7 @@ def test_each_is_once_in_each_round_and_a_steady_drift_cancels_in_every_two(coun
 
 
 def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
-    """Three times as slow in the end: the times of one after the other would be nothing."""
+    """Three times as slow in the end: times of one contender after the other would be wrong."""
     speed = {"a": 1.0, "b": 1.05, "c": 1.3}
     _, runs = played([dict.fromkeys(speed, CASE)], lambda who, turn: speed[who] * (1 + turn / 3))
     found = dict(zip(runs, standings(list(runs.values()))))
@@ -121,7 +121,7 @@ def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
     assert str(found["b"]) == "1.05 (1.05-1.05)" and str(found["a"]) == "1 (the fastest)"
 
 
-def test_who_is_known_leaves_and_the_fastest_stays_to_be_compared_with():
+def test_contenders_with_a_known_ratio_leave_and_the_fastest_stays_as_the_reference():
     noise = Random(7)
     factor = {"fastest": 1.0, "known": 1.2, "unsure": 1.02}
 
@@ -136,7 +136,7 @@ def test_who_is_known_leaves_and_the_fastest_stays_to_be_compared_with():
     assert high - low <= 2 * 0.02 * median(ratios) or len(ratios) == MOST_REPEATS
 
 
-def test_the_budget_ends_it_and_none_means_exactly_so_many_rounds():
+def test_the_budget_ends_the_rounds_and_without_one_their_number_is_exact():
     noise = Random(3)
     seconds_of = lambda who, turn: 0.5 * noise.choice([1.0, 2.0])
     two = [{"a": CASE, "b": CASE}]
@@ -160,7 +160,7 @@ def test_groups_are_compared_within_and_measured_in_the_same_rounds():
     assert [each[0] for each in by_turn.values()] == "a d d a a d".split()
 
 
-def test_who_failed_has_no_further_turn_and_no_ratio():
+def test_a_contender_that_failed_has_no_further_turn_and_no_ratio():
     bad = {"status": "timeout", "reason": "60 s"}
     order, runs = played(
         [{"a": CASE, "b": CASE}], lambda who, turn: bad if (who, turn) == ("b", 1) else 1.0
@@ -170,8 +170,8 @@ def test_who_failed_has_no_further_turn_and_no_ratio():
     assert a.fastest and b.ratio is None and b.record.status == "timeout" and str(b) == ""
 
 
-def test_nothing_is_left_to_do_when_it_is_asked_for_again():
-    """Which turns come next follows from what is done alone."""
+def test_a_finished_comparison_has_no_further_turns():
+    """The next turns depend only on the finished ones."""
     noise = Random(5)
     group = [Job(name, 2, replace(CASE, budget=3.0)) for name in "abc"]
     experiment, done = Experiment("again", [group], "known"), {}
@@ -182,7 +182,7 @@ def test_nothing_is_left_to_do_when_it_is_asked_for_again():
     assert len(done) == before > 15
 
 
-def test_where_there_is_a_roof_the_first_turn_is_the_whole_case_and_the_others_one_repeat():
+def test_with_a_roof_the_first_turn_is_the_whole_case_and_the_others_one_repeat():
     case = replace(CASE, roof=True, budget=2.0, iters=3)
     order, _ = played([{"a": case}], lambda who, turn: 1.0, least=3, budget_s=2.0)
     assert [each for _, _, each in order] == [
@@ -214,8 +214,8 @@ def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_i
 
 
 @pytest.fixture
-def stand_in(monkeypatch):
-    """Ranks that answer at once; what they were given."""
+def fake_ranks(monkeypatch):
+    """The cases given to ranks that answer at once."""
     ran = []
 
     def measure(job):
@@ -228,20 +228,20 @@ def stand_in(monkeypatch):
     return ran
 
 
-def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp_path):
+def test_rounds_are_kept_with_one_row_for_each_contender_and_not_run_again(fake_ranks, tmp_path):
     cases, out = [replace(CASE, m=m) for m in (8, 16, 24, 32)], tmp_path / "out"
     settings, run_cli = Settings(), console()
     found = run_rounds(cases, 2, settings, run_cli, str(out))
-    assert len(stand_in) == 4 * 6
+    assert len(fake_ranks) == 4 * 6
     assert [list(run) for run in found] == [list(range(6))] * 4
     rows, turns_of = read_csv(out / "records.csv"), read_csv(out / "rounds" / "records.csv")
     assert [len(each.samples_s) for each in rows] == [6] * 4 and len(turns_of) == 24
-    assert run_rounds(cases, 2, settings, run_cli, str(out)) == found and len(stand_in) == 24
+    assert run_rounds(cases, 2, settings, run_cli, str(out)) == found and len(fake_ranks) == 24
     assert read_csv(out / "records.csv") == rows
 
 
-def test_the_records_of_another_run_are_not_overwritten(stand_in, tmp_path):
+def test_the_records_of_another_run_are_not_overwritten(fake_ranks, tmp_path):
     (tmp_path / "records.csv").write_text("something\n")
     with pytest.raises(UsageError, match="another run"):
         run_rounds([CASE], 2, Settings(), console(), str(tmp_path))
-    assert (tmp_path / "records.csv").read_text() == "something\n" and not stand_in
+    assert (tmp_path / "records.csv").read_text() == "something\n" and not fake_ranks

@@ -1,4 +1,4 @@
-"""A sweep as jobs of a real Slurm, which the test starts for itself: Debian's packages, a node."""
+"""A sweep as jobs of a real Slurm with one node, which the test starts from Debian's packages."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def seeds(path):
 
 
 def processes_of(folder):
-    """Ranks of sweeps into this folder that live, and who started them."""
+    """Running ranks of sweeps into this folder, and their parents."""
     found = []
     for name in os.listdir("/proc"):
         try:
@@ -90,7 +90,7 @@ def test_a_sweep_in_two_jobs_end_to_end(cluster, jobs, tmp_path):
     assert processes_of(tmp_path) == []
 
 
-def test_a_cancelled_job_ends_and_goes_on_when_it_is_submitted_again(cluster, jobs, tmp_path):
+def test_a_cancelled_job_ends_and_resumes_when_it_is_submitted_again(cluster, jobs, tmp_path):
     (script,) = jobs(CASES + "k = 8\nseed = { start = 0, stop = 120, step = 1 }\n")
     path = tmp_path / "out" / "records.csv"
     number = submit(cluster, script, tmp_path)
@@ -107,7 +107,7 @@ def test_a_cancelled_job_ends_and_goes_on_when_it_is_submitted_again(cluster, jo
 
 
 def test_mpiexec_inside_a_step_starts_its_ranks_here(cluster, process, sweep_file, tmp_path, mpich):
-    """It asked Slurm for a step inside the step, and waited for ever."""
+    """It requested a step of Slurm inside the step, and waited for ever."""
     file = sweep_file(CASES + "k = [8, 9]\n")
     words = (sys.executable, "-m", "drbench", "sweep", file, "-p", 2, "--out")
     for launcher in (["srun", "-n", "1"], ["salloc", "-n", "2"]):
@@ -119,7 +119,7 @@ def test_mpiexec_inside_a_step_starts_its_ranks_here(cluster, process, sweep_fil
 
 
 @pytest.mark.parametrize("ask", ["--launcher srun", "a machine file"])
-def test_a_srun_that_is_not_told_the_mpi_says_which_word_is_missing(
+def test_a_srun_without_the_mpi_option_is_refused_with_the_missing_option(
     cluster, drbench, sweep_file, tmp_path, ask, mpich
 ):
     (tmp_path / "ci.toml").write_text(MACHINE.replace("{mpi}", ""))

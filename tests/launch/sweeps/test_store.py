@@ -1,5 +1,4 @@
-"""The folder of a sweep loses no finished case, has none twice, and never deletes what it does not
-want."""
+"""The folder of a sweep loses no finished case, has none twice, and never deletes a row."""
 
 import errno
 import json
@@ -31,7 +30,7 @@ def filled(folder, rows, count=3):
 
 
 def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, rows, monkeypatch):
-    # thousands of them, and no crash to survive here
+    # thousands of calls, and no crash in this test
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     path = filled(tmp_path, rows).records_path
     whole = path.read_bytes()
@@ -41,7 +40,7 @@ def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, r
         path.write_bytes(whole[:size])
         store = opened(tmp_path)
         assert list(store.done) == IDS[: sum(end <= size for end in ends[1:])]
-        if size % 31 == 0 or size in ends:  # and goes on to the same file
+        if size % 31 == 0 or size in ends:  # and continues the same file
             for name, case in zip(IDS, CASES):
                 if name not in store.done:
                     store.add(rows(case, case=name))
@@ -85,7 +84,7 @@ def test_rows_of_changed_cases_are_kept_elsewhere_once_and_run_again(tmp_path, r
         ("records.csv", "a,b\n1,2\n"),
     ],
 )
-def test_what_is_of_another_sweep_or_not_ours_is_refused_and_left_alone(tmp_path, name, text):
+def test_a_folder_of_another_sweep_or_program_is_refused_and_not_changed(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match="--fresh"):
         opened(tmp_path)
@@ -101,7 +100,7 @@ def test_fresh_moves_all_aside_and_deletes_nothing(tmp_path, rows):
         assert opened(tmp_path).done == {}
 
 
-def test_retry_takes_out_what_was_not_fine_and_keeps_a_copy(tmp_path, rows):
+def test_retry_removes_rows_that_are_not_ok_and_keeps_a_copy(tmp_path, rows):
     store = opened(tmp_path)
     for name, case, status in zip(IDS, CASES, ("ok", "timeout", "unsupported")):
         store.add(rows(case, status=status, case=name))
@@ -139,14 +138,14 @@ def test_a_damaged_row_is_set_aside_and_its_case_runs_again(tmp_path, rows, dama
 
 
 def test_the_first_row_of_a_case_counts(tmp_path, rows):
-    """Two, as two sweeps that knew nothing of each other would leave them."""
+    """Two rows, as of two independent sweeps."""
     path = filled(tmp_path, rows, 1).records_path
     append_csv(path, rows(CASES[0], case=IDS[0], status="timeout"))
     assert opened(tmp_path).done[IDS[0]].status == "ok"
 
 
 def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkeypatch):
-    """A case that takes the machine down would be tried for ever."""
+    """Otherwise a case that crashes the machine would be tried for ever."""
     store, synced, real = opened(tmp_path), [], os.fsync
 
     def fsync(handle):
@@ -160,7 +159,7 @@ def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkey
 
 @pytest.fixture
 def disk(monkeypatch):
-    """``disk(number)``: from now on it answers with this error; None mends it."""
+    """``disk(number)``: from now on it answers with this error; None repairs it."""
     real = os.fsync
 
     def fsync(handle):
@@ -204,7 +203,7 @@ def test_a_row_that_a_full_disk_does_not_take_is_not_counted_and_the_file_is_as_
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
 def test_a_folder_that_cannot_be_made_durable_is_no_failure(tmp_path, monkeypatch, rows, number):
-    """Some file systems refuse fsync of a folder; one that breaks says something else."""
+    """Some file systems refuse fsync of a folder; a broken one returns another error."""
     real = os.fsync
 
     def refuse(handle):

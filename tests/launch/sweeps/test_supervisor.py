@@ -1,4 +1,4 @@
-"""How often a case is tried, by ranks that are made up."""
+"""How often a case is tried, with made-up ranks."""
 
 import io
 
@@ -23,7 +23,7 @@ LATE = RanksEnded("timeout", "no result after 2 s; its ranks were killed", sure=
 
 @pytest.fixture
 def tried(tmp_path, monkeypatch, rows):
-    """``tried(fates)``: the record of a case whose ranks meet these fates in turn."""
+    """``tried(fates)``: the record of a case whose ranks meet these fates one after another."""
 
     def run(fates):
         fates, text = iter(fates), []
@@ -65,21 +65,21 @@ def tried(tmp_path, monkeypatch, rows):
 @pytest.mark.parametrize(
     "fates, status, times",
     [
-        # whose ranks crashed twice and were then killed, of that nobody knows that it is at fault
+        # ranks crashed twice and were then killed: the cause is unknown
         ([CRASH] * (CRASHES - 1) + [KILL] * 2, "ok", CRASHES + 2),
         ([CRASH, KILL, CRASH, CRASH], "failed", 4),
         ([KILL] * ATTEMPTS, "failed", ATTEMPTS),
-        ([SURE], "out_of_memory", 1),  # it said why
+        ([SURE], "out_of_memory", 1),  # with a reason
         ([LATE], "timeout", 1),
     ],
 )
-def test_a_case_is_tried_as_often_as_it_may_not_be_at_fault(tried, fates, status, times):
+def test_a_case_is_tried_again_while_it_may_not_be_the_cause(tried, fates, status, times):
     record, tries = tried([*fates, "ok"])
     assert (record.status, tries) == (status, times)
     assert (f"{CRASHES} attempts" in (record.reason or "")) == (fates.count(CRASH) == CRASHES)
 
 
-def test_the_machine_of_a_file_stays_unless_another_is_asked_for(sweep_file):
+def test_the_machine_of_a_file_is_used_unless_an_option_overrides_it(sweep_file):
     file = sweep_file('[[cases]]\nm = 8\nn = 8\nk = 8\nmachine = "box"\n')
     machines = lambda **asked: {
         job.case.machine for job in plan_cases(SweepRequest(file, 2, "out", **asked)).jobs

@@ -1,8 +1,7 @@
-"""Bandwidth's verification against transfers that went wrong: answer for each way and kind of
-transfer the error it ended with.
+"""Bandwidth's verification of wrong transfers: answer the error of each way and type of transfer.
 
-``right``: nothing is wrong. ``element``: one element that arrived at the last rank, or at the first
-where only that receives, is another. ``old``: the last repeat moves nothing.
+``right``: nothing is wrong. ``element``: one element received by the last rank, or by the first
+if only that receives, is wrong. ``old``: the last repeat moves nothing.
 """
 
 from unittest import mock
@@ -44,7 +43,7 @@ def main() -> None:
 
             def filled(tile, fill, *place):
                 nonlocal hurt
-                hurt = fill.seed == 2  # what was moved before is old from now on
+                hurt = fill.seed == 2  # values moved before are old from now on
                 fill_into(tile, fill, *place)
 
             fill_into = lambda tile, fill, matrix, row0, col0=0: fill.into(tile, matrix, row0, col0)

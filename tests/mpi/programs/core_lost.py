@@ -1,5 +1,5 @@
-"""What ``timed`` says of ranks that sleep, and of a rank that shares its core with another process
-while it computes; answer seconds and the share lost."""
+"""Time ranks that sleep, and a rank that shares its core with another process while it computes;
+answer seconds and the share lost."""
 
 import os
 import subprocess

@@ -1,9 +1,8 @@
-"""Spoil a right C before it is verified; answer every rank's verdict for each way to spoil it, and
-its record.
+"""Corrupt a right C before it is verified; answer every rank's verdict on each corruption, and its
+record.
 
-``corrupt.py FILL[:DTYPE] M[:few] WAY...``. The tiles of C are spoilt by their owners, in place; the
-record is that of the last way. Uniform fill looks at all rows of so small a C, or at ``few``, as of
-a large one.
+``corrupt.py FILL[:DTYPE] M[:few] WAY...``. Owners corrupt their tiles of C in place; the record is
+that of the last way. Uniform fill verifies all rows of so small a C, or ``few``, as of a large one.
 """
 
 import sys
@@ -22,7 +21,7 @@ DTYPE = DTYPE or "float32"
 
 
 def operands(fill, m):
-    """A and B as they should be, made here, in one piece."""
+    """A and B as filled, whole."""
     a, b = np.empty((m, K), DTYPE), np.empty((K, N), DTYPE)
     fill.into(a, "A", 0, 0)
     fill.into(b, "B", 0, 0)
@@ -128,9 +127,8 @@ def main() -> None:
     verify = launch.ranks.run_case.verify
     verdicts = {}
 
-    def poison_and_verify(matrix, problem, fill, *replicas):
-        """The right C, gathered from its tiles, then spoilt in every way, put back, and
-        verified."""
+    def corrupt_and_verify(matrix, problem, fill, *replicas):
+        """Gather the right C from its tiles, corrupt it in every way, write it back, and verify."""
         a, b = operands(fill, m)
         right, own = np.zeros((m, N), DTYPE), matrix.own_blocks()
         for block, tile in sum(matrix.topology.comm.allgather(own), []):
@@ -138,18 +136,18 @@ def main() -> None:
         assert abs(right - a @ b).max() < 1e-3
         for name in names:
             fence(matrix)
-            spoilt = right.copy()
-            WAYS[name](spoilt, a, b)
+            corrupted = right.copy()
+            WAYS[name](corrupted, a, b)
             for block, tile in own:
-                tile[...] = spoilt[block.row0 : block.row1, block.col0 : block.col1]
+                tile[...] = corrupted[block.row0 : block.row1, block.col0 : block.col1]
             fence(matrix)
             verdict = verify(matrix, problem, fill, *replicas)
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
         return verdict
 
-    spoilt = mock.patch.object(launch.ranks.run_case, "verify", poison_and_verify)
+    corrupted = mock.patch.object(launch.ranks.run_case, "verify", corrupt_and_verify)
     sampled = mock.patch.object(verifying, "_CHEAP_CHECKS", cheap)
-    with ranks() as comm, spoilt, sampled:
+    with ranks() as comm, corrupted, sampled:
         record = run_case(case, comm)
         answer(
             comm,

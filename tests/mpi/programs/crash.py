@@ -1,4 +1,4 @@
-"""Something strikes rank 1 alone in the middle of a case. ``crash.py WHERE``: see :data:`PLACES`
+"""A fault on rank 1 alone in the middle of a case. ``crash.py WHERE``: see :data:`PLACES`
 and :data:`STEPS`."""
 
 import os
@@ -46,8 +46,8 @@ def before(happens):
     return around
 
 
-def before_products(happens):
-    """Around what prepares a product: before each time it is made."""
+def before_gemms(happens):
+    """Wrap the function that prepares a GEMM: call ``happens`` before each time the GEMM runs."""
 
     def around(function):
         return lambda *operands: before(happens)(function(*operands))
@@ -55,22 +55,22 @@ def before_products(happens):
     return around
 
 
-#: The steps that are struck when they start.
+#: Steps that fail when they start.
 STEPS = {"get": Get, "accumulate": Accumulate, "fence": Fence}
-#: What else is replaced on rank 1, and by what around it.
+#: Other functions that are replaced on rank 1, and their wrappers.
 PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
-    "gemm": (Blas, "prepared", before_products(strike)),
+    "gemm": (Blas, "prepared", before_gemms(strike)),
     "verify": (launch.ranks.run_case, "verify", before(strike)),
     "memory": (launch.ranks.run_case, "check_memory", before(lambda: [0] * (1 << 60))),
-    "killed": (Blas, "prepared", before_products(kill)),
+    "killed": (Blas, "prepared", before_gemms(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }
 
 
 def run_cli(*error) -> None:
-    """Before mpi4py ends all ranks, with which what mpiexec has not read is lost."""
+    """Fail before mpi4py ends all ranks, which loses all that mpiexec has not read."""
     sys.__excepthook__(*error)
     until_heard()
 

@@ -1,6 +1,5 @@
-"""Programs on a device of worker threads, again and again with other delays, on operands that
-change from run to run; answer how many elements of C were wrong in each run, whether bytes were as
-planned, and who signalled.
+"""Programs on a device of worker threads, repeated with other delays and operands; answer how many
+elements of C were wrong in each run, whether bytes were as planned, and who signalled.
 
 ``devices.py CASES.json [--mutant NAME]``; with a mutant rank 0 begins each run late. A case has
 ``algorithm`` (if not universal), ``shape``, ``options``, and some of ``texts``, ``transport``,
@@ -33,7 +32,7 @@ RUNS = 2
 
 
 class SerialDevice(HostDevice):
-    """All streams are one queue, as CUDA may make them: a wait holds up what is launched later."""
+    """All streams are one queue, as CUDA may make them: a wait delays later launches."""
 
     def stream(self, name, multiplies=False):
         made = super().stream(name)
@@ -57,7 +56,7 @@ MUTANTS = {each.__name__: each for each in (no_epoch, shared_slots)}
 
 
 def run(case, topology, late_s):
-    """What became of all runs on all devices of a case."""
+    """Results of all runs on all devices of a case."""
     comm, algorithm = topology.comm, get_algorithm(case.get("algorithm", "universal"))
     options = algorithm.pick(case["options"])
     how = {"transpose": case.get("transpose", ""), **options}

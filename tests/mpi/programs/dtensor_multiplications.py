@@ -1,4 +1,4 @@
-"""Products of DTensors by drbench, by name: ``products.py WHAT [ARGUMENTS]``."""
+"""Multiply DTensors by drbench: ``dtensor_multiplications.py WHAT [ARGUMENTS]``."""
 
 import gc
 import itertools
@@ -34,7 +34,7 @@ def finish():
 
 
 def multiply(a, b, c=""):
-    """``a @ b``, in placements that are asked for, if any."""
+    """``a @ b``, in the requested placements, if any."""
     if not c:
         return a @ b
     with drbench.torch.out(*(placements(c) if isinstance(c, str) else c)):
@@ -46,7 +46,7 @@ def everywhere(right):
 
 
 def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float32"):
-    """Products of all (or a sample of) operand placements with all outputs ("" for stock's)."""
+    """Multiply all (or a sample of) operand placements with all outputs ("" for stock's)."""
     install()
     mesh, kind = init_device_mesh("cpu", tuple(mesh_shape)), getattr(torch, dtype)
     options = ["".join(each) for each in itertools.product(letters, repeat=len(mesh_shape))]
@@ -81,7 +81,7 @@ def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float
 
 
 def forms(mesh_shape):
-    """mm, addmm, linear and matmul in all modes, with transposed operands; what stock keeps."""
+    """mm, addmm, linear and matmul in all modes, with transposed operands; cases left to stock."""
     install()
     mesh, wrong = init_device_mesh("cpu", tuple(mesh_shape)), []
     n, spare = mesh.ndim, [Replicate()] * (mesh.ndim - 1)
@@ -117,7 +117,7 @@ def forms(mesh_shape):
                             torch.addmm(e, a, t, alpha=alpha, beta=beta),
                             beta * V + alpha * (X @ W.t()),
                         )
-        for part in (V[:, :1], V[:1], V[0], V[0, 0]):  # terms that stand for many elements
+        for part in (V[:, :1], V[:1], V[0], V[0, 0]):  # terms that repeat for many elements
             d = put(part, Replicate())
             with drbench.torch.out(c, *spare):
                 check(("term", str(part.shape)), torch.addmm(d, a, t), part + X @ W.t())
@@ -130,7 +130,7 @@ def forms(mesh_shape):
         check(("grad", str(kind)), a.grad, ones @ W.to(kind))
         check(("grad", str(kind)), b.grad, ones.t() @ X.to(kind))
     more = drbench.torch.counts().drbench - counts.drbench
-    # what drbench leaves to torch is right, too, and in the placements that are asked for
+    # cases left to torch are right, too, and in the requested placements
     a, b = put(X, Shard(0)), put(W, Shard(0))
     for kind in (torch.float16, torch.int64):
         got = multiply(a.to(kind), b.to(kind).t(), (Shard(1), *spare))
@@ -152,8 +152,8 @@ def forms(mesh_shape):
 
 
 def rounding(mesh_shape):
-    """How far bfloat16 products of positive numbers are from exact, at most, relatively: sums that
-    were rounded at each element would stand still."""
+    """The largest relative error of bfloat16 multiplications of positive numbers: sums rounded at
+    each element would stop growing."""
     install()
     mesh, worst = init_device_mesh("cpu", tuple(mesh_shape)), 0.0
     generator = torch.Generator().manual_seed(1)
@@ -189,11 +189,11 @@ def meshes():
     install()
     wrong, whole = [], init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     A, B = integers((5, 7), 1), integers((7, 6), 2)
-    turned = torch.distributed.device_mesh.DeviceMesh("cpu", [[3, 1], [0, 2]])
-    of_turned = ("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")
+    permuted = torch.distributed.device_mesh.DeviceMesh("cpu", [[3, 1], [0, 2]])
+    of_permuted = ("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")
     for mesh, triples in (
         *((whole[name], itertools.product("01P", repeat=3)) for name in ("dp", "tp")),
-        (turned, of_turned),
+        (permuted, of_permuted),
     ):
         for a, b, c in triples:
             x, y = dtensor(A, mesh, placements(a)), dtensor(B, mesh, placements(b))
@@ -227,7 +227,7 @@ def meshes():
 
 
 def trouble():
-    """One rank cannot: all let torch multiply; what cannot be is said in one line."""
+    """One rank cannot multiply: all leave it to torch; mistakes are reported in one line."""
     before = message_of(lambda: drbench.torch.counts())
     install(heap="256K")
     mesh, wrong, rank = init_device_mesh("cpu", (COMM.size,)), [], COMM.rank
@@ -251,7 +251,7 @@ def trouble():
     if not is_right(a @ b, A @ B, mesh):
         wrong.append("free again")
     again = drbench.torch.counts()
-    # a local tensor that its placements do not give it
+    # a local tensor that does not match its placements
     odd = DTensor.from_local(
         torch.ones(16 + 2 * rank, 32),
         mesh,
@@ -298,7 +298,7 @@ def trouble():
 
 
 def text():
-    """What explain says, and that nothing but what it says is moved."""
+    """The answers of explain, and whether the bytes moved equal them."""
     install(when="auto")
     mesh = init_device_mesh("cpu", (COMM.size,))
     A, B = integers((8, 12), 1), integers((12, 16), 2)
@@ -308,7 +308,7 @@ def text():
         ("local", "0", "R", ""),
         ("sum", "1", "0", ""),
         ("scatter", "1", "0", "0"),
-        ("turned", "0", "R", "1"),
+        ("transposed", "0", "R", "1"),
         ("partial", "P", "0", "0"),
     ):
         a, b = dtensor(A, mesh, placements(x)), dtensor(B, mesh, placements(y))
@@ -351,7 +351,7 @@ def outliving():
 
 
 def churn(steps, seed):
-    """Random allocations, releases and products; nothing is lost."""
+    """Random allocations, releases and multiplications; no memory is lost."""
     install(heap="1M")
     mesh, rng, held, wrong = init_device_mesh("cpu", (COMM.size,)), random.Random(seed), [], 0
     for number in range(steps):

@@ -1,4 +1,4 @@
-"""A tensor-parallel MLP, forward and backward, against one process: ``training.py WHAT``."""
+"""A tensor-parallel MLP, forward and backward, and on one process: ``dtensor_training.py WHAT``."""
 
 import gc
 
@@ -37,7 +37,7 @@ def model_of(seed, bias):
 
 
 def step(mesh, styles, bias, shape, layout, output, adopted, local_output):
-    """One training step, parallel and serial: what differs, and how many products were whose."""
+    """One training step, parallel and serial: the differences, and who multiplied how often."""
     column, row = styles
     serial, model = model_of(3, bias), model_of(3, bias)
     sequence = SequenceParallel(sequence_dim=layout.dim) if layout.is_shard() else None

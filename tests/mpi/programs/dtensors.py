@@ -1,5 +1,5 @@
-"""What the programs of these tests share: ranks with a process group, and DTensors of every
-placement made of a matrix that every rank has whole."""
+"""Helpers of the DTensor programs: ranks with a process group, and DTensors of every placement
+made from a matrix that every rank has whole."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ def placements(letters):
 
 
 def shard(whole, mesh, placed):
-    """This rank's part of a matrix, cut by torch's own placements from the left to the right."""
+    """This rank's part of a matrix, cut by torch's own placements from left to right."""
     local, at = whole, mesh.get_coordinate()
     for x, p in enumerate(placed):
         if isinstance(p, Shard | _StridedShard):
@@ -46,7 +46,7 @@ def dtensor(whole, mesh, placed, heap=False, seed=0):
     """A DTensor of a whole matrix; where a sum is pending, of random terms."""
     local, at = shard(whole, mesh, placed).clone(), mesh.get_coordinate()
     for x, p in enumerate(placed):
-        if p.is_partial():  # the term at 0 makes up for the others, which copies share
+        if p.is_partial():  # the term at 0 cancels the others, which copies share
             noise = torch.Generator().manual_seed(100 * x + seed)
             junk = torch.randint(-3, 4, (mesh.shape[x], *whole.shape), generator=noise)
             terms = junk.to(whole.dtype)
@@ -67,13 +67,13 @@ def dtensor(whole, mesh, placed, heap=False, seed=0):
 
 
 def _carries(placed, at, x):
-    """Whether the whole still stands in this rank's term: it is taken out once."""
+    """Whether this rank's term still contains the whole, which is subtracted once."""
     return all(at[y] == 0 for y, q in enumerate(placed) if q.is_partial() and y < x)
 
 
 def is_right(tensor, whole, mesh):
-    """Whether this rank's part of a DTensor is that of a matrix, exactly; of a pending sum, whether
-    its terms make up the matrix (collective over the mesh then). Torch redistributes nothing."""
+    """Whether this rank's part of a DTensor equals that of a matrix; of a pending sum, whether its
+    terms add up to the matrix (collective over the mesh then). Torch redistributes nothing."""
     placed, at = tensor.placements, mesh.get_coordinate()
     local = tensor.to_local()
     local = (local.wait() if hasattr(local, "wait") else local).detach()

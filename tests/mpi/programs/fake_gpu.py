@@ -1,9 +1,9 @@
 """``--backend cupy`` on ranks whose CuPy is a fake: device memory is shared memory that other ranks
 open by its handle, kernels are those of ``kernels.cu`` compiled for the host, cuBLAS reads the
 addresses it is given. Answers the records of the cases, how many repeats of each were launched as
-one graph, and how many launches were worked out anew in a third repeat or later.
+one graph, and how many launches were computed anew in a third repeat or later.
 
-``fake_gpu.py LIBRARY FILE HOW``: ``HOW`` says what the fake is like, as options of
+``fake_gpu.py LIBRARY FILE HOW``: ``HOW`` are options of the fake for
 :func:`fake_cuda.shared_cupy`.
 """
 
@@ -19,7 +19,7 @@ from launch.ranks.run_case import run_case
 
 
 class Watched(DeviceExecutor):
-    """Counts launches that are worked out in a repeat after the second."""
+    """Counts launches that are computed in a repeat after the second."""
 
     anew = 0
     original = DeviceExecutor._run

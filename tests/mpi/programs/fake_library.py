@@ -1,4 +1,4 @@
-"""A peer that multiplies by rows and can be told to get it wrong: ``fake_library.py WAY ...``; each
+"""Run a library that multiplies by rows, right or wrong: ``fake_library.py WAY ...``; answer each
 rank's record of each way."""
 
 import sys

@@ -1,8 +1,8 @@
-"""The fused products of other libraries without a GPU: ``fused_libraries.py nvmath|torch
+"""The fused GEMMs of other libraries without a GPU: ``fused_libraries.py nvmath|torch
 CASES.json``; each case's record.
 
 ``nvmath``: CuPy is NumPy, and nvmath-python a made-up one with the signatures that 1.0 documents,
-which multiplies what the ranks hold as their distributions say. ``torch``: the operations are
+which multiplies the ranks' arrays by their distributions. ``torch``: the operations are
 torch's own fall-backs, on the CPU under gloo.
 """
 
@@ -80,7 +80,7 @@ def initialize(device_id, process_group, backends):
 
 
 def made_up_nvmath(count):
-    """CuPy and nvmath-python as far as the adapter uses them."""
+    """Fakes of the functions of CuPy and nvmath-python that the adapter uses."""
     distributed = types.ModuleType("nvmath.distributed")
     distributed.get_context = lambda: PART or None
     distributed.initialize = initialize

@@ -1,5 +1,4 @@
-"""What the programs of these tests share: the situation they run in, the ranks in its order, the
-one answer."""
+"""Helpers of the programs: their situation, the ranks in its order, and the one answer."""
 
 import json
 import os
@@ -20,7 +19,9 @@ from drbench.host.executor import Executor
 from drbench.host.topology import Topology
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
-if os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD") == "1":  # of MPICH; so do our own loops then
+if (
+    os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD") == "1"
+):  # of MPICH; loops of drbench then yield too
     os.sched_yield = lambda: time.sleep(2e-5)
 TRANSPORT = TransportChoice("rma" if SITUATION == "rma" else "auto")
 
@@ -28,7 +29,7 @@ TRANSPORT = TransportChoice("rma" if SITUATION == "rma" else "auto")
 @contextmanager
 def ranks():
     """All ranks. In the situation ``nodes`` they are numbered node by node: MPICH deals them to its
-    cliques in turn."""
+    cliques cyclically."""
     world = MPI.COMM_WORLD
     if SITUATION != "nodes":
         yield world
@@ -46,11 +47,13 @@ def matrix(comm, text, shape, dtype="float32"):
         made = ctx.empty(shape, text, dtype)
         made.fence()
         yield made
-        made.local = None  # the caller still holds the matrix: without this its memory would stay
+        made.local = (
+            None  # the caller still refers to the matrix: without this its memory would stay
+        )
 
 
 def fence(matrix):
-    """Everyone's stores and one-sided transfers are complete and visible (collective)."""
+    """Complete all ranks' stores and one-sided transfers and make them visible (collective)."""
     matrix.window.flush()
     matrix.window.sync()
     matrix.topology.comm.Barrier()
@@ -59,8 +62,8 @@ def fence(matrix):
 
 @contextmanager
 def restored(*places):
-    """What is changed meanwhile of these, pairs of an object and a name, is as it was afterwards:
-    other programs may run in this process."""
+    """Restore these attributes afterwards, pairs of an object and a name: other programs may run in
+    this process."""
     kept = [(owner, name, vars(owner)[name]) for owner, name in places]
     try:
         yield
@@ -70,7 +73,7 @@ def restored(*places):
 
 
 def refilled(problem, matrices, run):
-    """What C is to be, once A and B are small integers, others in each run."""
+    """The expected C, after filling A and B with small integers, different in each run."""
     wholes = []
     for name, operand in (("A", problem.a), ("B", problem.b)):
         shape = operand.partition.shape
@@ -81,8 +84,8 @@ def refilled(problem, matrices, run):
 
 
 def wrong_in(matrix, whole, everywhere=True) -> int:
-    """Elements of own blocks that are not those of an array, over all ranks (collective), or those
-    that have the first replica."""
+    """Number of wrong elements in own blocks, over all ranks (collective), or those with the first
+    replica."""
     wrong = sum(
         int((tile.view(np.ndarray) != whole[slice(*block.rows), slice(*block.cols)]).sum())
         for block, tile in matrix.own_blocks()
@@ -92,7 +95,7 @@ def wrong_in(matrix, whole, everywhere=True) -> int:
 
 
 def wrap_starters(kind, wrapper) -> None:
-    """Wrap what the executor does to start the communication steps of a kind."""
+    """Wrap the function that starts communication steps of a type in the executor."""
     Executor._STARTERS = {
         step: wrapper(start) if issubclass(step, kind) else start
         for step, start in Executor._STARTERS.items()

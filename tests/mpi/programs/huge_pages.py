@@ -1,5 +1,5 @@
-"""Large windows: every rank writes its storage through what it loads and stores, and reads the
-others' both ways."""
+"""Large windows: every rank writes its storage by stores, and reads that of other ranks by loads
+and by RMA."""
 
 import numpy as np
 from harness import answer, ranks

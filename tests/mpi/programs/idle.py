@@ -1,8 +1,8 @@
-"""Repeats that compute nothing, or not all, after a warm-up that was right; answer the status of
-each layout for each way.
+"""Repeats that compute nothing, or not all, after a correct warm-up; answer the status of each
+layout for each way.
 
 ``idle.py BACKEND WAY...``; ways: ``nobody`` is idle, ``one`` rank multiplies nothing, ``all`` ranks
-do nothing whatever.
+compute nothing.
 """
 
 import sys

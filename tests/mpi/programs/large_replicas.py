@@ -1,5 +1,5 @@
 """Reduce and broadcast replicas that are pulled in many panels; answer whether every rank's tiles
-came out right."""
+are right."""
 
 import numpy as np
 from harness import answer, matrix, ranks

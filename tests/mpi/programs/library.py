@@ -1,7 +1,7 @@
-"""drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers what it
-found; of several, ``exact+parts``, a list.
+"""drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers the
+result; for several, ``exact+parts``, a list.
 
-HOW is ``threads``, for worker threads that stand for a device, or the path of the kernels compiled
+HOW is ``threads``, for worker threads instead of a device, or the path of the kernels compiled
 for the host, for a fake of CuPy.
 """
 
@@ -28,7 +28,7 @@ from drbench.library.plan import Multiplication
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
 HOW = sys.argv.pop(1).partition("=")[2] if sys.argv[1].startswith("--device=") else ""
 OPENED: list[HostDevice] = []
-#: A count of what is left of the fake's memory and handles.
+#: A count of the fake's memory and handles in use.
 FAKE = shared_cupy(HOW) if "/" in HOW else nullcontext(lambda: 0)
 KINDS = np.dtype("f4"), np.dtype("f8")
 if not HOW:
@@ -58,8 +58,8 @@ def whole(rng, shape, dtype):
 
 
 def placed(ctx, array, text, how):
-    """A matrix of an array: as it comes, transposed, as columns of a wider array, or wrapped."""
-    if how == "turned":
+    """A matrix of an array: unchanged, transposed, as columns of a wider array, or wrapped."""
+    if how == "transposed":
         return ctx.from_global(array.T.copy(), ctx.specs.of(array.shape, text, array.dtype).T).T
     made = ctx.from_global(array, text)
     if how == "wide":
@@ -78,9 +78,9 @@ def placed(ctx, array, text, how):
 
 
 def exact(comm, layouts, seed, count):
-    """Random products and redistributions; how many, and those that are wrong."""
+    """Random multiplications and redistributions; their number, and the wrong ones."""
     rng, wrong, ctx, refused = np.random.default_rng(seed), [], opened(comm), 0
-    hows = ["as is", "turned", "wide", "copied"]
+    hows = ["as is", "transposed", "wide", "copied"]
     for number in range(count):
         m, n, k = (int(x) for x in rng.integers(1, 14, 3))
         texts = [str(x) for x in rng.choice(layouts, 3)]
@@ -109,7 +109,7 @@ def exact(comm, layouts, seed, count):
         right = right and (again is None if comm.rank != root else np.array_equal(host(again), A))
         if not comm.allreduce(right) == comm.size:
             wrong.append([m, n, k, texts, dtype.name, stationary, how, alpha, beta])
-        # nobody lets go of what others still read
+        # no rank frees memory that others still read
     del a, b, c, again, found
     gc.collect()
     left = ctx.heap.taken
@@ -119,8 +119,8 @@ def exact(comm, layouts, seed, count):
 
 
 def parts(comm, layouts, seed, count):
-    """Random products of parts into parts of matrices that lie by rows on some ranks and by columns
-    on others; those that are wrong, and of how many blocks rows were read one by one."""
+    """Random multiplications of parts into parts of matrices stored by rows on some ranks and by
+    columns on others; those that are wrong, and of how many blocks rows were read one by one."""
     rng, wrong, ctx = np.random.default_rng(seed), [], opened(comm)
     for number in range(count):
         shapes = [tuple(int(x) for x in rng.integers(4, 15, 2)) for _ in "ABC"]
@@ -159,7 +159,7 @@ def parts(comm, layouts, seed, count):
     return {"wrong": wrong, "left": comm.allreduce(left + LEFT())}
 
 
-#: Whose calls are counted.
+#: Functions whose calls are counted.
 COUNTED = {
     "plans": (executor_base, "plan_arena"),
     "traces": (Multiplication, "trace"),
@@ -169,7 +169,7 @@ COUNTED = {
 
 @restored(*COUNTED.values())
 def repeated(comm):
-    """A planned product plans, lays out and allocates once."""
+    """A planned multiplication plans, lays out and allocates once."""
     ctx = opened(comm)
     A, B = (ctx.from_global(np.arange(64.0).reshape(8, 8) % 5, text) for text in ("row", "column"))
     C = ctx.zeros((8, 8), "block", "f8")
@@ -192,7 +192,7 @@ def repeated(comm):
         counts.append(dict(calls))
         taken.append(ctx.heap.taken)
     places = set()
-    for _ in range(5):  # results in the same place again, once the old one is let go of
+    for _ in range(5):  # results at the same address again, once the old one is freed
         D = A @ B
         places.add(D.place)
         del D
@@ -213,13 +213,13 @@ def repeated(comm):
         "after": calls,
         "arenas": len(arenas),
         "right": right,
-        "told": described,
+        "explained": described,
     }
 
 
 def bad_input(comm):
-    """What each rank is told of each mistake that is not what it should be, all that it is told,
-    and for how long; afterwards the context still multiplies."""
+    """Each rank's wrong messages of mistakes, all its messages, and their seconds; afterwards the
+    context still multiplies."""
     ctx, other = opened(comm, "256K"), opened(comm, "64K")
     found = mistakes(comm, ctx, other)
     gc.collect()
@@ -371,8 +371,8 @@ def mistakes(comm, ctx, other):
         "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to "
     )
     other_order += "4x6 float32 column), rank 1 multiply(C = A·B: 4x6 float32 row"
-    turned = lambda **how: multiply(A, B, **how) if rank else drbench.redistribute(A, "column")
-    found += [(turned, other_order), (lambda: turned(alpha=2.0), other_order)]
+    mixed = lambda **how: multiply(A, B, **how) if rank else drbench.redistribute(A, "column")
+    found += [(mixed, other_order), (lambda: mixed(alpha=2.0), other_order)]
     began, ranks = time.monotonic(), 1 + (SITUATION == "direct")  # on rank 0's node
     lines = [" ".join(message_of(call) or ["no error"]) for call, _ in found]
     wrong = [
@@ -389,7 +389,7 @@ def mistakes(comm, ctx, other):
 
 
 def full_on_one(ctx):
-    """A product for which all ranks but the first have no room."""
+    """A multiplication for which all ranks but the first have no memory."""
     A = ctx.from_global(np.ones((24, 2), "f4"), "row/c2")
     hold = []
     while ctx.rank and (rest := ctx.heap._space.largest - 1024) > 0:
@@ -399,7 +399,7 @@ def full_on_one(ctx):
 
 
 def leaving(comm, *hows):
-    """One rank goes while the others multiply: what these are told, and how long that takes."""
+    """One rank leaves while the others multiply: their messages, and the seconds until then."""
     return {how: left(comm, how) for how in hows}
 
 
@@ -427,7 +427,7 @@ def outliving(comm):
         A = ctx.from_global(np.arange(36.0).reshape(6, 6), "row")
         kept = (A @ A).local[:, 1:]
         wanted = kept.copy()
-    with opened(comm, "1M") as other:  # a heap of its own beside the one that is kept
+    with opened(comm, "1M") as other:  # a second heap
         B = other.from_global(np.full((6, 6), 7.0), "row")
         B @ B
         del B
@@ -451,7 +451,7 @@ def waiting_threads():
 
 
 def churn(comm, steps, seed):
-    """Random allocations, releases and products; nothing is lost."""
+    """Random allocations, releases and multiplications; no memory is lost."""
     ctx, rng, held, wrong = opened(comm, "512K"), np.random.default_rng(seed), [], 0
     texts = ["row", "column", "block", f"row/c{comm.size}"]
     for number in range(steps):

@@ -1,4 +1,4 @@
-"""Spoil a tile of C's second replica before the result is verified; answer every rank's record of
+"""Corrupt a tile of C's second replica before the result is verified; answer every rank's record of
 each case.
 
 ``other_replica.py FILE``: a list of cases, each whether the result is to be on all replicas, its

@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument(
         "--small-segments",
         action="store_true",
-        help="poll MPI between very small pieces of every Gemm",
+        help="poll MPI between very small segments of every Gemm",
     )
     options = parser.parse_args()
     with open(options.cases) as file:

@@ -4,7 +4,7 @@ many elements of C were wrong in each.
 ``signals.py CASES.json [--mutant NAME] [--delays SEED]``; with a mutant rank 0 begins each run
 late. A case has ``algorithm``, ``shape``, ``options`` and, if need be, ``texts`` (partitions),
 ``prefetch`` (if not all), ``throttle`` (bytes a
-second, seconds), ``late_s`` for rank 0, and ``flops_per_s``, which products take their time by.
+second, seconds), ``late_s`` for rank 0, and ``flops_per_s``, the speed of GEMMs.
 
 ``signals.py --cost COUNT``: seconds of a core for a Push and an Await of 16 elements, of ``COUNT``
 each way between two ranks.
@@ -71,8 +71,8 @@ def late(function, chance):
 
 
 class SlowBlas:
-    """Products that take as long as so many FLOPs a second make them; C is read when they begin,
-    and written when they end."""
+    """GEMMs at a fixed number of FLOPs a second; C is read when they begin, and written when they
+    end."""
 
     def __init__(self, flops_per_s):
         self.flops_per_s, self.blas = flops_per_s, load_blas()
@@ -91,7 +91,7 @@ class SlowBlas:
 
 def columns_offered(problem, rank):
     """Two ranks, each with a half of k: it multiplies for all of C, and offers the other its
-    columns, whose rows lie apart."""
+    columns, which are strided."""
     half, other = problem.n // 2, 1 - rank
     (a,), (b,), (c,) = ([*each.own_tiles(rank)] for each in (problem.a, problem.b, problem.c))
     token = yield Gemm((yield Get(a)), (yield Get(b)))

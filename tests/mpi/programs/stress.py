@@ -76,8 +76,7 @@ def parts(problem, rank, count):
 
 
 def blocks(comm, layout, count):
-    """Each part is the product of A and B there, added once by each rank; A and B are at hand on
-    all ranks."""
+    """Each part is A·B there, added once by each rank; A and B are local on all ranks."""
     m, n, k = 240, 300, 8
     problem = Problem(m, n, k, comm.size, "R", "R", layout)
     fill = Fill("integer", 0, k)

@@ -1,11 +1,11 @@
 """Every primitive of Table 1 on several layouts; answer what each of them got wrong, on any rank.
 
-Every element of a matrix says where it is and in which replica: ``100·row + column + 1 000
+Every element of a matrix encodes its place and its replica: ``100·row + column + 1 000
 000·(replica + 1)``.
 """
 
+import itertools
 import time
-from itertools import product
 
 import numpy as np
 from harness import answer, matrix, ranks
@@ -41,7 +41,7 @@ class Check:
         self.comm, self.partition = c.context.comm, c.spec.partition
         self.rank, self.replica = self.comm.rank, c.placed.replica
         self.replicas = range(self.partition.replicas)
-        self.tiles = list(product(*map(range, self.partition.grid_shape)))
+        self.tiles = list(itertools.product(*map(range, self.partition.grid_shape)))
 
     def fails(self, *what):
         self.failures.append(f"rank {self.rank}, {self.partition.text}: {what}"[:600])
@@ -71,7 +71,7 @@ class Check:
 
     def everywhere(self, expected, *what):
         """Every tile of every replica, got by every rank, is ``expected(bounds, replica)``."""
-        for replica, idx in product(self.replicas, self.tiles):
+        for replica, idx in itertools.product(self.replicas, self.tiles):
             self.equal(
                 self.c.get_tile(idx, replica),
                 expected(self.c.tile_bounds(idx), replica),
@@ -90,7 +90,7 @@ class Check:
 
 
 def shapes(c, check):
-    """What needs no other rank is what the partition says, which tests of partitions hold."""
+    """Primitives without transfers answer as the partition, which other tests verify."""
     check.equal(c.grid_shape(), check.partition.grid_shape, "grid_shape")
     for idx in check.tiles:
         check.equal(c.tile_bounds(idx), check.partition.tile_bounds(idx), "tile_bounds", idx)
@@ -105,7 +105,7 @@ def tile(c, check):
     """In place: equal, not a copy where it can be reached, writable by its owner, and refused with
     a way out elsewhere."""
     check.refill()
-    for replica, idx in product(check.replicas, check.tiles):
+    for replica, idx in itertools.product(check.replicas, check.tiles):
         try:
             view = c.tile(idx, replica)
         except UnsupportedError as error:
@@ -150,7 +150,7 @@ def get_tile(c, check):
 def get_tile_async(c, check):
     """All tiles under way at once; a request tests true by itself, and waits as often as wanted."""
     check.refill()
-    wanted = [*product((None, *check.replicas), check.tiles)]
+    wanted = [*itertools.product((None, *check.replicas), check.tiles)]
     started = [c.get_tile_async(idx, replica) for replica, idx in wanted]
     deadline = time.monotonic() + 20
     for _, request in started[::2]:
@@ -255,23 +255,23 @@ def broadcast_replica(c, check):
 def transposed(c, check):
     """The transposed matrix and a part have the same primitives, on the same memory."""
     check.refill()
-    turned, (height, width) = c.T, check.partition.tile_shape
-    turned.fence()
+    flipped, (height, width) = c.T, check.partition.tile_shape
+    flipped.fence()
     for i, j in check.tiles:
         if check.replica == 0 and check.others((i, j), 0):
-            value = np.full(turned.get_tile((j, i)).shape, 5.0)
-            turned.put_tile((j, i), value)
-            turned.accumulate_tile((j, i), value)
-    turned.fence()
+            value = np.full(flipped.get_tile((j, i)).shape, 5.0)
+            flipped.put_tile((j, i), value)
+            flipped.accumulate_tile((j, i), value)
+    flipped.fence()
     members, size = check.partition.members(0), check.comm.size
     changed = [idx for idx in check.tiles if (check.owners(idx, 0) + 1) % size in members]
     part = c[height:, width:]
     part.fence()
-    for (i, j), replica in product(check.tiles, check.replicas):
+    for (i, j), replica in itertools.product(check.tiles, check.replicas):
         expected = element(c.tile_bounds((i, j)), replica)
         if replica == 0 and (i, j) in changed:
             expected = np.full(expected.shape, 10.0)
-        check.equal(turned.get_tile((j, i), replica), expected.T, "get_tile of .T", i, j)
+        check.equal(flipped.get_tile((j, i), replica), expected.T, "get_tile of .T", i, j)
         if i and j:
             check.equal(part.get_tile((i - 1, j - 1), replica), expected, "get_tile of a part")
     c.fence()

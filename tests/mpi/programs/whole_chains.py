@@ -1,8 +1,8 @@
-"""Chains of products, each run whole on all ranks by the library: ``whole_chains.py CASES`` answers
-which matrices differ from what NumPy computes of the whole ones.
+"""Chains of multiplications, each run whole on all ranks by the library: ``whole_chains.py CASES``
+answers which matrices differ from those of NumPy.
 
-A case is [tokens, widths, between, backward, seed]; layouts of all matrices, those that products
-are computed in, and the stationary matrices are drawn at random from those there are.
+A case is [tokens, widths, between, backward, seed]; layouts of all matrices and of the
+multiplications, and the stationary matrices are drawn at random from all possible ones.
 """
 
 import json
@@ -33,7 +33,7 @@ TOY = Machine(
 
 
 def chosen(chain, nprocs, seed):
-    """Layouts and products: the best, or drawn. That takes long, so one rank does it for all."""
+    """Layouts and multiplications: the best, or drawn. One rank chooses for all, to save time."""
     rng = random.Random(seed)
     if rng.random() < 0.3:
         found = choose(chain, Costs(TOY, nprocs, dtype="float64"), programs=LIBRARY)

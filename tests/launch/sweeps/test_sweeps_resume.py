@@ -1,5 +1,5 @@
-"""Whatever goes wrong in a case or with the sweep itself: one row a case, the others unaffected,
-nothing left behind."""
+"""Faults in a case or in the sweep itself: one row a case, the others unaffected, nothing left
+behind."""
 
 import json
 import os
@@ -22,11 +22,11 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
 CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
 INTO = ["-p", 2, "--out", "out"]
-#: Enough work to be interrupted in.
+#: Enough work to be interrupted.
 LONG = CASES + "k = 8\nseed = { start = 0, stop = 400, step = 1 }\n"
 
 
-#: What must be the same however often a sweep was killed.
+#: Columns that are the same however often a sweep was killed.
 KEYS = attrgetter(*"case status m n k a b c stationary seed environment".split())
 
 
@@ -36,7 +36,7 @@ def keys(path):
 
 @pytest.fixture
 def swept(drbench, tmp_path, mpich):
-    """``swept(file, *options, code=0)``: run a sweep into ``out``; how it ended, and its
+    """``swept(file, *options, code=0)``: run a sweep into ``out``; its result and
     records."""
 
     def run(file, *options, code=0, **keywords):
@@ -49,7 +49,7 @@ def swept(drbench, tmp_path, mpich):
     return run
 
 
-def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
+def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault):
     file = sweep_file(
         CASES.replace("m = 12", "") + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 11]\nm = 12\n"
         '\n[[cases]]\nm = "4Ki"\nn = "4Ki"\nk = 7\na = "row"\nb = "column"\nc = "row"\n'
@@ -80,7 +80,7 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
     assert repr(second) == repr(records) and "14 done before" in again.stdout
 
 
-def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(
+def test_a_case_that_repeatedly_crashed_the_sweep_or_the_machine_is_given_up(
     swept, sweep_file, tmp_path
 ):
     file = sweep_file(CASES + "k = [8, 9]\n")
@@ -152,7 +152,7 @@ def test_a_killed_supervisor_loses_nothing_and_its_ranks_end(drbench, swept, swe
     assert [*map(KEYS, records[:-3])] == done
 
 
-def test_ctrl_c_ends_within_a_second_and_says_how_to_go_on(drbench, sweep_file, tmp_path):
+def test_ctrl_c_ends_within_a_second_and_prints_how_to_resume(drbench, sweep_file, tmp_path):
     took = []
 
     def interrupt(process):
@@ -285,7 +285,7 @@ def test_srun_is_started_with_its_arguments_and_stopped_by_scancel(
     assert (tmp_path / "cancelled").read_text() == "--signal=KILL 77.3"
 
 
-def test_a_launcher_that_is_not_there_is_said(drbench, sweep_file):
+def test_a_missing_launcher_is_reported(drbench, sweep_file):
     ended = drbench("sweep", sweep_file(CASES + "k = 8\n"), *INTO, "--launcher", "aprun")
     assert ended.returncode == 3 and "aprun" in ended.stderr and ended.stderr.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""A file or folder that cannot be used is said in one line, before any work that would be lost."""
+"""A file or folder that cannot be used is refused in one line, before work that would be lost."""
 
 import pytest
 from made_up import made_up
@@ -11,7 +11,7 @@ SIZES = "-m 64 -n 64 -k 64 -p 2".split()
 
 @pytest.fixture
 def no_work(monkeypatch):
-    """Whatever takes long fails the test."""
+    """Long work fails the test."""
     for name in ("launch.models.predict.predict_with", "launch.models.tune.tune"):
         monkeypatch.setattr(name, lambda *_, **__: pytest.fail("work was done"))
 
@@ -21,7 +21,7 @@ def no_work(monkeypatch):
 def test_records_that_could_not_be_written_are_not_made(
     run_cli, no_work, tmp_path, command, content
 ):
-    """Before anything is measured that would be lost."""
+    """Refused before the measurement, which would be lost."""
     path = tmp_path / "no" / "x.csv"
     if content:
         path = tmp_path / "notes.csv"
@@ -39,6 +39,6 @@ def test_a_file_of_records_is_appended_to(run_cli, tmp_path, command):
 
 
 def test_an_extent_of_400_digits_is_refused(run_cli):
-    """A line, not an OverflowError."""
+    """One line, no OverflowError."""
     line = run_cli("run", "-p", 2, "-m", "9" * 400, "-n", 8, "-k", 8).refusal()
     assert "-m" in line

@@ -1,4 +1,4 @@
-"""Too little memory is a record that says how much is missing, before anything is allocated."""
+"""Too little memory is a record with the missing bytes, before anything is allocated."""
 
 import re
 

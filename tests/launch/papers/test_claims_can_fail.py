@@ -1,19 +1,18 @@
-"""A claim that holds on the committed records does not on records that say otherwise, and without
-any nothing is said."""
+"""A claim that holds on the committed records fails on records that contradict it, and has no
+verdict without records."""
 
 import pytest
 from judging import judged, of_table
 
 from launch.papers.claims import check_claims
 
-#: What is shorter where a time is longer.
+#: Columns that are smaller where a time is longer.
 RATES = {"percent_of_peak", "utilization_percent", "speedup"}
 _TIMES = {"best_s", "time_s", "seconds"}
 #: Layouts without replicas.
 ALONE = ["row", "column", "block", "traditional"]
 
-#: Claim, the rows that are changed, and what their times are multiplied by; or the columns that are
-#: multiplied.
+#: Claim, the changed rows, and the factor of their times, or of the given columns.
 OTHERWISE = [
     ("P1", {"machine": "pvc12", "layer": "mlp1", "preset": "column"}, 2),
     ("P2", {"machine": "pvc12", "layer": "mlp1", "a": "column/c2"}, 0.1),
@@ -52,7 +51,7 @@ def holds(claims, rows):
 
 
 @pytest.mark.parametrize("claim, where, change", OTHERWISE, ids=[each[0] for each in OTHERWISE])
-def test_a_claim_does_not_hold_where_its_records_say_otherwise(every, claim, where, change):
+def test_a_claim_fails_on_records_that_contradict_it(every, claim, where, change):
     claims, rows = every[claim]
     table = rows.table.copy()
     at = rows.where(mode="simulated", **where).index
@@ -73,7 +72,7 @@ def test_every_claim_that_holds_on_simulated_records_is_tried(every):
 
 
 @pytest.mark.parametrize("claim", ["P1", "F1", "M1"])
-def test_without_rows_nothing_is_said(every, claim):
+def test_without_rows_there_is_no_verdict(every, claim):
     claims, rows = every[claim]
     found = holds(claims, of_table(rows, rows.table[:0]))
     assert {name for name, held in found.items() if held is not None} <= {"T7a", "M21"}

@@ -1,13 +1,13 @@
-"""What commands say of products of experts: how many, of how many tokens, and who gets how much."""
+"""Commands describe the experts of a layer: their number, their tokens, and the routing."""
 
 SIZES = "-m 64 -n 32 -k 16 -o experts=4 -o topk=2".split()
-DESCRIPTION_FIELDS = "C = A · B, 64 tokens to 2 of 4 experts each (skewed:1), experts 16x32"
+LAYER = "C = A · B, 64 tokens to 2 of 4 experts each (skewed:1), experts 16x32"
 
 
-def test_a_plan_says_what_experts_there_are(run_cli):
+def test_a_plan_lists_the_experts(run_cli):
     words = ["plan", "-p", "2", *SIZES, "-o", "routing=skewed:1", "--algorithm", "moe_rs2"]
     shown = run_cli(*words).stdout
-    assert DESCRIPTION_FIELDS in shown and "moe_rs2" in shown
+    assert LAYER in shown and "moe_rs2" in shown
 
 
 def test_without_experts_there_are_eight_and_a_token_has_two(run_cli):
