@@ -8,12 +8,12 @@ three plain loops on rank 0. Those take minutes at 2048 cubed, and longer than a
 empty.
 """
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 from functools import lru_cache
-from itertools import product
 from math import prod
 
 from drbench.common import Clock
@@ -54,7 +54,9 @@ class Cosma(Library):
         """Its own choice; then that with overlap, and every parallel strategy with and without."""
         variants = [{}, *({"variant": each} for each in strategies(nprocs))]
         overlaps = {}, {"overlap": "on"}
-        return [{"options": forced | more} for forced, more in product(variants, overlaps)]
+        return [
+            {"options": forced | more} for forced, more in itertools.product(variants, overlaps)
+        ]
 
     @staticmethod
     def layout(nprocs, given, **options):
@@ -133,7 +135,7 @@ def strategies(nprocs: int) -> list[str]:
     >>> strategies(4), strategies(1)
     (['pk4', 'pn2,pk2', 'pn4', 'pm2,pk2', 'pm2,pn2', 'pm4'], [])
     """
-    triples = (x for x in product(divisors(nprocs), repeat=3) if prod(x) == nprocs > 1)
+    triples = (x for x in itertools.product(divisors(nprocs), repeat=3) if prod(x) == nprocs > 1)
     return [
         ",".join(f"p{axis}{parts}" for axis, parts in zip("mnk", triple) if parts > 1)
         for triple in triples

@@ -7,11 +7,11 @@ read back before any of them is made.
 """
 
 import ctypes
+import itertools
 import os
 import re
 import sys
 from contextlib import ExitStack, contextmanager
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +59,8 @@ def find_library() -> str | None:
     if chosen:
         return chosen if os.path.exists(chosen) else None
     folders = [*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *_FOLDERS]
-    found = (sorted(Path(folder).glob(pattern)) for folder, pattern in product(folders, _PATTERNS))
+    pairs = itertools.product(folders, _PATTERNS)
+    found = (sorted(Path(folder).glob(pattern)) for folder, pattern in pairs)
     return next((str(paths[0]) for paths in found if paths), None)
 
 
@@ -95,7 +96,7 @@ class Scalapack(Library):
         """As it comes; then wider blocks, wider panels and other grids."""
         return [{}] + [
             {"options": {"mesh": mesh, "block": width, "panel": width}}
-            for mesh, width in product(MESH.tried(nprocs), (128, 256, 512))
+            for mesh, width in itertools.product(MESH.tried(nprocs), (128, 256, 512))
         ]
 
     @staticmethod

@@ -19,7 +19,7 @@ _SCRIPT = Path(__file__).parent / "explain.js"
 TICKS = 10_000_000
 #: What the facts are called in the table of two.
 _CALLED = {
-    "products": "local GEMMs of the busiest rank",
+    "local GEMMs": "local GEMMs of the busiest rank",
     "mean of the ranks": "local GEMMs, mean of the ranks",
     "moved": "moved between ranks",
     "busiest": "sent or received by the busiest rank",
@@ -36,11 +36,11 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
     --------
     >>> case = {
     ...     "name": "<b>",
-    ...     "product": "C = A · B",
+    ...     "multiplication": "C = A · B",
     ...     "description": ["1 rank"],
     ...     "timed": True,
     ...     "time_s": 2.0,
-    ...     "facts": [["time", 2, "s"], ["products", 2, "s"], ["mean", 2, "s"], ["moved", 0, "B"]],
+    ...     "facts": [["time", 2, "s"], ["local GEMMs", 2, "s"], ["moved", 0, "B"]],
     ...     "links": [],
     ...     "interval": [1.5, 2.5],
     ...     "ranks": [[[0, "multiply", 0.0, 2.0, 0.0, 0, [], [], [], True]]],
@@ -61,7 +61,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
         "explain.html",
         script,
         name=" next to ".join(case["name"] for case in cases),
-        product=cases[0]["product"],
+        product=cases[0]["multiplication"],
         cases=[
             case
             | {
@@ -103,7 +103,7 @@ def _verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
     text = []
     for case in cases:
         fact = {name: value for name, value, _ in case["facts"]}
-        share = f"{100 * fact['products'] / fact['time']:.3g} %" if fact["time"] else "all"
+        share = f"{100 * fact['local GEMMs'] / fact['time']:.3g} %" if fact["time"] else "all"
         time = _amount(fact["time"], "s")
         if case["interval"]:
             time += f" (between {' and '.join(_amount(end, 's') for end in case['interval'])})"

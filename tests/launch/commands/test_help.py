@@ -93,7 +93,7 @@ def test_a_command_that_there_was_says_what_to_use(run_cli, name):
 @pytest.mark.parametrize("command, takes", [("run", True), ("list", False)])
 def test_an_option_of_algorithms_is_answered_with_where_it_is_given(run_cli, command, takes):
     line = run_cli(command, "--chunk", 256).refusal()
-    assert "--chunk" in line and ("is given by -o" in line) is takes
+    assert "--chunk" in line and ("are given by -o" in line) is takes
 
 
 def test_short_and_long_help_are_the_same(run_cli):

@@ -57,7 +57,7 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
             [*ONE, "--threads", "3"],
-            "--threads is for machines calibrated on cores, and pvc12 is not",
+            "--threads applies to machines calibrated on cores; pvc12 is not",
         ),
         (
             ["simulate", *SIZES, "--machine", "pvc12", "--algorithm", "dtensor"],

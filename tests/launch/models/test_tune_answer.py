@@ -123,7 +123,7 @@ def test_the_first_three_lines_answer(run_cli):
     text = run_cli(*given, "--json").json()
     assert f"Run your layouts: {text['mine']['command']}" in message
     assert text["mine"]["layouts"] == ["row", "column", "row"] and text["machine"] is None
-    assert text["pays_after_products"] >= 1 and text["sure"]["level"] == "counted"
+    assert text["pays_after_multiplications"] >= 1 and text["sure"]["level"] == "counted"
     timed = run_cli(*given, "--machine", "pvc12", "--fix", "a,c").stdout
     assert "% of the roof" in timed.splitlines()[0] and "published constants" in timed
     kept = run_cli(*given, "--fix", "a,b,c").stdout.splitlines()
@@ -141,7 +141,7 @@ def test_the_json_of_an_empty_bound_is_json(run_cli):
     "more, default_text",
     [
         (["--a", "colum"], "did you mean"),
-        (["--fix", "a"], "--fix A, and --a says no partition"),
+        (["--fix", "a"], "--fix A, and --a gives no partition"),
         (["--preset", "row", "--fix", "d"], "some of A,B,C"),
         (["--only", "canon"], "no algorithm 'canon'"),
         (["--machine", "pvc21"], "no machine model"),
