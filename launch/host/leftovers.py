@@ -98,8 +98,8 @@ def _pids() -> Iterator[int]:
 
 
 def _written(since: float) -> set[str]:
-    """Files of ranks that crash before MPI has started, as when ``/dev/shm`` is full: no process was seen
-    using them."""
+    """Files of ranks that crash before MPI has started, as when ``/dev/shm`` is full: no process
+    was seen using them."""
     found = set()
     for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
         with suppress(OSError):  # gone already

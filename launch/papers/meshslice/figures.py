@@ -1,5 +1,5 @@
 """MeshSlice's figures: FLOP utilization of a transformer's FC layers by algorithm, chips, mesh and
-slice count, and where communication goes. One panel a model."""
+slice count, and the breakdown of communication. One panel per model."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -55,7 +55,7 @@ def read(paths: Sequence) -> Rows:
 def _panels(
     rows: DataFrame, panel: Callable, styles: Styles, notes: list[str], *margins_in: float
 ) -> Made:
-    """A panel a model: ``panel(rows)`` gives its axes and marks."""
+    """One panel per model: ``panel(rows)`` returns its axes and marks."""
     charts = []
     for model, found in rows.groupby("model", sort=False):
         ours = found[found["mode"] == "simulated"]
@@ -68,7 +68,7 @@ def _panels(
 
 
 def _shown(rows: DataFrame, **changed) -> Styles:
-    """Looks of the algorithms that are there, with something changed."""
+    """Styles of the algorithms in some rows, with changed attributes."""
     there = {*rows.algorithm}
     return {name: style._replace(**changed) for name, style in _STYLES.items() if name in there}
 
@@ -96,8 +96,8 @@ def _most_chips(rows: Rows) -> DataFrame:
 
 
 def _breakdown(rows: Rows, options: Options) -> Made:
-    """Figure 10: communication of the busiest link, overlapped or not, over the time of the
-    products."""
+    """Figure 10: communication of the busiest link, overlapped or not, over the time of local
+    GEMMs."""
     found = _most_chips(rows)
     found = found[found["product"] == ALL]
     total = found[["transfer_s", "sync_s", "launch_s"]].sum(axis=1)
@@ -115,7 +115,7 @@ def _breakdown(rows: Rows, options: Options) -> Made:
 
 
 def _shapes(rows: Rows, options: Options) -> Made:
-    """Figure 11: the distinct products of each model."""
+    """Figure 11: the distinct multiplications of each model."""
     every = _most_chips(rows)
     every = every[every["product"] != ALL]
     every = every.assign(name=every.layer + " " + every["product"].map(_MULTIPLICATIONS))
@@ -127,13 +127,13 @@ def _shapes(rows: Rows, options: Options) -> Made:
         return dots(_PERCENT, shares.loc[shown], styles)
 
     notes = [
-        "one row a product of different m × n × k, named after the first that has it; each "
-        "algorithm on its best mesh for the whole model"
+        "one row per multiplication with different m × n × k, named after its first occurrence; "
+        "each algorithm on its best mesh for the whole model"
     ]
     return _panels(every, panel, styles, notes, 1.6, 0.8)
 
 
-#: Of Figures 13 and 14: column of what is tried, and what it is called.
+#: For Figures 13 and 14: the varied column, and its label.
 _TRIED = {
     "meshes": ("mesh", "Figure 13: mesh, rows × columns"),
     "slices": ("slices", "Figure 14: slices S of each layer, on 32 × 8"),
