@@ -191,7 +191,7 @@ def _peak(single: Kernels) -> Iterator[Finding]:
             again = "measure again when nothing else runs; other times would be as unreliable"
             yield Finding(f"peak {dtype}", "advice", text, again)
         else:
-            give = f"optional: --peak {rate:.0f} for ranks of one core"
+            give = f"--peak {rate:.0f} for ranks of one core (optional)"
             yield Finding(f"peak {dtype}", "ok", text, give)
 
 

@@ -73,9 +73,7 @@ def end_family(token: str, patience_s: float = 0.0) -> set[str]:
     while members := family(token):
         if time.monotonic() >= deadline:
             for pid in members:
-                _signal(
-                    pid, signal.SIGSTOP
-                )  # so that their files do not change before they are listed
+                _signal(pid, signal.SIGSTOP)  # so that their files do not change meanwhile
             files |= held_files(members)
             for pid in members:
                 _signal(pid, signal.SIGKILL)

@@ -75,9 +75,7 @@ class ChainRun:
         for (name, transposed), layout in zip(each.operands, (a, b)):
             stored = self.matrices[name]
             moved = self.context.redistribute(stored, layout)
-            shared = np.shares_memory(
-                moved.local, stored.local
-            )  # on all ranks, where some have no elements
+            shared = np.shares_memory(moved.local, stored.local)  # false without elements
             if not self.context.comm.allreduce(shared, MPI.LOR):
                 self._calls.append(partial(self.context.redistribute, stored, moved))
             operands.append(moved.T if transposed else moved)

@@ -24,7 +24,7 @@ from .universal.program import program as universal
     "toy",
     options=(
         Option("slab", int, least=1, unit="elements", help="thickness.", tried=(4, 8)),
-        Option("colour", ("red", "blue"), help="looks.", says="red"),
+        Option("colour", ("red", "blue"), help="looks.", default_text="red"),
         Option("bright", bool, False, help="shines."),
     ),
 )

@@ -228,10 +228,7 @@ def tune_command(
         refine=_REFINED,
     )
     found = tune(request, model)
-    how = {
-        "iters": iters,
-        "budget": budget,
-    }  # for the measurement, not for the command that is shown
+    how = {"iters": iters, "budget": budget}  # for the measurement, not for the shown command
     measured = [] if measure is None else _measure(found, request, measure, how, bool(as_json))
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))

@@ -61,7 +61,7 @@ def test_a_prediction_says_how_links_were_shared_and_none_is_the_models_own(run_
         ),
         (
             ["simulate", *SIZES, "--machine", "pvc12", "--algorithm", "dtensor"],
-            "dtensor is a library and plans its own way",
+            "dtensor is a library: it has no program",
         ),
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],

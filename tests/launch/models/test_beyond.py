@@ -36,9 +36,9 @@ def test_what_was_calibrated_is_not_beyond_and_each_of_its_limits_is_said():
     assert predict(INSIDE, machine_of(), 2).beyond is None
     assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
     for change, default_text in (
-        ({"m": [8, 128]}, "products with m of 256 (8 to 128)"),
-        ({"n": [600, 700]}, "products with n of 512 (600 to 700)"),
-        ({"k": [8, 128]}, "products with k of 256 (8 to 128)"),
+        ({"m": [8, 128]}, "GEMMs with m of 256 (8 to 128)"),
+        ({"n": [600, 700]}, "GEMMs with n of 512 (600 to 700)"),
+        ({"k": [8, 128]}, "GEMMs with k of 256 (8 to 128)"),
         ({"bytes": [16384, 32768]}, "transfers of 512 KiB (16 KiB to 32 KiB)"),
         ({"ranks": 1}, "2 ranks (calibrated on 1)"),
         ({"node": 1, "nodes": 1}, "2 nodes (1)"),
@@ -65,7 +65,7 @@ def test_products_in_pieces_are_those_of_the_pieces():
     """On cores a product of operands in pieces is a call of BLAS each."""
     case = Case(512, 512, 512, algorithm="meshslice", options={"slices": 4, "block": 8})
     described = predict(case, machine_of(k=[100, 512]), 2).beyond
-    assert "products with k of" in described
+    assert "GEMMs with k of" in described
 
 
 def test_tables_and_json_say_it(run_cli, tmp_path):
