@@ -8,8 +8,8 @@ from click.shell_completion import CompletionItem
 
 #: Names of figures. (The modules of figures load Matplotlib and pandas, in about a second.)
 FIGURES = (
-    "algorithms bandwidth best layouts libraries llm-breakdown llm-model llm-shapes llm-strong llm-weak "
-    "mlp mlp1 mlp2 overlap-flux overlap-td overlap-td-experts strong timeline volume weak"
+    "algorithms bandwidth best layouts libraries llm-breakdown llm-model llm-shapes llm-strong "
+    "llm-weak mlp mlp1 mlp2 overlap-flux overlap-td overlap-td-experts strong timeline volume weak"
 ).split()
 
 #: Values of ``--stationary``.

@@ -118,7 +118,7 @@ def test_the_first_three_lines_answer(run_cli):
     message = run_cli(*given).stdout.splitlines()
     assert message[0].startswith("Your layouts, A row, B column, C row: ")
     assert message[1].startswith("Best: ") and "times fewer bytes" in message[1]
-    assert message[2].startswith("Changing pays after 2 products, by bytes of the busiest rank: ")
+    assert message[2].startswith("Changing pays after 2 multiplications, by bytes of the busiest rank: ")
     assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in message)
     text = run_cli(*given, "--json").json()
     assert f"Run your layouts: {text['mine']['command']}" in message

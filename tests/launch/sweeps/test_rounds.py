@@ -23,10 +23,10 @@ from launch.sweeps.rounds import (
     Job,
     fastest_of,
     pooled,
+    rank_cases,
     ratio_of,
     rotated,
     round_of,
-    rank_cases,
 )
 from launch.sweeps.supervisor import Settings
 
