@@ -196,7 +196,7 @@ def chain_command(
         f"TFLOP, {dtype}, {ranks} ranks of {model.name}"
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))
-    columns = "who|>time|>/ chosen|>TFLOP/s per rank|>memory per rank"
+    columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
     out.print(table(columns, [_cells(row, found.best) for row in text.rows]))
     for who, why in found.refused.items():
         print_line(f"not {who}: {why}")
