@@ -46,7 +46,7 @@ def test_what_was_calibrated_is_not_beyond_and_each_of_its_limits_is_said():
     ):
         assert predict(INSIDE, machine_of(**change), 2).beyond == default_text
     two = replace(INSIDE, threads=2)
-    assert predict(two, machine_of(), 2).beyond == "2 threads a rank (1)"
+    assert predict(two, machine_of(), 2).beyond == "2 threads per rank (1)"
     assert predict(replace(INSIDE, threads=1), machine_of(), 2).beyond is None
 
 
