@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# The check of GPUs by the name that its users know; benchmarks/gpu/check.sh says what it does.
+# The GPU check under its documented name; see benchmarks/gpu/check.sh.
 exec "$(dirname "$0")/../benchmarks/gpu/check.sh" "$@"

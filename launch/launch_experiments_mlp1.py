@@ -2,8 +2,8 @@
 as for ``drbench sweep``. It runs 1/16 of the paper's size; ``--scale 1`` is the paper's, hours.
 
 Records go to standard output as CSV, progress to standard error. They are also kept in
-results/measured/here/mlp1-scale1of16-pN on N ranks (or --out), so that a run that was killed goes
-on: the same command again writes all of them.
+results/measured/here/mlp1-scale1of16-pN on N ranks (or --out), so that the same command
+resumes a killed run and writes all records.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""What ``drbench calibrate`` does on the ranks: times of this machine, as a machine file."""
+"""``drbench calibrate`` on the ranks: measure this machine and write a machine file."""

@@ -1,4 +1,4 @@
-"""What the products, transfers and collectives of cores take, all ranks of a node at once."""
+"""Measure GEMMs, transfers and collectives of cores, on all ranks of a node at once."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ from drbench.program.problem import Problem
 from .programs import in_rounds
 from .speed import SpeedNormalisation
 
-#: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
+#: Local GEMMs, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
     (1024, 1024, 1024),
     (2048, 1024, 512),
@@ -50,7 +50,7 @@ _SHAPES = [
     (256, 2048, 2048),
     (2048, 256, 2048),
 ]
-#: Those of them that are measured with one operand stored transposed, too.
+#: Those that are also measured with one operand stored transposed.
 _TRANSPOSED = [
     (1024, 1024, 1024),
     (512, 512, 512),
@@ -61,11 +61,11 @@ _TRANSPOSED = [
 ]
 #: Transfers, in bytes.
 SIZES = [1 << s for s in range(14, 25, 2)]
-#: Elements of a row of the tiles that transfers go to.
+#: Elements of a row of the tiles that transfers access.
 COLS = 2048
-#: Blocks whose rows lie apart: rows, and their elements.
+#: Blocks with strided rows: rows, and their elements.
 _APART = [(rows, width) for rows in (256, 2048) for width in (64, 256, 512, 1024)]
-#: Bytes that a rank reads between two transfers, so that these find nothing in caches.
+#: Bytes that a rank reads between two transfers to evict their data from caches.
 _SWEPT = 1 << 26
 #: Shards of collectives, in bytes.
 SHARDS = [1 << s for s in range(13, 23, 3)]
@@ -78,9 +78,9 @@ def cores(
     threads: int | None,
     everyone: Topology | None = None,
 ) -> tuple[str, dict]:
-    """What the cores of this node take, on so many BLAS threads a rank (collective): in words, and
-    the tables. On one rank there are no links and no collectives. ``everyone`` are the ranks of
-    all nodes, which measure their products at once."""
+    """Measure the cores of this node with this number of BLAS threads per rank (collective):
+    returns a description and the tables. One rank has no links or collectives. ``everyone`` are the
+    ranks of all nodes, which measure their GEMMs at once."""
     comm, everyone = topology.comm, everyone or topology
     threads = threads or everyone.cores_per_rank
     threadpoolctl.threadpool_limits(threads)
@@ -89,18 +89,18 @@ def cores(
     found = {}
     for name, code in (("float32", "f4"), ("float64", "f8")):
         gemms = _gemms(everyone.comm, trials, code, speed)
-        functions = {"#": "seconds an element (drbench chain)"} | function_seconds(spent, code)
+        functions = {"#": "seconds per element (drbench chain)"} | function_seconds(spent, code)
         found[name] = compute_section(*gemms, memory) | {"functions": functions}
     compute, several = found.pop("float32"), comm.size > 1
     rings = collective_samples(comm, comm.rank // 2, trials) if several else {}
-    return f"{threads} threads a rank, {os.uname().machine}", {
+    return f"{threads} threads per rank, {os.uname().machine}", {
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
         | ranges(_SHAPES, SIZES, SHARDS),
         "adds_on_core": True,
         "gemm_per_fragment": True,
         "step_s": (
             _overhead(topology, compute, trials),
-            "executor, products of 8x8x8 in place, less the product",
+            "executor, GEMMs of 8x8x8 in place, minus the GEMM",
         ),
         "compute": compute,
         "dtypes": found,
@@ -113,7 +113,7 @@ def cores(
 
 
 def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
-    """What was measured, from the least to the most: what a file says of it.
+    """The measured ranges, (minimum, maximum), for the file.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _local_transports(topology: Topology, trials: int) -> dict:
     """The tables of transports between ranks that share memory."""
     _, adds = transfers(topology, "direct", trials)
     (get_s, *gets), rma_adds = transfers(topology, "rma", trials)
-    where = f"of the next rank, not in caches, fit over {SIZES[0]} to {SIZES[-1]} bytes"
+    where = f"of the next rank, not in caches, fitted over {SIZES[0]} to {SIZES[-1]} bytes"
     return {
         "direct": {
             "#": "in place: a get is a view",
@@ -148,8 +148,8 @@ def _local_transports(topology: Topology, trials: int) -> dict:
 
 
 def core_constants(kind: str, found: Iterable[float], description: str) -> dict:
-    """The constants of a link that say what gets (``core``) or adds (``core_add``) take of the
-    core, of what was ``found`` for them.
+    """The constants of a link for the core time of gets (``core``) or accumulates (``core_add``),
+    from the values ``found``.
 
     Examples
     --------
@@ -157,12 +157,12 @@ def core_constants(kind: str, found: Iterable[float], description: str) -> dict:
     ['core_bytes_per_s', 'core_apart_bytes_per_s', 'core_row_s']
     """
     names = "bytes_per_s", "apart_bytes_per_s", "row_s"
-    abouts = description, "of rows that lie apart", "more, for each such row"
-    return {f"{kind}_{name}": (value, text) for name, value, text in zip(names, found, abouts)}
+    comments = description, "of strided rows", "additional, for each such row"
+    return {f"{kind}_{name}": (value, text) for name, value, text in zip(names, found, comments)}
 
 
 def best_of(comm, function, trials: int, repeats: int = 1) -> float:
-    """Seconds of one call, the slowest rank, the best trial (collective)."""
+    """Seconds of one call on the slowest rank, in the best trial (collective)."""
 
     def several():
         for _ in range(repeats):
@@ -175,12 +175,12 @@ def best_of(comm, function, trials: int, repeats: int = 1) -> float:
 def _gemms(
     comm, trials: int, code: str, speed: SpeedNormalisation
 ) -> tuple[list[tuple], list[tuple]]:
-    """All ranks multiply elements of NumPy's type ``code`` at once: ``(m, n, k, seconds)``, and
+    """Time GEMMs of NumPy's type ``code`` on all ranks at once: ``(m, n, k, seconds)``, and
     ``(m, n, k, operand, seconds)`` of those with an operand stored transposed.
 
-    Trials of different shapes take turns. The median trial counts, at the usual pace: programs are
-    not the fastest there can be either, and whose turn it is where ranks share cores is no
-    disturbance. Operands lie in huge pages, as tiles and panels do."""
+    Trials of different shapes are interleaved. The median trial is used, at the usual speed:
+    programs do not run at the best speed either, and time slices of shared cores are no
+    disturbance. Operands are stored in huge pages, like tiles and packed operands."""
     blas, rng = load_blas(), np.random.default_rng(0)
 
     def matrix(rows: int, cols: int, transposed: bool) -> np.ndarray:
@@ -206,7 +206,7 @@ def _gemms(
 
         return timed(comm, several).seconds / repeats
 
-    for case in cases:  # what is touched for the first time does not count
+    for case in cases:  # the first touch of memory does not count
         run(case)
     seconds = list(zip(cases, in_rounds(cases, trials, run, speed)))
     return (
@@ -216,7 +216,7 @@ def _gemms(
 
 
 def _memory(comm, trials: int) -> float:
-    """Bytes a second of an add (two reads, one write) of 16 MiB, all ranks at once."""
+    """Bytes per second of an add (two reads, one write) of 16 MiB, on all ranks at once."""
     a, b = np.ones(1 << 22, "f4"), np.ones(1 << 22, "f4")
     return 3 * a.nbytes / best_of(comm, lambda: np.add(a, b, out=a), trials)
 
@@ -238,12 +238,13 @@ def rows_of_ranks(topology: Topology, kind: str) -> Iterator[tuple[DistributedMa
 def transfers(
     topology, kind: str, trials: int, hop: int = 1, alone: bool = False
 ) -> tuple[tuple | None, tuple]:
-    """Gets (RMA only: in place they cost nothing) and accumulates, each rank to the one ``hop``
-    ranks on, or only the first (``alone``): of each the latency, bytes a second, those of blocks
-    whose rows lie apart, and seconds of such a row. Nothing of them is in caches, as in a product,
-    whose tiles were last touched in the one before; the best of ``trials``."""
+    """Measure gets (RMA only: in place they cost nothing) and accumulates from each rank to the one
+    ``hop`` ranks further, or only from the first (``alone``): of each the latency, bytes per
+    second, those of blocks with strided rows, and seconds per such row. Their data is not in
+    caches, as in a multiplication, whose tiles were last used in the previous one; the best of
+    ``trials``."""
     comm = topology.comm
-    # rows, columns, and how many of the rows lie apart
+    # rows, columns, and the number of strided rows
     shapes = [(nbytes // 4 // COLS, COLS, 0) for nbytes in SIZES]
     shapes += [(high, width, high) for high, width in _APART]
     gets, adds, again, swept = [], [], [], np.ones(_SWEPT // 4, "f4")
@@ -277,7 +278,7 @@ def transfers(
             value = np.ones(block.shape, "f4")
             if kind == "rma":
                 gets.append((value.nbytes, apart, cold(get)))
-                if not apart and value.nbytes < 1 << 20:  # what one costs beside its bytes
+                if not apart and value.nbytes < 1 << 20:  # its cost without that of its bytes
                     small = best_of(comm, get, trials, (1 << 20) // value.nbytes)
                     again.append((value.nbytes, small))
             adds.append((value.nbytes, apart, cold(add)))
@@ -286,8 +287,8 @@ def transfers(
 
 
 def _overhead(topology, compute: dict, trials: int) -> float:
-    """The executor's own time a product: 4096 products of 8³ in place, less what the model says of
-    such a product."""
+    """The executor's own time per GEMM: 4096 GEMMs of 8³ in place, minus the modelled time of such
+    a GEMM."""
     comm = topology.comm
     text = "tiles:8x8"
     problem = Problem(128, 128, 128, comm.size, text, text, text)
@@ -305,7 +306,7 @@ def _overhead(topology, compute: dict, trials: int) -> float:
 
 def collective_samples(comm, colour: int, trials: int) -> dict[str, list[tuple[int, int, float]]]:
     """(ranks, bytes of a shard, seconds) of each collective on the ranks of each colour, if they
-    are several and not all, and on all ranks."""
+    are several but not all, and on all ranks."""
     samples: dict[str, list] = {}
     part = comm.Split(colour, comm.rank)
     try:
@@ -321,13 +322,13 @@ def collective_samples(comm, colour: int, trials: int) -> dict[str, list[tuple[i
 
 
 def collective_comment(ranks: int) -> str:
-    """The comment beside what was fitted to collectives of so many ranks at most."""
-    apart = "; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""
-    return f"fit over shards of {SHARDS[0]} to {SHARDS[-1]} bytes{apart}"
+    """The comment on constants fitted to collectives of at most this number of ranks."""
+    joint = "; launch and sync cannot be separated on 2 ranks" if ranks == 2 else ""
+    return f"fitted over shards of {SHARDS[0]} to {SHARDS[-1]} bytes{joint}"
 
 
 def _calls(comm, count: int) -> dict[str, Callable]:
-    """Each collective on shards of so many elements."""
+    """A function for each collective on shards of ``count`` elements."""
     mine, theirs, everyone = (np.ones(size, "f4") for size in (count, count, count * comm.size))
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     return {
@@ -338,17 +339,16 @@ def _calls(comm, count: int) -> dict[str, Callable]:
 
 
 def compute_section(plain: list, transposed: list, memory: tuple[float, str]) -> dict:
-    """The table ``[model.compute]`` that fits products (:func:`fit_gemm`), those with an operand
-    stored transposed if there are any (:func:`fit_transposed`), and the bytes a second of an
-    add."""
+    """The table ``[model.compute]`` fitted to GEMMs (:func:`fit_gemm`), to those with an operand
+    stored transposed if any (:func:`fit_transposed`), and the bytes per second of an add."""
     gemm, error = fit_gemm(plain)
-    rate = f"fitted rate of {len(plain)} local products; median error {100 * error:.1f} %"
+    rate = f"fitted rate of {len(plain)} local GEMMs; median error {100 * error:.1f} %"
     return {
         "peak_flops": (gemm["peak_flops"], rate),
         "peak_measured": True,
-        "launch_s": (gemm["launch_s"], "fitted, likewise pack_s (an element of A, B and C)"),
+        "launch_s": (gemm["launch_s"], "fitted, like pack_s (per element of A, B and C)"),
         "pack_s": list(gemm["pack_s"]),
         **({"transposed_element_s": fit_transposed(plain, transposed)} if transposed else {}),
-        "k_block": (float(gemm["k_block"]), "of those tried the one with the best fit"),
+        "k_block": (float(gemm["k_block"]), "the tried value with the best fit"),
         "memory_bytes_per_s": memory,
     }

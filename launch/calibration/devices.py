@@ -1,5 +1,5 @@
-"""``drbench calibrate --backend``: what products, copies, accumulates and collectives of this
-node's devices take, all ranks at once."""
+"""``drbench calibrate --backend``: measure GEMMs, copies, accumulates and collectives of this
+node's devices, on all ranks at once."""
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +16,7 @@ from launch.ranks.transfers import Rows, trace_of
 
 from .cores import best_of, compute_section, ranges
 
-#: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
+#: Local GEMMs, (m, n, k), in units that fill a device: thick and thin along each axis.
 _SHAPES = [
     (8, 8, 8),
     (16, 8, 4),
@@ -31,8 +31,8 @@ _SHAPES = [
     (2, 2, 32),
     (1, 1, 32),
 ]
-#: The unit in elements, and transfers in bytes: of a GPU, and of worker threads, which only show
-#: that this works.
+#: The unit in elements, and transfers in bytes: of a GPU, and of worker threads, which only test
+#: the code.
 _SCALES = {
     "cupy": (512, [1 << s for s in range(16, 29, 3)]),
     "numpy-async": (64, [1 << s for s in range(12, 19, 3)]),
@@ -41,12 +41,12 @@ _REPEATS = 10
 
 
 def devices(topology: Topology, trials: int, threads: int | None, backend: str) -> tuple[str, dict]:
-    """What the devices of this node take (collective), at whatever pace the cores are.
+    """Measure the devices of this node (collective), without normalisation by the speed of cores.
 
     Raises
     ------
     UnsupportedError
-        If the devices do not reach each other's memory.
+        If the devices cannot access each other's memory.
     """
     comm, (unit, sizes) = topology.comm, _SCALES[backend]
     case = Case(8, 8, 8, backend=backend, threads=threads)
@@ -55,12 +55,12 @@ def devices(topology: Topology, trials: int, threads: int | None, backend: str) 
         gemms = _gemms(comm, opened, shapes, trials)
         found = _transfers(comm, opened, sizes, trials)
         (latency_s, rate), keys = found["get"], opened.keys
-        where = f"{keys['device']}, {keys['blas']}, {keys['ranks_per_device']} rank(s) a device"
+        where = f"{keys['device']}, {keys['blas']}, {keys['ranks_per_device']} rank(s) per device"
         return where, {
             "calibrated": {"dtypes": ["float32"]} | ranges(shapes, sizes, sizes),
             "accumulate_efficiency": (
                 min(1.0, found["add"][1] / rate),
-                "accumulate over copy, both from rank to rank; at most 1",
+                "accumulate over copy, both between ranks; at most 1",
             ),
             "compute": compute_section(gemms, [], (found["memory"], "add inside the device")),
             "links": {
@@ -75,7 +75,7 @@ def devices(topology: Topology, trials: int, threads: int | None, backend: str) 
 
 
 def _best(comm, stream, trials: int, enqueue) -> float:
-    """Seconds of one of ten calls behind each other on a stream (collective)."""
+    """Seconds of one of ten consecutive calls on a stream (collective)."""
 
     def several():
         for _ in range(_REPEATS):
@@ -86,7 +86,7 @@ def _best(comm, stream, trials: int, enqueue) -> float:
 
 
 def _gemms(comm, backend, shapes: list, trials: int) -> list[tuple[int, int, int, float]]:
-    """All ranks multiply at once."""
+    """Time GEMMs on all ranks at once."""
     device, dtype = backend.device, np.dtype(np.float32)
     memory = [
         backend.work.empty(max(shape[x] * shape[y] for shape in shapes), dtype)
@@ -107,8 +107,8 @@ def _gemms(comm, backend, shapes: list, trials: int) -> list[tuple[int, int, int
 
 
 def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
-    """Copies from, and adds into, the next rank's memory, and an add inside the device: (latency,
-    bytes a second), bytes a second."""
+    """Time copies from, and accumulates into, the next rank's memory, and an add inside the device:
+    (latency, bytes per second), bytes per second."""
     device, largest = backend.device, sizes[-1] // 4
     problem = Problem(comm.size, largest, 1, comm.size, a="row", b="row", c="row")
     memory = device.allocate(4 * largest)
@@ -122,8 +122,8 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
         if comm.allreduce(c.window.in_reach[right] is None, MPI.LOR):
             memory.free()
             raise UnsupportedError(
-                "the devices of this node do not reach each other's memory, so there is no link "
-                "to measure. drbench doctor says why."
+                "the devices of this node cannot access each other's memory, so there is no link "
+                "to measure. See drbench doctor."
             )
         device.zero(c.storage.reshape(1, -1), stream)
         stream.synchronise()
@@ -144,7 +144,7 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
 
 
 def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
-    """One step on all ranks, through the executor as any program would take it."""
+    """Time one step on all ranks, through the executor of programs."""
     found: dict[str, list] = {}
     for nbytes in sizes:
         for name in ("allgather", "reducescatter", "shift"):
@@ -157,6 +157,6 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
                 sample = comm.size, nbytes, best_of(comm, executor.run, trials)
             found.setdefault(name, []).append(sample)
     description = (
-        f"{backend.keys['collectives']}, on {comm.size} ranks: launch and sync cannot be told apart"
+        f"{backend.keys['collectives']}, on {comm.size} ranks: launch and sync cannot be separated"
     )
     return {name: fit_collective(samples) | {"#": description} for name, samples in found.items()}

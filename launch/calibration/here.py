@@ -1,5 +1,5 @@
-"""``drbench calibrate`` on the ranks: what this machine takes, then whole programs next to what
-that predicts for them."""
+"""``drbench calibrate`` on the ranks: measure this machine, then compare whole programs with their
+predictions."""
 
 import os
 import sys
@@ -37,31 +37,31 @@ def calibrate_here(
     nodes: bool,
     predict: Callable[[Case, Machine, int], float | None],
 ) -> int:
-    """Measure on the ranks this process belongs to, in so many trials. Then whole programs are
-    measured and predicted by what was found, and rank 0 writes the ``[model]`` section of the file,
-    with their ratios as ``[model.residuals]``. On a machine that drifted meanwhile these are
-    widened, and rank 0 says so.
+    """Measure on the ranks of this process, with ``trials`` trials; return the exit code. Then
+    whole programs are measured and predicted with the results, and rank 0 writes the ``[model]``
+    section of the file, with their ratios as ``[model.residuals]``. If the machine drifted
+    meanwhile, these are widened, and rank 0 reports it.
 
     Parameters
     ----------
     threads : int or None
-        BLAS threads a rank of cores.
+        BLAS threads per rank on cores.
     nodes : bool
         The ranks are on several nodes, and the links between them are measured too.
     predict : callable
-        ``predict(case, machine, ranks)``: seconds; None where the machine refuses the case.
+        ``predict(case, machine, ranks)``: seconds; None if the machine refuses the case.
 
     Raises
     ------
     UsageError
-        If links cannot be measured here: on one rank; on several nodes without ``nodes``, or on one
-        with it; if nodes have different numbers of ranks.
+        If links cannot be measured: on one rank; on several nodes without ``nodes``, on one node
+        with it, or with different numbers of ranks on nodes.
     CaseFailed
         If the ranks lacked their cores (:meth:`SpeedNormalisation.refuse_other_work`); the file is
-        as before.
+        unchanged.
     """
     comm = _by_nodes(MPI.COMM_WORLD)
-    read_document(out)  # what cannot be kept is refused before anything is measured
+    read_document(out)  # refuse an unreadable file before measuring
     with Topology(comm) as topology:
         _check_ranks(topology, nodes)
         speed = SpeedNormalisation.of_cores(comm, topology.core_due(1))
@@ -75,8 +75,8 @@ def calibrate_here(
         today = f"{datetime.now(UTC):%Y-%m-%d}"
         model = {
             "#": f"measured by drbench calibrate -p {comm.size}{' --nodes' * nodes}, {where}, "
-            f"{today}; {trials} trials, all ranks at once: products and "
-            "functions the median at one pace, the rest the best. Seconds, bytes, FLOP/s.",
+            f"{today}; {trials} trials, all ranks at once: GEMMs and functions "
+            "are medians at normalised speed, others the best. Seconds, bytes, FLOP/s.",
             "name": name,
             # of all ranks
             "fence_s": (best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100), "Ibarrier"),
@@ -89,7 +89,7 @@ def calibrate_here(
             "date": today,
             "processor": processor_name(),
         }
-        model = comm.bcast(model)  # nodes have found links of their own
+        model = comm.bcast(model)  # nodes have measured different links
         programs = whole_programs(backend, nodes)
         with tempfile.TemporaryDirectory(prefix="drbench-model-") as folder:
             draft = os.path.join(folder, "model.toml")
@@ -97,16 +97,16 @@ def calibrate_here(
             machine = Machine.load(draft)
 
             def run(case: Case) -> float | None:
-                """What is planned by a model is planned by the new one."""
+                """Run a case; its schedule uses the new model."""
                 planned_by = None if case.options.get("pack") == "never" else draft
                 on = model["calibrated"].get("threads")  # of cores
                 asked = replace(case, iters=1, model=planned_by, threads=on)
                 record = run_case(asked, comm, topology)
                 return record.time_s if record.status == "ok" else None
 
-            # a product of the cores says nothing of GPUs, whose programs are taken as they are
+            # GEMMs of cores do not measure the speed of GPUs, so GPU programs are not normalised
             usual = speed if backend != "cupy" else SpeedNormalisation(lambda: Timed(1.0, 0.0))
-            # taken kind by kind below
+            # split by type below
             took = iter(in_rounds([*chain(*programs.values())], trials, run, usual))
         speed.refuse_other_work()
     if comm.rank:
@@ -121,35 +121,35 @@ def calibrate_here(
             model["residuals"][kind] = widened(ratios, drift)
     print(write_model(out, model), flush=True)
     if drifted:
-        print(f"drbench: every interval is wider{drifted}", file=sys.stderr, flush=True)
+        print(f"drbench: all intervals are wider{drifted}", file=sys.stderr, flush=True)
     return 0
 
 
 def _check_ranks(topology: Topology, nodes: bool) -> None:
-    """Refuse ranks between which there is nothing to measure."""
+    """Refuse ranks without links to measure."""
     size, count = topology.comm.size, topology.nodes
     if size < 2:
         raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
     if count > 1 and not nodes:
         raise UsageError(
-            f"calibrate measures one node, got {count}. Start it on one, or measure the links "
-            "between nodes too with --nodes."
+            f"calibrate measures one node, got {count}. Start it on one, or use --nodes to measure "
+            "the links between nodes too."
         )
     if count == 1 and nodes:
         raise UsageError(
-            f"--nodes measures links between nodes, and the {size} ranks are on one. Start it on "
+            f"--nodes measures links between nodes, but the {size} ranks are on one. Start it on "
             "two (srun -N 2, mpiexec -hosts), or leave --nodes out."
         )
     sizes = Counter(topology.node_of).values()
     if min(sizes) < max(sizes):
         raise UsageError(
-            f"--nodes needs as many ranks on every node, got {min(sizes)} to {max(sizes)}. Start "
-            f"{min(sizes)} on each."
+            f"--nodes needs equal numbers of ranks on all nodes, got {min(sizes)} to {max(sizes)}. "
+            f"Start {min(sizes)} on each."
         )
 
 
 def drift_text(drift: tuple[float, float]) -> str:
-    """What is said of a machine that drifted (:meth:`SpeedNormalisation.drift`); empty if it did
+    """The note about a machine that drifted (:meth:`SpeedNormalisation.drift`); empty if it did
     not.
 
     Examples
@@ -164,7 +164,7 @@ def drift_text(drift: tuple[float, float]) -> str:
 
 
 def widened(found: list[float], drift: tuple[float, float]) -> list[float]:
-    """Residuals as they would have been at both ends of a drift.
+    """The residuals at both ends of a drift.
 
     Examples
     --------
@@ -176,7 +176,8 @@ def widened(found: list[float], drift: tuple[float, float]) -> list[float]:
 
 
 def _by_nodes(comm):
-    """The same ranks in blocks: those of a node are neighbours, as machine models count them."""
+    """A communicator with the ranks of each node next to each other, as machine models number
+    them."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
     first, place = node.bcast(comm.rank), node.rank
     node.Free()

@@ -1,5 +1,5 @@
-"""``drbench calibrate --nodes``: what lies between nodes. A transfer takes the network of its rank,
-as one pair of ranks alone finds it, and the uplink of its node, which all ranks of a node share."""
+"""``drbench calibrate --nodes``: measure the links between nodes. A transfer uses the network link
+of its rank, measured by one pair of ranks alone, and the uplink that all ranks of a node share."""
 
 import statistics
 from collections.abc import Sequence
@@ -26,19 +26,20 @@ from .cores import (
 )
 from .speed import SpeedNormalisation
 
-#: Less of a transfer's time than this is none: timing knows no better.
+#: A smaller share of a transfer's time counts as zero: timing is not more precise.
 _LEAST = 0.02
-#: Edge of the products beside a transfer, one a poll, and how many times as long they all take.
+#: Edge of the GEMMs during a transfer, one per poll, and their total time over that of the
+#: transfer.
 _EDGE, _TIMES = 384, 3
-#: How many transfers are under way next to products, and elements of the rows that they move.
+#: Transfers in progress during GEMMs, and elements of the rows that they move.
 _TRANSFERS, _WIDTHS = 4, (COLS, 128, 512, 1024)
 
 
 def between_nodes(
     topology: Topology, trials: int, speed: SpeedNormalisation, threads: int | None
 ) -> tuple[str, dict]:
-    """What the cores of several nodes take, all at once, and what lies between them (collective):
-    in words, and the tables."""
+    """Measure the cores of several nodes, all at once, and the links between them (collective):
+    returns a description and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
     with Topology(topology.node) as local_topology:
         description, tables = cores(local_topology, trials, speed, threads, topology)
@@ -47,7 +48,7 @@ def between_nodes(
     transports = tables.get("transports", {})
     for table in transports.values():
         table["within"] = size
-    if size > 1:  # MPI adds to all tiles of a matrix, or to none
+    if size > 1:  # MPI accumulates into all tiles of a matrix or none
         mates = [rank for rank in range(comm.size) if rank // size == comm.rank // size]
         mates.remove(comm.rank)
         added = _lost(topology, mates, "add", trials)
@@ -70,7 +71,7 @@ def _links(topology: Topology, size: int, trials: int) -> dict:
     network = {
         "#": "between nodes, by MPI_Rget",
         "shared": "device",
-        "bandwidth_bytes_per_s": (link, "one pair of ranks alone, less what the core does"),
+        "bandwidth_bytes_per_s": (link, "one pair of ranks alone, without the core's time"),
         "latency_s": latency_s,
         **gets,
         **adds,
@@ -78,19 +79,22 @@ def _links(topology: Topology, size: int, trials: int) -> dict:
     if uplink == inf:
         return {"network": network}
     shared = {
-        "#": "of a node, which its ranks share",
+        "#": "of a node, shared by its ranks",
         "within": 1,
         "shared": "node",
         "node": size,
-        "bandwidth_bytes_per_s": (uplink, "all ranks at once, both ways, less what the core does"),
+        "bandwidth_bytes_per_s": (
+            uplink,
+            "all ranks at once, both directions, without the core's time",
+        ),
     }
     return {"network": network | {"through": ["uplink"]}, "uplink": shared}
 
 
 def core_rates(samples: list[tuple[int, int, float]]) -> tuple[float, float, float]:
-    """What cores do of transfers ``(bytes, rows that lie apart, seconds)``: bytes a second of whole
-    rows and of rows that lie apart, and seconds more for each of these. There is no latency in it:
-    cores that multiply wait for none, and a fit with one would hide in it what bytes take.
+    """Core time of transfers ``(bytes, strided rows, seconds)``: bytes per second of contiguous and
+    of strided rows, and additional seconds per strided row. Without a latency: cores that multiply
+    do not wait for it, and a fit with one would include part of the time of bytes.
 
     Examples
     --------
@@ -106,8 +110,8 @@ def core_rates(samples: list[tuple[int, int, float]]) -> tuple[float, float, flo
 
 
 def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> dict:
-    """The tables of collectives: those of ranks of one node, if there are several there, and what
-    groups over nodes take (collective)."""
+    """The tables of collectives: on the ranks of one node, if there are several, and on groups over
+    nodes (collective)."""
     comm, found = topology.comm, {}
     # of a rank of each node, then of all
     for name, samples in collective_samples(comm, comm.rank % size, trials).items():
@@ -120,7 +124,7 @@ def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> di
 
 
 def _rate(per_byte: float, whole: float) -> float:
-    """Bytes a second of what takes so long a byte; inf if that is next to nothing of the whole.
+    """Bytes per second from seconds per byte; inf if that is a negligible part of the whole.
 
     Examples
     --------
@@ -131,12 +135,12 @@ def _rate(per_byte: float, whole: float) -> float:
 
 
 def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict:
-    """The constants of a link that say what gets or adds (``kind``) between this rank and
-    ``others``, which take turns, keep the core from: seconds of products with some under way, MPI
-    being asked after each, less the same products alone (collective).
+    """The constants of a link for the core time lost to gets or accumulates (``kind``) between this
+    rank and ``others``, used cyclically: seconds of GEMMs during transfers, with an MPI poll after
+    each GEMM, minus the same GEMMs alone (collective).
 
-    All ranks do it at once, so that it is what a transfer takes of its rank and of the one at the
-    other end: that one packs rows that lie apart, and makes what is added to its tile.
+    All ranks do it at once, so that the loss includes both ends: the target packs strided rows, and
+    accumulates into its tile.
     """
     comm, blas = topology.comm, load_blas()
     a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
@@ -172,5 +176,5 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
             apart = rows if width < COLS else 0
             found.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
     name, call = ("core", "Rget") if kind == "get" else ("core_add", "Raccumulate")
-    description = f"MPI_{call}: what products beside it lose, at both ends, of all ranks at once"
+    description = f"MPI_{call}: time lost by concurrent GEMMs, at both ends, all ranks at once"
     return core_constants(name, core_rates(found), description)

@@ -1,8 +1,8 @@
-"""The last part of ``drbench calibrate``: whole programs beside what the new file predicts for
-them, which makes the intervals of all predictions.
+"""The last part of ``drbench calibrate``: compare whole programs with their predictions by the new
+file, which gives the intervals of all predictions.
 
-A shared machine is slow for seconds at a time. So programs take turns in rounds, each in an order
-of its own, and are scaled to the pace at which products were measured (:mod:`.speed`).
+A shared machine is slow for seconds at a time. So programs are interleaved in rounds, each with its
+own order, and normalised to the speed at which GEMMs were measured (:mod:`.speed`).
 """
 
 import random
@@ -12,8 +12,8 @@ from launch.cases.case import Case
 
 from .speed import SpeedNormalisation
 
-#: Whole programs whose times are held against their predictions: extents in units of 512, layouts
-#: of A, B and C, stationary matrix. Each matrix moves in some of them, and each shape of piece.
+#: Whole programs whose times are compared with predictions: extents in units of 512, layouts of A,
+#: B and C, stationary matrix. Each matrix moves in some of them, in fragments of each shape.
 _PROGRAMS = [
     ((2, 2, 2), "row row row", "C"),
     ((2, 2, 2), "column column column", "C"),
@@ -32,15 +32,14 @@ _PROGRAMS = [
     ((2, 1, 4), "column row column", "C"),
 ]
 _UNIT = 512
-#: The link of the throttled transport that they are run on: transfers take about as long as
-#: products there.
+#: The link of the throttled transport for these programs: transfers take about as long as GEMMs.
 _THROTTLED = "throttled:0.5,50"
 
 
 def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
-    """What is held against its prediction, by the name of its residuals: on the cores of one node
-    over every transport. Nothing is packed there: what would be is decided by a model, and users
-    have another. Over several nodes the programs are those that run by default.
+    """The programs that are compared with predictions, by the name of their residuals: on the cores
+    of one node with every transport, without packing, which depends on the model. Over several
+    nodes the programs are the default ones.
 
     Examples
     --------
@@ -74,8 +73,8 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
 def in_rounds(
     programs: list, rounds: int, run: Callable[[object], float | None], speed: SpeedNormalisation
 ) -> list[float | None]:
-    """The seconds of each program, the median of so many rounds at the usual pace; None of programs
-    that are refused, which are not tried again.
+    """The seconds of each program, the median over the rounds at the usual speed; None for refused
+    programs, which are not run again.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""How fast a machine is while it is calibrated: something that takes as long every time, timed
-before and after all that is measured.
+"""Speed normalisation of a machine during calibration: a fixed probe is timed before and after
+every measurement.
 
 A shared machine is slow for seconds at a time, and an eighth faster or slower from one minute to
-the next. What was measured is scaled by what it was like beside it, so that products and whole
-programs are all of one pace, and their ratios are those of the programs.
+the next. Every measurement is scaled by the probes around it, so that GEMMs and whole programs
+refer to one speed, and drift does not change their ratios.
 """
 
 import statistics
@@ -19,19 +19,19 @@ from drbench.measure.noise import Timed, cores_had
 from drbench.measure.roof import timed
 
 _Found = TypeVar("_Found")
-#: Edge of the product that is timed beside the rest, and how often it is made.
+#: Edge of the GEMM of the probe, and its repeats.
 _EDGE, _TIMES = 512, 8
-#: A machine whose pace changes by more than this drifts: predictions cannot know its pace.
+#: A machine whose speed changes by more than this drifts: predictions cannot know its speed.
 DRIFT = 0.10
 
 
 class SpeedNormalisation:
-    """The pace of a machine.
+    """The speed of a machine during calibration.
 
     Parameters
     ----------
     probe : callable
-        Times what takes as long every time on a machine that is always as fast.
+        Times fixed work, which takes equally long on a machine of constant speed.
     due : float or None
         The share of a core that a rank can have (:func:`cores_had`).
 
@@ -56,7 +56,8 @@ class SpeedNormalisation:
 
     @classmethod
     def of_cores(cls, comm, due: float | None) -> "SpeedNormalisation":
-        """That of products on the cores of all ranks at once (its methods are collective)."""
+        """The normalisation by GEMMs on the cores of all ranks at once (its methods are
+        collective)."""
         blas = load_blas()
         a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
 
@@ -68,8 +69,8 @@ class SpeedNormalisation:
         return cls(lambda: timed(comm, multiply), due)
 
     def refuse_other_work(self) -> None:
-        """A CaseFailed if the ranks lacked their cores while the pace was looked at: what was
-        measured meanwhile is not what this machine takes. The same on every rank."""
+        """Raise a CaseFailed, on every rank, if the ranks lacked their cores during the probes:
+        other processes falsified the measurements."""
         count = len(self._probes)
         if not count:
             return
@@ -77,13 +78,13 @@ class SpeedNormalisation:
         if found.lacking:
             raise CaseFailed(
                 f"the ranks had {100 * found.core_share:.0f} % of their cores, and "
-                f"{found.disturbed} of {count} looks at the pace were disturbed: other "
+                f"{found.disturbed} of {count} speed probes were disturbed: other "
                 "processes run. Calibrate when nothing else runs (drbench doctor)."
             )
 
     def drift(self) -> tuple[float, float]:
-        """How much faster and slower than usual the machine was: the factors of all times that 8 of
-        10 looks at its pace lie between; (1, 1) if they lie within :data:`DRIFT`.
+        """How much faster and slower than usual the machine was: the range of factors on times that
+        contains 8 of 10 probes; (1, 1) if that is within :data:`DRIFT`.
 
         Examples
         --------
@@ -104,27 +105,27 @@ class SpeedNormalisation:
 
     @cached_property
     def usual(self) -> float:
-        """The median of all that was timed until this was asked for the first time; the same from
-        then on, so that all that is scaled by it is of one pace."""
+        """The median of the probes until the first call; constant from then on, so that all times
+        refer to one speed."""
         return statistics.median(probe.seconds for probe in self._probes)
 
     def begin(self) -> float:
-        """Look at the pace; needed only once something else than :meth:`around` has passed."""
+        """Time the probe; needed only if other work than :meth:`around` has run."""
         self._probes.append(self._probe())
         return self._probes[-1].seconds
 
     def around(self, run: Callable[[], _Found]) -> tuple[_Found, float]:
-        """What ``run()`` gives, and the pace meanwhile: the mean of before and after."""
+        """(result of ``run()``, seconds of the probe: the mean of before and after)."""
         before = self._probes[-1].seconds if self._probes else self.begin()
         found = run()
         return found, (before + self.begin()) / 2
 
     def median(self, found: Iterable[tuple[float, float]]) -> float:
-        """The median of (seconds, pace), as if the pace had been the usual one."""
+        """The median of (seconds, probe seconds), normalised to the usual speed."""
         return statistics.median(seconds * self.usual / speed for seconds, speed in found)
 
     def seconds(self, run: Callable[[], float], trials: int) -> float:
-        """The median seconds of so many trials at the usual pace, after one that does not count.
+        """The median seconds of ``trials`` trials at the usual speed, after a warm-up.
 
         Examples
         --------

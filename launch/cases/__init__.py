@@ -1,1 +1,1 @@
-"""What to run: the case, sweep files, machine files."""
+"""The descriptions of runs: the case, sweep files, machine files."""

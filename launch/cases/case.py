@@ -1,9 +1,9 @@
-"""What to run: a case, its fields described once. No MPI, so that whoever starts jobs can make
-cases.
+"""A case to run, with each field described once. Imports no MPI, so that processes that start jobs
+can make cases.
 
-Type, default, check, unit, help and heading of a field stand beside it; the options of the command
-line, the keys of sweep files and what is refused come from there. Columns of the record are the
-fields that it names alike.
+Type, default, check, unit, help and heading are written next to each field; the options of the
+command line, the keys of sweep files and the checks are made from them. Columns of the record with
+the name of a field are filled from it.
 """
 
 import math
@@ -21,21 +21,21 @@ from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.libraries import LIBRARIES, get_library
 from partitions import LayoutError, parse, preset
 
-#: How a case may end for the sweep as a whole to be fine.
+#: Statuses of a case that are no failure of the sweep.
 GOOD = ("ok", "unsupported")
-#: Columns of the record that say in a trace what was run.
+#: Columns of the record that describe the case in a trace.
 DESCRIPTION_FIELDS = ("algorithm", *OPTION_COLUMNS) + tuple(
     "m n k experts topk routing transpose alpha beta dtype ranks threads a b c transport prefetch "
     "progress machine mode".split()
 )
 
 BACKENDS = ("numpy", "numpy-async", "cupy")
-#: Backends that obey a field, and what they are called.
+#: Backends that use a field, and their names in messages.
 _CORES, _DEVICES, _GPUS = BACKENDS[:2], BACKENDS[1:], BACKENDS[2:]
 _CALLED = {BACKENDS[:1]: "cores", _CORES: "cores", _DEVICES: "devices", _GPUS: "GPUs"}
 
 
-#: Who may move what collectives need, by backend.
+#: Implementations of collectives, by backend.
 COLLECTIVES = {
     "numpy": ("mpi",),
     "numpy-async": ("auto", "gpu-aware", "staged"),
@@ -44,8 +44,8 @@ COLLECTIVES = {
 
 
 def _is(kind=str, default=None, group="", *, on=BACKENDS, ours=False, **words):
-    """A field and its description: ``on`` are the backends that obey it; ``ours`` says that only
-    our executor does, not a peer. Without a heading it is given by ``-o``."""
+    """A field and its description: ``on`` are the backends that use it; with ``ours`` only our
+    executor does, not a library. A field without a heading is given by ``-o``."""
     words |= {"type": kind, "group": group}
     return field(default=default, metadata={"words": words, "on": on, "ours": ours})
 
@@ -87,17 +87,17 @@ class Case:
     a, b, c : str or None
         Text forms of the partitions; None for the algorithm's own.
     options : dict
-        The algorithm's own options, such as ``stationary``, ``chunk`` or ``mesh``; those not named,
-        or None, are the algorithm's to decide.
+        The algorithm's own options, such as ``stationary``, ``chunk`` or ``mesh``; the algorithm
+        chooses those that are missing or None.
     get : str or None
-        None for view with numpy, copy on devices.
+        None means view with numpy, copy on devices.
     collectives : str or None
-        On devices also how nodes reach each other, where nccl means the best of the others.
+        On devices also used between nodes, where nccl means the best of the others.
     machine : str
         Name of the machine in the record; ``--label`` on the command line.
     model : str or None
-        Machine model, name or file (``--machine`` on the command line), whose times the schedules
-        ``cost`` and ``exhaustive`` go by; None for 100 FLOPs to a byte.
+        Machine model, name or file (``--machine`` on the command line), with the times for the
+        schedules ``cost`` and ``exhaustive``; None: 100 FLOPs take as long as a byte.
     """
 
     m: int = _is(int, MISSING, "Problem", **_SIZE, help="Rows of A and C, as 4096 or 48Ki.")
@@ -130,7 +130,7 @@ class Case:
     preset: str | None = _is(
         group="Layout",
         metavar="NAME",
-        help="All three by name; see drbench list presets.",
+        help="Partitions of A, B and C by name; see drbench list presets.",
     )
     transpose: str | None = _is(
         ("a", "b", "ab"),
@@ -153,7 +153,7 @@ class Case:
         "float32",
         "Problem",
         metavar="TYPE",
-        help="Element type of all, or of A and B:of C.",
+        help="Element type of all matrices, or AB:C.",
     )
     backend: str = _is(
         BACKENDS,
@@ -179,7 +179,7 @@ class Case:
     )
     get: str | None = _ours(
         ("view", "copy"),
-        help="Tiles of ranks on the same node: view reads them in place, copy copies them first.",
+        help="Tiles on the same node: view reads them in place, copy copies them first.",
         default_text="view; on devices copy",
     )
     compute: str | None = _is(
@@ -218,7 +218,7 @@ class Case:
     )
     collectives: str | None = _ours(
         tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
-        help="Who moves the data of collectives (cores: mpi).",
+        help="Implementation of collectives (cores: mpi).",
         default_text="mpi; on devices the first that works",
     )
     prefetch: int | str | None = _ours(
@@ -231,14 +231,14 @@ class Case:
         ("poll", "none"),
         "poll",
         on=BACKENDS[:1],
-        help="Who drives MPI during a GEMM: poll splits long GEMMs and polls in between; none.",
+        help="MPI progress during GEMMs: poll splits long GEMMs and polls in between; none.",
     )
     threads: int | None = _is(
         int,
         group=_MOVES,
         on=_CORES,
         least=1,
-        help="BLAS threads a rank.",
+        help="BLAS threads per rank.",
         default_text="cores // ranks",
     )
     iters: int = _is(int, 10, "Measurement", least=1, help="Timed repeats, at least.")
@@ -249,7 +249,7 @@ class Case:
         unit="seconds",
         check=_seconds,
         metavar="SECONDS",
-        help="Repeat until the median is known, or so long.",
+        help="Repeat until the median is known, or for this time.",
     )
     warmup: int = _is(int, 1, help="Repeats before the clock starts.")
     check: bool = _is(bool, True, help="Verify C after the repeats.")
@@ -282,7 +282,7 @@ class Case:
     timeline: str | None = _ours(
         group="Output",
         metavar="FILE",
-        help="Write what each step did when, for drbench plot timeline.",
+        help="Write the times of each step, for drbench plot timeline.",
     )
 
     @property
@@ -291,7 +291,7 @@ class Case:
         return (1.0 if self.alpha is None else self.alpha), self.beta or 0.0
 
     def ahead(self, resolved: dict) -> int | str:
-        """``prefetch``; where it is open, the algorithm's own with its resolved options.
+        """``prefetch``; if None, the algorithm's default for its resolved options.
 
         Examples
         --------
@@ -305,7 +305,7 @@ class Case:
 
     def __post_init__(self):
         for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
-            if getattr(self, name) == plain:  # the same case as without it
+            if getattr(self, name) == plain:  # the same case as without the field
                 object.__setattr__(self, name, None)
         if self.collectives == "auto" and self.backend != "numpy":
             object.__setattr__(self, "collectives", None)
@@ -313,7 +313,7 @@ class Case:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 
 
-#: Fields of a case but the algorithm's options, as options by name.
+#: Fields of a case, without the algorithm's options, as options by name.
 FIELDS: dict[str, Option] = {
     each.name: Option(
         each.name,
@@ -323,13 +323,13 @@ FIELDS: dict[str, Option] = {
     for each in fields(Case)
     if each.metadata
 }
-#: Fields that only our executor obeys, not a library.
+#: Fields that only our executor uses, not a library.
 OURS = {each.name for each in fields(Case) if each.metadata.get("ours")}
 _OBEYED_BY = {each.name: each.metadata["on"] for each in fields(Case) if each.metadata}
 
 
 def given_fields(case: Case) -> list[str]:
-    """The fields that say more than the problem and the backend.
+    """The fields that are set, other than those of the problem and the backend.
 
     Examples
     --------
@@ -341,14 +341,14 @@ def given_fields(case: Case) -> list[str]:
 
 
 def check_case(case: Case) -> None:
-    """A value that no field may have, or that the backend would not obey, is a UsageError; what our
-    implementation cannot do an UnsupportedError.
+    """Check the values of a case: raise a UsageError for a wrong value or one without effect on the
+    backend, and an UnsupportedError for one that is not implemented.
 
     Examples
     --------
     >>> check_case(Case(8, 8, 8, compute="tf32"))
     Traceback (most recent call last):
-    drbench.errors.UsageError: -o compute is for GPUs, and the backend is numpy. ...
+    drbench.errors.UsageError: -o compute is for GPUs, but the backend is numpy. ...
     """
     check_options(FIELDS, vars(case))
     for name in given_fields(case):
@@ -356,43 +356,43 @@ def check_case(case: Case) -> None:
         if case.backend not in on:
             other = "" if on[0] == "numpy" else ", or use --backend cupy"
             raise UsageError(
-                f"{FIELDS[name].flag} is for {_CALLED[on]}, and the backend is {case.backend}. "
+                f"{FIELDS[name].flag} is for {_CALLED[on]}, but the backend is {case.backend}. "
                 f"Leave it out{other}."
             )
     on_cores = case.backend == "numpy"
     if case.dtype in PLANNED:
         raise UnsupportedError(
-            f"{case.dtype} products run on machine models only (our implementation). Use drbench "
+            f"{case.dtype} multiplications run on machine models only. Use drbench "
             "simulate, --dtype float32, or --dtype bfloat16:float32 with --backend cupy."
         )
     if on_cores and case.dtype.startswith("bfloat16"):
         raise UnsupportedError(
-            f"{case.dtype} products do not run on cores (our implementation). Use --dtype float32, "
+            f"{case.dtype} multiplications do not run on cores. Use --dtype float32, "
             "--backend cupy, or drbench simulate."
         )
     if not on_cores and case.transport.startswith("throttled"):
         raise UnsupportedError(
-            "--transport throttled delays loads and stores of cores, and the backend is "
-            f"{case.backend} (our implementation). Use --backend numpy."
+            "--transport throttled delays loads and stores of cores, but the backend is "
+            f"{case.backend}. Use --backend numpy."
         )
     if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
         raise UnsupportedError(
-            "-o fill=uniform is checked against elements that TF32 and bfloat16 round (our "
-            "implementation). Use -o fill=integer, which both hold exactly."
+            "-o fill=uniform cannot be verified with TF32 and bfloat16, which round the elements. "
+            "Use -o fill=integer, which both store exactly."
         )
     kinds = COLLECTIVES[case.backend]
     if case.collectives is not None and case.collectives not in kinds:
         of_devices = not on_cores and case.collectives in COLLECTIVES["cupy"]
         raise (UnsupportedError if of_devices else UsageError)(
             f"-o collectives={case.collectives} is for "
-            f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, and the backend is "
+            f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, but the backend is "
             f"{case.backend}. Use -o collectives={' or '.join(kinds)}."
         )
 
 
 def refuse_our_options(case: Case) -> None:
-    """A peer moves its data itself: what only our executor obeys is a UsageError, not an option
-    without effect.
+    """Raise a UsageError for options that only our executor uses: a library moves its data itself,
+    and they would have no effect.
 
     Examples
     --------
@@ -409,8 +409,7 @@ def refuse_our_options(case: Case) -> None:
 
 
 def recorded(options: dict) -> dict:
-    """The options as columns of the record: those that have one of their own, then the others
-    together.
+    """The options as columns of the record: those with their own column, and the others together.
 
     Examples
     --------
@@ -424,7 +423,7 @@ def recorded(options: dict) -> dict:
 
 
 def case_keys(case: Case) -> dict:
-    """The columns of the record that a case alone gives.
+    """The columns of the record that depend on the case alone.
 
     Examples
     --------
@@ -437,8 +436,8 @@ def case_keys(case: Case) -> dict:
 
 
 def in_place_on(case: Case, nodes: int) -> bool:
-    """Whether every rank reads every tile where it lies, on so many nodes, as far as is known
-    before there are windows.
+    """Whether every rank reads every tile in place, on this number of nodes, as far as is known
+    before windows exist.
 
     Examples
     --------
@@ -451,14 +450,14 @@ def in_place_on(case: Case, nodes: int) -> bool:
 
 
 def blocks_in_place(case: Case, node_of: list[int], rank: int) -> Callable[[Any], bool]:
-    """Which blocks a rank reads in place, as far as is known before there are windows; ``node_of``
-    has the lowest rank on each rank's node."""
+    """A function that returns whether a rank reads a block in place, as far as is known before
+    windows exist; ``node_of`` has the lowest rank on each rank's node."""
     by_view = case.get == "view" and parse_transport(case.transport).kind != "rma"
     return lambda block: by_view and node_of[block.owner] == node_of[rank]
 
 
 def resolved_keys(case: Case, resolved: dict) -> dict:
-    """The columns of the record that are known once the options are resolved.
+    """The columns of the record that depend on the resolved options.
 
     Examples
     --------
@@ -470,7 +469,8 @@ def resolved_keys(case: Case, resolved: dict) -> dict:
 
 
 def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:
-    """Text forms of A, B and C: the preset's where none is given; None for the algorithm's own.
+    """The partitions of A, B and C as texts: given ones, else the preset's; None for the
+    algorithm's own.
 
     Examples
     --------
@@ -487,8 +487,8 @@ def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:
 
 
 def _space_of_rank(values: dict, ranks: int) -> int | None:
-    """Elements that a rank has room for, if that is limited: its share of the three matrices, and
-    those of ``pool``.
+    """Most elements that a rank can store, if limited: its share of the three matrices plus those
+    of ``pool``.
 
     Examples
     --------
@@ -503,18 +503,18 @@ def _space_of_rank(values: dict, ranks: int) -> int | None:
 
 
 def taker_of(name: str) -> Any:
-    """The algorithm or peer of that name.
+    """The algorithm or library of that name.
 
     Raises
     ------
     UsageError
-        If there is none.
+        If the name is unknown.
     """
     return get_library(name) if name in LIBRARIES else get_algorithm(name)
 
 
 def refuse_library(name: str) -> None:
-    """Refuse a library where a program is planned, shown or predicted: it has none.
+    """Refuse a library in commands that plan, show or predict a program: a library has none.
 
     Raises
     ------
@@ -523,13 +523,13 @@ def refuse_library(name: str) -> None:
     """
     if name in LIBRARIES:
         raise UsageError(
-            f"{name} is a library and plans its own way: it has no program to show or to predict. "
-            "Run it; drbench list libraries says more."
+            f"{name} is a library: it has no program to show or to predict. Run it; drbench list "
+            "libraries describes it."
         )
 
 
 def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
-    """The algorithm or peer of a case, its problem on so many ranks, and the options that are set.
+    """The algorithm or library of a case, its problem on ``ranks`` ranks, and the given options.
 
     Examples
     --------
@@ -558,8 +558,8 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
 
 
 def bound_on(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
-    """The same where the node of each rank is known. Every plan, prediction and run of ranks on
-    known nodes asks this, so that all mean the same program.
+    """The same with the node of each rank. Every plan, prediction and run on known nodes calls
+    this, so that all use the same program.
 
     Examples
     --------
@@ -576,7 +576,7 @@ def bound_on(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
 
 
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
-    """The row of a case that has no record of its own."""
+    """The record of a case that did not run to its end."""
     return Record(
         mode="measured",
         status=status,
@@ -588,8 +588,8 @@ def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
 
 
 def run_program(case: Case, ranks: int, timeout_s: float | None) -> Record:
-    """The row of a library that is a program of its own, which is started for it. Nobody knows its
-    BLAS, so it has no roof."""
+    """Start a library that is a separate program, and return its record. Its BLAS is unknown, so it
+    has no roof."""
     case = replace(case, roof=False)
     try:
         return get_library(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)

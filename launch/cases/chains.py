@@ -1,4 +1,4 @@
-"""A chain described once: what is asked of it, and how the ranks are told."""
+"""The description of a chain: the request, and the order that ranks receive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .case import FIELDS
 
 @dataclass(frozen=True)
 class Asked:
-    """A chain as the command line names it: a preset, or widths and what is between."""
+    """A chain as given on the command line: a preset, or widths and the functions between."""
 
     name: str | None = None
     tokens: int | None = None
@@ -29,7 +29,7 @@ class Asked:
         Raises
         ------
         UsageError
-            If none is described, or two are.
+            If neither or both are given.
 
         Examples
         --------
@@ -38,29 +38,29 @@ class Asked:
         """
         if (self.name is None) == (self.widths is None):
             raise UsageError(
-                "say either --preset MODEL:PART (drbench list chains) or --widths "
+                "give either --preset MODEL:PART (drbench list chains) or --widths "
                 f"4096,16384,4096, got {'both' if self.name else 'neither'}."
             )
         if self.name is not None:
             if self.between:
-                raise UsageError("--preset says what is between its products. Leave --between out.")
+                raise UsageError("--preset has its own functions between. Leave --between out.")
             return preset(self.name, self.tokens, backward=self.backward)
         try:
             found = [FIELDS["n"].read(each) for each in str(self.widths).split(",")]
         except DrbenchError:
             raise UsageError(
-                f"--widths are sizes with commas between, as 4096,16Ki,4096; got {self.widths!r}."
+                f"--widths are sizes separated by commas, as 4096,16Ki,4096; got {self.widths!r}."
             ) from None
         if self.tokens is None:
-            raise UsageError("-m is missing: how many rows X has.")
+            raise UsageError("-m, the number of rows of X, is missing.")
         between = (self.between or "none").split(",")
         return layers(self.tokens, found, between, backward=self.backward)
 
 
 @dataclass(frozen=True)
 class ChainOrder:
-    """What ranks are told to run: a chain, its layouts, how its products are computed (by what they
-    compute the layouts of A, B and C, and the stationary matrix), and how it is measured."""
+    """An order to ranks: a chain, its layouts, how each multiplication is computed (the layouts of
+    A, B and C, and the stationary matrix), and how it is measured."""
 
     asked: Asked
     ranks: int
@@ -75,7 +75,7 @@ class ChainOrder:
     machine: str | None = None
 
     def text(self) -> str:
-        """As JSON, for :meth:`read`.
+        """The order as JSON, for :meth:`read`.
 
         Examples
         --------
@@ -93,7 +93,7 @@ class ChainOrder:
 
 
 def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **how) -> ChainOrder:
-    """What ranks are told to run of a chain in layouts; ``how`` it is measured."""
+    """The order to run a chain with layouts; ``how`` it is measured."""
     multiplications = {
         each.operation: [*found.inner[each.operation], each.program.stationary]
         for each in found.uses
@@ -113,7 +113,7 @@ def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **ho
 
 
 def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
-    """The columns that say what was asked."""
+    """The columns of the record that describe the request."""
     asked, chain = order.asked, order.asked.chain()
     layouts = ";".join(f"{name}={layout}" for name, layout in order.layouts.items())
     return {
@@ -131,19 +131,19 @@ def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
     }
 
 
-#: Functions of integers that are integers.
+#: Functions that map integers to integers.
 _WHOLE = ("relu", "relu_grad", "add")
 
 
 def fill_of(chain: Chain, asked: str | None, dtype: str) -> str:
-    """The fill of a chain: integers where all sums of them are exact, unless others are asked for.
+    """The fill of a chain: the requested one, else integers if all their sums are exact.
 
-    Elements of what is given are -1, 0 or 1.
+    Elements of the inputs are -1, 0 or 1.
 
     Raises
     ------
     UsageError
-        If integers are asked for and some sum of them need not be exact.
+        If integers are requested, but some sum of them may be inexact.
 
     Examples
     --------
@@ -159,13 +159,13 @@ def fill_of(chain: Chain, asked: str | None, dtype: str) -> str:
 
 
 def why_not_exact(chain: Chain, dtype: str) -> str | None:
-    """Why sums of integers may be rounded; None if they are exact."""
+    """The reason why sums of integers may be rounded; None if they are exact."""
     limit = {"float32": 1 << 24, "float64": 1 << 53, "bfloat16": 1 << 8}[dtype]
     most = {name: 1 for name, each in chain.matrices.items() if each.kind != "made"}
     for each in chain.operations:
         if isinstance(each, Map):
             if each.function.name not in _WHOLE:
-                return f"{each.function.name} makes fractions"
+                return f"results of {each.function.name} are not integers"
             taken = [most[name] for name in each.takes]
             most[each.c] = sum(taken) if each.function.name == "add" else taken[0]
         else:

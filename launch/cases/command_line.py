@@ -1,4 +1,4 @@
-"""A case as the command that runs it, and what a record ran in short."""
+"""The command that runs a case, and a short description of a record."""
 
 import shlex
 
@@ -8,16 +8,17 @@ from drbench.program.problem import PLANNED
 
 from .case import FIELDS, Case, given_fields
 
-#: Fields that are no words of the command: what was asked for is in others, or is not the case's.
+#: Fields that are not options of the command: other fields contain them, or they are not the
+#: case's.
 _OTHERS = ("m", "n", "k", "dtype", "backend", "machine", "model", "preset", "roof", "timeline")
 
 
 def run_command(case: Case, ranks: int) -> str:
-    """The ``drbench run`` of a case on so many ranks, quoted for a shell; what the command does
-    anyway is left out.
+    """The ``drbench run`` command of a case on ``ranks`` ranks, quoted for a shell, without
+    defaults.
 
-    A case in bfloat16, which sums in bfloat16 on machine models, is run as ``bfloat16:float32`` on
-    GPUs, and so are narrower types; TF32 is of GPUs too.
+    A case in bfloat16, which sums in bfloat16 on machine models, runs as ``bfloat16:float32`` on
+    GPUs, and so do narrower types; TF32 also needs GPUs.
 
     Examples
     --------
@@ -39,7 +40,7 @@ def run_command(case: Case, ranks: int) -> str:
 
 
 def describe(record: Record) -> str:
-    """Algorithm and options of a record, short.
+    """The algorithm and options of a record, in short.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def describe(record: Record) -> str:
 
 
 def _flags(described: dict, values: dict) -> list:
-    """The words of values, in the order of their descriptions, without those that are so anyway."""
+    """The command-line words of values, in the order of their descriptions, without defaults."""
     words: list = []
     for name, option in described.items():
         value = values.get(name)

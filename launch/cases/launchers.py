@@ -1,9 +1,7 @@
-"""Machine files: how ranks are started somewhere. Arguments and environment, never a line for a
-shell.
+"""Machine files: how ranks are started on a machine. Arguments and environment, never a shell line.
 
 A file in ``launch/data/machines/`` (or any path) has the tables ``[launch]``, ``[environment]`` and
-``[modules]``; ``[model…]`` tables belong to the simulator and are not looked at
-here.
+``[modules]``; this module ignores the ``[model…]`` tables of the simulator.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from launch.host.mpi import mpiexec_command
 
 from .sweep_values import check_keys, check_text, read_at, read_toml, require, shipped
 
-#: Launchers by name. ``mpiexec`` is the one that belongs to this Python's MPI.
+#: Launchers by name. ``mpiexec`` is that of the MPI of this Python.
 LAUNCHERS = {
     "mpiexec": (),
     "srun": ("srun", "--ntasks={ranks}", "--input=0", "--kill-on-bad-exit=1"),
@@ -28,37 +26,37 @@ LAUNCHERS = {
 }
 _SIZES = ("ranks_per_node", "cores_per_node")
 _PLACES = ("ranks", "ranks_per_node", "nodes")
-#: Names of variables, and options of sbatch, each with its text on the next line.
+#: Patterns of variable names and of sbatch options, and their error texts.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\n.*", re.ASCII)
-#: Slurm reads these lines itself, with quoting of its own.
+#: Slurm parses these lines itself, with its own quoting.
 _SBATCH = re.compile(r"[a-z][a-z0-9-]*\n[A-Za-z0-9_.:,=+@%/-]*", re.ASCII)
 _HARMLESS = {
-    _VARIABLE: "this is no name of a variable",
+    _VARIABLE: "this is not a variable name",
     _SBATCH: "only letters, digits and _ . : , = + @ % / - may be in it",
 }
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """Where and how to start ranks.
+    """How to start ranks.
 
     Attributes
     ----------
     name : str
-        Goes into records, where no label is given.
+        Used as label of records without one.
     words : tuple of str
-        List of words that start ranks, with {ranks}, {ranks_per_node} and {nodes}.
-        Empty for this Python's mpiexec.
+        Command that starts ranks, with {ranks}, {ranks_per_node} and {nodes}. Empty for this
+        Python's mpiexec.
     ranks_per_node : int or None
         Ranks of a full node.
     cores_per_node : int or None
-        Cores that the ranks of a node share, if --threads is not given.
+        Cores shared by the ranks of a node, if --threads is not given.
     environment : dict of str to str
-        Variables that are set for the ranks.
+        Environment variables of the ranks.
     modules : tuple of str
         Modules that a job script loads.
     sbatch : dict of str to str
-        Table of options of sbatch, without their dashes.
+        Options of sbatch, without their dashes.
     """
 
     name: str = "here"
@@ -70,7 +68,7 @@ class Launcher:
     sbatch: dict = field(default_factory=dict)
 
     def nodes(self, ranks: int) -> int:
-        """Nodes for so many ranks.
+        """The number of nodes for this number of ranks.
 
         Examples
         --------
@@ -80,7 +78,7 @@ class Launcher:
         return -(-ranks // self.ranks_per_node) if self.ranks_per_node else 1
 
     def node_of(self, ranks: int) -> list[int]:
-        """For each rank the lowest one on its node, nodes being filled in turn.
+        """For each rank the lowest rank on its node, with nodes filled one after another.
 
         Examples
         --------
@@ -91,7 +89,7 @@ class Launcher:
         return [rank // size * size for rank in range(ranks)]
 
     def command(self, ranks: int) -> list[str]:
-        """The launcher with its arguments, up to the program.
+        """The launcher and its arguments, without the program.
 
         Examples
         --------
@@ -112,12 +110,12 @@ class Launcher:
 
 
 def load_launcher(text: str | None) -> Launcher:
-    """A launcher by its own name, that of a machine by name or path; None is this Python's mpiexec.
+    """The launcher of a name, or of a machine (name or path); None is this Python's mpiexec.
 
     Raises
     ------
     UsageError
-        Naming the file and the key.
+        With the file and the key.
 
     Examples
     --------
@@ -134,10 +132,10 @@ def load_launcher(text: str | None) -> Launcher:
     if path.suffix != ".toml":
         names = [*LAUNCHERS, *known]
         raise UsageError(
-            f"--launcher {text!r}: there are {', '.join(LAUNCHERS)}, those of the machines "
-            f"{', '.join(known)}, and files that end in .toml.{did_you_mean(text, names)}"
+            f"--launcher {text!r} is unknown. Use {', '.join(LAUNCHERS)}, a machine "
+            f"({', '.join(known)}), or a .toml file.{did_you_mean(text, names)}"
         )
-    table = read_toml(path, f"--launcher takes a file, or one of {', '.join(known)}.")
+    table = read_toml(path, f"--launcher takes a file or one of {', '.join(known)}.")
     return _launcher_of(path.stem, table, path.name)
 
 
@@ -168,7 +166,7 @@ def _launcher_of(name: str, table: dict, file: str) -> Launcher:
 
 
 def _texts(table, where: str, pattern: re.Pattern) -> dict[str, str]:
-    """Texts and numbers by name, which must fit a pattern together."""
+    """A table of texts and numbers as texts; each NAME=TEXT must match a pattern."""
     require(isinstance(table, dict), where, "a table", table)
     found = {}
     for key, value in table.items():

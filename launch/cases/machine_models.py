@@ -1,4 +1,4 @@
-"""Machine models by name: the files of ``launch/data/machines``, or a file of your own."""
+"""Machine models by name: the files of ``launch/data/machines``, or your own file."""
 
 import hashlib
 import json
@@ -16,13 +16,13 @@ from launch.host.files import write_whole
 
 from .sweep_values import read_toml, shipped
 
-#: How a user gets a model of his own machine.
+#: The command that measures a model of this machine.
 CALIBRATE = "drbench calibrate -p 2 --save mine.toml"
 _TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
 
 
 def machine_names() -> list[str]:
-    """Names of the machines that have a model.
+    """The names of the machines that have a model.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def model_version(machine: Machine) -> str:
 
 
 def file_of(name: str) -> Path:
-    """The file of a machine by name, with or without the shape of a torus, or the file named.
+    """The file of a machine: by name, with or without the shape of a torus, or by path.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def file_of(name: str) -> Path:
 
 
 def describe_file(path: Path) -> str:
-    """The comment that a machine file begins with, in one line; empty if there is none.
+    """The comment at the start of a machine file, in one line; empty if there is none.
 
     Examples
     --------
@@ -68,12 +68,12 @@ def describe_file(path: Path) -> str:
 
 def find_machine(name: str) -> Machine:
     """The model of a machine: by name, ``tpuv4-RxC`` for a torus of that shape, or from a TOML
-    file; then constants that are changed, ``NAME,CONSTANT=VALUE``.
+    file; ``NAME,CONSTANT=VALUE`` changes a constant.
 
     Raises
     ------
     UsageError
-        If there is none of that name; the message lists those there are.
+        If the name is unknown; the message lists the known ones.
 
     Examples
     --------
@@ -112,13 +112,13 @@ def find_machine(name: str) -> Machine:
 def of_schedule(
     model: str | None, resolved: dict, transport: str = "auto", dtype: str = "float32"
 ) -> Machine | None:
-    """The performance model that a program with these options goes by; None if it goes by none, or
-    none is named. For what is packed on cores there is one built in.
+    """The performance model that the schedule of these options depends on; None if there is none,
+    or none is given. Packing on cores has a built-in one.
 
     Raises
     ------
     UsageError
-        If there is none of that name, or it has no model of the transport.
+        If the name is unknown, or it has no model of the transport.
     UnsupportedError
         If it has no peak for the element type of A and B.
 
@@ -133,7 +133,7 @@ def of_schedule(
     """
     if model is None and resolved.get("pack", "never") != "never":
         choice, machine = parse_transport(transport), cores(dtype)
-        if machine and choice.kind == "throttled":  # which says itself what its links carry
+        if machine and choice.kind == "throttled":  # its text has the bandwidth
             machine = machine.for_transport(choice)
         return machine
     if model is None or not needs_model(resolved):
@@ -143,13 +143,12 @@ def of_schedule(
 
 
 def read_document(path: str | os.PathLike):
-    """A machine file as it is written, comments and all, to be changed; an empty one if there is
-    none.
+    """A machine file with its comments, to be changed; an empty one if the file does not exist.
 
     Raises
     ------
     UsageError
-        If it cannot be read, or is not TOML.
+        If the file cannot be read, or is not TOML.
     """
     import tomlkit
 
@@ -158,14 +157,14 @@ def read_document(path: str | os.PathLike):
 
 
 def write_model(path: str | os.PathLike, model: dict) -> str:
-    """Replace the ``[model]`` tables of a machine file; its other tables stay as they are. The text
+    """Replace the ``[model]`` tables of a machine file, keep its other tables, and return the text
     of the new ones.
 
     Parameters
     ----------
     model : dict
         Numbers, texts, lists of them, and tables; a pair (value, text) has the text as its comment.
-        In each table ``"#"`` is the comment beside its name.
+        In each table ``"#"`` is the comment next to its name.
 
     Raises
     ------

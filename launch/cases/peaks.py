@@ -1,9 +1,8 @@
-"""Peaks: what cores or devices multiply at most, as the user gives it, and percent of it.
+"""Peak rates of cores or devices, as given by the user, and percentages of them.
 
-They are given by ``--peak``, or in a machine file, which has them in the tables ``[peak.DTYPE]``,
-each with its ``source``: ``core_gflops``, ``device_gflops``, or ``rank_gflops`` of whatever a rank
-has. ``drbench doctor`` measures those of this machine's cores. A machine model whose peak is a
-vendor's gives it too.
+They are given by ``--peak``, or in the tables ``[peak.DTYPE]`` of a machine file: ``core_gflops``,
+``device_gflops``, or ``rank_gflops``, each with its ``source``. ``drbench doctor`` measures those
+of this machine's cores. A machine model with a vendor's peak provides it too.
 """
 
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ def _above_0(gflops: float) -> float:
     return gflops
 
 
-#: Element types that a peak may be of; bfloat16 also stands for products of it summed in float32.
+#: Element types of peaks; bfloat16 includes multiplications that sum in float32.
 DTYPES = ARITHMETICS
 _RATES = named(
     *(Option(f"{per}_gflops", float, check=_above_0) for per in ("core", "device", "rank"))
@@ -35,16 +34,16 @@ _RATES = named(
 
 @dataclass(frozen=True)
 class Peak:
-    """What one core, device or rank multiplies at most, of one element type.
+    """The peak rate of one core, device or rank for one element type.
 
     Attributes
     ----------
     per : str
         ``"core"``, ``"device"`` or ``"rank"``.
     gflops : float
-        1e9 FLOP/s of one.
+        1e9 FLOP/s of one core, device or rank.
     source : str
-        Where it comes from, in one line.
+        The source of the number, in one line.
     """
 
     per: str
@@ -52,8 +51,8 @@ class Peak:
     source: str
 
     def of_ranks(self, record: Record) -> float | None:
-        """1e9 FLOP/s of all ranks of a record together; None if the peak is of other hardware, or
-        the record does not say how much of it the ranks had.
+        """The peak of all ranks of a record together, in 1e9 FLOP/s; None if it is for other
+        hardware, or the record lacks the cores or devices of the ranks.
 
         Examples
         --------
@@ -83,7 +82,7 @@ Peaks = dict[str, Peak]
 
 
 def arithmetic(dtype: str, compute: str | None = None) -> str:
-    """The element type whose peak counts for products of a case.
+    """The element type whose peak applies to a case.
 
     Examples
     --------
@@ -94,8 +93,8 @@ def arithmetic(dtype: str, compute: str | None = None) -> str:
 
 
 def with_peak(record: Record, peaks: Peaks) -> Record:
-    """A record with the columns ``peak_gflops``, ``peak_source`` and ``percent_of_peak``; as it is
-    if it has no time, or no such peak is known.
+    """The record with the columns ``peak_gflops``, ``peak_source`` and ``percent_of_peak``;
+    unchanged if it has no time, or the peak is unknown.
 
     Examples
     --------
@@ -121,21 +120,21 @@ def with_peak(record: Record, peaks: Peaks) -> Record:
 
 
 def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) -> Peaks:
-    """The peaks that ``--peak`` gives, for some cases; empty if it is not given and the machine's
-    file holds none.
+    """The peaks of ``--peak`` for some cases; empty if it is not given and the machine's file has
+    none.
 
     Parameters
     ----------
     text : str or None
-        GFLOP/s of one rank, a machine by name or file, or ``none``; None for what the ``machine``
-        file holds.
+        GFLOP/s of one rank, a machine by name or file, or ``none``; None for the peaks of the
+        ``machine`` file.
     cases : iterable of Case
-        What is to be run.
+        The cases to run.
 
     Raises
     ------
     UsageError
-        If it is none of these, or a number stands for several element types.
+        If the text is none of these, or one number is given for several element types.
 
     Examples
     --------
@@ -155,24 +154,24 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
         if found := _of_file(text):
             return found
         raise UsageError(
-            f"--peak {Path(text).name}: no number of GFLOP/s of one rank, none, nor a file (.toml) "
-            "or machine (drbench list machines) that holds a table [peak.DTYPE] or a model with a "
-            "vendor's peak. drbench doctor measures this machine's."
+            f"--peak {Path(text).name}: give GFLOP/s of one rank, none, or a file (.toml) or "
+            "machine (drbench list machines) with a table [peak.DTYPE] or a vendor's peak in its "
+            "model. drbench doctor measures this machine's."
         ) from None
     if not 0 < gflops < inf:
         raise UsageError(f"--peak {text}: must be above 0, in GFLOP/s of one rank.")
     kinds = sorted({arithmetic(case.dtype, case.compute) for case in cases})
     if len(kinds) > 1:
         raise UsageError(
-            f"--peak {text}: the cases are of {' and '.join(kinds)}, which have peaks of their "
-            "own. Give a machine file with a table [peak.DTYPE] for each."
+            f"--peak {text}: the cases are of {' and '.join(kinds)}, which have different peaks. "
+            "Give a machine file with a table [peak.DTYPE] for each."
         )
     source = f"given: --peak {text} of one rank"
     return {kind: Peak("rank", gflops, source) for kind in kinds}
 
 
 def check_peak(text: str) -> str:
-    """What ``--peak`` takes, read once to see that it can be.
+    """Check the text of ``--peak`` and return it.
 
     Raises
     ------
@@ -183,8 +182,8 @@ def check_peak(text: str) -> str:
 
 
 def _of_file(name: str) -> Peaks:
-    """The peaks that a machine file holds, a vendor's in its model included; empty if there are
-    none, or it is no file but a label."""
+    """The peaks of a machine file, including a vendor's in its model; empty if there are none, or
+    if the name is only a label."""
     path = shipped("machines").get(name, Path(name))
     if path.suffix != ".toml":
         return {}
@@ -204,7 +203,7 @@ def _of_file(name: str) -> Peaks:
 
 
 def _of_model(section, name: str) -> Peaks:
-    """The peaks of a machine model, if they are not rates that products were fitted with."""
+    """The peaks of a machine model, unless they were fitted to GEMMs."""
     compute = section.get("compute", {}) if isinstance(section, dict) else {}
     if "peak_flops" not in compute or compute.get("peak_measured"):
         return {}

@@ -1,15 +1,15 @@
-"""Sweep files: experiments as data. A TOML file of blocks, each block a product of lists, becomes a
-list of cases.
+"""Sweep files: experiments as data. A TOML file of blocks, each the Cartesian product of lists, is
+expanded to a list of cases.
 
-``docs/reference/sweep-files.md`` describes the format. Reading and expanding is pure: the same
-file, ranks and overrides give the same cases in the same order.
+``docs/reference/sweep-files.md`` describes the format. The same file, ranks and overrides give the
+same cases in the same order.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,11 @@ from .sweep_values import (
 )
 
 _SHAPE = ("m", "n", "k")
-#: The tables that a sweep may end with.
+#: The tables at the end of a sweep.
 VIEWS = ("scaling", "algorithms", "libraries", "mlp")
-#: Keys of a whole file; ``scale``, the blocks and their defaults aside.
+#: Keys of a whole file, other than ``scale``, the blocks and their defaults.
 FILE_KEYS = named(
-    Option("name", check=check_name, help="letters, digits, - and _; needed"),
+    Option("name", check=check_name, help="letters, digits, - and _; required"),
     Option("description", help="one line for drbench list sweeps"),
     Option(
         "ranks",
@@ -58,13 +58,13 @@ FILE_KEYS = named(
         "rounds",
         int,
         words=("known",),
-        help="run every case so often, interleaved; known: until the fastest is known within 2 %",
+        help="runs of every case, interleaved; known: until the fastest is known within 2 %",
         default_text="each case once",
     ),
     Option(
         "view",
         VIEWS,
-        help="the table (and figure) that ends the sweep",
+        help="the table (and figure) at the end of the sweep",
         default_text="that of compare",
     ),
     Option(
@@ -76,7 +76,7 @@ FILE_KEYS = named(
 )
 _TABLES = ("scale", "defaults", "cases")
 #: Keys of a block that are not fields of a case but set several of them, or add cases; benchmarks
-#: hold the records of a block against its ``bar``.
+#: compare the records of a block with its ``bar``.
 BLOCK_KEYS = named(
     Option(
         "partitions",
@@ -89,7 +89,9 @@ BLOCK_KEYS = named(
         least=1,
         help="factors of A, B and C, or triples; equal, paired (A and B equal), all",
     ),
-    Option("libraries", tuple(LIBRARIES), help="run these libraries as they come, or all"),
+    Option(
+        "libraries", tuple(LIBRARIES), help="run these libraries, or all, with their own layouts"
+    ),
     Option("settings", ("default", "all"), help="settings of each library", default_text="default"),
     Option(
         "same_tiles",
@@ -98,17 +100,17 @@ BLOCK_KEYS = named(
         default_text="false",
     ),
     Option("zip", help="lists of keys that advance together"),
-    Option("bar", help="for benchmarks/bars: the expected share of the roof"),
+    Option("bar", help="for benchmarks/bars: the expected percentage of the roof"),
 )
 #: Keys whose values are triples, for A, B and C.
 _TRIPLES = ("partitions", "replication")
-#: Keys that say where matrices lie; libraries have layouts of their own.
+#: Keys that give layouts; libraries have their own.
 _LAYOUT = {"partitions", "replication", "preset", "a", "b", "c"}
 _LIBRARIES = {"libraries", "settings"}
-#: What a key that is given instead of a file's leaves no room for.
+#: The keys of a file that an overriding key replaces.
 _INSTEAD = {"preset": {"partitions"}, "partitions": {"preset"}, "backend": {"get", "threads"}}
-#: Keys of measurements alone: rounds, and all fields of a case but those of the problem, of layouts
-#: and of the algorithm, and five more that change what is predicted.
+#: Keys of measurements alone: rounds, and all fields of a case except those of the problem, layouts
+#: and algorithm, and five more that change predictions.
 _MEASURED = {"rounds"} | {
     name
     for name, each in FIELDS.items()
@@ -120,9 +122,9 @@ _SIMULATED = {"paper"}
 #: Options of the paper's own program: whole tiles are fetched and make one GEMM (§4.2), replicas of
 #: C are pushed with the atomic kernel (the authors' repository), look-ahead 1 is the default.
 PAPER = {"chunk": "none", "fetch": "tile", "reduce": "push"}
-#: More cases than this are a slip of the pen.
+#: More cases than this are taken for a mistake.
 _MOST_CASES = 250_000
-#: The matrix that the universal algorithm keeps where an algorithm has this dataflow.
+#: The stationary matrix of the universal algorithm for each dataflow.
 _STATIONARY = {"OS": "C", "LS": "A", "RS": "B", "AG": "B", "RdS": "B"}
 
 
@@ -134,12 +136,12 @@ class Sweep:
     ----------
     name, about : str
     cases : tuple of Case
-        In the file's order, without repetition.
+        In the order of the file, without duplicates.
     scale : Fraction
-        What m, n and k were multiplied by.
+        The factor on m, n and k.
     rounds : int or str
-        How often every case is run, interleaved with the others; ``known``: until the order of the
-        fastest is known; 0: each case is run once.
+        Runs of every case, interleaved with the others; ``known``: until the order of the fastest
+        is known; 0: each case runs once.
     view : str
         The table at the end, one of :data:`VIEWS`; empty for none.
     """
@@ -153,7 +155,7 @@ class Sweep:
 
 
 def find_sweep(text: str) -> Path:
-    """The file of a sweep: a path, or the name of a shipped one.
+    """The file of a sweep, from a path or the name of a shipped one.
 
     Raises
     ------
@@ -164,7 +166,7 @@ def find_sweep(text: str) -> Path:
     if path.is_file():
         return path
     raise UsageError(
-        f"no sweep {text!r}: neither a file nor one of "
+        f"sweep {text!r} is neither a file nor one of "
         f"{', '.join(known)}.{did_you_mean(text, known)}"
     )
 
@@ -185,14 +187,14 @@ def load_sweep(
         Path of a TOML file, or the name of a shipped sweep.
     ranks : int
     scale : str or Fraction, optional
-        Instead of the file's own, as ``"1/16"``.
+        Replaces that of the file, as ``"1/16"``.
     overrides : iterable of (str, str)
-        Keys of the file and what stands for their values, as ``-o`` takes them.
+        Keys of the file and replacements of their values, as for ``-o``.
     machine : str, optional
-        The label of every case, instead of its own.
+        The label of every case; replaces its own.
     simulate : bool
-        The cases are to be predicted: where the file says ``paper = true``, of the paper's own
-        program (:func:`as_in_the_paper`).
+        The cases are for prediction: with ``paper = true`` in the file, of the paper's program
+        (:func:`as_in_the_paper`).
 
     Raises
     ------
@@ -218,8 +220,8 @@ def load_sweep(
 
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
-    """A case as the paper's program has it: :data:`PAPER`, and near-square grids of blocks with no
-    fewer rows than columns, written out. Another algorithm than the universal one stays as it is.
+    """A case of the universal algorithm as in the paper's program: with :data:`PAPER`, and explicit
+    near-square grids of blocks with at least as many rows as columns. Others are unchanged.
 
     Examples
     --------
@@ -244,8 +246,8 @@ def _tall(text: str, ranks: int) -> str:
 def ranks_of(
     text: str, most: int | None, overrides: Iterable[tuple[str, str]] = ()
 ) -> tuple[int, ...] | None:
-    """The numbers of ranks that a sweep names, rising: ``doubling`` is 1, 2, 4, ... up to the
-    ``most``, which is None where it is not known. None if the sweep runs on one number of ranks.
+    """The numbers of ranks of a sweep, sorted: ``doubling`` is 1, 2, 4, ... up to ``most``, which
+    is None if unknown. None if the sweep runs on one number of ranks.
 
     Examples
     --------
@@ -271,7 +273,7 @@ def expand(
     machine: str | None = None,
     simulate: bool = False,
 ) -> Sweep:
-    """The cases of a sweep file that has been read; see :func:`load_sweep`.
+    """The cases of a parsed sweep file; see :func:`load_sweep`.
 
     Examples
     --------
@@ -321,7 +323,7 @@ def expand(
             unused -= kept.keys()
             made = [_case(kept, ranks, factor, where)]
             if read_at(f"{where}: same_tiles", [BLOCK_KEYS["same_tiles"]], twins):
-                with suppress(UnsupportedError):  # not on this mesh: a row that says so
+                with suppress(UnsupportedError):  # not on this mesh: gets a row with the reason
                     made.append(_universal(*made, ranks, where))
             for case in made:
                 if grow:
@@ -329,7 +331,7 @@ def expand(
                 case = replace(case, **changes)
                 cases.setdefault(repr(case), case)
     for key in unused:
-        raise UsageError(f"-o {key}: no case of {top['name']} takes it. Leave it out.")
+        raise UsageError(f"-o {key}: no case of {top['name']} uses it. Leave it out.")
     found = tuple(cases.values())
     if simulate and top["paper"]:
         found = tuple(as_in_the_paper(case, ranks) for case in found)
@@ -337,8 +339,8 @@ def expand(
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:
-    """What is given instead of a block's own values: of keys that it names, and of those that no
-    block names. Keys of the layout count as one, and so do those of libraries."""
+    """The overrides of a block: of its own keys, and of keys that no block has. Layout keys count
+    as one, and so do those of libraries."""
     kin = lambda key: next((keys for keys in (_LAYOUT, _LIBRARIES) if key in keys), {key})
     named = {key for each in blocks for key in each}
     return {
@@ -349,7 +351,7 @@ def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:
 
 
 def _described(key: str, where: str = "-o ") -> list[Option]:
-    """What describes the values of a key: one option of each algorithm that has it."""
+    """The descriptions of a key's values: one option of each algorithm that has it."""
     if key in FIELDS:
         return [FIELDS[key]]
     options = known_options()
@@ -363,14 +365,14 @@ def _described(key: str, where: str = "-o ") -> list[Option]:
 
 
 def _axis(key: str, value: Any, ranks: int, where: str) -> list:
-    """All values of one key: one, a list, ranges, or words that stand for some."""
+    """All values of one key, from one value, a list, ranges, or words for several."""
     options, words = _described(key, where.removesuffix(key)), {}
     if key == "replication":
         words = {word: make(ranks) for word, make in REPLICATIONS.items()}
-    elif key == "algorithm":  # whatever is in algorithms/ and runs on a process mesh
+    elif key == "algorithm":  # all in algorithms/ that run on a process mesh
         words["all"] = [name for name, each in algorithms().items() if "mesh" in each.options]
     elif key in ("partitions", "libraries"):
-        words["all"] = product(KINDS, repeat=3) if key == "partitions" else LIBRARIES
+        words["all"] = itertools.product(KINDS, repeat=3) if key == "partitions" else LIBRARIES
     elif tried := next((each.tried for each in options if each.tried), ()):
         words["all"] = tried(ranks) if callable(tried) else tried
     listed, found = value if isinstance(value, list) else [value], []
@@ -390,9 +392,9 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
 
 
 def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]:
-    """The combinations of the values of a block's keys, the first key turning slowest; before it
-    the file made so many cases. Keys that are zipped advance together, at the place of the first of
-    them."""
+    """The combinations of the values of a block's keys, the first key varying slowest; ``before``
+    is the number of cases of earlier blocks. Zipped keys advance together, at the position of the
+    first of them."""
     block = dict(block)
     groups, settings = block.pop("zip", []), block.pop("settings", ["default"])
     block.pop("bar", None)
@@ -430,10 +432,10 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
     if (count := before + prod(map(len, axes.values()))) > _MOST_CASES:
         lists = ", ".join(f"{len(axis)} of {key}" for key, axis in axes.items() if len(axis) > 1)
         raise UsageError(
-            f"{where.removesuffix(': zip')}: makes {count} cases of the file, at most "
-            f"{_MOST_CASES} are taken. Use shorter lists, or several files; there are {lists}."
+            f"{where.removesuffix(': zip')}: makes {count} cases in the file, at most "
+            f"{_MOST_CASES} are allowed. Use shorter lists, or several files; there are {lists}."
         )
-    yield from map(_joined, product(*axes.values()))
+    yield from map(_joined, itertools.product(*axes.values()))
 
 
 def _joined(parts: Iterable[dict]) -> dict:
@@ -441,8 +443,8 @@ def _joined(parts: Iterable[dict]) -> dict:
 
 
 def _taken(values: dict, given: dict, where: str) -> dict | None:
-    """The values without those given from outside that their algorithm or library does not take;
-    None if it does not take the value of one: OS is no dataflow of every algorithm that has one."""
+    """The values without overrides that their algorithm or library does not have; None if it
+    refuses the value of one: OS is not a dataflow of every algorithm with dataflows."""
     name = values.get("libraries", values).get("algorithm", Case.algorithm)
     try:
         taker = taker_of(name)
@@ -460,12 +462,12 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
 
 
 def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
-    """One case of a combination of values.
+    """The case of one combination of values.
 
     Raises
     ------
     UsageError
-        For what no number of ranks makes right.
+        For values that are wrong on any number of ranks.
     """
     values = dict(values)
     library = values.pop("libraries", {})
@@ -486,8 +488,8 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     for key, factor in zip("abc", factors or ()):
         if texts[key] is None or (factor > 1 and "/c" in texts[key]):
             raise UsageError(
-                f"{where}: replication: needs partitions of A, B and C without factors of "
-                f"their own; {key} is {texts[key]}."
+                f"{where}: replication: needs partitions of A, B and C without their own "
+                f"factors; {key} is {texts[key]}."
             )
         texts[key] += replica_suffix(factor)
     case = Case(**values | texts, options=options)
@@ -501,11 +503,11 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
 
 
 def _universal(case: Case, ranks: int, where: str) -> Case:
-    """The universal algorithm on the tiles of a case, with the matrix stationary that its dataflow
-    keeps."""
+    """The case of the universal algorithm on the tiles of a case, with the stationary matrix of its
+    dataflow."""
     if case.algorithm in LIBRARIES:
         raise UsageError(
-            f"{where}: same_tiles: {case.algorithm} is a library with tiles of its own. Leave "
+            f"{where}: same_tiles: {case.algorithm} is a library with its own tiles. Leave "
             "same_tiles out."
         )
     algorithm, problem, options = bound(case, ranks)

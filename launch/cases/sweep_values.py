@@ -1,5 +1,5 @@
-"""Values in sweep and machine files: numbers, texts, ranges. Each error names the file and the key
-it was found at."""
+"""Values in sweep and machine files: numbers, texts, ranges. Each error names the file and the
+key."""
 
 import re
 import tomllib
@@ -12,13 +12,13 @@ from typing import Any
 from drbench.errors import DrbenchError, UsageError, shown
 from drbench.options import Option, read_as_any
 
-#: More cases than this from one range is a slip of the pen.
+#: More values than this from one range are taken for a mistake.
 _MOST = 100_000
 _DATA = Path(__file__).parents[1] / "data"
 
 
 def shipped(kind: str) -> dict[str, Path]:
-    """The files of a kind that come with drbench, by name in alphabetical order.
+    """The files of a kind that come with drbench: name → path, in alphabetical order.
 
     Examples
     --------
@@ -34,12 +34,12 @@ def read_toml(
     remedy: str = "Use a file that can be read.",
     parse: Callable[[str], Any] = tomllib.loads,
 ) -> Any:
-    """What a TOML file holds.
+    """The content of a TOML file.
 
     Raises
     ------
     UsageError
-        If it cannot be read, with the way out; or is not TOML.
+        If the file cannot be read (with a remedy), or is not TOML.
     """
     try:
         return parse(path.read_text(encoding="utf-8"))
@@ -50,27 +50,27 @@ def read_toml(
 
 
 def require(holds: Any, where: str, what: str, value: Any) -> None:
-    """A UsageError that says what a value must be, unless it is."""
+    """Raise a UsageError with the requirement and the value, unless it ``holds``."""
     if not holds:
         raise UsageError(f"{where}: must be {what}; got {shown(value)}.")
 
 
 def check_keys(table: dict, known: Iterable[str], where: str) -> None:
-    """A UsageError for a key of a table that there is not."""
+    """Raise a UsageError for an unknown key of a table."""
     for key in table:
         if key not in known:
             raise UsageError(f"{where}{key}: there is no such key. There are {', '.join(known)}.")
 
 
 def read_table(table: Any, options: dict[str, Option], where: str) -> dict:
-    """The values of a table as they are described; a UsageError for a key that there is not."""
+    """The values of a table, checked by their descriptions; a UsageError for an unknown key."""
     require(isinstance(table, dict), where, "a table", table)
     check_keys(table, options, f"{where}: ")
     return {key: read_at(f"{where}: {key}", [options[key]], table[key]) for key in table}
 
 
 def read_at(where: str, options: Iterable[Option], value: Any) -> Any:
-    """A value as one of these descriptions takes it.
+    """A value, converted and checked by the first description that fits.
 
     Examples
     --------
@@ -89,8 +89,8 @@ def scale_of(text, where: str = "") -> Fraction:
     Raises
     ------
     UsageError
-        If it is none, or a bare whole number above 1: it once divided in some commands and
-        multiplied in others.
+        If the text is not a factor, or is a bare integer above 1, which earlier versions used both
+        to divide and to multiply.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def scale_of(text, where: str = "") -> Fraction:
         factor = Fraction(0)
     if factor <= 0:
         raise UsageError(
-            f"{where}{shown(text)} is no scale. Use a factor such as 1/16, 0.25 or 2/1."
+            f"{where}{shown(text)} is not a scale. Use a factor such as 1/16, 0.25 or 2/1."
         )
     if (
         factor > 1
@@ -129,7 +129,7 @@ def scaled_size(size: int, scale: Fraction) -> int:
     Raises
     ------
     UsageError
-        If no extent is as large.
+        If the result is too large.
 
     Examples
     --------
@@ -145,13 +145,14 @@ def scaled_size(size: int, scale: Fraction) -> int:
 
 
 def check_text(value: Any, where: str) -> str:
-    """A text on one line without control characters (it goes into records, file names and job
-    scripts)."""
+    """Check that a text is one line without control characters (for records, file names and job
+    scripts), and return it."""
     return value if value == "" else read_at(where, [Option()], value)
 
 
 def check_name(text: str) -> str:
-    """The name of a sweep: letters, digits, - and _, at most 60 (it names folders and jobs)."""
+    """Check the name of a sweep, which names folders and jobs: letters, digits, - and _, at most
+    60."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", text):
         raise UsageError(f"must be letters, digits, - and _ only, at most 60; got {shown(text)}.")
     return text
@@ -168,7 +169,7 @@ def range_of(table: dict, where: str, options: list[Option]) -> list[int]:
     >>> range_of({"start": "1Ki", "stop": "8Ki", "factor": 2}, "m", size)
     [1024, 2048, 4096]
     """
-    require(any(option.type is int for option in options), where, "no range", table)
+    require(any(option.type is int for option in options), where, "a value, not a range", table)
     by = "factor" if "factor" in table else "step"
     what = "a range with start, stop and either step or factor"
     require({*table} == {"start", "stop", by}, where, what, table)
@@ -186,14 +187,14 @@ def range_of(table: dict, where: str, options: list[Option]) -> list[int]:
 def overrides_of(
     pairs: Iterable[tuple[str, str]], described: Callable[[str], list[Option]]
 ) -> dict[str, list]:
-    """Keys of a sweep file and lists of their values, of ``KEY=VALUE`` texts. Several values of a
-    key are separated by commas, unless it takes the text as one, or stand in brackets as in a sweep
-    file, or the key is there several times.
+    """Keys of a sweep file and lists of their values, from pairs of ``KEY=VALUE``. Several values
+    are separated by commas (unless the whole text is one value), in brackets as in a sweep file, or
+    in several pairs with the same key.
 
     Parameters
     ----------
     described : callable
-        ``described(key)`` -> what describes its values; UsageError if there is no such key.
+        ``described(key)`` -> descriptions of its values; UsageError for an unknown key.
 
     Examples
     --------
@@ -218,8 +219,8 @@ def overrides_of(
 
 
 def _is_one(text: str, options: list[Option]) -> bool:
-    """Whether a text with commas is one value: what a check takes."""
+    """Whether a text with commas is one value, by the check of an option."""
     try:
         return bool(read_as_any([option for option in options if option.check], text))
-    except (DrbenchError, TypeError):  # TypeError: none of them checks
+    except (DrbenchError, TypeError):  # TypeError: no option has a check
         return False

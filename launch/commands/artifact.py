@@ -1,4 +1,4 @@
-"""``drbench artifact``: the artifact checked, PASS or FAIL."""
+"""``drbench artifact``: check the artifact, PASS or FAIL."""
 
 import json
 import time
@@ -15,7 +15,7 @@ from launch.papers.vary import Variation, vary
 from .options import command, csv_option, json_option, option, out_option, refuse_ranks
 
 _STYLES = {"PASS": "green", "FAIL": "bold red", "KNOWN": "yellow", "SKIP": "dim"}
-#: What a line is called; of a claim, if that is another name.
+#: Labels of the printed fields; the second is for claims where it differs.
 _CALLED = {
     "source": ("source",),
     "expected": ("expected", "paper"),
@@ -30,27 +30,27 @@ _CALLED = {
 @option(
     "--quick",
     is_flag=True,
-    help="Three repeats of each case, and only the figures' simulations again: three minutes.",
+    help="Three repeats of each case, and simulate only the figures: three minutes.",
 )
 @option(
     "--only",
     metavar="NAMES",
-    help="Only checks whose names begin so, as step1,P7. step1 to step4 are those of the paper's "
-    "artifact, R the committed records, A the accuracy of predictions, X what needs other packages "
-    "or hardware, P, M, F and T the claims of papers, S those of this suite.",
+    help="Only checks whose names begin like this, as step1,P7. step1 to step4 are those of the "
+    "paper's artifact, R the committed records, A the accuracy of predictions, X what needs other "
+    "packages or hardware; P, M, F and T are claims of papers, S claims of this suite.",
 )
 @option(
     "--sensitivity",
     is_flag=True,
-    help="Instead: simulate again with each assumed constant of a paper's models changed, and list "
-    "the claims whose verdict changes. With --only P, M, F or T of that paper alone. Up to an "
+    help="Instead, change each assumed constant of a paper's models, simulate again, and list "
+    "the claims whose verdict changes. With --only P, M, F or T for that paper alone. Up to an "
     "hour.",
 )
 @out_option(default="results/measured/here/artifact")
 @csv_option(help="Write the rows to this file.")
 @json_option()
 def artifact(quick, only, sensitivity, out, csv_path, as_json):
-    """Check the artifact: its steps, the committed records, predictions, and every claim.
+    """Check the artifact: its steps, the committed records, predictions and every claim.
 
     \b
       PASS                         as expected; the claim holds
@@ -59,8 +59,8 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
       SKIP                         hardware or a package is missing
 
     Each line gives the source of its number (measured here, committed records of which machine,
-    simulated, arithmetic, published), what was expected and found, and the command that shows it; a
-    claim also its threshold. Exit code 1 if there is a FAIL.
+    simulated, arithmetic, published), the expected and the found value, and the command that shows
+    it; for a claim also its threshold. Exit code 1 if there is a FAIL.
 
     \b
       drbench artifact --quick
@@ -84,7 +84,9 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
             show(print_line, row)
     if not found:
         names = "P7, M, F, T1" if sensitivity else "step1, R, A, P7, M, S, T1"
-        raise UsageError(f"--only {only}: nothing here has a name that begins so, as {names} do.")
+        raise UsageError(
+            f"--only {only}: no check has a name that begins like this. Names: {names}."
+        )
     words = [row._asdict() for row in found]
     for row in () if sensitivity else words:
         row["verdict"] = shown(row["verdict"])
@@ -112,14 +114,14 @@ def _variations(place: Place):
 
 
 def _show_variation(print_line, variation: Variation) -> None:
-    """A change in words."""
-    what = f"{variation.machine}, {variation.change}" if variation.change else "as it is"
+    """Print a changed constant and the claims whose verdict changes."""
+    what = f"{variation.machine}, {variation.change}" if variation.change else "unchanged"
     text = f"{variation.paper}: {what}: {variation.changed_claims or 'no verdict changes'}"
     print_line.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
-    """Claims by how our number came about, and all else."""
+    """Claims by the source of our number, and all other checks."""
     kinds: dict[str, list[Check]] = {}
     for check in found:
         how = f"claims, {check.source.split()[0].strip(',')}"
@@ -128,7 +130,7 @@ def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
 
 
 def _show(print_line, check: Check) -> None:
-    """A line for what was checked, and one each for what is said of it."""
+    """Print a line for a check, and one for each of its fields."""
     word = shown(check.verdict)
     print_line.print(f"[{_STYLES[check.verdict]}]{word:5}[/] {check.name}", end=" ")
     print_line.print(check.description, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``drbench bandwidth``: what each kind of transfer takes, from size to size."""
+"""``drbench bandwidth``: the time of each type of transfer, by message size."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ from .options import (
     default="4KiB:64MiB:4",
     metavar="SIZES",
     group="Measurement",
-    help="Bytes of a transfer: FIRST:LAST:FACTOR, or a list as 64KiB,1MiB.",
+    help="Bytes per transfer: FIRST:LAST:FACTOR, or a list as 64KiB,1MiB.",
 )
 @option(
     "--only",
@@ -64,7 +64,7 @@ from .options import (
 @json_option()
 @click.pass_obj
 def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **values):
-    """Measure get, put, accumulate and each collective from size to size, in GB/s, beside a copy in
+    """Measure get, put, accumulate and each collective by message size, in GB/s, next to a copy in
     memory.
 
     \b
@@ -72,9 +72,9 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
       drbench bandwidth -p 4 --transport rma --only get,put --csv rma.csv
       drbench plot bandwidth rma.csv -o rma.png
 
-    What runs is what runs of algorithms use: the same windows, steps and executor, with get=copy.
-    All ranks move at once: get, put, accumulate and shift to or from the next one. What arrives is
-    compared with what was sent, element by element.
+    Uses the windows, steps and executor of the algorithms, with get=copy. All ranks transfer at
+    once: get, put, accumulate and shift to or from the next rank. The received data is compared
+    with the sent data, element by element.
     """
     take_options(values)
     case, names = Case(1, 1, 1, **values), operations_of(only)

@@ -1,4 +1,4 @@
-"""The command line. Options are read here; the work is done by the modules this one calls."""
+"""The command line: reads the options; the modules that it calls do the work."""
 
 import importlib
 import sys
@@ -12,18 +12,17 @@ from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, e
 from launch.host.mpi import launched
 from partitions import LayoutError
 
-#: Each command: the module of this package that holds it, and its line in the help. To add one:
-#: write launch/commands/NAME.py (or a folder's NAME, as predict/tune.py) with a
-#: ``@command("name")`` of options.py, and put a line here. A module is imported when its command is
-#: asked for.
+#: For each command its module in this package and its line of the help. To add one: write
+#: launch/commands/NAME.py (or in a folder, as predict/tune.py) with a ``@command("name")`` of
+#: options.py, and add a line here. A module is imported when its command is called.
 _COMMANDS = {
     "run": ("run", "Run one multiplication on MPI ranks, verify and time it."),
     "plan": ("plan", "Show a rank's program without running it: steps, bytes, memory."),
-    "explain": ("predict.explain", "Write a page that shows a run moment by moment."),
+    "explain": ("predict.explain", "Write an HTML page that shows a run step by step."),
     "simulate": ("predict.model", "Predict the time of one multiplication on a machine model."),
     "tune": ("predict.tune", "Choose layouts, algorithm and options for a multiplication."),
     "chain": ("predict.chain", "Choose the layouts of a sequence of multiplications together."),
-    "sweep": ("sweep", "Run every case of an experiment, resume it, lose nothing."),
+    "sweep": ("sweep", "Run every case of an experiment; resume it after a stop."),
     "report": ("results", "Write one HTML page about the folder of a sweep."),
     "plot": ("results", "Draw a figure from records."),
     "compare": ("results", "Compare records with earlier ones, case by case."),
@@ -33,9 +32,9 @@ _COMMANDS = {
     "list": ("listing", "List algorithms, libraries, machines and more, and their options."),
     "artifact": ("artifact", "Check the artifact: its steps, records, and every claim."),
 }
-#: Those that drbench starts its ranks with.
+#: Commands that drbench starts its ranks with.
 _HIDDEN = {"serve": "run", "serve-chain": "predict.chain"}
-#: Commands that there were, and what does the same.
+#: Removed commands, and what replaces them.
 REMOVED = {
     "advise": "drbench tune",
     "bounds": "drbench tune",
@@ -52,11 +51,11 @@ _INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; the exit code (0 ok, 1 wrong, 2 usage, 3 unsupported, 4 timeout, 5
-    failed, 6 out of memory).
+    """Run the command line and return its exit code (0 ok, 1 wrong, 2 usage, 3 unsupported, 4
+    timeout, 5 failed, 6 out of memory).
 
-    Under a launcher every rank comes here. Errors that all ranks find alike are said once, by rank
-    0; an exception on one rank alone ends all ranks.
+    Under a launcher every rank calls this. Rank 0 reports an error that all ranks find; an
+    exception on one rank alone ends all ranks.
     """
     try:
         arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -80,9 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stderr.write(f"drbench: {error} (found by this rank alone)\n")
             _abort(code)
         return _report(str(error), code)
-    except (
-        Exception
-    ) as error:  # a bug, or a rank that broke: show it, and take the other ranks along
+    except Exception as error:  # a bug, or a failed rank: show it and end the other ranks
         sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
         code = exit_code_of(error)
@@ -96,13 +93,13 @@ def _one_line(error: click.ClickException) -> str:
     if context is not None and isinstance(error, click.UsageError):
         takes = {each.name for each in context.command.params}
         if isinstance(error, click.NoSuchOption) and "option" in takes:
-            text += " What an algorithm takes is given by -o, as -o chunk=256."
+            text += " Options of an algorithm are given by -o, as -o chunk=256."
         return f"{text} See {context.command_path} --help."
     return text
 
 
 def _report(message: str, code: int) -> int:
-    """One line on standard error, from the first rank only."""
+    """Print one line on standard error, on the first rank only, and return the exit code."""
     here = launched()
     if here is None or here.rank == 0:
         sys.stderr.write(f"drbench: {' '.join(message.split())}\n")
@@ -110,15 +107,14 @@ def _report(message: str, code: int) -> int:
 
 
 def _everyone_is_here() -> bool:
-    """True unless this is one of several running ranks and the others do not come to the same
-    point."""
+    """True unless this is one of several running ranks and the others do not reach this point."""
     module = sys.modules.get("launch.ranks.run_case")
     return module is None or module.everyone_is_here()
 
 
 def _abort(code: int) -> None:
-    """End all ranks if this process is one of several, after what it said has reached the launcher;
-    does nothing otherwise."""
+    """End all ranks if this process is one of several, once the launcher has read its output; does
+    nothing otherwise."""
     here = launched()
     if here is None or here.size == 1:
         return
@@ -128,8 +124,8 @@ def _abort(code: int) -> None:
         mpi4py.rc.initialize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError):
-        return  # no MPI at all: nobody waits in it
-    if not MPI.Is_initialized():  # the others may be in MPI_Init already, and would stay there
+        return  # no MPI, so no rank waits in it
+    if not MPI.Is_initialized():  # other ranks may be in MPI_Init already, and would wait there
         MPI.Init()
     if not MPI.Is_finalized():
         until_heard()
@@ -137,14 +133,14 @@ def _abort(code: int) -> None:
 
 
 class Group(click.Group):
-    """The commands, each imported when it is asked for."""
+    """The commands, each imported when it is called."""
 
     def list_commands(self, ctx):
-        """In the order of the help."""
+        """The names of the commands, in the order of the help."""
         return list(_COMMANDS)
 
     def get_command(self, ctx, name):
-        """The command of a name; what there is no more answers with what does the same."""
+        """The command of a name; for a removed command the error names its replacement."""
         if ctx.resilient_parsing and name not in {*_HIDDEN, *_COMMANDS}:
             return None  # a shell completes the line, and prints nothing
         if name in REMOVED:
@@ -157,8 +153,7 @@ class Group(click.Group):
         return next(each for each in found if isinstance(each, click.Command) and each.name == name)
 
     def format_options(self, ctx, formatter):
-        """A line a command, and nothing imported; options of the group itself are in its
-        epilogue."""
+        """Write a line per command without importing any; the epilogue has the group's options."""
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_dl(
@@ -170,7 +165,7 @@ class Group(click.Group):
     cls=Group,
     options_metavar="[--plugin FILE]",
     subcommand_metavar="COMMAND ...",
-    epilog="drbench COMMAND --help has its options; --plugin FILE adds algorithms, layouts, "
+    epilog="drbench COMMAND --help shows its options; --plugin FILE adds algorithms, layouts, "
     "libraries. Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, "
     "5 failed, 6 out of memory.",
     context_settings={

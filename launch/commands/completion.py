@@ -1,12 +1,12 @@
-"""What a shell completes after the Tab key: names of algorithms, presets, machines, sweeps and so
-on. Nothing here loads what draws or computes: an answer takes a fraction of a second."""
+"""Shell completion: names of algorithms, presets, machines, sweeps and so on. This module loads
+nothing that draws or computes, so that a completion takes a fraction of a second."""
 
 from collections.abc import Callable, Iterable
 
 from click import Context, Parameter
 from click.shell_completion import CompletionItem
 
-#: Names of figures. (The modules of figures load Matplotlib and pandas, which takes a second.)
+#: Names of figures. (The modules of figures load Matplotlib and pandas, in about a second.)
 FIGURES = (
     "algorithms bandwidth best layouts libraries llm-breakdown llm-model llm-shapes llm-strong "
     "llm-weak mlp mlp1 mlp2 overlap-flux overlap-td overlap-td-experts strong timeline volume weak"
@@ -66,7 +66,7 @@ def _chains() -> Iterable[str]:
     return presets()
 
 
-#: For each kind of ``drbench list`` its names, as a shell completes them.
+#: The names of each kind of ``drbench list``.
 NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "algorithms": _algorithms,
     "partitions": _partitions,
@@ -110,7 +110,7 @@ def names_of(*kinds: str, or_file: bool = False) -> Completion:
 
 
 def complete_list(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of the kind that stands before this word of ``drbench list``."""
+    """Complete the NAME of ``drbench list KIND NAME``."""
     kind = context.params.get("what")
     return names_of(kind)(context, parameter, incomplete) if kind in NAMES else []
 
@@ -129,14 +129,13 @@ def complete_names(*kinds: str) -> Completion:
 
 
 def complete_pair(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """``NAME=`` of an option that the algorithm of the command line takes, then the words that it
-    may be, as ``-o sums=push``."""
+    """Complete ``NAME=`` of an option of the algorithm, then its values, as ``-o sums=push``."""
     from launch.cases.case import FIELDS, taker_of
 
     name, equals, _ = incomplete.partition("=")
     known = dict(taker_of(context.params.get("algorithm") or FIELDS["algorithm"].default).options)
     known |= {each.name: each for each in FIELDS.values() if not each.group}
-    if not equals:  # stationary and mesh are options of their own
+    if not equals:  # --stationary and --mesh are separate options
         found = [f"{each}=" for each in known if each not in ("stationary", "mesh")]
     else:
         kind = known[name].type if name in known else ()

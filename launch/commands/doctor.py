@@ -1,4 +1,4 @@
-"""``drbench doctor``: what this machine offers, and what to change."""
+"""``drbench doctor``: report what this machine offers, and what to change."""
 
 import json
 import os
@@ -34,7 +34,7 @@ _PROBE_TIMEOUT_S = 60
 @json_option()
 def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
-    to change. About ten seconds.
+    to change. Takes about ten seconds.
 
     \b
       drbench doctor
@@ -69,12 +69,12 @@ class Finding(NamedTuple):
 
 
 def found(fine, subject: str, text: str, otherwise: str, remedy: str = "", level="advice"):
-    """That a subject is fine, in words, or what it is otherwise, and the way out."""
+    """A finding: ``text`` if the subject is fine, else ``otherwise`` and its remedy."""
     return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, remedy)
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:
-    """Start a few ranks and let them try what the transports need."""
+    """Start a few ranks and test what the transports need."""
     if launched() is not None:
         text = "started by a launcher; run doctor without it for the MPI self-test"
         yield Finding("MPI", "ok", text)
@@ -91,7 +91,7 @@ def _mpi(ranks: int) -> Iterator[Finding]:
             text, _ = process.communicate(timeout=_PROBE_TIMEOUT_S)
         probe = json.loads(text.splitlines()[-1])
     except (CaseTimeout, ValueError, IndexError):
-        probe = {"size": 0, "library": "nobody", "standard": ""}
+        probe = {"size": 0, "library": "no MPI library", "standard": ""}
     yield found(
         probe["size"] == ranks,
         "MPI",
@@ -113,16 +113,16 @@ def _mpi(ranks: int) -> Iterator[Finding]:
     yield found(
         probe["rma"],
         "RMA",
-        "a product by gets and accumulates in one passive epoch is exact",
-        "a small product by gets and accumulates is wrong",
+        "a multiplication by gets and accumulates in one passive epoch is exact",
+        "a small multiplication by gets and accumulates is wrong",
         "use another MPI",
         "missing",
     )
-    if settings := probe["tcp"]:  # by variable its value, and drbench's own
+    if settings := probe["tcp"]:  # variable → (its value, drbench's default)
         described = _settings({name: value for name, (value, _) in settings.items()})
         ours = _settings({name: own for name, (value, own) in settings.items() if value != own})
-        whose = f"by the environment; drbench would say {ours}" if ours else "by drbench"
-        text = f"between nodes UCX is told {described}, {whose}: bytes that one call may move"
+        whose = f"by the environment; drbench would set {ours}" if ours else "by drbench"
+        text = f"between nodes UCX uses {described}, set {whose}: bytes that one call may move"
         yield Finding("TCP", "ok", text)
 
 
@@ -138,7 +138,7 @@ def _cores(ranks: int) -> Iterator[Finding]:
         "BLAS threads each by default"
     )
     if ranks > cores:
-        remedy = f"use at most {cores} ranks: more share cores, and their times say little"
+        remedy = f"use at most {cores} ranks: more would share cores, and times are unreliable"
         yield Finding("cores", "advice", text, remedy)
     else:
         yield found(
@@ -159,7 +159,7 @@ def _blas(now: Kernels) -> Iterator[Finding]:
             blas.info.in_place,
             "BLAS",
             text,
-            f"{text}; its cblas_sgemm cannot be reached, products are copied",
+            f"{text}; its cblas_sgemm cannot be called, results of local GEMMs are copied",
             "use a NumPy wheel from PyPI",
         )
     if pins:
@@ -168,17 +168,17 @@ def _blas(now: Kernels) -> Iterator[Finding]:
         yield found(
             free.flops_per_s <= 1.05 * now.flops_per_s,
             "BLAS",
-            f"{text}; {names} is set and costs nothing here ({free.name} kernels without it: "
+            f"{text}; {names} is set and loses no speed here ({free.name} kernels without it: "
             f"{rate(free)})",
-            f"{text}; {names} holds it below {free.name} kernels, which reach {rate(free)}: "
+            f"{text}; {names} excludes the {free.name} kernels, which reach {rate(free)}: "
             f"{100 * lost:.0f} % are lost",
             f"unset {' '.join(pins)}",
         )
 
 
 def _peak(single: Kernels) -> Iterator[Finding]:
-    """What the cores multiply at most, by element type, to give as ``--peak``; one core in float32
-    is known."""
+    """The peak of the cores for each element type, as a value of ``--peak``; that of one core in
+    float32 is known."""
     cores = usable_cores()
     for dtype in ("float32", "float64"):
         one = single if dtype == "float32" else measure_kernels(dtype=dtype)
@@ -188,10 +188,10 @@ def _peak(single: Kernels) -> Iterator[Finding]:
         text = f"{one.flops_per_s / 1e9:.0f} GFLOP/s on one core, {rate:.0f} on each of {cores}"
         if share < LEAST_SHARE:
             text += f". But the processes had {100 * share:.0f} % of their cores"
-            again = "measure again when nothing else runs; times would be as unsure"
+            again = "measure again when nothing else runs; other times would be as unreliable"
             yield Finding(f"peak {dtype}", "advice", text, again)
         else:
-            give = f"--peak {rate:.0f} for ranks of one core, if you like"
+            give = f"--peak {rate:.0f} for ranks of one core (optional)"
             yield Finding(f"peak {dtype}", "ok", text, give)
 
 
@@ -199,7 +199,7 @@ def _memory() -> Iterator[Finding]:
     free, subject = shared_memory_free(), "shared memory"
     yield Finding("memory", "ok", f"{format_bytes(psutil.virtual_memory().available)} available")
     if free is None:
-        nowhere = f"no {SHARED_MEMORY}: windows live elsewhere"
+        nowhere = f"no {SHARED_MEMORY}: windows are allocated elsewhere"
         yield Finding(subject, "advice", nowhere, "mount a tmpfs there")
         return
     there = f"{SHARED_MEMORY} has {format_bytes(free)} free"
@@ -215,7 +215,7 @@ def _memory() -> Iterator[Finding]:
 def _gpus() -> Iterator[Finding]:
     seen = gpu_report()
     if seen is None:
-        late = "looking for GPUs did not end in order"
+        late = "the search for GPUs did not finish"
         yield Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")
         return
     if "missing" in seen:
@@ -238,21 +238,21 @@ def _gpus() -> Iterator[Finding]:
             not pairs,
             "peer access",
             "every GPU reads every other's memory",
-            f"no GPU reads another's memory in {pairs}: staged through the host there",
+            f"no direct access between GPUs {pairs}: staged through the host",
         )
     yield found(
         seen["ipc"],
         "GPU memory between ranks",
-        "CUDA IPC handles can be made",
-        "the driver makes no IPC handles: ranks reach each other through the host",
+        "CUDA IPC handles work",
+        "the driver makes no IPC handles: transfers between ranks are staged through the host",
         "containers: --ipc=host",
     )
     yield found(
         not seen["no_waits"],
         "signals between GPUs",
-        "streams wait for flags in memory, one rank a GPU; hosts signal where ranks share one",
+        "streams wait for flags in memory with one rank per GPU; else hosts signal",
         f"hosts signal instead of streams: {seen['no_waits']}",
-        "programs of fused overlap run, slower",
+        "programs of fused overlap run, but slower",
     )
     yield found(
         seen["nccl"],
@@ -264,18 +264,18 @@ def _gpus() -> Iterator[Finding]:
     staged = "" if seen["gpu_aware"] else ": staged through pinned host memory"
     yield Finding("MPI on GPU memory", "ok", seen["mpi"] + staged)
     yield Finding(
-        "ranks a GPU",
+        "ranks per GPU",
         "ok",
-        f"ranks of a node take its {len(devices)} GPU(s) in turn; more ranks than GPUs share "
-        "them in time slices, which proves results and not speed",
+        f"ranks of a node use its {len(devices)} GPU(s) round-robin; more ranks than GPUs share "
+        "them in time slices, which checks results and not speed",
     )
 
 
 def _names_of_driver() -> str | None:
-    """The GPUs that the driver's own tool sees; None without the tool."""
+    """The GPUs that the tool of the driver lists; None without the tool."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None
     query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     lines = subprocess.run(query, capture_output=True, text=True).stdout.strip().splitlines()
-    return "; ".join(map(str.strip, lines)) or "no GPU that the driver shows"
+    return "; ".join(map(str.strip, lines)) or "the driver lists no GPU"

@@ -1,4 +1,4 @@
-"""``drbench list``: what there is to choose from, and what one of it takes."""
+"""``drbench list``: the algorithms, libraries, machines and so on, and their options."""
 
 import json
 import shutil
@@ -27,8 +27,8 @@ from .options import command, json_option
 
 
 class _Kind(NamedTuple):
-    """Something that there are several of: columns of the list, its rows (the name first), and the
-    text that shows the one of a name."""
+    """A kind of things to list: columns, rows (the name first), and a function that describes the
+    one of a name."""
 
     columns: str
     rows: Callable[[], Iterable[tuple[str, ...]]]
@@ -40,14 +40,14 @@ class _Kind(NamedTuple):
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=complete_list)
 @json_option()
 def list_(what, name, as_json):
-    """List what there is of a KIND, and with NAME one of it with its options: {kinds}.
+    """List everything of a KIND, or describe the one called NAME with its options: {kinds}.
 
     \b
       drbench list algorithms
       drbench list algorithms universal
       drbench list machines h100x8
 
-    Without KIND the names of all.
+    Without KIND all names are listed.
     """
     if what is None:
         rows = [(kind, " ".join(row[0] for row in KINDS[kind].rows())) for kind in KINDS]
@@ -56,7 +56,7 @@ def list_(what, name, as_json):
     kind = KINDS[what]
     if name is None:
         return _print(kind.columns, kind.rows(), as_json)
-    if what == "machines" and not as_json:  # a file is one, too
+    if what == "machines" and not as_json:  # a file can be a machine, too
         return print(_machine(name).rstrip("\n"))
     rows = [*kind.rows()]
     if kind.show is None:  # tiles is tiles:128x96@2x3
@@ -94,7 +94,7 @@ def _library(name: str) -> str:
 
 
 def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]) -> str:
-    """The options of an algorithm or library, and what every run takes by ``-o``."""
+    """The options of an algorithm or library, and those of every run by ``-o``."""
     out = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
     every = [each for each in FIELDS.values() if not (each.group or each.name in out_of_reach)]
     for title, options in ((f"Options of {name}", own.values()), ("Of every run, by -o", every)):
@@ -105,7 +105,7 @@ def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]
 
 
 def _described(option: Option) -> tuple[str, str]:
-    """How an option is written, and what it does.
+    """An option with its value, and its help.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def _preset(name: str) -> str:
 
 
 def _machine(name: str) -> str:
-    _seen(name)  # which refuses what is no machine
+    _seen(name)  # raises an error for an unknown machine
     return f"# {file_of(name)}\n{Path(file_of(name)).read_text(encoding='utf-8')}"
 
 
@@ -155,7 +155,7 @@ def _rate(value: float) -> str:
 
 
 def _seen(name: str) -> Machine:
-    """A machine with its links; a torus without a shape on 4 x 4 devices."""
+    """The machine of a name with its links; a torus without a shape gets 4 x 4 devices."""
     shapeless = name in machine_names() and "torus" in read_toml(file_of(name))["model"]
     return find_machine(f"{name}-4x4" if shapeless else name).for_transport(TransportChoice("auto"))
 
@@ -175,10 +175,10 @@ def _chains() -> Iterable[tuple[str, ...]]:
 
 
 _TRANSPORTS = [
-    ("auto", "in place where a rank's memory can be reached, RMA elsewhere"),
-    ("direct", "in place only: tiles are read without a copy, added to under locks"),
+    ("auto", "in place if the rank's memory is shared, else RMA"),
+    ("direct", "in place only: tiles are read without a copy and accumulated under locks"),
     ("rma", "MPI Rget and Raccumulate, even on one node"),
-    ("throttled:GBps,us", "in place, each transfer completing by a timer; for overlap experiments"),
+    ("throttled:GBps,us", "in place, a timer completes each transfer; for overlap experiments"),
 ]
 KINDS = {
     "algorithms": _Kind(

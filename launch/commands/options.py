@@ -1,5 +1,5 @@
-"""Options that several commands take, made of the descriptions of a case's fields, and ``-o
-NAME=VALUE`` for what algorithms, peers and fine tuning take. Help groups them under headings."""
+"""Options of several commands, made from the descriptions of a case's fields, and ``-o NAME=VALUE``
+for options of algorithms, of libraries and of tuning. The help groups them under headings."""
 
 import importlib.util
 import shlex
@@ -46,9 +46,9 @@ class _Option(click.Option):
 
 
 class _Command(click.Command):
-    """A command whose help lists its options under headings, and which refuses those that go
-    nowhere: ``needs`` has for an option those of which one must be given too, ``useless`` those
-    that have no use next to it, as words."""
+    """A command whose help lists its options under headings, and which refuses options without
+    effect: ``needs`` maps an option to those of which one must be given too, ``useless`` to those
+    that have no effect next to it, as words."""
 
     def __init__(self, *arguments, needs=(), useless=(), **words):
         super().__init__(*arguments, **words)
@@ -60,7 +60,7 @@ class _Command(click.Command):
         if context.resilient_parsing:  # a shell completes the line
             return left
         given = {f"-o {name}" for name in values.get("option", ((), ()))[1]}
-        for each in reported:  # arguments too that were not given; --resume is nobody's hindrance
+        for each in reported:  # includes arguments that were not given
             value = values.get(each.name)
             if value is not None and value is not False:
                 given.add(each.opts[0])
@@ -86,7 +86,7 @@ class _Command(click.Command):
 
 
 def command(*name, **words):
-    """A command with grouped help; ``needs`` and ``useless`` say which options go nowhere."""
+    """A command with grouped help; it refuses options by ``needs`` and ``useless``."""
     return click.command(*name, cls=_Command, **words)
 
 
@@ -104,14 +104,14 @@ class Value(click.ParamType):
         self.options = options
 
     def convert(self, value, param, ctx):
-        """The value as it is described."""
+        """The value, converted and checked by the descriptions."""
         try:
             return read_as_any(self.options, value)
         except DrbenchError as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):
-        """The words that it may be."""
+        """The words that the value may be."""
         words = (word for each in self.options for word in each.words)
         return one_of(*words)(ctx, param, incomplete)
 
@@ -147,25 +147,25 @@ _COMPLETED = {
     "algorithm": names_of("algorithms", "libraries"),
     "transport": names_of("transports"),
 }
-#: Options of algorithms that are options of their own on the command line.
+#: Options of algorithms that are separate options of the command line.
 _OWN = ("stationary", "mesh")
 
 
 def installed(context, parameter, value):
-    """Refuse cupy where it is not installed, before any rank is started. (Whether there is a GPU,
-    the ranks' nodes know.)"""
+    """Return the backend, or refuse cupy if it is not installed, before any rank starts. (The ranks
+    check that there is a GPU.)"""
     if value == "cupy" and importlib.util.find_spec("cupy") is None:
         raise MissingError(
             "--backend cupy needs CuPy, which is not installed. From a checkout: pip install "
-            "'.[cuda12]' or '.[cuda13]', as the driver has it."
+            "'.[cuda12]' or '.[cuda13]', matching the driver."
         )
     return value
 
 
 def _described(described: Option, kind: click.ParamType | None, *names: str, **words):
-    """The click option of a description; None stands for what is not given where it has no
+    """The click option of a description; its value is None if it is not given and has no
     default."""
-    switch = described.default is False  # not given it is None: each algorithm has its own
+    switch = described.default is False  # None if not given: each algorithm has its default
     if described.type is bool or described.default is not None:
         words["default"] = None if switch else described.default
     words |= {
@@ -190,9 +190,10 @@ def _described(described: Option, kind: click.ParamType | None, *names: str, **w
 
 
 def of_case(*names: str, kind: click.ParamType | None = None, required: bool = True, **changes):
-    """The options of fields of a case, each described anew by ``changes``.
+    """A decorator that adds the options of fields of a case, their descriptions replaced by
+    ``changes``.
 
-    ``required`` says whether m, n and k are, and ``kind`` reads the value instead.
+    ``required``: whether m, n and k must be given; ``kind`` converts the value instead.
     """
 
     def add(command):
@@ -211,8 +212,8 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
 
 
 def printing() -> tuple:
-    """A console on standard output, and what prints a line there as it is, however long."""
-    from launch.host.show import console  # Rich, which nothing that starts ranks loads
+    """A console on standard output, and a function that prints a line there without wrapping."""
+    from launch.host.show import console  # loads Rich, which processes that start ranks avoid
 
     out = console()
     return out, lambda text: out.print(text, markup=False, soft_wrap=True)
@@ -220,8 +221,8 @@ def printing() -> tuple:
 
 @contextmanager
 def reading(remedy: str = "Use files that can be read."):
-    """What cannot be read, or is no result file, as an error in one line; then a line for each torn
-    row."""
+    """A context that turns unreadable or wrong files into an error of one line, and prints a line
+    for each torn row."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)
@@ -229,14 +230,14 @@ def reading(remedy: str = "Use files that can be read."):
         for warning in caught:
             click.echo(str(warning.message), err=True)
     except OSError as error:
-        name = "" if error.filename is None else f"{error.filename}: "  # none of a full disk
+        name = "" if error.filename is None else f"{error.filename}: "  # a full disk has no name
         raise UsageError(f"{name}{error.strerror or error}. {remedy}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
 def _shared(*names, **words):
-    """An option of several commands, with one help text; other words may be said anew."""
+    """An option of several commands with one help text; its other attributes can be replaced."""
     return lambda **more: option(*names, **words | more)
 
 
@@ -287,27 +288,27 @@ save_option = _shared(
     type=FILE,
     metavar="FILE",
     group="Output",
-    help="File to write; its suffix says the format.",
+    help="File to write; its suffix gives the format.",
 )
-#: Element types of what is planned or predicted, and runs on nothing.
+#: Element types of commands that plan or predict, and run nothing.
 MODELLED = tuple(name for name in ITEMSIZES if ":" not in name)
 yes_option = _shared(
     "--yes",
     is_flag=True,
     group="Options",
-    help="Go on although it is long, or has many ranks.",
+    help="Start even a long run, or very many ranks.",
 )
 timeout_option = _shared(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
     group="Ranks and data movement",
-    help="End a case after so long (exit 4).",
+    help="End a case after this time (exit 4).",
 )
 
 
 def machine_option(name: str = "model"):
-    """``--machine``, the machine model; ``name`` is that of the value."""
+    """``--machine``, the machine model; ``name`` is the parameter's name."""
     return option(
         "--machine",
         name,
@@ -320,8 +321,8 @@ def machine_option(name: str = "model"):
 
 
 def problem_options(*fields: str, required: bool = True, **dtype):
-    """The options that define C = A·B and the algorithm; ``dtype`` describes the element types
-    anew, and ``fields`` of a case are given by ``-o`` as the algorithm's own options are."""
+    """The options that define C = A·B and the algorithm; ``dtype`` replaces the description of the
+    element types, and ``fields`` of a case are given by ``-o``, like the algorithm's options."""
 
     def add(command):
         for each in reversed(
@@ -363,14 +364,14 @@ def pair(text: str, form: str = "NAME=VALUE", example: str = "chunk=256") -> tup
 
 
 def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorithms NAME."):
-    """``-o NAME=VALUE`` for these fields of a case, and what the algorithm of the command takes;
+    """``-o NAME=VALUE`` for these fields of a case and the options of the command's algorithm;
     :func:`take_options` reads it."""
 
     def once(context, parameter, pairs) -> tuple[tuple, dict]:
         own = {each.name: each.opts[0] for each in context.command.params}
         for at, (name, text) in enumerate(pairs):
             if name in own:
-                raise UsageError(f"{name} is an option of its own: use {own[name]} {text}.")
+                raise UsageError(f"{name} is a separate option: use {own[name]} {text}.")
             if name in dict(pairs[:at]):
                 raise UsageError(f"-o {name} is given twice. Leave one of the two out.")
         return fields, dict(pairs)
@@ -389,7 +390,7 @@ def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorit
 
 
 def plugins() -> tuple[str, ...]:
-    """What ``--plugin`` named on this command line."""
+    """The files of ``--plugin`` on this command line."""
     context = click.get_current_context(silent=True)
     return context.find_root().params.get("plugins", ()) if context else ()
 
@@ -401,13 +402,13 @@ def plugged(command: str) -> str:
 
 
 def take_options(values: dict) -> dict:
-    """Take what ``-o`` gave out of the values of a command: fields of a case are put among the
-    values, the options of the algorithm are returned.
+    """Move the pairs of ``-o`` out of the values of a command: fields of a case become values, and
+    the options of the algorithm are returned.
 
     Raises
     ------
     UsageError
-        If neither the command nor the algorithm takes one of them, or not this value.
+        If neither the command nor the algorithm has such an option, or the value is wrong.
     """
     fields, pairs = values.pop("option")
     values |= {name: FIELDS[name].default for name in fields if name not in values}
@@ -420,7 +421,7 @@ def take_options(values: dict) -> dict:
             continue
         described = known.get(name) or FIELDS.get(name if name in fields else "")
         if described is None:
-            takes = ", ".join((*known, *fields)) or "no options of its own"
+            takes = ", ".join((*known, *fields)) or "no options"
             hint = did_you_mean(name, (*known, *fields))
             raise UsageError(f"{algorithm or '-o'} takes no {name}. It takes {takes}.{hint}")
         try:
@@ -440,13 +441,13 @@ def refuse_ranks(name: str) -> None:
 
 
 def machine_of(values: dict) -> tuple[str | None, str | None]:
-    """(the machine model that is named, that which the program goes by) of ``--machine`` among the
-    values of a command, whose options have been taken.
+    """(the machine model of ``--machine``, that which the schedule depends on) among the values of
+    a command, after :func:`take_options`.
 
     Raises
     ------
     UsageError
-        If a schedule is to go by a machine that has no model, or none of that transport.
+        If the schedule needs a machine without a model, or without one of that transport.
     UnsupportedError
         If its model has no peak for the element type.
 
@@ -472,13 +473,13 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
 
 
 def modelled(values: dict, ranks: int | None) -> tuple:
-    """The machine model that is taken from the values of a command, None if none is named, and so
-    many ranks, by default its devices; an element type that is open is the machine's.
+    """(the machine model in the values of a command, or None; the number of ranks, by default its
+    devices). An open element type becomes the machine's.
 
     Raises
     ------
     UsageError
-        If there is no such machine, it has fewer devices, or nothing says how many ranks.
+        If the machine is unknown or has fewer devices, or the number of ranks is not given.
     """
     from launch.cases.machine_models import find_machine
     from launch.models.predict import ranks_on
@@ -488,12 +489,11 @@ def modelled(values: dict, ranks: int | None) -> tuple:
     if model is not None:
         ranks = ranks_on(model, ranks)
     elif ranks is None:
-        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
+        raise UsageError("-p is missing. Give the number of ranks, or a --machine with devices.")
     values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
     return model, ranks
 
 
 def case_of(values: dict, ranks: int) -> Case:
-    """The case that the values of a command describe on so many ranks, a preset's partitions
-    named."""
+    """The case of the values of a command on ``ranks`` ranks, with the partitions of its preset."""
     return Case(**values | partition_texts(values, ranks))

@@ -1,4 +1,4 @@
-"""``drbench plan``: a rank's program, without MPI."""
+"""``drbench plan``: show the program of a rank, without MPI."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from .options import (
     take_options,
 )
 
-#: Resolved options that are told.
+#: Resolved options that are shown.
 _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 
 
@@ -47,7 +47,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
     default=0,
     metavar="RANK|all",
     group="Output",
-    help="Whose program to show; all: the sums over all ranks.",
+    help="The rank whose program is shown; all: totals over all ranks.",
 )
 @option(
     "--limit",
@@ -60,8 +60,8 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 @json_option(flag_value="json")
 @brief_option()
 def plan(ranks, rank, limit, as_json, **values):
-    """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
-    memory, a drawing. With --machine ranks are on its nodes, else on one.
+    """Show the program of a rank without running it: steps, bytes by type and by peer, FLOPs,
+    memory, a drawing. With --machine ranks are placed on its nodes, else on one node.
 
     \b
       drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --preset column --stationary B
@@ -94,7 +94,7 @@ def plan(ranks, rank, limit, as_json, **values):
     found |= {name: resolved.get(name) for name in _RESOLVED}
     found |= {name: sum(_column(rows, name)) for name in sums}
     if rank == "all":
-        if signalled:  # each with its other end, and no circles
+        if signalled:  # checks that each has its counterpart, and finds no deadlock
             found["signals"] = len(pairs_of(signalled))
         found["balance_limit"] = balance(flops)
     largest = ("tile", "pool", "pool_direct")
@@ -119,16 +119,14 @@ def plan(ranks, rank, limit, as_json, **values):
     out.print(f"bytes moved: {', '.join(kinds) or 'none'}")
     if found.get("balance_limit", 1) < 1:
         out.print(
-            f"balance: rank {flops.index(max(flops))} multiplies most; no run gets beyond "
+            f"balance: rank {flops.index(max(flops))} has the most FLOPs; no run exceeds "
             f"{100 * found['balance_limit']:.1f} % of the roof"
         )
     if algorithm.name == "universal":
         for line in why(problem, in_place, ranks=list(rows), machine=model, **options):
             out.print(line)
     if "signals" in found:
-        out.print(
-            f"signals: {found['signals']}, each with its other end; no rank waits in a circle"
-        )
+        out.print(f"signals: {found['signals']}, each with its counterpart; no deadlock")
     most = max(rows.values(), key=lambda row: row["tile"] + row["pool"])
     tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
     out.print(
@@ -148,8 +146,8 @@ def plan(ranks, rank, limit, as_json, **values):
 
 
 def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
-    """The algorithm of a case, its problem and options, and whether all is read in place: with a
-    machine as its ranks would stand there, without one as on one node."""
+    """(algorithm, problem, options, whether all tiles are read in place) of a case, with ranks on
+    the nodes of a machine, or all on one node without a machine."""
     if machine is None:
         return *bound(case, ranks), True
     from launch.models.predict import placed_on
@@ -163,7 +161,7 @@ def _column(rows: dict[int, dict], name: str) -> Iterator:
 
 
 def _show_bytes(out, who: str, rows: dict[int, dict], *more: str) -> None:
-    """A table of what was counted for each rank, and of more that is told of it."""
+    """Print a table of the counters of each rank, and of ``more`` columns."""
     names = [*filter(lambda name: any(_column(rows, name)), COUNTERS), *more]
     cells = [(str(rank), *(str(rows[rank][name]) for name in names)) for rank in sorted(rows)]
     if rows:

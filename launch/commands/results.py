@@ -1,4 +1,4 @@
-"""``drbench compare``, ``plot`` and ``report``: what records tell."""
+"""``drbench compare``, ``plot`` and ``report``: compare, draw and summarise records."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from .options import (
     save_option,
 )
 
-#: Fields that tell one case from another at a glance, in the order they are printed.
+#: Fields that distinguish cases at a glance, in the order of printing.
 _SHOWN_COLUMNS = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
@@ -37,19 +37,19 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
     "--tolerance",
     type=click.FloatRange(0, 10),
     default=0.05,
-    help="How much slower a case may be: 0.05 for 5 %.",
+    help="Slowdown that is accepted: 0.05 for 5 %.",
 )
 @option(
     "--limit",
     type=click.IntRange(0),
     default=40,
-    help="Rows of the table; what is left out is counted.",
+    help="Rows of the table; the others are counted.",
 )
 @csv_option(help="Write the rows to this file.")
 @json_option()
 def compare(old, new, tolerance, limit, csv_path, as_json):
-    """Compare NEW with OLD, case by case: result files, or folders of sweeps. Of OLD alone list the
-    cases of each problem, the fastest first.
+    """Compare NEW with OLD, case by case: result files, or folders of sweeps. With OLD alone, list
+    the cases of each problem, the fastest first.
 
     A case is slower if its best and its median time are both beyond the tolerance and noise,
     estimated from its samples, does not explain it. Exit code 1 if a case is slower or no longer
@@ -163,13 +163,13 @@ def _why(pair) -> str:
 
 
 def _case_text(record, names: list[str]) -> str:
-    """A case by some of its fields, as far as it has them."""
+    """The text of a case: the values of some of its fields."""
     values = ((name, getattr(record, name)) for name in names)
     return ", ".join(f"{name} {str(value)[:40]}" for name, value in values if value is not None)
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    """Three sizes, as ``64x3072x768``."""
+    """(m, n, k) of a text such as ``64x3072x768``."""
     found = re.fullmatch(r"([1-9]\d{0,11})x([1-9]\d{0,11})x([1-9]\d{0,11})", text, re.ASCII)
     if not found:
         raise UsageError(f"a shape is MxNxK, as 64x3072x768; got {text!r}.")
@@ -183,13 +183,13 @@ def _shape(text: str) -> tuple[int, ...]:
 @option(
     "--moving-only",
     is_flag=True,
-    help="Leave out cases that move no bytes at all, as the paper does.",
+    help="Leave out cases that move no bytes, as the paper does.",
 )
 @option(
     "--quantity",
     type=click.Choice(["auto", "peak", "roof"]),
     default="auto",
-    help="Percent of what; auto: of the roof where it was measured, else of peak.",
+    help="What percentages refer to; auto: the roof if it was measured, else the peak.",
 )
 @option(
     "--axis",
@@ -203,10 +203,10 @@ def _shape(text: str) -> tuple[int, ...]:
     type=click.FloatRange(2, 20),
     default=7.0,
     metavar="INCHES",
-    help="Width of the figure; 3.4 is a column of a paper.",
+    help="Width of the figure in inches; 3.4 is a paper's column.",
 )
-@option("--title", default="", help="A title instead of what the figure shows.")
-@option("--notes/--no-notes", default=True, help="The small print under the figure.")
+@option("--title", default="", help="Title instead of the default one.")
+@option("--notes/--no-notes", default=True, help="Print the notes under the figure.")
 def plot(name, files, save, width, title, notes, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
@@ -218,7 +218,7 @@ def plot(name, files, save, width, title, notes, **options):
       drbench plot libraries results/measured/here -o rates.pdf --width 3.4
     """
     if name is None:
-        raise UsageError("which figure? Name one of those that drbench list figures shows.")
+        raise UsageError("NAME is missing. Give a figure of drbench list figures.")
     from plots.draw.page import PageStyle
     from plots.registry import draw, find
 
@@ -226,9 +226,7 @@ def plot(name, files, save, width, title, notes, **options):
     with reading("Use files that can be read and a folder that can be written."):
         find(name)
         if not files:
-            raise UsageError(
-                f"what shall {name} be drawn from? Give it result files, or - for standard input."
-            )
+            raise UsageError(f"{name} has no data. Give result files, or - for standard input.")
         page_style = PageStyle(width, title, notes)
         drawn = draw(name, files, name if save is None else save, page_style=page_style, **options)
     for text in drawn.notes:
@@ -244,9 +242,9 @@ def plot(name, files, save, width, title, notes, **options):
 def report(folders, save):
     """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 
-    On top how many cases ended how, and the fastest one of each problem; then figures with a
-    tooltip at each mark, a table that filters and sorts, what failed and why, and where the numbers
-    come from. Parts of a sweep (--parts) in one DIR are joined. The page loads nothing from the
+    It shows the number of cases by status, the fastest case of each problem, figures with a tooltip
+    at each mark, a table to filter and sort, failures and their reasons, and the source of the
+    numbers. Parts of a sweep (--parts) in one DIR are joined. The page loads nothing from the
     network.
 
     \b
@@ -261,7 +259,5 @@ def report(folders, save):
     with reading("Use a path that can be read."):
         page = build(folders)
     write_output("--save", out, page)
-    click.echo(
-        f"report: {out} ({out.stat().st_size / 2**20:.2f} MiB, nothing outside it is loaded)"
-    )
+    click.echo(f"report: {out} ({out.stat().st_size / 2**20:.2f} MiB, self-contained)")
     return 0

@@ -1,4 +1,4 @@
-"""``drbench run``: one multiplication, ours or a peer's; ``serve``: the ranks of a sweep."""
+"""``drbench run``: one multiplication, ours or a library's; ``serve``: the ranks of a sweep."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ from .options import (
     yes_option,
 )
 
-#: Fields of a case that are given by ``-o``: all without a heading in the help.
+#: Fields of a case that ``-o`` sets: all without a heading in the help.
 _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described.group)
 
 
@@ -60,9 +60,9 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
       drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C
       mpirun -n 4 drbench run -m 1Ki -n 3Ki -k 768 --a row --b column --c row
 
-    -p starts the ranks with mpiexec; under mpirun leave it out.
+    -p starts the ranks with mpiexec; leave it out under mpirun.
     """
-    values["roof"] = None  # measured, where it can be, unless it is said
+    values["roof"] = None  # measured if possible, unless given
     values["options"] = take_options(values)
     asked, values["roof"] = values["roof"], values["roof"] is not False
     named, values["model"] = machine_of(values)
@@ -71,8 +71,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     kinds = {each.per for each in peaks.values()}
     if named and not values["model"] and not kinds & {"rank", "core" if on_cores else "device"}:
         raise UsageError(
-            f"--machine {named}: this run goes by none of its times, nor a peak of it. Leave it "
-            "out."
+            f"--machine {named}: this run uses neither its times nor its peak. Leave it out."
         )
     here = launched()
     refuse_too_many(None if here else ranks, values["threads"], yes)
@@ -84,18 +83,18 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     if ranks is None and not is_rank():
         ranks = 1 if values["backend"] == "cupy" else default_ranks(values["threads"])
         if ranks == 1:
-            ranks = None  # this process is all it takes
+            ranks = None  # this process is the only rank
     environ = dict(os.environ)
     if not is_rank() and values["backend"] == "numpy" and pinned():
         environ = without_weaker_pins(partial(click.echo, err=True))
-        if ranks is None and environ != os.environ:  # NumPy has its kernels: begin anew
+        if ranks is None and environ != os.environ:  # NumPy has chosen its kernels: restart
             os.execve(sys.executable, [sys.executable, "-m", "drbench", *arguments], environ)
     if ranks is None or is_rank():
         from launch.ranks.run_case import run_here
 
         peaks_of = lambda case: read_peaks(peak, [case], named)
         return run_here(lambda size: case_of(values, size), csv_path, as_json, peaks_of)
-    # what does not fit is refused before any rank is started
+    # refuse what does not fit before any rank starts
     if values["algorithm"] in LIBRARIES:
         present(get_library(values["algorithm"]))
     case = case_of(values, ranks)
@@ -109,8 +108,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     elif algorithm_or_library.launch is not None:
         if asked:
             raise UsageError(
-                f"{case.algorithm} is a program of its own, and does not say which BLAS it calls: "
-                "leave -o roof out."
+                f"{case.algorithm} is a separate program with an unknown BLAS: leave -o roof out."
             )
         record = run_program(case, ranks, timeout)
         return output_record(with_peak(record, read_peaks(peak, [case], named)), csv_path, as_json)
@@ -119,7 +117,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
 
 @click.command("serve", hidden=True)
 def serve():
-    """Run the cases that a supervisor sends, on the ranks this is started on."""
+    """Run the cases that a supervisor sends, on the ranks of this process."""
     from launch.ranks.worker import serve as serve_cases
 
     return serve_cases()

@@ -1,4 +1,4 @@
-"""``drbench sweep``: experiments of many cases."""
+"""``drbench sweep``: run experiments of many cases."""
 
 import json
 import re
@@ -45,11 +45,11 @@ from .options import (
 
 
 def _part(text: str) -> tuple[int, int]:
-    """The i-th of n, of ``i/n``."""
+    """(i, n) of the text ``i/n``: the i-th part of n."""
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
     part = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= part[0] <= part[1]:
-        raise UsageError(f"{text!r} is no part. Use for example 2/4, the second of four.")
+        raise UsageError(f"{text!r} is not a part. Use for example 2/4, the second of four.")
     return part
 
 
@@ -77,8 +77,7 @@ def _part(text: str) -> tuple[int, int]:
     multiple=True,
     type=Value(Option(check=partial(pair, form="KEY=VALUE", example="m=4Ki"))),
     metavar="KEY=VALUE",
-    help="A key of the file instead of its own value, as m=4Ki, ranks=1,2,4 or preset=row. "
-    "Repeatable.",
+    help="Replace a key of the file, as m=4Ki, ranks=1,2,4 or preset=row. Repeatable.",
 )
 @option(
     "--scale",
@@ -88,7 +87,7 @@ def _part(text: str) -> tuple[int, int]:
     help="Multiply all extents by this, as 1/16 or 2/1.",
 )
 @out_option(
-    help="Folder of the records, and of what else a sweep leaves. [default: "
+    help="Folder of the records and the other files of a sweep. [default: "
     "results/measured/here/NAME-KEYS-RANKS, or results/simulated/here]"
 )
 @option("--simulate", is_flag=True, help="Predict the cases on --machine; run nothing.")
@@ -96,7 +95,7 @@ def _part(text: str) -> tuple[int, int]:
 @option(
     "--dry-run",
     is_flag=True,
-    help="Print the cases, their number, memory and an estimate of the time; run nothing.",
+    help="Print the cases, their number, memory and estimated time; run nothing.",
 )
 @option(
     "--limit",
@@ -104,12 +103,12 @@ def _part(text: str) -> tuple[int, int]:
     default=40,
     help="Cases that --dry-run lists; 0 for all.",
 )
-@option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
+@option("--max-cases", type=click.IntRange(1), help="Run at most this many cases now.")
 @timeout_option(type=click.FloatRange(0), default=120.0)
 @option(
     "--fresh/--resume",
     default=False,
-    help="Move what the folder holds aside and begin anew; or go on where it stands.",
+    help="Move the folder's files to a backup and start again; or resume.",
 )
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
 @option(
@@ -117,7 +116,7 @@ def _part(text: str) -> tuple[int, int]:
     metavar="NAME|FILE",
     group="Ranks and data movement",
     type=TEXT,
-    help="What starts the ranks: mpiexec, srun, ..., or a file; see drbench list launchers.",
+    help="Launcher of the ranks: mpiexec, srun, ..., or a file; see drbench list launchers.",
     shell_complete=names_of("launchers", or_file=True),
 )
 @peak_option()
@@ -131,7 +130,7 @@ def _part(text: str) -> tuple[int, int]:
     "--mem-limit",
     type=BYTES,
     metavar="BYTES",
-    help="Do not run what needs more memory than this on a node, as 16GiB; it becomes "
+    help="Do not run cases that need more memory per node than this, as 16GiB; they become "
     "out_of_memory.",
 )
 @option(
@@ -139,16 +138,16 @@ def _part(text: str) -> tuple[int, int]:
     type=Value(Option(check=_part)),
     default="1/1",
     metavar="I/N",
-    help="Every N-th case, from the I-th: to share a sweep between jobs, each with its own --out.",
+    help="Every N-th case, from the I-th: splits a sweep into jobs, each with its own --out.",
 )
 @option(
     "--stream",
     is_flag=True,
-    help="Records to standard output as CSV, rows of earlier runs first; everything else to "
+    help="Write records to standard output as CSV, earlier ones first, and everything else to "
     "standard error.",
 )
-@json_option(help="Print its tables as JSON, all else to standard error.")
-@csv_option(help="Write the rows of its tables to this file.")
+@json_option(help="Print the tables as JSON, everything else to standard error.")
+@csv_option(help="Write the rows of the tables to this file.")
 @yes_option()
 @option(
     "--jobs",
@@ -159,10 +158,10 @@ def _part(text: str) -> tuple[int, int]:
     "--parts",
     type=click.IntRange(1, 999),
     default=1,
-    help="With --jobs: share the sweep between so many jobs.",
+    help="With --jobs: the number of jobs.",
 )
 def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **options):
-    """Run every case of an experiment, resume it, lose nothing; print its table, draw its figure.
+    """Run every case of an experiment, print its table and draw its figure.
 
     \b
       drbench sweep mlp
@@ -173,7 +172,7 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
       drbench sweep square --simulate --machine h100x8
 
     FILE is a TOML file (docs/reference/sweep-files.md), NAME one that comes with drbench: {names}.
-    The same command again resumes where a killed one stopped.
+    After a stop, the same command resumes.
     """
     refuse_ranks("sweep")
     check_output("--csv", csv_path)
@@ -185,7 +184,7 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
     if listed and not doubling:
         if ranks and ranks != max(listed):
             raise UsageError(
-                f"-p {ranks}, and ranks of {sweep} is {', '.join(map(str, listed))}. Leave -p out."
+                f"-p {ranks}, but ranks of {sweep} is {', '.join(map(str, listed))}. Leave -p out."
             )
         ranks = max(listed)
     if ranks is None and simulate:
@@ -228,14 +227,14 @@ sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
 
 
 def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str:
-    """What tells an experiment from others: name, keys that were given, ranks."""
+    """The folder name of an experiment: its name, the given keys and the ranks."""
     words = [find_sweep(sweep).stem, *(f"{key}{value}" for key, value in given)]
     words += [f"scale{scale}"] * (scale is not None) + [f"p{ranks}"] * (ranks is not None)
     return re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join(words).replace("/", "of"))[:120]
 
 
 def draw_figure(name: str, rows: list, path: Path) -> list[str]:
-    """Draw a figure of rows; what is said of it."""
+    """Draw a figure of rows, and return its notes."""
     from plots.registry import draw
 
     drawn = draw(name, rows, path)
@@ -253,7 +252,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     tables, print_line = tables_of(sweep.view, found), partial(screen.print, markup=False)
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
-    alone = sweep.view == "mlp"  # its figure says what tables would
+    alone = sweep.view == "mlp"  # its figure has the content of the tables
     for each in () if as_json or alone else tables:
         each.show(screen)
     if csv_path:
@@ -261,7 +260,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
         print_line(f"table: {csv_path}")
     shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
     if not sweep.view and len(shapes) == sum(map(bool, found.values())):
-        return  # every case is a problem of its own
+        return  # every case is a separate problem
     from plots.report.verdict import fastest_lines
     from plots.select.cases import SelectionError
     from plots.select.records import read_records

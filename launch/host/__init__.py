@@ -1,1 +1,1 @@
-"""The machine that starts jobs: MPI launchers, files, environment. No MPI is initialised here."""
+"""The computer that starts jobs: MPI launchers, files, environment. Does not initialise MPI."""

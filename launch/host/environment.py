@@ -1,11 +1,10 @@
-"""What a row was measured in: ``environments/<id>.json``, one file for each different environment
-of a sweep.
+"""The environment of a measured row: ``environments/<id>.json``, one file for each environment of a
+sweep.
 
 The id is a hash of everything that could change a number, so a sweep that is resumed in the same
 environment refers to the same file. ``environment.json`` adds the command line and the time of the
-latest run. Neither holds an absolute path, nor any environment variable that is not on the list
-below, nor words of the launcher but its name: they may say anything, and the cores that each rank
-got are there.
+latest run. Neither contains absolute paths, environment variables that are not on the list below,
+or launcher arguments, which may be private; the cores of each rank are included.
 """
 
 import functools
@@ -40,8 +39,7 @@ _PACKAGES = (
     "threadpoolctl",
     "matplotlib",
 )
-#: Variables that change how a run goes. Anything else (tokens, user names, paths of home folders)
-#: stays out.
+#: Variables that affect a run. All others (tokens, user names, home folders) are left out.
 _VARIABLES = re.compile(
     r"(?!.*(TOKEN|SECRET|PASS|KEY|CRED|AUTH))("
     r"(OMP|OPENBLAS|MKL|BLIS|GOTO|VECLIB)_[A-Z_]+|MPIR_CVAR_[A-Z0-9_]+|MPICH_[A-Z0-9_]+|"
@@ -53,7 +51,7 @@ _VARIABLES = re.compile(
 
 
 def without_paths(text: str) -> str:
-    """A word or value with its paths cut down to the last part. A path may hold blanks.
+    """A word or value with its paths shortened to the last part. A path may contain blanks.
 
     Examples
     --------
@@ -64,8 +62,8 @@ def without_paths(text: str) -> str:
 
 
 def rank_facts() -> dict:
-    """What only a rank can say of itself: host, cores, processor, memory, libraries. Starts
-    nothing; MPI is running."""
+    """Describe this rank: host, cores, processor, memory, libraries. Starts nothing; MPI is
+    running."""
     import threadpoolctl
     from mpi4py import MPI
 
@@ -110,9 +108,9 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
     ranks : list of dict
         :func:`rank_facts` of each rank.
     launcher : list of str
-        What started them.
+        The command that started them.
     environ : mapping
-        Of the ranks.
+        The environment of the ranks.
     """
     hosts = {
         facts["host"]: {key: facts[key] for key in ("cpu", "cores_of_host", "memory_bytes")}
@@ -140,7 +138,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
 
 
 def write_environment(folder: Path, description: dict) -> str:
-    """Write both files into the folder of a sweep; the id."""
+    """Write both files into the folder of a sweep, and return the id."""
     name = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
     (folder / "environments").mkdir(exist_ok=True)
     path = folder / "environments" / f"{name}.json"
@@ -157,8 +155,7 @@ def write_environment(folder: Path, description: dict) -> str:
 
 @functools.cache
 def _git(root: Path) -> dict:
-    """Commit, and whether files differ from it; no commit if this is not a checkout, or there is
-    no git."""
+    """The commit, and whether files differ from it; no commit without a checkout or git."""
     command = ["git", "-C", str(root), *"describe --always --exclude=* --dirty --abbrev=40".split()]
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:

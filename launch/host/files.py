@@ -1,5 +1,5 @@
-"""Files and folders that someone named: small files that are the old or the new one, whatever is
-killed when; result files that can be appended to."""
+"""Files and folders that the user names: small files, replaced atomically; result files that can be
+appended to."""
 
 import errno
 import json
@@ -15,13 +15,13 @@ from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import FORMULA_STARTS, Record, RecordError
 from drbench.measure.record_file import append_csv, read_csv
 
-#: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
+#: Folder of drbench and its sister packages: the checkout, or site-packages of an installation.
 ROOT = Path(__file__).parents[2]
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file by ``text``: a reader sees the old file or the new one, and so does whoever
-    comes after a crash."""
+    """Replace a file by ``text`` atomically: readers see the old or the new file, also after a
+    crash."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with open(new, "w", encoding="utf-8") as file:
@@ -35,12 +35,12 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value) -> None:
-    """Replace a file by a value as JSON, as :func:`write_whole` does."""
+    """Replace a file by a value as JSON, like :func:`write_whole`."""
     write_whole(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the file system takes such a wish."""
+    """Make the names in a folder durable, if the file system supports it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -52,12 +52,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def made_folder(path: str | os.PathLike) -> Path:
-    """The folder that ``--out`` names, made if it is not there.
+    """The folder of ``--out``, created if needed.
 
     Raises
     ------
     UsageError
-        If it cannot be made.
+        If it cannot be created.
     """
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def made_folder(path: str | os.PathLike) -> Path:
 
 
 def check_output(option: str, path: str | None) -> None:
-    """A file that is written in the end can be; None is no file. Asked before any work is done.
+    """Check, before any work, that the file of an option can be written; None is no file.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def check_output(option: str, path: str | None) -> None:
         raise UsageError(f"{option} {path}: it is a folder. Use the name of a file.")
     try:
         kind = _file_kind(path)
-        if kind is None:  # never made here: another run may be about to append to it
+        if kind is None:  # not created here: another run may append to it
             tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
         elif stat.S_ISREG(kind):
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND))
@@ -95,12 +95,12 @@ def check_output(option: str, path: str | None) -> None:
 
 
 def _file_kind(path: str) -> int | None:
-    """The mode of a file, None if there is none of this name.
+    """The mode of a file, None if it does not exist.
 
     Raises
     ------
     OSError
-        If there can be none: the name is too long, say.
+        If it cannot exist, for example with a name that is too long.
     """
     try:
         return os.stat(path).st_mode
@@ -109,12 +109,12 @@ def _file_kind(path: str) -> int | None:
 
 
 def write_output(option: str, path: str | os.PathLike, text: str) -> None:
-    """Write a file that someone asked for.
+    """Write the file of an option.
 
     Raises
     ------
     UsageError
-        If it cannot be written: the disk is full, say.
+        If it cannot be written, for example because the disk is full.
     """
     try:
         Path(path).write_text(text, encoding="utf-8", errors="replace", newline="")
@@ -125,7 +125,7 @@ def write_output(option: str, path: str | os.PathLike, text: str) -> None:
 
 
 def write_table(path: str | os.PathLike, rows: list[dict]) -> None:
-    """Write rows, which need not have the same keys, as CSV to the file that ``--csv`` names.
+    """Write rows, which may have different keys, as CSV to the file of ``--csv``.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def write_table(path: str | os.PathLike, rows: list[dict]) -> None:
 
 
 def _cell(value):
-    """A value as a record's cell holds it: no text that a spreadsheet would run.
+    """A value as a record's cell: no text that a spreadsheet would execute.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def _cell(value):
 
 
 def check_csv(path: str | None) -> None:
-    """A result file can be appended to, and holds records if it holds anything; None is no file.
+    """Check that a result file can be appended to, and is empty or has records; None is no file.
 
     Raises
     ------
@@ -165,20 +165,19 @@ def check_csv(path: str | None) -> None:
         raise UsageError(f"--csv: {path} is not a file that can be appended to. Use another name.")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a torn last line; said when it is cut off
+            warnings.simplefilter("ignore")  # a torn last line; reported when it is removed
             read_csv(path)
     except (OSError, RecordError) as error:
         raise UsageError(f"--csv: {error}") from None
 
 
 def rows_before(path: str, read: Callable[[list[str]], list]) -> list:
-    """The rows of a file that ``--csv`` names, none if there is no such file yet; ``read`` answers
-    those of files.
+    """The rows of the file of ``--csv``, none if it does not exist; ``read`` reads files.
 
     Raises
     ------
     UsageError
-        If it is another file.
+        If it is a file of another type.
     """
     try:
         return read([path]) if Path(path).exists() else []
@@ -198,7 +197,7 @@ def add_records(path: str | None, *records: Record) -> None:
             warnings.simplefilter("always")
             if path:
                 append_csv(path, *records)
-        for warning in warned:  # of a torn last line
+        for warning in warned:  # about a torn last line
             sys.stderr.write(f"drbench: {warning.message}\n")
     except RecordError as error:
         raise UsageError(f"--csv: {error}") from None
@@ -209,13 +208,13 @@ def add_records(path: str | None, *records: Record) -> None:
 
 
 def output_record(record: Record, csv_path: str | None, as_json: str | None) -> int:
-    """Print the record of the one case that a command was asked for, as JSON, as a line (``brief``)
-    or in words, and append it; its exit code."""
+    """Print the record of a command's only case, as JSON, as a line (``brief``) or in words, append
+    it, and return its exit code."""
     if as_json == "json":
         print(json.dumps(record.to_json_dict()), flush=True)
     else:
         from .show import brief_record, show_record
 
         print(brief_record(record), flush=True) if as_json else show_record(record)
-    add_records(csv_path, record)  # if that fails, it has been said at least
+    add_records(csv_path, record)  # last, so that the record is printed even if this fails
     return EXIT_CODES[record.status]

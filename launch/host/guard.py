@@ -1,24 +1,24 @@
-"""``python guard.py TOKEN SINCE``: ends what a process started that has itself been killed.
+"""``python guard.py TOKEN SINCE``: ends the processes that a killed process has started.
 
-Its standard input ends when that process ends, however that comes; a byte before says that nothing
-is left to do. The launcher has been told by the kernel then, and may tell ranks on other hosts:
-what is still there a little later is killed, and what it leaves is removed. Ranks that the launcher
-killed first are not seen to hold a file of shared memory: those written since then (s since the
-epoch) that nobody holds are removed too.
+Its standard input closes when that process ends for any reason; a byte before means that nothing is
+left to do. The kernel signals the launcher, which may signal ranks on other hosts: processes that
+still run a little later are killed, and their leftovers removed. If the launcher kills ranks first,
+their files of shared memory are unknown: unused ones written since SINCE (s since the epoch) are
+removed too.
 """
 
 import os
 import signal
 import sys
 
-#: How long what was told to end may take.
+#: Seconds that processes have to end after the signal.
 _PATIENCE_S = 2.0
 
 
 def main(token: str, since: str) -> None:
-    """Wait, and clear up if need be."""
+    """Wait, and clean up if needed."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    os.chdir("/")  # holds no folder
+    os.chdir("/")  # keeps no folder in use
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if os.read(0, 1):

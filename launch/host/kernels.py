@@ -1,5 +1,5 @@
-"""Which processor this is, which BLAS kernels this environment gets, and which it could have.
-Kernels are measured in throwaway processes."""
+"""The processor, the BLAS kernels that this environment selects, and those that it could have.
+Kernels are measured in separate processes."""
 
 import json
 import os
@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older
-#: processor.
+#: Environment variables that pin OpenBLAS to the kernels and cache sizes of an older processor.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
 _PROBE = """
@@ -25,15 +24,15 @@ for _ in range(9):
     began, start = time.perf_counter(), time.thread_time(); a @ b
     took.append((time.thread_time() - start, time.perf_counter() - began))
 kernel = pools[0].get("architecture") if pools else None
-share = sum(cpu for cpu, wall in took) / sum(wall for cpu, wall in took)
+share = sum(cpu for cpu, total in took) / sum(total for cpu, total in took)
 print(json.dumps([kernel or "unknown", 2 * 1024**3 / min(took)[0], min(1, share)]))
 """
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernel architecture, FLOP/s of one thread on a 1024³ product while it has its core, and the
-    share of its core that it had: less than 1 says that there is other work."""
+    """Kernel architecture, FLOP/s of one thread on a 1024³ GEMM per CPU second, and the share of
+    its core that it had: less than 1 means that other work runs."""
 
     name: str
     flops_per_s: float
@@ -49,18 +48,18 @@ def processor_name() -> str:
 
 
 def pinned(environ=os.environ) -> dict[str, str]:
-    """The pins that are set, with their values."""
+    """The pinning variables that are set, with their values."""
     return {name: environ[name] for name in PINS if environ.get(name)}
 
 
 def without_pins() -> dict[str, str]:
-    """A copy of the environment without the pins."""
+    """A copy of the environment without the pinning variables."""
     return {name: value for name, value in os.environ.items() if name not in PINS}
 
 
 def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int = 1) -> Kernels:
-    """Start Pythons with this environment and see what their NumPy does on one thread each, all at
-    once: the mean rate, and the least share of a core."""
+    """Measure NumPy on one thread in each of several Python processes with this environment, all at
+    once: the mean rate, and the smallest share of a core."""
     pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     environ = {**environ, **dict.fromkeys(pools, "1")}
     command = [sys.executable, "-c", _PROBE, dtype]
@@ -71,8 +70,8 @@ def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int =
 
 
 def weaker_pins() -> tuple[Kernels, Kernels] | None:
-    """(with pins, without) if pins are set and the kernels without them differ and are faster; else
-    None."""
+    """(kernels with pins, kernels without) if pins are set and the latter are other, faster
+    kernels; else None."""
     if not pinned():
         return None
     held, free = measure_kernels(), measure_kernels(without_pins())
@@ -84,8 +83,8 @@ def weaker_pins() -> tuple[Kernels, Kernels] | None:
 
 
 def without_weaker_pins(print_line: Callable[[str], None]) -> dict[str, str]:
-    """The environment for ranks on this machine: without pins that hold its processor below its
-    best kernels, which is said in one line."""
+    """The environment for ranks on this machine: without pins that exclude the best kernels of its
+    processor, which is reported in one line."""
     found = weaker_pins()
     if found is None:
         return dict(os.environ)
@@ -93,7 +92,7 @@ def without_weaker_pins(print_line: Callable[[str], None]) -> dict[str, str]:
     names = " and ".join(f"{name}={value}" for name, value in pinned().items())
     print_line(
         f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} "
-        f"GFLOP/s a thread); unset for this run: {free.name} kernels reach "
+        f"GFLOP/s per thread); unset for this run: {free.name} kernels reach "
         f"{free.flops_per_s / 1e9:.0f} GFLOP/s"
     )
     return without_pins()

@@ -1,10 +1,10 @@
-"""What ranks of ours leave that crashed or were killed, ended and removed. Other programs'
-processes and files are left alone, those of other runs of MPI too.
+"""End the processes and remove the files of our ranks that crashed or were killed. Those of other
+programs, and of other MPI runs, are not touched.
 
-Our processes carry a token in their environment, however far down and whoever adopted them. Files
-of shared memory are ours if such a process was seen to hold them, or were written while ranks of
-ours ran that crashed, and nobody holds them; MPICH's own are unlinked by the ranks as soon as all
-have mapped them (``launch.ranks.run_case.world``).
+Our processes and their descendants have a token in their environment. Files of shared memory are
+ours if such a process was seen using them, or if they were written while our ranks ran and crashed,
+and no process uses them; ranks unlink MPICH's own files as soon as all have mapped them
+(``launch.ranks.run_case.world``).
 """
 
 import os
@@ -19,7 +19,7 @@ from drbench.common import SHARED_MEMORY
 
 #: Environment variable that marks the processes of one start of ranks.
 TOKEN = "DRBENCH_RANKS_OF"
-#: What MPICH, UCX, Open MPI and our locks call their shared memory.
+#: Names of the shared memory of MPICH, UCX, Open MPI and our locks.
 _SHARED = re.compile(
     r"mpich_shm_[0-9a-f]+_\d+|mpich_shar_tmp\w{6}|ucx_shm_posix_[0-9a-f]+|"
     r"(sm|vader)_segment\.[\w.-]+|osc_(rdma|sm|ucx)\.[\w.-]+|drbench-locks-\w+"
@@ -27,9 +27,9 @@ _SHARED = re.compile(
 
 
 def remove_files(held: set[str], since: float = float("inf")) -> set[str]:
-    """Remove those of these files of shared memory, and of what this user's processes wrote since
-    then (s since the epoch), that are called as MPI or drbench call theirs, and that no living
-    process has open or mapped; which those are."""
+    """Remove files of shared memory with names of MPI or drbench that no living process has open or
+    mapped, from ``held`` and from those that this user wrote since ``since`` (s since the epoch);
+    return the removed ones."""
     ours = {path for path in held | _written(since) if _SHARED.fullmatch(os.path.basename(path))}
     removed = set()
     for path in ours - held_files() if ours else ():
@@ -43,23 +43,23 @@ def remove_files(held: set[str], since: float = float("inf")) -> set[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process; one that has ended and was only not waited for is none."""
+    """Whether the process runs; a zombie does not."""
     with suppress(OSError, IndexError):  # IndexError: read while it ended
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        return stat.rpartition(")")[2].split()[0] not in "ZX"  # a name may hold anything
+        return stat.rpartition(")")[2].split()[0] not in "ZX"  # a name may contain anything
     return False
 
 
 def new_token() -> str:
-    """A token for processes that this process is about to start."""
+    """A new token for processes that this process starts."""
     return os.urandom(16).hex()
 
 
 def family(token: str) -> list[int]:
-    """Processes that carry this token, those that have ended but were not waited for left out."""
+    """Running processes with this token, without zombies."""
     mark, found = f"{TOKEN}={token}".encode(), []
     for pid in _pids():
-        with suppress(OSError):  # it has just ended, or is someone else's
+        with suppress(OSError):  # it has just ended, or belongs to another user
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             if mark in words and is_alive(pid):
                 found.append(pid)
@@ -67,17 +67,17 @@ def family(token: str) -> list[int]:
 
 
 def end_family(token: str, patience_s: float = 0.0) -> set[str]:
-    """Wait a little for the processes to end, then kill those left; the shared-memory files they
-    held."""
+    """Wait a little for the processes to end, then kill the others; return the shared-memory files
+    that they used."""
     deadline, files = time.monotonic() + patience_s, set()
     while members := family(token):
         if time.monotonic() >= deadline:
             for pid in members:
-                _signal(pid, signal.SIGSTOP)  # so that what they hold is not gone before it is seen
+                _signal(pid, signal.SIGSTOP)  # so that their files do not change meanwhile
             files |= held_files(members)
             for pid in members:
                 _signal(pid, signal.SIGKILL)
-            while any(map(is_alive, members)):  # an end takes a moment, and holds files until then
+            while any(map(is_alive, members)):  # files are in use until the end
                 time.sleep(0.005)
         time.sleep(0.01)
     return files
@@ -96,8 +96,8 @@ def _pids() -> Iterator[int]:
 
 
 def _written(since: float) -> set[str]:
-    """What ranks leave that crash before MPI has begun, as where ``/dev/shm`` is full: nobody sees
-    them hold it."""
+    """Files of ranks that crash before MPI has started, as when ``/dev/shm`` is full: no process
+    was seen using them."""
     found = set()
     for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
         with suppress(OSError):  # gone already
@@ -108,10 +108,10 @@ def _written(since: float) -> set[str]:
 
 
 def held_files(pids=None) -> set[str]:
-    """Files under /dev/shm that these processes (all there are, by default) have open or mapped."""
+    """Files under /dev/shm that these processes (by default all) have open or mapped."""
     start, found = f"{SHARED_MEMORY}/", set()
     for pid in _pids() if pids is None else pids:
-        with suppress(OSError):  # it has just ended, or is someone else's
+        with suppress(OSError):  # it has just ended, or belongs to another user
             for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
                 found.add(line[line.find("/") :])
             for handle in os.listdir(f"/proc/{pid}/fd"):

@@ -1,21 +1,21 @@
-"""Memory that this node can still give."""
+"""The memory that is available on this node."""
 
 import mmap
 from pathlib import Path
 
 import psutil
 
-#: Pages that a window may take beside each rank's tiles: its last page, and what MPI and our locks
-#: keep. (MPICH 5 took one page a window of two ranks.)
+#: Pages of a window in addition to each rank's tiles: its last page, and those of MPI and our
+#: locks. (MPICH 5 used one page per window of two ranks.)
 _EXTRA_PAGES = 4
 #: Windows of a case: A, B and C, and the inboxes of the program and of its baseline.
 _WINDOWS = 5
 
 
 def windows_bytes(shared: list[int]) -> int:
-    """Shared memory of one case whose ranks on a node have so many bytes of tiles and inboxes, with
-    what MPI keeps for itself. Too much rather than too little: what does not fit is no error there,
-    but a SIGBUS.
+    """Shared memory of one case, from the bytes of tiles and inboxes of the ranks on a node,
+    including MPI's own. Rather too much than too little: too little would end in a SIGBUS, not in
+    an error.
 
     Examples
     --------
@@ -27,13 +27,13 @@ def windows_bytes(shared: list[int]) -> int:
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes this node can still give: what the kernel says, or what is left of the limit of our
-    control group or one above it, its page cache that can be given back counted as free."""
+    """Available bytes on this node: as reported by the kernel, or the rest of the limit of our
+    control group or one above it, counting its reclaimable page cache as free."""
     return min([psutil.virtual_memory().available, *_left_in_groups(root)])
 
 
 def _left_in_groups(root: Path) -> list[int]:
-    """What each control group that we are in leaves, of version 1 or 2; none without a limit."""
+    """The rest of the limit of each of our control groups, version 1 or 2; none without a limit."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Starting ranks, and knowing how this process was started. Never imports mpi4py.MPI."""
+"""Start ranks, and find out how this process was started. Never imports mpi4py.MPI."""
 
 import os
 import shutil
@@ -18,15 +18,15 @@ _VARIABLES = [
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
     ("PALS_SIZE", "PALS_RANKID"),
 ]
-#: Tells ranks that drbench itself started them, and how many.
+#: Variable for ranks that drbench itself started, with their number.
 OURS = "DRBENCH_RANKS"
-#: Exit code between such ranks and the process that started them: each sees only itself.
+#: Exit code of such ranks if each sees only itself.
 STRANGERS = 77
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What a launcher told this process through its environment."""
+    """The environment variables of a launcher in this process."""
 
     size: int
     rank: int
@@ -34,7 +34,7 @@ class Launched:
 
 
 def launched(environ=os.environ) -> Launched | None:
-    """How many ranks the launcher started and which one this is; None outside any launcher.
+    """The number of ranks of the launcher and this rank; None without a launcher.
 
     Examples
     --------
@@ -56,8 +56,7 @@ def launched(environ=os.environ) -> Launched | None:
 
 
 def find_mpiexec() -> str:
-    """The mpiexec that belongs to this Python's MPI: the one installed beside it, else the one on
-    PATH.
+    """The mpiexec of this Python's MPI: the one installed next to it, else the one on PATH.
 
     Raises
     ------
@@ -76,7 +75,7 @@ def find_mpiexec() -> str:
         return found
     if chosen:
         raise MissingError(
-            f"no mpiexec on PATH that would belong to MPI4PY_LIBMPI={chosen}. Put that MPI's on "
+            f"no mpiexec on PATH belongs to MPI4PY_LIBMPI={chosen}. Put that MPI's on "
             "PATH; or unset MPI4PY_LIBMPI and pip install '.[mpich]' from a checkout."
         )
     raise MissingError(
@@ -86,7 +85,7 @@ def find_mpiexec() -> str:
 
 
 def mpiexec_command(ranks: int) -> list[str]:
-    """The launcher with its arguments, up to the program."""
+    """The launcher and its arguments, without the program."""
     mpiexec = find_mpiexec()
     command = [mpiexec, "-n", str(ranks)]
     if _is_open_mpi(mpiexec):
@@ -106,7 +105,7 @@ def _is_open_mpi(mpiexec: str) -> bool:
 
 
 def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, environ=None) -> int:
-    """Run ``python -m drbench arguments`` on that many ranks; the exit code they agreed on.
+    """Run ``python -m drbench arguments`` on ``ranks`` ranks, and return their common exit code.
 
     Raises
     ------
@@ -126,24 +125,24 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
         raise MissingError(mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py"))
     if code not in EXIT_CODES.values():
         raise CaseFailed(
-            f"the launcher ended with {code}: a rank crashed or was killed. What it said is above."
+            f"the launcher ended with {code}: a rank crashed or was killed. See its output above."
         )
     return code
 
 
 def started_by_us() -> int:
-    """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it
-    nothing; 0 elsewhere."""
+    """The number of ranks that :func:`run_ranks` started, if this is one of them, even if its
+    launcher sets no variables; else 0."""
     return int(os.environ.get(OURS, 0))
 
 
 def is_rank() -> bool:
-    """Whether this process is one of several ranks, or whatever else a launcher started."""
+    """Whether this process is one of several ranks, or was started by a launcher."""
     return bool(launched() or started_by_us())
 
 
 def mismatch_message(found: Launched, library: str) -> str:
-    """What to say when a launcher started several ranks and each of them sees only itself."""
+    """The error message for a launcher that started several ranks which see only themselves."""
     chosen, sibling = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
     start = "Use the mpiexec of that library"
     if chosen:

@@ -1,7 +1,7 @@
-"""Plugins: files and modules of a user's own that add algorithms, partitions and libraries.
+"""Plugins: files and modules of users that add algorithms, partitions and libraries.
 
-A file registers what it adds when it is imported: :func:`algorithms.registry.algorithm`,
-:func:`partitions.partition_kind`, :func:`launch.libraries.add_library`. Which there are say
+A file registers its additions when it is imported: :func:`algorithms.registry.algorithm`,
+:func:`partitions.partition_kind`, :func:`launch.libraries.add_library`. Plugins are given by
 ``--plugin``, the variable ``DRBENCH_PLUGINS``, and the entry points ``drbench.plugins`` of
 installed packages.
 """
@@ -19,43 +19,43 @@ from drbench.errors import UsageError
 
 from .mpi import started_by_us
 
-#: Files and modules, separated as in PATH; also for ranks that are started here.
+#: Variable with files and modules, separated as in PATH; also set for ranks that are started here.
 VARIABLE = "DRBENCH_PLUGINS"
 
 
 def load_plugins(given: Iterable[str] = ()) -> None:
-    """Import the plugins that are given, and those of the environment and of installed packages.
+    """Import the given plugins, and those of the environment and of installed packages.
 
     Parameters
     ----------
     given : iterable of str
-        Files (``mine.py``), or names of modules. Ranks that this process starts are told in the
-        environment.
+        Files (``mine.py``), or names of modules. Ranks that this process starts get them through
+        the environment.
 
     Raises
     ------
     UsageError
-        If one cannot be found, or what it says when it is imported.
+        If a plugin cannot be found, or with the error of its import.
     """
     names = [*filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)), *given]
-    if not started_by_us():  # whoever started this rank named them already
+    if not started_by_us():  # else the environment has them already
         names += _installed()
     names = [os.path.abspath(name) if name.endswith(".py") else name for name in names]
     if names:
-        algorithms()  # first: a name of drbench's own is taken
+        algorithms()  # first, so that drbench's own names are taken
     for name in dict.fromkeys(names):
         try:
             _load(name)
         except Exception as error:
             why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise UsageError(f"plugin {name}: {why}. Mend it, or leave it out.") from error
+            raise UsageError(f"plugin {name}: {why}. Fix it, or leave it out.") from error
     if names:
         os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys(names))
 
 
 def _installed() -> list[str]:
-    """Modules that installed packages name; which packages do is seen without importing
-    importlib.metadata, which takes longer than all else that a command needs."""
+    """Modules in the entry points of installed packages; the packages are found without importing
+    importlib.metadata, which takes longer than everything else that a command imports."""
     files = (each for path in sys.path for each in Path(path).glob("*-info/entry_points.txt"))
     if not any(b"[drbench.plugins]" in file.read_bytes() for file in files):
         return []

@@ -1,4 +1,4 @@
-"""Starting what runs the ranks, and ending it with all it started, however this process ends."""
+"""Start a program that runs ranks, and end it with all its processes, however this process ends."""
 
 import ctypes
 import os
@@ -13,9 +13,9 @@ from drbench.errors import CaseTimeout
 
 from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_files
 
-#: What variables begin with by which launchers tell a process that it is one of many.
+#: Prefixes of the variables by which launchers identify ranks.
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
-#: How long a program that was asked to end may take.
+#: Seconds that a program has to end after the signal.
 GRACE_S = 5.0
 #: Steps from here on are batch scripts and shells of salloc (Slurm's SLURM_MAX_NORMAL_STEP_ID).
 FIRST_PSEUDO_STEP = 0xFFFFFFF0
@@ -34,9 +34,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Started:
-    """A program, such as a launcher, and all that it starts in turn. It ends when this process
-    ends, however that comes (Linux): the kernel tells the program, and a guard
-    (:mod:`launch.host.guard`) ends what is left of it a little later.
+    """A program, such as a launcher, and all processes that it starts. It ends when this process
+    ends for any reason (Linux): the kernel signals the program, and a guard
+    (:mod:`launch.host.guard`) ends the rest a little later.
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ class Started:
             raise
 
     def stop(self, grace_s: float, at_once: bool = False) -> None:
-        """End all of it, asked first unless ``at_once`` (for those that are certain to be on this
-        host), and remove what it leaves. May be called again if it was interrupted."""
+        """End all processes, with a signal first unless ``at_once`` (for processes known to be on
+        this host), and remove their leftovers. May be called again after an interruption."""
         code = self.process.poll()
         orderly = code == 0
         files = set() if orderly else held_files(family(self.token))
         if at_once and code is None:
-            # stopped before they are killed, so that nothing of theirs is overlooked
+            # stopped before they are killed, so that none of their files is missed
             files |= end_family(self.token)
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
             if self.process.poll() is None:
@@ -82,9 +82,9 @@ class Started:
 
 
 def on_this_host(environ) -> dict[str, str]:
-    """What mpiexec has to be told in a Slurm job, so that it starts ranks here by itself. It would
-    ask Slurm for a step, which waits for ever inside another step. Empty in an allocation of
-    several nodes that is not inside a step: there mpiexec may start ranks on all of them.
+    """Variables that make mpiexec start ranks on this host in a Slurm job. Otherwise it would
+    request a step from Slurm, which waits for ever inside another step. Empty in an allocation of
+    several nodes outside a step: there mpiexec may start ranks on all of them.
 
     Examples
     --------
@@ -103,10 +103,11 @@ def on_this_host(environ) -> dict[str, str]:
 
 
 def _guard(token: str, since: float) -> subprocess.Popen | None:
-    """A process that outlives this one by a moment, if it must: see :mod:`launch.host.guard`."""
+    """Start the guard process, which may outlive this one by a moment: see
+    :mod:`launch.host.guard`."""
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
-    with suppress(OSError):  # no process or memory left for it: the kernel still tells the launcher
+    with suppress(OSError):  # no process or memory left: the kernel still signals the launcher
         return subprocess.Popen(
             [sys.executable, "-S", program, token, str(since)],
             env=environ,
@@ -119,15 +120,15 @@ def _guard(token: str, since: float) -> subprocess.Popen | None:
 
 
 def _dismiss(guard: subprocess.Popen | None) -> None:
-    """Nothing is left to be guarded."""
+    """End the guard: nothing is left to guard."""
     if guard is not None:
         with suppress(OSError):  # someone has killed it
             guard.communicate(b".")
 
 
 class _Interrupt:
-    """The first signal interrupts, as Ctrl-C does. Those that follow change nothing: what was
-    started is being ended, and that has to be finished."""
+    """A signal handler: the first signal interrupts, like Ctrl-C. Later ones have no effect, so
+    that the started processes can be ended."""
 
     def __init__(self):
         self._happened = False
@@ -140,8 +141,8 @@ class _Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Whoever ends this process means what it has started: Ctrl-C, SIGTERM and SIGHUP interrupt it
-    once; but not a hangup, say, that it was told to ignore (nohup)."""
+    """A context in which Ctrl-C, SIGTERM and SIGHUP interrupt this process once, so that it ends
+    its started processes; ignored signals (nohup) remain ignored."""
     handler, before = _Interrupt(), {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         known = signal.getsignal(number)
@@ -154,7 +155,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, known)
 
 
-#: Where resource managers and MPICH keep the hosts that ranks may be started on.
+#: Variables of resource managers and MPICH with the hosts for ranks.
 _HOSTS = (
     *("PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE"),
     *("COBALT_NODEFILE", "OAR_NODEFILE", "HYDRA_HOST_FILE"),
@@ -163,13 +164,13 @@ _HOSTS = (
 
 @contextmanager
 def running(who: str, command, environ=os.environ, **pipes) -> Iterator[subprocess.Popen]:
-    """A program that is waited for in the block, and ended with all it started if that is left
-    early; what it leaves is removed.
+    """A context with a running program, which is ended with all its processes if the context is
+    left early; its leftovers are removed.
 
     Raises
     ------
     CaseTimeout
-        If waiting for it took longer than it may.
+        If it did not end within the time limit.
     """
     with interruptible():
         started = Started(command, environ, **pipes)
@@ -181,13 +182,13 @@ def running(who: str, command, environ=os.environ, **pipes) -> Iterator[subproce
                 "larger --timeout, or a smaller problem."
             ) from None
         finally:
-            # asked to end, a launcher would print a page about it
+            # on a signal a launcher would print a page of messages
             started.stop(GRACE_S, at_once=_stays_here(environ))
 
 
 def _stays_here(environ) -> bool:
-    """Whether what is started here is certain to run on this host: no resource manager has given
-    this process others, that a launcher would find.
+    """Whether processes started here certainly run on this host: no resource manager has given this
+    process other hosts that a launcher would find.
 
     Examples
     --------
@@ -200,7 +201,7 @@ def _stays_here(environ) -> bool:
 
 
 def run_alone(command: list[str], seconds: float) -> subprocess.CompletedProcess | None:
-    """Run a program from a rank as no rank, whatever crashes there; None if it did not end in
+    """Run a program that is not a rank from a rank; it may crash. None if it did not end in
     time."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
     environ["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -212,7 +213,7 @@ def run_alone(command: list[str], seconds: float) -> subprocess.CompletedProcess
 
 
 def _end_with(parent: int) -> None:
-    """In a program, before it becomes one: end when its parent ends, however that comes (Linux)."""
+    """Called in the new process: end when the parent ends for any reason (Linux)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before that was said
+    if os.getppid() != parent:  # it ended before the request
         os._exit(1)

@@ -1,25 +1,26 @@
-"""What the supervisor and its ranks say to each other. No MPI.
+"""The messages between the supervisor and its ranks. No MPI.
 
 ==============================  ====================================================================
 to rank 0's standard input      ``{"case", "mem_limit"}`` for each case; ``{"end"}``
 from rank 0's standard output   ``{"ready", "slurm"}``, then ``{"record"}`` of each case
-from any rank's standard error  ``{"status", "reason"}`` when it raised and takes the others down
+from any rank's standard error  ``{"status", "reason"}`` when it raised and ends the others
 ==============================  ====================================================================
 """
 
 import json
 
-#: Before each answer: launchers and libraries print to the same place, and not always whole lines.
+#: Marks before each answer: launchers and libraries print to the same stream, not always whole
+#: lines.
 ANSWER = "@drbench-answer "
 FAILED = "@drbench-failed "
 
 
 def parse(line: str, mark: str) -> dict | None:
-    """The message in a line, wherever it begins; None if there is none, or it is not whole.
+    """The message in a line, at any position; None if there is none, or if it is truncated.
 
     Examples
     --------
-    >>> parse('a library says hello@drbench-answer {"end": true}', ANSWER)
+    >>> parse('output of a library@drbench-answer {"end": true}', ANSWER)
     {'end': True}
     >>> parse("hello", ANSWER) is None
     True

@@ -1,4 +1,4 @@
-"""What the command line prints: tables, the drawing of partitions, bytes and seconds in readable
+"""Output of the command line: tables, the drawing of partitions, bytes and seconds in readable
 units."""
 
 import os
@@ -22,24 +22,24 @@ from partitions import Dealt, Partition
 from .units import between, format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
-#: Options that the line about the algorithm has in words of their own.
+#: Options that the line of the algorithm has in its own words.
 _SHOWN_OPTIONS = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
-#: Characters to which a column of words may be narrowed, where its words are no longer.
+#: Characters to which a column of words may be narrowed, if its words are not longer.
 _WRAPPED = 18
-#: What is said of bytes that a rank reads in the memory of another.
+#: The label of bytes that a rank reads in the memory of another.
 _MOVED = {"direct_bytes": "read in place"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def console(**how) -> Console:
-    """Standard output; 160 columns wide when it is no terminal, unless COLUMNS says how wide."""
+    """Standard output; 160 columns wide if it is not a terminal, unless COLUMNS is set."""
     out = Console(highlight=False, **how)
     wide = out.is_terminal or "COLUMNS" in os.environ
     return out if wide else Console(highlight=False, width=160, **how)
 
 
 class _Fitted(Table):
-    """A table that leaves out its last columns where not all fit the width, and says so."""
+    """A table that leaves out its last columns if not all fit the width, and prints their names."""
 
     def __rich_console__(self, console, options):
         every = self.columns
@@ -55,8 +55,8 @@ class _Fitted(Table):
 
     @staticmethod
     def _least_width(column) -> int:
-        """Characters that a column needs: of one that may wrap its longest word, at least
-        ``_WRAPPED``; else its longest line."""
+        """Characters that a column needs: if it may wrap, those of its longest word, at least
+        ``_WRAPPED``; else those of its longest line."""
         texts = [Text(str(column.header)), *column.cells]
         whole = max(
             (cell_len(line) for text in texts for line in str(text).splitlines()), default=0
@@ -68,16 +68,16 @@ class _Fitted(Table):
 
 
 def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> Table:
-    """A table of texts, which are printed as they are.
+    """A table of texts, printed without markup.
 
     Parameters
     ----------
     columns : str
-        Names between ``|``, the most important first: a terminal too narrow for all of them shows
-        the first. ``>`` before that of a column of numbers, ``~`` before that of one of words,
-        which may take several lines; no names for no header.
+        Names separated by ``|``, the most important first: a narrow terminal shows only the first
+        ones. ``>`` marks a column of numbers, ``~`` one of words, which may wrap; no names for no
+        header.
     rows : iterable
-        Of str and :class:`rich.text.Text`.
+        Rows of str and :class:`rich.text.Text`.
 
     Examples
     --------
@@ -139,8 +139,8 @@ def lowered_words(record: Record) -> str:
 
 
 def answer_text(record: Record) -> str:
-    """Whether a case is right, its time, rate and ratio to the no-communication bound, or what
-    became of it.
+    """Whether a case is correct, its time, rate and ratio to the no-communication bound, or its
+    status.
 
     Examples
     --------
@@ -163,12 +163,12 @@ def answer_text(record: Record) -> str:
     return f"{verdict}: {time}, {float(f'{record.gflops:.4g}'):g} GFLOP/s{bound}"
 
 
-#: Of a record what ``--brief`` prints, and in which order; then what else tells its case.
+#: Columns of a record that ``--brief`` prints, in this order, before the others of its case.
 _BRIEF = "mode status time_s gflops percent_of_roof moved_bytes error noisy m n k dtype ranks a b c"
 
 
 def brief_record(record: Record) -> str:
-    """The line that ``--brief`` prints of a record.
+    """The line of ``--brief`` for a record.
 
     Examples
     --------
@@ -180,8 +180,8 @@ def brief_record(record: Record) -> str:
 
 
 def brief(values: dict) -> str:
-    """One line of ``NAME=VALUE``, in the units that the names say; ``-`` for what is not known and
-    ``_`` for a space.
+    """One line of ``NAME=VALUE``, in the units of the names; ``-`` for an unknown value and ``_``
+    for a space.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def brief(values: dict) -> str:
 
 
 def show_record(record: Record) -> None:
-    """Print what ``drbench run`` and ``drbench simulate`` found, and a table of what it is of."""
+    """Print the result of ``drbench run`` or ``drbench simulate``, and a table of its case."""
     out, simulated = console(), record.mode == "simulated"
     colour = "red" if record.reason else "" if simulated else "green"
     out.print(Text(answer_text(record), colour), soft_wrap=True)
@@ -209,7 +209,7 @@ def show_record(record: Record) -> None:
     made.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None) -> None:
-        """A row of what there is to say; none if that is nothing."""
+        """Add a row with the values that are known; no row if there are none."""
         described = list(filter(None, values))
         if described:
             made.add_row(name, Text(", ").join(map(Text.assemble, described)))
@@ -254,14 +254,14 @@ def show_record(record: Record) -> None:
         "device",
         record.device
         and f"{record.device}, {record.ranks_per_device} rank(s) each, {record.compute}, at most "
-        f"{record.max_gemms} products and {record.max_accumulates} "
+        f"{record.max_gemms} GEMMs and {record.max_accumulates} "
         f"accumulates at a time, collectives {record.collectives}",
     )
     if record.best_s is not None:
         local = record.local_gemm_s
         add(
             "time",
-            f"{predicted_text(record)}, {seconds(local)} as one local product a rank"
+            f"{predicted_text(record)}, {seconds(local)} as one local GEMM per rank"
             if simulated
             else f"median {seconds(record.time_s)}{_interval(record)} of "
             f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
@@ -287,7 +287,7 @@ def show_record(record: Record) -> None:
                 "" if overlap is None else f"overlap efficiency {overlap:.2f} (collective: 0)",
             )
         counts = [(name, getattr(record, name)) for name in COUNTERS]
-        nothing = "nothing" if record.moved_bytes is not None else "not told"
+        nothing = "nothing" if record.moved_bytes is not None else "unknown"
         add(
             "moved",
             named((name, format_bytes(count)) for name, count in counts if count) or nothing,
@@ -320,7 +320,7 @@ def show_record(record: Record) -> None:
 
 
 def _of_peak(record: Record) -> str:
-    """How much of the peak a record reached, and whose; empty without one.
+    """The percentage of the peak that a record reached, and the peak's source; empty without one.
 
     Examples
     --------
@@ -328,7 +328,7 @@ def _of_peak(record: Record) -> str:
     >>> _of_peak(Record(**run, peak_gflops=200.0, percent_of_peak=75.0))
     '75.0 % of the peak of 200 GFLOP/s (given)'
     >>> _of_peak(Record(**run, peak_gflops=125.0, percent_of_peak=120.0)).partition(": ")[2]
-    'above it, so that was no peak: measured at a lower clock, beside other work, or given too low'
+    'the peak was measured at a lower clock or with other work, or given too low'
     """
     percent, peak = record.percent_of_peak, record.peak_gflops
     if percent is None:
@@ -337,15 +337,12 @@ def _of_peak(record: Record) -> str:
         return f"{percent:.1f} % of peak"
     described = f"{percent:.1f} % of the peak of {peak:.4g} GFLOP/s ({record.peak_source})"
     if percent > 100:
-        described += (
-            ": above it, so that was no peak: measured at a lower clock, beside other work, or "
-            "given too low"
-        )
+        described += ": the peak was measured at a lower clock or with other work, or given too low"
     return described
 
 
 def _interval(record: Record) -> str:
-    """The interval of the median, after it."""
+    """The text of the interval of the median."""
     if record.median_low_s is None:
         return ""
     half = (record.median_high_s - record.median_low_s) / 2
@@ -353,7 +350,7 @@ def _interval(record: Record) -> str:
 
 
 def predicted_text(record: Record) -> str:
-    """The time of a prediction with its interval, as far as it has one.
+    """The time of a prediction with its interval, if any.
 
     Examples
     --------
@@ -365,13 +362,13 @@ def predicted_text(record: Record) -> str:
 
 
 def _even(record: Record) -> str:
-    """How near a case could come to its roof, if its ranks had not the same to do."""
+    """The largest possible percentage of the roof, if the load of the ranks is unbalanced."""
     limit = record.balance_limit
-    return by_balance(record) and f"; by the balance of work at most {100 * limit:.1f} %"
+    return by_balance(record) and f"; by load balance at most {100 * limit:.1f} %"
 
 
 def low_high(record: Record) -> str:
-    """The interval of the ratio; where there are too few for one, its range."""
+    """The interval of the ratio, or its range if there are too few samples."""
     low, high = record.percent_of_roof_low, record.percent_of_roof_high
     if low is None:
         low, high = record.percent_of_roof_min, record.percent_of_roof_max
@@ -379,18 +376,18 @@ def low_high(record: Record) -> str:
 
 
 def multiplication_text(of) -> str:
-    """What is multiplied, the matrices as they are stored; of a record or a case.
+    """The multiplication of a record or a case, with the matrices as stored.
 
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> product = {"mode": "measured", "status": "ok", "best_s": 1, "m": 8, "n": 6, "k": 4}
+    >>> run = {"mode": "measured", "status": "ok", "best_s": 1, "m": 8, "n": 6, "k": 4}
     >>> (
-    ...     multiplication_text(Record(**product)),
-    ...     multiplication_text(Record(**product, transpose="a", beta=2)),
+    ...     multiplication_text(Record(**run)),
+    ...     multiplication_text(Record(**run, transpose="a", beta=2)),
     ... )
     ('C 8x6 = A 8x4 · B 4x6', 'C 8x6 = (A 4x8)ᵀ · B 4x6 + 2·C')
-    >>> multiplication_text(Record(**product, experts=5, topk=2, routing="skewed:3"))
+    >>> multiplication_text(Record(**run, experts=5, topk=2, routing="skewed:3"))
     'C = A · B, 8 tokens to 2 of 5 experts each (skewed:3), experts 4x6'
     """
     scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
@@ -412,7 +409,8 @@ def multiplication_text(of) -> str:
 
 
 def drawing(problem: Problem) -> Table:
-    """The three matrices side by side: each point shows the rank that owns it in replica 0."""
+    """The three matrices next to each other: each point shows the rank that owns it in replica
+    0."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     longest = max(problem.m, problem.n, problem.k)
     cells = []
@@ -436,7 +434,7 @@ def drawing(problem: Problem) -> Table:
 
 
 def _dealt(partition: Partition) -> str:
-    """Tiles, and how they are dealt.
+    """The tiles of a partition, and their distribution.
 
     Examples
     --------
@@ -457,8 +455,8 @@ def _dealt(partition: Partition) -> str:
 
 
 def _left_out(partition, height: int, width: int) -> str:
-    """A line that says how much of a partition a drawing of so many points shows; empty if every
-    tile is in it.
+    """A line with the part of a partition that a drawing of ``height`` × ``width`` points shows;
+    empty if it shows every tile.
 
     Examples
     --------

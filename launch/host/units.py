@@ -1,4 +1,4 @@
-"""Bytes and seconds for people to read."""
+"""Bytes and seconds as readable texts."""
 
 
 def format_bytes(count: int) -> str:
@@ -19,7 +19,7 @@ def format_bytes(count: int) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """So many of something.
+    """A count with its noun.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def plural(count: int, what: str) -> str:
 
 
 def duration(value: float) -> str:
-    """A long time in the unit that one thinks of it in.
+    """A long time in a suitable unit.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def seconds(value: float | None) -> str:
 
 
 def between(value: float, low: float | None, high: float | None) -> str:
-    """A time with the ends of its interval, as far as it has one, all in the unit of the time.
+    """A time with the ends of its interval, if any, all in the unit of the time.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def between(value: float, low: float | None, high: float | None) -> str:
 
 
 def span(low: float, high: float, value: float) -> str:
-    """The ends of an interval in the unit that a time of ``value`` seconds is told in.
+    """The ends of an interval in the unit of a time of ``value`` seconds.
 
     Examples
     --------

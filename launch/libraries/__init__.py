@@ -1,5 +1,5 @@
-"""Peers: other people's distributed GEMMs, one adapter a file, by the name that ``--algorithm``
-takes."""
+"""Libraries: other distributed GEMMs, one adapter per file, with the names that ``--algorithm``
+accepts."""
 
 import importlib
 
@@ -22,12 +22,12 @@ __all__ = [
 ]
 
 
-#: Peers of plugins.
+#: Libraries of plugins.
 _ADDED: dict[str, type[Library]] = {}
 
 
 def add_library(library: type[Library]) -> None:
-    """Let a library of one's own be found by its name, with its options.
+    """Register a library of a plugin by its name, with its options.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def add_library(library: type[Library]) -> None:
 
 
 def get_library(name: str) -> type[Library]:
-    """The peer of that name; KeyError if there is none.
+    """The library of that name; KeyError if unknown.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def get_library(name: str) -> type[Library]:
 
 
 def known_options() -> dict[str, dict[str, Option]]:
-    """Every option that an algorithm or a peer takes: its name -> who takes it -> what it is there.
+    """All options of algorithms and libraries: option name -> algorithm or library -> description.
 
     Examples
     --------
@@ -73,12 +73,12 @@ def known_options() -> dict[str, dict[str, Option]]:
 
 
 def present(library: type[Library]) -> str:
-    """The version of a peer that is here.
+    """The version of an installed library.
 
     Raises
     ------
     MissingError
-        If it is not, with the way to get it.
+        If it is not installed, with how to install it.
     """
     found = library.available()
     if not found.ok:

@@ -1,10 +1,10 @@
-"""What a peer is: someone else's distributed GEMM, run on the same work by the same rules.
+"""The base class of libraries: other distributed GEMMs, measured on the same work by the same
+rules.
 
-A peer is no program of steps. Its adapter is a class: what it needs, which partitions it takes, and
-one function that multiplies. The rest is here, once for all: its local arrays are filled from the
-same hash, and its part of C is handed to the same verification. No module of this package imports
-mpi4py or the peer when it is imported: ``drbench list libraries`` runs in a process that is no
-rank.
+A library is not a program of steps. Its adapter is a class with its requirements, the partitions it
+accepts, and a function that multiplies. The base class fills its local arrays from the same hash,
+and verifies its part of C in the same way. Importing a module of this package imports neither
+mpi4py nor the library, since ``drbench list libraries`` runs in a process that is not a rank.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LONGEST = 300
 
 
 class Availability(NamedTuple):
-    """Whether a peer can run here. ``what`` is its version, or what is missing; ``get`` how to get
-    it."""
+    """Whether a library can run here. ``what`` is its version, or what is missing; ``get`` how to
+    install it."""
 
     ok: bool
     what: str
@@ -39,8 +39,8 @@ class Availability(NamedTuple):
 
 
 def installed(get: str, *packages: str, least: str = "") -> Availability:
-    """Whether Python packages are here, which are not imported; the version of the first, which
-    may be too old.
+    """Whether Python packages are installed, without importing them, with the version of the first,
+    which may be too old.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def installed(get: str, *packages: str, least: str = "") -> Availability:
     for package in packages:
         if importlib.util.find_spec(package) is None:
             return Availability(False, f"{package} is not installed", get)
-    from importlib.metadata import packages_distributions, version  # slow, and seldom asked for
+    from importlib.metadata import packages_distributions, version  # slow, and rarely needed
 
     name = packages_distributions().get(packages[0], packages)[0]
     found = version(name)
@@ -67,46 +67,46 @@ def _release(version: str) -> list[int]:
 
 
 class Library:
-    """One prepared multiplication of a peer on one rank: operands in place, ready to be repeated.
-    What is the same for all of them is the class's.
+    """One prepared multiplication of a library on one rank: operands in place, ready to be
+    repeated.
 
-    Subclasses say what they need, take and are, and how they multiply; they do not override what
-    the constructor does. The measuring code sees the same interface as
+    Subclasses define their requirements, options and names, and how they multiply; they do not
+    override the constructor. The interface for measurements is that of
     :class:`drbench.host.executor.Executor`.
 
     Attributes
     ----------
     name : str
-        What ``--algorithm`` takes.
+        The value of ``--algorithm``.
     description : str
         One line for ``drbench list libraries``.
     options : dict of str to Option
-        What it takes, by name; of ours what :data:`launch.libraries.options.LIBRARIES` says.
+        Its options by name; for built-in libraries those of
+        :data:`launch.libraries.options.LIBRARIES`.
     transposes : bool
-        Its library multiplies operands that are stored transposed, where they lie.
+        Whether it multiplies operands stored transposed in place.
     instead : str
-        What to do instead of giving a partition that it does not take.
+        Remedy for a partition that it does not accept.
     order : str
-        How it stores local arrays: ``"C"`` by rows, ``"F"`` by columns.
+        Storage of local arrays: ``"C"`` row-major, ``"F"`` column-major.
     launch : callable or None
-        ``launch(case, keys, ranks, timeout)`` -> Record with these keys, of a program that is
-        started next to drbench. Such a peer is never constructed.
+        ``launch(case, keys, ranks, timeout)`` -> Record with these keys, of a separate program.
+        Such a library is never constructed.
     work : Problem
-        What is multiplied.
+        The multiplication.
     topology, rank, threads
-        Where.
+        The ranks and the threads of each.
     blas : Blas-like
-        ``gemm(a, b, c, beta)`` and ``info`` of the library the peer multiplies with, for its own
-        roof.
+        ``gemm(a, b, c, beta)`` and ``info`` of the BLAS that it uses, for its own roof.
     resolved : dict
         Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``,
         ``backend``.
     moved : dict
-        Bytes by counter, this rank's; empty if the peer does not tell.
+        Bytes of this rank by counter; empty if the library does not report them.
     operands, out
-        What it multiplies, and the result of the last run; both are let go in the end.
+        The operands, and the result of the last run; both are released at the end.
     clock : None
-        A peer's phases are its own business.
+        A library's phases are unknown.
     """
 
     name = description = ""
@@ -121,22 +121,21 @@ class Library:
     moved: Mapping[str, int] = MappingProxyType({})
     clock = operands = out = None
 
-    # -- what a peer says of itself ------------------------------------------
+    # -- description of a library ---------------------------------------------
 
     @staticmethod
     def available() -> Availability:
-        """Whether it can run here; cheap, and never starts MPI in this process."""
+        """Whether the library can run here; fast, and never starts MPI in this process."""
         raise NotImplementedError
 
     @staticmethod
     def settings(nprocs: int) -> list[dict]:
-        """Ways to run it: fields of a :class:`~launch.cases.case.Case`. The first is its
-        default."""
+        """Its settings: fields of a :class:`~launch.cases.case.Case`. The first is the default."""
         return [{}]
 
     @staticmethod
     def layout(nprocs: int, given: tuple, **options) -> tuple[str, ...]:
-        """The partitions of A, B and C that it multiplies, of those that are given, or None."""
+        """The partitions of A, B and C that it multiplies, from the given ones or None."""
         return "block", "block", "block"
 
     # -- one multiplication --------------------------------------------------
@@ -148,11 +147,11 @@ class Library:
         self.prepare(options)
 
     def prepare(self, options: dict) -> None:
-        """Make operands, and all that is not timed (collective)."""
+        """Make operands, and do everything that is not timed (collective)."""
         raise NotImplementedError
 
     def run(self) -> None:
-        """The multiplication: from operands in place to ``out`` complete."""
+        """Multiply: from operands in place to the complete ``out``."""
         raise NotImplementedError
 
     def result(self) -> np.ndarray:
@@ -160,18 +159,18 @@ class Library:
         return self.out
 
     def poison(self) -> None:
-        """Before each repeat, untimed: what the run before computed is no result of the next."""
+        """Invalidate the previous result before each repeat, untimed."""
         self.out = None
 
     def close(self) -> None:
-        """Release what the peer holds."""
+        """Release the resources of the library."""
         self.operands = self.out = None
 
-    # -- what they share -----------------------------------------------------
+    # -- shared code -----------------------------------------------------------
 
     @classmethod
     def pick(cls, options: dict) -> dict:
-        """The options that are set; one the peer does not take is a UsageError.
+        """The options that are set; a UsageError for one that the library does not have.
 
         Examples
         --------
@@ -189,32 +188,32 @@ class Library:
 
     @classmethod
     def problem(cls, m, n, k, nprocs, a=None, b=None, c=None, transpose="", **options) -> Problem:
-        """The problem in float32, on the peer's own layout where no partition is given.
+        """The problem in float32, with the library's own layout where no partition is given.
 
         Raises
         ------
         UsageError
-            If a partition is given that the peer does not take.
+            If the library does not accept a given partition.
         UnsupportedError
-            If operands are stored transposed, and the peer's library does not take them so.
+            If operands are stored transposed, and the library does not support it.
         """
         if transpose and not cls.transposes:
             raise UnsupportedError(
-                f"{cls.name} does not multiply operands stored transposed where they lie (its "
-                f"library, or our adapter); got --transpose {transpose}. Leave it out, or use "
+                f"{cls.name} does not multiply operands stored transposed (the library, or our "
+                f"adapter); got --transpose {transpose}. Leave it out, or use "
                 "--algorithm universal."
             )
         texts = cls.layout(nprocs, (a, b, c), **options)
         for text, own in zip((a, b, c), texts):
             if text not in (None, own):
                 raise UsageError(
-                    f"{cls.name} has A, B and C by {', '.join(texts)} here; got {text!r}. "
+                    f"{cls.name} needs A, B and C as {', '.join(texts)} here; got {text!r}. "
                     f"{cls.instead}"
                 )
         return Problem(m, n, k, nprocs, *texts, transpose=transpose)
 
     def filled(self) -> list[np.ndarray]:
-        """This rank's local arrays of A and B, as they are stored, with their elements."""
+        """This rank's filled local arrays of A and B, as stored."""
         local = [self.local(operand) for operand in (self.work.a, self.work.b)]
         for operand, array in zip(self.work.operands, local):
             for block, tile in self._tiles(operand, array):
@@ -222,13 +221,13 @@ class Library:
         return local
 
     def local(self, operand: Operand) -> np.ndarray:
-        """Memory of this rank's local array of a matrix."""
+        """A new local array of this rank for a matrix."""
         import numpy as np
 
         return np.zeros(operand.stored.local_shape(self.rank), self.work.dtype, self.order)
 
     def own_blocks(self) -> Iterator[tuple[Block, np.ndarray]]:
-        """The tiles of C that this rank has computed, as of a distributed matrix."""
+        """The tiles of C that this rank has computed, as from a distributed matrix."""
         return self._tiles(self.work.c, self.result())
 
     def _tiles(self, operand: Operand, local: np.ndarray) -> Iterator[tuple[Block, np.ndarray]]:
@@ -240,17 +239,17 @@ class Library:
 
     @property
     def replica(self) -> int:
-        """Which copy of C this rank holds a part of."""
+        """The replica of C that this rank stores a part of."""
         return self.work.c.partition.replica_of(self.rank)
 
     @property
     def bytes(self) -> dict[str, int]:
-        """Every counter; 0 of what the peer does not tell."""
+        """All counters; 0 for those that the library does not report."""
         return dict.fromkeys(COUNTERS, 0) | self.moved
 
     @classmethod
     def check_dtype(cls, dtype: str) -> None:
-        """Refuse other elements than float32 and float64, as an UnsupportedError."""
+        """Raise an UnsupportedError for element types other than float32 and float64."""
         if dtype not in ("float32", "float64"):
             raise UnsupportedError(
                 f"{cls.name} multiplies float32 and float64 here (our adapter), got {dtype}. Use "
@@ -258,27 +257,27 @@ class Library:
             )
 
     def check_even(self, *axes: str) -> None:
-        """Refuse extents that do not divide evenly over the ranks, as an UnsupportedError."""
+        """Raise an UnsupportedError for extents that do not divide evenly over the ranks."""
         for axis in axes:
             extent, nprocs = self.work.extent(axis), self.work.nprocs
             if extent % nprocs:
                 raise UnsupportedError(
-                    f"{self.name} divides {axis} evenly over the ranks (its library, or our "
+                    f"{self.name} divides {axis} evenly over the ranks (the library, or our "
                     f"adapter); {axis} = {extent} on {nprocs} ranks. Use a multiple of {nprocs}."
                 )
 
     def attempt(self, what: Callable[[], None]) -> None:
-        """Let the peer try on every rank; what one of them refuses all do (collective).
+        """Call the library on every rank; if it refuses on one, all ranks raise (collective).
 
         Raises
         ------
         UnsupportedError
-            With the words of the first rank that the peer refused.
+            With the message of the first rank that it refused.
         """
         words = None
         try:
             what()
-        except DrbenchError:  # which all ranks find alike
+        except DrbenchError:  # found by all ranks
             raise
         except Exception as error:
             words = own_words(error)
@@ -287,7 +286,7 @@ class Library:
 
 
 class ArrayBlas:
-    """The product of a library of arrays, for the roof of peers that multiply with it.
+    """The GEMM of an array package, for the roof of libraries that multiply with it.
 
     Parameters
     ----------
@@ -295,10 +294,10 @@ class ArrayBlas:
     matmul : callable
         ``matmul(a, b, out=c)`` of its arrays.
     load : callable
-        A NumPy array as one of its own, on a GPU a copy: made the first time that operands are
-        seen, which the roof does not time.
+        Converts a NumPy array to one of its own, on a GPU by a copy, at the first use of operands,
+        which the roof does not time.
     wait : callable
-        Until what was started has ended.
+        Waits until all started work has ended.
     """
 
     def __init__(self, info, matmul: Callable, load: Callable, wait: Callable[[], None]):
@@ -316,7 +315,7 @@ class ArrayBlas:
 
 
 def own_words(error: BaseException) -> str:
-    """The first lines of an exception of someone else's, on one line and of readable length.
+    """The first lines of a library's exception, on one line of readable length.
 
     Examples
     --------

@@ -1,19 +1,18 @@
-"""COSMA: its own benchmark program ``cosma_miniapp``, started on as many ranks; the times it prints
-become a Record.
+"""COSMA: its own benchmark program ``cosma_miniapp``, started on the same number of ranks; a Record
+of the times that it prints.
 
-It fills its own matrices and prints whole milliseconds, sorted; C is not handed out. So it is asked
-to verify itself, once for each strategy and shape: with ``--test`` it compares C with a product of
-three plain loops on rank 0. Those take minutes at 2048 cubed, and longer than a case may take at
-4096, so no extent is more than 512 there. The record says ``its own`` in ``fill``, ``error`` is
-empty.
+It fills its own matrices and prints whole milliseconds, sorted; C is not accessible. So it verifies
+itself, once for each strategy and shape: with ``--test`` it compares C with three plain loops on
+rank 0. These take minutes at 2048³, and more than the time limit at 4096³, so extents of the test
+are at most 512. In the record ``fill`` is ``its own`` and ``error`` is empty.
 """
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 from functools import lru_cache
-from itertools import product
 from math import prod
 
 from drbench.common import Clock
@@ -26,7 +25,7 @@ from partitions import divisors
 from .base import Availability, Library
 
 _PROGRAM = "cosma_miniapp"
-#: Extents of its own test, at most: rank 0 makes 10**8 products of two elements in a second or so.
+#: Largest extents of its own test: rank 0 multiplies 10**8 pairs of elements in about a second.
 _TESTED = 512
 _TYPES = {"float32": "float", "float64": "double"}
 _NOT_DEFINED = "Splitting strategy not well defined."
@@ -38,27 +37,30 @@ _GET = (
 
 
 class Cosma(Library):
-    """A program of its own."""
+    """COSMA as a separate program."""
 
     name = "cosma"
     description = "COSMA's own benchmark program, on its own choice of partitions"
 
     @staticmethod
     def available():
-        """Its program on PATH."""
+        """Whether its program is on PATH."""
         path = shutil.which(_PROGRAM)
         return Availability(path is not None, path or f"no {_PROGRAM} on PATH", _GET)
 
     @staticmethod
     def settings(nprocs):
-        """Its own choice; then that with overlap, and every parallel strategy with and without."""
+        """Its own choice; the same with overlap; and every parallel strategy with and without
+        overlap."""
         variants = [{}, *({"variant": each} for each in strategies(nprocs))]
         overlaps = {}, {"overlap": "on"}
-        return [{"options": forced | more} for forced, more in product(variants, overlaps)]
+        return [
+            {"options": forced | more} for forced, more in itertools.product(variants, overlaps)
+        ]
 
     @staticmethod
     def layout(nprocs, given, **options):
-        """Nobody knows it; what stands for it is never multiplied."""
+        """A placeholder: the layout is unknown and not used."""
         for text in filter(None, given):
             raise UsageError(
                 f"cosma chooses its own partitions; got the partition {text!r}. Force its splits "
@@ -68,7 +70,7 @@ class Cosma(Library):
 
     @staticmethod
     def launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Record:
-        """Run cosma_miniapp on that many ranks; the Record of what it printed."""
+        """Run cosma_miniapp on ``ranks`` ranks; the Record of its output."""
         from launch.host.mpi import mpiexec_command
 
         Cosma.check_dtype(case.dtype)
@@ -97,7 +99,7 @@ class Cosma(Library):
             )
         splits = variant or read_strategy(text)
         small = command(*(min(size, _TESTED) for size in sizes), splits)
-        wrong = f"{_PROGRAM} --test says that its result is not correct"
+        wrong = f"{_PROGRAM} --test reports a wrong result"
         reason = wrong if case.check and not _is_correct(small, *how) else None
         measured = time_columns(samples)
         # of its own making, or no question to it
@@ -126,14 +128,14 @@ class Cosma(Library):
 
 
 def strategies(nprocs: int) -> list[str]:
-    """Every way to split m, n and k in parallel over all ranks, as ``cosma_miniapp -s`` takes it.
+    """Every way to split m, n and k in parallel over all ranks, for ``cosma_miniapp -s``.
 
     Examples
     --------
     >>> strategies(4), strategies(1)
     (['pk4', 'pn2,pk2', 'pn4', 'pm2,pk2', 'pm2,pn2', 'pm4'], [])
     """
-    triples = (x for x in product(divisors(nprocs), repeat=3) if prod(x) == nprocs > 1)
+    triples = (x for x in itertools.product(divisors(nprocs), repeat=3) if prod(x) == nprocs > 1)
     return [
         ",".join(f"p{axis}{parts}" for axis, parts in zip("mnk", triple) if parts > 1)
         for triple in triples
@@ -141,12 +143,12 @@ def strategies(nprocs: int) -> list[str]:
 
 
 def read_times(text: str) -> list[float]:
-    """Seconds of each repetition, from what cosma_miniapp prints.
+    """Seconds of each repetition, from the output of cosma_miniapp.
 
     Raises
     ------
     CaseFailed
-        If there is no line of times in it.
+        If it has no line of times.
 
     Examples
     --------
@@ -162,7 +164,7 @@ def read_times(text: str) -> list[float]:
 
 
 def read_strategy(text: str) -> str:
-    """The splits that it printed, as ``-s`` takes them.
+    """The splits in its output, as for ``-s``.
 
     Examples
     --------
@@ -178,7 +180,7 @@ def _last_line(text: str) -> str:
 
 
 def _printed(command: tuple, environ: tuple, timeout: float | None) -> str:
-    """What the program printed.
+    """Run the program and return its output.
 
     Raises
     ------
@@ -191,7 +193,7 @@ def _printed(command: tuple, environ: tuple, timeout: float | None) -> str:
     with running(_PROGRAM, list(command), dict(environ), **pipes) as process:
         text, _ = process.communicate(timeout=timeout)
     _, refused, why = text.partition(_NOT_DEFINED)
-    if refused:  # several ranks may say it
+    if refused:  # several ranks may print it
         lines = filter(None, why.replace(_NOT_DEFINED, "").splitlines())
         raise UnsupportedError(f"cosma refuses: {next(lines, _NOT_DEFINED).strip()}")
     return text
@@ -204,14 +206,12 @@ def _is_correct(command: tuple, environ: tuple, timeout: float | None) -> bool:
     Raises
     ------
     CaseFailed
-        If it says neither.
+        If it reports neither result.
     """
     text = _printed((*command, "--test"), environ, timeout)
     found = re.findall(r"Result is( NOT)? CORRECT!", text)
     if not found:
-        raise CaseFailed(
-            f"{_PROGRAM} --test says nothing of its result; its last line: {_last_line(text)}"
-        )
+        raise CaseFailed(f"{_PROGRAM} --test reports no result; its last line: {_last_line(text)}")
     return not any(found)
 
 

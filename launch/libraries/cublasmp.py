@@ -1,5 +1,5 @@
 """cuBLASMp through nvmath-python: ``nvmath.distributed.linalg.advanced.Matmul`` on the two layouts
-of which cuBLASMp overlaps communication and product."""
+for which cuBLASMp overlaps communication and GEMM."""
 
 from drbench.host.blas import BlasInfo
 
@@ -7,14 +7,14 @@ from .base import ArrayBlas, installed
 from .fused import Fused, devices, with_gpu
 
 _GET = (
-    "pip install 'nvmath-python[cu12-distributed]' cupy-cuda12x (or cu13 and cupy-cuda13x, as the "
-    "driver has it)."
+    "pip install 'nvmath-python[cu12-distributed]' cupy-cuda12x (or cu13 and cupy-cuda13x, "
+    "matching the driver)."
 )
 
 
 class CublasMp(Fused):
-    """C = A·B as Cᵀ = Bᵀ·Aᵀ: cuBLASMp is column-major, and what lies by rows here lies by columns
-    there, transposed.
+    """C = A·B as Cᵀ = Bᵀ·Aᵀ: cuBLASMp is column-major, so that a row-major array here is the
+    transposed one there.
 
     AG: B by columns and C by columns are row-wise there, and A by rows is column-wise, which is the
     operand that it gathers. RS: Bᵀ column-wise, Aᵀ row-wise, Cᵀ column-wise.
@@ -27,11 +27,11 @@ class CublasMp(Fused):
 
     @staticmethod
     def available():
-        """nvmath-python, CuPy and NCCL, and a GPU."""
+        """Whether nvmath-python, CuPy, NCCL and a GPU are available."""
         return with_gpu(installed(_GET, "nvmath", "cupy", "nccl"))
 
     def start(self):
-        """nvmath's runtime, once a process; then shards on the GPU, and a plan."""
+        """Start nvmath's runtime, once per process; then make shards on the GPU, and a plan."""
         import cupy
 
         self._cupy, self._wait = cupy, cupy.cuda.runtime.deviceSynchronize
@@ -40,7 +40,7 @@ class CublasMp(Fused):
         cupy.cuda.Device(device_id).use()
         self.operands = [cupy.asarray(local).T for local in reversed(self.filled())]
 
-        def plan():  # finds its libraries now
+        def plan():  # loads its libraries
             import nvmath.distributed as nvmath
             from nvmath.bindings import cublasMp
             from nvmath.distributed.distribution import Slab
@@ -58,16 +58,16 @@ class CublasMp(Fused):
         self.resolved = {"dataflow": self.flow, "transport": "nccl", "backend": "cublasmp"}
 
     def run(self):
-        """The product, until it has ended."""
+        """Multiply, and wait for the end."""
         self.out = self._multiply.execute()
         self._wait()
 
     def result(self):
-        """Of Cᵀ by columns, C by rows."""
+        """C row-major, from Cᵀ column-major."""
         return self._cupy.asnumpy(self.out.T)
 
     def close(self):
-        """The plan, too."""
+        """Release the plan, too."""
         super().close()
         self._multiply.free()
 

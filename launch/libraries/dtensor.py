@@ -1,5 +1,5 @@
-"""PyTorch DTensor: ``torch.matmul`` of two DTensors, then ``redistribute()`` of what it left
-partial (§5.2 of the paper)."""
+"""PyTorch DTensor: ``torch.matmul`` of two DTensors, then ``redistribute()`` of a partial result
+(§5.2 of the paper)."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ from dataclasses import replace
 from .meshes import on_one_mesh, placed
 from .torch_side import TorchLibrary
 
-#: Operations that wait for, or wrap, a collective, and move nothing themselves.
+#: Operations that wait for, or wrap, a collective, and move no data themselves.
 _SILENT = ("wait_tensor", "_wrap_tensor_autograd")
 
 
@@ -21,14 +21,13 @@ class DTensorLibrary(TorchLibrary):
 
     @staticmethod
     def layout(nprocs, given, **options):
-        """As given; by row where nothing is."""
+        """The given partitions; by default all by row."""
         a, b, c = given
         return a or "row", b or a or "row", c or a or "row"
 
     @staticmethod
     def settings(nprocs):
-        """Row is the default: with Column what the paper ran. The others are what DTensor also
-        takes."""
+        """The paper's Row (default) and Column, and other layouts that DTensor supports."""
         replicated = f"row/c{nprocs}"
         triples = [
             ("row", "row", "row"),
@@ -42,7 +41,7 @@ class DTensorLibrary(TorchLibrary):
         return [dict(zip("abc", texts)) for texts in triples]
 
     def prepare(self, options):
-        """Operands on one mesh; then two products, the second of which is watched."""
+        """Make operands on one mesh; then multiply twice, and record the second."""
         super().prepare(options)
         from torch.distributed.tensor import Replicate, Shard
 
@@ -52,7 +51,7 @@ class DTensorLibrary(TorchLibrary):
         for dims, mesh in on_one_mesh([placed(operand.stored) for operand in self.work.operands]):
             placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
             self.placed.append((_mesh(device, mesh), placements))
-            # chunks of chunks, as torch cuts what a finer mesh divides
+            # chunks of chunks, as torch splits on a finer mesh
             texts.append(layout_text(placements, mesh))
         self.work = replace(self.work, **dict(zip("abc", texts)))
         self._begin()
@@ -64,10 +63,10 @@ class DTensorLibrary(TorchLibrary):
         self._inspect()
 
     def _begin(self) -> None:
-        """Before operands are made (collective)."""
+        """Runs before operands are made (collective)."""
 
     def _dealt(self, local, mesh, placements, shape):
-        """An operand of a local tensor."""
+        """An operand from a local tensor."""
         from torch.distributed.tensor import DTensor
 
         return DTensor.from_local(
@@ -75,8 +74,8 @@ class DTensorLibrary(TorchLibrary):
         )
 
     def _inspect(self) -> None:
-        """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it
-        moves."""
+        """Multiply twice untimed: in the first DTensor plans, in the second the moved bytes are
+        recorded."""
         seen = _watch()
 
         def twice():
@@ -86,7 +85,7 @@ class DTensorLibrary(TorchLibrary):
 
         self.attempt(twice)
         work = self.topology.comm.allreduce(seen.multiplied) / (self.work.flops // 2)
-        # ranks that do what others do as well
+        # ranks that repeat the work of others
         multiplication = "mm" if work < 1.001 else f"{work:.3g}x mm"
         steps = [multiplication if step == "mm" else step for step in seen.steps]
         self.resolved |= {"dataflow": ", ".join(steps)}
@@ -94,7 +93,7 @@ class DTensorLibrary(TorchLibrary):
             self.moved = {"collective_bytes": sum(seen.nbytes)}
 
     def run(self) -> None:
-        """torch.matmul, and C in the placements that it is to have."""
+        """Call torch.matmul, and redistribute C to its placements."""
         self.out, (mesh, placements) = self.torch.matmul(*self.operands), self.placed[2]
         if self.out.placements != tuple(placements) or self.out.device_mesh != mesh:
             self.out = self.out.redistribute(mesh, placements)
@@ -102,26 +101,26 @@ class DTensorLibrary(TorchLibrary):
         self.wait()
 
     def _elements(self):
-        """This rank's part of C, once a collective that may still be under way has ended."""
+        """This rank's part of C, after the end of any pending collective."""
         local = self.out.to_local()
         return local.wait() if hasattr(local, "wait") else local
 
     def result(self):
-        """That part as an array."""
+        """This rank's part of C as an array."""
         return self._elements().detach().cpu().numpy()
 
 
 @functools.cache
 def _mesh(device: str, extents: tuple):
-    """A device mesh over all ranks, made once a process: each has process groups of its own."""
+    """A device mesh over all ranks, made once per process, because each makes process groups."""
     from torch.distributed.tensor import init_device_mesh
 
     return init_device_mesh(device, extents)
 
 
 def _watch():
-    """A dispatch mode that notes the collectives of DTensor and its local products, with this
-    rank's bytes."""
+    """A dispatch mode that records the collectives of DTensor, with this rank's bytes, and its
+    local GEMMs."""
     from torch.distributed.distributed_c10d import _resolve_process_group
     from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -133,7 +132,7 @@ def _watch():
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             if any(issubclass(kind, DTensor) for kind in types):
-                return NotImplemented  # let DTensor make its local operations, and see those
+                return NotImplemented  # let DTensor call its local operations, and record those
             namespace, _, name = func._schema.name.partition("::")
             if namespace in ("_c10d_functional", "c10d", "_dtensor") and name not in _SILENT:
                 group = isinstance(args[-1], str) and _resolve_process_group(args[-1])
@@ -150,8 +149,8 @@ def _watch():
 
 
 def moved_bytes(collective: str, nbytes: int, ranks: int) -> int | None:
-    """Payload of one rank in one collective: received of a gather or all-to-all, sent of a
-    reduction.
+    """Payload of one rank in one collective: received bytes of a gather or all-to-all, sent bytes
+    of a reduction.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
-"""PyTorch DTensor with drbench under it: the same ``torch.matmul`` of the same placements, and the
-same BLAS, multiplied by :mod:`drbench.torch`."""
+"""PyTorch DTensor executed by drbench: the same ``torch.matmul`` of the same placements with the
+same BLAS, executed by :mod:`drbench.torch`."""
 
 from math import prod
 
@@ -7,7 +7,7 @@ from .dtensor import DTensorLibrary
 
 
 class Served(DTensorLibrary):
-    """The same call, served by drbench."""
+    """The same call, executed by drbench."""
 
     name = "dtensor+drbench"
     description = "PyTorch DTensor multiplied by drbench: torch.matmul on placements, read in place"
@@ -18,7 +18,8 @@ class Served(DTensorLibrary):
         import drbench.torch
 
         shapes = [each.partition.local_shape(self.rank) for each in self.work.operands]
-        # two results at once, and their alignment; sums of copies and operands beside the product
+        # two results at once, aligned; and partial sums of replicas and operands of a
+        # multiplication
         nbytes = 2 * self.work.itemsize * sum(map(prod, shapes))
         nbytes = self.topology.comm.allreduce(nbytes, op=MPI.MAX) + (1 << 20)
         self._served = drbench.torch
@@ -40,12 +41,12 @@ class Served(DTensorLibrary):
         self.moved = found.own_bytes
 
     def run(self) -> None:
-        """torch.matmul, with C made in the placements that it is to have."""
+        """Call torch.matmul, with C computed in its placements."""
         with self._served.out(*self.placed[2][1]):
             self.out = self.torch.matmul(*self.operands)
 
     def close(self) -> None:
-        """The heap, too (collective)."""
+        """Release the heap, too (collective)."""
         super().close()
         self._served.uninstall()
 

@@ -1,5 +1,5 @@
-"""What the fused products of other libraries share: a collective that is overlapped with the
-product before or after it, on one of two layouts, on GPUs alone."""
+"""The base class of fused operations: a collective overlapped with the GEMM before or after it, on
+one of two layouts, on GPUs only."""
 
 import ctypes
 import functools
@@ -7,13 +7,13 @@ import functools
 from .base import Availability, Library
 from .dtensor import moved_bytes
 
-#: Data flow -> how A, B and C are divided: all-gather and product, product and reduce-scatter.
+#: Data flow -> partitions of A, B and C: all-gather + GEMM, GEMM + reduce-scatter.
 LAYOUTS = {"AG": ("row", "column", "column"), "RS": ("column", "row", "row")}
 
 
 @functools.cache
 def devices() -> int:
-    """How many GPUs the driver counts, without making any of them this process's."""
+    """The number of GPUs of the driver, without initialising any."""
     found = ctypes.c_int(0)
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -25,33 +25,34 @@ def devices() -> int:
 
 
 def with_gpu(found: Availability) -> Availability:
-    """What is installed, if there is a GPU to run it on."""
+    """The availability of an installed library, if there is also a GPU."""
     if found.ok and not devices():
         return Availability(
             False,
-            f"{found.what} is here, and no GPU that its driver counts",
-            "It multiplies on GPUs alone: install it and run on a machine with one GPU a rank.",
+            f"{found.what} is installed, but its driver finds no GPU",
+            "It needs GPUs: install it and run on a machine with one GPU per rank.",
         )
     return found
 
 
 class Fused(Library):
-    """All-gather of A and product (AG), or product and reduce-scatter of C (RS)."""
+    """All-gather of A and GEMM (AG), or GEMM and reduce-scatter of C (RS)."""
 
-    instead = "Leave the partitions out, or take the other data flow."
+    instead = "Leave the partitions out, or use the other data flow."
 
     @staticmethod
     def settings(nprocs):
-        """Both data flows."""
+        """The two data flows."""
         return [{"options": {"dataflow": flow}} for flow in LAYOUTS]
 
     @staticmethod
     def layout(nprocs, given, dataflow="AG"):
-        """That of the data flow."""
+        """The layout of the data flow."""
         return LAYOUTS[dataflow]
 
     def prepare(self, options):
-        """The data flow, and what this rank gathers of A, or sends of its partial sum of C."""
+        """Set the data flow, and count what this rank gathers of A, or sends of its partial sum of
+        C."""
         self.flow = options.get("dataflow", "AG")
         nbytes, collective = self.work.tile_bytes(self.rank)["A"], "all_gather_into_tensor"
         if self.flow == "RS":  # every rank has a partial sum of all of C
@@ -62,5 +63,5 @@ class Fused(Library):
         self.attempt(self.run)
 
     def start(self) -> None:
-        """Make operands, and whatever multiplies them (collective)."""
+        """Make operands, and the objects that multiply them (collective)."""
         raise NotImplementedError

@@ -11,10 +11,10 @@ from .base import installed
 from .torch_side import TorchLibrary
 
 _GET = (
-    "It pins an older torch and pulls gigabytes of CUDA; beside any torch: pip install --no-deps "
+    "It pins an older torch and pulls gigabytes of CUDA; with any torch: pip install --no-deps "
     "heat."
 )
-#: What HeAT imports for its data sets alone; nothing stands in for it here.
+#: Modules that HeAT imports only for its data sets; empty modules replace them here.
 _VISION = ("torchvision", "torchvision.transforms", "torchvision.datasets")
 
 
@@ -27,12 +27,12 @@ class Heat(TorchLibrary):
 
     @staticmethod
     def available():
-        """HeAT and torch."""
+        """Whether HeAT and torch are available."""
         return installed(_GET, "heat", "torch")
 
     @staticmethod
     def layout(nprocs, given, **options):
-        """C is split as the first operand that is."""
+        """The given partitions; C is split like the first split operand."""
         a, b, _ = given
         a = a or "row"
         b = b or a
@@ -49,7 +49,7 @@ class Heat(TorchLibrary):
         return [dict(zip("ab", pair.split())) for pair in pairs]
 
     def prepare(self, options):
-        """Operands of which each rank has as much."""
+        """Make operands that are split evenly."""
         for name in _VISION:
             sys.modules.setdefault(name, MagicMock())
         super().prepare(options)
@@ -68,12 +68,12 @@ class Heat(TorchLibrary):
             heat.array(self.load(local), is_split=split, comm=comm)
             for local, split in zip(self.filled(), splits)
         ]
-        if splits in ([0, None], [None, 1], [None, None]):  # of the others it does not tell
+        if splits in ([0, None], [None, 1], [None, None]):  # unknown for the others
             self.moved = {"collective_bytes": 0}
         self.run()
 
     def run(self):
-        """C of HeAT's own split."""
+        """Multiply, with C in HeAT's own split."""
         self.out = self._multiply(*self.operands)
 
     def result(self):
@@ -87,15 +87,15 @@ def split_of(bound) -> int | None:
     Raises
     ------
     UnsupportedError
-        If HeAT has no word for it.
+        If HeAT does not support it.
     """
     texts = {None: f"row/c{bound.nprocs}", 0: "row", 1: "column"}
     for split, text in texts.items():
         if bound == partition(text, bound.shape, bound.nprocs):
             return split
     raise UnsupportedError(
-        f"heat splits a matrix along one dimension or gives it to every rank; {bound.text} does "
-        f"neither. Use row, column or row/c{bound.nprocs}."
+        f"heat splits a matrix along one dimension or replicates it on every rank; {bound.text} "
+        f"does neither. Use row, column or row/c{bound.nprocs}."
     )
 
 

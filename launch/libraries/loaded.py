@@ -1,5 +1,5 @@
-"""What a loaded shared library is really bound to: its call slots, read from the file and from
-memory (x86-64 and AArch64 ELF)."""
+"""The functions that a loaded shared library is bound to: its call slots, read from the file and
+from memory (x86-64 and AArch64 ELF)."""
 
 import ctypes
 import os
@@ -51,7 +51,7 @@ def loaded_file(name: str) -> tuple[str, int] | None:
 
 
 def library_at(address: int) -> str | None:
-    """The file that an address of this process belongs to."""
+    """The mapped file of an address in this process."""
     return next((path for start, stop, _, path in _mappings() if start <= address < stop), None)
 
 

@@ -1,5 +1,4 @@
-"""DTensor's side of a partition: placements of several matrices on one device mesh. Integers
-only."""
+"""DTensor placements of partitions: of several matrices on one device mesh. Integers only."""
 
 from bisect import bisect
 from itertools import accumulate, pairwise
@@ -14,12 +13,12 @@ Placed = tuple[tuple, tuple]
 
 
 def placed(bound: Partition) -> Placed:
-    """Placements of a partition on a mesh of its own.
+    """The placements of a partition on its own mesh.
 
     Raises
     ------
     UnsupportedError
-        If no placements say the same, as for block-cyclic tiles.
+        If no placements are equivalent, as for block-cyclic tiles.
 
     Examples
     --------
@@ -34,15 +33,15 @@ def placed(bound: Partition) -> Placed:
     odd = [placement for placement in spec.placements if placement not in (None, 0, 1)]
     if odd:
         raise UnsupportedError(
-            f"dtensor: {bound.text} has a pending sum or a strided shard, which this peer does not "
-            "fill or check (implementation). Use S(0), S(1) and R, or --algorithm universal."
+            f"dtensor: {bound.text} has a pending sum or a strided shard, which our adapter does "
+            "not fill or check. Use S(0), S(1) and R, or --algorithm universal."
         )
     return spec.placements, spec.mesh or (bound.nprocs,)
 
 
 def on_one_mesh(operands: list[Placed]) -> list[Placed]:
-    """The same placements on a mesh that all operands share, where there is one; else of all but
-    the last, which stays as it is.
+    """The same placements on a mesh shared by all operands, if there is one; else by all but the
+    last, which is unchanged.
 
     A mesh dimension of 4 is split into 2 x 2 where another operand has its boundary there: ranks
     fill meshes row-major, so chunks of chunks are the chunks of one flat cut (of extents that
@@ -60,7 +59,7 @@ def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     >>> on_one_mesh([((0, 1), (2, 3)), ((0, 1), (3, 2))])
     [((0, 1), (2, 3)), ((0, 1), (3, 2))]
     """
-    # products of leading extents
+    # cumulative extents
     boundaries = sorted({at for _, mesh in operands for at in accumulate(mesh, mul, initial=1)})
     steps = list(pairwise(boundaries))
     if any(high % low for low, high in steps):
@@ -68,7 +67,7 @@ def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     extents = tuple(high // low for low, high in steps) or (1,)
     out = []
     for placements, mesh in operands:
-        ends = list(accumulate(mesh, mul))  # of its own dimensions: the first beyond a boundary
+        ends = list(accumulate(mesh, mul))  # ends of its dimensions: the first beyond a boundary
         found = tuple(placements[bisect(ends, low)] for low, _ in steps)
         out.append((found or placements[:1], extents))
     return out

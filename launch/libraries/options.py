@@ -1,5 +1,5 @@
-"""What each peer takes, apart from its adapter: a command line is described without importing what
-the adapters need."""
+"""The options of each library, separate from its adapter, so that the command line is described
+without importing the libraries."""
 
 import re
 
@@ -7,21 +7,21 @@ from algorithms.mesh import MESH
 from drbench.errors import UsageError
 from drbench.options import Option, named
 
-#: Rows and columns of ScaLAPACK's block-cyclic tiles where nobody names any.
+#: Default rows and columns of ScaLAPACK's block-cyclic tiles.
 BLOCK = 64
 _WIDTH = {"type": int, "least": 1, "unit": "elements"}
 _FLOW = named(
     Option(
         "dataflow",
         ("AG", "RS"),
-        help="AllGather, then product (AG), or product, then ReduceScatter (RS).",
+        help="AllGather, then GEMM (AG), or GEMM, then ReduceScatter (RS).",
         default_text="AG",
     )
 )
 
 
 def check_splits(text: str) -> str:
-    """Splits as COSMA takes them.
+    """Check the splits of COSMA and return them.
 
     Raises
     ------
@@ -29,15 +29,15 @@ def check_splits(text: str) -> str:
     """
     if not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", text):
         raise UsageError(
-            f"{text!r} is no list of splits. Use s (sequential) or p (parallel), m, n or k, and a "
-            "divisor: sm2,pk2."
+            f"{text!r} is not a list of splits. Use s (sequential) or p (parallel), m, n or k, and "
+            "a divisor: sm2,pk2."
         )
     return text
 
 
-#: Peers under which drbench multiplies: shown beside the others, and compared as none of them.
+#: Libraries executed by drbench: shown with the others, but not compared as a library.
 ON_DRBENCH = ("dtensor+drbench",)
-#: Options of every peer, by its name, which is that of its module (+ is _ there).
+#: Options of every library, by its name, which is that of its module (with + as _).
 LIBRARIES: dict[str, dict[str, Option]] = {
     "dtensor": named(
         Option("device", ("cpu", "cuda"), help="where the operands are.", default_text="cpu")
@@ -68,7 +68,7 @@ LIBRARIES: dict[str, dict[str, Option]] = {
         Option(
             "overlap",
             ("on", "off"),
-            help="communication beside products.",
+            help="overlap communication with GEMMs.",
             default_text="its environment's",
         ),
     ),

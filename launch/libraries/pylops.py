@@ -9,7 +9,7 @@ from .base import Library, installed
 
 
 class Pylops(Library):
-    """Its operator of A, applied to B as one vector."""
+    """The operator of A, applied to B as one vector."""
 
     name = "pylops"
     description = "pylops-mpi MPIMatrixMult: SUMMA on 2-D blocks"
@@ -20,10 +20,10 @@ class Pylops(Library):
         return installed("Install it with: pip install pylops-mpi.", "pylops_mpi")
 
     def prepare(self, options):
-        """Its operator, and B as one of its vectors."""
+        """Make the operator, and B as one of its vectors."""
         comm, work, side = self.topology.comm, self.work, isqrt(self.work.nprocs)
         empty = any(0 in each.partition.local_shape(comm.size - 1) for each in work.operands)
-        if side * side != comm.size or empty:  # its constructor says so on some ranks only
+        if side * side != comm.size or empty:  # its constructor raises on some ranks only
             raise UnsupportedError(
                 "pylops: Number of processes must be a square number, and each must have elements "
                 f"of A, B and C; got {comm.size} for {work.m}x{work.n}x{work.k}."
@@ -49,16 +49,16 @@ class Pylops(Library):
         self.moved = {"collective_bytes": (side - 1) * padded}
 
     def run(self):
-        """C, flattened by the operator."""
+        """Multiply; C is flattened by the operator."""
         operator, vector = self.operands
         self.out = operator @ vector
 
     def result(self):
-        """Its block of C."""
+        """This rank's block of C."""
         return self.out.local_array.reshape(self.work.c.partition.local_shape(self.rank))
 
     def close(self):
-        """Its communicators, too (collective)."""
+        """Free its communicators, too (collective)."""
         self.operands[0]._row_comm.Free()
         self.operands[0]._col_comm.Free()
         super().close()

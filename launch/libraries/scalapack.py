@@ -1,17 +1,17 @@
 """ScaLAPACK's ``p?gemm`` through ctypes, from a library built against an MPI of MPICH's ABI, such
 as Debian's.
 
-The library calls MPI itself, so its MPI has to be the one that mpi4py has started. MPICH's is made
-global before the library is loaded, so that its calls are bound to it; where they really went is
-read back before any of them is made.
+The library calls MPI itself, so its MPI must be the one that mpi4py has started. MPICH's symbols
+are made global before the library is loaded, so that its calls are bound to them; the bindings are
+checked before the first call.
 """
 
 import ctypes
+import itertools
 import os
 import re
 import sys
 from contextlib import ExitStack, contextmanager
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +39,9 @@ _FOLDERS = (
 )
 #: Names of MPI libraries in a file, and those with MPICH's ABI.
 _MPI, _ABI = rb"lib(?:ms)?mpi\w*\.so[.\d]*(?=\0)", (b"libmpich.so.12", b"libmpi.so.12")
-#: What the names of its routines begin with, and the C type of their scalars, by dtype.
+#: Prefix of its routines and C type of their scalars, by dtype.
 _REALS = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
-#: Tries the smallest product in a process of its own: whatever is wrong there costs a line, not the
+#: Tests the smallest multiplication in a separate process, so that a crash there does not end the
 #: run.
 _PROBE = """
 import mpi4py
@@ -54,12 +54,13 @@ print("works")
 
 
 def find_library() -> str | None:
-    """Path of the ScaLAPACK to use: $DRBENCH_SCALAPACK, else the usual folders."""
+    """The path of ScaLAPACK: $DRBENCH_SCALAPACK, else from the usual folders."""
     chosen = os.environ.get("DRBENCH_SCALAPACK")
     if chosen:
         return chosen if os.path.exists(chosen) else None
     folders = [*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *_FOLDERS]
-    found = (sorted(Path(folder).glob(pattern)) for folder, pattern in product(folders, _PATTERNS))
+    pairs = itertools.product(folders, _PATTERNS)
+    found = (sorted(Path(folder).glob(pattern)) for folder, pattern in pairs)
     return next((str(paths[0]) for paths in found if paths), None)
 
 
@@ -74,7 +75,7 @@ class Scalapack(Library):
 
     @staticmethod
     def available():
-        """A library that calls an MPI of MPICH's ABI."""
+        """Whether a library that calls an MPI of MPICH's ABI is found."""
         path = find_library()
         if path is None:
             chosen = os.environ.get("DRBENCH_SCALAPACK", "not set")
@@ -82,7 +83,7 @@ class Scalapack(Library):
             return Availability(False, what, _GET)
         data = Path(path).read_bytes()
         if not data.startswith(b"\x7fELF"):
-            return Availability(False, f"{path} is no shared library", _GET)
+            return Availability(False, f"{path} is not a shared library", _GET)
         wants = re.findall(_MPI, data)
         if not wants or not all(name.startswith(_ABI) for name in wants):
             names = b", ".join(wants).decode() or "no MPI library"
@@ -92,20 +93,20 @@ class Scalapack(Library):
 
     @staticmethod
     def settings(nprocs):
-        """As it comes; then wider blocks, wider panels and other grids."""
+        """The default; then wider blocks, wider panels and other grids."""
         return [{}] + [
             {"options": {"mesh": mesh, "block": width, "panel": width}}
-            for mesh, width in product(MESH.tried(nprocs), (128, 256, 512))
+            for mesh, width in itertools.product(MESH.tried(nprocs), (128, 256, 512))
         ]
 
     @staticmethod
     def layout(nprocs, given, block=BLOCK, mesh=None, panel=None):
-        """Square tiles dealt to one process grid."""
+        """Square tiles, block-cyclic on one process grid."""
         rows, cols = parse_mesh(mesh, nprocs)
         return (f"tiles:{block}x{block}@{rows}x{cols}",) * 3
 
     def prepare(self, options):
-        """The library, its process grid and panel width, and three arrays with descriptors."""
+        """Load the library, and make its process grid and three arrays with descriptors."""
         _ask_first(self.topology.comm)
         self._library, slot = load()
         grid, block = self.work.c.partition.grid, options.get("block", BLOCK)
@@ -129,21 +130,21 @@ class Scalapack(Library):
         }
 
     def poison(self):
-        """Poison C with NaN: beta is 0, so that what was there must not matter."""
+        """Poison C with NaN: beta is 0, so that the old values must not matter."""
         self.operands[2].fill(np.nan)
 
     def run(self):
-        """One call."""
+        """Call p?gemm once."""
         work = self.work
         extents = work.m, work.n, work.k
         _pgemm(self._library, extents, self.operands, self._descriptors, work.transpose)
 
     def result(self):
-        """C where p?gemm wrote it."""
+        """The array of C that p?gemm wrote."""
         return self.operands[2]
 
     def close(self):
-        """The process grid, too."""
+        """Release the process grid, too."""
         self._open.close()
         super().close()
 
@@ -154,8 +155,8 @@ def load():
     Raises
     ------
     MissingError
-        If the MPI of this process is not of MPICH's ABI, or some MPI call of the library would go
-        to another MPI.
+        If the MPI of this process has not MPICH's ABI, or an MPI call of the library is bound to
+        another MPI.
     """
     ours = loaded_file("libmpi.so.12") or loaded_file("libmpich.so.12")
     if ours is None:
@@ -167,10 +168,10 @@ def load():
             "MPICH (pip install '.[mpich]' from a checkout), or set DRBENCH_SCALAPACK."
         )
     path = find_library()
-    # before the library's own choice in the search for symbols
+    # searched for symbols before the library's own MPI
     ctypes.CDLL(ours[0], ctypes.RTLD_GLOBAL)
     try:
-        # its BLAS stays its own: a global one would catch torch's calls
+        # its BLAS is not global: a global one would receive torch's calls
         library = ctypes.CDLL(path, os.RTLD_NOW)
     except OSError as error:
         raise MissingError(f"{path} cannot be loaded: {error}. {_GET}") from None
@@ -187,26 +188,26 @@ def load():
 
 
 def probe(comm) -> None:
-    """Multiply 2 by 3 on one rank; whatever may crash crashes here."""
+    """Multiply 2 by 3 on one rank; this may crash."""
     library, _ = load()
     with _grid(library, comm, 1, 1) as context:
         arrays = [np.full((1, 1), value, "f8", order="F") for value in (2, 3, 0)]
         _pgemm(library, (1, 1, 1), arrays, [_descriptor(context, (1, 1), 1, arrays[2])] * 3)
         if arrays[2][0, 0] != 6:
-            raise MissingError(f"ScaLAPACK says that 2·3 = {arrays[2][0, 0]:g}")
+            raise MissingError(f"ScaLAPACK computes 2·3 = {arrays[2][0, 0]:g}")
 
 
 def _ask_first(comm) -> None:
-    """Let rank 0 try the smallest product in a process of its own; raise on every rank if that
+    """Test the smallest multiplication on rank 0 in a separate process; raise on every rank if it
     fails (collective)."""
     text = None
     if comm.rank == 0 and not loaded_file(os.path.basename(os.path.realpath(find_library()))):
         done = run_alone([sys.executable, "-c", _PROBE], 60)
         if done is None:
-            text = "a product of 1x1 matrices does not end"
+            text = "a multiplication of 1x1 matrices does not end"
         elif "works" not in done.stdout:
             last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
-            text = f"a product of 1x1 matrices fails: {last}"
+            text = f"a multiplication of 1x1 matrices fails: {last}"
     text = comm.bcast(text)
     if text:
         raise MissingError(f"scalapack does not work here: {text}. {_GET}")
@@ -242,17 +243,17 @@ def _pgemm(library, extents, arrays, descriptors, transpose: str = "") -> None:
 
 @contextmanager
 def _panel(slot, width: int | None):
-    """A panel width for p?gemm, None for its own. ScaLAPACK asks its own ``pilaenv_`` for it, 32 as
-    built; here another function answers."""
+    """A context that sets the panel width of p?gemm; None for its default. ScaLAPACK calls its
+    function ``pilaenv_`` for it (32 as built), which is replaced."""
     if width is None:
         yield
         return
     if slot is None:
         raise UnsupportedError(
-            "scalapack: this library asks nobody for its panel width (no call of pilaenv_). "
+            "scalapack: the panel width of this library is fixed (no call of pilaenv_). "
             "Leave -o panel out."
         )
-    # kept here: C calls it as long as the slot points there
+    # keep a reference while the slot points to it
     answer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: width)
     before = slot.value
     slot.value = ctypes.cast(answer, ctypes.c_void_p).value
@@ -268,7 +269,7 @@ def _own_blas() -> Blas:
     Raises
     ------
     MissingError
-        If it has no cblas, by which the roof is measured.
+        If it has no cblas, which the roof needs.
     """
     reference = {"internal_api": "libblas.so.3", "version": "(one thread)", "architecture": "plain"}
     loaded = [each for each in blas_pools() if not re.search("numpy|scipy|torch", each["filepath"])]

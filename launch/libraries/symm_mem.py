@@ -1,4 +1,4 @@
-"""PyTorch's fused products of tensor parallelism: ``torch.ops.symm_mem.fused_all_gather_matmul``
+"""PyTorch's fused operations of tensor parallelism: ``torch.ops.symm_mem.fused_all_gather_matmul``
 and ``fused_matmul_reduce_scatter``, on symmetric memory of GPUs."""
 
 from .base import Availability, installed
@@ -18,14 +18,14 @@ class SymmetricMemory(Fused, TorchLibrary):
 
     @staticmethod
     def available():
-        """A build of torch for CUDA, and a GPU."""
+        """Whether torch with CUDA and a GPU are available."""
         torch = installed(GET_TORCH, "torch", least="2.6")
         if torch.ok and "+cpu" in torch.what:
             torch = Availability(False, f"{torch.what} is built without CUDA", _GET)
         return with_gpu(torch)
 
     def start(self):
-        """Shards on the GPU; symmetric memory is made by the first product."""
+        """Make shards on the GPU; the first multiplication allocates symmetric memory."""
         import torch.distributed._symmetric_memory  # defines the operations
 
         self.check_even("m")
@@ -35,7 +35,7 @@ class SymmetricMemory(Fused, TorchLibrary):
         self.resolved |= {"dataflow": self.flow, "transport": "symmetric memory"}
 
     def run(self):
-        """The operation of the data flow."""
+        """Call the operation of the data flow."""
         ops, (a, b), group = self.torch.ops.symm_mem, self.operands, self._group
         if self.flow == "AG":
             _, (self.out,) = ops.fused_all_gather_matmul(a, [b], 0, group, return_A=False)

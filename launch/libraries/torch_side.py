@@ -1,5 +1,5 @@
-"""What peers on torch share: torch itself, its threads, its device and its local product. torch is
-imported when it is used."""
+"""The base class of libraries on torch: torch itself, its threads, its device and its GEMM. torch
+is imported when it is used."""
 
 import re
 
@@ -15,15 +15,15 @@ GET_TORCH = (
 
 
 class TorchLibrary(Library):
-    """A peer whose operands are torch's tensors on the CPU, or on the GPU of this rank."""
+    """A library whose operands are torch tensors on the CPU, or on the GPU of this rank."""
 
     @staticmethod
     def available() -> Availability:
-        """torch with torch.distributed.tensor."""
+        """Whether torch with torch.distributed.tensor is available."""
         return installed(GET_TORCH, "torch", least="2.5")
 
     def prepare(self, options: dict) -> None:
-        """torch, its threads, this rank's device, and the process group (collective)."""
+        """Set up torch, its threads, this rank's device, and the process group (collective)."""
         import torch
 
         from drbench.torch.ranks import start_process_group
@@ -49,7 +49,7 @@ class TorchLibrary(Library):
         Raises
         ------
         MissingError
-            If a GPU is asked for and some rank has none.
+            If a GPU is requested, but some rank has none.
         """
         node, cuda = self.topology.node, self.torch.cuda
         if kind == "cpu":
@@ -57,19 +57,19 @@ class TorchLibrary(Library):
         count = cuda.device_count() if cuda.is_available() else 0
         if min(self.topology.comm.allgather(count - node.rank)) < 1:
             raise MissingError(
-                f"-o device=cuda needs a GPU a rank; a node has {count} for {node.size} ranks. Use "
-                "fewer ranks a node, or -o device=cpu."
+                f"-o device=cuda needs a GPU per rank; a node has {count} for {node.size} ranks. "
+                "Use fewer ranks per node, or -o device=cpu."
             )
         cuda.set_device(node.rank)
         return self.torch.device(kind, node.rank)
 
     def result(self):
-        """Likewise, of a tensor."""
+        """This rank's array of C, from a tensor."""
         return self.out.detach().cpu().numpy()
 
 
 def _library(torch, device) -> tuple[str, str]:
-    """Name with version, and kernels, of what multiplies."""
+    """(name with version, kernels) of the BLAS."""
     if device.type != "cpu":
         cublas = f"torch {torch.__version__} cublas {torch.version.cuda}"
         return cublas, torch.cuda.get_device_name(device)

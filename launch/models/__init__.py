@@ -1,1 +1,1 @@
-"""Questions to the machine models: predict, tune, the sweeps of the paper's figures."""
+"""Uses of the machine models: predict, tune, the sweeps of the paper's figures."""

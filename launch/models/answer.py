@@ -1,4 +1,4 @@
-"""What a search found, in words: what the layouts of today cost, the best, and whether changing
+"""The answer of a search in words: the cost of the current layouts, the best, and whether changing
 pays."""
 
 from math import inf
@@ -20,7 +20,7 @@ _MEGATRON = {
 
 
 def name_of(place: Place) -> str:
-    """Algorithm and options of a place, short.
+    """The algorithm and options of a place, in short.
 
     Examples
     --------
@@ -40,14 +40,14 @@ def name_of(place: Place) -> str:
 
 
 def brought(moving: Moving) -> str:
-    """What is moved to a place, and how long that takes."""
+    """The bytes that redistribution to a place moves, and its time."""
     time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
     return f"{format_bytes(moving.moved_bytes)}{time}"
 
 
 def answer(found: Found, request: TuneRequest) -> list[str]:
-    """The three lines that answer: what the layouts of today cost, the best, and when bringing the
-    matrices there has paid."""
+    """The three lines of the answer: the cost of the current layouts, the best, and after how many
+    multiplications changing pays."""
     best, lines = found.ranking[0], []
     if found.mine:
         lines.append(f"Your layouts, {_costs(found.mine, request)}.")
@@ -57,20 +57,21 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
     name = f"Best found, {unknown}" if unknown else "Best by the model" if best.record else "Best"
     gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
     if found.mine and not found.better:
-        name += f", nothing else is better within {plural(request.multiplications, 'product')}"
+        name += (
+            f", nothing else is better within {plural(request.multiplications, 'multiplication')}"
+        )
     lines.append(f"{name}: {_costs(best, request)}{gain}.")
     if found.why_not or found.better:
         lines.append(_price(found, request))
     elif not any(request.today):
         lines.append(
-            "Say where your matrices are (--a, --b, --c or --preset), and it says whether changing "
-            "pays."
+            "Give the current layouts (--a, --b, --c or --preset) to see whether changing pays."
         )
     return lines
 
 
 def _costs(place: Place, request: TuneRequest) -> str:
-    """The layouts of a place, what to run, and what it costs."""
+    """The layouts of a place, its program, and its cost."""
     named = ", ".join(f"{name} {text}" for name, text in zip("ABC", place.layouts))
     record, case = place.record, request.case
     if record is not None:
@@ -85,23 +86,23 @@ def _costs(place: Place, request: TuneRequest) -> str:
 
 
 def _price(found: Found, request: TuneRequest) -> str:
-    """What it costs to bring the matrices to the first place, and when that has paid."""
+    """The cost of redistributing the matrices to the first place, and when that pays."""
     moving, after = found.ranking[0].moving, found.pays_after
-    there = " and ".join(name for name, text in zip("AB", request.today) if text)
-    parts = [f"{there} there"] * bool(there) + ["C back"] * bool(request.today[2])
-    bringing = f"bringing {', and '.join(parts)}" + "," * (len(parts) - 1)
+    inputs = " and ".join(name for name, text in zip("AB", request.today) if text)
+    parts = [inputs] * bool(inputs) + ["C back"] * bool(request.today[2])
+    redistributing = f"redistributing {', and '.join(parts)}" + "," * (len(parts) - 1)
     if not moving.moved_bytes:
-        return f"Changing is free: {bringing} moves nothing."
+        return f"Changing is free: {redistributing} moves nothing."
     price = f"moves {brought(moving)}"
     if after is None:
-        return f"{bringing.capitalize()} {price}."
+        return f"{redistributing[0].upper()}{redistributing[1:]} {price}."
     by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
-    return f"Changing pays after {plural(after, 'product')}{by}: {bringing} {price}."
+    return f"Changing pays after {plural(after, 'multiplication')}{by}: {redistributing} {price}."
 
 
 def off(found: Found) -> str:
-    """How much faster what was not searched could be than the first place, in words; empty where
-    that is within the interval of the first, or everything was searched.
+    """How much faster than the first place an unsearched one could be, in words; empty if that is
+    within the interval of the first, or if everything was searched.
 
     Examples
     --------

@@ -1,5 +1,5 @@
-"""How far a prediction can be trusted: where its machine model comes from, and what it needs beyond
-what the machine was calibrated on: more ranks, other products, shorter or longer messages."""
+"""How reliable a prediction is: the source of its machine model, and what it needs beyond the
+calibration: more ranks, other GEMM sizes, shorter or longer messages."""
 
 from collections.abc import Iterable
 from math import ceil
@@ -12,11 +12,11 @@ from drbench.program.trace import Trace
 from launch.host.kernels import processor_name
 from launch.host.units import format_bytes, plural
 
-#: What the file's table ``[model.calibrated]`` has ranges of, and what each is of.
+#: The ranges in the table ``[model.calibrated]`` of the file, and their descriptions.
 _RANGES = {
-    "m": "products with m of {}",
-    "n": "products with n of {}",
-    "k": "products with k of {}",
+    "m": "GEMMs with m of {}",
+    "n": "GEMMs with n of {}",
+    "k": "GEMMs with k of {}",
     "bytes": "transfers of {}",
     "shards": "collectives on shards of {}",
 }
@@ -26,8 +26,8 @@ _OF_BYTES = ("bytes", "shards")
 def beyond(
     machine: Machine, ranks: int, traces: Iterable[Trace], itemsize: int, threads: int | None = None
 ) -> str | None:
-    """In words what a prediction of these traces needs and the calibration did not see, as far as
-    the machine's file says what it saw; None if that is nothing, or it was not calibrated.
+    """Describe what a prediction of these traces needs outside the ranges of the calibration, as
+    far as the machine's file has them; None if nothing, or if it was not calibrated.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def beyond(
     itemsize : int
         Bytes of an element.
     threads : int, optional
-        BLAS threads of a rank, if that is said.
+        BLAS threads per rank, if given.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def beyond(
     >>> from launch.cases.machine_models import find_machine
     >>> machine = replace(find_machine("pvc12"), calibrated={"ranks": 2, "threads": 1})
     >>> beyond(machine, 4, [], 4, 2), beyond(machine, 2, [], 4)
-    ('4 ranks (calibrated on 2); 2 threads a rank (1)', None)
+    ('4 ranks (calibrated on 2); 2 threads per rank (1)', None)
     """
     known = machine.calibrated
     if not known:
@@ -58,7 +58,7 @@ def beyond(
     if size and ceil(ranks / size) > known.get("nodes", 1):
         found.append(f"{plural(ceil(ranks / size), 'node')} ({known.get('nodes', 1)})")
     if threads and threads != known.get("threads", threads):
-        found.append(f"{plural(threads, 'thread')} a rank ({known['threads']})")
+        found.append(f"{plural(threads, 'thread')} per rank ({known['threads']})")
     if machine.dtype not in known.get("dtypes", [machine.dtype]):
         found.append(f"{machine.dtype} ({', '.join(known['dtypes'])})")
     if any(name in known for name in _RANGES):
@@ -70,12 +70,12 @@ def beyond(
 
 
 def _describe_range(name: str, needed: tuple[int, int] | None, known: list) -> str:
-    """What of a range is outside of another; empty if nothing is.
+    """Describe the part of a range that is outside the known one; empty if there is none.
 
     Examples
     --------
     >>> _describe_range("m", (4, 4096), [8, 2048]), _describe_range("k", (8, 9), [8, 2048])
-    ('products with m of 4 and 4096 (8 to 2048)', '')
+    ('GEMMs with m of 4 and 4096 (8 to 2048)', '')
     >>> _describe_range("bytes", (2**16, 2**26), [2**14, 2**24])
     'transfers of 64 MiB (16 KiB to 16 MiB)'
     """
@@ -89,7 +89,7 @@ def _describe_range(name: str, needed: tuple[int, int] | None, known: list) -> s
 
 
 def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
-    """The least and the most of each range that the traces need; None for none of it."""
+    """(minimum, maximum) of each range that the traces need; None if they need none."""
     found: dict[str, set[int]] = {name: set() for name in _RANGES}
     for trace in traces:
         for extents in gemms_of(trace, machine):
@@ -106,16 +106,16 @@ def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
 
 
 class Sure(NamedTuple):
-    """How far an answer can be trusted: ``counted``, ``calibrated``, ``beyond`` (what was not
-    calibrated: more ranks, other products or messages), ``elsewhere`` (calibrated on another
-    processor) or ``published`` (a model made of published constants), and why in words."""
+    """How reliable an answer is: ``counted``, ``calibrated``, ``beyond`` (outside the calibration:
+    more ranks, other GEMM or message sizes), ``elsewhere`` (calibrated on another processor) or
+    ``published`` (a model of published constants), and why in words."""
 
     level: str
     text: str
 
 
 def how_sure(machine: Machine | None, needed: str | None = None) -> Sure:
-    """How far predictions on a machine can be trusted; ``needed`` is what was :func:`beyond` its
+    """How reliable predictions on a machine are; ``needed`` is what is :func:`beyond` its
     calibration.
 
     Examples
@@ -127,15 +127,15 @@ def how_sure(machine: Machine | None, needed: str | None = None) -> Sure:
     if machine is None:
         return Sure(
             "counted",
-            "bytes and FLOPs are counted exactly; what they cost is not known without a machine "
+            "bytes and FLOPs are counted exactly; their times are not known without a machine "
             "model",
         )
     known, assumed = machine.calibrated, len(machine.assumed)
     if not known and not machine.compute.peak_measured:
         return Sure(
             "published",
-            f"{machine.name} is a model made of published constants, {assumed} of them assumed; it "
-            "was not measured here",
+            f"{machine.name} is a model of published constants, {assumed} of them assumed, not "
+            "measured here",
         )
     here = known.get("processor", processor_name()) == processor_name()
     described = "calibrated"
@@ -144,10 +144,10 @@ def how_sure(machine: Machine | None, needed: str | None = None) -> Sure:
         where = "this processor" if here else f"another processor ({known['processor']})"
         described += f"{on}, {known['date']}, on {where}"
     if "ranks" not in known:
-        described += "; the file does not say on how many ranks"
+        described += "; the file has no number of ranks"
     if assumed:
         described += f"; {assumed} constants are assumed"
     if needed:
-        described += f"; beyond that are {needed}"
+        described += f"; outside the calibration: {needed}"
     beyond = needed or "ranks" not in known
     return Sure("elsewhere" if not here else "beyond" if beyond else "calibrated", described)

@@ -1,10 +1,10 @@
-"""What ``drbench tune`` chooses among: partitions, replication, data movement, or a 2-D algorithm
+"""The candidates of ``drbench tune``: partitions, replication, data movement, or a 2-D algorithm
 with its mesh and slices."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
 
 from algorithms import algorithms, get_algorithm
 from drbench.program.problem import Problem
@@ -12,16 +12,16 @@ from launch.cases.case import Case, bound
 from partitions import LayoutError, divisors, frontier, layouts
 from partitions.partition import replica_suffix
 
-#: Of how many of A, B and C, in this order, the replication factors are the same, by what is asked.
+#: How many of A, B and C, in this order, have equal replication factors, for each value.
 REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
 
 
-#: Seconds of CPU that a search takes, at least; many ranks get one for so many.
+#: CPU seconds of a search, at least; many ranks get one second per this number.
 EFFORT, _RANKS_A_SECOND = 4.5, 40
-#: First places that are tried with other look-aheads, chunks and lowerings too.
+#: First places that are also tried with other look-aheads, chunks and lowerings.
 REFINED = 3
 
-#: Up to so many ranks aligned tiles are tried with replicas: each takes a trace to bound.
+#: Aligned tiles are tried with replicas up to this many ranks: each bound needs a trace.
 _FEW = 16
 
 
@@ -32,28 +32,28 @@ def effort_for(ranks: int) -> float:
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What to choose for.
+    """What ``tune`` chooses for.
 
     Attributes
     ----------
     case : Case
-        What all candidates have in common; those of its partitions that are None are open.
+        The values that all candidates share; partitions that are None are open.
     algorithms : tuple of str or None
-        Those to try; None for all.
+        The algorithms to try; None for all.
     memory : int or None
-        Bytes a rank may use for tiles and buffers; None for the device's memory.
+        Most bytes of tiles and buffers per rank; None for the device's memory.
     replication : str or None
         ``none``, or ``equal``, ``paired`` or ``all`` factors, None for all: a key of
         :data:`REPLICATION`.
     today : tuple of three (str or None)
-        Partitions that A and B come in, and that C is wanted in, where those differ from a
-        candidate's: bringing them there and back is charged.
+        The current partitions of A and B, and the wanted one of C. Redistribution to and from the
+        layouts of a candidate is charged.
     multiplications : int
-        Products that share what is charged so.
+        Multiplications that share this charge.
     effort : float or None
-        Seconds of CPU that the search takes, about; None for no end before all is known.
+        Approximate CPU seconds of the search; None to search everything.
     refine : int
-        First places that are tried with other :func:`settings` too.
+        Number of first places that are also tried with other :func:`settings`.
     """
 
     case: Case
@@ -69,8 +69,8 @@ class TuneRequest:
 
 
 def candidates(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
-    """Every case to consider: the universal algorithm in each of some :func:`data_movements` on
-    each triple of layouts, then :func:`others`.
+    """Every case to consider: the universal algorithm with each of the :func:`data_movements`
+    ``how`` on each triple of layouts, then :func:`others`.
 
     Examples
     --------
@@ -82,15 +82,15 @@ def candidates(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
     (21, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
     tried = texts(request)
-    for triple in product(*(tried[name] for name in "ABC")) if tried else ():
+    for triple in itertools.product(*(tried[name] for name in "ABC")) if tried else ():
         if replicated(request, [factor for _, factor in triple]):
-            for stationary, movement in product("CBA", how):
+            for stationary, movement in itertools.product("CBA", how):
                 yield on_triple(request.case, [text for text, _ in triple], stationary, movement)
     yield from others(request, how)
 
 
 def replicated(request: TuneRequest, factors: Sequence[int]) -> bool:
-    """Whether replication factors of A, B and C are tried together; 0 is that of a matrix whose
+    """Whether these replication factors of A, B and C are tried together; 0 for a matrix whose
     layout is given.
 
     Examples
@@ -108,8 +108,8 @@ def replicated(request: TuneRequest, factors: Sequence[int]) -> bool:
 
 
 def data_movements(pushed_sums: bool, in_place: bool = True) -> list[dict]:
-    """How the universal algorithm is tried on each triple: with ``pushed_sums``, which move the
-    same bytes, and uncut where tiles are not read in place.
+    """The options of the universal algorithm that are tried on each triple: ``pushed_sums`` adds
+    pushed partial sums, which move the same bytes, and ``in_place=False`` adds uncut tiles.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def data_movements(pushed_sums: bool, in_place: bool = True) -> list[dict]:
 
 
 def on_triple(base: Case, triple, stationary: str, movement: dict) -> Case:
-    """The universal algorithm on three layouts."""
+    """The case of the universal algorithm on three layouts."""
     a, b, c = triple
     return replace(base, a=a, b=b, c=c, options={"stationary": stationary} | movement)
 
@@ -147,8 +147,8 @@ def texts(request: TuneRequest) -> dict[str, list[tuple[str, int]]]:
 
 
 def others(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
-    """What is tried beside all triples: aligned tiles on each process grid, the grids of preset
-    optimal, and the other algorithms.
+    """The cases other than triples of layouts: aligned tiles on each process grid, the grids of
+    preset optimal, and the other algorithms.
 
     Examples
     --------
@@ -160,9 +160,9 @@ def others(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
     for name in request.algorithms or algorithms(plain=True):
         algorithm = get_algorithm(name)
         if name == "universal":
-            for text, stationary, movement in product(_aligned(request), "CBA", how):
+            for text, stationary, movement in itertools.product(_aligned(request), "CBA", how):
                 yield on_triple(base, [text] * 3, stationary, movement)
-            for text, movement in product(_grids(request), how):
+            for text, movement in itertools.product(_grids(request), how):
                 yield on_triple(base, [text] * 3, "auto", movement)
             continue
         axes = {
@@ -170,13 +170,13 @@ def others(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
             for option in algorithm.options.values()
             if option.tried
         }
-        for values in product(*axes.values()):
+        for values in itertools.product(*axes.values()):
             yield replace(base, algorithm=name, options=dict(zip(axes, values)))
 
 
 def _aligned(request: TuneRequest) -> list[str]:
-    """Aligned tiles of all three matrices on each process grid, all of them being open; with
-    replicas on few ranks only."""
+    """Aligned tiles of all three matrices on each process grid, if all are open; with replicas on
+    few ranks only."""
     case, alone = request.case, request.replication == "none" or request.ranks > _FEW
     if case.a or case.b or case.c:
         return []
@@ -189,8 +189,8 @@ def _aligned(request: TuneRequest) -> list[str]:
 
 
 def _grids(request: TuneRequest) -> list[str]:
-    """The partitions of preset optimal, all three matrices being open: the grid that needs fewest
-    bytes, and those that need more and leave fewer ranks idle.
+    """The partitions of preset optimal, if all three matrices are open: the grid that needs fewest
+    bytes, and those that need more bytes but leave fewer ranks idle.
 
     Examples
     --------
@@ -205,14 +205,15 @@ def _grids(request: TuneRequest) -> list[str]:
     found = dict.fromkeys(frontier(case.m, case.n, case.k, request.ranks))
     if request.memory is not None:
         elements = request.memory // max(Problem(1, 1, 1, 1, dtype=case.dtype).itemsizes.values())
-        with suppress(LayoutError):  # none fits by the room that is reckoned with
+        with suppress(LayoutError):  # no grid fits the assumed memory
             found |= dict.fromkeys(frontier(case.m, case.n, case.k, request.ranks, elements))
     return [f"grid:{grid}" for grid in found]
 
 
 def look_aheads(case: Case, device: bool = False) -> list[Case]:
-    """A case with the look-aheads that are tried at once: 1 where its own is without end, and on a
-    ``device``, where transfers go on beside GEMMs, the other way round; that alone which is given.
+    """The case with each look-ahead to try: also 1 if its default is "all", and on a ``device``,
+    where transfers overlap GEMMs, also "all" if its default is 1; only the given one if there is
+    one.
 
     Examples
     --------
@@ -231,9 +232,9 @@ def look_aheads(case: Case, device: bool = False) -> list[Case]:
 
 
 def settings(case: Case, chunk: int | None) -> list[dict]:
-    """What else the universal algorithm may be run with, as fields or options: look-aheads, half
-    and twice the chunk, and lowerings; where it pushes partial sums their communication tiles
-    alone. Nothing that is given.
+    """Other settings of the universal algorithm, as fields or options: look-aheads, half and twice
+    the chunk, and lowerings; only communication tiles if it pushes partial sums. Given options are
+    not changed.
 
     Examples
     --------
@@ -264,15 +265,15 @@ def settings(case: Case, chunk: int | None) -> list[dict]:
 
 
 def changed(case: Case, setting: dict) -> Case:
-    """A case with one of :func:`settings`."""
+    """The case with one of :func:`settings`."""
     if "prefetch" in setting:
         return replace(case, **setting)
     return replace(case, options=case.options | setting)
 
 
 def with_copies(case: Case, ranks: int) -> tuple:
-    """A case whose C, if it has copies, is finished on all of them, not on the first alone: that
-    case, with the algorithm, problem and options of :func:`launch.cases.case.bound`.
+    """The case with all replicas of C complete, not only the first, and the algorithm, problem and
+    options of :func:`launch.cases.case.bound`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Chains as commands ask for them: from a preset or widths, on a machine, told as rows and text."""
+"""Chains for the commands: from a preset or widths, on a machine, as rows and text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .intervals import alternatives, combined, residuals_of
 
 
 def seen(machine: Machine, dtype: str, transport: str) -> Machine:
-    """A machine as a chain sees it, with its element type and through its transport.
+    """The machine as a chain uses it, with its element type and its transport.
 
     Raises
     ------
@@ -39,8 +39,8 @@ def seen(machine: Machine, dtype: str, transport: str) -> Machine:
 
 
 class Row(NamedTuple):
-    """A chain in layouts by its name, the choice as ``chosen``, and the ends of the interval of its
-    time; None where nothing is known of how sure it is."""
+    """A chain with layouts: its name (``chosen`` for the choice) and the interval of its time; None
+    if the interval is unknown."""
 
     name: str
     found: Solution
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Answer:
-    """What is said of a chain: the choice, and a row of it, then of each that people use."""
+    """The answer for a chain: the choice, and rows for it and for each common scheme."""
 
     asked: Asked
     choice: Choice
@@ -66,8 +66,7 @@ class Answer:
 
     @property
     def within(self) -> list[str]:
-        """Contenders that may be as fast as the choice, for all that is known: their times lie in
-        its interval."""
+        """Contenders that may be as fast as the choice: their times are in its interval."""
         first, *others = self.rows
         most_s = first.high_s or 0.0
         return [each.name for each in others if each.found.time_s <= most_s]
@@ -83,16 +82,16 @@ def answer(
     layers: int = 1,
     **how,
 ) -> Answer:
-    """The layouts of a chain, with what people use and the intervals of all.
+    """Choose the layouts of a chain, and compare them with common schemes, with intervals.
 
     Parameters
     ----------
     machine : Machine
-        As its file says.
+        As in its file.
     layouts, layers
         As of :class:`algorithms.chains.costs.Costs`.
     **how
-        What else :func:`algorithms.chains.choose.choose` takes.
+        Other arguments of :func:`algorithms.chains.choose.choose`.
     """
     costs = Costs(seen(machine, dtype, transport), ranks, dtype, layouts, layers)
     choice, rows = choose(asked.chain(), costs, **how), []
@@ -100,41 +99,41 @@ def answer(
     others = [[seen(each, dtype, transport) for each in group] for group in alternatives(machine)]
     known = {"chosen": choice.best} | {each.name: each for each in choice.contenders}
     for name, found in known.items():
-        # made as those of single products are
+        # computed like those of single multiplications
         ends = combined(residuals, found.time_s, map(found.times_on, others)) or (None, None)
         rows.append(Row(name, found, *(end and found.time_s * end for end in ends)))
     return Answer(asked, choice, rows)
 
 
 def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
-    """``NAME=LAYOUT`` of matrices as layouts of variables.
+    """The layouts of variables from ``NAME=LAYOUT`` of matrices.
 
     Raises
     ------
     UsageError
-        If there is no such matrix, or two that are laid out alike are to be laid out differently.
+        If a matrix is unknown, or two that share a layout get different ones.
     """
     found: dict[str, str] = {}
-    first: dict[str, str] = {}  # variable -> the matrix that says how it is laid out
+    first: dict[str, str] = {}  # variable -> the matrix that gives its layout
     for text in given:
         name, _, layout = text.partition("=")
         if name not in chain.matrices or not layout:
             raise UsageError(
-                f"--fix {text} names no matrix of the chain; there are "
+                f"--fix {text} names no matrix of the chain, which has "
                 f"{', '.join(chain.matrices)}. Use NAME=LAYOUT."
             )
         variable = chain.variable(name)
         other = first.setdefault(variable, name)
         if found.setdefault(variable, layout) != layout:
             raise UsageError(
-                f"--fix {text}: {name} is laid out as {other}, which is {found[variable]}. Leave "
+                f"--fix {text}: {name} shares the layout of {other}, {found[variable]}. Leave "
                 "one out."
             )
     return found
 
 
 def operation_rows(found: Solution) -> list[tuple[str, str, str]]:
-    """(operation, layouts of what it takes and makes, how) of a chain in layouts."""
+    """(operation, layouts of its operands and result, algorithm) of a chain with layouts."""
     rows = []
     for each in found.chain.operations:
         taken = ", ".join(f"{name} {found.layout(name)}" for name in each.takes)
@@ -147,13 +146,13 @@ _TORCH = {"R": "Replicate()", "P": "Partial()"}
 
 
 def placements_text(solution: Solution) -> str:
-    """Python to paste: meshes, and the DTensor placements of every matrix that is given or stays:
-    the same elements on the same ranks.
+    """Python code with meshes and the DTensor placements of every input and stored matrix: the same
+    elements on the same ranks.
 
     Raises
     ------
     UsageError
-        If no placements say what a layout says.
+        If no placements describe a layout.
     """
     ranks, meshes, lines = solution.costs.nprocs, {}, []
     for name, matrix in solution.chain.matrices.items():
@@ -181,7 +180,7 @@ def placements_text(solution: Solution) -> str:
 
 
 def run_order(order: ChainOrder) -> Record:
-    """The record of a run on MPI ranks of this machine, started for it."""
+    """Start MPI ranks on this machine for an order, and return its record."""
     with TemporaryDirectory(prefix="drbench-chain-") as folder:
         path, answer = Path(folder, "order.json"), Path(folder, "record.json")
         path.write_text(order.text())
@@ -195,7 +194,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def records_of(answer: Answer) -> list[Record]:
-    """A simulated record of the choice, and of each contender, with their intervals."""
+    """The simulated records of the choice and of each contender, with intervals."""
     machine = answer.choice.costs.machine
     return [
         Record(
@@ -218,7 +217,7 @@ def records_of(answer: Answer) -> list[Record]:
 
 
 def summary(answer: Answer, measured: Record | None = None) -> dict:
-    """What was found, for JSON."""
+    """The results as a dict for JSON."""
     choice, chosen = answer.choice, answer.choice.best
     best, *others = (
         {

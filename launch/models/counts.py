@@ -1,5 +1,5 @@
-"""What can be said of a case without a machine: bytes, balance and memory, counted on all ranks;
-and how many bytes some rank needs whatever the schedule."""
+"""Counts of a case without a machine: bytes, load balance and memory over all ranks; and a lower
+bound of the bytes that some rank needs with any schedule."""
 
 from typing import NamedTuple
 
@@ -13,17 +13,17 @@ from partitions import LayoutError, io_bound
 
 
 class Counted(NamedTuple):
-    """What a case moves, multiplies and holds.
+    """What a case moves, multiplies and stores.
 
     Attributes
     ----------
     loads : Loads
     memory : int
-        Bytes of the largest rank's tiles and buffers, every remote Get being copied.
+        Bytes of the largest rank's tiles and buffers, if every remote Get is a copy.
     share : float
-        FLOPs of the busiest rank over its even share: 1 is balanced.
+        FLOPs of the busiest rank over an even share: 1 is balanced.
     needed : int
-        Bytes of A, B and C that a rank stores and those that its steps move, of the rank with most.
+        Largest sum, over ranks, of the bytes of A, B and C that a rank stores and moves.
     layouts : tuple of str
         Text forms of the partitions of A, B and C.
     """
@@ -42,12 +42,12 @@ def share_of(found: Loads, problem: Problem) -> float:
 
 @no_collection()
 def counted(case: Case, ranks: int) -> Counted:
-    """Count a case on so many ranks, its gets being copies.
+    """Count a case on ``ranks`` ranks whose gets are copies.
 
     Raises
     ------
     UnsupportedError
-        If the algorithm does not take it.
+        If the algorithm refuses the case.
 
     Examples
     --------
@@ -70,8 +70,8 @@ def counted(case: Case, ranks: int) -> Counted:
 
 
 def least_bytes(case: Case, ranks: int, memory: int | None = None) -> float:
-    """Bytes of A, B and C that some rank stores or moves whatever the schedule, which starts from
-    one stored copy of A and B and ends with one of C (:func:`partitions.io_bound`).
+    """Lower bound of the bytes of A, B and C that some rank stores or moves with any schedule that
+    starts from one copy of A and B and ends with one of C (:func:`partitions.io_bound`).
 
     Raises
     ------

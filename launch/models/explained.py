@@ -1,5 +1,5 @@
-"""One run as plain data for the page that shows it: what happens when, from a simulation or from
-the timeline of a run, and what is said of it in words."""
+"""One run as plain data for its page: the steps over time, from a simulation or from the timeline
+of a run, and texts."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,29 +33,28 @@ from .predict import (
     with_interval,
 )
 
-#: Links that the page names, the busiest first.
+#: Number of links that the page names, the busiest first.
 _MOST_LINKS = 24
 
 
 def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]:
-    """What a case does on a machine, as :func:`drbench.plan.run_description.describe_run` does, and
-    more.
+    """Describe a case on a machine: :func:`drbench.plan.run_description.describe_run`, extended.
 
     Parameters
     ----------
     case : Case
     machine : Machine or None
-        None: no time is known, so 100 FLOPs take as long as one byte; only shares of the whole mean
-        something then, and ``timed`` is false.
+        None: 100 FLOPs take as long as one byte, so that only percentages of the run are
+        meaningful, and ``timed`` is false.
     ranks : int
 
     Returns
     -------
     dict
-        Of that; ``name``, ``description`` and ``product``: words; ``timed``; ``facts``: ``[name,
-        value, unit]``; ``links``: ``[class, which, bytes, seconds]`` of those that carry most;
-        ``interval``: seconds between which a run is expected, and ``percent_of_peak``; None where
-        nothing is known of them.
+        The same, with ``name``, ``description`` and ``multiplication``: texts; ``timed``;
+        ``facts``: ``[name, value, unit]``; ``links``: ``[class, which, bytes, seconds]`` of the
+        busiest; ``interval``: (low, high) of the expected seconds, and ``percent_of_peak``; None
+        if unknown.
 
     Raises
     ------
@@ -71,7 +70,7 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     model = machine or replace(BALANCE, dtype=arithmetic(case.dtype, case.compute))
     if machine is None and case.transport != "auto":
         raise UsageError(
-            f"--transport {case.transport} is of a machine model, got none. Name a --machine, or "
+            f"--transport {case.transport} needs a machine model. Give a --machine, or "
             "leave it out."
         )
     with no_collection():
@@ -89,23 +88,23 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
 
 
 def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
-    """The same of a timeline that ``drbench run`` or ``simulate`` wrote, whose case stands in it.
+    """The same for a timeline of ``drbench run`` or ``simulate``, which contains its case.
 
-    ``machine`` says by which links ranks reach each other; without one none are named.
+    ``machine`` gives the links between ranks; without one no links are named.
 
     Raises
     ------
     UsageError
-        If the text is no timeline, or its steps are not those of its case.
+        If the text is not a timeline, or its steps are not those of its case.
     """
     try:
         events, description = read_chrome_trace(text)
     except ValueError as error:
         raise UsageError(
-            f"--timeline: {error}. Give it a file that drbench run or simulate wrote."
+            f"--timeline: {error}. Give a file that drbench run or simulate wrote."
         ) from None
     if not events:
-        raise UsageError("--timeline: it has no steps. Give it a file that drbench run wrote.")
+        raise UsageError("--timeline: it has no steps. Give a file that drbench run wrote.")
     ranks, case = description["ranks"], case_of_timeline(description)
     with no_collection():
         algorithm, problem, options = bound(case, ranks)
@@ -129,7 +128,7 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
 
 
 def case_of_timeline(description: dict[str, Any]) -> Case:
-    """The case that a timeline says it is of.
+    """The case of a timeline, from its description.
 
     Examples
     --------
@@ -153,11 +152,11 @@ def case_of_timeline(description: dict[str, Any]) -> Case:
 
 
 def case_of(record: Record) -> Case:
-    """The case that a record is of, as a model knows it."""
+    """The case of a record, as a model simulates it."""
     description = {name: getattr(record, name) for name in record.__slots__}
-    if record.nodes and record.nodes > 1:  # a model of several knows how its ranks reach each other
+    if record.nodes and record.nodes > 1:  # a model of several nodes chooses the transport
         description |= {"transport": "auto"}
-    if record.backend == "cupy":  # a model has one transport, and knows no backends
+    if record.backend == "cupy":  # a model has one transport and no backends
         description |= {"transport": "auto", "backend": None, "get": None}
         description |= dict.fromkeys(
             ("max_gemms", "max_accumulates", "accumulate_blocks", "compute")
@@ -168,7 +167,7 @@ def case_of(record: Record) -> Case:
 def _describe_case(
     case: Case, model: Machine, programs: Programs, events: list[StepTime], timed: bool
 ) -> dict[str, Any]:
-    """The run as plain data, and what is said of it in words."""
+    """The run as plain data, with its texts."""
     problem, traces = programs.problem, programs.traces
     found = describe_run(traces, events)
     keys = simulated_keys(case, model, problem.nprocs) | resolved_keys(case, programs.resolved)
@@ -187,7 +186,8 @@ def _describe_case(
         ["buffers", _most_held(found["ranks"]), "B"],
     ]
     layouts = " · ".join(f"{name.upper()} {text}" for name, text in problem.texts.items())
-    where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs to a byte"
+    where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a "
+    "byte"
     return found | {
         "name": describe(record),
         "multiplication": multiplication_text(case),
@@ -201,7 +201,7 @@ def _describe_case(
 
 
 def _most_held(ranks: list[list]) -> int:
-    """Bytes of values that the rank which holds most has at the same time.
+    """The most bytes of values that a rank stores at the same time.
 
     Examples
     --------

@@ -1,17 +1,16 @@
-"""The interval of a prediction: between which times a run is expected in 95 of 100 cases.
+"""The interval of a prediction: it contains the time of a run in 95 of 100 cases.
 
-Three things are not known, each taken by itself, and together as errors that do not depend on each
-other:
+It combines three sources of error as independent ones:
 
-- **residuals**: how far measured whole programs were from their predictions, which the machine file
-  keeps (``[model.residuals]``; ``drbench calibrate`` measures them), or for models of published
-  constants how far published times were (:data:`PUBLISHED`);
+- **residuals**: measured over predicted times of whole programs, from the machine file
+  (``[model.residuals]``, measured by ``drbench calibrate``), or for models of published constants
+  published over predicted times (:data:`PUBLISHED`);
 - **assumed constants** (``assumed`` in the file): the case is predicted again with all of them at
   their faster end, and with all at their slower: seconds and elements by :data:`GUESSED`, rates and
-  shares by :data:`RATED`, unless the file says by how much. That is wider than if they were wrong
-  one without the other, and two simulations instead of two for each;
-- **arbitration**: of models that assume something the case is predicted under the other rule of who
-  waits for whom at a busy link, too.
+  shares by :data:`RATED`, unless the file has factors. This is wider than with independent errors,
+  and needs two simulations instead of two per constant;
+- **arbitration**: a model with assumed constants also predicts the case under the other rule of
+  sharing a busy link.
 """
 
 from collections.abc import Iterable
@@ -23,14 +22,14 @@ from drbench.common import parse_transport
 from drbench.model.fit import spread
 from drbench.model.machine import ARBITRATIONS, Machine
 
-#: Assumed seconds and elements may be so many times as small or as large: of h100x8 a launch turned
-#: out to be three times as long as assumed, the ramp along k as assumed, the edge none.
+#: Factor by which assumed seconds and elements may be too large or small: on h100x8 a launch was
+#: three times as long as assumed, the ramp along k as assumed, and there was no edge effect.
 GUESSED = 2.0
-#: Rates and shares rest on data sheets, or on measurements elsewhere: of h100x8 the sustained rate
-#: turned out to be 1.08 times what was assumed.
+#: The same for rates and shares, from data sheets or measurements elsewhere: the sustained rate of
+#: h100x8 was 1.08 times the assumed one.
 RATED = 1.1
-#: Residuals of a model of published constants whose file has none: published over predicted times
-#: of DTensor on h100x8, whose constants were not fitted to them but for the level.
+#: Residuals of a model of published constants without its own: published over predicted times of
+#: DTensor on h100x8, to which only the level of the constants was fitted.
 PUBLISHED = (
     *(1.002, 1.021, 0.991, 0.994, 1.039, 0.991, 1.000, 0.970),
     *(0.990, 0.992, 0.997, 1.041, 0.964, 1.003, 0.998, 1.031),
@@ -52,8 +51,8 @@ class Interval(NamedTuple):
 
 
 def residuals_of(machine: Machine, transport: str) -> list[float]:
-    """The residuals of a machine that tell most about a transport: its own, those of ``any``, those
-    of all others together, or, where constants are assumed, :data:`PUBLISHED`.
+    """The best residuals of a machine for a transport: its own, else those of ``any``, else those
+    of all others together, or, if constants are assumed, :data:`PUBLISHED`.
 
     Examples
     --------
@@ -92,8 +91,8 @@ def doubted(machine: Machine) -> list[Machine]:
 
 
 def otherwise(machine: Machine) -> list[Machine]:
-    """The machine with links that are shared by the other rule, where that was assumed: calibrated
-    residuals have it in them.
+    """The machine with the other rule of sharing links, if constants are assumed: calibrated
+    residuals include this error.
 
     Examples
     --------
@@ -106,7 +105,7 @@ def otherwise(machine: Machine) -> list[Machine]:
 
 
 def alternatives(machine: Machine) -> tuple[list[Machine], list[Machine]]:
-    """What a machine may be instead: with other constants, and with links shared otherwise."""
+    """Alternatives of a machine: with other constants, and with the other rule of sharing links."""
     return doubted(machine), otherwise(machine)
 
 
@@ -130,20 +129,20 @@ def _times(value: float, by: float, share: bool) -> float:
 def combined(
     residuals: Iterable[float], time_s: float, others: Iterable[Iterable[float]]
 ) -> Interval | None:
-    """The interval of a time by residuals, and by what it is where something else is assumed.
+    """The interval of a time from residuals and from times under other assumptions.
 
     Parameters
     ----------
     residuals : iterable of float
-        Measured over predicted times; with fewer than two they say nothing.
+        Measured over predicted times; fewer than two are ignored.
     time_s : float
     others : iterable of iterable of float
-        Seconds, those together which rest on different values of the same thing.
+        Seconds, grouped by the assumption that was changed.
 
     Returns
     -------
     Interval or None
-        None if nothing is known of either.
+        None without any of them.
 
     Examples
     --------

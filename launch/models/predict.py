@@ -1,5 +1,4 @@
-"""Predict one case: trace all its ranks, run them in virtual time, make the record a run would
-make."""
+"""Predict one case: trace all its ranks, run them in virtual time, and make the record of a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from launch.host.units import format_bytes
 from .beyond import beyond
 from .intervals import alternatives, combined, residuals_of
 
-#: Columns that make no sense without real matrices.
+#: Columns that have no meaning without real matrices.
 UNREAL = ("fill", "seed", "get", "progress", "iters", "budget_s", "warmup", "backend")
 
 
@@ -43,8 +42,8 @@ def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:
     Parameters
     ----------
     case : Case
-        ``transport`` chooses among the transports a machine has models of; ``throttled:GBps,us`` is
-        exact by definition.
+        ``transport`` is one that the machine has a model of; ``throttled:GBps,us`` is exact by
+        definition.
     machine : Machine
     ranks : int, optional
         By default the machine's devices.
@@ -52,8 +51,7 @@ def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:
     Raises
     ------
     UsageError
-        If the case makes no sense. What is refused otherwise is a record with its status and
-        reason.
+        If the case is inconsistent. Other refusals are a record with a status and reason.
 
     Examples
     --------
@@ -79,12 +77,12 @@ def predict_with(
     within_s: float = inf,
     made: "Programs | None" = None,
 ) -> tuple[Record, Simulated | None]:
-    """:func:`predict`, with the simulation itself (None if the case was refused).
+    """(record of :func:`predict`, simulation); the latter is None if the case was refused.
 
-    ``timeline`` keeps a bar for each step; ``pool`` plans the receive memory too, which takes as
-    long as the rest. A case that takes longer than ``within_s`` is not simulated to its end
-    (:class:`drbench.model.simulate.Beyond`). ``made`` are its programs, if they are known from
-    another look-ahead.
+    ``timeline`` keeps a bar for each step; ``pool`` also plans the receive memory, which takes as
+    long as the rest. A simulation stops where the case exceeds ``within_s``
+    (:class:`drbench.model.simulate.Beyond`). ``made``: its programs, if known from another
+    look-ahead.
     """
     ranks = ranks_on(machine, ranks)
     keys = simulated_keys(case, machine, ranks)
@@ -106,19 +104,19 @@ def with_interval(
     made: "Programs | None" = None,
     others: Sequence[Sequence[Machine]] | None = None,
 ) -> Record:
-    """A simulated record with the interval of its time, in the columns that hold the interval of
-    the median of a measured one; as it is if nothing is known of how sure it is.
+    """A simulated record with the interval of its time, in the columns of the interval of a
+    measured median; unchanged if the interval is unknown.
 
     Parameters
     ----------
     record : Record
-        Of :func:`launch.models.predict.predict` for the same case, machine and ranks.
+        From :func:`launch.models.predict.predict` for the same case, machine and ranks.
     case, machine, ranks
-        As of it.
+        As there.
     made : Programs, optional
-        Those of the case on this machine, if they are known.
+        The programs of the case on this machine, if known.
     others : sequence of sequences of Machine, optional
-        What the machine may be instead (:func:`alternatives`), if it is known.
+        The :func:`alternatives` of the machine, if known.
 
     Examples
     --------
@@ -153,11 +151,11 @@ def with_interval(
 
 
 def ranks_on(machine: Machine, ranks: int | None = None) -> int:
-    """So many ranks, by default the machine's devices; a UsageError if it has fewer, or none of its
-    own."""
+    """The number of ranks, by default the machine's devices; a UsageError if it has fewer, or no
+    fixed number."""
     ranks = ranks or machine.devices
     if not ranks:
-        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+        raise UsageError(f"machine {machine.name} has no fixed number of devices. Give -p.")
     if machine.devices and ranks > machine.devices:
         raise UsageError(
             f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
@@ -177,7 +175,7 @@ def simulated_keys(case: Case, machine: Machine, ranks: int) -> dict:
 
 
 def seen_by(case: Case, machine: Machine) -> Machine:
-    """The machine as a case sees it, through its transport and with its element type.
+    """The machine as a case uses it, with its transport and its element type.
 
     Raises
     ------
@@ -188,12 +186,12 @@ def seen_by(case: Case, machine: Machine) -> Machine:
     """
     if ":" in case.dtype:
         raise UnsupportedError(
-            f"machine models count elements of one size (our implementation), got {case.dtype}. "
+            f"machine models need elements of one size, got {case.dtype}. "
             "Use --dtype bfloat16 or float32."
         )
     if case.compute == "tf32" and case.dtype != "float32":
         raise UsageError(
-            f"-o compute=tf32 is an arithmetic for float32, and the element type is {case.dtype}. "
+            f"-o compute=tf32 is arithmetic for float32, but the element type is {case.dtype}. "
             "Use --dtype float32, or leave it out."
         )
     seen = machine.for_dtype(arithmetic(case.dtype, case.compute))
@@ -201,7 +199,7 @@ def seen_by(case: Case, machine: Machine) -> Machine:
 
 
 def reads_in_place(machine: Machine, ranks: int) -> bool:
-    """Whether every get between so many ranks is a view.
+    """Whether every get between this many ranks is a view.
 
     Examples
     --------
@@ -219,8 +217,8 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
 
 
 def nodes_on(machine: Machine, ranks: int) -> list[int]:
-    """For each rank that computes on cores the first one on its node, by the machine as a case sees
-    it; of ranks that do not, all are on one.
+    """For each rank the first rank on its node, if ranks compute on cores; otherwise all are on one
+    node. ``machine`` is that of :func:`seen_by`.
 
     Examples
     --------
@@ -246,16 +244,16 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
 
 
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
-    """The algorithm of a case, its problem and options where the machine is what the case sees, and
-    whether all is read in place there."""
+    """(algorithm, problem, options, whether all tiles are read in place) of a case on the machine
+    of :func:`seen_by`."""
     return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What a case is on a machine, whatever its look-ahead: its problem and resolved options, what
-    simulates the traces of all ranks, or of those that stand for them, and the seconds that tracing
-    them took."""
+    """The programs of a case on a machine, for any look-ahead: its problem and resolved options,
+    the simulator of the traces of all ranks or of their representatives, and the seconds of
+    tracing."""
 
     problem: Problem
     resolved: dict
@@ -264,17 +262,17 @@ class Programs:
 
     @property
     def machine(self) -> Machine:
-        """The machine as the case sees it."""
+        """The machine as the case uses it."""
         return self.simulator.machine
 
     @property
     def traces(self) -> Sequence[Trace]:
-        """Those that are simulated."""
+        """The traces that are simulated."""
         return self.simulator.traces
 
     @cached_property
     def most_bytes(self) -> int:
-        """Tiles, buffers and inbox of the largest rank, if no buffer shared its memory."""
+        """Bytes of tiles, buffers and inbox of the largest rank, if no buffers share memory."""
         item = self.problem.itemsize
         return max(
             sum(self.problem.tile_bytes(trace.rank).values())
@@ -284,7 +282,7 @@ class Programs:
         )
 
     def receive_bytes(self, ahead: int | str) -> int:
-        """Receive memory of the largest rank, planned; refuses what does not fit."""
+        """The planned receive memory of the largest rank; an error if it does not fit."""
         problem, machine, most = self.problem, self.machine, 0
         for trace in self.traces:
             tiles, arena = sum(problem.tile_bytes(trace.rank).values()), pool_bytes(trace, ahead)
@@ -300,8 +298,8 @@ class Programs:
         return most
 
     def on(self, case: Case, machine: Machine) -> "Programs | None":
-        """The same on a machine that differs in constants alone; None if the programs go by what
-        differs. Who waits for whom at a link is nothing that programs go by."""
+        """The same programs on a machine with other constants or arbitration; None if they depend
+        on the constants that differ. (Programs do not depend on arbitration.)"""
         seen = seen_by(case, machine)
         same = replace(seen, arbitration=self.machine.arbitration) == self.machine
         ranks = self.problem.nprocs
@@ -313,8 +311,8 @@ class Programs:
 
 @no_collection()
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
-    """The programs of a case, as a simulation on this machine runs them; ``everyone`` leaves
-    nobody to be stood for.
+    """The programs of a case, as a simulation on this machine runs them; ``everyone`` traces every
+    rank instead of representatives.
 
     Raises
     ------
@@ -333,13 +331,13 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
-    """An UnsupportedError if all is to be done in place, and some rank is on another node."""
+    """Raise an UnsupportedError if transport is "direct" and some rank is on another node."""
     if case.transport == "direct":
         remote = [rank for rank in range(ranks) if not machine.link(0, rank).reads_in_place]
         if remote:
             raise UnsupportedError(
-                f"--transport direct needs every rank's memory in reach, and on {machine.name} "
-                f"rank {remote[0]} is not in that of rank 0. Use --transport auto, or at most "
+                f"--transport direct needs shared memory of all ranks, but on {machine.name} rank "
+                f"{remote[0]} is on another node than rank 0. Use --transport auto, or at most "
                 f"{remote[0]} ranks."
             )
 
@@ -351,7 +349,7 @@ def _simulated(
     ranks, ahead = problem.nprocs, case.ahead(made.resolved)
     ranks_per_trace = ranks // len(traces)
     might_not_fit, received = made.most_bytes > machine.memory_bytes, None
-    if might_not_fit:  # refused before it is simulated
+    if might_not_fit:  # refuse it before the simulation
         received = made.receive_bytes(ahead)
     algorithm = get_algorithm(case.algorithm)
     waits = algorithm.dispatches(problem, **made.resolved) if algorithm.dispatches else 0
@@ -386,15 +384,15 @@ def _simulated(
 
 
 def _local_s(problem: Problem, machine: Machine, rows: tuple[int, ...], n: int, k: int) -> float:
-    """Seconds of local products of a rank, one after another, of so many rows each."""
+    """Seconds of the local GEMMs of a rank, one after another, with ``rows`` rows."""
     compute = machine.compute
     transposed_s = sum(compute.transposed_s(m, n, k, problem.transpose) for m in rows)
     return compute.grouped_s(rows, n, k, problem.itemsize, machine.adds_on_core) + transposed_s
 
 
 def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:
-    """The columns that say percent of which peak a rate is; none where the model's peak is what
-    products reached."""
+    """The columns of a rate as percent of a peak; none if the model's peak was measured from
+    GEMMs."""
     if machine.compute.peak_measured:
         return {}
     peak_flops = machine.compute.peak_flops * ranks
@@ -406,13 +404,13 @@ def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:
 
 
 def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
-    """What one rank does in a case, on a machine whose gets are copies."""
+    """The trace of one rank in a case, on a machine whose gets are copies."""
     algorithm, problem, options = bound(case, ranks)
     return algorithm.trace(problem, rank, **algorithm.resolve(problem, False, **options))
 
 
 def planning_model(machine: Machine, resolved: dict) -> Machine | None:
-    """The machine, if it is its times that a program with these options goes by."""
+    """The machine, if a program with these options depends on its times."""
     return machine if needs_model(resolved) else None
 
 
@@ -423,8 +421,8 @@ def traces_of(
     machine: Machine,
     everyone: bool = False,
 ) -> tuple[tuple, list]:
-    """The groups that one member can stand for on this machine, and the traces that are left to
-    simulate: all, the first row's, or one."""
+    """The groups of ranks with one representative on this machine, and the traces to simulate: all,
+    the first row's, or one."""
     trace = partial(algorithm.trace, problem, machine=planning_model(machine, resolved), **resolved)
     if not everyone and even(problem) and algorithm.congruent:
         folded = algorithm.congruent(problem, **resolved)

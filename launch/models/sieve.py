@@ -1,16 +1,17 @@
 """Lower bounds of all triples of layouts at once.
 
-What the universal algorithm moves depends on two layouts at a time: what a rank multiplies follows
-from the layout of the stationary matrix, and what it fetches of another matrix, or adds to C, from
-that one's and this. So the bound of a triple is the sum of two numbers for each class of links,
-found for each pair of layouts, and a hundred thousand triples take a moment.
+The volume that the universal algorithm moves depends on two layouts at a time: the layout of the
+stationary matrix determines the GEMMs of a rank, and this layout and that of another matrix
+determine what the rank fetches of it, or adds to C. So the bound of a triple is the sum of two
+numbers for each class of links, computed once per pair of layouts: a hundred thousand triples are
+fast.
 
 The bound never exceeds the simulated time, or the counted bytes, of any program of the triple:
-every element that a rank multiplies is fetched at least once if its replica of the matrix has it
-elsewhere, every element of its partial sums is sent if its replica of C has it elsewhere, and the
-other rank is busy as long; no GEMM is faster than its FLOPs at the rate that large ones reach, nor,
-with Stationary A or B on devices, than tiles that are never short along the axis that is cut.
-Three ranks are looked at. Of layouts with several tiles a rank the transfers are not bounded.
+every element that a rank multiplies is fetched at least once if another rank of its replica stores
+it, every element of its partial sums is sent if another rank of its replica of C stores it, and the
+other rank is busy as long; no GEMM is faster than its FLOPs at the rate of large GEMMs, nor, with
+Stationary A or B on devices, than with full tiles along the axis that is cut. Three ranks are
+examined. For layouts with several tiles per rank transfers are not bounded.
 """
 
 from typing import NamedTuple
@@ -22,25 +23,25 @@ from drbench.model.machine import Machine
 from drbench.program.problem import AXES, Operand
 from partitions import Partition, part
 
-#: How much of the shorter of GEMMs and transfers is taken not to overlap, in an estimate.
+#: Share of the shorter of GEMMs and transfers that an estimate assumes not to overlap.
 _EXPOSED = 0.05
 
 
 class Rates(NamedTuple):
-    """What moving and multiplying cost: seconds on a machine, without one bytes.
+    """The costs of transfers and GEMMs: seconds on a machine, bytes without one.
 
     Attributes
     ----------
     classes : dict of int to array of int
-        For each rank that is looked at the class of its link to each rank.
+        For each examined rank the class of its link to each rank.
     moved : array of float
-        Cost of an element that moves, by class of links.
+        Cost of a transferred element, by class of links.
     passive : array of float
-        1 for each class on which it keeps a link of the other rank busy as long, else 0.
+        1 for each class on which a transfer keeps a link of the other rank busy as long, else 0.
     compute : Compute or None
-        None: multiplying costs nothing.
+        None: GEMMs cost nothing.
     cut_on : dict of str to str
-        For a stationary matrix the axis that its GEMMs are cut along, each being one of its own.
+        For a stationary matrix the axis that its GEMMs are cut along into separate GEMMs.
     """
 
     classes: dict[int, np.ndarray]
@@ -51,7 +52,8 @@ class Rates(NamedTuple):
 
 
 def rates_of(machine: Machine | None, itemsize: int, ranks: int) -> Rates:
-    """The rates of a machine, as a case sees it; no sum is sent faster than a copy."""
+    """The rates of a machine of :func:`.predict.seen_by`; partial sums are no faster than
+    copies."""
     looked_at = {0, ranks // 2, ranks - 1}
     if machine is None or not machine.links:
         classes = {rank: np.zeros(ranks, dtype=int) for rank in looked_at}
@@ -71,7 +73,7 @@ def rates_of(machine: Machine | None, itemsize: int, ranks: int) -> Rates:
         for link in machine.links
     ]
     passive = np.array([float(not link.own_timer) for link in machine.links])
-    # on cores pieces may be packed and multiplied at once
+    # on cores slices may be packed and multiplied in one GEMM
     cut_on = {} if machine.adds_on_core else {"A": "n", "B": "m"}
     return Rates(classes, itemsize / np.array(bandwidths), passive, machine.compute, cut_on)
 
@@ -80,7 +82,7 @@ def bounds_of(
     layouts: dict[str, list[Operand]], sizes: tuple[int, int, int], rates: Rates
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds and estimates of all triples of some layouts of A, B and C: arrays (layout of A, of B,
-    of C, stationary matrix), that being C, B, A.
+    of C, stationary matrix in the order C, B, A).
 
     Examples
     --------
@@ -115,7 +117,7 @@ def bounds_of(
 
 
 def _work(extents: list[int], rates: Rates, cut_on: str | None) -> tuple[float, float]:
-    """What the GEMMs of a rank cost at least, and likely."""
+    """(lower bound, estimate) of the cost of a rank's GEMMs."""
     compute = rates.compute
     if compute is None:
         return 0.0, 0.0
@@ -159,20 +161,20 @@ def _multiplied(still: Operand, tiles: np.ndarray, replicas: np.ndarray, sizes: 
 def _moved(
     rank: int, name: str, tiles: np.ndarray, replicas: np.ndarray, every: dict, rates: Rates
 ) -> np.ndarray:
-    """What a rank costs its links each way in layouts of a matrix, if all ranks multiply those
-    ranges: an array (layout, way, class)."""
+    """The cost of a rank's transfers in each direction for layouts of a matrix, if all ranks
+    multiply those ranges: an array (layout, direction, class)."""
     rows, cols = (every[axis] for axis in AXES[name])
     same = replicas == replicas[:, [rank]]
     same[:, rank] = False
     cost = np.eye(len(rates.moved))[rates.classes[rank]] * rates.moved
     own = (_elements(tiles, rows[:, [rank]], cols[:, [rank]]) * same) @ cost
     served = (_elements(tiles[:, :, [rank]], rows, cols) * same) @ (cost * rates.passive)
-    # partial sums leave where operands come
+    # partial sums use the opposite direction of operands
     return np.stack([served, own] if name == "C" else [own, served], axis=1)
 
 
 def _elements(tiles: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """Elements that tiles, (layout, 4, rank), have of regions: an array (layout, rank)."""
+    """Elements of regions in tiles (layout, 4, rank): an array (layout, rank)."""
     tall = np.minimum(tiles[:, 1], rows[1]) - np.maximum(tiles[:, 0], rows[0])
     wide = np.minimum(tiles[:, 3], cols[1]) - np.maximum(tiles[:, 2], cols[0])
     return tall.clip(0) * wide.clip(0)

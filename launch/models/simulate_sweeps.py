@@ -1,13 +1,12 @@
-"""Many cases on a machine model: those of a sweep, and those of the paper's figures on several
-machines."""
+"""Predict many cases: those of a sweep on one machine, those of the paper's figures on several."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 from algorithms import algorithms
 from drbench.errors import DrbenchError, UsageError
@@ -29,23 +28,23 @@ HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)
 
 #: n and k of the two layers.
 LAYERS = {"mlp1": (RATIO * HIDDEN, HIDDEN), "mlp2": (HIDDEN, RATIO * HIDDEN)}
-#: What says what PyTorch's DTensor does.
+#: The options of the program that PyTorch's DTensor runs.
 DTENSOR = "dtensor_mm"
-#: Cases that a process takes at once.
+#: Cases that a process predicts per task.
 _CHUNK = 16
 
 
 def dtensor_case(m: int, n: int, k: int, by: str) -> Case:
-    """What PyTorch's DTensor does with matrices that all lie by ``row`` or by ``column``."""
+    """The case of PyTorch's DTensor with all matrices by ``row`` or by ``column``."""
     return Case(m, n, k, by, by, by, algorithm=DTENSOR)
 
 
 def legend_cases(
     layer: str, ranks: int, batches: Sequence[int] = BATCHES, options: dict | None = None, **fields
 ) -> Iterator[Case]:
-    """The cases a figure chooses its points from, those of the sweep ``mlp1`` or ``mlp2`` as the
-    paper's own program; and DTensor's, by rows and by columns. ``options`` are other ones than the
-    paper's, ``fields`` further ones of :class:`Case`.
+    """The cases from which a figure selects its points: the sweep ``mlp1`` or ``mlp2`` as the
+    paper's program, and DTensor by rows and by columns. ``options`` replace the paper's, ``fields``
+    are other fields of :class:`Case`.
 
     Examples
     --------
@@ -58,26 +57,26 @@ def legend_cases(
         options_of = case.options | (options or {})
         yield replace(case, **{"roof": False, "options": options_of, **fields})
     n, k = LAYERS[layer]
-    for batch, by in product(batches, ("row", "column")):
+    for batch, by in itertools.product(batches, ("row", "column")):
         yield replace(dtensor_case(batch, n, k, by), **fields)
 
 
 @contextmanager
 def simulated(machine: Machine, store: Store, watch: SweepProgress) -> Iterator[Callable]:
-    """What predicts a job, as ``supervised`` of the supervisor gives what runs it."""
+    """A context whose function predicts a job, like ``supervised`` of the supervisor for runs."""
     yield partial(_predicted, machine, alternatives(machine))
 
 
 def _predicted(machine: Machine, others: list, job: Job) -> Record:
-    """The record of one case of many, with its interval: one that makes no sense is a row like the
-    others. Its ranks are traced once."""
+    """The record of one case, with its interval; an inconsistent case gives a row with the reason.
+    Its ranks are traced once."""
     _, ranks, case = job
     keys = simulated_keys(case, machine, ranks) | {"environment": model_version(machine)}
     if case.algorithm not in algorithms():
         return Record(
             **keys,
             status="unsupported",
-            reason=f"{case.algorithm} is no algorithm of this drbench, and only these can be "
+            reason=f"{case.algorithm} is not an algorithm of drbench, and only these can be "
             "simulated",
         )
     try:
@@ -94,23 +93,23 @@ def _predicted(machine: Machine, others: list, job: Job) -> Record:
 def predict_on(
     machines: Sequence[Machine], cases: Iterable[Case], ranks: int, processes: int | None = None
 ) -> list[list[Record]]:
-    """Predict all cases on each machine, traced once: a program that goes by what differs is traced
-    again.
+    """Predict all cases on each machine. A case is traced once, and again only if its program
+    depends on the constants that differ.
 
     Parameters
     ----------
     processes : int, optional
-        By default as many as there are cores for this process.
+        By default the number of cores of this process.
 
     Returns
     -------
     list of list of Record
-        One list a machine, in the order of the cases.
+        One list per machine, in the order of the cases.
 
     Raises
     ------
     DrbenchError
-        If a case is refused: these sweeps hold none that is.
+        If a case is refused.
 
     Examples
     --------

@@ -1,26 +1,27 @@
-"""Choosing among candidates within a memory budget: by a machine model's times, or without one by
-bytes and balance.
+"""Rank candidates within a memory budget: by a machine model's times, or without one by bytes and
+load balance.
 
-Each candidate has a lower bound and an estimate: triples of layouts all at once (:mod:`.sieve`),
-others when the program of one rank is traced, which is simulated alone, its groups standing for all
-ranks, but where it would wait for signals of others. Candidates of one kind are a family, whose
-estimates are off alike: the best of every family is judged before any family gets a second, those
-that take least to simulate first; then the most promising of all is next, the estimates of a family
-being scaled by what its judged programs took over theirs.
+Each candidate has a lower bound and an estimate: for triples of layouts all at once
+(:mod:`.sieve`), for others from the program of one rank, which is traced and, unless it waits for
+signals of other ranks, simulated alone, its groups representing all ranks. Candidates of one kind
+are a family, with similar errors of the estimates: the best of every family is judged before the
+second of any, the cheapest to simulate first; then the most promising of all is next, with the
+estimates of a family scaled by the ratios of its judged programs.
 
-The search ends when no bound left is below the worst of the best so far, so that what is left out
-cannot be among them; or when the ``effort``, seconds of CPU, is spent: then it is said by how much
-what is left could be better at most. Equal layouts, and options that come to the same program, are
-one candidate.
+The search ends when no remaining bound is below the last of the best so far, so that no remaining
+candidate can be among them; or when the ``effort``, in CPU seconds, is spent: then it reports how
+much better the remaining ones could be at most. Equal layouts, and options that give the same
+program, are one candidate.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
-from itertools import count, groupby, product
+from itertools import count, groupby
 from math import ceil, inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, NoReturn
@@ -69,26 +70,26 @@ from .predict import (
 )
 from .sieve import bounds_of, rates_of
 
-#: Without a model, candidates whose busiest rank multiplies more than this times its even share
-#: come after all others: bytes say nothing of that.
+#: Without a model, candidates whose busiest rank has more than this times its even share of the
+#: FLOPs are ranked after all others, because bytes do not show the imbalance.
 EVEN = 1.1
-_UNEVEN = 1e30  # bytes that no candidate moves
-#: Seconds that tracing takes for one that judging does, while there are programs to judge.
+_UNEVEN = 1e30  # more bytes than any candidate moves
+#: Seconds of tracing per second of judging, while there are programs to judge.
 _SHARE = 0.3
-#: Shares of the effort after which no more candidates are traced ahead, judged, refined, and no
-#: more places get an interval.
+#: Shares of the effort after which the search stops tracing ahead, judging, refining, and computing
+#: intervals of further places.
 _TRACED, _JUDGED, _REFINED, _INTERVALS = 0.25, 0.6, 0.75, 0.8
-#: Programs with more steps, of all ranks, are not lowered in a search: that takes far longer.
+#: Programs with more steps over all ranks are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
 
 
 class Moving(NamedTuple):
-    """What bringing A and B into a layout, and C back, moves, one matrix after another.
+    """The cost of redistributing A and B to a layout, and C back, one matrix after another.
 
     Attributes
     ----------
     moved_bytes, busiest_bytes : int
-        Of all ranks together; the most that one rank sends or receives.
+        Total over all ranks; the most that one rank sends or receives.
     seconds : float or None
         By a machine model.
     """
@@ -99,7 +100,7 @@ class Moving(NamedTuple):
 
     @property
     def price(self) -> float:
-        """Seconds, or without a model bytes of the busiest rank."""
+        """Seconds, or without a model the bytes of the busiest rank."""
         return self.busiest_bytes if self.seconds is None else self.seconds
 
 
@@ -112,7 +113,7 @@ class Place(NamedTuple):
     memory : int
         Bytes of the largest rank's tiles and buffers.
     moving : Moving
-        From and to the layouts of today; nothing where none are named.
+        From and to the current layouts; zero if none are given.
     layouts : tuple of str
         Text forms of the partitions of A, B and C.
     record : Record or None
@@ -120,11 +121,11 @@ class Place(NamedTuple):
     loads : Loads or None
         Without a machine model.
     bound : Bound or None
-        By a machine model: what no run of it can be faster than, its GEMMs and its busiest link.
+        By a machine model: a lower bound of its time, from its GEMMs and its busiest link.
     needed : int or None
-        Without a machine model: bytes that a rank stores and moves, of the rank with most.
+        Without a machine model: the most bytes that a rank stores and moves.
     key : tuple
-        What places are ordered by, its share of ``moving`` included.
+        The sort key of places, including its share of ``moving``.
     """
 
     case: Case
@@ -139,40 +140,40 @@ class Place(NamedTuple):
 
     @property
     def moved_bytes(self) -> int:
-        """Of all ranks together, in the product."""
+        """Total over all ranks, in the multiplication."""
         return self.loads.moved_bytes if self.record is None else self.record.moved_bytes or 0
 
     @property
     def cost(self) -> float:
-        """Seconds, or without a model bytes that the busiest rank sends or receives."""
+        """Seconds, or without a model the bytes that the busiest rank sends or receives."""
         return self.loads.busiest_bytes if self.record is None else self.record.best_s
 
 
 @dataclass
 class Found:
-    """The ranking, best first, and what was looked at.
+    """The ranking, best first, and counts of the search.
 
     Attributes
     ----------
     ranking : list of Place
     tried, judged, refused, too_large : int
-        Candidates; programs simulated, or whose bytes were counted on all ranks; those not
-        supported, and beyond the memory.
+        Candidates; programs that were simulated, or whose bytes were counted on all ranks;
+        unsupported ones; ones that exceed the memory.
     left : int
-        Candidates that the effort did not suffice for, though their bound does not exclude them.
+        Candidates that are not excluded by their bound, but were not judged within the effort.
     gap : float
-        How much faster than the first place one of them could be, at most: its time over their
-        least bound, less 1; 0 if there are none. Without a model by bytes.
+        How much faster than the first place one of them could be at most: its time over their
+        smallest bound, minus 1; 0 if there are none. Without a model in bytes.
     mine : Place or None
-        The best on the layouts of today; None if none are named, or nothing fits the memory there.
+        The best on the current layouts; None if none are given, or none fits the memory.
     why_not : str
-        Why there is no ``mine`` though layouts are named.
+        Why ``mine`` is None although layouts are given.
     better : bool
-        Whether the first place, on other layouts than ``mine``, costs less than it.
+        Whether the first place, on other layouts, costs less than ``mine``.
     least_bytes : float or None
-        That some rank needs whatever the schedule; None if all matrices do not fit the memory.
+        That some rank needs with any schedule; None if the matrices do not fit the memory.
     sure : Sure or None
-        How far the answer can be trusted.
+        How reliable the answer is.
     """
 
     ranking: list[Place] = field(default_factory=list)
@@ -190,15 +191,15 @@ class Found:
 
     @property
     def times_better(self) -> float | None:
-        """How many times as fast as ``mine`` the first place is, or how many times fewer bytes its
-        busiest rank moves; None if it moves none, or is not better."""
+        """Cost of ``mine`` over that of the first place, in time or in bytes of the busiest rank;
+        None if that moves none, or is not better."""
         first = self.ranking[0].cost if self.better else 0
         return self.mine.cost / first if first else None
 
     @property
     def pays_after(self) -> int | None:
-        """Products after which bringing the matrices to the first place has paid, in time or in
-        bytes of the busiest rank; None if it is not better."""
+        """Multiplications after which redistributing to the first place pays, in time or in bytes
+        of the busiest rank; None if it is not better."""
         if not self.better:
             return None
         first = self.ranking[0]
@@ -206,16 +207,15 @@ class Found:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether what was not searched could be faster than the first place, beyond its
-        interval."""
+        """Whether an unsearched candidate could be faster than the interval of the first place."""
         first = self.ranking[0].record
         if first is None or first.median_low_s is None:
             return self.left > 0 and self.gap > 0
         return self.left > 0 and first.best_s / (1 + self.gap) < first.median_low_s
 
     def within(self, multiplications: int = 1) -> list[int]:
-        """Which further places, the second being 2, may be as fast as the first for all that is
-        known: what they take lies in its interval, what is brought here included.
+        """The further places, the second being 2, that may be as fast as the first: their time is
+        in its interval, including redistribution.
 
         Examples
         --------
@@ -239,20 +239,20 @@ class Found:
 
 
 def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
-    """Rank the candidates by the model, or without one by bytes and balance. A C with replicas is
-    finished on all of them. Of layouts of today (``request.today``) the best is found too, within a
+    """Rank the candidates by the model, or without one by bytes and load balance. All replicas of C
+    are complete. With current layouts (``request.today``) also find the best on them, within a
     third of the effort more.
 
     Raises
     ------
     UsageError
-        If the request makes no sense.
+        If the request is inconsistent.
     OutOfMemory
-        If candidates were refused for memory alone.
+        If all candidates were refused because of memory.
     UnsupportedError
         If no candidate fits the fixed partitions, or the machine has no peak for the element type.
     """
-    with no_collection():  # the search is freed before Python's collector looks again
+    with no_collection():  # the search is freed before the next garbage collection
         found = _Search(request, machine).run()
         if any(request.today):
             _compare_with_today(found, request, machine)
@@ -265,7 +265,7 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
 
 
 def _compare_with_today(found: Found, request: TuneRequest, machine: Machine | None) -> None:
-    """Find the best on the layouts of today, and whether the first place is better."""
+    """Find the best on the current layouts, and whether the first place is better."""
     case = request.case
     kept = {name: own or getattr(case, name) for name, own in zip("abc", request.today)}
     effort = request.effort and request.effort / 3
@@ -299,11 +299,11 @@ class _ByTime:
         self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
 
     def bound(self, trace: Trace) -> float:
-        """What no program with this trace of a rank costs less than."""
+        """A lower bound of the cost of every program with this trace of a rank."""
         return bound_of([trace], self.seen).seconds
 
     def alone(self, case: Case) -> float:
-        """What the first rank takes alone, its groups standing for all."""
+        """The time of the first rank alone, with its groups representing all ranks."""
         case, algorithm, problem, options = with_copies(case, self.ranks)
         resolved = algorithm.resolve(problem.on_nodes(self.nodes), self.in_place, **options)
         trace = algorithm.trace(problem, 0, planning_model(self.seen, resolved), **resolved)
@@ -314,13 +314,13 @@ class _ByTime:
     def judge(
         self, cases: Sequence[Case], moving: Moving, extra: float, within: float
     ) -> Iterator[Place]:
-        """The places of a program with several look-aheads, ``extra`` being what moving adds to
-        each product, but for those that cost more than ``within``.
+        """The places of a program with several look-aheads, without those that cost more than
+        ``within``; ``extra`` is the redistribution cost per multiplication.
 
         Raises
         ------
         DrbenchError
-            If it is refused.
+            If the program is refused.
         """
         made = programs_of(cases[0], self.machine, self.ranks)
         problem, bound = made.problem, bound_of(made.traces, self.seen)
@@ -340,15 +340,15 @@ class _ByTime:
                 within = min(within, key[0])
 
     def with_interval(self, place: Place) -> Place:
-        """With the interval of its time."""
+        """The place with the interval of its time."""
         made = programs_of(place.case, self.machine, self.ranks)
         record = with_interval(place.record, place.case, self.machine, self.ranks, made)
         return place._replace(record=record)
 
 
 class _ByBytes:
-    """Costs in bytes that the busiest rank sends or receives, then of all ranks; those whose work
-    is uneven come last."""
+    """Costs in bytes of the busiest rank, then of all ranks; candidates with uneven FLOPs are
+    last."""
 
     seen = None
     in_place, nodes, data_movements, least_of_all = False, (0,), data_movements(False), 0.0
@@ -393,16 +393,16 @@ class _Candidate:
     Attributes
     ----------
     name : tuple
-        What tells it from others.
+        Identifies the program.
     bound : float
-        What it cannot cost less than.
+        Lower bound of its cost.
     estimate : float
-        What it is likely to cost.
+        Estimate of its cost.
     needs_s : float
-        Seconds of CPU that tracing and simulating all ranks takes, by what the first rank took.
+        CPU seconds of tracing and simulating all ranks, extrapolated from the first rank.
     final : bool
-        Whether the estimate is the last one: that of its first rank, simulated alone; its bound
-        where it waits for signals, or nothing is simulated.
+        Whether the estimate is final: the time of its first rank, simulated alone; or its bound,
+        if it waits for signals, or nothing is simulated.
     """
 
     case: Case
@@ -415,18 +415,18 @@ class _Candidate:
 
 
 class _Source:
-    """Candidates that are not traced yet, by their estimates.
+    """Candidates that are not traced yet, ordered by their estimates.
 
     Parameters
     ----------
     cases : callable
-        ``cases(number)``: those of a bound and an estimate.
+        ``cases(number)``: the cases of a bound and an estimate.
     bounds, guesses : sequence of float
 
     Attributes
     ----------
     took_s : float
-        Seconds of CPU that tracing took.
+        CPU seconds of tracing.
     """
 
     def __init__(
@@ -442,36 +442,35 @@ class _Source:
 
     @property
     def guess(self) -> float:
-        """What the next one is likely to cost, if its guess is as far off as the best of those
-        before; inf if there is none."""
+        """The estimate of the next one, scaled by the best ratio so far; inf if there is none."""
         return self._guesses[self._at] * (self._lift if self._lift < inf else 1.0)
 
     def take(self) -> tuple[float, float, list[Case]]:
-        """Bound, guess and cases of the next one."""
+        """Remove the next one and return its bound, guess and cases."""
         at = self._at
         self._at += 1
         return float(self._bounds[at]), float(self._guesses[at]), self._cases(self._order[at])
 
     def learn(self, guess: float, estimate: float) -> None:
-        """One that was taken is estimated so."""
+        """Update the scale by the estimate of one that was taken."""
         self._lift = min(self._lift, estimate / guess if guess else 1.0)
 
     def left(self, below: float) -> list[float]:
-        """Bounds of at most that, of those left."""
+        """The remaining bounds that are at most ``below``."""
         bounds = self._bounds[self._at : -1]
         return bounds[bounds <= below].tolist()
 
 
 class _Family:
-    """Candidates of one kind that are traced.
+    """Traced candidates of one kind.
 
     Attributes
     ----------
     open : list
         A heap of (estimate, number, candidate).
     scale : float
-        What estimates are taken to be too small by: the least cost over estimate of what was
-        judged, the nearer to it the more that was.
+        Factor on estimates: the smallest cost over estimate of the judged programs, approached
+        as more are judged.
     judged : int
     """
 
@@ -481,11 +480,11 @@ class _Family:
 
     @property
     def next(self) -> float:
-        """What its most promising candidate is likely to cost; inf if there is none."""
+        """The scaled estimate of its most promising candidate; inf if there is none."""
         return self.scale * self.open[0][0] if self.open else inf
 
     def learn(self, estimate: float, took: float) -> None:
-        """A program was judged that was estimated so."""
+        """Update the scale by a judged program: its estimate and its cost."""
         self.judged += 1
         if 0 < estimate and took < inf:
             self._ratio = min(self._ratio, took / estimate)
@@ -493,7 +492,7 @@ class _Family:
 
 
 class _Search:
-    """What is open, judged and found of a request."""
+    """The state of a search: open and judged candidates, and the result."""
 
     def __init__(self, request: TuneRequest, machine: Machine | None):
         self.request, self.found, self.why = request, Found(), ""
@@ -502,17 +501,17 @@ class _Search:
         given = [(name, text) for name, text in zip("ABC", request.today) if text is not None]
         self.today = {name: _operand(request, name, text).partition for name, text in given}
         self.brought = cache(self._brought)
-        self.names: dict[tuple, int] = {}  # of programs that were traced, with their numbers
-        self.best: dict[tuple, Place] = {}  # of each program that was judged, by its name
-        self.places: list[tuple] = []  # the names of those that have a place, best first
-        self.late: list[_Candidate] = []  # that the effort does not suffice for
+        self.names: dict[tuple, int] = {}  # traced programs and their numbers
+        self.best: dict[tuple, Place] = {}  # of each judged program
+        self.places: list[tuple] = []  # names of the placed programs, best first
+        self.late: list[_Candidate] = []  # not judged within the effort
         self.started = Clock.cpu()
         self.numbers = count()
         self.sources: list[_Source] = []
         self.families: dict[tuple, _Family] = defaultdict(_Family)
 
     def run(self) -> Found:
-        """Judge what may have a place."""
+        """Judge all candidates that may have a place, and return the result."""
         self._open()
         while self.request.effort and not self._spent(_TRACED):
             source = min(self.sources, key=lambda source: (source.guess == inf, source.took_s))
@@ -540,20 +539,20 @@ class _Search:
         return self.found
 
     def _spent(self, share: float, needed_s: float = 0.0) -> bool:
-        """Whether a share of the effort is, with what comes next."""
+        """Whether a share of the effort is spent, including the next ``needed_s``."""
         effort = self.request.effort
         return effort is not None and Clock.cpu() - self.started + needed_s > share * effort
 
     def _priority(self, family: _Family) -> tuple:
-        """Families of which none was judged first, those that promise most for the time that they
-        take before others, unless nothing of them can be the best."""
+        """The sort key of families: those without a judged candidate first, the most promising per
+        CPU second before others, unless none of their candidates can be the best."""
         head = family.open[0][-1] if family.open else None
         if family.judged or not head or head.estimate > self._cost(1):
             return True, family.next
         return False, head.needs_s * (head.estimate if self.best else 1.0)
 
     def _cost(self, place: int) -> float:
-        """Of a place, the first being 1; inf if nothing has it."""
+        """The cost of a place, the first being 1; inf if it is empty."""
         names = self.places[place - 1 : place]
         return self.best[names[0]].key[0] if names else inf
 
@@ -563,8 +562,8 @@ class _Search:
         return self._cost(self.request.top)
 
     def _sort(self) -> None:
-        """Place the programs anew, the best first. Those that cannot be told apart are one, the
-        simplest: without two levels of ranks, then that which was traced first."""
+        """Sort the programs, the best first. Of indistinguishable ones only the simplest is kept:
+        without two levels of ranks, then the one traced first."""
         order = sorted(
             (place.key, place.memory, "per_node" in place.case.options, self.names[name], name)
             for name, place in self.best.items()
@@ -572,8 +571,8 @@ class _Search:
         self.places = [next(alike)[-1] for _, alike in groupby(order, key=itemgetter(0, 1))]
 
     def _open(self) -> None:
-        """What is to be traced: triples of layouts with Stationary C, B and A, and others, those of
-        few steps first."""
+        """Collect the candidates to trace: triples of layouts with Stationary C, B and A, and
+        others, those with few steps first."""
         request, ruler = self.request, self.ruler
         kinds: dict[tuple, list[Case]] = {}
         for case in others(request, ruler.data_movements):
@@ -590,7 +589,7 @@ class _Search:
         layouts = {
             name: [_operand(request, name, text) for text, _ in named[name]] for name in "ABC"
         }
-        triples = list(product(*named.values()))
+        triples = list(itertools.product(*named.values()))
         fits = [replicated(request, [factor for _, factor in each]) for each in triples]
         held = (
             np.array([self.sizes[name] * each.partition.local_size(0) for each in layouts[name]])
@@ -612,7 +611,7 @@ class _Search:
             self.sources.append(_Source(each, *of))
 
     def _trace(self, source: _Source) -> None:
-        """Trace the next of a source, unless it cannot have a place."""
+        """Trace the next candidate of a source, unless it cannot have a place."""
         if source.guess == inf:
             return
         start = Clock.cpu()
@@ -623,13 +622,13 @@ class _Search:
         source.took_s += Clock.cpu() - start
 
     def _add(self, case: Case, least: float, guess: float) -> _Candidate | None:
-        """A case is a program like another, or refused, or open."""
+        """Add the case as an open candidate, unless its program is known or refused."""
         request, ruler = self.request, self.ruler
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
             problem = problem.on_nodes(ruler.nodes)
             resolved = algorithm.resolve(problem, ruler.in_place, **options)
-            if resolved.get("sums") == "push":  # nothing is cut in what it cannot be faster than
+            if resolved.get("sums") == "push":  # the bound assumes uncut transfers
                 case = replace(case, options=case.options | {"sums": "push"})
                 resolved = resolved | {"chunk": None}
             name = _name(algorithm, problem, resolved)
@@ -646,13 +645,13 @@ class _Search:
             took_s = Clock.cpu() - start
         except UnsupportedError as error:
             self.found.refused += 1
-            if case.algorithm == "universal":  # which takes any layout but for a reason
+            if case.algorithm == "universal":  # it takes every layout, so keep the reason
                 self.why = str(error)
             return None
         congruent = algorithm.congruent
         folded = even(problem) and congruent and congruent(problem, **resolved)
         longest = max((len(group) for group in trace.groups), default=1)
-        # without times, or alone where it waits for signals, nothing more is to be found out
+        # without times, or with waits for signals, the estimate cannot be improved
         final = ruler.seen is None or any(step.signals for step in trace.steps)
         needs_s = 2 * took_s * (longest if folded else request.ranks)
         made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, final)
@@ -660,7 +659,7 @@ class _Search:
         return made
 
     def _moving(self, problem: Problem) -> Moving:
-        """From the layouts of today to those of a problem, C back from there."""
+        """The redistribution from the current layouts to those of a problem, and of C back."""
         parts = [self.brought(name, problem.operand(name).stored) for name in self.today]
         moved, most, seconds = zip(Moving(seconds=0.0), *parts)
         return Moving(sum(moved), sum(most), sum(seconds) if self.ruler.seen else None)
@@ -676,7 +675,8 @@ class _Search:
         heappush(family.open, (candidate.estimate, next(self.numbers), candidate))
 
     def _judge(self, family: _Family) -> None:
-        """Estimate the most promising of a family anew, or judge it and learn from it."""
+        """Improve the estimate of the most promising of a family, or judge it and update the
+        scale."""
         *_, candidate = heappop(family.open)
         if candidate.bound > self.worst:
             return
@@ -693,8 +693,8 @@ class _Search:
         family.learn(candidate.estimate, min(took, self.worst))
 
     def _try(self, name: tuple, cases: Sequence[Case], moving: Moving) -> float:
-        """What some cases of a program cost at least, inf if that is nothing new; the best has its
-        place."""
+        """Judge some cases of a program, place the best, and return the smallest cost; inf if the
+        program is known."""
         within = self.best[name].key[0] if name in self.best else self.worst
         try:
             extra = moving.price / self.request.multiplications
@@ -712,8 +712,8 @@ class _Search:
         return min((place.key[0] for place in found), default=inf)
 
     def _refine(self) -> None:
-        """Try the first places with other settings, one after another, each with the best so far;
-        by times only, and where something moves."""
+        """Try the first places with other settings, one after another, each on top of the best so
+        far; only with times, and if data moves."""
         for name in self.places[: self.request.refine]:
             first = self.best[name]
             if first.record is None or not first.record.moved_bytes:
@@ -725,8 +725,8 @@ class _Search:
                     self._try(name, [changed(place.case, setting)], place.moving)
 
     def _rank(self) -> None:
-        """The places that were asked for; the interval of the first, and of others while it is not
-        too late for them."""
+        """Make the requested places, with the interval of the first, and of others while the effort
+        lasts."""
         took_s = 0.0
         for name in self.places[: self.request.top]:
             place, start = self.best[name], Clock.cpu()
@@ -736,7 +736,7 @@ class _Search:
             self.found.ranking.append(place)
 
     def _note_excluded(self) -> None:
-        """What is left, and how good it could be."""
+        """Count the remaining candidates, and bound how good they could be."""
         worst, families = self.worst, self.families.values()
         late = [*self.late, *(each[-1] for family in families for each in family.open)]
         bounds = [each.bound for each in late if each.bound <= worst]
@@ -751,31 +751,31 @@ class _Search:
         found, ruler = self.found, self.ruler
         if found.too_large:
             raise OutOfMemory(
-                f"none of {found.tried} candidates fits {format_bytes(ruler.memory_bytes)} a rank. "
-                "Use more ranks, or a larger --memory."
+                f"none of {found.tried} candidates fits {format_bytes(ruler.memory_bytes)} per "
+                "rank. Use more ranks, or a larger --memory."
             )
         if self.why:
             raise UnsupportedError(f"none of {found.tried} candidates fits: {self.why}")
         raise UnsupportedError(
-            f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
-            "universal to --only."
+            f"none of {found.tried} candidates supports these partitions. Fix fewer of them, or "
+            "add universal to --only."
         )
 
 
 def _name(algorithm, problem: Problem, resolved: dict) -> tuple:
-    """What tells a program from others."""
+    """A key that identifies a program."""
     stored = (operand.stored for operand in problem.operands)
     return algorithm.name, *stored, *sorted(resolved.items())
 
 
 def _steps(case: Case) -> int:
-    """What says which of the cases of an algorithm have few steps, roughly."""
+    """A sort key that approximates the number of steps among the cases of an algorithm."""
     of = case.options.get
     return (of("slices") or 0) + (of("unroll") or 0) - (of("tile") or 0)
 
 
 def _family_of(case: Case, options: dict) -> tuple:
-    """What the family of a case goes by: its estimates are off as those of others there."""
+    """The key of the family of a case, whose estimates have similar errors."""
     of = (case.a or "").partition(":")[0]
     pushes = options.get("sums") == "push"
     kinds = (case.options.get(name) for name in ("stationary", "variant", "per_node"))
@@ -783,15 +783,15 @@ def _family_of(case: Case, options: dict) -> tuple:
 
 
 def every_program(request: TuneRequest, machine: Machine | None = None) -> list[Case]:
-    """One case of each program among the candidates of a request, in their order: what a search
-    that left nothing out would judge. Candidates that come to the same program are one; those that
-    are refused, or too large, are left out. Communication tiles, look-aheads and other settings
-    that a search tries are not among them.
+    """One case of each program among the candidates of a request, in their order: those that an
+    unlimited search would judge. Candidates with the same program are one; refused and too large
+    ones are left out. Communication tiles, look-aheads and other settings of a search are not
+    included.
 
     Raises
     ------
     UsageError
-        If the request makes no sense.
+        If the request is inconsistent.
 
     Examples
     --------

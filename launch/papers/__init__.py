@@ -1,8 +1,8 @@
-"""The papers behind drbench: their claims as data, the studies that reproduce them, and how both
-move with what is assumed.
+"""The papers that drbench reproduces: their claims as data, the studies that reproduce them, and
+the sensitivity of both to assumed constants.
 
-A module here that has a ``PAPER`` (:class:`~launch.papers.claims.Paper`) is one: ``drbench
-artifact`` finds it.
+Each module here with a ``PAPER`` (:class:`~launch.papers.claims.Paper`) is a paper, which ``drbench
+artifact`` finds.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Write anew what is committed of the papers, for who changed the model or the records.
+"""Rewrite the committed files of the papers after a change of the model or the records.
 
 .. code-block:: text
 
@@ -19,7 +19,7 @@ from .artifact import EXPECTED
 
 
 def write_claims(path: Path) -> None:
-    """Write today's verdicts of all papers as the expected ones."""
+    """Write the current verdicts of all papers as the expected ones."""
     rows = [
         (claim.name, each.word, claim.source, claim.text, claim.theirs, each.ours)
         + (claim.threshold, claim.records, claim.see)
@@ -32,7 +32,7 @@ def write_claims(path: Path) -> None:
 
 
 def write_studies(folder: Path, wanted: list[str]) -> None:
-    """Simulate studies anew, and write their rows."""
+    """Simulate studies again, and write their rows."""
     for paper in papers().values():
         for name in paper.studies:
             if not wanted or name in wanted:
@@ -43,7 +43,7 @@ def write_studies(folder: Path, wanted: list[str]) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Do what the words say."""
+    """Run the command of the arguments."""
     if words == ["claims"]:
         write_claims(ROOT / "results" / EXPECTED)
     elif words:

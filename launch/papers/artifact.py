@@ -1,9 +1,9 @@
-"""The artifact, checked: the steps of the paper's appendix, the committed records, and the claims
-that they show.
+"""Check the artifact: the steps of the paper's appendix, the committed records, and the claims that
+they support.
 
-Each check says where its number is from, what was expected and found, and the command that shows
-it. A claim is compared with the paper, whose number and threshold stand beside ours; the check
-``R.claims`` compares its verdict and numbers with those that the documentation gives
+Each check has the source of its number, the expected and the found value, and the command that
+shows it. A claim is compared with the paper, whose number and threshold are shown next to ours; the
+check ``R.claims`` compares its verdict and numbers with those of the documentation
 (``results/claims.csv``).
 """
 
@@ -42,21 +42,21 @@ EXPECTED = "claims.csv"
 NUMBERS_SHARE = 0.01
 #: Simulated times may differ by this share: the same floating-point work on another processor.
 SIMULATED_SHARE = 1e-6
-#: The paper's experiments are run on as many ranks as there are cores, but no more than this.
+#: The paper's experiments run on one rank per core, but on no more than this.
 MOST_RANKS = 4
-#: The sweeps that are run: of the figures' layers, and of DTensor.
+#: The sweeps to run: of the figures' layers, and of DTensor.
 LAYERS, DTENSOR = ("mlp1", "mlp2"), "mlp1-dtensor"
-#: Of each case, with ``--quick``: three repeats, of which there is a median.
+#: Options with ``--quick``: three repeats, the fewest with a median.
 QUICK = " -o iters=3 -o budget=0"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-#: What ``python`` and ``drbench`` are in the lines of programs: those of this checkout.
+#: Definitions of ``python`` and ``drbench`` in shell lines: those of this checkout.
 _SHELL = (
     f'python() {{ {shlex.quote(sys.executable)} "$@"; }}; drbench() {{ python -m drbench "$@"; }}'
 )
 
 
 class Check(NamedTuple):
-    """One thing that was checked.
+    """The result of one check.
 
     Attributes
     ----------
@@ -65,16 +65,16 @@ class Check(NamedTuple):
     verdict : str
         One of :data:`launch.papers.claims.WORDS`.
     source : str
-        Where the number that was found is from: measured here, or simulated, of which committed
-        records, and so on.
+        The source of the found number: measured here, simulated, from which committed records, and
+        so on.
     expected, found : str
-        What is expected, and what was found; of a claim the paper's number, and ours.
+        The expected and the found value; for a claim the paper's number and ours.
     tolerance : str
-        By what a claim holds.
+        The threshold of a claim.
     command : str
-        What shows it.
+        The command that shows it.
     see : str
-        Where the documentation says that a claim does not hold, and why.
+        The place in the documentation that explains why a claim does not hold.
     """
 
     name: str
@@ -89,14 +89,14 @@ class Check(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Something to check; it is done when it is asked for.
+    """A check that runs when :meth:`check` is called.
 
     Attributes
     ----------
     name, description, expected, command : str
         As of a :class:`Check`.
     judge : callable
-        ``judge(place)``: the verdict, where what was found is from, and what it is.
+        ``judge(place)``: the verdict, the source of the found value, and the value.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Task(NamedTuple):
     judge: Callable[["Place"], tuple[str, str, str]]
 
     def check(self, place: "Place") -> Check:
-        """Do it; what breaks is a FAIL."""
+        """Run the check; an exception is a FAIL."""
         try:
             found = self.judge(place)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -115,8 +115,8 @@ class Task(NamedTuple):
 
 
 def program(name: str, description: str, line: str, missing: str = "") -> Task:
-    """A line for a shell in the root of the checkout, which ends with exit code 0 if all is well;
-    if something that it needs is ``missing``, it is not run."""
+    """The check of a shell line in the root of the checkout, which must end with exit code 0; it is
+    not run if something that it needs is ``missing``."""
 
     def judge(place: Place) -> tuple[str, str, str]:
         if missing:
@@ -127,24 +127,24 @@ def program(name: str, description: str, line: str, missing: str = "") -> Task:
     return Task(name, description, "exit code 0", line, judge)
 
 
-#: What ran or was made just now, and what was read.
+#: Sources of numbers.
 HERE, READ = "measured here", "committed records"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the artifact is checked.
+    """The settings of a check of the artifact.
 
     Attributes
     ----------
     out : Path
-        Folder for what is made.
+        Output folder.
     quick : bool
-        Small experiments, and only the figures' simulations again.
+        Small experiments, and only the simulations of the figures.
     results : Path
         The committed records.
     only : tuple of str
-        Beginnings of the names of checks that are wanted; empty for all.
+        Prefixes of the names of wanted checks; empty for all.
     """
 
     out: Path
@@ -165,17 +165,17 @@ class Place:
 
     @property
     def ranks(self) -> int:
-        """Ranks that the steps start: one a core, two at least and four at most."""
+        """The number of ranks of the steps: one per core, at least two and at most four."""
         return max(2, min(MOST_RANKS, usable_cores()))
 
     def words(self, sweep: str) -> str:
-        """What follows the name of one of the sweeps that are run here, on the command line."""
+        """The arguments after the name of a sweep, on the command line."""
         words = ["-p", str(self.ranks), f"--out={self.out / sweep}", "--scale=1/16", "--fresh"]
         return shlex.join(words) + QUICK * self.quick
 
     def run(self, line: str) -> int:
-        """Run a line of a shell in the checkout, which says what it does on standard error; its
-        exit code."""
+        """Run a shell line in the checkout, with its output on standard error, and return its exit
+        code."""
         command = ["bash", "-c", f"{_SHELL}; {line}"]
         description = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         return subprocess.run(command, cwd=ROOT, env=without_pins(), **description).returncode
@@ -209,7 +209,7 @@ def same_text(found: str, expected: str) -> bool:
 
 
 def setup(place: Place) -> Iterator[Task]:
-    """Step 1: it runs."""
+    """Step 1: drbench runs."""
     yield program("step1.doctor", "the machine can run it", "drbench doctor")
     line = f"drbench run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
     for transport in ("auto", "rma"):
@@ -239,7 +239,7 @@ def experiments(place: Place) -> Iterator[Task]:
 
 
 def elsewhere(place: Place) -> Iterator[Task]:
-    """What needs a package or hardware that not everyone has."""
+    """Checks that need an optional package or hardware."""
     dtensor = get_library("dtensor").available()
     line = f"drbench sweep {DTENSOR} {place.words(DTENSOR)}"
     yield program("X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
@@ -267,7 +267,7 @@ def _odd_rows(place: Place) -> tuple[str, str, str]:
 
 
 def measured_rows(place: Place) -> Iterator[Task]:
-    """The measured rows make sense."""
+    """The measured rows are plausible."""
     description = "every measured row was verified, none is wrong, failed, or best above its median"
     yield Task(
         "R.rows", description, "0 odd rows", "drbench report results/measured/*/*", _odd_rows
@@ -288,7 +288,7 @@ def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, s
 
 
 def simulations(place: Place) -> Iterator[Task]:
-    """The committed simulations, made again."""
+    """Repeat the committed simulations."""
     for path in sorted((place.results / "simulated").glob("*-*.csv")):
         layer, _, machine = path.stem.partition("-")
         if layer in (*LAYERS, *["lowering"] * (not place.quick)):
@@ -314,7 +314,7 @@ def _made_again(paper: Paper, study: str, place: Place) -> tuple[str, str, str]:
 
 
 def studies(place: Place) -> Iterator[Task]:
-    """The studies of papers, made again; those that are quick if it is to be quick."""
+    """Repeat the studies of papers; with ``quick`` only the fast ones."""
     for paper in papers().values():
         for study in paper.quick if place.quick else paper.studies:
             yield Task(
@@ -327,7 +327,7 @@ def studies(place: Place) -> Iterator[Task]:
 
 
 def pages(place: Place) -> Iterator[Task]:
-    """The tables of the pages and the figures are those of the records."""
+    """The tables of the pages and the figures match the records."""
     description = "every table of README, ARTIFACT and docs/ is what its records give"
     yield program("R.numbers", description, "python -m benchmarks pages")
     description = "every committed figure, drawn again, draws the same"
@@ -398,7 +398,7 @@ STEPS = (
 
 
 def check_records(results: Path) -> None:
-    """A MissingError if the committed records are not there, as in a wheel."""
+    """Raise a MissingError without the committed records, as in a wheel."""
     if not (results / EXPECTED).is_file():
         raise MissingError(
             f"no {results / EXPECTED}: the artifact is checked in a checkout with its results/. "
@@ -409,12 +409,12 @@ def check_records(results: Path) -> None:
 def check_artifact(
     place: Place, begins: Callable[[str], None] = lambda description: None
 ) -> Iterator[Check]:
-    """Check all that is wanted. Before each step ``begins`` is called with what it checks.
+    """Run the wanted checks. ``begins`` is called before each step with its description.
 
     Raises
     ------
     MissingError
-        If the committed records are not there.
+        Without the committed records.
     """
     check_records(place.results)
     place = replace(place, out=place.out.resolve())  # programs run in the checkout

@@ -1,4 +1,4 @@
-"""Claims of a paper as data, and what records say of them."""
+"""Claims of a paper as data, and their verdicts from records."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,17 +8,17 @@ from typing import Any
 
 from drbench.model.machine import Machine
 
-#: What a claim does.
+#: Texts of verdicts.
 HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
-#: Verdicts as files have them. KNOWN: the claim does not hold, and the documentation says so and
-#: why. SKIP: its records are missing.
+#: Verdicts in files. KNOWN: the claim does not hold, and the documentation explains why. SKIP: its
+#: records are missing.
 WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
-#: Machines that are others, by the name of what they replace.
+#: Changed machines, by the name of those that they replace.
 Changed = Mapping[str, Machine]
 
 
 def shown(word: str) -> str:
-    """A verdict as people read it.
+    """The text of a verdict for readers.
 
     Examples
     --------
@@ -30,27 +30,27 @@ def shown(word: str) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, and how records are judged by it.
+    """A sentence of a paper, and its check on records.
 
     Attributes
     ----------
     name, text : str
-        As P7; what is claimed, and where the paper says it.
+        As P7; the claim, and its place in the paper.
     check : callable
-        Gets the rows of the paper and the query; returns whether the claim holds (None: they do not
-        say), and our numbers, or yields both for each of several cases, all of which have to hold.
+        Gets the rows of the paper and the query; returns whether the claim holds (None: undecided),
+        and our numbers, or yields both for each of several cases, all of which must hold.
     theirs : str
-        The paper's number in short words, or what it says where it gives none.
+        The paper's number, or its words without one.
     threshold : str
-        By what the claim holds.
+        The condition under which the claim holds.
     records : str
-        The files that it is judged on, and their machine.
+        The files that it is checked on, and their machine.
     see : str
-        Where the documentation says that the claim does not hold, and why; empty if it does.
+        The place in the documentation that explains why the claim does not hold; empty if it does.
     query : sequence
-        What the check gets after the rows: which of them, and which of their numbers.
+        Arguments of the check after the rows: which of them, and which of their numbers.
     source : str
-        Where our number comes from: ``measured`` (ranks that ran), ``simulated``, or ``arithmetic``
+        The source of our number: ``measured`` (ranks that ran), ``simulated``, or ``arithmetic``
         (bytes, FLOPs, constants of the paper).
     """
 
@@ -67,14 +67,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim and what the records say.
+    """A claim and its verdict.
 
     Attributes
     ----------
     holds : bool or None
-        None if the records cannot say.
+        None if undecided.
     ours : str
-        Our numbers: what decides it.
+        Our numbers, which decide it.
     """
 
     claim: Claim
@@ -83,8 +83,8 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """One of :data:`WORDS`. A claim that holds although the documentation says it does not is a
-        FAIL too: the documentation is wrong.
+        """One of :data:`WORDS`. A claim that holds contrary to the documentation is a FAIL too,
+        since the documentation is wrong.
 
         Examples
         --------
@@ -104,8 +104,8 @@ class Verdict:
 def check_claims(
     claims: Iterable[Claim], rows: Any, wanted: Callable[[str], bool] = bool
 ) -> list[Verdict]:
-    """Check every claim whose name is ``wanted`` on rows. A claim whose rows are missing is
-    undecided and says what is missing.
+    """Check every claim whose name is ``wanted`` on rows. A claim with missing rows is undecided,
+    and reports them.
 
     Examples
     --------
@@ -135,25 +135,25 @@ def check_claims(
 
 
 class Rows:
-    """A table of rows, chosen by their values: records, rows of studies, published numbers.
+    """A table of rows, selected by their values: records, rows of studies, published numbers.
 
     Attributes
     ----------
     table : DataFrame
     ranges : DataFrame
-        What a text says of figures as a whole, if there is such a table.
+        Published ranges of whole figures, if there is such a table.
     """
 
     def __init__(self, table, ranges=None):
         self.table, self.ranges = table, ranges
 
     def where(self, *, table=None, **values):
-        """The rows with these values; of several values, in a list, any.
+        """The rows with these values; a list matches any of its values.
 
         Raises
         ------
         KeyError
-            If there are none.
+            If there are no such rows.
 
         Examples
         --------
@@ -181,7 +181,8 @@ class Rows:
         return self.where(mode="simulated", **values)
 
     def by(self, value: str, across: str, down: str | list[str], **values):
-        """A value of the simulated rows with these values, by some columns across and down.
+        """A table of a value of the simulated rows with these values, by columns ``across`` and
+        ``down``.
 
         Examples
         --------
@@ -195,37 +196,37 @@ class Rows:
         return found.pivot_table(value, down, across, aggfunc="first", sort=False)
 
     def paired(self, same: list[str]):
-        """The published rows, each with the simulated one of the same values: ``x`` is the paper's,
-        ``x_ours`` ours."""
+        """The published rows, each joined with the simulated one of the same values: ``x`` is the
+        paper's, ``x_ours`` ours."""
         theirs = self.where(mode="published")
         return theirs.merge(self.ours(), on=same, suffixes=("", "_ours"))
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What is reproduced of a paper: a module of :mod:`launch.papers` has one, ``PAPER``.
+    """A reproduced paper: the ``PAPER`` of a module of :mod:`launch.papers`.
 
     Attributes
     ----------
     title : str
     claims : sequence of Claim
     read : callable
-        ``read(folder)``: what is judged, as the simulated rows in ``results/simulated``.
+        ``read(folder)``: the rows to check, such as the simulated rows in ``results/simulated``.
     judged : callable
-        ``judged(rows, results)``: what the checks get: these rows and published ones beside them.
+        ``judged(rows, results)``: the argument of the checks: these rows with published ones.
     rows : Rows of :mod:`plots.select.typed_rows`
-        What a row of a study is.
+        The type of rows of a study.
     studies : dict
-        Name of a CSV file of rows -> what simulates them anew.
+        Name of a CSV file of rows -> function that simulates them.
     folder : str
-        Of these files below ``results``.
+        Folder of these files below ``results``.
     quick : tuple of str
         Studies that take a few seconds.
     machines : dict
-        Machine -> its constants that are varied, by each of ``factors``; without any those that are
-        assumed.
+        Machine -> its constants that are varied, by each of ``factors``; empty for the assumed
+        ones.
     simulate : callable
-        ``simulate(changed)``: the simulated rows, some machines being others.
+        ``simulate(changed)``: the simulated rows with some changed machines.
     """
 
     title: str
@@ -243,18 +244,18 @@ class Paper:
     def verdicts(
         self, results: Path, wanted: Callable[[str], bool] = bool, folder: str = "simulated"
     ) -> list[Verdict]:
-        """What committed records say of the claims that are wanted; for none they are not read."""
+        """The verdicts of the wanted claims on committed records, which are not read for none."""
         claims = [claim for claim in self.claims if wanted(claim.name)]
         rows = self.judged(self.read(results / folder), results) if claims else None
         return check_claims(claims, rows)
 
     def write_study(self, name: str, path: Path) -> None:
-        """Simulate a study anew, and write its rows."""
+        """Simulate a study again, and write its rows."""
         self.rows.write(path, self.studies[name]())
 
 
 def counted(words: Iterable[str]) -> str:
-    """How many there are of each verdict.
+    """A text with the number of each verdict.
 
     Examples
     --------
@@ -266,5 +267,5 @@ def counted(words: Iterable[str]) -> str:
 
 
 def named(values, digits: int = 1) -> str:
-    """A Series with its names, as numbers of a verdict."""
+    """A text of a Series with its names, for a verdict."""
     return ", ".join(f"{name} {value:.{digits}f}" for name, value in values.items())

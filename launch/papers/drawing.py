@@ -1,4 +1,4 @@
-"""What the figures of papers share: their rows, marks of tables, and pages of panels with a
+"""Shared code of the figures of papers: their rows, marks of tables, and pages of panels with a
 grid."""
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,13 +43,13 @@ def steps(title: str, values: Iterable[int]) -> Axis:
 
 
 def lines(table: DataFrame, styles: Styles) -> list[Marks]:
-    """A line a column, through the places that it has a value at."""
+    """One line per column, through its existing values."""
     columns = ((name, table[name].dropna()) for name in styles if name in table)
     return [polyline(name, styles[name], of.index, of.map(Spot)) for name, of in columns]
 
 
 def dots(x: Axis, table: DataFrame, styles: Styles) -> tuple[Axis, Axis, list[Marks]]:
-    """Axes and marks of a table: a row each of its rows, a dot each of its columns."""
+    """Axes and marks of a table: one row per row, one dot per column."""
     y = Axis("", (len(table) - 0.5, -0.5), ticks=dict(enumerate(table.index)))
     places = range(len(table))
     marks = [
@@ -68,8 +68,8 @@ def draw_page(
     left_in: float = 0.56,
     finding: str = "",
 ) -> Made:
-    """The figure of some charts, two in a row, of this height, with this width for the y axis or
-    the names of rows; the legend has these looks, and the finding is the title."""
+    """The figure of some charts, two per row, with the given heights, widths for the y axis or row
+    names, and styles of the legend; the finding is the title."""
     handles = [line_handle(*each) for each in styles.items()]
     page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12), finding=finding)
     for axes, chart in zip(every, charts):

@@ -1,5 +1,5 @@
-"""The ledger: every measured or published number that a model predicts, with the prediction made
-for it; and by how much the numbers of a group may be missed.
+"""The ledger: every measured or published number that a model predicts, with its prediction, and
+the error that is allowed for each group.
 
 ==================  ==============================================================================
 group               numbers
@@ -13,15 +13,15 @@ epyc-mixed          likewise, on two virtual nodes of two ranks each, which shar
 epyc-network        likewise, with one rank a node
 spr-rma, -throttled as those of the EPYC, on a Sapphire Rapids
 spr-mlp             both MLP shapes on this machine, read in place: none was used to calibrate
-h100-one-rank       products on one H100
+h100-one-rank       GEMMs on one H100
 ==================  ==============================================================================
 
-COSMA's published points on H100 are in no group: no program here is its own. What the papers about
-overlap and MeshSlice publish is beside our numbers in their claims (T1 to T15, F1 to F13, M2 to
-M19).
+COSMA's published points on H100 are in no group, because drbench has no such program. The numbers
+of the papers about overlap and MeshSlice are compared with ours in their claims (T1 to T15, F1 to
+F13, M2 to M19).
 
-``results/ledger.csv`` has the rows, which are a study like those of the papers: ``drbench
-artifact`` makes them again, in seconds.
+``results/ledger.csv`` has the rows, a study like those of the papers, which ``drbench artifact``
+repeats in seconds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,10 +49,11 @@ from plots.select.typed_rows import Rows as Kind
 
 from .claims import Claim, Paper, Rows
 
-#: Of the numbers of a group that have intervals at least such a share lies in them, and the median
-#: of half an interval is at most so many percent.
+#: Least share of a group's numbers within their intervals, and largest median half width of these
+#: intervals in percent.
 LEAST_HELD, MOST_HALF = 0.90, 10.0
-#: Of pairs of cases measured so many times apart the model has such a share in the right order.
+#: Ratio of measured times above which pairs are compared, and least share of pairs in the right
+#: order.
 APART, CONCORDANT = 1.10, 0.97
 _RESULTS = ROOT / "results"
 
@@ -63,7 +64,7 @@ class LedgerRow(NamedTuple):
     Attributes
     ----------
     group : str
-        Points of one origin: new ones start a group of their own.
+        Points of one origin; new ones are a new group.
     mode : str
         ``measured`` or ``published``.
     machine : str
@@ -74,7 +75,7 @@ class LedgerRow(NamedTuple):
         ``s``, or ``%`` of the roof.
     value, predicted : float
     low, high : float or None
-        The interval of the prediction; None where it has none, or is made of this very number.
+        The interval of the prediction; None if there is none, or if it depends on this number.
     source : str
         The file with the number.
     """
@@ -95,7 +96,7 @@ ROWS = Kind(LedgerRow, "ledger", "python -m launch.papers DIR ledger")
 
 
 def dealt(program: str) -> bool:
-    """Which half a program is dealt to: a coin that falls the same for ever.
+    """The half of a program, by a reproducible pseudo-random choice.
 
     Examples
     --------
@@ -116,7 +117,7 @@ def dtensor_cases(path: Path) -> Iterator[tuple[str, Case, float]]:
 
 
 def _dtensor() -> Iterator[LedgerRow]:
-    """Without intervals: these are made of the errors here."""
+    """The rows of DTensor, without intervals, which depend on the errors here."""
     source, machine = "published/h100.csv", find_machine("h100x8")
     for what, case, took in dtensor_cases(_RESULTS / source):
         ours = predict(case, machine, 8).best_s
@@ -125,9 +126,9 @@ def _dtensor() -> Iterator[LedgerRow]:
 
 
 def _runs(source: str, machine: Machine, of_roof: bool = False) -> list[tuple]:
-    """Cases of ours that ran quietly, each once, and what they are predicted to take; as far as the
-    programs that ran are those that would run today. ``of_roof`` also those that were disturbed or
-    shared cores: the roof beside them was, and did, too."""
+    """Our undisturbed measured cases, each once, with their predictions, if the measured programs
+    are the current ones. With ``of_roof`` also disturbed or oversubscribed ones, whose roof was
+    affected in the same way."""
     found = {}
     for record in read_csv(_RESULTS / source):
         disturbed = record.noisy or record.oversubscribed
@@ -147,8 +148,8 @@ def _what(record: Record) -> str:
     return " ".join(filter(None, words))
 
 
-#: What is predicted of a case, by whether it is its share of the roof, with the ends of the
-#: interval; and the unit.
+#: The predicted value of a case with its interval, and its unit, by whether it is a share of the
+#: roof.
 _PREDICTED = {
     False: ("s", "best_s", "median_low_s", "median_high_s"),
     True: ("%", "percent_of_roof", "percent_of_roof_low", "percent_of_roof_high"),
@@ -185,8 +186,8 @@ def _halves(machine: str, transport: str, of_roof: bool = False) -> Iterator[Led
 
 
 def _mlp() -> Iterator[LedgerRow]:
-    """Read in place. The file has no residuals, and those over RMA say nothing of this: the machine
-    was in another mood that day."""
+    """The rows of the MLP shapes, read in place. The file has no residuals, and those over RMA do
+    not apply: the machine had another speed on that day."""
     machine = find_machine(str(_RESULTS / "measured/spr-2core/model/rma/here.toml"))
     for layer in ("mlp1", "mlp2"):
         source = f"measured/spr-2core/{layer}-h1536-p2/records.csv"
@@ -203,7 +204,7 @@ def _one_rank() -> Iterator[LedgerRow]:
                 yield _measured(source, machine, (record, case, predict(case, machine, 1)))
 
 
-#: Group -> what makes its rows, and the most that their mean error may be, percent.
+#: Group -> function that makes its rows, and the largest allowed mean error in percent.
 GROUPS = {
     "dtensor-h100": (_dtensor, 2.0),
     "epyc-rma": (partial(_halves, "epyc", "rma"), 2.1),
@@ -218,13 +219,13 @@ GROUPS = {
 
 
 def predicted_now() -> Iterable[LedgerRow]:
-    """Every row as it is predicted today, but for those that a machine refuses."""
+    """Every row with its current prediction, without those that a machine refuses."""
     return (row._replace(group=group) for group, (rows, *_) in GROUPS.items() for row in rows())
 
 
 def time_errors(of: DataFrame):
-    """By what share the predicted time of each number is above the measured one: a share of the
-    roof is inverse to a time.
+    """Relative error of the predicted over the measured time of each number; a percentage of the
+    roof is the inverse of a time.
 
     Examples
     --------
@@ -237,7 +238,7 @@ def time_errors(of: DataFrame):
 
 
 def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
-    """That the numbers of a group are predicted as well as they have to be."""
+    """Whether the numbers of a group are predicted within the allowed error."""
     of = rows.where(group=group)
     errors = 100 * time_errors(of).abs()
     holds = errors.mean() <= most
@@ -252,8 +253,8 @@ def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
 
 
 def concordance(times: Sequence[float], predicted: Sequence[float]) -> tuple[float, int]:
-    """Share of pairs of cases, measured more than 10 % apart, whose order the prediction has
-    right; and how many there are.
+    """(share of pairs in the predicted order, number of pairs), of pairs of cases whose measured
+    times differ by more than 10 %.
 
     Examples
     --------
@@ -268,7 +269,7 @@ def concordance(times: Sequence[float], predicted: Sequence[float]) -> tuple[flo
 
 
 def _in_order(rows: Rows, *groups: str) -> Iterator[tuple[bool, str]]:
-    """That the numbers of each group are predicted in the right order."""
+    """Whether the numbers of each group are predicted in the right order."""
     for group in groups:
         of = rows.where(group=group)
         share, total = concordance(of.value, of.predicted)
@@ -281,7 +282,7 @@ CLAIMS = tuple(
         f"accuracy of predictions: {group}",
         _accurate,
         "none: a bar of our own",
-        f"the mean error is at most {most} %; of those with intervals {LEAST_HELD:.0%} lie "
+        f"the mean error is at most {most} %; of those with intervals {LEAST_HELD:.0%} are "
         f"in them, half of which is at most {MOST_HALF} %",
         "results/ledger.csv",
         "",

@@ -1,4 +1,4 @@
-"""What the documentation says of committed measurements, as claims. What a check gets is the folder
+"""Statements of the documentation about committed measurements, as claims. A check gets the folder
 with the records of one machine."""
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from plots.select.records import read_records
 
 from .claims import Claim, Paper
 
-#: With look-ahead a case takes at most so much of the larger of its compute and its transfers.
+#: Largest time of a case with look-ahead over the larger of its compute and its transfers.
 OVERLAPPED = 1.10
-#: Bars of drbench's time over the best library's in the same rounds, for the ends of their 95 %
-#: intervals: below 1 for the library's default; with its fastest setting, the most allowed.
+#: Bounds of the time of drbench's fastest over the best library's in the same rounds, for the ends
+#: of the 95 % intervals: below 1 for default settings; a limit for the fastest settings.
 AHEAD, AS_FAST = 1.0, 1 / 0.98
 
 
@@ -24,7 +24,8 @@ def _performance(folder: Path, table: str):
 
 
 def _at_bar(folder: Path, table: str, rows: str):
-    """That the rows of a performance table reach their bars, as far as the busiest rank allows."""
+    """Whether the rows of a performance table reach their bars, as far as the busiest rank
+    allows."""
     found = _performance(folder, table).query(rows)
     bars = 100 * found.bar * found.balance_limit.fillna(1)
     margin = (found.percent_of_roof - bars).sort_values(kind="stable")
@@ -69,7 +70,7 @@ _MISALIGNED = "case.str.startswith('misaligned')"
 def _claim(
     name: str, text: str, check: Callable, threshold: str, files: str, see: str = "", query=()
 ) -> Claim:
-    """A claim of ours: there is no paper's number."""
+    """One of our own claims, without a paper's number."""
     records = ", ".join(f"results/measured/epyc-2core/{each}" for each in files.split())
     bar = "none: a bar of our own"
     return Claim(name, text, check, bar, threshold, records, see, query, "measured")
@@ -152,7 +153,7 @@ CLAIMS = (
 
 
 PAPER = Paper(
-    "what the documentation says of measurements",
+    "statements of the documentation about measurements",
     CLAIMS,
     lambda folder: folder.parent / "measured/epyc-2core",
 )

@@ -1,4 +1,4 @@
-"""The paper's claims P1-P12 about Figures 2 and 3, checked on records: what must hold is stated
+"""The paper's claims P1-P12 about Figures 2 and 3, checked on records: the conditions are stated
 once, in general terms.
 
 Shared terms, the same for every claim and machine:
@@ -13,8 +13,8 @@ Shared terms, the same for every claim and machine:
 - *almost always* means in nine cases of ten;
 - *some* lines are at least two;
 - a line *moves B* if it is drawn with another matrix in place than B;
-- *aligned* tiles nest: along every axis no boundary of one matrix lies inside a tile of the other
-  and beside its own, but for rounding.
+- *aligned* tiles nest: along every axis no boundary of one matrix is inside a tile of the other
+  unless it is also its own, except for rounding.
 """
 
 from functools import cache
@@ -279,7 +279,7 @@ def _p10a(f):
 
 
 def aligned(record: Record) -> bool:
-    """Whether the tiles of a case nest along every axis, so that a rank's products are all of one
+    """Whether the tiles of a case nest along every axis, so that all local GEMMs of a rank have one
     size.
 
     Examples
@@ -567,7 +567,7 @@ MOST_OF_C = 4
 
 
 def cases_for_claims(layer: str, ranks: int, **fields) -> list[Case]:
-    """The cases of a figure but for those with C in more replicas (:data:`MOST_OF_C`); fields as in
+    """The cases of a figure without those with C in more replicas (:data:`MOST_OF_C`); fields as in
     :func:`~launch.models.simulate_sweeps.legend_cases`.
 
     Examples

@@ -1,7 +1,8 @@
-"""Which claims of a paper turn when the machines that they were simulated on are others."""
+"""The claims of a paper whose verdict changes if the simulated machines are changed."""
 
+import itertools
 from collections.abc import Iterator, Sequence
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,12 +12,12 @@ from .claims import HOLDS, Changed, Paper, check_claims
 
 
 class Variation(NamedTuple):
-    """What becomes of the claims of a paper when something is changed.
+    """The changed verdicts of a paper's claims after a change of a machine.
 
     Attributes
     ----------
     machine, change : str
-        The machines, and what of them; empty in the row that says which claims hold as they are.
+        The machines, and the change; empty in the row of the unchanged machines.
     changed_claims : str
         As ``P10 holds; P12 does not hold``.
     """
@@ -30,8 +31,8 @@ class Variation(NamedTuple):
 def one_by_one(
     name: str, paths: Sequence[str], factors: Sequence[float]
 ) -> Iterator[tuple[str, Changed]]:
-    """Each of some constants of a machine times each factor, by default of those that are assumed;
-    a share of a rate stays at most 1.
+    """Each of some constants of a machine times each factor, by default the assumed constants; a
+    share of a rate is at most 1.
 
     Examples
     --------
@@ -44,7 +45,7 @@ def one_by_one(
     machine = find_machine(name)
     # claims are about the type that a machine is for
     assumed = (path for path in machine.assumed if not path.startswith("dtypes."))
-    for path, factor in product(paths or assumed, factors):
+    for path, factor in itertools.product(paths or assumed, factors):
         share = path.endswith(("sustained", "efficiency"))
         if not (share and machine.constant(path) * factor > 1):
             yield f"{path} x {factor:g}", {name: machine.vary(path, factor)}
@@ -53,7 +54,7 @@ def one_by_one(
 def vary(paper: str, what: Paper, results: Path) -> Iterator[Variation]:
     """A row for each change of a paper's machines; the first changes nothing.
 
-    What is no simulation rests on no constant of a machine, and is left out.
+    Claims without simulations do not depend on constants of a machine, and are left out.
     """
     claims = [claim for claim in what.claims if claim.source == "simulated"]
     single = (one_by_one(*each, what.factors) for each in what.machines.items())

@@ -1,1 +1,1 @@
-"""What runs on the ranks: one case, workers, backends, rates and peaks."""
+"""Code that runs on the ranks: one case, workers, backends, transfers."""

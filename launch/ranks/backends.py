@@ -1,8 +1,7 @@
-"""Where a case's arrays live and its products run: on the cores (``numpy``), on GPUs (``cupy``), or
-on worker threads that stand for one (``numpy-async``).
+"""Backends, which store a case's arrays and run its GEMMs: on the cores (``numpy``), on GPUs
+(``cupy``), or on worker threads that emulate a GPU (``numpy-async``).
 
-Whether there is room for them is asked before anything is allocated, and answered in one line that
-says how much is missing.
+Memory is checked before any allocation; the error is one line with the missing amount.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from .gpu_awareness import mpi_moves_devices
 def open_backend(
     case: Case, choice: TransportChoice, topology: Topology
 ) -> Iterator[HostBackend | DeviceBackend]:
-    """The backend of a case, closed at its end, also after an error that all ranks found alike
-    (collective).
+    """A context with the backend of a case, closed at its end, also after an error that all ranks
+    find (collective).
 
-    After any other this rank is about to end all, and letting go of communicators would wait for
-    ranks that are elsewhere.
+    After any other error this rank ends all ranks; it must not free communicators, which would wait
+    for ranks that are elsewhere.
 
     Raises
     ------
     UnsupportedError
-        On every rank, if one of them has no such device.
+        On every rank, if a rank has no such device.
     """
     backend = (HostBackend if case.backend == "numpy" else DeviceBackend)(case, choice, topology)
     try:
@@ -66,7 +65,7 @@ class HostBackend:
     keys : dict
         Columns of the record.
     work : HostWork
-        For the roof.
+        Executes the GEMMs of the roof.
     core_due : float or None
         The share of a core that a rank can have (:meth:`Topology.core_due`).
     """
@@ -87,14 +86,14 @@ class HostBackend:
         self.core_due = topology.core_due(threads)
 
     def free_bytes(self) -> None:
-        """Nothing lies on a device."""
+        """None: there is no device memory."""
 
     def distributed(self, problem):
         """A, B and C in windows, by name."""
         return distributed(problem, self._topology, self._choice)
 
     def executor(self, trace, matrices, prefetch):
-        """The executor of a trace; its link, if throttled, is its own."""
+        """The executor of a trace, with its own link if throttled."""
         throttle = None
         if self._choice.kind == "throttled":
             throttle = Throttle(self._choice.bandwidth_bytes_per_s, self._choice.latency_s)
@@ -110,14 +109,14 @@ class HostBackend:
         return found
 
     def record_columns(self, executor) -> dict:
-        """Further columns of the record, once the executor is made: none."""
+        """Further columns of the record that depend on the executor: none."""
         return {}
 
     def peak(self) -> dict:
         return {}
 
     def close(self) -> None:
-        pass  # nothing is held
+        pass  # nothing to release
 
 
 class DeviceBackend:
@@ -129,15 +128,15 @@ class DeviceBackend:
         try:
             call_together(topology.comm, self._find_device)
             self._agree()
-        except BaseException:  # no one has this backend yet who would close it
+        except BaseException:  # no caller has this backend yet to close it
             if self.device is not None:
                 self.device.close()
             raise
 
     def _agree(self) -> None:
-        """What all ranks use, and what the record says of it (collective)."""
+        """Choose what all ranks use, and set the columns of the record (collective)."""
         case, topology, info = self._case, self._topology, self.device.info
-        # an index tells nothing where every rank sees its own device only
+        # an index identifies no device where every rank sees only its own
         place = getattr(self.device, "bus_id", info.index)
         sharing = topology.node.allgather(place).count(place)
         most = topology.comm.allreduce(sharing, MPI.MAX)
@@ -169,7 +168,7 @@ class DeviceBackend:
             "max_accumulates": case.max_accumulates or 1,
             "accumulate_blocks": getattr(self.device, "accumulate_blocks", None),
         }
-        # threads that stand for streams, and ranks of one GPU, wait for each other
+        # threads that emulate streams, and ranks of one GPU, wait for each other
         alone = case.backend == "cupy" and not self.keys["oversubscribed"]
         self.core_due = 1.0 if alone else None
 
@@ -191,16 +190,16 @@ class DeviceBackend:
         self.device = cuda_device(node.rank, node.size, case.compute or "auto", blocks)
 
     def _why_not(self, sharing: int) -> dict[str, str | None]:
-        """Why some rank cannot use what moves data beside staging, the better first; None if all
-        can (collective)."""
+        """For each implementation other than staging, the better first, why some rank cannot use
+        it; None if all can (collective)."""
         asked, comm = self._case.collectives, self._topology.comm
-        why: dict[str, str | None] = dict.fromkeys(("nccl", "gpu-aware"), "it is not asked for")
+        why: dict[str, str | None] = dict.fromkeys(("nccl", "gpu-aware"), "it is not requested")
         if self._case.backend == "numpy-async":
             if asked == "gpu-aware":
-                why[asked] = None  # its memory is the host's
+                why[asked] = None  # its memory is host memory
             return why
         if asked != "staged":
-            node = self._topology.node  # whose first rank tries
+            node = self._topology.node  # its first rank tests it
             able, described = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
             why["gpu-aware"] = _first(comm, None if able else described)
         if asked in (None, "nccl"):
@@ -234,8 +233,8 @@ class DeviceBackend:
         )
 
     def record_columns(self, executor) -> dict:
-        """Who signals in a program with signals, beside which streams of copies; and that parts of
-        a kernel are products of their own."""
+        """How a program with signals sends them, and its copy streams; and that parts of a kernel
+        are separate GEMMs."""
         if executor.inbox is None:
             return {"copy_streams": None}
         found = {
@@ -247,7 +246,7 @@ class DeviceBackend:
         return found
 
     def _nccl_group(self, group):
-        """NCCL among the members of a process row or column, made once."""
+        """The NCCL communicator of a process row or column, made once."""
         from drbench.device.gpu.nccl import nccl_group
 
         found = self._groups.get(group)
@@ -256,8 +255,7 @@ class DeviceBackend:
         return found
 
     def peak(self) -> dict:
-        """Most device memory that a rank has held; nothing where the device's memory is the
-        host's."""
+        """The largest device memory of a rank; empty if the device memory is host memory."""
         held = self.device.peak_bytes
         return (
             {}
@@ -273,8 +271,8 @@ class DeviceBackend:
 
 
 def call_together(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
-    """What ``action()`` gives; if it is refused on one rank, all raise the error of the first
-    (collective)."""
+    """The result of ``action()``; if it is refused on a rank, all ranks raise the error of the
+    first such rank (collective)."""
     found = refusal = None
     try:
         found = action()
@@ -287,13 +285,13 @@ def call_together(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
 
 
 def _first(comm: MPI.Comm, message):
-    """What the first rank says that says anything (collective)."""
+    """The message of the first rank that has one (collective)."""
     return next(filter(None, comm.allgather(message)), None)
 
 
 @functools.cache
 def _pools() -> threadpoolctl.ThreadpoolController:
-    """The thread pools of this process. Looking for them costs a millisecond, and no case loads
+    """The thread pools of this process, found once: a search takes a millisecond, and cases load no
     more."""
     load_blas()
     return threadpoolctl.ThreadpoolController()
@@ -301,8 +299,9 @@ def _pools() -> threadpoolctl.ThreadpoolController:
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes one rank is going to hold: its tiles (in windows), its arena, its inboxes included, and
-    what the roof and the baseline need of their own; ``inboxes`` are those of both, in windows."""
+    """Bytes that one rank needs: its tiles (in windows), its arena with its inboxes, and the
+    separate buffers of the roof and the baseline; ``inboxes`` are those of program and baseline, in
+    windows."""
 
     tiles: int
     arena: int
@@ -319,7 +318,7 @@ class Need:
         baseline: int = 0,
         inboxes: int = 0,
     ) -> Need:
-        """What a case needs on one rank; ``baseline`` is the arena of the baseline."""
+        """The need of a case on one rank; ``baseline`` is the arena of the baseline."""
         local = map(operator.mul, roof_sizes(problem.local_shapes()), problem.itemsizes.values())
         tiles = sum(problem.tile_bytes(rank).values())
         return cls(tiles, arena, baseline + (sum(local) if roof else 0), inboxes)
@@ -336,20 +335,20 @@ def check_memory(
     limit: int | None = None,
     device_free: int | None = None,
 ) -> None:
-    """Raise on every rank if some rank's pool, some node's memory, or a limit set for each node, is
-    too small (collective).
+    """Raise on every rank if the pool of a rank, the memory of a node, or the limit per node is too
+    small (collective).
 
-    ``device_free`` is what this rank may still allocate on its device, which then holds everything
-    instead of the node.
+    ``device_free`` is the memory that this rank can allocate on its device, which then stores
+    everything instead of the node.
 
     Raises
     ------
     OutOfMemory
-        With what is needed, what there is, and how much is missing.
+        With the needed, the available and the missing memory.
     """
     comm, first = topology.comm, topology.node.rank == 0
     space = (shared_memory_free(), available_memory()) if first else None
-    # one message; every rank then finds the same
+    # one message, so that every rank finds the same
     needs, free, hosts, spaces = zip(*comm.allgather((need, device_free, platform.node(), space)))
     rank = max(range(comm.size), key=lambda r: needs[r].arena)
     _refuse(
@@ -362,7 +361,7 @@ def check_memory(
     if device_free is not None:
         for rank, (need, space) in enumerate(zip(needs, free)):
             space = space if limit is None else min(space, limit)
-            described = f"rank {rank} needs {{}} of device memory, {{}} are free for it"
+            described = f"rank {rank} needs {{}} of device memory, {{}} are free"
             _refuse(need.total, space, described, f"Use more devices, {fewer}")
         return
     for lowest in sorted({*topology.node_of}):
@@ -372,7 +371,7 @@ def check_memory(
             _refuse(
                 windows_bytes([need.tiles + need.inboxes for need in here]),
                 shared,
-                f"tiles and inboxes of {who} need {{}} of shared memory (with what MPI adds), "
+                f"tiles and inboxes of {who} need {{}} of shared memory (including MPI's), "
                 f"{SHARED_MEMORY} has {{}} free",
                 f"Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices",
             )
@@ -382,7 +381,7 @@ def check_memory(
 
 
 def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:
-    """Raise if more is needed than there is room for; None is no limit."""
+    """Raise if more memory is needed than available; None is no limit."""
     if space is not None and needed > space:
         sizes = format_bytes(needed), format_bytes(space)
         missing = format_bytes(needed - space)

@@ -1,5 +1,5 @@
-"""``drbench bandwidth`` on the ranks: what each kind of transfer takes at each size, run by the
-executor of runs, verified."""
+"""``drbench bandwidth`` on the ranks: the time of each type of transfer at each size, measured with
+the executor of runs and verified."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,17 +21,17 @@ from .run_case import found_transport, world
 from .samples import sample
 from .transfers import Rows, trace_of
 
-#: Transfers of one run: as many as OSU's, of fewer bytes than this together.
+#: Transfers of one run: as many as OSU's, with fewer bytes than this in total.
 _MOST_TRANSFERS, _MOST_BYTES = 64, 4 << 20
-#: Repeats of one point: at least so many, then more until the median is known or so many seconds
-#: are spent on it.
+#: Repeats of one point: at least this number, then until the median is known or these seconds are
+#: spent.
 _LEAST, _BUDGET_S = 7, 0.25
 
 
 def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, list[dict]]:
-    """Measure on the ranks this process belongs to (collective): what was measured with (what
-    ``auto`` came to, and whether this rank is the ``first``), and a row for each kind of transfer
-    and size, the same on every rank.
+    """Measure on the ranks of this process (collective). Returns the setup (resolved ``auto``
+    choices, and whether this rank is the ``first``), and a row per type of transfer and size, the
+    same on every rank.
 
     Parameters
     ----------
@@ -45,21 +45,21 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
     Returns
     -------
     dict, list of dict
-        A row has ``operation``, ``nbytes``, ``times`` (transfers of a repeat), ``samples_s`` (of
+        A row has ``operation``, ``nbytes``, ``times`` (transfers per repeat), ``samples_s`` (of
         one transfer, slowest rank) with the ``interval`` of their median, ``noisy`` and
-        ``core_share``, or the ``reason`` why there are none.
+        ``core_share``, or the ``reason`` for their absence.
 
     Raises
     ------
     UsageError
         On one rank.
     CaseFailed
-        If what was moved is not what was sent.
+        If the received data is wrong.
     """
     comm = world()
     check_case(case)
     if comm.size < 2:
-        raise UsageError("bandwidth is between ranks, got 1. Use -p 2.")
+        raise UsageError("bandwidth needs at least 2 ranks, got 1. Use -p 2.")
     rows: list[dict] = []
     transport = case.transport
     with Topology(comm) as topology:
@@ -73,10 +73,10 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
 def _of_size(
     case: Case, nbytes: int, names: list[str], topology: Topology
 ) -> tuple[str, list[dict]]:
-    """All kinds of transfers of one size, on the same windows; and what the transport came to."""
+    """Measure all types of transfers of one size on the same windows; also return the transport."""
     comm, columns = topology.comm, max(topology.comm.size, nbytes // ITEMSIZES[case.dtype])
     rows = Rows.of(columns, comm.size, comm.rank, case.dtype)
-    case = replace(case, m=2 * comm.size, n=columns, k=1, get="copy")  # a view would move nothing
+    case = replace(case, m=2 * comm.size, n=columns, k=1, get="copy")  # a view would move no data
     choice = parse_transport(case.transport)
     times = max(1, min(_MOST_TRANSFERS, _MOST_BYTES // nbytes))
     traces = {name: trace_of(name, rows, times) for name in names}
@@ -106,16 +106,15 @@ def _of_size(
 
 
 def _moved(name: str, rows: Rows) -> int:
-    """Bytes of one transfer, as nccl-tests count them: of a collective that scatters or gathers,
-    the whole of what is divided."""
+    """Bytes of one transfer, as nccl-tests count them: for scatter and gather the whole array."""
     columns, parts = rows.problem.n, name in ("allgather", "reducescatter")
     columns = columns // rows.ranks * rows.ranks if parts else columns
     return columns * rows.problem.itemsize
 
 
 def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> dict:
-    """The columns of what the repeats took; what one more moves is verified, of other elements than
-    those before, so that nothing old can pass for it."""
+    """The columns of the times of the repeats. One more repeat, with other elements, is verified,
+    so that old data cannot pass."""
 
     def fill(seed: int) -> Fill:
         found = Fill("integer", seed, 1)
@@ -137,7 +136,7 @@ def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> dict:
 
 
 def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
-    """Hold what arrived at this rank against what was sent, element by element (collective).
+    """Compare the data received on this rank with the sent data, element by element (collective).
 
     Raises
     ------
@@ -150,7 +149,7 @@ def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
     before = fill.rows("A", rows.ranks + rows.rank, rows.ranks + rows.rank + 1, rows.problem.n)
     expected = _expected(name, rows, source, before, len(transfers) - 1)
     last = executor.trace.steps[-1]
-    if last.shape is not None:  # it has a value
+    if last.shape is not None:  # the step has a value
         found = [elements.rows_of(executor.values[last.index], np.arange(len(expected)))]
     else:
         found = [
@@ -163,13 +162,14 @@ def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
     wrong = comm.allreduce(wrong)
     if wrong:
         raise CaseFailed(
-            f"{name} of {expected.nbytes} bytes: {wrong} elements are not what was sent. Please "
-            "report it, with what drbench doctor says."
+            f"{name} of {expected.nbytes} bytes: {wrong} received elements are wrong. Please "
+            "report it, with the output of drbench doctor."
         )
 
 
 def _expected(name: str, rows: Rows, source, before: np.ndarray, times: int) -> np.ndarray:
-    """What is at this rank after a transfer, in float64: 1 × columns, of a gather a row a rank."""
+    """The expected data after a transfer, in float64: 1 × columns, for a gather one row per
+    rank."""
     rank, ranks = rows.rank, rows.ranks
     part = rows.problem.n // ranks
     if name == "get":

@@ -1,4 +1,4 @@
-"""A whole chain on the ranks of this process, by the library: filled, run, verified, timed."""
+"""Run a chain on the ranks of this process with the Python library: fill, run, verify, time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from partitions import partition
 from .run_case import MPI, world
 from .samples import sample
 
-_HEAP_MARGIN = 1 << 16  # bytes of a heap beside the elements of each matrix
+_HEAP_MARGIN = 1 << 16  # bytes of a heap for headers next to the elements of each matrix
 
 
 class ChainRun:
@@ -39,10 +39,9 @@ class ChainRun:
     context : drbench.Context
     chain : Chain
     layouts : dict of str to str
-        Of every variable.
+        The layout of every variable.
     multiplications : dict
-        By what a product computes the layouts of A, B and C that it is computed in, and its
-        stationary matrix.
+        For each result the layouts of A, B and C of its multiplication, and the stationary matrix.
     dtype : str
 
     Attributes
@@ -76,7 +75,7 @@ class ChainRun:
         for (name, transposed), layout in zip(each.operands, (a, b)):
             stored = self.matrices[name]
             moved = self.context.redistribute(stored, layout)
-            shared = np.shares_memory(moved.local, stored.local)  # no rank's, where some has none
+            shared = np.shares_memory(moved.local, stored.local)  # false without elements
             if not self.context.comm.allreduce(shared, MPI.LOR):
                 self._calls.append(partial(self.context.redistribute, stored, moved))
             operands.append(moved.T if transposed else moved)
@@ -87,7 +86,7 @@ class ChainRun:
             self._calls.append(partial(self.context.redistribute, out, result))
 
     def poison(self) -> None:
-        """Fill what the chain computes with NaN."""
+        """Fill all results with NaN."""
         for name, matrix in self.matrices.items():
             if self.chain.matrices[name].kind == "made":
                 matrix.local.fill(np.nan)
@@ -98,8 +97,8 @@ class ChainRun:
             call()
 
     def error(self, exact: bool, seed: int, given: Mapping[str, Callable]) -> float:
-        """The worst of all operations, each by what it took as it lies there, and of what was given
-        by ``given[name](matrix, out)``: 0 is exact, above 1 is wrong (collective)."""
+        """The largest error of all operations, each checked against its stored operands, and of the
+        inputs against ``given[name](matrix, out)``: 0 is exact, above 1 is wrong (collective)."""
         comm, worst = self.context.comm, 0.0
         wanted = {
             name: (lambda out, name=name: given[name](self.matrices[name], out)) for name in given
@@ -124,8 +123,8 @@ class ChainRun:
 
 
 def heap_bytes(chain: Chain, order: ChainOrder) -> int:
-    """Bytes of a rank's part of the heap that a chain needs at most, copies in other layouts
-    included."""
+    """The most bytes of the heap that a chain needs on a rank, including copies in other
+    layouts."""
     found = 0
     for name, matrix in chain.matrices.items():
         texts = [order.layouts[chain.variable(name)]]
@@ -142,7 +141,7 @@ def heap_bytes(chain: Chain, order: ChainOrder) -> int:
 
 
 def run_chain(order: ChainOrder, comm=None) -> Record:
-    """The record of a chain on these ranks (collective)."""
+    """Run a chain on these ranks and return its record (collective)."""
     comm, chain = comm or world(), order.asked.chain()
     with Topology(comm) as topology:
         try:
@@ -156,8 +155,8 @@ def run_chain(order: ChainOrder, comm=None) -> Record:
 
 
 def elements(fill: str, seed: int, name: str):
-    """What writes the local array of a matrix that is given, the same whatever its layout: -1, 0 or
-    1, or multiples of 2⁻²³ in [-1, 1)."""
+    """A function that fills the local array of an input matrix, independent of its layout: with -1,
+    0 or 1, or multiples of 2⁻²³ in [-1, 1)."""
     found = Fill(fill, seed + zlib.crc32(name.encode()) % (1 << 20), 1)
     if fill == "integer":
         found.bound = 1
@@ -194,7 +193,7 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
         **keys_of(order),
         **found,
         status="ok" if ok else "wrong",
-        reason=None if ok else f"some operation is wrong: {error:g} times what it may differ",
+        reason=None if ok else f"some operation is wrong: {error:g} times the tolerance",
         gflops=chain.flops / found["median_s"] / 1e9,
         error=error,
         plan_s=plan_s,
@@ -211,7 +210,7 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
 
 
 def serve_chain(path: str, answer: str) -> int:
-    """Run the order of a file; rank 0 writes the record's cells to another."""
+    """Run the order in a file; rank 0 writes the cells of the record to another file."""
     comm = world()
     order = ChainOrder.read(Path(path).read_text())
     record = run_chain(order, comm)

@@ -1,5 +1,5 @@
-"""What the ranks of ``drbench doctor`` try: a small product whose tiles are fetched and whose sums
-are accumulated, in place where that can be, and by RMA. Prints one line of JSON."""
+"""The self-test of ``drbench doctor`` on ranks: a small multiplication that fetches tiles and
+accumulates partial sums, in place if possible, and by RMA. Prints one line of JSON."""
 
 import json
 

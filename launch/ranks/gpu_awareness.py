@@ -1,4 +1,4 @@
-"""Whether MPI reads and writes GPU memory: asked of MPI itself, then tried in a process that may
+"""Check whether MPI reads and writes GPU memory: query MPI, then test it in a process that may
 crash."""
 
 import ctypes
@@ -14,14 +14,14 @@ _TIMEOUT_S = 60
 
 @functools.cache
 def mpi_moves_devices() -> tuple[bool, str]:
-    """Whether MPI moves device memory, in one process; and what says so, or why not."""
+    """(whether MPI moves device memory, the evidence or the reason), for one process."""
     default_text, how = mpi_reports()
     return try_it() if default_text else (False, how)
 
 
 def mpi_reports() -> tuple[bool, str]:
-    """What MPI says of itself: ``mpi_memory_alloc_kinds`` (MPI 4.1), else
-    ``MPIX_Query_cuda_support``. That a build lists CUDA proves nothing yet."""
+    """The report of MPI itself: ``mpi_memory_alloc_kinds`` (MPI 4.1), else
+    ``MPIX_Query_cuda_support``. It is no proof that CUDA works."""
     info = MPI.COMM_WORLD.Get_info()
     kinds = info.Get("mpi_memory_alloc_kinds") or ""
     info.Free()
@@ -31,16 +31,16 @@ def mpi_reports() -> tuple[bool, str]:
     if query is None:
         return (
             False,
-            "MPI does not say that it reads device memory (neither mpi_memory_alloc_kinds nor "
+            "MPI does not report that it reads device memory (neither mpi_memory_alloc_kinds nor "
             "MPIX_Query_cuda_support)",
         )
     able = bool(query())
-    return able, f"MPIX_Query_cuda_support says {'yes' if able else 'no'}"
+    return able, f"MPIX_Query_cuda_support returns {'yes' if able else 'no'}"
 
 
 def _find(name: str):
-    """A function of the MPI library of this process; None if it has no such function. mpi4py loads
-    the library for itself, so it is looked for where the system has mapped it."""
+    """A function of the MPI library of this process, or None. mpi4py loads the library privately,
+    so it is searched among the mapped files."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         files = {line.split(maxsplit=5)[-1].strip() for line in maps if "/libmpi" in line}
     found = (getattr(ctypes.CDLL(path), name, None) for path in sorted(files))
@@ -48,8 +48,8 @@ def _find(name: str):
 
 
 def try_it(command: list[str] | None = None) -> tuple[bool, str]:
-    """Send device memory to oneself and read it through a window, in a process of its own: a wrong
-    build crashes there."""
+    """Send device memory to this rank and read it through a window, in a separate process, which a
+    wrong build may crash."""
     done = run_alone(command or [sys.executable, "-m", "launch.ranks.gpu_selftest"], _TIMEOUT_S)
     if done is None:
         return False, f"the self-test of MPI on device memory hung for {_TIMEOUT_S} s"

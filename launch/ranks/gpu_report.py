@@ -1,5 +1,5 @@
-"""What ``drbench doctor`` wants to know of GPUs, as one line of JSON. A process of its own, which
-may crash."""
+"""The GPU report of ``drbench doctor``, as one line of JSON. Runs in a separate process, which may
+crash."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ def main() -> int:
     found = describe(device)
     reason = why_no_nccl(1)
     found |= {
-        "nccl": None if reason else f"NCCL {nccl_version()}, one rank a GPU",
+        "nccl": None if reason else f"NCCL {nccl_version()}, one rank per GPU",
         "no_nccl": reason,
     }
     found |= dict(zip(("gpu_aware", "mpi"), _mpi()))
@@ -29,11 +29,11 @@ def main() -> int:
 
 
 def _mpi() -> tuple[bool, str]:
-    """Whether MPI moves device memory, and what says so."""
+    """(whether MPI moves device memory, the evidence)."""
     try:
         from .gpu_awareness import mpi_moves_devices
     except (ImportError, RuntimeError) as error:
-        return False, f"no MPI can be loaded ({' '.join(str(error).split())[:120]})"
+        return False, f"MPI cannot be loaded ({' '.join(str(error).split())[:120]})"
     return mpi_moves_devices()
 
 

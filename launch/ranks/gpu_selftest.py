@@ -1,5 +1,5 @@
-"""Does MPI move device memory? One process sends to itself and reads through a window. Started by
-:mod:`launch.ranks.gpu_awareness`; it may crash."""
+"""Test whether MPI moves device memory: one process sends to itself and reads through a window.
+Started by :mod:`launch.ranks.gpu_awareness`; it may crash."""
 
 import sys
 

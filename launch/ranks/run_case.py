@@ -1,5 +1,5 @@
-"""One benchmark case under MPI: lay out, fill, warm up, repeat until the median is known, measure
-the roof between repeats, verify, record; and how ranks agree."""
+"""Run one benchmark case under MPI: lay out, fill, warm up, repeat until the median is known,
+measure the roof between repeats, verify, record."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ import numpy as np
 import threadpoolctl
 
 # ruff: noqa: E402
-# A library under another MPI's launcher aborts in MPI_Init: look first.
+# A library under another MPI's launcher aborts in MPI_Init, so check first.
 mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
 
 from drbench.errors import (
@@ -73,9 +73,9 @@ from .backends import Need, call_together, check_memory, open_backend
 from .samples import sample
 
 _PATIENCE_S = 5.0
-#: Overlap efficiency needs the median of the baseline, not a ratio to each repeat.
+#: Overlap efficiency needs the median of the baseline, not a ratio for each repeat.
 _BASELINE_EVERY = 6
-#: What a peer does not tell us.
+#: Columns that are unknown for a library.
 _UNKNOWN = (
     "prefetch",
     "get",
@@ -93,8 +93,8 @@ def run_here(
     as_json: str | None,
     peaks_of: Callable[[Case], Peaks] = lambda case: {},
 ) -> int:
-    """Run one case, ``case_of(ranks)``, on the ranks this process belongs to; the exit code, the
-    same on every rank. Percent of peak is of what ``peaks_of(case)`` gives."""
+    """Run one case, ``case_of(ranks)``, on the ranks of this process, and return the exit code, the
+    same on every rank. ``peaks_of(case)`` gives the peaks for percent of peak."""
     comm = world()
     case = case_of(comm.size)
     peaks = peaks_of(case)
@@ -108,13 +108,13 @@ def run_here(
     timelines: list[str] = []
     record = with_peak(run_case(case, comm, timelines=timelines), peaks)
     call_together(comm, lambda: comm.rank or output_record(record, csv_path, as_json))
-    if case.timeline:  # if it cannot be written, the result has been said at least
+    if case.timeline:  # last, so that the result is printed even if this fails
         call_together(comm, lambda: write_timeline(case, timelines))
     return EXIT_CODES[record.status]
 
 
 def write_timeline(case: Case, timelines: list[str]) -> None:
-    """Write what :func:`run_case` gave rank 0; other ranks have nothing to write.
+    """Write the timeline of :func:`run_case` on rank 0; other ranks write nothing.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def write_timeline(case: Case, timelines: list[str]) -> None:
 
 
 def world() -> MPI.Comm:
-    """All ranks, unless launcher and library belong to different MPIs."""
+    """The communicator of all ranks; exits if launcher and library belong to different MPIs."""
     library, here = mpi_version(), launched()
     strangers = (
         here is not None and here.variable.startswith("OMPI_") and library.startswith("MPICH")
@@ -136,14 +136,14 @@ def world() -> MPI.Comm:
     if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
         raise MissingError(mismatch_message(here, library))
     if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
-        sys.exit(STRANGERS)  # nobody knows which of them is the first: who started them says it
+        sys.exit(STRANGERS)  # none knows whether it is rank 0: their starter reports it
     _forget_names(MPI.COMM_WORLD)
     return MPI.COMM_WORLD
 
 
 def _forget_names(comm) -> None:
-    """Unlink MPICH's start-up segment: all ranks have mapped it, and a rank that is killed later
-    cannot leave it behind."""
+    """Unlink MPICH's start-up segment, which all ranks have mapped, so that killed ranks do not
+    leave it behind."""
     comm.Barrier()
     with open("/proc/self/maps") as file:
         names = {
@@ -160,7 +160,7 @@ def _forget_names(comm) -> None:
 
 
 def everyone_is_here(comm: MPI.Comm | None = None) -> bool:
-    """True if all ranks come here within a few seconds; False if this one is alone, and has to end
+    """True if all ranks call this within a few seconds; False if this rank is alone, and has to end
     the others."""
     if not MPI.Is_initialized() or MPI.Is_finalized():
         return True
@@ -183,19 +183,18 @@ def run_case(
     roofs: dict | None = None,
     timelines: list[str] | None = None,
 ) -> Record:
-    """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
+    """Run one case on all ranks of ``comm`` (collective); returns the same Record on every rank.
 
-    ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in
-    bytes, that the ranks of a node may need together. ``roofs`` keeps the local shapes of the roof
-    from case to case, so that equal problems have the same and it is looked for once. The text of
-    the timeline, if the case asks for one, is appended to ``timelines`` on rank 0.
+    ``topology`` saves the search for it in each of many cases; ``mem_limit`` is the most memory, in
+    bytes, of the ranks of a node together. ``roofs`` keeps the local shapes of the roof between
+    cases, so that equal problems share one, found once. The text of the timeline, if the case
+    requests one, is appended to ``timelines`` on rank 0.
 
     Raises
     ------
     UsageError
-        If the case makes no sense. Everything else a case can be refused or fail for is a Record
-        with its status and reason, except what strikes one rank alone (a crash), which ends all
-        ranks.
+        If the case is inconsistent. Other refusals and failures give a Record with status and
+        reason, except an error on one rank alone (a crash), which ends all ranks.
     """
     keys = case_keys(case) | {
         "mode": "measured",
@@ -213,7 +212,9 @@ def run_case(
         raise
     except DrbenchError as error:
         if not everyone_is_here(comm):
-            raise RuntimeError("one rank alone was refused; all have to be, or none") from error
+            raise RuntimeError(
+                "a case was refused on one rank alone; it must be on all ranks or none"
+            ) from error
         return Record(**keys, status=error.status, reason=str(error))
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Record(
@@ -233,7 +234,7 @@ def _run_algorithm(
     roofs: dict | None,
     timelines: list[str] | None,
 ) -> Verification:
-    """Run a case of ours; fills in the columns of its record."""
+    """Run a case of our algorithms and fill the columns of its record."""
     check_case(case)
     comm = topology.comm
     choice = parse_transport(case.transport)
@@ -303,22 +304,22 @@ def _run_algorithm(
 
 
 def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
-    """The resolved options, of those that are asked for, this rank's trace with them and its
-    look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
+    """(resolved options, trace of this rank, look-ahead, bytes of its pool, seconds of planning),
+    from the requested options (collective)."""
     comm = topology.comm
     algorithm = get_algorithm(case.algorithm)
     resolved = algorithm.resolve(problem, in_place_on(case, topology.nodes), **options)
     if resolved.get("units"):
         raise UnsupportedError(
-            f"{algorithm.name} -o units is for machine models (our implementation): a library's "
-            "product takes all cores or multiprocessors there are. Leave -o units out, or use "
+            f"{algorithm.name} -o units is for machine models: a library's GEMM uses all cores or "
+            "multiprocessors. Leave -o units out, or use "
             "drbench simulate."
         )
     ahead, machine = case.ahead(resolved), None
     if case.model or case.backend == "numpy":
         machine = of_schedule(case.model, resolved, case.transport, case.dtype)
     start = Clock.now()
-    # a part that is too large to search may be one rank's alone
+    # the search may be refused on one rank alone, for a part that is too large
     trace = call_together(comm, lambda: algorithm.trace(problem, comm.rank, machine, **resolved))
     plan_s = Clock.now() - start
     views = blocks_in_place(case, topology.node_of, comm.rank)
@@ -328,7 +329,7 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
 def _never_sent(
     case: Case, topology: Topology, algorithm: Algorithm, problem: Problem, options: dict
 ) -> str:
-    """Matrices whose tiles no message takes or brings: what is read in place, and what stays."""
+    """Matrices whose tiles no message moves: those read in place, and stationary ones."""
     if algorithm.name != "universal" or case.backend != "numpy":
         return ""
     if in_place_on(case, topology.nodes):
@@ -341,14 +342,14 @@ def _never_sent(
 
 
 def _fill(backend, matrix, fill: Fill) -> None:
-    """Give this rank's tiles the values of a matrix."""
+    """Fill this rank's tiles with the values of a matrix."""
     for block, tile in matrix.own_blocks():
         backend.work.fill(tile, fill, matrix.operand.name, block.row0, block.col0)
 
 
 def _baseline(case: Case, problem, rank: int):
-    """The trace of what overlaps nothing on the same layout, which overlap efficiency is measured
-    against; None without one."""
+    """The trace of the algorithm without overlap on the same layout, the reference of overlap
+    efficiency; None without one."""
     if not case.roof or case.algorithm in BASELINES:
         return None
     found = baseline_of(problem)
@@ -358,12 +359,12 @@ def _baseline(case: Case, problem, rank: int):
 def _run_library(
     case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
 ) -> Verification:
-    """Run a case of a peer: the same fill, clock, repeats, roof and verification."""
+    """Run a case of a library, with the same fill, clock, repeats, roof and verification."""
     library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
     if library.launch:
         raise UsageError(
-            f"{library.name} is a program of its own: start it with drbench run -p {comm.size}, "
+            f"{library.name} is a separate program: start it with drbench run -p {comm.size}, "
             "not under mpirun."
         )
     call_together(comm, lambda: present(library))
@@ -381,7 +382,7 @@ def _run_library(
     check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
     job = library(problem, topology, fill, threads, options)
     try:
-        threadpoolctl.threadpool_limits(threads)  # also what the peer has loaded meanwhile
+        threadpoolctl.threadpool_limits(threads)  # also those that the library has loaded meanwhile
         keys.update(
             blas=job.blas.info.library,
             blas_kernel=job.blas.info.kernel,
@@ -395,7 +396,7 @@ def _run_library(
             HostWork(job.blas),
             fill,
             None,
-            None if keys["oversubscribed"] else 1.0,  # theirs may sleep
+            None if keys["oversubscribed"] else 1.0,  # threads of libraries may sleep
             roofs,
         )
         verdict = Verification()
@@ -412,7 +413,8 @@ def _run_library(
 
 
 def _timeline(executor, comm, keys: dict) -> list[str]:
-    """One more repeat, with the times of every step of every rank: on rank 0 its text."""
+    """Run one more repeat with the times of every step; on rank 0 return the text of the
+    timeline."""
     executor.timeline = []
     executor.poison()
     comm.Barrier()
@@ -427,8 +429,8 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
 
 
 def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) -> dict:
-    """Warm up, then repeat, with a sample of the roof beside each repeat and one of the baseline
-    beside every few, so that a drifting machine hurts all alike. ``due`` is the share of a core
+    """Warm up, then repeat, with a sample of the roof after each repeat and one of the baseline
+    after every few, so that drift of the machine affects all alike. ``due`` is the share of a core
     that a rank can have."""
     clock, roof, known = executor.clock, None, {} if roofs is None else roofs
     phases, alone_s, collective_s = [], [], []
@@ -455,12 +457,12 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
 
     def once(place: int) -> tuple[Timed, ...]:
         if baseline and place % _BASELINE_EVERY == 0:
-            baseline.prepare()  # before the repeat: C is the algorithm's own when verified
+            baseline.prepare()  # before the repeat, so that C is the algorithm's when verified
             collective_s.append(timed(comm, baseline.run).seconds)
-        # the roof goes first every other time: what drifts is in both alike
+        # the roof runs first every other time, so that drift affects both alike
         alone = [roof.sample()] if roof and place % 2 else []
         executor.poison()
-        if clock is not None:  # on a device nobody is idle where the host could see it
+        if clock is not None:  # on a device the host cannot see idle times
             clock.reset()
         found = timed(comm, executor.run)
         phases.append(clock and dict(clock.seconds))
@@ -479,7 +481,7 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
     counts = {name: executor.bytes[name] for name in COUNTERS}
     if phase is not None:
         counts |= {f"phase_{name}_s": phase[name] / comm.size for name in PHASES}
-    # one message instead of one each: bytes are exact up to 2**53
+    # one message for all counters: float64 is exact up to 2**53 bytes
     sums = np.array(list(counts.values()), dtype=float)
     comm.Allreduce(MPI.IN_PLACE, sums)
     measured |= zip(counts, sums)
@@ -495,13 +497,13 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
 
 
 def overlap(time_s: float, local_gemm_s: float, collective_s: float | None) -> dict:
-    """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2);
-    negative values are what they are.
+    """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2); may
+    be negative.
 
     Parameters
     ----------
     time_s, local_gemm_s, collective_s : float
-        Median seconds of the case, of the same work in local products alone, and of ``collective``
+        Median seconds of the case, of the same work as local GEMMs alone, and of ``collective``
         on the same layout (None if it cannot run there).
 
     Examples
@@ -518,7 +520,7 @@ def overlap(time_s: float, local_gemm_s: float, collective_s: float | None) -> d
 
 
 def found_transport(comm, matrix) -> str:
-    """What ``auto`` came to: direct (all in reach), rma, or mixed."""
+    """The transport that ``auto`` chose: direct (all memory is shared), rma, or mixed."""
     reached = sum(memory is not None for memory in matrix.window.in_reach) - 1
     total = comm.allreduce(reached)
     return "direct" if total == comm.size * (comm.size - 1) else "mixed" if total else "rma"

@@ -1,5 +1,4 @@
-"""Repeats of what all ranks do at once, until their median is known: of a run, a chain, a
-transfer."""
+"""Repeat a run, a chain or a transfer on all ranks until the median time is known."""
 
 import statistics
 from collections.abc import Callable
@@ -18,26 +17,26 @@ def sample(
     ratio: Callable[..., float] | None = None,
 ) -> tuple[dict, list[int], list[float]]:
     """Repeat until the median of the times, or of the ratios, is known or the budget is spent
-    (collective). Repeats in which a rank was kept from its core do not count, unless ranks share
-    cores.
+    (collective). Repeats in which a rank lost its core to other processes are dropped, unless ranks
+    share cores.
 
     Parameters
     ----------
     once : callable
-        ``once(place)`` -> what was timed in that repeat, the run itself first.
+        ``once(place)`` -> the times of that repeat, the run itself first.
     least : int
-        Repeats that are made, and that must be left, whatever they show.
+        The least number of repeats, made and kept.
     budget_s : float
-        Seconds after which no further repeat begins.
+        Seconds after which no further repeat starts.
     due : float or None
-        Share of a core that a rank can have (:func:`cores_had`), 1 unless they share them.
+        Share of a core that a rank can have (:func:`cores_had`), 1 unless ranks share cores.
     ratio : callable, optional
-        ``ratio(*repeat)``, of what was timed together.
+        ``ratio(*repeat)`` of the times of a repeat.
 
     Returns
     -------
     dict, list of int, list of float
-        Columns of the record, the places of the repeats that count, and their ratios.
+        Columns of the record, the indices of the kept repeats, and their ratios.
     """
     repeats: list[tuple[Timed, ...]] = []
     start, done = Clock.now(), False
@@ -47,7 +46,7 @@ def sample(
             counted = undisturbed(repeats, least) if due == 1 else [*range(len(repeats))]
             samples = [round(repeats[place][0].seconds, 9) for place in counted]
             ratios = [ratio(*repeats[place]) for place in counted] if ratio else []
-            # times are the same on every rank, the time spent is rank 0's
+            # times are equal on all ranks, the time spent is rank 0's
             done = comm.bcast(enough(samples, Clock.now() - start, least, budget_s, ratios))
     cores = cores_had(repeats, counted, due)
     columns = time_columns(samples, ratios) | {

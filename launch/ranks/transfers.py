@@ -1,8 +1,8 @@
-"""Programs of one kind of transfer, of the same steps as any algorithm's: what executors do for a
-Get, a Put, an Accumulate or a collective, and nothing else.
+"""Programs of one type of transfer, made of the steps of algorithms: a Get, a Put, an Accumulate or
+a collective, and nothing else.
 
-C has two rows a rank: row r, the *source*, which rank r owns and nobody writes, and row p + r, its
-*target*. Data goes from each rank to the next one, or along the one group that all ranks make.
+C has two rows per rank: row r, the *source*, which rank r owns and no rank writes, and row p + r,
+its *target*. Each rank sends to the next one, or along the group of all ranks.
 """
 
 from collections.abc import Callable, Generator
@@ -27,12 +27,12 @@ from drbench.program.trace import Trace, trace
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of C, as one rank sees them.
+    """The rows of C from the view of one rank.
 
     Attributes
     ----------
     problem : Problem
-        C is 2p × columns in p rows of tiles, dealt in turn.
+        C is 2p × columns in p rows of tiles, distributed cyclically.
     rank : int
     """
 
@@ -41,7 +41,7 @@ class Rows:
 
     @classmethod
     def of(cls, columns: int, ranks: int, rank: int, dtype: str = "float32") -> "Rows":
-        """Rows of so many elements."""
+        """Rows of this number of elements."""
         c = f"tiles:1x{columns}@{ranks}x1"
         return cls(Problem(2 * ranks, columns, 1, ranks, "row", "column", c, dtype), rank)
 
@@ -67,8 +67,7 @@ class Rows:
         return self.problem.c.block((row, row + 1), (0, columns))
 
 
-#: One transfer of each kind, by the names that machine models have for collectives, of this rank's
-#: own source where it sends any.
+#: One transfer of each type, by the names of machine models; a sender sends its own source.
 PROGRAMS: dict[str, Callable[[Rows, Any], Step]] = {
     "get": lambda rows, own: Get(rows.source(rows.rank + 1)),
     "put": lambda rows, own: Put(own, rows.target(rows.rank + 1)),
@@ -103,7 +102,7 @@ def _program(name: str, rows: Rows, times: int) -> Generator[Step, Step, None]:
 
 
 def trace_of(name: str, rows: Rows, times: int = 1) -> Trace:
-    """What a rank does to make one kind of transfer so many times.
+    """The trace of a rank that makes one type of transfer ``times`` times.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""What the ranks of a sweep do: take one case after the other from the supervisor, and answer each
-with its record.
+"""The ranks of a sweep: run the cases that the supervisor sends, and answer each with its record.
 
-Rank 0 reads cases from standard input and answers on standard output, both lines of JSON; whatever
-libraries print goes to standard error. If the input ends before the supervisor has said so, the
-supervisor is dead, and all ranks end at once: nobody would take their answers.
+Rank 0 reads cases from standard input and answers on standard output, both lines of JSON; output of
+libraries is redirected to standard error. If the input ends without the supervisor's order to end,
+the supervisor has died, and all ranks end at once.
 """
 
 import faulthandler
@@ -26,14 +25,14 @@ from .run_case import everyone_is_here, run_case, world, write_timeline
 
 
 def serve() -> int:
-    """Run cases until told to end; the exit code."""
+    """Run cases until the order to end, and return the exit code."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not be taken for an answer
+    os.dup2(2, 1)  # output of libraries must not be read as an answer
     faulthandler.enable()
     comm = world()
 
     def write_line(answer: dict) -> None:
-        """A line for the supervisor, from rank 0."""
+        """Write a line for the supervisor, on rank 0."""
         if comm.rank == 0:
             answers.write(f"{ANSWER}{json.dumps(answer)}\n")
             answers.flush()
@@ -61,19 +60,17 @@ def serve() -> int:
                 if not everyone_is_here(comm):
                     _fail(comm, error)
                 record = failure(case, comm.size, "failed", str(error))
-            except (
-                Exception
-            ) as error:  # it may have struck this rank alone: only a fresh start is safe
+            except Exception as error:  # perhaps on this rank alone: only a new start is safe
                 _fail(comm, error)
             try:
                 write_timeline(case, timelines)
-            except UsageError as error:  # the record counts
+            except UsageError as error:  # the record is still valid
                 sys.stderr.write(f"drbench: {error}\n")
             write_line({"record": record.to_row()})
 
 
 def _listen(cases) -> None:
-    """Hand orders on; die with all ranks if the supervisor is gone."""
+    """Forward orders; end all ranks if the supervisor has died."""
     for line in sys.stdin:
         order = json.loads(line)
         cases.put(order)
@@ -84,7 +81,7 @@ def _listen(cases) -> None:
 
 
 def _fail(comm, error: Exception) -> None:
-    """Say what happened on this rank, and end all."""
+    """Report the error of this rank, and end all ranks."""
     status = (
         "out_of_memory" if isinstance(error, MemoryError) else getattr(error, "status", "failed")
     )

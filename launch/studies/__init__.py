@@ -1,1 +1,1 @@
-"""Studies made of many cases: the papers' claims, comparisons, peers."""
+"""Studies of many cases: bandwidths, comparisons of runs, other libraries."""

@@ -1,4 +1,4 @@
-"""``drbench bandwidth``: which sizes, and its table."""
+"""``drbench bandwidth``: its sizes, its transfers and its table."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from launch.host.show import table
 from launch.host.units import format_bytes, plural, seconds
 
 _SIZE = Option(type=int, least=8, unit="bytes")
-#: More is a slip of the pen.
+#: More sizes are taken for a mistake.
 _MOST_SIZES = 64
 
 
 def sizes_of(text: str) -> list[int]:
-    """The sizes that ``--sizes`` names, in bytes, rising.
+    """The sizes of ``--sizes``, in bytes, sorted.
 
     Raises
     ------
@@ -41,13 +41,13 @@ def sizes_of(text: str) -> list[int]:
         found.append(size)
         size *= factor
     if not 0 < len(found) <= _MOST_SIZES:
-        raise UsageError(f"{text!r} is no range of 1 to {_MOST_SIZES} sizes. {remedy}")
+        raise UsageError(f"{text!r} is not a range of 1 to {_MOST_SIZES} sizes. {remedy}")
     return found
 
 
 def operations_of(text: str | None) -> list[str]:
-    """The kinds of transfers of a comma-separated list, in their order; all by default. The copy
-    that is the roof is always measured.
+    """The types of transfers of a comma-separated list, in that order; by default all. The copy,
+    which is the roof, is always measured.
 
     Examples
     --------
@@ -64,8 +64,8 @@ def operations_of(text: str | None) -> list[str]:
 
 
 def bandwidth_table(rows: Sequence) -> Table:
-    """A line for each kind of transfer and size: time with the interval of its median, bandwidths,
-    and how much of that of a copy."""
+    """A table with a row per type of transfer and size: time with the interval of its median,
+    bandwidths, and the percentage of that of a copy."""
     from plots.select.bandwidth_rows import COPY, OPERATIONS
 
     first = rows[0]
@@ -75,7 +75,7 @@ def bandwidth_table(rows: Sequence) -> Table:
         if row.median_s is None:
             lines.append((row.operation, format_bytes(row.nbytes), "", "", "", row.reason))
             continue
-        # of what is divided a few bytes may be missing
+        # sizes may be rounded down to divide evenly
         copy = copies[min(copies, key=lambda nbytes: abs(nbytes - row.nbytes))]
         spread = f"{seconds(row.median_low_s)} - {seconds(row.median_high_s)}"
         share = "" if row.operation == COPY else f"{100 * row.bus_gbps / copy:.0f} %"

@@ -1,4 +1,4 @@
-"""Two runs of the same cases: which became slower or faster beyond tolerance and noise. Pure; the
+"""Compare two runs of the same cases: which became slower or faster beyond tolerance and noise. The
 command is in ``launch/commands/results.py``.
 
 The rule for one case, with r = NEW time / OLD time:
@@ -23,16 +23,16 @@ from drbench.errors import UsageError
 from drbench.measure.noise import median_interval
 from drbench.measure.record import HEADER
 
-#: What tells a case from another: what was asked, but for who ran it, how often and where it was
-#: written down.
+#: Fields that identify a case: all of the request, except who ran it, how often and where it was
+#: recorded.
 KEYS = tuple(
     name
     for name in HEADER[HEADER.index("mode") : HEADER.index("status")]
     if name not in ("machine", "iters", "warmup", "case", "environment", "nodes")
 )
 
-#: Outcomes in the order they are listed: no longer ok, slower, faster, ok again, not ok in another
-#: way, only in OLD, only in NEW, not ok as before, a difference that noise explains, no difference.
+#: Outcomes in the order of the list: no longer ok, slower, faster, ok again, not ok in another way,
+#: only in OLD, only in NEW, not ok as before, a difference explained by noise, no difference.
 #: The first two fail a comparison.
 OUTCOMES = (
     "broken",
@@ -57,8 +57,8 @@ class Pair(NamedTuple):
     Attributes
     ----------
     old, new : row or None
-        Of :func:`plots.select.records.rows`. Repeated runs of a case are
-        merged: the smallest best time, all samples.
+        From :func:`plots.select.records.rows`. Repeated runs of a case are merged: the smallest
+        best time, all samples.
     outcome : str
         One of :data:`OUTCOMES`.
     best, median : float or None
@@ -107,7 +107,7 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     for side, table in tables.items():
         if table.empty:
             raise UsageError(
-                f"{side} holds no records. Give it a result file or the folder of a sweep that ran."
+                f"{side} has no records. Give a result file or the folder of a sweep that ran."
             )
     filled = [{name for name in KEYS if table[name].notna().any()} for table in tables.values()]
     before, now = filled
@@ -142,7 +142,7 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     if machines[0] != machines[1]:
         notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
     pairs = [_judge(first.get(key), second.get(key), tolerance) for key in {**first, **second}]
-    # how far from 1 the ratio of the best times is; stable: else in the order of the files
+    # by the distance of the ratio of best times from 1; stable, otherwise in the order of the files
     size = lambda pair: max(pair.best, 1 / pair.best) if pair.best else 0
     pairs.sort(key=lambda pair: (OUTCOMES.index(pair.outcome), -size(pair)))
     return pairs, notes
@@ -178,8 +178,7 @@ def summary(pairs: list[Pair]) -> dict:
 
 
 def _counted(runs: list) -> list:
-    """The runs that stand for their case: it is wrong if one of them was; else those that are ok,
-    where there are any."""
+    """The runs that represent their case: a wrong one if any; else those that are ok, if any."""
     for status in ("wrong", "ok"):
         if found := [run for run in runs if run.status == status]:
             return found
@@ -187,7 +186,7 @@ def _counted(runs: list) -> list:
 
 
 def _merged(runs: list) -> Any:
-    """The fastest of those that are ok, with the samples of all, or else the last."""
+    """The fastest ok run, with the samples of all, or else the last run."""
     best = min(runs, key=lambda run: run.best_s) if runs[0].status == "ok" else runs[-1]
     if best.status != "ok" or len(runs) == 1:
         return best

@@ -1,5 +1,5 @@
-"""Committed records of drbench next to other libraries, as the pages show them: cases are named
-``round | shape | who | label``, or are those of the sweep ``placements``."""
+"""Compare committed records of drbench with other libraries, for the pages: cases are named ``round
+| shape | who | label``, or are those of the sweep ``placements``."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +13,13 @@ from launch.sweeps.rounds import fastest_of, over, pooled, round_of, seconds_of
 
 #: drbench's partitionings whose median, best and worst are compared.
 PARTITIONINGS = ("row", "column", "inner", "outer", "block")
-#: DTensor as it comes, and the same with drbench under it.
+#: DTensor itself, and DTensor executed by drbench.
 STOCK, OURS = "dtensor", "dtensor+drbench"
 _NAME = re.compile(r"^(\d+) \| (.+) \| (.+) \| (.+)")
 
 
 class Line(NamedTuple):
-    """A contender on a shape, over all its rounds; None is not known.
+    """A contender on a shape, over all its rounds; None means unknown.
 
     Attributes
     ----------
@@ -27,24 +27,24 @@ class Line(NamedTuple):
     median_s : float or None
         Over all repeats.
     ratio : Ratio
-        Its time over that of the best peer's default in the same round: the median over the rounds,
-        and its 95 % interval (of six rounds or more). The best peer's default is the one with the
-        smallest median time on this shape.
+        Its time over that of the best library's default in the same round: the median over the
+        rounds, and its 95 % interval (from six rounds on). The best library's default is the one
+        with the smallest median time on this shape.
     reference : str or None
-        Which one that is.
+        The name of that library.
     best_ratio, best_reference
-        The same to the fastest setting of any peer that was run in every round.
+        The same for the fastest setting of any library that was run in every round.
     rounds : int
-        In how many rounds it was ok.
+        The number of rounds in which it was ok.
     noisy, oversubscribed : bool
-        Whether most of its rounds, and any of them, are so.
+        Whether most of its rounds are noisy, and whether any is oversubscribed.
     own_roof, roof : float or None
         Percent of the roof of its own BLAS, and of drbench's in the same round: medians over the
         rounds.
     moved_bytes : int or None
-        Of all ranks in one multiplication.
+        Total over all ranks in one multiplication.
     reason : str
-        Why there is nothing, or less, else ``""``.
+        Why values or rounds are missing, else ``""``.
     """
 
     shape: str
@@ -69,9 +69,8 @@ Runs = Mapping[int, Record]
 
 
 def lines(records) -> list[Line]:
-    """One line for each shape and contender, in the order of the records (a table of
-    :func:`plots.select.records.read_records`, or Records); of cases that are named otherwise
-    none."""
+    """One line per shape and contender, in the order of the records (a table of
+    :func:`plots.select.records.read_records`, or Records); none for cases with other names."""
     from plots.select.records import frame, rows
 
     shapes: dict[str, dict[tuple[str, str], dict[int, Record]]] = {}
@@ -138,7 +137,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _noisy(run: Runs) -> bool:
-    """Whether most of its rounds are; unknown is not."""
+    """Whether most of its rounds are noisy; unknown counts as not noisy."""
     return 2 * sum(bool(each.noisy) for each in run.values()) > len(run)
 
 
@@ -147,12 +146,12 @@ def _moved(run: Runs) -> int | None:
 
 
 def best_settings(found: Sequence[Line]) -> list[Line]:
-    """For each shape and library the setting with the smallest median time, of those that are known
-    to move something or do not tell; a noisy one only where there is no other, and where several
-    were run in every round those alone.
+    """For each shape and library the setting with the smallest median time, among those that move
+    bytes or do not report them; a noisy one only if there is no other; only those that were run in
+    every round, if there are several.
 
-    A partitioning that moves no bytes (an operand already everywhere) is another problem, and
-    competes with nobody.
+    A partitioning that moves no bytes (with a replicated operand) is another problem, and is not
+    compared.
     """
     groups: dict[tuple, list[Line]] = {}
     for line in found:
@@ -167,15 +166,15 @@ def best_settings(found: Sequence[Line]) -> list[Line]:
 
 
 class Placed(NamedTuple):
-    """A product of DTensors as it comes and by drbench.
+    """A multiplication of DTensors by torch and by drbench.
 
     Attributes
     ----------
     placements : (str, str, str)
     stock, ours : Record
-        Of all rounds.
+        Over all rounds.
     time, cpu : Ratio or None
-        Stock's over drbench's, paired in rounds: above 1 drbench is faster, or takes less CPU time.
+        Stock over drbench, paired in rounds: above 1 drbench is faster, or uses less CPU time.
     rounds : int
     """
 
@@ -188,7 +187,7 @@ class Placed(NamedTuple):
 
 
 def placement_lines(records: Iterable[Record]) -> list[Placed]:
-    """A line a product, of the records of all turns."""
+    """One line per multiplication, from the records of all rounds."""
     multiplications: dict[tuple, dict[str, dict[int, Record]]] = {}
     for r in records:
         multiplication = multiplications.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})

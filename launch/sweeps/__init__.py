@@ -1,1 +1,1 @@
-"""Many cases: the folder of a sweep, its lock, the supervisor of its ranks."""
+"""Run many cases: the folder of a sweep, its lock, the supervisor of its ranks."""

@@ -1,5 +1,5 @@
-"""``drbench sweep --dry-run``: what a sweep will take, before it runs: cases, memory, time, and
-which partitionings move nothing."""
+"""``drbench sweep --dry-run``: the cases, memory and estimated time of a sweep, and the
+partitionings that move nothing."""
 
 import math
 from collections import Counter
@@ -24,17 +24,17 @@ from .rounds import OVERHEAD_S
 
 
 class Needs(NamedTuple):
-    """What one case takes.
+    """The needs of one case.
 
     Attributes
     ----------
     rank_bytes, total_bytes : int
-        Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (as
-        planned for ranks that read in place on their node).
+        Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (planned
+        for reads in place on a node).
     moves : bool
         Whether any rank reads, writes or adds to another rank's tiles.
     refused : str
-        Why it cannot run; empty if it can.
+        Why the case cannot run; empty if it can.
     """
 
     rank_bytes: int = 0
@@ -44,8 +44,8 @@ class Needs(NamedTuple):
 
 
 def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
-    """Plan a case without MPI: every rank's tiles and pool; traffic until the first rank that has
-    any. ``node_of`` has for each rank the lowest one on its node; by default all share one.
+    """Plan a case without MPI: tiles and pool of every rank, and whether any rank moves data.
+    ``node_of`` has for each rank the lowest rank on its node; by default all share one.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
     >>> made.moves, made.rank_bytes, made.total_bytes
     (True, 24576, 49152)
     """
-    pools, moves = [0] * ranks, True  # beside its tiles, what a peer needs and moves only it knows
+    pools, moves = [0] * ranks, True  # of a library only the tiles are known
     try:
         if case.algorithm in LIBRARIES:
             present(get_library(case.algorithm))
@@ -77,7 +77,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
 
 
 def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
-    """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
+    """Print the cases of a sweep and their totals; at most ``limit`` lines, 0 for all."""
     sweep, launcher, print_line = plan.sweep, plan.launcher, console.print
     words = " ".join(launcher.words) or "mpiexec"
     name = ": ".join(filter(None, (sweep.name, sweep.description)))
@@ -99,7 +99,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             marks = [mark for mark, holds in flags.items() if holds]
             counts.update(marks)
             able.append(job)
-            memory = f"{format_bytes(each.rank_bytes):>10} a rank"
+            memory = f"{format_bytes(each.rank_bytes):>10} per rank"
         if each.total_bytes > most.total_bytes:
             most, most_nodes = each, nodes
         if not limit or number <= limit:
@@ -114,7 +114,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     print_line(
         f"cases: {len(chosen)} on {ranks} rank{'s' * (ranks != '1')} and "
         f"{plural(max(map(launcher.nodes, plan.counts)), 'node')}; "
-        f"no communication: {counts['no communication']} (marked, figures leave them out); "
+        f"no communication: {counts['no communication']} (marked, not in figures); "
         f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"
     )
     if sweep.rounds:
@@ -123,15 +123,15 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         print_line(f"interleaved, {described}")
     print_line(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
-        f"{format_bytes(-(-most.total_bytes // most_nodes))} a node "
-        "(tiles and buffers; the roof's operands and MPI come on top)"
+        f"{format_bytes(-(-most.total_bytes // most_nodes))} per node "
+        "(tiles and buffers, without the roof's operands and MPI)"
     )
     if able:
         found = estimated(able * plan.times)
         print_line(
             f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
             f"{found.core_flops_per_s / 1e9:.4g} GFLOP/s of a core, measured just now on this "
-            f"machine with a 1024^3 product, and {OVERHEAD_S * 1e3:.0f} ms a case; communication "
+            f"machine with a 1024^3 GEMM, and {OVERHEAD_S * 1e3:.0f} ms per case; communication "
             "not included"
         )
     return 0

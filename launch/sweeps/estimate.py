@@ -1,4 +1,4 @@
-"""How long jobs will take on this machine, before any of them runs."""
+"""Estimate the time of jobs on this machine before they run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from launch.host.kernels import measure_kernels
 
 from .rounds import OVERHEAD_S, Job
 
-#: To start ranks.
+#: Seconds to start ranks.
 START_S = 1.5
-#: Local products with which the roof finds its shape: three to six, three times and once before.
+#: Local GEMMs with which the roof chooses its shape: three to six, three times plus a warm-up.
 _ROOF_TRIALS = 12
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What jobs take: time, without communication, and their FLOPs, at the rate of a core."""
+    """The time of jobs without communication, their FLOPs, and the rate of a core."""
 
     time_s: float
     flops: float
@@ -26,8 +26,8 @@ class Estimate:
 
 
 def most_multiplications(case: Case, multiplication_s: float) -> int:
-    """How often all of a case's FLOPs are done, at most, if once takes so many seconds: repeats,
-    warm-up and roof.
+    """The most multiplications of a case if one takes ``multiplication_s``: repeats, warm-up and
+    roof.
 
     Examples
     --------
@@ -40,8 +40,8 @@ def most_multiplications(case: Case, multiplication_s: float) -> int:
 
 
 def estimated(jobs: Iterable[Job]) -> Estimate:
-    """The estimate for jobs on this machine, each repeated as often as its budget allows, one after
-    the other, at the rate of a core as it is measured now."""
+    """The estimate for jobs on this machine, one after another, each repeated as often as its
+    budget allows, at the rate of a core, which is measured now."""
     rate, cores = measure_kernels().flops_per_s, usable_cores()
     time_s = flops = 0.0
     starts = set()

@@ -1,5 +1,5 @@
-"""The experiment engine: jobs of any numbers of ranks and any libraries, once each or in rounds, in
-a folder that is taken up where it was left."""
+"""The experiment engine: runs jobs of any numbers of ranks and any libraries, once each or in
+rounds, in a folder that can be resumed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -21,7 +21,7 @@ from .rounds import ROUNDS, Experiment, Job, pooled
 from .store import Store, case_id, opened, write_csv
 from .supervisor import Settings, supervised
 
-#: What runs jobs: opened with the store and who watches, it gives what makes a record of a job.
+#: A context that runs jobs: takes a store and a progress, gives a function from job to record.
 Runner = Callable[[Store, SweepProgress], AbstractContextManager[Callable[[Job], Record]]]
 
 
@@ -37,23 +37,23 @@ def run_experiment(
     description: str = "",
     **modes: bool,
 ) -> dict[str, dict[int, Record]]:
-    """Run what has no row yet in the folder ``out``; the records of each case by round.
+    """Run the cases without a row in the folder ``out``, and return the records of each by round.
 
-    With rounds the rows are in its folder :data:`ROUNDS`, and a row a case, of all its rounds, in
-    its ``records.csv``.
+    With rounds the rows are in its folder :data:`ROUNDS`, and ``records.csv`` has one row per case
+    over all its rounds.
 
     Parameters
     ----------
     names : iterable of str
-        Further rows that the folder may hold: of a part that is run elsewhere.
+        Other rows that the folder may contain: of a part that runs elsewhere.
     most : int, optional
-        Run at most so many now.
+        Run at most this many now.
     on_record : callable
         Gets the records, those of earlier runs first.
     description : str
-        What is run, printed before it is.
+        Printed before the run.
     modes
-        Those of :func:`.store.opened`.
+        As for :func:`.store.opened`.
     """
     inside, pooled_path = Path(out) / ROUNDS, Path(out) / "records.csv"
     jobs, ours, rounds = experiment.jobs, experiment.names, experiment.rounds
@@ -87,12 +87,12 @@ def run_experiment(
         if rounds:
             few, many = (end(map(len, found.values())) for end in (min, max))
             text = f"{few} to " if few < many else ""
-            console.print(f"in turn, {text}{plural(many, 'round')}", markup=False)
+            console.print(f"interleaved, {text}{plural(many, 'round')}", markup=False)
         return found
 
 
 def rows_of_runs(found: Mapping[str, Mapping[int, Record]]) -> dict[str, Record]:
-    """A row a case, of all its rounds, of those that have any."""
+    """One row per case over all its rounds, for cases with any."""
     return {name: replace(pooled(run.values()), case=name) for name, run in found.items() if run}
 
 
@@ -104,15 +104,15 @@ def run_rounds(
     out: str | Path | None = None,
     probe: bool = False,
 ) -> list[dict[int, Record]]:
-    """Measure some cases in rounds until their order is known (:class:`.rounds.Experiment`); the
-    records of each by round.
+    """Measure some cases in rounds until their order is known (:class:`.rounds.Experiment`), and
+    return the records of each by round.
 
-    ``iters`` of a case are its rounds at least, ``budget`` is that of all its rounds. Without
-    ``out`` nothing is kept. A ``probe`` looks for the fastest only.
+    ``iters`` of a case is its least number of rounds, ``budget`` that of all its rounds. Without
+    ``out`` nothing is kept. A ``probe`` finds the fastest only.
     """
     jobs = [Job(case_id(case, ranks), ranks, case) for case in cases]
     experiment = Experiment("tune", [jobs], "known", probe)
-    with ExitStack() as stack:  # of no folder, if one is given
+    with ExitStack() as stack:  # without a temporary folder if ``out`` is given
         if out is None:
             out = stack.enter_context(TemporaryDirectory(prefix="drbench-tune-"))
         found = run_experiment(experiment, out, partial(supervised, settings), console)

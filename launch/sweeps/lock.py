@@ -1,5 +1,5 @@
-"""One sweep a folder: ``flock`` on its file ``lock``, which says who holds it. The kernel unlocks
-it when its holder ends, however that comes."""
+"""One sweep per folder: ``flock`` on its file ``lock``, which contains the holder. The kernel
+unlocks it whenever the holder ends."""
 
 import fcntl
 import os
@@ -14,17 +14,17 @@ from drbench.errors import UsageError
 
 @contextmanager
 def hold_folder(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
-    """Hold a folder against other sweeps.
+    """Lock a folder against other sweeps.
 
     Parameters
     ----------
     warn : callable
-        Gets one line where the file system has no locks; the sweep goes on without.
+        Gets one line if the file system has no locks; the sweep runs without one.
 
     Raises
     ------
     UsageError
-        If another sweep holds it, saying which, or if it cannot be written to.
+        If another sweep, which is named, holds the lock, or if the folder is not writable.
     """
     path = folder / "lock"
     try:
@@ -42,7 +42,7 @@ def hold_folder(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
             raise UsageError(reason) from None
         except OSError as error:
             warn(f"{folder} cannot be locked ({error.strerror}): start no other sweep there")
-        if os.fstat(file.fileno()).st_nlink == 0:  # its holder ended since it was opened
+        if os.fstat(file.fileno()).st_nlink == 0:  # the holder removed it after it was opened
             with hold_folder(folder, warn):
                 yield
             return

@@ -1,4 +1,4 @@
-"""What a sweep was asked to be, and what that comes to: an experiment of jobs."""
+"""The request of a sweep, and its plan: an experiment of jobs."""
 
 import os
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ from partitions import LayoutError
 from .rounds import Experiment, Job
 from .store import case_id
 
-#: What is asked for once, the same again goes on; and what is no option of the command.
+#: Attributes that a command to resume does not repeat, or that are not its options.
 _ONCE = ("fresh", "retry", "plugins")
-#: Fields that make a problem: cases that differ in one are not compared.
+#: Fields of the problem: cases that differ in one are not compared.
 _PROBLEM = ("m", "n", "k", "dtype", "compute", "transpose", "alpha", "beta")
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What a sweep was asked to be; names and values as on the command line.
+    """The request of a sweep; names and values as on the command line.
 
     Attributes
     ----------
     ranks : int
-        Of a sweep that names several numbers of ranks itself, the most.
+        For a sweep with several numbers of ranks, the largest.
     override : tuple of (str, str)
-        Keys of the file, and what stands for their values.
+        Keys of the file, and replacements of their values.
     machine : str or None
         With ``simulate``, the machine model on which times are predicted.
     """
@@ -57,7 +57,7 @@ class SweepRequest:
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
-        """The command line that asks for the same again."""
+        """The command line that resumes this sweep."""
         sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
         words = ["drbench", *(f"--plugin={each}" for each in self.plugins), "sweep", sweep]
         words += ["-p", str(self.ranks), f"--out={self.out}"]
@@ -75,8 +75,8 @@ class SweepRequest:
 
 
 class Plan(NamedTuple):
-    """What a request comes to: the sweep, where it runs, and its jobs in the order of the file, all
-    of them and those of the part that is asked for."""
+    """The plan of a request: the sweep, its launcher, and its jobs in the order of the file, all of
+    them and those of the requested part."""
 
     sweep: Sweep
     launcher: Launcher
@@ -90,13 +90,13 @@ class Plan(NamedTuple):
 
     @property
     def times(self) -> int:
-        """How often each case is run with all its repeats."""
+        """How often each case runs with all its repeats."""
         rounds = self.sweep.rounds
         return rounds if type(rounds) is int and rounds else 1
 
     def experiment(self, jobs: Iterable[Job], simulate: bool = False) -> Experiment:
-        """Some of the jobs as an experiment. Compared are cases of one problem, in a sweep of
-        algorithms those on the same tiles; what is simulated needs no rounds."""
+        """Some of the jobs as an experiment that compares cases of one problem, in a sweep of
+        algorithms only those on the same tiles; simulations need no rounds."""
         sweep, groups = self.sweep, {}
         for job in jobs:
             key = tuple(getattr(job.case, each) for each in _PROBLEM)
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
 
 
 def _tiles(job: Job) -> tuple:
-    """Where the tiles of a case lie; what is refused lies nowhere, and is compared with nothing."""
+    """The layouts of a case; unique for a refused case, which is compared with nothing."""
     try:
         return tuple(bound(job.case, job.ranks)[1].texts.values())
     except (DrbenchError, LayoutError):
@@ -120,7 +120,7 @@ def plan_cases(request: SweepRequest) -> Plan:
     """The plan of a request."""
     launcher = load_launcher(request.launcher)
     label, code = request.label, None
-    if request.simulate:  # rows of two versions of a model are not of one sweep
+    if request.simulate:  # another version of the model is another sweep
         model = find_machine(request.machine)
         label, code = model.name, model_version(model)
     elif label is None and launcher.name != "here":

@@ -1,4 +1,4 @@
-"""How a sweep is going: a line now and then, and one for each case that is not fine."""
+"""Report the progress of a sweep: a line now and then, and one for each case that is not ok."""
 
 import time
 from collections import Counter
@@ -12,14 +12,14 @@ from drbench.measure.record import Record
 from launch.cases.case import GOOD, Case
 from launch.host.units import plural
 
-#: A line after so many seconds.
+#: Seconds between lines.
 _LINE_S = 10.0
-#: Cases that are not fine and get a line of their own; the rest are in the records.
+#: Most cases that are not ok with their own line; the others are only in the records.
 _MOST_LINES = 20
 
 
 def title(case: Case) -> str:
-    """A case in a few words.
+    """A short description of a case.
 
     Examples
     --------
@@ -43,18 +43,18 @@ def title(case: Case) -> str:
 
 
 class SweepProgress:
-    """Counts the cases of a sweep and says how it goes.
+    """Count the cases of a sweep and report its progress.
 
     Parameters
     ----------
     total : int
         Cases of the sweep.
     done : iterable of Record
-        Rows there are already.
+        Existing rows.
     console : Console
-        Where to say it.
+        Gets the lines.
     what : str
-        ``case``; or ``turn``, one repeat of a case in a round: alone it is neither sure nor a best.
+        ``case``; or ``turn``, one repeat of a case in a round, which alone is not a result.
     """
 
     def __init__(self, total: int, done: Iterable[Record], console: Console, what: str = "case"):
@@ -67,17 +67,17 @@ class SweepProgress:
         self._before = self._counts.total()
 
     def tick(self) -> None:
-        """Called often: says something now and then."""
+        """Print a line now and then; called often."""
         if time.monotonic() - self._reported_at >= _LINE_S:
             self._reported_at = time.monotonic()
             self.note(f"{self.line()}; now {self._current}", "")
 
     def started(self, case: Case) -> None:
-        """A case begins."""
+        """Note that a case starts."""
         self._current = title(case)
 
     def ended(self, record: Record) -> None:
-        """It has its record."""
+        """Count the record of a case."""
         self._count(record)
         if record.status not in GOOD:
             self._bad += 1
@@ -88,11 +88,11 @@ class SweepProgress:
         self.tick()
 
     def note(self, text: str, style: str = "yellow") -> None:
-        """Say something."""
+        """Print a line."""
         self._console.print(Text(" ".join(text.split()), style))
 
     def line(self) -> str:
-        """Where it stands, on one line: how many ended how, and how many times are in doubt."""
+        """The progress in one line: the number of cases by status, and of doubtful times."""
         spent, done = time.monotonic() - self._start, self._counts.total()
         new, left = done - self._before, self._total - done
         more = f", {left * spent / new:.0f} s left" if new and left > 0 else ""

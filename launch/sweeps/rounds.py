@@ -1,6 +1,5 @@
-"""What is run in which order: jobs, once each or in rounds. In rounds contenders are measured in
-turn, so that a drifting machine hurts all alike; what is compared are ratios of times of the same
-round. Pure: nothing is run here.
+"""The order of jobs: once each or in rounds. In rounds contenders are interleaved, so that drift of
+the machine affects all alike; ratios of times of the same round are compared. Nothing runs here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,12 +24,12 @@ from launch.libraries import LIBRARIES
 
 #: Seconds between the repeats of one case and the next, measured at 4 ranks.
 OVERHEAD_S = 0.03
-#: Where the rows of all rounds are, in a folder that is kept; beside it, a row a case.
+#: Folder of the rows of all rounds; ``records.csv`` next to it has one row per case.
 ROUNDS = "rounds"
 
 
 class Job(NamedTuple):
-    """A case on so many ranks, by its id; or one turn of it, by the name of that."""
+    """A case with its number of ranks and its id; or one turn of it, with the name of the turn."""
 
     name: str
     ranks: int
@@ -38,35 +37,34 @@ class Job(NamedTuple):
 
     @property
     def library(self) -> str:
-        """Whose process the ranks are: each library has ranks of its own, so that none meets what
-        another has left in them."""
+        """The library whose ranks run the job: each has separate ranks, so that no library is
+        affected by the state of another."""
         name = self.case.algorithm
         return name.partition("+")[0] if name in LIBRARIES else ""
 
 
 class Experiment(NamedTuple):
-    """What is run.
+    """The jobs of an experiment, and how they are repeated.
 
     Attributes
     ----------
     name : str
     groups : sequence of sequence of Job
-        Those of a group are compared with one another.
+        The jobs of a group are compared with each other.
     rounds : int or str
-        How often every case is run, interleaved; ``known``: one repeat a turn, after a first one
-        with all that a case with a roof asks for, until the ratio of each to the fastest of its
-        group is known within 2 %, or the ``budget`` of all its turns is spent, and at least
-        ``iters`` times; 0: once, in order.
+        Runs of every case, interleaved; ``known``: one repeat per turn (a case with a roof has all
+        its repeats in the first turn), until the ratio of each to the fastest of its group is known
+        within 2 %, or the ``budget`` of all its turns is spent, and at least ``iters`` times; 0:
+        once, in order.
     probe : bool
-        With ``known``: look for the fastest only. After ``iters`` rounds, and again after as many
-        as were made before, the slower half has no further turn. The last two go on until their
-        ratio is known, or that they differ by more than 2 %, or a budget is spent: then it is a
-        tie.
+        With ``known``: find the fastest only. After ``iters`` rounds, and whenever the number of
+        rounds has doubled, the slower half is dropped. The last two continue until their ratio is
+        known, or they differ by more than 2 %, or a budget is spent: then they are tied.
 
     Notes
     -----
-    A probe is successive halving (Karnin, Koren and Somekh, ICML 2013): the turns go to those among
-    whom it is hard to decide.
+    A probe is successive halving (Karnin, Koren and Somekh, ICML 2013): most turns are spent on the
+    contenders that are hardest to distinguish.
     """
 
     name: str
@@ -76,27 +74,27 @@ class Experiment(NamedTuple):
 
     @property
     def jobs(self) -> list[Job]:
-        """Every case once."""
+        """All jobs, each once."""
         return [job for group in self.groups for job in group]
 
     @property
     def least(self) -> int:
-        """Rounds that are made whatever they show."""
+        """The least number of rounds."""
         if self.rounds == "known":
             return max(job.case.iters for job in self.jobs)
         return self.rounds or 1
 
     @property
     def names(self) -> list[str]:
-        """The names of all rows there may be."""
+        """The names of all possible rows."""
         if not self.rounds:
             return [job.name for job in self.jobs]
         indices = range(max(self.least, MOST_REPEATS))
         return [round_name(round_index, job.name) for round_index in indices for job in self.jobs]
 
     def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
-        """What is to be run next, again and again, by what is ``done`` meanwhile. Libraries and
-        numbers of ranks, which need ranks of their own, are visited in changing order.
+        """Yield the next jobs, depending on the growing ``done``. Libraries and numbers of ranks,
+        which need separate ranks, are visited in changing order.
 
         Examples
         --------
@@ -133,14 +131,14 @@ class Experiment(NamedTuple):
         return Job(round_name(round_index, job.name), job.ranks, case)
 
     def _unknown(self, group: Sequence[Job], done: Mapping[str, Record], rounds: int) -> list[Job]:
-        """Who has to go on after so many rounds: those whose ratio is not known, and the fastest to
-        compare them with. Who was not ok has no further turn."""
+        """The jobs that continue after this number of rounds: those whose ratio is not known, and
+        the fastest for comparison. A job that was not ok has no further turn."""
         runs = {job.name: runs_of(job.name, done, rounds) for job in group}
         runs = {
             name: run
             for name, run in runs.items()
             if all(record.status == "ok" for record in run.values())
-            and (len(run) == rounds or not self.probe)  # else it was given up
+            and (len(run) == rounds or not self.probe)  # else it was dropped
         }
         if len(runs) < 1 + self.probe:
             return []
@@ -164,7 +162,7 @@ class Experiment(NamedTuple):
 
 
 def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Jobs of one number of ranks and one library together."""
+    """The jobs in batches of one number of ranks and one library."""
     found: dict[tuple, list[Job]] = {}
     for job in jobs:
         found.setdefault((job.ranks, job.library), []).append(job)
@@ -172,8 +170,8 @@ def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
 
 
 def rotated(items: Sequence, round_index: int) -> list:
-    """The order of a round, the first being turn 0: every second one is the last one backwards, so
-    that a steady drift cancels in each two, and each two begin with another.
+    """The order of a round (0 is the first): every second round reverses the previous one, so that
+    a steady drift cancels in each pair, and each pair begins with another contender.
 
     Examples
     --------
@@ -197,11 +195,11 @@ def round_name(round_index: int, contender: str) -> str:
 
 
 def round_of(name: str) -> int:
-    """The turn of a name that :func:`round_name` made."""
+    """The round of a name that :func:`round_name` made."""
     return int(name.partition(" ")[0]) - 1
 
 
-#: The seconds of a contender by turn.
+#: The seconds of a contender by round.
 Times = Mapping[int, float]
 
 
@@ -218,7 +216,7 @@ def fastest_of(times: Mapping[Any, Times]) -> Any:
 
 
 def over(times: Times, base: Times) -> list[float]:
-    """One over the other in every round that has both.
+    """The ratios of times to base in every round that has both.
 
     Examples
     --------
@@ -231,13 +229,13 @@ def over(times: Times, base: Times) -> list[float]:
 
 
 def runs_of(name: str, done: Mapping[str, Record], rounds: int = MOST_REPEATS) -> dict[int, Record]:
-    """The records of a contender by turn."""
+    """The records of a contender by round."""
     found = {round_index: done.get(round_name(round_index, name)) for round_index in range(rounds)}
     return {round_index: record for round_index, record in found.items() if record is not None}
 
 
 def seconds_of(run: Mapping[int, Record]) -> Times:
-    """The time of each turn, that of its first repeat: the first turn may have more."""
+    """The time of the first repeat in each round: the first round may have more."""
     return {
         round_index: (record.samples_s or [record.time_s])[0] for round_index, record in run.items()
     }
@@ -251,19 +249,18 @@ def _spent_s(run: Mapping[int, Record]) -> float:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a contender fared.
+class RankedCase:
+    """A contender and its ratio to the fastest.
 
     Attributes
     ----------
     record : Record
-        Of all its rounds (:func:`pooled`).
+        Over all its rounds (:func:`pooled`).
     ratio : Ratio or None
         Its time over that of the fastest, in pairs; None if it has no time.
     fastest : bool
-        Whether it is that one.
     given_up : bool
-        A probe gave it no further turn.
+        Whether a probe dropped it.
     """
 
     record: Record
@@ -277,11 +274,11 @@ class Standing:
         Examples
         --------
         >>> row = Record(mode="measured", status="ok", best_s=1.0)
-        >>> for standing in (Standing(row, Ratio(1.02, 0.98, 1.05)), Standing(row, Ratio(1.02))):
-        ...     print(standing)
-        1.02 (0.98-1.05), not told apart
-        1.02, not told apart
-        >>> print(Standing(row, Ratio(1.0), True), "and", Standing(row, Ratio(1.2, 1.1, 1.3)))
+        >>> for ratio in (Ratio(1.02, 0.98, 1.05), Ratio(1.02)):
+        ...     print(RankedCase(row, ratio))
+        1.02 (0.98-1.05), not distinguishable
+        1.02, not distinguishable
+        >>> print(RankedCase(row, Ratio(1.0), True), "and", RankedCase(row, Ratio(1.2, 1.1, 1.3)))
         1 (the fastest) and 1.20 (1.10-1.30)
         """
         if self.ratio is None:
@@ -289,8 +286,8 @@ class Standing:
         if self.fastest:
             return "1 (the fastest)"
         if self.given_up:
-            return f"{self.ratio}, given up"
-        return f"{self.ratio}{'' if self.ratio.apart else ', not told apart'}"
+            return f"{self.ratio}, dropped"
+        return f"{self.ratio}{'' if self.ratio.apart else ', not distinguishable'}"
 
     def to_json_dict(self) -> dict:
         """The ratio, its interval, and whether that excludes 1, or this is the fastest."""
@@ -300,27 +297,27 @@ class Standing:
             "ratio_low": ratio.low,
             "ratio_high": ratio.high,
             "fastest": self.fastest,
-            "told_apart": ratio.apart,
+            "distinguishable": ratio.apart,
             "given_up": self.given_up,
         }
 
 
-def standings(runs: Sequence[Mapping[int, Record]]) -> list[Standing]:
-    """How contenders fared, in their order, from their records by turn."""
+def rank_cases(runs: Sequence[Mapping[int, Record]]) -> list[RankedCase]:
+    """Rank contenders, in their order, from their records by round."""
     pools = [pooled(run.values()) for run in runs]
-    found = [Standing(pool) for pool in pools]
+    found = [RankedCase(pool) for pool in pools]
     times = {at: seconds_of(runs[at]) for at, pool in enumerate(pools) if pool.status == "ok"}
-    most = max(map(len, times.values()), default=0)  # who was given up early is no fastest
+    most = max(map(len, times.values()), default=0)  # a dropped one is not the fastest
     fastest = times and fastest_of({at: each for at, each in times.items() if len(each) == most})
     for at, each in times.items():
         ratio = ratio_of(over(each, times[fastest]))
-        found[at] = Standing(pools[at], ratio, at == fastest, len(each) < most)
+        found[at] = RankedCase(pools[at], ratio, at == fastest, len(each) < most)
     return found
 
 
 def pooled(records: Iterable[Record]) -> Record:
-    """One row of the rounds of a case: samples together, as many of each round as the round with
-    the fewest has; percent of the roof as the median of the rounds that have it.
+    """One record of the rounds of a case: the samples joined, an equal number from each round;
+    percent of the roof is the median over the rounds that have it.
 
     A case that was not ok in some round is not ok.
 

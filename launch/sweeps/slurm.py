@@ -1,6 +1,6 @@
 """``drbench sweep --jobs slurm``: job scripts from a template.
 
-Every value is quoted for the shell or refused; none is ever joined to a line unquoted.
+Every value is quoted for the shell or refused; no line contains an unquoted value.
 """
 
 import math
@@ -25,17 +25,17 @@ _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
 
 def comment(value) -> str:
-    """A text that cannot leave its comment."""
+    """A text that is safe in a comment of one line."""
     text = str(value)
     if not text.isprintable():
         raise UsageError(
-            f"{text!r} cannot go into a job script: newlines and control characters are refused."
+            f"{text!r} cannot be used in a job script: newlines and control characters are refused."
         )
     return text
 
 
 def quote(value) -> str:
-    """A word for the shell; refuses what cannot be one line.
+    """A word quoted for the shell; an error for more than one line.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def quote(value) -> str:
 
 def sbatch_script(launcher: Launcher, ranks: int, options: dict[str, str], **words) -> str:
     """The text of a job script that runs a ``command`` in a ``folder``, with options of sbatch;
-    ``words`` are those of the template.
+    ``words`` fill the template.
 
     Raises
     ------
@@ -77,8 +77,8 @@ def sbatch_script(launcher: Launcher, ranks: int, options: dict[str, str], **wor
 
 
 def time_limit(seconds: float) -> str:
-    """A time limit as sbatch takes it: three times what was estimated, since neither communication
-    nor the speed of the node is known, and ten minutes, in whole minutes.
+    """A time limit for sbatch: three times the estimate, since communication and the speed of the
+    node are unknown, plus ten minutes, in whole minutes.
 
     Examples
     --------
@@ -90,8 +90,8 @@ def time_limit(seconds: float) -> str:
 
 
 def _options(request: SweepRequest, launcher: Launcher, jobs: list[Job]) -> dict[str, str]:
-    """What a job of Slurm needs: cores of each rank, and time, as far as they are known here; what
-    the machine file says goes before."""
+    """The options of a Slurm job: cores of each rank, and time, as far as known; those of the
+    machine file override them."""
     options, threads, cores = {}, dict(request.override).get("threads"), launcher.cores_per_node
     if not threads and cores:
         ranks = min(request.ranks, launcher.ranks_per_node or request.ranks)
@@ -104,7 +104,7 @@ def _options(request: SweepRequest, launcher: Launcher, jobs: list[Job]) -> dict
 
 
 def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
-    """Write one script a part into the folder of the sweep; says how to submit them."""
+    """Write one script per part into the folder of the sweep, and print how to submit them."""
     if request.launcher is None:
         request = replace(request, launcher="srun")
     folder = Path(request.out)
@@ -117,8 +117,8 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
         name, launcher, ranks = plan.sweep.name, plan.launcher, request.ranks
         if len(plan.counts) > 1:
             raise UsageError(
-                f"--jobs: {name} runs on several numbers of ranks, and a job has one. Use -o "
-                "ranks=N, a job each."
+                f"--jobs: {name} runs on several numbers of ranks, but a job has one. Use -o "
+                "ranks=N, one job each."
             )
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}{ending}.sbatch"

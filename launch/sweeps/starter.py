@@ -1,4 +1,4 @@
-"""One start of ranks: a launcher, its ranks, and what they say. Seen from outside; no MPI here."""
+"""One start of ranks: a launcher, its ranks, and their output. This process does not use MPI."""
 
 import json
 import math
@@ -21,9 +21,9 @@ from launch.host.processes import Started
 from launch.host.protocol import ANSWER, FAILED, parse
 
 _TICK_S = 0.1
-#: Lines that are kept of what the ranks say.
+#: Lines of the ranks' output that are kept.
 _TAIL = 100
-#: Lines that tell of an error, but what Hydra says of every end alike.
+#: Lines that report an error, except those that Hydra prints at every end.
 _TELLING = re.compile(
     r"^(?!=|YOUR APPLICATION).*(error|fatal|abort|killed|exception)", re.IGNORECASE
 )
@@ -38,11 +38,11 @@ class RanksEnded(Exception):
     status, reason : str
         For the record.
     sure : bool
-        Whether the case did it: a rank said so, or the kernel, or the clock.
+        Whether the case is the cause, by a rank's report, the kernel or the time limit.
     crashed : bool
-        Whether a rank broke down by itself (a segmentation fault), rather than being killed.
+        Whether a rank crashed (a segmentation fault), rather than being killed.
     code : int or None
-        Of the launcher.
+        Exit code of the launcher.
     """
 
     status: str
@@ -58,12 +58,12 @@ class Ranks:
     Parameters
     ----------
     launcher : list of str
-        Its command, up to the program.
+        Its command, without the program.
     count : int
     environ : mapping
-        Of the ranks.
+        Environment of the ranks.
     log : binary file
-        Gets everything the ranks say that is not for us.
+        Gets all output of the ranks other than answers.
     tick : callable
         Called about ten times a second while waiting.
     """
@@ -95,35 +95,35 @@ class Ranks:
             each.start()
 
     def wait_ready(self, seconds: float) -> list[dict]:
-        """What each rank says of its environment, once all are up."""
+        """Wait until all ranks are up, and return the environment that each reports."""
         message = self._next(seconds)
         self._slurm, facts = message["slurm"], message["ready"]
-        # whether it is certain that all ranks are on this host
+        # whether all ranks are known to be on this host
         self._here = {each["host"] for each in facts} <= {socket.gethostname()}
         return facts
 
     def run(self, case: dict, mem_limit: int | None, seconds: float | None) -> list[str]:
-        """Run one case; the cells of its record.
+        """Run one case, and return the cells of its record.
 
         Raises
         ------
         RanksEnded
-            If the ranks went down, or there is no answer within ``seconds``.
+            If the ranks ended, or there is no answer within ``seconds``.
         """
         self._tail.clear()
-        with suppress(OSError):  # they are gone: what they said last is to be heard
+        with suppress(OSError):  # they have ended: read their last output
             self._send({"case": case, "mem_limit": mem_limit})
         return self._next(seconds)["record"]
 
     def end(self) -> None:
-        """Let the ranks end in good order, before :meth:`stop`."""
+        """Tell the ranks to end normally, before :meth:`stop`."""
         with suppress(OSError, subprocess.TimeoutExpired):  # OSError: they have ended already
             self._send({"end": True})
             self.process.stdin.close()
             self.process.wait(10)
 
     def stop(self, grace_s: float) -> None:
-        """End all that was started, and remove what it leaves. Asks the launcher first, then
+        """End all started processes, and remove their leftovers. Asks the launcher first, then
         kills."""
         by_srun = "step" in self._slurm and Path(self.command[0]).name == "srun"
         if by_srun and self.process.poll() is None:
@@ -134,11 +134,11 @@ class Ranks:
                 check=False,
             )
         self._started.stop(grace_s, at_once=self._here)
-        with suppress(OSError):  # unsent words to a launcher that is gone
+        with suppress(OSError):  # unsent data to a launcher that has ended
             self.process.stdin.close()
         self._hear_out(1.0)
 
-    # -- what they say
+    # -- output
     # ----------------------------------------------------------------------------------------
 
     def _send(self, order: dict) -> None:
@@ -146,7 +146,7 @@ class Ranks:
         self.process.stdin.flush()
 
     def _read(self, pipe) -> None:
-        """Take in what the ranks say, until they end."""
+        """Read the output of the ranks until they end."""
         with pipe:
             for line in pipe:
                 text = line.decode("utf-8", "replace")
@@ -156,7 +156,7 @@ class Ranks:
                     continue
                 self._failure = self._failure or parse(text, FAILED)
                 self._tail.append(text.rstrip("\n"))
-                with suppress(ValueError):  # nobody waits for it any more
+                with suppress(ValueError):  # nothing waits for it any more
                     self._log.write(line.rstrip(b"\n") + b"\n")
                     self._log.flush()
 
@@ -183,20 +183,20 @@ class Ranks:
                 raise RanksEnded("timeout", reason, sure=True)
 
     def _end(self) -> RanksEnded:
-        """Why the launcher has ended, or a rank said that it ends all."""
+        """The exception for a launcher that has ended, or a rank that reported that it ends all."""
         code, tail = self.process.poll(), "\n".join(self._tail)
         if self._failure:
             return RanksEnded(self._failure["status"], self._failure["reason"], code, sure=True)
         how, crashed = _how(code, tail)
         if _kernel_kills() > self._oom:
-            reason = f"the kernel killed a process for want of memory; {how}"
+            reason = f"the kernel killed a process for lack of memory; {how}"
             return RanksEnded("out_of_memory", reason, code, sure=True)
         return RanksEnded("failed", f"{how}{_last_words(tail)}", code, crashed=crashed)
 
 
 def _kernel_kills() -> int:
-    """Processes that the kernel has killed for want of memory so far: of this control group, else
-    of this machine."""
+    """Number of processes that the kernel has killed for lack of memory so far: in this control
+    group, else on this machine."""
     for path in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
         try:
             return int(re.search(r"^oom_kill (\d+)", Path(path).read_text(), re.MULTILINE)[1])
@@ -206,8 +206,7 @@ def _kernel_kills() -> int:
 
 
 def _how(code: int | None, tail: str) -> tuple[str, bool]:
-    """How the ranks ended, in words; and whether one of them broke down rather than being
-    killed."""
+    """How the ranks ended, in words, and whether one of them crashed rather than being killed."""
     if code is not None and code < 0:
         return f"the launcher was killed by {_signal(-code)}", False
     named = re.search(r"\(signal (\d+)\)", tail)
@@ -230,6 +229,6 @@ def _signal(number: int) -> str:
 
 
 def _last_words(tail: str) -> str:
-    """The last line that tells of an error."""
+    """The last line that reports an error."""
     described = [line.strip() for line in tail.splitlines() if _TELLING.search(line)]
     return f": {described[-1][:300]}" if described else ""

@@ -1,14 +1,13 @@
-"""The results of a sweep in one folder. A case that is finished is on disk before the next begins,
-and is there once.
+"""The results of a sweep in one folder. A finished case is on disk, once, before the next begins.
 
 ====================  ==========================================================================
-``records.csv``       one row a case, appended and synced by ``append_csv``
-``journal.txt``       a line for each time a case was given to ranks, so that one that takes the
-                      machine down is not tried for ever
+``records.csv``       one row per case, appended and synced by ``append_csv``
+``journal.txt``       a line for each time a case was sent to ranks, so that a case that crashes the
+                      machine is not repeated for ever
 ``sweep.json``        name, ranks and the id of every case of the sweep
-``superseded.csv``    rows of cases whose definition has changed since, or that ran again (--retry)
-``*.damaged.txt``     lines of result files that were no records; their cases run again
-``previous-N/``       what ``--fresh`` moved aside
+``superseded.csv``    rows of cases whose definition has changed, or that ran again (--retry)
+``*.damaged.txt``     lines of result files that were not records; their cases run again
+``previous-N/``       the files that ``--fresh`` moved
 ====================  ==========================================================================
 """
 
@@ -39,13 +38,12 @@ from launch.host.units import plural
 
 from .lock import hold_folder
 
-#: What a disk says that takes nothing more.
+#: Errors of a full disk.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 def case_id(case: Case, ranks: int, code: str | None = None) -> str:
-    """A hash of what a case is: all its fields that are set, the number of ranks, and the code
-    version if it counts.
+    """A hash of a case: all its set fields, the number of ranks, and the code version if given.
 
     Examples
     --------
@@ -64,7 +62,7 @@ def case_id(case: Case, ranks: int, code: str | None = None) -> str:
 
 
 def write_csv(path: Path, records: Iterable[Record]) -> None:
-    """Replace a file of records: a reader sees the old one or the new one, also after a crash."""
+    """Replace a file of records atomically: after a crash it is the old or the new one."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     append_csv(new, *records)
@@ -83,20 +81,20 @@ def opened(
     fresh: bool = False,
     retry: bool = False,
 ) -> Iterator[Store]:
-    """The store of a folder, made if need be, held against others. Whoever ends this process
-    meanwhile means its ranks.
+    """Open and lock the store of a folder, made if needed. While it is open, signals to this
+    process end its ranks.
 
     Parameters
     ----------
     wanted : iterable of str
-        Ids of the cases. The rows of others are moved out of the way.
+        Ids of the cases. Rows of others are moved to another file.
     fresh, retry : bool
-        Move earlier results aside; or rows of cases that were not ok.
+        Move earlier results to a backup; or rows of cases that were not ok.
 
     Raises
     ------
     UsageError
-        If the folder cannot be made, is in use, or holds something else, or takes nothing more.
+        If the folder cannot be made, is in use, contains other files, or is full.
     """
     folder = made_folder(folder)
     warn = partial(print_line.print, style="yellow", markup=False)
@@ -113,27 +111,27 @@ def opened(
         if error.errno not in _FULL:
             raise
         raise UsageError(
-            f"{folder}: {error.strerror}. No finished case is lost; make room, or let it be "
-            "written to, and run the same command again."
+            f"{folder}: {error.strerror}. No finished case is lost; free disk space, or make it "
+            "writable, and run the same command again."
         ) from None
 
 
 class Store:
-    """The folder of one sweep; only for who holds its lock.
+    """The folder of one sweep; only for the holder of its lock.
 
     Parameters
     ----------
     folder : Path
-        Exists.
+        An existing folder.
 
     Attributes
     ----------
     done : dict of str to Record
-        By case id.
+        Records by case id.
     attempts : Counter
-        How often each case was given to ranks since it last had a row.
+        How often each case was sent to ranks since its last row.
     notes : list of str
-        What was found and done when it was opened.
+        Messages of opening the folder.
     """
 
     def __init__(self, folder: Path):
@@ -144,14 +142,14 @@ class Store:
         self.notes: list[str] = []
 
     def open(self, name: str, ranks: int, ids: list[str], retry: bool = False) -> None:
-        """Take up a sweep where it was left; with ``retry`` without the rows of cases that were
-        neither ok nor unsupported.
+        """Resume a sweep; with ``retry`` without the rows of cases that were neither ok nor
+        unsupported.
 
         Raises
         ------
         UsageError
-            If the folder holds results of another sweep, of none but other cases, or a file that
-            is not one of ours.
+            If the folder contains results of another sweep, of other cases only, or a file that is
+            not ours.
         """
         before = self._before(name)
         records, wanted = self._read(self.records_path), dict.fromkeys(ids)
@@ -177,7 +175,7 @@ class Store:
         )
 
     def started(self, case: str) -> None:
-        """Note, durably, that a case is about to be given to ranks."""
+        """Write to the journal that a case is about to be sent to ranks."""
         with open(self.journal_path, "a") as file:
             file.write(f"\n{case}\n")  # the last line may be torn
             file.flush()
@@ -190,25 +188,25 @@ class Store:
         Raises
         ------
         UsageError
-            If it cannot be written; nothing was.
+            If it cannot be written; the file is then unchanged.
         """
         new = not self.records_path.exists()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a torn last line, which open() has said
+                warnings.simplefilter("ignore")  # a torn last line, which open() has reported
                 append_csv(self.records_path, record)
             if new:
                 sync_folder(self.folder)
         except (OSError, RecordError) as error:
             raise UsageError(
                 f"{self.records_path.name}: {error}. The row of case {record.case} was not "
-                "written; make room and run the same command again."
+                "written; free disk space and run the same command again."
             ) from None
         self.done[record.case] = record
         self.attempts.pop(record.case, None)
 
     def set_aside(self) -> None:
-        """Move the results to ``previous-N``, if there are any."""
+        """Move existing results to ``previous-N``."""
         names = "records.csv journal.txt sweep.json superseded.csv environment.json environments"
         there = [path for each in names.split() if (path := self.folder / each).exists()]
         if there:
@@ -222,14 +220,14 @@ class Store:
             self.notes.append(f"earlier results: {aside}")
 
     def _before(self, name: str) -> dict:
-        """What ``sweep.json`` says, of the same sweep; empty if it cannot be read."""
+        """The content of ``sweep.json`` of the same sweep; empty if it cannot be read."""
         try:
             found = json.loads((self.folder / "sweep.json").read_text())
-        except (FileNotFoundError, ValueError):  # or cut off by a crash: the rows say what was done
+        except (FileNotFoundError, ValueError):  # or truncated by a crash: the rows are complete
             return {}
         known = isinstance(found, dict) and found.get("name")
         if known != name:
-            holds = f"holds the sweep {known!r}" if known else "has a sweep.json of its own"
+            holds = f"holds the sweep {known!r}" if known else "has another sweep.json"
             raise UsageError(
                 f"{self.folder.name} {holds}, not {name!r}. Use another --out, or --fresh to move "
                 "it aside."
@@ -237,12 +235,12 @@ class Store:
         return found
 
     def _supersede(self, records: list[Record]) -> None:
-        """Move the rows that count no longer out of the way."""
+        """Move the rows that are no longer valid to another file."""
         stray = [record for record in records if record.case not in self.done]
         if not stray:
             return
         path = self.folder / "superseded.csv"
-        # a crash between the two writes has put them there already
+        # they are there already after a crash between the two writes
         there = set(map(repr, self._read(path)))
         append_csv(path, *(record for record in stray if repr(record) not in there))
         write_csv(self.records_path, self.done.values())
@@ -264,7 +262,7 @@ class Store:
             self.notes.append(
                 f"the last line of {path.name} is torn: its writer was killed; that case runs again"
             )
-        if damaged:  # lines that are no records are kept before they leave their file
+        if damaged:  # save lines that are not records before they are removed
             aside = path.with_name(f"{path.stem}.damaged.txt")
             with open(aside, "ab") as file:
                 file.writelines(line + b"\n" for line in damaged.values())

@@ -1,5 +1,5 @@
-"""Many cases in one mpiexec, watched from outside: a case that takes the ranks down costs one row,
-not the rest."""
+"""Run many cases in one mpiexec, supervised from outside: a case that crashes the ranks costs one
+row, not the others."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,13 +20,12 @@ from .rounds import Job
 from .starter import Ranks, RanksEnded
 from .store import Store
 
-#: Crashes of a case's ranks before it counts as failed: the first may be the late damage of an
-#: earlier case.
+#: Crashes of a case's ranks before it counts as failed: an earlier case may have caused the first.
 CRASHES = 3
-#: Times a case is given to ranks that then are killed, or whose supervisor or machine goes down.
-#: More, since that is rarely the case's doing.
+#: Times a case is sent to ranks that are then killed, or whose supervisor or machine ends. More,
+#: because the case is rarely the cause.
 ATTEMPTS = 8
-#: Starts in a row that may fail.
+#: Consecutive starts that may fail.
 _STARTS = 3
 #: Ranks of a large job may take minutes to load Python from a shared file system.
 _START_S = 300.0
@@ -40,13 +39,13 @@ class Settings:
     ----------
     launcher : Launcher
     timeout_s : float or None
-        Longest a case may take.
+        Time limit of a case.
     mem_limit : int or None
-        Most memory, in bytes, that a case may need on a node.
+        Most memory per node, in bytes, that a case may need.
     environ : dict
-        Of the ranks.
+        Environment of the ranks.
     peaks : dict
-        For percent of peak, by element type.
+        Peaks by element type, for percent of peak.
     """
 
     launcher: Launcher = Launcher()
@@ -58,23 +57,22 @@ class Settings:
 
 @contextmanager
 def supervised(settings: Settings, store: Store, watch) -> Iterator[Callable[[Job], Record]]:
-    """What runs a job on ranks, which are started when they are needed and end with the block;
-    ``watch`` is the :class:`.progress.SweepProgress`.
+    """A context whose function runs a job on ranks, which start when needed and end with the
+    context; ``watch`` is the :class:`.progress.SweepProgress`.
 
     Raises
     ------
     CaseFailed
         If ranks cannot be started at all.
     MissingError
-        If launcher and MPI library do not belong together.
+        If launcher and MPI library do not match.
 
     Notes
     -----
     A case whose ranks raise, hang past the time limit or run out of memory gets its row at once.
-    One whose ranks crash or are killed is tried again in a fresh mpiexec, since it may not have
-    been the cause: after :data:`CRASHES` crashes, or :data:`ATTEMPTS` attempts that came to nothing
-    for whatever reason, it is ``failed``. The journal counts those of earlier, killed, supervisors
-    too.
+    One whose ranks crash or are killed runs again in a new mpiexec, since it may not have been the
+    cause: after :data:`CRASHES` crashes, or :data:`ATTEMPTS` unfinished attempts, it is ``failed``.
+    The journal also counts those of earlier, killed supervisors.
     """
     with open(store.folder / "log.txt", "ab") as log:
         here = _Supervisor(settings, store, watch, log)
@@ -87,8 +85,8 @@ def supervised(settings: Settings, store: Store, watch) -> Iterator[Callable[[Jo
 
 
 def _without_ranks(job: Job, settings: Settings) -> Record | None:
-    """The row of a case that no ranks of ours run: of a program of its own, or of an algorithm that
-    this installation does not have."""
+    """The record of a case that does not run on our ranks: of a separate program, or of an
+    algorithm that is not installed."""
     from algorithms import algorithms
 
     name = job.case.algorithm
@@ -103,7 +101,7 @@ def _without_ranks(job: Job, settings: Settings) -> Record | None:
 
 
 class _Supervisor:
-    """The ranks of now, for jobs of one library and number of ranks."""
+    """The current ranks, for jobs of one library and number of ranks."""
 
     def __init__(self, settings: Settings, store: Store, watch, log):
         self._settings, self._store, self._watch, self._log = settings, store, watch, log
@@ -113,7 +111,7 @@ class _Supervisor:
         self._environment: str | None = None
 
     def run(self, job: Job) -> Record:
-        """The record of a job."""
+        """Run a job and return its record."""
         if self._kind != (job.ranks, job.library):
             self.stop(in_order=True)
             self._kind = (job.ranks, job.library)
@@ -121,8 +119,8 @@ class _Supervisor:
         while record is None:
             if (attempts := self._store.attempts[job.name]) >= ATTEMPTS:
                 reason = (
-                    f"given to ranks {attempts} times, and each time they, the sweep or the "
-                    "machine went down before it was done"
+                    f"sent to ranks {attempts} times, and each time they, the sweep or the "
+                    "machine stopped before it was finished"
                 )
                 record = failure(job.case, job.ranks, "failed", reason)
                 break
@@ -139,11 +137,11 @@ class _Supervisor:
                     again = "" if ended.sure else f" (in each of {CRASHES} attempts)"
                     record = failure(job.case, job.ranks, ended.status, ended.reason + again)
                 else:
-                    self._watch.note(f"{ended.reason}. The case runs again in a fresh start")
+                    self._watch.note(f"{ended.reason}. The case runs again on new ranks")
         return replace(with_peak(record, self._settings.peaks), environment=environment)
 
     def stop(self, grace_s: float = 2.0, in_order: bool = False) -> None:
-        """End the ranks, now or in good order."""
+        """End the ranks, at once or normally."""
         if self._ranks is not None:
             if in_order:
                 self._ranks.end()
@@ -151,7 +149,7 @@ class _Supervisor:
         self._ranks = None
 
     def _have_ranks(self, count: int) -> None:
-        """Have ranks that wait for a case."""
+        """Start ranks that wait for a case, unless they run already."""
         for attempt in range(1, _STARTS + 1):
             if self._ranks is not None:
                 return
@@ -175,7 +173,7 @@ class _Supervisor:
             ) from None
 
     def _judge(self, ended: RanksEnded, count: int, last: bool) -> None:
-        """Raise why no ranks can be started, unless another start may help."""
+        """Raise the reason why ranks cannot start, unless another start may help."""
         program, *words = self._ranks.command
         text = "SLURM_MPI_TYPE" in self._ranks.environ or "--mpi" in " ".join(words)
         self.stop()
@@ -187,9 +185,9 @@ class _Supervisor:
             )
         if ended.code == 3 and Path(program).name == "srun" and not text:
             raise MissingError(
-                "the ranks did not find one another: srun was not told which MPI it starts. Add "
+                "the ranks did not connect: srun does not know the MPI that it starts. Add "
                 "--mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI) to launch.launcher in a machine file, "
-                "or set SLURM_MPI_TYPE; srun --mpi=list names what there is."
+                "or set SLURM_MPI_TYPE; srun --mpi=list shows the choices."
             )
         if last or ended.code in (2, 3):
             error = MissingError if ended.code == 3 else CaseFailed

@@ -1,4 +1,4 @@
-"""``drbench sweep``: what a plan comes to, run and summed up."""
+"""``drbench sweep``: run a plan and summarise its records."""
 
 import csv
 import os
@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 
 def absent_libraries(names: Iterable[str], simulate: bool) -> dict[str, str]:
-    """Libraries of those names that do not take part: name -> why."""
+    """Libraries of these names that are left out: name -> reason."""
     found = {}
     for name in LIBRARIES:
         if name in names:
@@ -44,9 +44,9 @@ def run_sweep(
     run: Runner | None = None,
     show: Callable[[dict], None] = lambda found: None,
 ) -> int:
-    """Run what has no row yet; the exit code. With ``stream`` each record goes to standard output,
-    those of earlier runs first. ``run`` is what runs cases, by default on ranks, and ``show`` gets
-    the records of each case by round in the end.
+    """Run the cases without a row, and return the exit code. With ``stream`` each record is written
+    to standard output, those of earlier runs first. ``run`` runs cases, by default on ranks, and
+    ``show`` gets the records of each case by round at the end.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def run_sweep(
         mine = [job for job in mine if job.case.algorithm not in absent]
         if not mine:
             raise MissingError(
-                f"no case of {sweep.name} is left to run. drbench list says who is here."
+                f"no case of {sweep.name} is left to run. See drbench list libraries."
             )
     if run is None:
         peaks = read_peaks(request.peak, sweep.cases, request.launcher)
@@ -87,12 +87,12 @@ def run_sweep(
         )
     except KeyboardInterrupt:
         again = shlex.join(request.arguments())
-        print_line(f"interrupted; nothing that was finished is lost. Resume: {again}")
+        print_line(f"interrupted; finished cases are kept. Resume: {again}")
         return INTERRUPTED
     rows = rows_of_runs(found)
     if len(rows) < len(found):
         left = plural(len(found) - len(rows), "case")
-        print_line(f"left: {left} (--max-cases). The same command goes on")
+        print_line(f"left: {left} (--max-cases). The same command resumes")
     if rows:
         show(found)
     print_line(f"records: {Path(request.out) / 'records.csv'}")
@@ -100,12 +100,12 @@ def run_sweep(
 
 
 def _stream(row: Iterable[str]) -> None:
-    """Write a row to standard output; a reader that has gone away interrupts the sweep."""
+    """Write a row to standard output; a closed pipe interrupts the sweep."""
     try:
         csv.writer(sys.stdout, lineterminator="\n").writerow(row)
         sys.stdout.flush()
     except BrokenPipeError:
-        # what is left to flush goes nowhere
+        # discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise KeyboardInterrupt from None
 

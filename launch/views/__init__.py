@@ -1,4 +1,4 @@
-"""The tables that a sweep ends with: pure functions of its records."""
+"""The tables at the end of a sweep: pure functions of its records."""
 
 from collections.abc import Iterable
 
@@ -13,8 +13,8 @@ __all__ = ["Table", "listed", "rows_of", "tables_of"]
 
 
 def tables_of(view: str, runs: dict) -> list[Table]:
-    """The tables of a view for the records of each case by round; of one that is a figure alone, or
-    of none, the cases of each problem."""
+    """The tables of a view for the records of each case by round; for a view without tables, or no
+    view, the cases of each problem."""
     found = list(runs.values())
     if view == "scaling":
         return scaling_tables(found)
@@ -24,5 +24,5 @@ def tables_of(view: str, runs: dict) -> list[Table]:
 
 
 def listed(records: Iterable[Record]) -> list[Table]:
-    """The cases of each problem, one a record: the fastest first, noisy ones last."""
+    """The cases of each problem, one per record: the fastest first, noisy ones last."""
     return contest_tables([{0: record} for record in records], False, compared=False)

@@ -1,5 +1,5 @@
-"""Who is the fastest: algorithms on the same tiles, or drbench and libraries on the same problem,
-by ratios of times of the same round."""
+"""Compare contenders by ratios of times of the same round: algorithms on the same tiles, or drbench
+and libraries on the same problem."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,12 +8,12 @@ from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
 from launch.host.units import plural, seconds
 from launch.libraries import LIBRARIES, ON_DRBENCH
-from launch.sweeps.rounds import Standing, pooled, standings
+from launch.sweeps.rounds import RankedCase, pooled, rank_cases
 
 from .tables import Column, Table, layout, name_of
 
 _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
-#: Contenders that are named as no slower than the fastest, and cases that have no time.
+#: Most contenders named as no slower than the fastest, and most cases named without a time.
 _SHOWN = 6
 
 
@@ -23,8 +23,8 @@ def contest_tables(
     """A table for each problem, or with ``tiles`` for each problem and layout: the smallest ratio
     to the fastest first, noisy ones last.
 
-    What moves nothing is another problem, unless the tiles are the same, and is compared with
-    nobody. Not ``compared`` are records that are listed only, one a run.
+    A case that moves nothing is another problem, unless the tiles are the same, and is not
+    compared. Without ``compared`` the records are only listed, one per run.
     """
     from plots.select.cases import form
 
@@ -38,7 +38,7 @@ def contest_tables(
     found, without = [], []
     for at, group in groups.items():
         every = [record for run in group for record in run.values()]
-        ranked = _ranked(group, tiles) if compared else list(map(Standing, every))
+        ranked = _ranked(group, tiles) if compared else list(map(RankedCase, every))
         failed = [each.record for each in ranked if each.record.status != "ok"]
         without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
         timed = sorted((each for each in ranked if each.record.status == "ok"), key=_order)
@@ -52,18 +52,18 @@ def contest_tables(
 
 
 def _some(words: list[str], more: str) -> list[str]:
-    """The first of some words, and how many more there are."""
+    """The first of some words, and the number of the others."""
     left = len(words) - _SHOWN
     return words[:_SHOWN] + [more.format(left)] * (left > 0)
 
 
-def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[Standing]:
-    """How each fared among those that compete. A noisy one is not the fastest, unless the
-    pairs of the rounds tell all others from it."""
+def _ranked(group: Sequence[Mapping[int, Record]], tiles: bool) -> list[RankedCase]:
+    """Rank the cases that are compared. A noisy one is not the fastest, unless the pairs of the
+    rounds distinguish it from all others."""
     moves = [tiles or not _moves_nothing(next(iter(run.values()))) for run in group]
-    competing = iter(standings([run for run, moving in zip(group, moves) if moving]))
+    competing = iter(rank_cases([run for run, moving in zip(group, moves) if moving]))
     found = [
-        next(competing) if moving else Standing(pooled(run.values()))
+        next(competing) if moving else RankedCase(pooled(run.values()))
         for run, moving in zip(group, moves)
     ]
     timed = [each for each in found if each.ratio]
@@ -78,25 +78,25 @@ def _moves_nothing(record: Record) -> bool:
     return record.moved_bytes == 0 and (record.ranks or 1) > 1
 
 
-def _order(standing: Standing) -> tuple:
-    record, ratio = standing.record, standing.ratio
+def _order(entry: RankedCase) -> tuple:
+    record, ratio = entry.record, entry.ratio
     size = ratio.middle if ratio else record.time_s
-    return ratio is None, not standing.fastest, bool(record.noisy), size
+    return ratio is None, not entry.fastest, bool(record.noisy), size
 
 
-def _row(standing: Standing, tiles: bool) -> dict:
-    record, ratio = standing.record, standing.ratio
+def _row(entry: RankedCase, tiles: bool) -> dict:
+    record, ratio = entry.record, entry.ratio
     roof = record.percent_of_roof if not record.oversubscribed else None
     marks, where = doubts(record), layout(record)
     if not tiles and _moves_nothing(record):
         marks = ["moves nothing", *marks]
-    text = str(standing)
-    if record.mode == "simulated" and ratio and not standing.fastest:
-        text = str(ratio)  # one pair, and no chance in it
+    text = str(entry)
+    if record.mode == "simulated" and ratio and not entry.fastest:
+        text = str(ratio)  # one pair, without noise
     return {
         "contender": name_of(record, tiles),
         "median_s": record.time_s,
-        **standing.to_json_dict(),
+        **entry.to_json_dict(),
         "to_the_fastest": text or None,
         "percent_of_roof": roof,
         "roof": None if roof is None else f"{roof:.1f}{by_balance(record)}",
@@ -131,14 +131,14 @@ _LISTED = (
 )
 
 
-def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
-    """Which is the fastest, and which are not told apart from it; of drbench and libraries also how
-    the best of the others compares."""
+def _verdict(ranked: Sequence[RankedCase], tiles: bool) -> list[str]:
+    """Lines with the fastest and those not distinguishable from it; with drbench and libraries also
+    the ratio of the best of the other side."""
     timed = sorted((each for each in ranked if each.ratio), key=_order)
     if not timed:
         return []
     if not any(each.fastest for each in timed):
-        return ["the first is noisy, and not told apart: no fastest one"]
+        return ["the first is noisy and not distinguishable: no fastest one"]
     first, *others = timed
     alike = [
         each
@@ -146,7 +146,7 @@ def _verdict(ranked: Sequence[Standing], tiles: bool) -> list[str]:
         if not (each.ratio.apart or each.given_up or each.record.mode == "simulated")
     ]
     names = [name_of(each.record, tiles) for each in alike]
-    more = f"; not told apart from it: {', '.join(_some(names, '{} more'))}" if names else ""
+    more = f"; not distinguishable from it: {', '.join(_some(names, '{} more'))}" if names else ""
     lines = [f"fastest: {name_of(first.record, tiles)}{more}"]
     ours = lambda each: each.record.algorithm not in LIBRARIES
     rivals = [

@@ -18,7 +18,7 @@ _AS_RECORDED = "ranks m n k time_s percent_of_roof percent_of_peak".split()
 
 
 def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
-    """A table for each series: the n-th case of a contender on each number of ranks.
+    """A table for each series: the n-th case of a contender for each number of ranks.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
     if base is not None:
         rounds = max(map(len, runs))
         spread = f"; in brackets: over {rounds} rounds" if rounds > 1 else ""
-        against = f"Speed-up and efficiency are against {plural(base[0], 'rank')}{spread}."
+        against = f"Speed-up and efficiency are relative to {plural(base[0], 'rank')}{spread}."
         lines.insert(0, against)
     return Table(f"{name_of(first, False)}, {first.dtype}", _COLUMNS, rows, lines)
 

@@ -1,4 +1,4 @@
-"""Tables of values: printed, or as JSON or CSV; and what contenders are called in them."""
+"""Tables of values, printed or as JSON or CSV, and the names of contenders in them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,15 +13,15 @@ from launch.host.show import table
 
 
 class Column(NamedTuple):
-    """A column: the key of its values in the rows, its heading (``>``: to the right), and the text
-    of a row in it, by default that of the value."""
+    """A column: the key of its values in the rows, its heading (``>``: right-aligned), and a
+    function that formats a row's value."""
 
     key: str
     heading: str
     text: Callable[[dict], str] | None = None
 
     def cell(self, row: dict) -> str:
-        """What stands in a row; empty where it has no value."""
+        """The text of a row's value; empty if it has none."""
         value = row.get(self.key)
         return "" if value is None else self.text(row) if self.text else str(value)
 
@@ -68,12 +68,12 @@ def rows_of(tables: list[Table]) -> list[dict]:
 
 
 def layout(record: Record) -> tuple:
-    """Where the tiles of A, B and C lie."""
+    """The layouts of A, B and C."""
     return tuple(text or "?" for text in (record.a, record.b, record.c))
 
 
 def name_of(record: Record, tiles: bool) -> str:
-    """A contender; with ``tiles`` its layout is known.
+    """The name of a contender; with ``tiles`` without its layout.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""The commands that ask the machine models."""
+"""The commands that use machine models."""

@@ -1,4 +1,4 @@
-"""``drbench chain``: the layouts of a sequence of products, chosen together."""
+"""``drbench chain``: choose the layouts of a sequence of multiplications together."""
 
 import json
 
@@ -40,26 +40,26 @@ from ..options import (
     type=SIZE,
     metavar="SIZE",
     group="Problem",
-    help="Rows of X: tokens of all sequences. [default: of a preset one sequence]",
+    help="Rows of X: tokens of all sequences. [default: one sequence of the preset]",
 )
 @option(
     "--widths",
     metavar="SIZE,SIZE,…",
     group="Problem",
-    help="Columns of X and of what each product leaves, as 4096,16384,4096.",
+    help="Columns of X and of each result, as 4096,16384,4096.",
 )
 @option(
     "--between",
     metavar="FUNCTION,…",
     group="Problem",
-    help="What comes between two products: none, relu, gelu, silu or swiglu; one for all, or one "
-    "each. [default: none]",
+    help="Operation between two multiplications: none, relu, gelu, silu or swiglu; one for all, or "
+    "one each. [default: none]",
 )
 @option(
     "--backward",
     is_flag=True,
     group="Problem",
-    help="The gradients of input and weights too.",
+    help="Include the gradients of input and weights.",
 )
 @of_case("dtype", type=("float32", "float64", "bfloat16"))
 @machine_option("machine")
@@ -68,21 +68,21 @@ from ..options import (
     "--layouts",
     metavar="LAYOUT;LAYOUT;…",
     group="Layout",
-    help="Layouts that are tried of every matrix. [default: row;column;block;R]",
+    help="Layouts to try for every matrix. [default: row;column;block;R]",
 )
 @option(
     "--fix",
     multiple=True,
     metavar="NAME=LAYOUT",
     group="Layout",
-    help="A matrix whose layout is given, and of all that are laid out as it is; several times.",
+    help="Fix the layout of a matrix, and of all that share its layout. Repeatable.",
 )
 @option(
     "--memory",
     type=BYTES,
     metavar="BYTES",
     group="Layout",
-    help="Bytes of matrices and buffers a rank may use. [default: a device's memory]",
+    help="Most bytes of matrices and buffers per rank. [default: the device's memory]",
 )
 @option(
     "--layers",
@@ -90,7 +90,7 @@ from ..options import (
     default=1,
     metavar="N",
     group="Layout",
-    help="So many layers' weights, and gradients, a rank holds; one is run.",
+    help="Layers whose weights and gradients a rank stores; one is run.",
 )
 @option(
     "--effort",
@@ -99,15 +99,16 @@ from ..options import (
     default=30.0,
     metavar="SECONDS",
     group="Machine model",
-    help="CPU seconds of one core that the search may take; Megatron, sequence parallelism and "
-    "FSDP are simulated whatever they take.",
+    help="CPU seconds (one core) for the search; Megatron, sequence parallelism and "
+    "FSDP are always simulated.",
 )
 @option(
     "--run",
     is_flag=True,
     group="Measurement",
-    help="Choose among what the library runs, run it on MPI ranks here, verify every operation, "
-    "and time it beside its prediction. --machine is then a file of this machine.",
+    help="Choose among the programs of the Python library, run the choice on MPI ranks here, "
+    "verify every operation, and compare its time with the prediction. --machine: a file of this "
+    "machine.",
 )
 @pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
 @of_case("iters", "budget", "transport")
@@ -119,17 +120,17 @@ def chain_command(
     memory, layers, effort_s, run, iters, budget, transport, csv_path, placements, as_json,
     **values,
 ):  # fmt: skip
-    """Choose the layouts of a sequence of products together, and predict it beside Megatron,
-    sequence parallelism and FSDP.
+    """Choose the layouts of a sequence of multiplications together, and compare its prediction with
+    Megatron, sequence parallelism and FSDP.
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
       drbench chain --preset llama3-8b:block --backward --machine h100x8
       drbench chain -m 8Ki --widths 4096,16384,4096 --machine h100x8 -p 4
 
-    What each operation costs in every layout has a lower bound; layouts are searched by dynamic
-    programming, and the operations of the best are simulated until no other can be faster. The
-    first line says by how much one could be, if the effort was spent before.
+    Each operation has a lower bound of its time in every layout. Dynamic programming searches the
+    layouts, and the operations of the best are simulated until no other can be faster. If the
+    effort is spent before, the first line shows how much faster another could be.
     """
     from algorithms.chains.costs import EVERYTHING, LAYOUTS, LIBRARY
     from launch.cases.chains import Asked, fill_of, order_of
@@ -150,7 +151,7 @@ def chain_command(
     chain = asked.chain()
     check_csv(csv_path)
     fixed = fixed_of(chain, fix)
-    values["fill"] = None  # chosen where it is open
+    values["fill"] = None  # chosen if not given
     take_options(values)
     fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
     if machine is None:
@@ -191,8 +192,8 @@ def chain_command(
     out, print_line = printing()
     print_line(headline(text))
     print_line(
-        f"{chain.name}: {len(chain.multiplications)} products, {chain.flops / 1e12:.4g} TFLOP, "
-        f"{dtype}, {ranks} ranks of {model.name}"
+        f"{chain.name}: {len(chain.multiplications)} multiplications, {chain.flops / 1e12:.4g} "
+        f"TFLOP, {dtype}, {ranks} ranks of {model.name}"
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))
     columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
@@ -200,7 +201,7 @@ def chain_command(
     for who, why in found.refused.items():
         print_line(f"not {who}: {why}")
     if found.best.name != "chosen":
-        print_line(f"Nothing that was found is faster than {found.best.name}.")
+        print_line(f"No chain that was found is faster than {found.best.name}.")
     if text.within:
         print_line(f"Within the interval of the chosen: {', '.join(text.within)}.")
     print_line(
@@ -215,7 +216,8 @@ def chain_command(
 
 
 def headline(text) -> str:
-    """The time of the choice, and how much faster another chain could be, by the bounds.
+    """The line with the time of the choice, and how much faster another chain could be by the
+    bounds.
 
     Examples
     --------
@@ -237,7 +239,7 @@ def headline(text) -> str:
 
 
 def measured_text(chosen, measured) -> str:
-    """What a run found, beside what was said before.
+    """The line with a measured time, its prediction and the verification.
 
     Examples
     --------
@@ -248,17 +250,17 @@ def measured_text(chosen, measured) -> str:
     >>> for low, high in ((1.8, 2.2), (1.8, 2.02), (None, None)):
     ...     chosen = Any(found=Any(time_s=2.0), low_s=low, high_s=high)
     ...     print(measured_text(chosen, measured).partition("; ")[0])
-    measured 2.1 s (median of 2) lies in 1.8-2.2, predicted 2 s: +5.0 %
-    measured 2.1 s (median of 2) does not lie in 1.8-2.02, predicted 2 s: +5.0 %
+    measured 2.1 s (median of 2), in 1.8-2.2, predicted 2 s: +5.0 %
+    measured 2.1 s (median of 2), not in 1.8-2.02, predicted 2 s: +5.0 %
     measured 2.1 s (median of 2), predicted 2 s: +5.0 %
     """
     if measured.status != "ok":
         return f"{measured.status}: {measured.reason}"
-    exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of what may differ"
+    exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of the tolerance"
     text, predicted_s, median_s = "", chosen.found.time_s, measured.median_s
     if chosen.low_s is not None:
-        verdict = "lies" if chosen.low_s <= median_s <= chosen.high_s else "does not lie"
-        text = f" {verdict} in {span(chosen.low_s, chosen.high_s, median_s)}"
+        verdict = "in" if chosen.low_s <= median_s <= chosen.high_s else "not in"
+        text = f", {verdict} {span(chosen.low_s, chosen.high_s, median_s)}"
     return (
         f"measured {seconds(median_s)} (median of {len(measured.samples_s)}){text}, "
         f"predicted {seconds(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
@@ -282,7 +284,7 @@ def _cells(row, best) -> tuple:
 @click.argument("path")
 @click.argument("answer")
 def serve_chain(path: str, answer: str):
-    """Run the chain that another process ordered, on the ranks this is started on."""
+    """Run the chain that another process requested, on the ranks of this process."""
     from launch.ranks.chain import serve_chain as serve
 
     return serve(path, answer)

@@ -1,4 +1,4 @@
-"""``drbench explain``: a page that shows a run, simulated or traced, moment by moment."""
+"""``drbench explain``: write a page that shows a simulated or traced run step by step."""
 
 import shlex
 import sys
@@ -26,7 +26,7 @@ from ..options import (
     take_options,
 )
 
-#: What a second case of another algorithm has in common with the first unless it says otherwise.
+#: What a second case of another algorithm shares with the first unless given.
 _KEPT = (
     "m n k transpose alpha beta dtype ranks machine transport experts topk routing compute"
 ).split()
@@ -56,7 +56,7 @@ _KEPT = (
     metavar='"OPTIONS"',
     type=TEXT,
     group="Output",
-    help='A second case next to it: what differs, as "--stationary B".',
+    help='A second case next to it: the options that differ, as "--stationary B".',
 )
 @option(
     "--save",
@@ -64,11 +64,11 @@ _KEPT = (
     metavar="FILE",
     required=True,
     group="Output",
-    help="The page, one HTML file that loads nothing; .json: its data.",
+    help="Page to write, one self-contained HTML file; .json: its data.",
 )
 @click.pass_context
 def explain(context, save, compare, **values):
-    """Write a page that shows a run moment by moment: who holds, fetches, multiplies and adds what.
+    """Write a page that shows step by step what each rank stores, fetches, multiplies and adds.
 
     \b
       drbench explain -m 4Ki -n 4Ki -k 4Ki -p 12 --preset column --save page.html
@@ -77,10 +77,10 @@ def explain(context, save, compare, **values):
           --compare "--stationary B" --save page.html
       drbench explain --timeline run.json --save page.html
 
-    The page has the matrices with tiles, owners and replicas, a slider through time, the timeline
-    of all ranks, and bytes by link. Without --machine 100 FLOPs take as long as one byte, and it
-    shows shares of the whole. With another --algorithm in --compare, layouts and options are that
-    algorithm's own unless they are given there too.
+    The page has the matrices with tiles, owners and replicas, a time slider, the timeline of all
+    ranks, and bytes by link. Without --machine 100 FLOPs take as long as one byte, and times are
+    percentages of the run. With another --algorithm in --compare, layouts and options are its
+    defaults unless they are given there too.
     """
     from plots.report.explained import data_text, explained_page
 
@@ -103,11 +103,11 @@ def explain(context, save, compare, **values):
 
 
 def _case_to_compare(context: click.Context, values: dict, given: dict) -> dict:
-    """The values of the second case: those of the first, but for what is said anew."""
+    """The values of the second case: those of the first, with the changes of ``--compare``."""
     first, (fields, pairs) = dict(values), values["option"]
     if given.get("algorithm", values["algorithm"]) != values["algorithm"]:
         defaults = {each.name: each.get_default(context) for each in context.command.params}
-        known = (str, bool, int, float)  # click has a sentinel where there is no default
+        known = (str, bool, int, float)  # click uses a sentinel for no default
         plain = {name: x if isinstance(x, known) else None for name, x in defaults.items()}
         first = {name: values[name] if name in _KEPT else plain[name] for name in values}
         pairs = {name: pairs[name] for name in pairs if name in _KEPT}
@@ -118,15 +118,19 @@ def _case_to_compare(context: click.Context, values: dict, given: dict) -> dict:
 
 
 def _given(context: click.Context, values: dict, text: str) -> dict:
-    """What the options of a text say, read as those of the command are."""
+    """The values of the options in a text, parsed like those of the command."""
     own = click.Context(context.command, info_name=context.info_name)
     try:
         options, left, _ = context.command.make_parser(own).parse_args(shlex.split(text))
         if left:
-            raise UsageError(f"--compare: {left[0]!r} is no option. Write it as --stationary B.")
+            raise UsageError(
+                f"--compare: {left[0]!r} is not an option. Write it as --stationary B."
+            )
         refused = [name for name in options if name not in values]
         if refused:
-            raise UsageError(f"--compare: --{refused[0]} is of the whole page. Leave it out there.")
+            raise UsageError(
+                f"--compare: --{refused[0]} applies to the whole page. Leave it out there."
+            )
         return {
             each.name: each.process_value(own, each.consume_value(own, options)[0])
             for each in context.command.params
@@ -139,7 +143,7 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
 
 
 def _options_given(values: dict, asked: list[str]) -> dict:
-    """What the page shows of one case; ``asked`` are the options that the user gave."""
+    """The data of one case on the page; ``asked`` are the options that the user gave."""
     from launch.cases.machine_models import find_machine
     from launch.models.explained import explained, explained_timeline
 
@@ -148,7 +152,7 @@ def _options_given(values: dict, asked: list[str]) -> dict:
         for flag in asked:
             if flag not in ("--timeline", "--machine"):
                 raise UsageError(
-                    f"--timeline says what was run, and takes no {flag}. Leave it out."
+                    f"--timeline has the case that ran, and takes no {flag}. Leave it out."
                 )
         try:
             text = Path(timeline).read_text(encoding="utf-8")

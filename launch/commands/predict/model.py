@@ -1,4 +1,4 @@
-"""``drbench simulate`` and ``calibrate``: machine models, used and made."""
+"""``drbench simulate`` and ``calibrate``: predict with machine models, and measure them."""
 
 import click
 
@@ -41,8 +41,8 @@ from ..options import (
 @of_case("transport")
 @of_case(
     "threads",
-    help="BLAS threads a rank is to have. A calibrated machine predicts for those it was "
-    "calibrated with, and says so if these are others.",
+    help="BLAS threads per rank. A calibrated machine predicts for its own number, and warns if "
+    "this is another.",
     default_text="the machine's",
 )
 @machine_option("machine")
@@ -52,18 +52,18 @@ from ..options import (
     group="Output",
     type=FILE,
     metavar="FILE",
-    help="Write what each step did when, for chrome://tracing, ui.perfetto.dev "
+    help="Write the times of each step, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
 @json_option(flag_value="json")
 @brief_option()
 def simulate(ranks, csv_path, timeline, as_json, **values):
-    """Predict times on a machine model: the same programs, in virtual time.
+    """Predict times on a machine model, by executing the same programs in virtual time.
 
     \b
       drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 -o chunk=none
 
-    Of many cases: drbench sweep NAME --simulate --machine NAME.
+    For many cases: drbench sweep NAME --simulate --machine NAME.
     """
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import DESCRIPTION_FIELDS
@@ -80,7 +80,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     model, ranks = modelled(values, ranks)
     if values["threads"] and "threads" not in model.calibrated:
         raise UsageError(
-            f"--threads is for machines calibrated on cores, and {model.name} is not. Leave it out."
+            f"--threads applies to machines calibrated on cores; {model.name} is not. Leave it out."
         )
     case = case_of(values | {"machine": model.name}, ranks)
     record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
@@ -96,31 +96,30 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 @ranks_option(
     type=click.IntRange(2),
 )
-@save_option(required=True, help="TOML file of the machine, to write or to bring up to date.")
+@save_option(required=True, help="TOML file of the machine, to write or to update.")
 @of_case("threads")
 @of_case("machine", help="Name of the machine in the file.")
 @option(
     "--nodes",
     is_flag=True,
-    help="The ranks are on several nodes, as many on each: measure the links between nodes too. "
-    "Start it there: srun -N 2 drbench calibrate --nodes --save FILE.",
+    help="Measure links between nodes too. The ranks are on several nodes, the same number on "
+    "each: srun -N 2 drbench calibrate --nodes --save FILE.",
 )
 @option(
     "--rounds",
     type=click.IntRange(1),
     default=5,
-    help="Measure everything this often; the best counts.",
+    help="Repeats of every measurement; the best is used.",
 )
 @of_case("backend")
 @timeout_option(default=600.0)
 @yes_option()
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
-    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate and tune:
-    products (on cores of float32 and float64, and what stands between those of chains), gets,
+    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate and tune: local
+    GEMMs (on cores in float32 and float64, and elementwise operations of chains), gets,
     accumulates, barriers, collectives, with --nodes the links between nodes too; then whole
-    programs, whose distance from their predictions makes the intervals. About a minute; with
-    --nodes a few.
+    programs, whose prediction errors give the intervals. Takes a minute; with --nodes a few.
 
     \b
       drbench calibrate -p 2 --save mine.toml
@@ -129,13 +128,12 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
     """
     if backend == "cupy" and threads is not None:
         raise UsageError(
-            "--threads sets BLAS threads of cores, and the backend is cupy. Leave it out."
+            "--threads sets BLAS threads on cores, but the backend is cupy. Leave it out."
         )
     if backend != "numpy" and nodes:
         raise UsageError(
-            f"--nodes measures cores of several nodes, and the backend is {backend} (our "
-            "implementation). Measure the devices of one node, and copy the table [model.links] of "
-            "its cores."
+            f"--nodes measures cores of several nodes, but the backend is {backend}. Measure the "
+            "devices of one node, and copy the table [model.links] of its cores."
         )
     if not is_rank():
         from launch.cases.machine_models import read_document
@@ -144,7 +142,7 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
         ranks = ranks or max(2, default_ranks(threads, backend))
         refuse_too_many(ranks, threads, yes)
         check_output("--save", save)
-        read_document(save)  # what it holds stays, so it must be readable
+        read_document(save)  # its other entries are kept, so it must be readable
         if pinned():
             click.echo(f"{' and '.join(pinned())} unset for the measurement", err=True)
         return run_ranks(ranks, list(arguments), timeout, without_pins())

@@ -1,5 +1,5 @@
-"""``drbench tune``: what the layouts one has cost, which are the best, whether changing pays; then
-the ranking, by a machine model or by bytes; and ``--measure`` to see whether it is so."""
+"""``drbench tune``: the cost of the current layouts, the best ones, and whether changing pays; then
+the ranking, by a machine model or by bytes; ``--measure`` runs the first places."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ from ..options import (
     yes_option,
 )
 
-#: Most programs that ``--measure`` runs where it is not said how many.
+#: Most programs that ``--measure`` runs without a number.
 _MOST_PROBED = 8
 
 
@@ -66,31 +66,31 @@ def _letters(text: str) -> str:
 @of_case("transpose", "alpha", "beta")
 @of_case("dtype", type=MODELLED, default=None, default_text="the machine's")
 @ranks_option()
-@of_case("a", default_text="open", help="Partition that A comes in.")
-@of_case("b", default_text="open", help="Partition that B comes in.")
-@of_case("c", default_text="open", help="Partition that C is wanted in.")
+@of_case("a", default_text="open", help="Current partition of A.")
+@of_case("b", default_text="open", help="Current partition of B.")
+@of_case("c", default_text="open", help="Wanted partition of C.")
 @of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
 @option(
     "--fix",
     type=Value(Option(check=_letters)),
     metavar="A,B,C",
     group="Layout",
-    help="Matrices that stay in the partitions they have. [default: all may change]",
+    help="Matrices that keep their partitions. [default: all may change]",
 )
 @option(
     "--multiplications",
     type=click.IntRange(1),
     default=100,
     group="Layout",
-    help="Products that share the price of bringing the matrices into another layout.",
+    help="Multiplications that share the cost of changing the layouts.",
 )
 @option(
     "--replication",
     type=click.Choice(["none", "equal", "paired", "all"]),
     default="none",
     group="Layout",
-    help="Copies of the matrices to try: none but the one that is stored, as many of A, B and C, "
-    "as many of A and B, or every triple.",
+    help="Replication factors to try: none, equal ones of A, B and C, equal ones of A and B, or "
+    "every triple.",
 )
 @option(
     "--only",
@@ -107,15 +107,15 @@ def _letters(text: str) -> str:
     type=BYTES,
     metavar="BYTES",
     group="Machine model",
-    help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the device's memory]",
+    help="Most bytes of tiles and buffers per rank, as 60GiB. [default: the device's memory]",
 )
 @option(
     "--effort",
     type=click.FloatRange(0),
     metavar="SECONDS",
     group="Machine model",
-    help="Seconds of CPU to search, about; then it is said how much faster than the first place "
-    f"what is left could be. 0: no end before all is known. [default: {EFFORT:g}, or ranks/40]",
+    help="Approximate CPU seconds of the search; then it reports how much faster than the first "
+    f"place the rest could be. 0: search everything. [default: {EFFORT:g}, or ranks/40]",
 )
 @of_case("transport")
 @pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
@@ -127,18 +127,18 @@ def _letters(text: str) -> str:
     type=click.IntRange(0),
     metavar="[N]",
     group="Measurement",
-    help="Run those that may be fastest, or the first N, on MPI ranks of this machine: "
-    "interleaved, the slower half given up again and again, until the fastest is known within 2 % "
-    "or is tied.",
+    help="Run those that may be fastest, or the first N, on MPI ranks of this machine, "
+    "interleaved. Drops the slower half repeatedly until the fastest is known within 2 % or is "
+    "tied.",
 )
 @of_case("iters", default=5, help="With --measure: rounds, at least; see --budget.")
 @of_case(
     "budget",
-    help="With --measure: rounds go on until the ratio to the fastest is known within 2 %, or "
-    "for so long each; 0: --iters rounds.",
+    help="With --measure: repeat until the ratio to the fastest is known within 2 %, or for this "
+    "time each; 0: --iters rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
-@of_case("backend", default=None, help="With --measure: where products run.", default_text="numpy")
+@of_case("backend", default=None, help="With --measure: numpy or cupy.", default_text="numpy")
 @yes_option()
 @csv_option()
 @json_option(flag_value="json")
@@ -160,18 +160,18 @@ def tune_command(
     names,
     **values,
 ):
-    """Choose layouts, algorithm and data movement: what yours cost, which are best, and whether
-    changing pays.
+    """Choose layouts, algorithm and data movement: shows the cost of yours, the best ones, and
+    whether changing pays.
 
     \b
       drbench tune -m 8Ki -n 48Ki -k 12Ki --preset row --machine h100x8
       drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --preset row --fix c --memory 60GiB
       drbench tune -m 2Ki -n 2Ki -k 2Ki -p 2 --measure
 
-    The first line answers for your layouts, the second is the best, the third says when bringing A
-    and B there, and C back, has paid; then comes the ranking. Without --machine it goes by balance
-    and bytes, next to the bytes that some rank needs whatever the schedule (Kwasniewski et al.,
-    SC'19; Al Daas et al., SPAA'22). A C with replicas is finished on all of them.
+    The first line shows your layouts, the second the best, the third after how many multiplications
+    it pays to redistribute A and B, and C back; then the ranking. Without --machine it is by load
+    balance and bytes, and shows the bytes that some rank needs with any schedule (Kwasniewski et
+    al., SC'19; Al Daas et al., SPAA'22). All replicas of C are complete.
     """
     from launch.cases.case import Case, partition_texts
     from launch.models.answer import answer
@@ -185,18 +185,18 @@ def tune_command(
     values["backend"] = values["backend"] or "numpy"
     if measure is not None and values["dtype"] in PLANNED:
         raise UsageError(
-            f"{values['dtype']} products run on machine models only. Leave out --measure, or use "
-            "--dtype float32."
+            f"{values['dtype']} multiplications run on machine models only. Leave out --measure, "
+            "or use --dtype float32."
         )
     if csv_path and model is None and measure is None:
         raise UsageError(
-            "--csv takes times, and without a machine model there are none. Name a --machine, or "
+            "--csv writes times, which need a machine model. Give a --machine, or "
             "measure with --measure."
         )
     today = partition_texts(values, ranks)
     for name in fix or "":
         if today[name] is None:
-            raise UsageError(f"--fix {name.upper()}, and --{name} says no partition. Give it.")
+            raise UsageError(f"--fix {name.upper()}, and --{name} gives no partition. Give it.")
     values |= {
         "preset": None,
         **{name: today[name] if name in (fix or "") else None for name in "abc"},
@@ -216,12 +216,12 @@ def tune_command(
         refine=REFINED,
     )
     found = tune(request, model)
-    how = {"iters": iters, "budget": budget}  # of the measurement, not of the command that is told
+    how = {"iters": iters, "budget": budget}  # for the measurement, not for the shown command
     measured = [] if measure is None else _measure(found, request, measure, how, bool(as_json))
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
     rows = [
-        row_of(place, request, found.least_bytes) | {"place": at} | _ran(ran)
+        row_of(place, request, found.least_bytes) | {"place": at} | _measured_values(ran)
         for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
     ]
     chosen = _chosen(measured)
@@ -240,7 +240,7 @@ def tune_command(
 
 
 def row_of(place, request, least_bytes: float | None = None) -> dict:
-    """What there is to say of one place: a row of the table, and of the JSON."""
+    """The values of one place: a row of the table, and of the JSON."""
     from launch.models.answer import brought, name_of
 
     record, case, moving = place.record, place.case, place.moving
@@ -272,18 +272,18 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
     }
 
 
-def _ran(standing) -> dict:
-    """What a row has of a place that was measured."""
-    if standing is None:
+def _measured_values(place) -> dict:
+    """The values of a row that were measured."""
+    if place is None:
         return {}
-    time = standing.record.status
-    if standing.ratio is not None:
-        time = f"{seconds(standing.record.time_s)}{' (noisy)' if standing.record.noisy else ''}"
+    time = place.record.status
+    if place.ratio is not None:
+        time = f"{seconds(place.record.time_s)}{' (noisy)' if place.record.noisy else ''}"
     return {
         "ran": time,
-        "to_the_fastest": str(standing),
-        "measured": standing.record.to_json_dict(),
-        "measured_to_fastest": standing.to_json_dict(),
+        "to_the_fastest": str(place),
+        "measured": place.record.to_json_dict(),
+        "measured_to_fastest": place.to_json_dict(),
     }
 
 
@@ -310,7 +310,7 @@ _COLUMNS = (
 )
 
 
-#: What the JSON has as the search found it.
+#: Attributes of the search's result in the JSON.
 _FOUND = "times_better least_bytes tried left refused too_large".split()
 
 
@@ -320,7 +320,7 @@ def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
         "machine": machine and machine.name,
         "mine": found.mine and row_of(found.mine, request, found.least_bytes),
         "why_not": found.why_not or None,
-        "pays_after_products": found.pays_after,
+        "pays_after_multiplications": found.pays_after,
         "sure": found.sure._asdict(),
         "gap": None if found.gap == inf else found.gap,
         "simulated" if machine else "counted": found.judged,
@@ -332,7 +332,7 @@ def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
 
 
 def _brief(found, request) -> str:
-    """The line that ``--brief`` prints: the first place next to the layouts of today."""
+    """The line that ``--brief`` prints: the first place next to the current layouts."""
     first, values = found.ranking[0], {}
     for name in ("time_s", "busiest_bytes"):
         known = (first.record is None) == (name == "busiest_bytes")
@@ -343,7 +343,7 @@ def _brief(found, request) -> str:
         "memory_bytes": first.memory,
         "redistribution_bytes": first.moving.moved_bytes,
         "redistribution_s": first.moving.seconds,
-        "pays_after_products": found.pays_after,
+        "pays_after_multiplications": found.pays_after,
     }
     values |= {name: getattr(request.case, name) for name in ("m", "n", "k", "dtype")}
     values |= {"ranks": request.ranks} | dict(zip("abc", first.layouts))
@@ -351,7 +351,7 @@ def _brief(found, request) -> str:
 
 
 def _notes(found, chosen: int, machine, request) -> list[str]:
-    """What is said below the ranking."""
+    """The lines below the ranking."""
     from launch.cases.machine_models import CALIBRATE
     from launch.models.tune import EVEN
 
@@ -359,18 +359,19 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
     if machine is None:
         lines = [
             "No machine model, so no times: ranked by the bytes that the busiest rank sends or "
-            f"receives; who gives a rank over {EVEN:g} times its share of the FLOPs comes last."
+            f"receives; layouts that give a rank over {EVEN:g} times its share of the FLOPs are "
+            "last."
         ]
         if found.least_bytes:
             least = format_bytes(round(found.least_bytes))
             lines.append(
-                f"bound: some rank stores or moves at least {least} of A, B and C, whatever the "
+                f"bound: some rank stores or moves at least {least} of A, B and C, with any "
                 "schedule"
             )
     else:
         lines = [
             _within(found, request),
-            "bound: no run of the program is faster than its products, or its busiest link",
+            "bound: no run of the program is faster than its local GEMMs, or its busiest link",
         ]
     name = "the first" if chosen == 1 else f"place {chosen}"
     lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
@@ -391,20 +392,20 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
 
 
 def _within(found, request) -> str:
-    """Which places may be as fast as the first for all that is known, and what decides."""
+    """The line with the places that may be as fast as the first, and what decides."""
     from launch.models.answer import off
 
     longer = f"; --effort {4 * request.effort:g} searches longer" if off(found) else ""
     if found.ranking[0].record.median_high_s is None:
-        return f"How sure the first is, the machine file does not say: calibrate again{longer}"
+        return f"The machine file has no interval for the first: calibrate again{longer}"
     others = ", ".join(map(str, found.within(request.multiplications)))
     decides = f"{others}; --measure decides" if others else "none"
     return f"Places within the interval of the first: {decides}{longer}"
 
 
 def _chosen(measured) -> int:
-    """The place to run: what was measured to be fastest, or the first where nothing was, or that is
-    not told apart from the fastest."""
+    """The place to run: the one measured fastest, or the first if none was, or if it is not
+    distinguishable from the fastest."""
     first = measured[0] if measured else None
     if first and first.ratio is not None and not (first.given_up or first.ratio.apart):
         return 1
@@ -413,15 +414,14 @@ def _chosen(measured) -> int:
 
 
 def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
-    """Run the first places in rounds, in a folder that is not kept; how they fared. So many as are
-    asked for; with 0 those up to the last that may be as fast as the first for all that is known,
-    at least two."""
+    """Run the first ``count`` places in rounds, in a temporary folder, and rank them by time. With
+    ``count`` 0: up to the last place whose interval overlaps that of the first, at least two."""
     from launch.host.show import console
     from launch.sweeps.experiment import run_rounds
-    from launch.sweeps.rounds import standings
+    from launch.sweeps.rounds import rank_cases
     from launch.sweeps.supervisor import Settings
 
     likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
     cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
     print_line = console(stderr=quiet, soft_wrap=True)
-    return standings(run_rounds(cases, request.ranks, Settings(), print_line, probe=True))
+    return rank_cases(run_rounds(cases, request.ranks, Settings(), print_line, probe=True))

@@ -1,5 +1,5 @@
-"""What MeshSlice's evaluation says (§5, Figures 9 to 14, Tables 2 and 3; §6), compared with the
-rows of its studies (:mod:`launch.papers.meshslice.study`). No claim has constants of its own.
+"""The claims of MeshSlice's evaluation (§5, Figures 9 to 14, Tables 2 and 3; §6), compared with the
+rows of its studies (:mod:`launch.papers.meshslice.study`). No claim has its own constants.
 
 Shared terms, the same for every claim:
 
@@ -30,20 +30,20 @@ from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, STUDIES, VARIED, simulate
 
-#: Shares of the paper's number by which a level and a difference may miss it.
+#: Allowed errors of a level and a difference, as shares of the paper's number.
 LEVEL, DIFFERENCE = 0.05, 0.30
-#: Times that count as faster; at most so much more is slightly more, at least so much is much more.
+#: Ratio of times that counts as faster; largest ratio of slightly more, smallest of much more.
 FASTER, SLIGHTLY, MUCH, SIMILAR = 1.05, 1.25, 2.0, 1.2
-#: Ratios of Table 3 may differ by so many points.
+#: Allowed difference of ratios in Table 3, in points.
 RATIO_POINTS = 3.0
-#: Those that Figure 11 compares with MeshSlice; the others are in Figure 10 too.
+#: Algorithms that Figure 11 compares with MeshSlice; the others are also in Figure 10.
 _OTHERS, _SLOW = ["wang", "collective", "cannon", "summa"], ["fsdp", "tensor_parallel_1d"]
 _SLOWER = [*_OTHERS[2:], *_SLOW]
 _PARTS = ("launch", "sync", "transfer")
 
 
 def _by(rows: Rows, column: str, study: str, across: str = "algorithm", **values):
-    """A value of all products of a study by model and algorithm, where both models have it.
+    """A value of all multiplications of a study by model and algorithm, for both models.
 
     Raises
     ------
@@ -55,23 +55,23 @@ def _by(rows: Rows, column: str, study: str, across: str = "algorithm", **values
 
 
 def _agrees(ours, paper: Sequence[float], share: float = DIFFERENCE, points: float = 0.0):
-    """Whether numbers are near the paper's, within a share of these or so many points; and both as
-    text."""
+    """Whether numbers agree with the paper's, within a share of these or a number of points; and
+    both as text."""
     pairs = list(zip(ours, paper, strict=True))
     agrees = all(abs(one - other) <= max(share * abs(other), points) for one, other in pairs)
     return agrees, ", ".join(f"{one:.1f} (paper {other})" for one, other in pairs) + " %"
 
 
 def _gain(rows: Rows, paper, column, study, across, one, other, points: float = 0.0, **values):
-    """That one value is as much above another as in the paper, in percent."""
+    """Whether one value exceeds another by the percentage of the paper."""
     found = _by(rows, column, study, across, **values)
     share = 0.0 if points else DIFFERENCE
     return _agrees(100 * (found[one] / found[other] - 1), paper, share, points)
 
 
 def _ordered(rows: Rows, table: Callable[[Rows], DataFrame], digits: int, *steps: tuple):
-    """That in each row of a table some columns are more than so many times as much as others: each
-    step has these, the factor and those."""
+    """Whether in each row of a table some columns are more than a factor larger than others: each
+    step has the former, the factor and the latter."""
     found = table(rows)
     held = [
         (found[more].min(axis=1) > factor * found[less].max(axis=1)).all()
@@ -86,7 +86,7 @@ def _text(found: DataFrame, digits: int = 1) -> str:
 
 
 def _fastest_in_all(rows: Rows):
-    """And by how many times more than the next."""
+    """Whether MeshSlice is the fastest in all, and its lead over the next."""
     of = {"study": "weak", "product": ALL}
     seconds = rows.by("seconds", "algorithm", ["model", "chips"], **of)
     lead = seconds.drop(columns="meshslice").min(axis=1) / seconds["meshslice"]
@@ -99,8 +99,8 @@ def _level(rows: Rows):
 
 
 def _parts(rows: Rows) -> DataFrame:
-    """Launching, synchronising, transferring and their sum over the time of products, by model;
-    columns as ``wang sync``, and ``wang`` for the sum."""
+    """Times of launches, synchronisation, transfers and their sum over that of local GEMMs, by
+    model; columns as ``wang sync``, and ``wang`` for the sum."""
     compute, *parts = (_by(rows, f"{name}_s", "weak", chips=256) for name in ("compute", *_PARTS))
     shares = [part / compute for part in parts]
     named_parts = (share.add_suffix(f" {name}") for share, name in zip(shares, _PARTS))
@@ -108,8 +108,8 @@ def _parts(rows: Rows) -> DataFrame:
 
 
 def _leads(rows: Rows) -> DataFrame:
-    """By how much MeshSlice is faster than others in the products on 256 chips, each shape once,
-    percent."""
+    """By how many percent MeshSlice is faster than others in the multiplications on 256 chips, each
+    shape once."""
     index = ["model", "m", "n", "k", "layer", "product"]
     of = {"study": "weak", "chips": 256, "product": [*MULTIPLICATIONS]}
     seconds = rows.by("seconds", "algorithm", index, **of).dropna(subset=["meshslice", "wang"])
@@ -134,8 +134,8 @@ def _efficient(rows: Rows):
 
 
 def _picks(rows: Rows, study: str, field: str, wanted: str = ""):
-    """Whether the cost model picks what is fastest in a study, and ``wanted``; and has all that are
-    more than 5 % apart in their order."""
+    """Whether the cost model selects the fastest of a study, and ``wanted``; and orders all pairs
+    that differ by more than 5 % correctly."""
     for model, found in rows.ours(study=study, product=ALL).groupby("model", sort=False):
         found = found.set_index(field)[["seconds", "estimated_s"]]
         simulated, modelled = found.idxmin()
@@ -163,8 +163,8 @@ def _order_of_table_3(rows: Rows):
 
 
 def _slicing(rows: Rows):
-    """MeshSlice's slices of the two matrices that move, each read and written once in the memory of
-    a chip, in percent of Collective's time. No step of the program is charged for it."""
+    """The time to read and write MeshSlice's slices of the two moving matrices once in the memory
+    of a chip, in percent of Collective's time. The simulation does not include it."""
     seconds = _by(rows, "seconds", "slice4x4", variant="")["collective"]
     rate = find_machine("tpuv4slice-4x4").compute.memory_bytes_per_s
     ours = []
@@ -177,7 +177,7 @@ def _slicing(rows: Rows):
 
 
 def traffic(m: int, n: int, k: int, rows: int, columns: int, copies: int) -> tuple[float, float]:
-    """Bytes that reach a chip in bfloat16: by Cannon's algorithm in 2.5 dimensions on ``copies``
+    """Bytes that a chip receives in bfloat16: by Cannon's algorithm in 2.5 dimensions on ``copies``
     meshes of ``rows`` × ``rows`` (rows / copies shifts of both operands, the skew among them), and
     by MeshSlice on ``rows`` × ``columns`` with A in place, each mesh with its share of the rows of
     A (B gathered in a mesh and between the meshes, C scattered).

@@ -1,8 +1,8 @@
 """The MeshSlice LLM autotuner (Nam et al., ISCA 2025, §3.2): dataflows of the FC layers first, then
 mesh shape and slice counts.
 
-Phase 1 keeps the largest matrix of each layer in place and takes the three products of training
-from one row of Table 1:
+Phase 1 keeps the largest matrix of each layer in place; the three multiplications of training are
+given by one row of Table 1:
 
 =======  ==================  ==================  ===================
 stays    forward             backward data       backward weight
@@ -28,14 +28,14 @@ from partitions import divisors
 
 #: MeshSlice's block B (Autotuner.py of the authors).
 BLOCK = 8
-#: The most slices that their autotuner tries (possibleK): its cost model knows nothing of what
-#: short products cost.
+#: The most slices that their autotuner tries (possibleK): its cost model ignores the cost of short
+#: GEMMs.
 _MOST_SLICES = 24
-#: The products of training a layer.
+#: The multiplications of training a layer.
 MULTIPLICATIONS = ("forward", "backward data", "backward weight")
 #: Bytes of an element, a bfloat16.
 _ITEMSIZE = 2
-#: Table 1: dataflows of these products, by what stays.
+#: Table 1: dataflows of these multiplications, by the stationary matrix.
 _TABLE_1 = {"Y": ("OS", "LS", "RS"), "X": ("LS", "OS", "RS"), "W": ("RS", "LS", "OS")}
 
 
@@ -61,10 +61,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One of the three products of a layer as C = A·B: C is m×n, A m×k, B k×n.
+    """One of the three multiplications of a layer as C = A·B: C is m×n, A m×k, B k×n.
 
-    ``flipped`` swaps the directions of the mesh: the transposed dataflow on Pr × Pc moves what this
-    one moves on Pc × Pr.
+    ``flipped`` swaps the directions of the mesh: the transposed dataflow on Pr × Pc moves the same
+    data as this one on Pc × Pr.
     """
 
     name: str
@@ -80,8 +80,8 @@ class Multiplication:
 
 
 class Plan(NamedTuple):
-    """A mesh with its best slice count of each layer, and the estimated seconds of all products of
-    one block."""
+    """A mesh with its best slice count of each layer, and the estimated seconds of all
+    multiplications of one block."""
 
     mesh: tuple[int, int]
     slices: tuple[int, ...]
@@ -109,11 +109,11 @@ def layers_of(h: int, batch: int, seq: int) -> list[Layer]:
 
 
 def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list[Multiplication]]:
-    """Phase 1: the three products of each layer.
+    """Phase 1: the three multiplications of each layer.
 
-    The largest of Y, X and W stays (on a tie the first of these), or ``stays`` everywhere. A layer
-    is transposed, its products flipped, if its input would have to be otherwise: only W-stationary
-    layers take Xᵀ, and only transposed ones make Yᵀ.
+    The largest of Y, X and W is stationary (on a tie the first of these), or ``stays`` in all
+    layers. A layer is transposed, and its multiplications flipped, if its input requires it: only
+    W-stationary layers use Xᵀ, and only transposed ones compute Yᵀ.
 
     Examples
     --------
@@ -143,7 +143,8 @@ def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list
 
 
 def slice_counts(multiplications: list[Multiplication], mesh: tuple[int, int]) -> list[int]:
-    """Slice counts S that all of some products take: S·B divides the shards of the sliced axis.
+    """Slice counts S that all of some multiplications support: S·B divides the shards of the sliced
+    axis.
 
     Examples
     --------
@@ -161,9 +162,9 @@ def estimate(
     """Seconds of MeshSlice by the analytical cost model: prologue + (S - 1) · steady state +
     epilogue.
 
-    Collectives cost ``launch + (P - 1) · (sync + shard / bw)``, products FLOPs over the effective
-    rate. In OS the prologue is the longer gather and the epilogue the product; where C moves, the
-    prologue is the gather, and product and reduce-scatter follow the last one.
+    Collectives cost ``launch + (P - 1) · (sync + shard / bw)``, local GEMMs FLOPs over the
+    effective rate. In OS the prologue is the longer gather and the epilogue the local GEMM; if C
+    moves, the prologue is the gather, and the epilogue the last local GEMM and reduce-scatter.
 
     Examples
     --------
@@ -199,8 +200,8 @@ def estimate(
 
 
 def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[Plan]:
-    """Phase 2: of each mesh the slice count of each layer with the shortest estimated time of a
-    block; the best mesh first.
+    """Phase 2: for each mesh the slice counts with the shortest estimated time of a block; the best
+    mesh first.
 
     Raises
     ------

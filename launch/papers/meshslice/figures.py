@@ -1,5 +1,5 @@
 """MeshSlice's figures: FLOP utilization of a transformer's FC layers by algorithm, chips, mesh and
-slice count, and where communication goes. One panel a model."""
+slice count, and the breakdown of communication. One panel per model."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -83,7 +83,7 @@ def _best_of_models(rows: DataFrame, column: str, unit: str, least: bool = False
 
 
 def _shown(rows: DataFrame, **changed) -> Styles:
-    """Looks of the algorithms that are there, with something changed."""
+    """Styles of the algorithms in some rows, with changed attributes."""
     there = {*rows.algorithm}
     return {name: style._replace(**changed) for name, style in _STYLES.items() if name in there}
 
@@ -157,7 +157,7 @@ def _shapes(rows: Rows, options: Options) -> Made:
     return _panels(every, panel, styles, notes, 1.6, 0.8, finding=finding)
 
 
-#: Of Figures 13 and 14: column of what is tried, and what it is called.
+#: For Figures 13 and 14: the varied column, and its label.
 _TRIED = {
     "meshes": ("mesh", "Figure 13: mesh, rows × columns"),
     "slices": ("slices", "Figure 14: slices S of each layer, on 32 × 8"),

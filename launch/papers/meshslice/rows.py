@@ -1,9 +1,9 @@
-"""Rows of the studies of a transformer's FC layers, which their figures are drawn from: one CSV
-file a study.
+"""Rows of the studies of a transformer's FC layers, the data of their figures: one CSV file per
+study.
 
-A row is an algorithm on all twelve products of a block (``layer`` and ``product`` are ``all``) or
-on one of them; times are of one block, forward and backward. ``python -m launch.papers``
-writes them.
+A row is an algorithm on all twelve multiplications of a block (``layer`` and ``product`` are
+``all``) or on one of them; times are of one block, forward and backward. ``python -m
+launch.papers`` writes them.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from plots.select.typed_rows import Rows
 
 ALL = "all"
-#: What makes a published and a simulated row the same case.
+#: Columns that identify the same case in published and simulated rows.
 SAME = ["study", "machine", "model", "chips", "algorithm", "variant", "layer"]
 
 
@@ -23,9 +23,9 @@ class LlmRow(NamedTuple):
     study : str
         ``weak``, ``strong``, ``meshes``, ``slices``, ``dataflows`` or ``slice4x4``.
     variant : str
-        What sets rows of a study apart that are otherwise alike, as which dataflows.
+        Distinguishes otherwise equal rows of a study, for example by dataflows.
     slices : str
-        MeshSlice's S by layer, as ``6-4-8-8``; of one product its own.
+        MeshSlice's S by layer, as ``6-4-8-8``; for one multiplication its own.
     seconds : float or None
         Simulated; None of published rows.
     estimated_s : float or None
@@ -33,7 +33,7 @@ class LlmRow(NamedTuple):
     utilization_percent : float
         FLOPs over seconds, chips and peak.
     compute_s, launch_s, sync_s, transfer_s : float or None
-        Of products alone, and of the busiest link alone, overlapped or not.
+        Of local GEMMs alone, and of the busiest link alone, overlapped or not.
     """
 
     study: str

@@ -7,8 +7,8 @@ study        what is simulated                                                  
 weak         every algorithm at its best mesh, 16 to 256 chips, batch = chips   Figures 9, 10 and 11
              / 2
 strong       the same at batch 32                                               Figure 12
-meshes       MeshSlice on every mesh of 256 chips, beside the cost model        Figure 13
-slices       MeshSlice with every slice count on 32x8, beside the cost model    Figure 14
+meshes       MeshSlice on every mesh of 256 chips, and the cost model            Figure 13
+slices       MeshSlice with every slice count on 32x8, and the cost model        Figure 14
 dataflows    MeshSlice with the largest matrix of each layer in place, and      Table 2
              always with Y
 slice4x4     Collective, Wang, MeshSlice on a 4x4 slice with links of one       Table 3
@@ -17,10 +17,10 @@ slice4x4     Collective, Wang, MeshSlice on a 4x4 slice with links of one       
 
 The algorithms run on the FC layers of a transformer, each at its own best mesh (MeshSlice, §4.2,
 §4.3 and §5.1). A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the
-chips. The loops of ``wang`` have as many iterations as the autotuner gives MeshSlice slices (§4.2);
-``wang-free`` is the same algorithm with the number that is fastest for each product. The 1-D ones
-run on one ring of all chips, which uses two of a chip's four links (§4.3), and are overlapped in
-the same way, with the number of iterations that is fastest. Their products, by layer:
+chips. The loops of ``wang`` have as many iterations as MeshSlice has slices by the autotuner
+(§4.2); ``wang-free`` is the same algorithm with the fastest number for each multiplication. The 1-D
+ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are overlapped
+in the same way, with the fastest number of iterations. Their multiplications, by layer:
 
 ==================  =========================  =========================  ==========================
                     Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
@@ -30,8 +30,8 @@ fsdp                W passes by                W passes by                sums o
 1-D TP, narrow      sums of Y pass by          Y' passes by               Y' passes by
 ==================  =========================  =========================  ==========================
 
-Layers that read what the whole hidden state is made of (qkv, fc1) are divided by columns (*wide*),
-those after them by rows (*narrow*).
+Layers whose input is the whole hidden state (qkv, fc1) are divided by columns (*wide*), those after
+them by rows (*narrow*).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -69,7 +69,7 @@ STRONG_BATCH, MOST_CHIPS, SEQ = 32, 256, 2048
 SLICES_MESH = (32, 8)
 #: The machine of all studies but Table 3, with any torus.
 MACHINE = "tpuv4sim-4x4"
-#: Its constants that leads may rest on: all are the authors', none is assumed.
+#: Its constants that may determine leads: all are the authors', none is assumed.
 VARIED = (
     "collectives.*.bandwidth_bytes_per_s",
     "collectives.*.sync_s",
@@ -77,16 +77,16 @@ VARIED = (
     "compute.sustained",
     "compute.memory_bytes_per_s",
 )
-#: Columns of the products of one chip, and of what its busiest link does.
+#: Columns of the local GEMMs of one chip, and of the transfers of its busiest link.
 _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
 
 
 ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
-#: Those that have the fastest number of shifts a product.
+#: Algorithms with the fastest number of shifts per multiplication.
 FREE = ("wang-free", *ONE_DIMENSIONAL)
-#: A case of these studies. Transfers may run ahead of two products: a ring's shifts go both ways
-#: round, and those of one pair may belong to two.
+#: A case of these studies. The look-ahead is two GEMMs: a ring's shifts use both directions, and a
+#: pair of shifts may belong to two GEMMs.
 _looking_ahead = partial(Case, dtype="bfloat16", prefetch=2)
 
 
@@ -96,9 +96,9 @@ class Best(NamedTuple):
     Attributes
     ----------
     slices : tuple of int
-        By layer: MeshSlice's, or the iterations of Wang's loops; empty for the others.
+        By layer: MeshSlice's slices, or the iterations of Wang's loops; empty for others.
     multiplications : sequence of float
-        Simulated seconds by layer and product, in order.
+        Simulated seconds by layer and multiplication, in order.
     cases : sequence of Case
         Likewise.
     """
@@ -111,22 +111,22 @@ class Best(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of all products of one block."""
+        """Seconds of all multiplications of one block."""
         return sum(self.multiplications)
 
 
 @dataclass
 class Study:
-    """One model on one machine, with everything that its rows have in common.
+    """One model on one machine, with everything that its rows share.
 
     Attributes
     ----------
     base : Machine
         A torus of any shape.
     variant : str
-        What sets its rows apart from those of the same study.
+        Distinguishes its rows from others of the same study.
     stays : str or None
-        Matrix of each layer that stays; None for the largest.
+        The stationary matrix of each layer; None for the largest.
     """
 
     name: str
@@ -147,12 +147,12 @@ class Study:
 
     @cached_property
     def dataflows(self) -> list:
-        """As the autotuner chooses them."""
+        """The dataflows that the autotuner chooses."""
         return choose_dataflows(self.layers, self.stays)
 
     @cached_property
     def plans(self) -> list[Plan]:
-        """Meshes and slice counts, likewise; the best first."""
+        """The meshes and slice counts of the autotuner, the best first."""
         return tune_llm(self.dataflows, self.chips, self.machine((1, self.chips)))
 
     def _machine(self, mesh: tuple) -> Machine:
@@ -162,8 +162,8 @@ class Study:
         return Machine.from_dict(sources | {"torus": list(mesh)}, name)
 
     def rows(self, found: Best, each: bool = False) -> Iterator[LlmRow]:
-        """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
-        model too."""
+        """The row of all multiplications, and with ``each`` one for every multiplication; for
+        MeshSlice also by the cost model."""
         machine, sliced = self.machine(found.mesh), found.algorithm == "meshslice"
         peak = self.chips * self.base.compute.peak_flops
         multiplications = [(layer, one) for layer, flows in zip(self.layers, self.dataflows)
@@ -214,15 +214,15 @@ class Study:
             yield from rows
 
     def _parts(self, case: Case, mesh: tuple) -> tuple:
-        """Seconds of the products of one chip, and of launching, synchronising and transferring on
+        """Seconds of the local GEMMs of one chip, and of launches, synchronisation and transfers on
         its busiest link (Figure 10)."""
-        # of Cannon's skew the middle chip's takes the longest way
+        # in Cannon's skew the middle chip has the longest distance
         rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
         return link_parts(trace_of(case, self.chips, rank), self.machine(mesh))
 
     def best(self, name: str) -> Best | None:
         """An algorithm at its best of the plan's meshes, or a 1-D one on one ring of all chips;
-        None if it takes none. Meshes whose bound is above the best time are not simulated."""
+        None if none is possible. Meshes whose bound exceeds the best time are not simulated."""
         best, bounds = None, {each: self._bound(name, *each) for each in self._meshes(name)}
         for mesh, slices in sorted(bounds, key=bounds.get):
             if best and bounds[mesh, slices] >= best.seconds:
@@ -232,9 +232,8 @@ class Study:
         return best
 
     def _bound(self, name: str, mesh: tuple, slices: tuple) -> float:
-        """Seconds that an algorithm takes at least on a mesh; where it is free to have any number
-        of shifts a product, the longest products bound all others, and those without additions of
-        sums."""
+        """A lower bound of the seconds of an algorithm on a mesh; with a free number of shifts per
+        multiplication, from the longest local GEMMs, without additions of partial sums."""
         least = 0.0
         for case, torus in self.cases_on(name, mesh, slices):
             cases = [case, _unrolled(case, 1)] if name in FREE else [case]
@@ -243,7 +242,7 @@ class Study:
         return least
 
     def _meshes(self, name: str) -> list[tuple]:
-        """The meshes that an algorithm may run on, each with its slices."""
+        """The meshes on which an algorithm can run, each with its slices."""
         if name in ONE_DIMENSIONAL:
             return [((1, self.chips), ())]
         best = self.plans[0].slices
@@ -251,8 +250,8 @@ class Study:
         return [each for each in meshes if name != "cannon" or len({*each[0]}) == 1]
 
     def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
-        """The products of an algorithm on a mesh: (case, shape of the torus it runs on), by layer
-        and product."""
+        """The multiplications of an algorithm on a mesh: (case, shape of its torus), by layer and
+        multiplication."""
         if name in ONE_DIMENSIONAL:
             return [(case, mesh) for case in ring_cases(name, self.layers, self.chips)]
         return [
@@ -263,14 +262,14 @@ class Study:
         ]
 
     def _fastest(self, name: str, case: Case, mesh: tuple) -> tuple[float, Case]:
-        """Simulated seconds, and the case: of an algorithm that is free to with the fastest number
-        of shifts a product, of the case's and all powers of two below."""
+        """(simulated seconds, case): with a free number of shifts per multiplication the fastest
+        among the case's number and all smaller powers of two."""
         powers = range(case.options["unroll"].bit_length()) if name in FREE else ()
         cases = [case, *(_unrolled(case, 2**power) for power in powers)]
         return min(((self._seconds(each, mesh), each) for each in cases), key=lambda each: each[0])
 
     def _seconds(self, case: Case, mesh: tuple) -> float:
-        """Simulated seconds, inf if the machine cannot run it; products that are the same are
+        """Simulated seconds, inf if the machine cannot run the case; equal multiplications are
         simulated once."""
         key = str(case), mesh
         if key not in self.known:
@@ -279,7 +278,7 @@ class Study:
         return self.known[key]
 
     def rows_of(self, *names: str, each: Iterable[str] = ()) -> Iterator[LlmRow]:
-        """The rows of algorithms at their best meshes, of some for every product."""
+        """The rows of algorithms at their best meshes, for some of every multiplication."""
         for found in filter(None, map(self.best, names)):
             yield from self.rows(found, found.algorithm in each)
 
@@ -291,8 +290,8 @@ class Study:
 
 
 def _case(algorithm: str, multiplication: Multiplication, mesh: tuple, slices: int) -> Case:
-    """The product as a case. A slice is one range of each shard, not several blocks of 8: as many
-    bytes, packed as often."""
+    """The case of a multiplication. A slice is one range of each shard, not several blocks of 8,
+    which have as many bytes and are packed as often."""
     (rows, cols), shape = mesh, (multiplication.m, multiplication.n, multiplication.k)
     options = {"dataflow": multiplication.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
@@ -305,7 +304,7 @@ def _case(algorithm: str, multiplication: Multiplication, mesh: tuple, slices: i
 
 
 def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
-    """The products of a 1-D algorithm, by layer and product (see the table above).
+    """The multiplications of a 1-D algorithm, by layer and multiplication (see the table above).
 
     Examples
     --------
@@ -340,7 +339,7 @@ def _unrolled(case: Case, shifts: int) -> Case:
 
 
 def simulate(changed: Changed) -> list[LlmRow]:
-    """The rows of ``weak`` on 256 chips, but for the 1-D algorithms, which take the longest."""
+    """The rows of ``weak`` on 256 chips, without the 1-D algorithms, which take the longest."""
     base = changed.get(MACHINE) or find_machine(MACHINE)
     studies = [Study("weak", model, base) for model in MODELS]
     return [row for study in studies for row in study.rows_of(*ALGORITHMS, each=ALGORITHMS)]
@@ -349,8 +348,8 @@ def simulate(changed: Changed) -> list[LlmRow]:
 def _scaling(
     study: str, batch: int, algorithms: Iterable[str], model: str, base: Machine
 ) -> Iterator[LlmRow]:
-    """At one batch, or half as large as there are chips; of weak scaling on 256 chips with each
-    product."""
+    """The rows at one batch size, or at half the number of chips; for weak scaling on 256 chips
+    with each multiplication."""
     for chips in CHIPS:
         each = ALGORITHMS if study == "weak" and chips == MOST_CHIPS else ()
         found = Study(study, model, base, chips, batch or chips // 2)
@@ -364,7 +363,7 @@ def _meshes(model: str, base: Machine) -> Iterator[LlmRow]:
 
 
 def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
-    """The same slice count in all layers."""
+    """The rows of each slice count, the same in all layers."""
     study = Study("slices", model, base)
     flows = study.dataflows
     for s in slice_counts(
@@ -380,8 +379,8 @@ def _dataflows(model: str, base: Machine) -> Iterator[LlmRow]:
 
 
 def _slice4x4(model: str, base: Machine) -> Iterator[LlmRow]:
-    """TPUs overlapped no collective, so MeshSlice runs without overlap, and its last column with.
-    Batch and S are those of the authors' script."""
+    """The rows of Table 3. TPUs overlapped no collective, so MeshSlice runs without, and once with
+    overlap. Batch and S are those of the authors' script."""
     study = Study("slice4x4", model, find_machine("tpuv4slice-4x4"), 16, 16)
     for name, study.variant, ahead in (
         ("collective", "", 0),
@@ -399,7 +398,7 @@ def _rows(study: Callable[[str, Machine], Iterator[LlmRow]]) -> list[LlmRow]:
     return [row for model in MODELS for row in study(model, base)]
 
 
-#: File of rows -> what simulates them. FSDP's batch grows with the chips.
+#: File of rows -> function that simulates them. FSDP's batch grows with the chips.
 STUDIES: dict[str, Callable[[], list[LlmRow]]] = {
     name: partial(_rows, study)
     for name, study in {

@@ -1,5 +1,5 @@
-"""What FLUX and Triton-distributed (TD) say of their figures, compared with the rows of the studies
-(:mod:`launch.papers.overlap.study`): F1 to F13 and T1 to T15.
+"""The claims of FLUX and Triton-distributed (TD) about their figures, compared with the rows of the
+studies (:mod:`launch.papers.overlap.study`): F1 to F13 and T1 to T15.
 
 Shared terms, the same for every claim:
 
@@ -10,8 +10,8 @@ Shared terms, the same for every claim:
   5 %, on the same side of 1;
 - what stays *exposed* agrees within a factor of two.
 
-A claim compares with published numbers where there are some (``results/published/overlap``), and
-takes none of its own from the rows. F1 to F9 and T1 to T11 had their first tolerances before they
+A claim compares with published numbers if there are any (``results/published/overlap``), and never
+derives its own from the rows. F1 to F9 and T1 to T11 had their first tolerances before they
 were simulated; those of F4, F6, T5, T7 were sharpened afterwards, and F10 to F13 have those of F1
 and F2. T12 to T15 had theirs before FLUX was simulated on their shapes.
 """
@@ -28,13 +28,13 @@ from ..claims import Claim, Paper, Rows, named
 from .rows import GEMM, RANGES, ROWS, SAME, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
-#: By how much the ends and the mean of a range may differ from the paper's, by quantity: points,
+#: Allowed differences of the ends and the mean of a range from the paper's, by quantity: points,
 #: and share of the paper's number. An "up to" is the upper end of a range.
 RANGE_POINTS = {"efficiency_percent": (25.0, 25.0, 15.0), "over_chunks": 0.0, "speedup": 0.0}
 RANGE_SHARE = {"efficiency_percent": 0.0, "over_chunks": 0.25, "speedup": 0.2}
-#: Of TD's points: shares of the geometric mean, and of a point; of TD over FLUX that of the mean.
+#: For TD's points: shares of the geometric mean, and of a point; of TD over FLUX that of the mean.
 MEAN_SHARE, POINT_SHARE, OVER_FLUX_SHARE = 0.15, 0.30, 0.05
-#: What differs by more than this share is another, where the paper shows a difference.
+#: Values that differ by more than this share are different, if the paper shows a difference.
 OTHER = 0.01
 _ENDS_OF_M, _ON_FLUX, _RANKS = [FLUX_M[0], FLUX_M[-1]], [*FLUX_MACHINES.values()], [8, 16]
 #: Quantities that are one method's time over that of another.
@@ -42,7 +42,7 @@ RATIOS = {"over_chunks": ("chunks", "flux"), "over_flux": ("flux", "td")}
 
 
 def stated(rows: Rows, **values) -> Iterator[tuple]:
-    """What a text says of figures: each such row of the published ranges, and our values."""
+    """(row of the published ranges, our values) for each published range with these values."""
     for stated_row in rows.where(table=rows.ranges, **values).itertuples():
         of = {"study": stated_row.study, "machine": stated_row.machine}
         if stated_row.quantity in RATIOS:
@@ -59,8 +59,8 @@ def _numbers(values, digits: int) -> str:
 
 
 def _compared(stated_row, ours) -> tuple[bool, str]:
-    """Whether ours are as near as they have to be, low, high and mean as far as the published range
-    has them; both as text."""
+    """Whether our low, high and mean are within tolerance, as far as the published range has them;
+    and both as text."""
     theirs = array([stated_row.low, stated_row.high, stated_row.mean], dtype=float)
     found = where(isnan(theirs), nan, [ours.min(), ours.max(), ours.mean()])
     allowed = RANGE_POINTS[stated_row.quantity] + RANGE_SHARE[stated_row.quantity] * theirs
@@ -70,7 +70,7 @@ def _compared(stated_row, ours) -> tuple[bool, str]:
 
 
 def _as_stated(rows: Rows, quantity: str, method: str, study, machine=_ON_FLUX):
-    """That ours are as near to what a text says of a method as they have to be."""
+    """Whether our values agree with the published ranges of a method."""
     of = {"quantity": quantity, "method": method, "study": study, "machine": machine}
     return (_compared(*each) for each in stated(rows, **of))
 
@@ -94,10 +94,10 @@ def _f4(rows: Rows):
     ours = rows.ours(study=[*FLUX_MACHINES], method="flux")
     best = ours.loc[ours.efficiency_percent.idxmax()]
     paper = rows.where(table=rows.ranges, study="flux").high.item()
-    factor = (100 - best.efficiency_percent) / (100 - paper)
+    factor, operation = (100 - best.efficiency_percent) / (100 - paper), best["product"]
     return best.machine == "a100nvlink" and 0.5 <= factor <= 2, (
         f"{best.efficiency_percent:.1f} % (paper {paper:.0f}): {best.machine}, "
-        f"{best['product']}, m = {best.m}"
+        f"{operation}, m = {best.m}"
     )
 
 
@@ -105,7 +105,7 @@ def _f5(rows: Rows):
     seconds = rows.by("seconds", "variant", ["product", "m"], study="flux8")
     gains = 1e3 * (seconds["naive"] - seconds["ranks"]).unstack()[_ENDS_OF_M]
     small, large = gains.to_numpy().T
-    texts = [f"{product} {named(of, 3)} ms" for product, of in gains.iterrows()]
+    texts = [f"{operation} {named(of, 3)} ms" for operation, of in gains.iterrows()]
     return (small >= 0).all() and (large > small).all(), f"gain by m: {'; '.join(texts)}"
 
 
@@ -115,7 +115,7 @@ def _f6(rows: Rows):
     wins = sorted(map(geometric_mean, pulled.to_numpy()))
     times = rows.by("seconds", "m", "tile", study="flux10")
     best = times[::-1].idxmin()  # of equal ones the largest
-    # the best tile of one m costs something at another, where that tile can be
+    # the best tile of one m is slower at another, if it is possible there
     matters = (times.loc[best.unique()] > (1 + OTHER) * times.min()).any(axis=None)
     texts = [f"{machine} by m {named(of, 3)}" for machine, of in pulled.iterrows()]
     return wins[0] < 1 - OTHER and wins[-1] > 1 + OTHER and matters, (
@@ -124,13 +124,13 @@ def _f6(rows: Rows):
 
 
 def _f13(rows: Rows):
-    """Ratios, and efficiencies of Transformer Engine."""
+    """Whether ratios to, and efficiencies of, Transformer Engine agree."""
     yield from _as_stated(rows, "over_chunks", "flux", "flux14")
     yield from _as_stated(rows, "efficiency_percent", "chunks", "flux14")
 
 
 def _points(rows: Rows, column: str, study: str | list[str], ranks=_RANKS):
-    """That TD's points are those of a figure or table; after them those of other methods."""
+    """Whether our points agree with TD's of a figure or table; then those of other methods."""
     every = rows.where(table=rows.paired(SAME), study=study, ranks=ranks)
     theirs_first = lambda group: (group[0][0], group[0][1] != "td")
     for (name, method), found in sorted(every.groupby(["study", "method"]), key=theirs_first):
@@ -160,16 +160,16 @@ def _t6(rows: Rows):
 
 
 def _needed(rows: Rows):
-    """How fast a node's sums must be made so that sums and sends to the other node take no longer
-    than the exchange within the node (TD, 3.5): of a chunk of B bytes, 7 B / link are exchanged by
-    its 8 GPUs, B / card sent, and 9 B read and written by the sum."""
+    """The bandwidth of a node's reductions with which reductions and inter-node sends take no
+    longer than the intra-node exchange (TD, 3.5): for a chunk of B bytes, the 8 GPUs exchange 7 B /
+    link, send B / card, and the reduction reads and writes 9 B."""
     links = {link.name: link.bandwidth_bytes_per_s for link in find_machine("h800").links}
     needed = (NODE + 1) / ((NODE - 1) / links["nvlink"] - 1 / links["nic"])
     return abs(needed / 470e9 - 1) <= 0.02, f"{needed / 1e9:.0f} GB/s (paper 470)"
 
 
 def _t7(rows: Rows):
-    """Over two nodes, by multiprocessors for sums."""
+    """Times over two nodes by the number of multiprocessors for reductions."""
     found = rows.ours(study="split", ranks=16)
     few = found[found.variant.astype(int) <= 15]
     longer = 100 * (few.groupby("m").seconds.min() / found.groupby("m").seconds.min() - 1)
@@ -218,7 +218,7 @@ CLAIMS = (
         "small m",
         _f3,
         "slower at small m",
-        "a negative efficiency of one product at m = 1024, of none at 8192",
+        "a negative efficiency of one operation at m = 1024, of none at 8192",
         "results/simulated/overlap/flux13.csv (h800)",
     ),
     Claim(

@@ -1,5 +1,5 @@
-"""The figures of FLUX and Triton-distributed (TD): products that overlap with their AllGather or
-ReduceScatter, simulated and compared with what is published."""
+"""The figures of FLUX and Triton-distributed (TD): GEMMs that overlap with their AllGather or
+ReduceScatter, simulated and compared with published numbers."""
 
 from functools import partial
 
@@ -32,15 +32,15 @@ _NAMES = {
     "pytorch": "loop over experts (PyTorch)",
 }
 _COLORS = ("#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C8C8C")
-#: The looks of series, by their place in the legend.
+#: The styles of series, in the order of the legend.
 _STYLES = tuple(map(LineStyle, _COLORS, "soD^vP", "------"))
-#: The figures of FLUX that have efficiencies; the least that is drawn: below it overlap only costs.
+#: The figures of FLUX with efficiencies; the smallest that is drawn.
 _FLUX, _LEAST = ["flux11", "flux12", "flux13", "flux14", "flux15"], -100
 
 
 def _efficiencies(rows: Rows, options: Options) -> Made:
-    """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, a panel a machine and operation, a
-    line a method; what FLUX's text says of a figure is an upright line, with its mean."""
+    """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, one panel per machine and
+    operation, one line per method; a vertical line is the range in FLUX's text, with its mean."""
     every = drawn(rows, _FLUX, method=["chunks", "flux"]).sort_values("method", kind="stable")
     series = lambda of: of.method.map(_NAMES) + of.ranks.map(", {} GPUs".format)
     shown = every.efficiency_percent.clip(lower=_LEAST)
@@ -53,7 +53,7 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
     )
     styles = dict(zip(every.series.unique(), _STYLES))
     x, y, charts = steps("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
-    for (machine, product), found in every.groupby(["machine", "product"], sort=False):
+    for (machine, operation), found in every.groupby(["machine", "product"], sort=False):
         marks = lines(found.pivot(index="m", columns="series", values="shown"), styles)
         for one in published[published.machine == machine].itertuples():
             ends = {"low": [max(one.low, _LEAST)], "high": [max(one.high, _LEAST)]}
@@ -61,11 +61,11 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
             marks.append(
                 Marks("points", name, [one.at], [one.mean], (), styles[one.series], **ends)
             )
-        title, first = f"{_MULTIPLICATIONS[product]}, {_MACHINES[machine]}", found.iloc[0]
+        title, first = f"{_MULTIPLICATIONS[operation]}, {_MACHINES[machine]}", found.iloc[0]
         charts.append(Chart(title, f"n, k = {first.n}, {first.k}", x, y, marks))
     notes = [
         "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
-        "vertical: the range that FLUX's text gives of a figure, of both operations together, and "
+        "vertical: the range in FLUX's text for a figure, of both operations together, and "
         "its mean",
         f"below {_LEAST} % drawn at {_LEAST} %",
     ]
@@ -79,7 +79,7 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
 def _against(
     studies: list[str], column: str, title: str, per: float, rows: Rows, options: Options
 ) -> Made:
-    """Our numbers over the paper's, by the paper's: a mark a row, a panel an operation."""
+    """Our numbers over the paper's, by the paper's: one mark per row, one panel per operation."""
     drawn(rows, studies)
     both = rows.where(table=rows.paired(SAME), study=studies)
     series = both.method.map(_NAMES) + both.ranks.map(", {} ".format) + both.machine.map(_MACHINES)
@@ -91,14 +91,14 @@ def _against(
         for text, limits in zip((title, "ours ÷ the paper's"), ends)
     )
     charts = []
-    for product, found in both.groupby("product", sort=False):
+    for operation, found in both.groupby("product", sort=False):
         marks = [
             Marks("points", name, list(of.x), list(of.y), (), styles[name])
             for name, of in found.groupby("series", sort=False)
         ]
         marks.append(Marks("rule", "as published", x.limits, [1, 1]))
         charts.append(
-            Chart(_MULTIPLICATIONS[product], ", ".join(found.study.unique()), x, y, marks)
+            Chart(_MULTIPLICATIONS[operation], ", ".join(found.study.unique()), x, y, marks)
         )
     ratio = both.y.quantile([0.5, 0.25, 0.75]).map(number)
     finding = "Our {} over the paper's: median {}, half of them {} to {}"

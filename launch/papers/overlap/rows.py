@@ -1,7 +1,7 @@
-"""Rows about products that overlap with their AllGather or ReduceScatter, simulated and published:
-what the figures and claims of FLUX and Triton-distributed (TD) are made of.
+"""Rows of GEMMs that overlap with their AllGather or ReduceScatter, simulated and published: the
+data of the figures and claims of FLUX and Triton-distributed (TD).
 
-``python -m launch.papers`` writes the simulated ones, a CSV file a study;
+``python -m launch.papers`` writes the simulated ones, one CSV file per study;
 ``results/published/overlap`` has the published ones.
 """
 
@@ -19,7 +19,7 @@ from ..claims import Rows as Table
 
 
 class OverlapRow(NamedTuple):
-    """One product on one machine, by one method.
+    """One operation on one machine, by one method.
 
     Attributes
     ----------
@@ -28,26 +28,25 @@ class OverlapRow(NamedTuple):
     mode : str
         ``simulated`` or ``published``.
     product : str
-        ``ag`` (AllGather, then product), ``rs`` (product, then ReduceScatter), ``ag_moe`` or
-        ``moe_rs``.
+        ``ag`` (AllGather, then GEMM), ``rs`` (GEMM, then ReduceScatter), ``ag_moe`` or ``moe_rs``.
     m, n, k : int
-        Of the whole product, before it is divided over the ranks.
+        Of the whole multiplication, before division over the ranks.
     method : str
         ``collective`` (nothing overlaps), ``chunks`` (Transformer Engine), ``flux``, ``td``,
         or ``pytorch``.
     variant : str
-        Mode and order of communication, or what else sets rows apart that are otherwise alike.
+        Mode and order of communication, or another difference between otherwise equal rows.
     tile : int or None
         Rows of a communication tile.
     seconds, gemm_s : float or None
-        The whole, and the fastest product alone, not split.
+        The whole operation, and the fastest GEMM alone, not split.
     speedup : float or None
         Over the method ``collective``.
     efficiency_percent : float or None
         FLUX's overlap efficiency, 1 - ECT / ECT of ``collective`` (Eq. 2); ECT is ``seconds -
         gemm_s`` (Eq. 1).
     source : str
-        Of published rows: where the number stands, and how it was read.
+        For published rows: the place of the number, and how it was read.
     """
 
     study: str
@@ -69,8 +68,8 @@ class OverlapRow(NamedTuple):
 
 
 class OverlapRange(NamedTuple):
-    """What a text says of a figure as a whole: the ends of its values and their mean, as far as it
-    gives them.
+    """The range of a whole figure that a text gives: the ends of its values and their mean, if
+    given.
 
     Attributes
     ----------
@@ -78,7 +77,7 @@ class OverlapRange(NamedTuple):
         ``efficiency_percent``, ``speedup`` (over ``collective``, or PyTorch), ``over_chunks``
         (speedup over Transformer Engine) or ``over_flux``.
     least_m, most_m : int
-        The products that it is about; 0 where a table's rows all are.
+        The range of m; 0 for all rows of a table.
     """
 
     study: str
@@ -96,8 +95,8 @@ class OverlapRange(NamedTuple):
 
 
 _COMMAND = "python -m launch.papers DIR"
-ROWS = Rows(OverlapRow, "rows of overlapped products", _COMMAND)
-RANGES = Rows(OverlapRange, "ranges of overlapped products", _COMMAND)
+ROWS = Rows(OverlapRow, "rows of overlapped GEMMs", _COMMAND)
+RANGES = Rows(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
 
 
 #: What makes two rows of a study the same GEMM; and a published and a simulated one the same case:
@@ -107,7 +106,7 @@ SAME = ["study", "ranks", *GEMM, "method", "experts"]
 
 
 def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> Table:
-    """Rows and ranges as tables; ``experts`` is the variant of a row of a table."""
+    """Rows and ranges as tables; ``experts`` is the variant of rows of tables."""
     table = DataFrame(rows, columns=OverlapRow._fields)
     experts = table.variant.where(table["product"].isin(["ag_moe", "moe_rs"]), "")
     ends = DataFrame(ranges, columns=OverlapRange._fields)

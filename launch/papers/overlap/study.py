@@ -1,5 +1,5 @@
-"""The studies behind the figures of FLUX and Triton-distributed (TD) on machine models: products
-that overlap with their AllGather or ReduceScatter.
+"""The studies behind the figures of FLUX and Triton-distributed (TD) on machine models: GEMMs that
+overlap with their AllGather or ReduceScatter.
 
 =================  ===============================================================================
 study              what is simulated
@@ -19,14 +19,14 @@ td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered,
 split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
 =================  ===============================================================================
 
-FLUX and TD tune their kernels on the machine; so here each is at its fastest of the variants that
-the papers have, and of communication tiles from a rank's rows down to 128 by halves (FLUX, 4.3). A
-study is grids of products on machines, with the methods that are compared on each.
+FLUX and TD tune their kernels on the machine; so each is the fastest of the variants of the papers,
+and of communication tiles from a rank's rows halved down to 128 (FLUX, 4.3). A study consists of
+grids of operations on machines, with the methods that are compared on each.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import product as every
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -43,21 +43,21 @@ from ..claims import Changed
 from .rows import ROWS, OverlapRow
 
 DTYPE = "bfloat16"
-#: All machines; those of FLUX by figure (5), and the products it is evaluated on: (n, k) before
+#: All machines; those of FLUX by figure (5), and the operations it is evaluated on: (n, k) before
 #: tensor parallelism.
 MACHINES = ("a100pcie", "a100nvlink", "h800", "mi308x")
 FLUX_MACHINES = {"flux11": "a100pcie", "flux12": "a100nvlink", "flux13": "h800"}
 FLUX_SHAPES = {"ag": (49152, 12288), "rs": (12288, 49152)}
 #: m of Figures 11 to 13 (the steps between are not stated: doublings), and of Figure 14.
 FLUX_M, SMALL_M = (1024, 2048, 4096, 8192), (64, 512)
-#: FLUX's kernels are the fastest there are (2.3, 4.4), Triton's 5 % behind (TD, 4.1).
+#: FLUX's kernels are the fastest (2.3, 4.4), Triton's 5 % slower (TD, 4.1).
 FLUX_KERNELS = (("kernel_slowdown", 0.0),)
 #: Least rows of a communication tile: those of a GEMM tile.
 LEAST_TILE = 128
 #: GPUs of a node, of all machines.
 NODE = 8
 #: The fused programs on a node, and over nodes; and their variants: copies pulled or pushed (TD,
-#: 3.2), products written (3.3, 3.6).
+#: 3.2), results pushed (3.3, 3.6).
 _PROGRAMS = {
     "ag": ("ag_gemm", "ag2"),
     "rs": ("gemm_rs", "rs2"),
@@ -66,8 +66,8 @@ _PROGRAMS = {
 }
 _VARIANTS = {"ag": ("pull", "push"), "ag_moe": ("pull", "push"), "rs": ("write",)}
 _VARIANTS["moe_rs"] = _VARIANTS["rs"]
-#: FLUX's others: copies round a ring on PCIe (4.3); products pulled by who adds them on Hopper
-#: (4.2; no atomics for bfloat16).
+#: FLUX's others: copies round a ring on PCIe (4.3); results pulled by the rank that adds them on
+#: Hopper (4.2; no atomics for bfloat16).
 _OTHERS = {
     ("flux", "a100pcie", "ag"): ("ring", "pull", "push"),
     ("flux", "h800", "rs"): ("write", "pull"),
@@ -75,8 +75,7 @@ _OTHERS = {
 
 
 def tiles(m: int, ranks: int) -> list[int]:
-    """Communication tiles that are tried: the rows of a rank, halved down to a GEMM tile's (FLUX,
-    4.3).
+    """Communication tiles to try: the rows of a rank, halved down to a GEMM tile's (FLUX, 4.3).
 
     Examples
     --------
@@ -89,14 +88,16 @@ def tiles(m: int, ranks: int) -> list[int]:
     return found
 
 
-def methods(name: str, product: str, shape: tuple, ranks: int, machine: str, **more) -> list[Case]:
-    """The cases that a method is tuned over; ``more`` are further options of all.
+def methods(
+    name: str, operation: str, shape: tuple, ranks: int, machine: str, **more
+) -> list[Case]:
+    """The cases over which a method is tuned; ``more`` are further options of all.
 
-    ``collective`` is one collective, then or before one product (PyTorch with NCCL), ``pytorch``
-    the same with a loop over experts, ``chunks`` a chunk a rank, each a product of its own
-    (Transformer Engine); ``flux`` and ``td`` are one kernel.
+    ``collective`` is one collective before or after one GEMM (PyTorch with NCCL), ``pytorch`` the
+    same with a loop over experts, ``chunks`` has one chunk and one GEMM per rank (Transformer
+    Engine); ``flux`` and ``td`` are one kernel.
     """
-    gathers = product.startswith("ag")
+    gathers = operation.startswith("ag")
     of = lambda algorithm, **options: Case(
         *shape, algorithm=algorithm, dtype=DTYPE, options=options | more
     )
@@ -105,19 +106,19 @@ def methods(name: str, product: str, shape: tuple, ranks: int, machine: str, **m
     if name == "pytorch":
         return [of("moe_collective", dataflow="AG" if gathers else "RS", kernel="parts")]
     if name == "chunks":
-        return [of("te_chunks", dataflow=product.upper())]
-    one_node, several = _PROGRAMS[product]
-    split = product in FLUX_SHAPES
+        return [of("te_chunks", dataflow=operation.upper())]
+    one_node, several = _PROGRAMS[operation]
+    split = operation in FLUX_SHAPES
     tuned = [{"tile": tile} for tile in tiles(shape[0], ranks)] if split else [{}]
     if ranks > NODE:
         return [of(several, per_node=NODE, **tile) for tile in tuned]
-    variants = _OTHERS.get((name, machine, product), _VARIANTS[product])
+    variants = _OTHERS.get((name, machine, operation), _VARIANTS[operation])
     orders = [{}]
-    if (machine, product) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
+    if (machine, operation) == ("mi308x", "ag"):  # a mesh needs all its links at once (TD, 3.7)
         orders = [{}, {"order": "mesh"}][name == "td" :]
     return [
         of(one_node, variant=variant, **order, **tile)
-        for order, variant, tile in every(orders, variants, tuned)
+        for order, variant, tile in itertools.product(orders, variants, tuned)
     ]
 
 
@@ -126,7 +127,7 @@ _KNOWN: dict[tuple, float] = {}
 
 
 def seconds_of(machine: Machine, ranks: int, case: Case) -> float:
-    """Of one case."""
+    """Simulated seconds of one case."""
     key = model_version(machine), ranks, repr(case)
     if key not in _KNOWN:
         record = predict(case, machine, ranks)
@@ -137,25 +138,26 @@ def seconds_of(machine: Machine, ranks: int, case: Case) -> float:
 
 
 def fastest(machine: Machine, ranks: int, found: Iterable[Case]) -> tuple[float, Case]:
-    """Seconds of the fastest of some cases, and which it is."""
+    """(seconds, case) of the fastest of some cases."""
     times = [(seconds_of(machine, ranks, case), case) for case in found]
     return min(times, key=lambda each: each[0])
 
 
-def gemm_s(machine: Machine, product: str, ranks: int, shape: tuple, **of) -> float:
-    """The fastest product alone, not split (FLUX, Eq. 1); of experts all theirs, in one launch."""
+def gemm_s(machine: Machine, operation: str, ranks: int, shape: tuple, **of) -> float:
+    """Seconds of the fastest GEMM alone, not split (FLUX, Eq. 1); for experts of all, in one
+    launch."""
     m, n, k = shape
-    n, k = (-(-n // ranks), k) if product.startswith("ag") else (n, -(-k // ranks))
+    n, k = (-(-n // ranks), k) if operation.startswith("ag") else (n, -(-k // ranks))
     if not of:
         return machine.compute.gemm_s(m, n, k, ITEMSIZES[DTYPE])
-    batches = get_algorithm(product).problem(*shape, ranks, **of).batches()
+    batches = get_algorithm(operation).problem(*shape, ranks, **of).batches()
     rows = [stop - start for _, (start, stop), _ in batches]
     return machine.compute.grouped_s(rows, n, k, ITEMSIZES[DTYPE])
 
 
 class Contender(NamedTuple):
-    """What is compared: a name of :func:`methods`, further options, and the variant in the row;
-    None for that of the fastest."""
+    """A contender: a name of :func:`methods`, further options, and the variant in the row; None for
+    that of the fastest."""
 
     name: str
     options: dict = {}
@@ -163,18 +165,18 @@ class Contender(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Products on machines, and what is compared on each.
+    """Operations on machines, and the contenders on each.
 
     Attributes
     ----------
     machines : sequence of str
     shapes : sequence of (str, tuple)
-        Product, and m, n and k.
+        Operation, and m, n and k.
     contenders : sequence of Contender
     constants : sequence of (str, value)
-        Of the machine, if they are others.
+        Changed constants of the machine.
     experts : dict
-        Options of products with experts.
+        Options of operations with experts.
     """
 
     machines: Sequence[str]
@@ -185,13 +187,13 @@ class Grid(NamedTuple):
     experts: dict = {}
 
     def rows(self, changed: Changed) -> Iterator[OverlapRow]:
-        """The fastest of each contender, on machines of which some are changed."""
-        for name, (product, shape) in every(self.machines, self.shapes):
+        """The rows of the fastest of each contender, with some machines changed."""
+        for name, (operation, shape) in itertools.product(self.machines, self.shapes):
             machine = machine_of(changed, name, self.constants)
-            where = product, shape, self.ranks, name
+            where = operation, shape, self.ranks, name
             base = methods("pytorch" if self.experts else "collective", *where, **self.experts)
             over_s, _ = fastest(machine, self.ranks, base)
-            alone_s = gemm_s(machine, product, self.ranks, shape, **self.experts)
+            alone_s = gemm_s(machine, operation, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
                 found = methods(contender, *where, **self.experts | more)
                 seconds, case = fastest(machine, self.ranks, found)
@@ -201,7 +203,7 @@ class Grid(NamedTuple):
                     "simulated",
                     machine.name,
                     self.ranks,
-                    product,
+                    operation,
                     *shape,
                     contender,
                     case.options.get("variant", over_nodes) if variant is None else variant,
@@ -215,15 +217,18 @@ class Grid(NamedTuple):
 
 
 def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
-    """A machine by name, if it is not changed as it is; with some constants replaced."""
+    """The machine of a name, or its changed one; with some constants replaced."""
     machine = changed.get(name) or find_machine(name)
     for constant, value in constants:
         machine = machine.with_value(constant, value)
     return machine
 
 
-def _flux_shapes(ms: Iterable[int], products: Iterable[str] = tuple(FLUX_SHAPES)) -> list:
-    return [(product, (m, *FLUX_SHAPES[product])) for product, m in every(products, ms)]
+def _flux_shapes(ms: Iterable[int], operations: Iterable[str] = tuple(FLUX_SHAPES)) -> list:
+    return [
+        (operation, (m, *FLUX_SHAPES[operation]))
+        for operation, m in itertools.product(operations, ms)
+    ]
 
 
 def published(study: str) -> list:
@@ -246,25 +251,25 @@ def experts_of(variant: str) -> dict[str, int]:
 
 
 def _as_published(study: str) -> Iterator[Grid]:
-    """Each product of a figure or table of TD, once; FLUX too where a figure has it."""
+    """Each operation of a figure or table of TD, once; also FLUX if a figure has it."""
     rows = published(study)
     of = lambda row: (row.machine, row.ranks, row.product, row.m, row.n, row.k, row.variant)
     theirs = {of(row) for row in rows if row.method == "flux"}
     for each in dict.fromkeys(map(of, rows)):
-        machine, ranks, product, *shape, variant = each
+        machine, ranks, operation, *shape, variant = each
         base = "pytorch" if variant else "collective"
         contenders = [Contender(name, {}, variant or None) for name in (base, "td")]
-        on = [machine], [(product, tuple(shape))]
+        on = [machine], [(operation, tuple(shape))]
         yield Grid(*on, contenders, ranks, (), experts_of(variant))
         if each in theirs:
             yield Grid(*on, [Contender("flux")], ranks)
 
 
 def _split() -> Iterator[Grid]:
-    """GEMM + ReduceScatter on H800 with some multiprocessors for sums, the product on the
-    others."""
+    """GEMM + ReduceScatter on H800 with some multiprocessors for reductions, the others for the
+    GEMM."""
     all_units = find_machine("h800").compute.units
-    for row, units in every([*published("td12"), *published("td14")], UNITS):
+    for row, units in itertools.product([*published("td12"), *published("td14")], UNITS):
         if row.method == "td" and row.m <= SPLIT_M:
             td = Contender("td", {"units": all_units - units}, str(units))
             shape, constants = ("rs", (row.m, row.n, row.k)), (("side_units", units),)
@@ -273,8 +278,8 @@ def _split() -> Iterator[Grid]:
 
 #: Multiprocessors for sums; TD's are 16 (3.8). The largest m.
 UNITS, SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
-#: The products that TD's orders are tried on: the first of Figures 11 and 12, whose communication
-#: takes longest beside the product; larger ones hide all of it in any order.
+#: The operations on which TD's orders are tried: the first of Figures 11 and 12, with the longest
+#: communication compared with the GEMM; larger ones hide all of it in any order.
 _AG, _RS = [("ag", (8192, 11008, 4096))], [("rs", (8192, 4096, 11008))]
 _ONE, _ON_ALL = ["a100nvlink"], [*FLUX_MACHINES.values()]
 _COMPARED = [Contender("collective"), Contender("chunks"), Contender("flux")]
@@ -325,7 +330,7 @@ GRIDS: dict[str, Iterable[Grid] | Callable[[], Iterable[Grid]]] = {
 
 
 def rows_of(study: str, changed: Changed = MappingProxyType({})) -> list[OverlapRow]:
-    """The rows of a study, on the machines as they are, or on others."""
+    """The rows of a study, on the original or changed machines."""
     grids = GRIDS[study]() if callable(GRIDS[study]) else GRIDS[study]
     return [row._replace(study=study) for grid in grids for row in grid.rows(changed)]
 
@@ -335,5 +340,5 @@ STUDIES = {study: partial(rows_of, study) for study in GRIDS}
 
 
 def simulate(changed: Changed) -> list[OverlapRow]:
-    """The rows of every study, on some machines that are changed."""
+    """The rows of every study, with some machines changed."""
     return [row for rows in STUDIES.values() for row in rows(changed)]

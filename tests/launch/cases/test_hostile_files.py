@@ -135,5 +135,5 @@ def test_an_unchanged_file_is_accepted(tmp_path):
 
 def test_the_same_tiles_as_those_of_a_library_are_refused():
     block = {"m": 64, "n": 64, "k": 64, "libraries": "dtensor", "same_tiles": True}
-    with pytest.raises(UsageError, match="dtensor is a library with tiles of its own"):
+    with pytest.raises(UsageError, match="dtensor is a library with its own tiles"):
         expand({"name": "mine", "cases": [block]}, 2)

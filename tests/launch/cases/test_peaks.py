@@ -57,10 +57,10 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
         ("[peak.float32]\ncore_gflops = -1\nsource = 'x'", "core_gflops: must be a number above 0"),
         ("[peak.float32]\nnode_gflops = 2\nsource = ''", "node_gflops: there is no such key"),
         ("[peak.float32]\ngflops = 1\nsource = ''", "peak.float32: gflops: there is no such key"),
-        ("", "that holds a table [peak.DTYPE]"),
+        ("", "with a table [peak.DTYPE]"),
         (
             "[model.compute]\npeak_flops = 1e12\npeak_measured = true",
-            "that holds a table [peak.DTYPE]",
+            "with a table [peak.DTYPE]",
         ),
     ],
 )
@@ -79,7 +79,7 @@ def test_an_invalid_peak_is_refused_in_one_line(text):
 
 def test_a_number_is_the_peak_of_one_element_type_only():
     assert read_peaks("40", CASES[1:])["float64"].gflops == 40
-    with pytest.raises(UsageError, match="float32 and float64, which have peaks of their own"):
+    with pytest.raises(UsageError, match="float32 and float64, which have different peaks"):
         read_peaks("40", CASES)
 
 

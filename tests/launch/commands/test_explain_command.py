@@ -90,9 +90,9 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
     "options, code, described",
     [
         ("-m 8 -n 8 -p 2".split(), 2, "-k is missing. Give -m, -n and -k, or --timeline FILE."),
-        (SIZES, 2, "-p is missing. Say how many ranks, or name a --machine with devices."),
-        ([*SIZES, "-p", 2, "--transport", "rma"], 2, "is of a machine model, got none"),
-        ([*SIZES, "-p", 2, "--compare", "--save x.html"], 2, "--save is of the whole page"),
+        (SIZES, 2, "-p is missing. Give the number of ranks, or a --machine with devices."),
+        ([*SIZES, "-p", 2, "--transport", "rma"], 2, "needs a machine model"),
+        ([*SIZES, "-p", 2, "--compare", "--save x.html"], 2, "--save applies to the whole page"),
         ([*SIZES, "-p", 2, "--compare", "--a 'row"], 2, "Close the quotes."),
         (["--timeline", "none.json"], 2, "No such file or directory. Use a file of drbench run."),
         (["--timeline", "none.json", "--transpose", "a"], 2, "takes no --transpose. Leave it out."),

@@ -93,7 +93,7 @@ def test_a_removed_command_names_its_successor(run_cli, name):
 @pytest.mark.parametrize("command, takes", [("run", True), ("list", False)])
 def test_an_option_of_algorithms_is_refused_with_the_right_option(run_cli, command, takes):
     line = run_cli(command, "--chunk", 256).refusal()
-    assert "--chunk" in line and ("is given by -o" in line) is takes
+    assert "--chunk" in line and ("are given by -o" in line) is takes
 
 
 def test_short_and_long_help_are_the_same(run_cli):

@@ -131,7 +131,7 @@ def test_signals_are_matched_and_counted_where_all_ranks_are_planned(drbench):
     """Each of three ranks sends two tiles to each of two others."""
     everybody = [*SIGNALLED, "--rank", "all"]
     assert json.loads(drbench(*everybody, "--json").stdout)["signals"] == 12
-    assert "signals: 12, each with its other end" in drbench(*everybody).stdout
+    assert "signals: 12, each with its counterpart" in drbench(*everybody).stdout
     one = drbench(*SIGNALLED, "--rank", 1).stdout
     assert "Push(" in one and "Await(from" in one and "side)" in one and "signals:" not in one
     pulled = drbench(*SIGNALLED, "-o", "variant=pull", "--rank", 1).stdout

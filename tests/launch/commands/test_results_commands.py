@@ -39,7 +39,7 @@ def test_plot_writes_the_figure_and_reports_what_is_missing(run_cli, files):
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ((), "which figure"),
+        ((), "NAME is missing"),
         (("pie", "old.csv"), "no figure is called 'pie'"),
         (("mlp2", "old.csv"), "no case of mlp2 in 2 records"),
         (("mlp1", "old.csv", "--quantity", "peak"), "no percent of peak in its records"),

@@ -57,11 +57,11 @@ def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(r
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
             [*ONE, "--threads", "3"],
-            "--threads is for machines calibrated on cores, and pvc12 is not",
+            "--threads applies to machines calibrated on cores; pvc12 is not",
         ),
         (
             ["simulate", *SIZES, "--machine", "pvc12", "--algorithm", "dtensor"],
-            "dtensor is a library and plans its own way",
+            "dtensor is a library: it has no program",
         ),
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],

@@ -57,8 +57,11 @@ def test_columns_that_are_left_out_are_named_and_all_that_fit_are_shown(run_cli,
     [
         ("simulate --machine pvc12", "time_s gflops percent_of_roof moved_bytes"),
         ("plan -p 4", "steps flops get_bytes tile_bytes pool_bytes"),
-        ("tune -p 4", "busiest_bytes your_busiest_bytes pays_after_products a b c algorithm"),
-        ("tune --machine h100x8 --effort 1", "time_s your_time_s pays_after_products"),
+        (
+            "tune -p 4",
+            "busiest_bytes your_busiest_bytes pays_after_multiplications a b c algorithm",
+        ),
+        ("tune --machine h100x8 --effort 1", "time_s your_time_s pays_after_multiplications"),
     ],
 )
 def test_brief_is_one_line_of_names_and_values(run_cli, words, names):

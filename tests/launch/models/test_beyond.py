@@ -36,9 +36,9 @@ def test_calibrated_values_are_not_beyond_and_each_limit_is_reported():
     assert predict(INSIDE, machine_of(), 2).beyond is None
     assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
     for change, expected in (
-        ({"m": [8, 128]}, "products with m of 256 (8 to 128)"),
-        ({"n": [600, 700]}, "products with n of 512 (600 to 700)"),
-        ({"k": [8, 128]}, "products with k of 256 (8 to 128)"),
+        ({"m": [8, 128]}, "GEMMs with m of 256 (8 to 128)"),
+        ({"n": [600, 700]}, "GEMMs with n of 512 (600 to 700)"),
+        ({"k": [8, 128]}, "GEMMs with k of 256 (8 to 128)"),
         ({"bytes": [16384, 32768]}, "transfers of 512 KiB (16 KiB to 32 KiB)"),
         ({"ranks": 1}, "2 ranks (calibrated on 1)"),
         ({"node": 1, "nodes": 1}, "2 nodes (1)"),
@@ -46,7 +46,7 @@ def test_calibrated_values_are_not_beyond_and_each_limit_is_reported():
     ):
         assert predict(INSIDE, machine_of(**change), 2).beyond == expected
     two = replace(INSIDE, threads=2)
-    assert predict(two, machine_of(), 2).beyond == "2 threads a rank (1)"
+    assert predict(two, machine_of(), 2).beyond == "2 threads per rank (1)"
     assert predict(replace(INSIDE, threads=1), machine_of(), 2).beyond is None
 
 
@@ -65,7 +65,7 @@ def test_gemms_of_fragmented_operands_count_as_gemms_of_the_fragments():
     """On cores a GEMM of fragmented operands is one call of BLAS for each fragment."""
     case = Case(512, 512, 512, algorithm="meshslice", options={"slices": 4, "block": 8})
     described = predict(case, machine_of(k=[100, 512]), 2).beyond
-    assert "products with k of" in described
+    assert "GEMMs with k of" in described
 
 
 def test_tables_and_json_report_it(run_cli, tmp_path):

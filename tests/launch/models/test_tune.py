@@ -142,7 +142,7 @@ def test_programs_of_fused_overlap_are_offered_where_their_layouts_fit(today, fi
     assert found.judged < found.tried - found.refused  # tiles above a rank's rows are one program
     tiles = {place.case.options["tile"] for place in found.ranking}
     assert 128 in tiles and len(tiles) == 2
-    with pytest.raises(UnsupportedError, match="takes these partitions"):
+    with pytest.raises(UnsupportedError, match="supports these partitions"):
         tune(replace(request, case=replace(request.case, a="block")), machine)
 
 
@@ -222,7 +222,7 @@ def test_nothing_in_the_ranking_needs_more_than_the_memory():
     free, tight = tune(asked, DEVICE), tune(replace(asked, memory=60_000), DEVICE)
     assert _most(free) > 60_000 >= _most(tight) and tight.too_large
     assert tight.ranking[0].record.best_s >= free.ranking[0].record.best_s
-    with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 B a rank"):
+    with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 B per rank"):
         tune(replace(asked, memory=1000), DEVICE)
 
 
@@ -230,7 +230,7 @@ def test_fixed_layouts_stay_and_impossible_requests_are_refused():
     fixed = replace(SMALL, case=replace(BASE, b="row/c2"))
     found = tune(fixed, DEVICE)
     assert {place.case.b for place in found.ranking} == {"row/c2"}
-    with pytest.raises(UnsupportedError, match="none of .* takes these partitions"):
+    with pytest.raises(UnsupportedError, match="none of .* supports these partitions"):
         tune(replace(fixed, algorithms=("cannon",)), DEVICE)
     with pytest.raises(UsageError, match="no algorithm 'canon'"):
         tune(replace(SMALL, algorithms=("canon",)), DEVICE)

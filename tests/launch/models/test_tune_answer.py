@@ -118,16 +118,19 @@ def test_the_first_three_lines_answer(run_cli):
     message = run_cli(*given).stdout.splitlines()
     assert message[0].startswith("Your layouts, A row, B column, C row: ")
     assert message[1].startswith("Best: ") and "times fewer bytes" in message[1]
-    assert message[2].startswith("Changing pays after 2 products, by bytes of the busiest rank: ")
+    pays = "Changing pays after 2 multiplications, by bytes of the busiest rank: "
+    assert message[2].startswith(pays)
     assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in message)
     text = run_cli(*given, "--json").json()
     assert f"Run your layouts: {text['mine']['command']}" in message
     assert text["mine"]["layouts"] == ["row", "column", "row"] and text["machine"] is None
-    assert text["pays_after_products"] >= 1 and text["sure"]["level"] == "counted"
+    assert text["pays_after_multiplications"] >= 1 and text["sure"]["level"] == "counted"
     timed = run_cli(*given, "--machine", "pvc12", "--fix", "a,c").stdout
     assert "% of the roof" in timed.splitlines()[0] and "published constants" in timed
     kept = run_cli(*given, "--fix", "a,b,c").stdout.splitlines()
-    assert kept[1].startswith("Best, nothing else is better within 100 products: A row, B column")
+    assert kept[1].startswith(
+        "Best, nothing else is better within 100 multiplications: A row, B column"
+    )
 
 
 def test_the_json_of_an_empty_bound_is_json(run_cli):
@@ -141,7 +144,7 @@ def test_the_json_of_an_empty_bound_is_json(run_cli):
     "more, message",
     [
         (["--a", "colum"], "did you mean"),
-        (["--fix", "a"], "--fix A, and --a says no partition"),
+        (["--fix", "a"], "--fix A, and --a gives no partition"),
         (["--preset", "row", "--fix", "d"], "some of A,B,C"),
         (["--only", "canon"], "no algorithm 'canon'"),
         (["--machine", "pvc21"], "no machine model"),

@@ -72,7 +72,7 @@ def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
     assert "PASS  Z1 Table 9: it is three" in text and "Z1 was none" in text
     assert main([*given, "--sensitivity"]) == 0
     first, *others = capsys.readouterr().out.splitlines()
-    assert first == "own: as it is: Z1 holds" and others
+    assert first == "own: unchanged: Z1 holds" and others
     assert all(line.endswith(": Z1 does not hold") for line in others)
     rows = Rows(DataFrame({"study": ["nine"], "mode": ["simulated"], "m": [1], "seconds": [2.0]}))
     picture = find("own-nine").make(rows, Options()).picture

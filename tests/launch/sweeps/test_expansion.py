@@ -129,7 +129,7 @@ def test_libraries_keep_their_layouts_and_algorithms_take_the_options_that_are_t
     "word, mentioned",
     [
         ("mm=3", "-o mm: there is no such key. Did you mean m?"),
-        ("slices=3", "-o slices: no case of mlp1 takes it"),
+        ("slices=3", "-o slices: no case of mlp1 uses it"),
         ("m=x", "mlp1.toml: cases 1: m: must be a whole number"),
         ("m=[1", "-o m=[1 is not TOML"),
         ("rounds=no", "rounds: must be a whole number of at least 0, or known"),
@@ -177,7 +177,7 @@ SLIPS = [
     (SHAPE | {"zip": [["m", "seed"]]}, "zip: .*seed"),
     (SHAPE | {"m": [1, 2], "zip": [["m", "n"]]}, "zip: .*length"),
     (SHAPE | {"exclude": [{"preset": "row"}]}, "exclude: there is no such key"),
-    (SHAPE | {"preset": "megatron", "replication": "equal"}, "replication: .*factors of their own"),
+    (SHAPE | {"preset": "megatron", "replication": "equal"}, "replication: .*their own factors"),
 ]
 NO_SWEEPS = [
     ({"name": None}, "a sweep with a name"),
@@ -186,7 +186,7 @@ NO_SWEEPS = [
     ({"cases": {}}, "cases: must be one or more"),
     ({"name": "../a"}, "name: "),
     ({"oops": 1}, "oops: there is no such key"),
-    ({"scale": "0"}, "scale '0' is no scale"),
+    ({"scale": "0"}, "scale '0' is not a scale"),
     ({"scale": 16}, "scale 16: write 1/16"),
     ({"defaults": 3}, "defaults: must be a table"),
 ]
@@ -221,13 +221,13 @@ def test_too_many_cases_are_refused_before_they_are_made(monkeypatch):
         expanded({"m": wide, "n": wide, "k": 8})
     monkeypatch.setattr("launch.cases.sweep_file._MOST_CASES", 10)
     blocks = [{"m": [1, 2, 3], "n": [1, 2], "k": k, "preset": "row"} for k in (1, 2)]
-    with pytest.raises(UsageError, match="cases 2: makes 12 cases of the file, at most 10"):
+    with pytest.raises(UsageError, match="cases 2: makes 12 cases in the file, at most 10"):
         expand({"name": "test", "cases": blocks}, 4)
 
 
-def test_a_scale_that_is_no_factor_or_makes_extents_too_large_is_refused():
+def test_a_scale_is_refused_that_is_no_factor_or_makes_extents_too_large():
     for scale, message in (
-        ("1e308/1", "is no scale"),
+        ("1e308/1", "is not a scale"),
         (1e308, "write 1/"),
         ("9000000000000000000/1", "8 times the scale '9000000000000000000' is too large"),
     ):

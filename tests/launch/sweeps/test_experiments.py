@@ -163,8 +163,8 @@ def test_every_table_is_text_json_and_csv(run_cli, started, name, more):
     assert all(table["lines"] for table in described["tables"]) or name.startswith("mlp")
     text = run_cli(*words).stdout
     shown = all(table["title"] in text for table in described["tables"])
-    assert shown is (name != "mlp")  # which names the fastest of each problem, and draws them
-    assert {"contender", "median_s", "ratio", "told_apart", "moved_bytes"} <= rows[0].keys()
+    assert shown is (name != "mlp")  # which tells the fastest of each problem, and draws them
+    assert {"contender", "median_s", "ratio", "distinguishable", "moved_bytes"} <= rows[0].keys()
     with open("t.csv", newline="") as file:
         assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
 
@@ -243,7 +243,7 @@ def test_predicted_scaling_is_a_table_as_text_json_and_csv(run_cli, tmp_path, mo
     words = ["sweep", "scaling", *SIMULATE, *"-o grow=m -o m=64 -p 4".split()]
     shown = run_cli(*words, "--csv", "table.csv")
     assert shown.returncode == 0 and "efficiency" in shown.stdout
-    assert "against 1 rank." in shown.stdout
+    assert "relative to 1 rank." in shown.stdout
     described = json.loads(run_cli(*words, "--json").stdout)["tables"][0]["rows"]
     assert [(row["ranks"], row["m"]) for row in described] == [(1, 64), (2, 128), (4, 256)]
     assert all(row["time_s_low"] < row["time_s"] < row["time_s_high"] for row in described)
@@ -277,7 +277,7 @@ def test_ratios_within_a_round_decide_who_is_faster_on_a_machine_that_drifts():
     (table,) = contest_tables([theirs, still, ours, failed], tiles=False)
     names = [row["contender"] for row in table.rows]
     assert names == ["drbench row", "scalapack 1x2", "dtensor row | R | row"]
-    assert table.rows[1]["ratio"] == pytest.approx(1 / 0.9) and table.rows[1]["told_apart"]
+    assert table.rows[1]["ratio"] == pytest.approx(1 / 0.9) and table.rows[1]["distinguishable"]
     assert table.rows[2]["ratio"] is None and "moves nothing" in table.rows[2]["in_doubt"]
     assert table.lines == [
         "fastest: drbench row",
@@ -290,7 +290,7 @@ def test_of_noisy_cases_that_are_not_distinguishable_none_is_the_fastest():
     times = {"heat": [1.0, 2.0] * 3, "cosma": [2.0, 1.0] * 3}
     noisy = [run(each, algorithm=name) for name, each in times.items()]
     (table,) = contest_tables(noisy, tiles=False)
-    assert table.lines == ["the first is noisy, and not told apart: no fastest one"]
+    assert table.lines == ["the first is noisy and not distinguishable: no fastest one"]
     assert not any(row["fastest"] for row in table.rows)
 
 

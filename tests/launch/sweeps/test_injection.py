@@ -128,7 +128,7 @@ REFUSED = [
     *(({"environment": {"A": text}}, "environment: A") for text in LINES),
     *(({"modules": {"load": [text]}}, "modules.load") for text in LINES),
     *(({"launch": {"launcher": ["srun", text]}}, "launch.launcher") for text in LINES),
-    *(({"environment": {name: "1"}}, "no name of a variable") for name in NAMES),
+    *(({"environment": {name: "1"}}, "not a variable name") for name in NAMES),
     # Slurm reads these lines itself, with rules of its own for quotes
     *(
         ({"launch.sbatch": {"comment": text}}, "launch.sbatch: comment")

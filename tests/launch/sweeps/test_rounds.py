@@ -23,10 +23,10 @@ from launch.sweeps.rounds import (
     Job,
     fastest_of,
     pooled,
+    rank_cases,
     ratio_of,
     rotated,
     round_of,
-    standings,
 )
 from launch.sweeps.supervisor import Settings
 
@@ -72,7 +72,7 @@ def test_a_probe_finds_the_fastest_and_spends_its_turns_on_close_contenders():
         runs = probed(names, seconds)
         counts = sorted(len(run) for run in runs.values())
         assert counts[:4] == [5] * 4 and counts[4:6] == [10] * 2 and counts[6] == counts[7] >= 10
-        found = standings([*runs.values()])
+        found = rank_cases([*runs.values()])
         right += found[[*runs].index("a")].fastest
         assert sum(each.given_up for each in found) in (4, 6)  # the last two may be known at once
     assert right >= 58
@@ -82,10 +82,10 @@ def test_a_probe_ends_in_a_tie_within_the_budget_or_2_percent():
     random = Random(1)
     noisy = probed("ab", lambda who, turn: random.gauss(1, 0.1), budget_s=60.0)
     assert len(noisy["a"]) == len(noisy["b"]) < MOST_REPEATS
-    assert not any(each.ratio.apart for each in standings([*noisy.values()]))
+    assert not any(each.ratio.apart for each in rank_cases([*noisy.values()]))
     same = probed("ab", lambda who, turn: 1.0)
     assert [len(run) for run in same.values()] == [6, 6]  # the fewest turns that have an interval
-    first, *_ = standings([{0: row(0.5)}, *same.values()])
+    first, *_ = rank_cases([{0: row(0.5)}, *same.values()])
     assert first.given_up and not first.fastest  # one lucky turn proves nothing
     apart = probed("ab", lambda who, turn: 1.0 + (who == "b"))
     assert [len(run) for run in apart.values()] == [6, 6]
@@ -114,7 +114,7 @@ def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
     """Three times as slow in the end: times of one contender after the other would be wrong."""
     speed = {"a": 1.0, "b": 1.05, "c": 1.3}
     _, runs = played([dict.fromkeys(speed, CASE)], lambda who, turn: speed[who] * (1 + turn / 3))
-    found = dict(zip(runs, standings(list(runs.values()))))
+    found = dict(zip(runs, rank_cases(list(runs.values()))))
     assert [found[who].fastest for who in "abc"] == [True, False, False]
     for who, factor in speed.items():
         assert tuple(found[who].ratio) == pytest.approx((factor,) * 3)
@@ -166,7 +166,7 @@ def test_a_contender_that_failed_has_no_further_turn_and_no_ratio():
         [{"a": CASE, "b": CASE}], lambda who, turn: bad if (who, turn) == ("b", 1) else 1.0
     )
     assert len(runs["b"]) == 2 and len(runs["a"]) == 6  # a alone is compared with nobody
-    a, b = standings([runs["a"], runs["b"]])
+    a, b = rank_cases([runs["a"], runs["b"]])
     assert a.fastest and b.ratio is None and b.record.status == "timeout" and str(b) == ""
 
 
