@@ -26,7 +26,7 @@ _FEW = 16
 
 
 def effort_for(ranks: int) -> float:
-    """Seconds of CPU that a search takes where nobody says how many."""
+    """CPU seconds of a search without ``--effort``."""
     return max(EFFORT, ranks / _RANKS_A_SECOND)
 
 

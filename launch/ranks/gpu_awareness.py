@@ -15,8 +15,8 @@ _TIMEOUT_S = 60
 @functools.cache
 def mpi_moves_devices() -> tuple[bool, str]:
     """(whether MPI moves device memory, the evidence or the reason), for one process."""
-    default_text, how = mpi_reports()
-    return try_it() if default_text else (False, how)
+    reported, how = mpi_reports()
+    return try_it() if reported else (False, how)
 
 
 def mpi_reports() -> tuple[bool, str]:

@@ -142,13 +142,13 @@ def test_explain_reports_who_multiplies_and_what_moves(answer):
     }
     assert at["local"] == ["stock", "nothing has to move", *kept[:3]] == at["sum"]
     # each rank lacks the half of B that the other has: 6x16 elements of 4 bytes
-    lies = "operands are read in place, nothing is gathered"
-    assert at["gather"] == ["drbench", lies, 768, ["B from (S(0)) to (R)"], 768]
+    in_place = "operands are read in place, nothing is gathered"
+    assert at["gather"] == ["drbench", in_place, 768, ["B from (S(0)) to (R)"], 768]
     assert at["scatter"][1] == "stock would redistribute its result"
     assert at["scatter"][3:] == [["C from (P(sum)) to (S(0))"], 512]
     assert at["transposed"][2:] == [384, ["C from (S(0)) to (S(1))"], 256]
     assert at["partial"][0] == "drbench"
-    assert found["gather"][-1] == f"drbench: {lies}, result (S(0))"
+    assert found["gather"][-1] == f"drbench: {in_place}, result (S(0))"
 
 
 @EVERYWHERE

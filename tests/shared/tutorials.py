@@ -3,7 +3,7 @@ print is what the page shows.
 
 A block of ``console`` has commands after ``$``, each with its output; a block of ``toml`` is a file
 whose name is in its first line; a block of ``python`` is a program, and the block of ``text`` after
-it shows what it prints. In what is shown, ``…`` alone in a line stands for any lines, and at the
+it shows what it prints. In what is shown, ``…`` alone in a line replaces any lines, and at the
 end of a line for the rest of it.
 """
 
@@ -18,7 +18,7 @@ GAP = "…"
 MEASURED = ("doctor", "run", "sweep", "report", "explain")
 #: Commands whose output has more lines on a noisy machine.
 NOISY = ("doctor", "run", "sweep", "plot", "compare")
-#: What a measured output has of numbers: its pattern, and what stands for it.
+#: What a measured output has of numbers: its pattern, and what replaces it.
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _MASKS = [
     (re.compile(rf"(?<![\w.]){_NUMBER}(?:-{_NUMBER})? ?(?:%|[mun]?s|min|GFLOP/s|MB)(?!\w)"), "#"),
@@ -47,7 +47,7 @@ _NOISE = [
 ]
 #: Where the noise begins in a row that a table wraps: the rest of the row belongs to it.
 _DOUBTED = re.compile(r"^ +(?:noisy|not stable): .*|\. But the processes had .*")
-#: What may stand in a line of a noisy machine, and what a quiet one has there.
+#: What may be in a line of a noisy machine, and what a quiet one has there.
 _INSTEAD = [
     (re.compile(r", \d+ (?:noisy|not stable)"), ""),
     (re.compile(r"^( peak float\d\d +)advice"), r"\1ok    "),

@@ -21,7 +21,7 @@ def test_mpi_is_asked_although_its_library_is_loaded_for_mpi4py_alone():
         env=clean_environ(),
         timeout=300,
     )
-    assert done.stdout == "False MPIX_Query_cuda_support says no\n", done.stderr
+    assert done.stdout == "False MPIX_Query_cuda_support returns no\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_every_table_is_text_json_and_csv(run_cli, started, name, more):
     assert all(table["lines"] for table in described["tables"]) or name.startswith("mlp")
     text = run_cli(*words).stdout
     shown = all(table["title"] in text for table in described["tables"])
-    assert shown is (name != "mlp")  # which tells the fastest of each problem, and draws them
+    assert shown is (name != "mlp")  # which names the fastest of each problem, and draws them
     assert {"contender", "median_s", "ratio", "distinguishable", "moved_bytes"} <= rows[0].keys()
     with open("t.csv", newline="") as file:
         assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
