@@ -61,7 +61,7 @@ class CaseFailed(DrbenchError):
 
 
 class OutOfMemory(DrbenchError):
-    """The memory the plan announced is not there."""
+    """There is less free memory than the plan needs."""
 
     status = "out_of_memory"
 

@@ -186,7 +186,7 @@ class Case:
         ("tf32",),
         on=_GPUS,
         help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
-        default_text="true float32",
+        default_text="float32 (no TF32)",
     )
     max_gemms: int | None = _ours(
         int,
