@@ -37,7 +37,7 @@ class UsageError(DrbenchError):
 
 
 class UnsupportedError(DrbenchError):
-    """The algorithm, or our implementation of it, refuses this case."""
+    """The algorithm, or our implementation, refuses this case."""
 
     status = "unsupported"
 

@@ -112,7 +112,7 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             "optimal",
-            "stored once on the grid over m, n, k with fewest bytes, or optimal:2x2x2; all three move",
+            "stored once on the grid over m, n, k with fewest bytes, or optimal:2x2x2; all move",
             "COSMA (SC'19); Agarwal et al., 1995",
             (GRID, GRID, GRID),
             fixed=True,

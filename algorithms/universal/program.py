@@ -538,8 +538,8 @@ OPTIONS = (
         words=("auto", "none"),
         tried=(256, 1024, 4096),
         metavar="SIZE|auto|none",
-        help="longest range of the cut axis that one GEMM covers; none: tiles are not cut.",
-        default_text="none if read in place; else by the cut axis: k/16, m/4 or n/4",
+        help="longest range of the cut axis (below) that one GEMM covers; none: tiles are not cut.",
+        default_text="none if read in place; else k/16, m/4 or n/4",
     ),
     Option(
         "sums",

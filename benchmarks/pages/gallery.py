@@ -20,9 +20,9 @@ def gallery(folder: str) -> str:
     for each in committed():
         if Path(each.file).parent != Path(folder):
             continue
-        name = Path(each.file).name
+        name, summary = Path(each.file).name, figures()[each.figure].summary
         found.append(
-            f"![{_finding(ROOT / each.file) or figures()[each.figure].summary}](../images/{name}.svg)\n\n"
+            f"![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n\n"
             f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`\n"
         )
     return "\n".join(found)

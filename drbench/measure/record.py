@@ -192,8 +192,8 @@ class Record:
     )
     effective_communication_s: Number = _column("median_s - local_gemm_s (FLUX, Eq. 1)", "s")
     overlap_efficiency: Number = _column(
-        "1 - effective_communication_s / the same of the algorithm collective, on this layout (FLUX, "
-        "Eq. 2)"
+        "1 - effective_communication_s / the same of the algorithm collective, on this layout "
+        "(FLUX, Eq. 2)"
     )
     beyond: Text = _column(
         "properties of a prediction outside the range of the model's calibration"
