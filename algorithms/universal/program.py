@@ -538,7 +538,7 @@ OPTIONS = (
         words=("auto", "none"),
         tried=(256, 1024, 4096),
         metavar="SIZE|auto|none",
-        help="longest range of the cut axis (below) that one GEMM covers; none: tiles are not cut.",
+        help="longest range of the cut axis that a GEMM covers; none: tiles are not cut.",
         default_text="none if read in place; else k/16, m/4 or n/4",
     ),
     Option(

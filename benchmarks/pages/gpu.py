@@ -49,7 +49,7 @@ _WORDS = {
     "mlp": "MLP-",
     " h=": ", h = ",
     " m=": ", m = ",
-    "memory, reading two and writing one": "bandwidth of a kernel that reads two arrays, writes one",
+    "memory, reading two and writing one": "speed of a kernel that reads two arrays, writes one",
 }
 
 
