@@ -550,8 +550,8 @@ OPTIONS = (
     Option(
         "pack",
         ("auto", "never", "always"),
-        help="copy thin blocks together and multiply them in one GEMM; auto: where the model says "
-        "it pays.",
+        help="copy thin blocks together and multiply them in one GEMM; auto: where the model "
+        "predicts a gain.",
         default_text="auto",
     ),
     Option(

@@ -125,7 +125,7 @@ class Record:
     )
     iters: Integer = _column("least number of timed repeats")
     budget_s: Number = _column(
-        "repeats go on for at most this long, until the median is known; 0: iters only", "s"
+        "repeats continue for at most this long, until the median is known; 0: iters only", "s"
     )
     warmup: Integer = _column("repeats before the timed ones")
     seed: Integer = _column("seed of the matrix elements")

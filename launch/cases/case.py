@@ -231,7 +231,7 @@ class Case:
         ("poll", "none"),
         "poll",
         on=BACKENDS[:1],
-        help="Who drives MPI during a GEMM: poll splits long GEMMs and polls in between; none: nobody.",
+        help="Who drives MPI in a GEMM: poll splits long GEMMs and polls in between; none: no one.",
     )
     threads: int | None = _is(
         int,
