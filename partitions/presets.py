@@ -60,7 +60,7 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             "traditional",
-            "2-D blocks whose tiles align along m, n and k, as SUMMA and Cannon need them",
+            "2-D blocks aligned along m, n and k, as SUMMA and Cannon need; two operands move",
             "§5.2, UA - Traditional",
             ("traditional", "traditional", "traditional"),
         ),
@@ -105,14 +105,14 @@ PRESETS: dict[str, Preset] = {
         ),
         Preset(
             "2.5d",
-            "replicated 2-D blocks; the factor is the largest divisor N of p with N³ <= p",
+            "N copies of 2-D blocks, N the largest divisor of p with N³ <= p; C is reduced",
             "§2.1, 2.5D algorithms",
             ("block", "block", "block"),
             fixed=True,
         ),
         Preset(
             "optimal",
-            "stored once on the grid over m, n, k with fewest bytes; optimal:2x2x2 names one",
+            "stored once on the grid over m, n, k with fewest bytes, or optimal:2x2x2; all move",
             "COSMA (SC'19); Agarwal et al., 1995",
             (GRID, GRID, GRID),
             fixed=True,

@@ -520,7 +520,8 @@ OPTIONS = (
     Option(
         "stationary",
         ("auto", "A", "B", "C"),
-        help="matrix whose tiles do not move; auto: the one with which ranks move least.",
+        help="matrix whose tiles do not move; auto: the one with which the busiest rank moves "
+        "least.",
         default_text="auto",
         group="Algorithm",
     ),
@@ -538,7 +539,7 @@ OPTIONS = (
         words=("auto", "none"),
         tried=(256, 1024, 4096),
         metavar="SIZE|auto|none",
-        help="longest range of an axis that one GEMM covers; none: tiles are not cut.",
+        help="longest range of the cut axis that a GEMM covers; none: tiles are not cut.",
         default_text="none if read in place; else k/16, m/4 or n/4",
     ),
     Option(
@@ -550,8 +551,8 @@ OPTIONS = (
     Option(
         "pack",
         ("auto", "never", "always"),
-        help="copy thin blocks together and multiply them in one GEMM; auto: where that is faster "
-        "by the model.",
+        help="copy thin blocks together and multiply them in one GEMM; auto: where the model "
+        "predicts a gain.",
         default_text="auto",
     ),
     Option(

@@ -232,12 +232,12 @@ def throttled() -> str:
     """Median times of the algorithms over the local GEMM, on throttled links; noisy ones in
     square brackets."""
     folders = {
-        "3072³, both directions alike": "measured/epyc-2core/algorithms-throttled-p4",
-        "6144×1536×3072, one carries more": "measured/epyc-2core/algorithms-throttled-p4-wide",
+        "3072³, 0.099 GB/s, both directions alike": "algorithms-throttled-p4",
+        "6144×1536×3072, 0.198 GB/s, one carries more": "algorithms-throttled-p4-wide",
     }
     cells: dict[str, dict[str, str]] = {}
     for title, folder in folders.items():
-        found = records(folder)
+        found = records(f"measured/epyc-2core/{folder}")
         alike = (found[["a", "b", "c"]] == "block:2x2").all(axis="columns")
         for row in found[alike].itertuples():
             ratio = f"{row.time_s / row.local_gemm_s:.2f}"

@@ -1,11 +1,16 @@
 """The committed figures of docs/images, each with its text."""
 
+import re
 from pathlib import Path
 
 from plots.committed import committed
+from plots.registry import figures
 
 from .records import ROOT
 from .tables import block
+
+#: A shorter title names no finding.
+_LEAST = 20
 
 
 @block
@@ -15,15 +20,29 @@ def gallery(folder: str) -> str:
     for each in committed():
         if Path(each.file).parent != Path(folder):
             continue
-        name = Path(each.file).name
+        name, summary = Path(each.file).name, figures()[each.figure].summary
         found.append(
-            f"## {name}\n\n![{_finding(ROOT / each.file) or name}](../images/{name}.svg)\n\n"
+            f"## {name}\n\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n\n"
             f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`\n"
         )
     return "\n".join(found)
 
 
 def _finding(file: Path) -> str:
-    """The title of a figure: the first of the texts that it has."""
+    """The title of a figure: the first of the texts that it has; empty if it names no finding."""
     lines = file.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    return lines[lines.index("texts:") + 1].strip()[:90] if "texts:" in lines else ""
+    text = lines[lines.index("texts:") + 1].strip() if "texts:" in lines else ""
+    return "" if len(text) < _LEAST else _first_phrases(text)
+
+
+def _first_phrases(text: str, most: int = 90) -> str:
+    """
+    Examples
+    --------
+    >>> _first_phrases("One row a GEMM; each on its best mesh", 20)
+    'One row a GEMM'
+    """
+    if len(text) <= most:
+        return text
+    heads = [text[: found.start()] for found in re.finditer(r"[;,.] ", text[: most + 1])]
+    return heads[-1] if heads else text[:most].rpartition(" ")[0]

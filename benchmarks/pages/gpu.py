@@ -30,7 +30,7 @@ def gpu_runs(machine: str) -> str:
         cells, signals, collectives = [], set(), set()
         for kind in _RUNS:
             if not (folder / f"{kind}-p{ranks}").is_dir():
-                cells.append("")
+                cells.append("–")
                 continue
             found = records(f"measured/{machine}/{kind}-p{ranks}")
             exact = found[(found.status == "ok") & (found.error == 0)]
@@ -44,7 +44,13 @@ def gpu_runs(machine: str) -> str:
 
 
 #: Words of the report, which is a committed record, and those of the pages.
-_WORDS = {"products of": "local GEMMs of", "mlp": "MLP-", " h=": ", h = ", " m=": ", m = "}
+_WORDS = {
+    "products of": "local GEMMs of",
+    "mlp": "MLP-",
+    " h=": ", h = ",
+    " m=": ", m = ",
+    "memory, reading two and writing one": "speed of a kernel that reads two arrays, writes one",
+}
 
 
 @block
@@ -67,17 +73,21 @@ def _gpu_lines(machine: str, kind: str) -> list[dict]:
     return [line for stage in stages for line in stage["lines"] if line.get("kind") == kind]
 
 
+#: Steps of the report in the words of the pages.
+_STEPS = {"product": "local GEMM", "record": "record an event", "wait": "wait for an event"}
+
+
 @block
 def gpu_host(machine: str) -> str:
     """Microseconds of the host for each kind of step, alone and in a graph."""
     found = {line["what"]: f"{line['us']:.1f}" for line in _gpu_lines(machine, "host")}
     graph = " in a graph, done"
     lines = [
-        (what.replace("product", "local GEMM"), took, found.get(what + graph, ""))
+        (_STEPS.get(what, what), took, found.get(what + graph, "–"))
         for what, took in found.items()
         if graph not in what
     ]
-    return table(["step", "launched by itself, µs", "in a graph, µs"], lines)
+    return table(["step", "launched alone, µs", "in a graph of 200, launch to end, µs"], lines)
 
 
 @block
@@ -104,5 +114,6 @@ def gpu_overlap(machine: str, *blocks: int) -> str:
                 {True: "yes", False: "no", None: ""}[bar["ok"]],
             )
         )
-    header = ["arithmetic", "blocks that add", "GB/s added alone", "both over the GEMM alone"]
-    return table([*header, "hidden of the shorter", "bar", "met"], lines)
+    header = ["arithmetic", "thread blocks that add", "GB/s of accumulates alone"]
+    header += ["time of both / GEMM alone", "share of the shorter that is hidden"]
+    return table([*header, "bar", "met"], lines)

@@ -76,8 +76,14 @@ def _describe_apart(ratio: Ratio) -> str:
     --------
     >>> _describe_apart(Ratio(1.25, 1.05, 2.0)), _describe_apart(Ratio(1.25))
     ('1.25 (1.05–2.00)', '1.25, not distinguishable')
+    >>> _describe_apart(Ratio(0.974, 0.951, 0.998))
+    '0.974 (0.951–0.998)'
     """
-    return _describe_ratio(ratio) + ("" if ratio.apart else ", not distinguishable")
+    if not ratio.apart:
+        return f"{_describe_ratio(ratio)}, not distinguishable"
+    if "1.00" in (f"{ratio.low:.2f}", f"{ratio.high:.2f}"):
+        return f"{ratio.middle:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
+    return _describe_ratio(ratio)
 
 
 _TRIPLES = f"{HERE}/dtensor-triples-p4"

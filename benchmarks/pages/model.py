@@ -26,7 +26,7 @@ def tune_chosen(machine: str) -> str:
             ratio = "the choice is fastest"
         time = f"{1e3 * choice.time_s.median():.0f} ms"
         lines.append((f"{problem}, {sizes}", len(ran), time, ratio, say_yes(each.met)))
-    return table(["problem", "programs", "choice", "choice / fastest", "met"], lines)
+    return table(["problem", "programs", "time of the choice", "choice / fastest", "met"], lines)
 
 
 #: Groups of the ledger by their names on the page.

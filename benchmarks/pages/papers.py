@@ -33,12 +33,13 @@ def _cut(text: str, width: int) -> str:
     """
     if len(text) <= width:
         return text
+    best = ""
     for ends in (r"[,;] |(?<=[%)]) ", r"(?<=\d) "):
         heads = [text[: found.start()] for found in re.finditer(ends, text[: width - 1])]
         heads = [head for head in heads if head.count("(") == head.count(")")]
-        if heads:
-            return f"{heads[-1]} …"
-    return "…"
+        if heads and len(best) < width / 2:
+            best = max(best, heads[-1], key=len)
+    return f"{best} …".strip()
 
 
 @block

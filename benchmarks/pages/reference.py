@@ -112,7 +112,7 @@ def preset_list() -> str:
         alike = len({*each.operands}) == 1
         operands = f"all {each.operands[0]}" if alike else ", ".join(each.operands)
         lines.append((f"`{each.name}`", operands, each.description, each.source))
-    return table(["preset", "A, B, C", "what moves", "source"], lines)
+    return table(["preset", "A, B, C", "what it is, and what moves", "source"], lines)
 
 
 @block
@@ -221,6 +221,14 @@ def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _rates(prefix: str, steps: str) -> list[tuple[str, str, str, str]]:
+    """The constants of what the computing core does, with the steps that they are of."""
+    return [
+        (*cells, f"{steps}: {text[0].lower()}{text[1:]}")
+        for *cells, text in _constants(Rate, prefix)
+    ]
+
+
 @block
 def machine_constants() -> str:
     """The keys of the section ``[model]`` of a machine file."""
@@ -228,8 +236,8 @@ def machine_constants() -> str:
         *_constants(Machine, "", "compute", "links", "collectives", "factors", "sources"),
         *_constants(Compute, "compute."),
         *_constants(Link, "links.NAME.", "name", "get", "add"),
-        *_constants(Rate, "links.NAME.core_"),
-        *_constants(Rate, "links.NAME.core_add_"),
+        *_rates("links.NAME.core_", "Copies"),
+        *_rates("links.NAME.core_add_", "Accumulates"),
         *_constants(Collective, "collectives.OPERATION."),
     ]
     return table(["key", "unit", "default", "meaning"], lines)
@@ -277,7 +285,9 @@ def exit_codes() -> str:
     for each in kinds:
         if issubclass(each, errors.DrbenchError) and each is not errors.DrbenchError:
             text = (each.__doc__ or "").partition("\n")[0]
-            about[each.status] = f"{about[each.status]} {text}" if each.status in about else text
+            if each.status in about:
+                text = f"{about[each.status].rstrip('.')}, or {text[0].lower()}{text[1:]}"
+            about[each.status] = text
     lines = [(code, name, about[name]) for name, code in errors.EXIT_CODES.items()]
     lines.append((130, "", "Interrupted by Ctrl-C."))
     return table(["code", "status", "meaning"], lines)

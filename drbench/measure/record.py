@@ -90,9 +90,9 @@ class Record:
     topk: Integer = _column("experts of one token")
     routing: Text = _column("uniform or skewed, and :SEED")
     transpose: Text = _column("operands that are stored transposed: a, b or ab; empty: none")
-    alpha: Number = _column("C = alpha A B + beta C; empty: 1")
-    beta: Number = _column("likewise; empty: 0")
-    dtype: Text = _column("element type of A, B and C, or of A and B:of C")
+    alpha: Number = _column("factor of A B in C = alpha A B + beta C; empty: 1")
+    beta: Number = _column("factor of the C that is there before; empty: 0")
+    dtype: Text = _column("element type; as bfloat16:float32 if C has another type than A and B")
     fill: Text = _column("elements of A and B: integer or uniform")
     ranks: Integer = _column("MPI ranks")
     threads: Integer = _column("BLAS threads of one rank")
@@ -113,19 +113,20 @@ class Record:
         "who moves the data of collectives: mpi; on devices nccl, gpu-aware or staged"
     )
     transport: Text = _column(
-        "direct, rma, mixed (both, on several nodes) or throttled:GBps,us; auto before a run"
+        "direct, rma, mixed (both, on several nodes) or throttled:GBps,us; auto: of predictions"
     )
     arbitration: Text = _column("how simulated transfers share links: fair or fifo")
     get: Text = _column("tiles of ranks on the same node: view (read in place) or copy")
     progress: Text = _column(
-        "who drives MPI during GEMMs: poll or none; on devices who signals: streams or hosts"
+        "who drives MPI during GEMMs: poll or none; on devices, of programs with signals, who "
+        "sends and awaits these: streams or hosts"
     )
     prefetch: Integer = _column(
         "look-ahead in GEMMs that need communication; empty: all, or a library's own"
     )
     iters: Integer = _column("least number of timed repeats")
     budget_s: Number = _column(
-        "time limit of repeating until the median is known; 0: iters only", "s"
+        "repeats continue for at most this long, until the median is known; 0: iters only", "s"
     )
     warmup: Integer = _column("repeats before the timed ones")
     seed: Integer = _column("seed of the matrix elements")
@@ -165,7 +166,7 @@ class Record:
         "whether ranks x threads of a node exceed its cores, or ranks share a GPU"
     )
     gflops: Number = _column(
-        "rate of all ranks together: 2 m n k / median_s (with experts: of each token-expert pair)",
+        "rate of all ranks together: 2 m n k / median_s; with experts 2 m topk n k / median_s",
         "GFLOP/s",
     )
     roof_gflops: Number = _column(
@@ -192,7 +193,8 @@ class Record:
     )
     effective_communication_s: Number = _column("median_s - local_gemm_s (FLUX, Eq. 1)", "s")
     overlap_efficiency: Number = _column(
-        "1 - effective_communication_s / that of collective on the same layout (FLUX, Eq. 2)"
+        "1 - effective_communication_s / the same of the algorithm collective, on this layout "
+        "(FLUX, Eq. 2)"
     )
     beyond: Text = _column(
         "properties of a prediction outside the range of the model's calibration"

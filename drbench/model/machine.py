@@ -39,7 +39,7 @@ class Machine(MachineFile):
     compute : Compute
         Local GEMMs and memory of one device.
     links : tuple of Link
-        Classes of links, the first that joins two ranks is theirs.
+        Classes of links; two ranks use the first that joins them.
     torus : tuple of int or None
         Rows and columns of a 2-D torus of ranks; transfers occupy every link of their route.
         They follow a row of the torus first, then a column.
@@ -56,9 +56,9 @@ class Machine(MachineFile):
     accumulate_efficiency : float
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
-        Local GEMMs take (1 + this) times as long during an accumulate of the same rank.
+        Local GEMMs take (1 + value) times as long while the rank accumulates.
     transfer_slowdown : float
-        The same for each link on which the rank sends or receives during a GEMM.
+        Likewise (1 + value) times as long, for each link on which the rank sends or receives.
         Both share its memory. A ring collective in both directions uses four.
     arbitration : str
         How transfers share a link: fair (max-min fair shares) or fifo (one transfer at a time).
@@ -73,7 +73,7 @@ class Machine(MachineFile):
     pull_efficiency : float
         Bandwidth of reading another rank's memory over that of writing to it.
     kernel_slowdown : float
-        A fused GEMM takes (1 + this) times as long as the library's whole GEMM.
+        A fused GEMM takes (1 + value) times as long as the library's whole GEMM.
         Its tiles start as their operands arrive.
     side_units : int
         Units of compute that a reduction during a GEMM takes from the GEMM; 0: none.

@@ -186,7 +186,7 @@ class Case:
         ("tf32",),
         on=_GPUS,
         help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
-        default_text="true float32",
+        default_text="float32 (no TF32)",
     )
     max_gemms: int | None = _ours(
         int,
@@ -231,7 +231,7 @@ class Case:
         ("poll", "none"),
         "poll",
         on=BACKENDS[:1],
-        help="MPI progress during GEMMs: poll splits long GEMMs and polls in between; none.",
+        help="Who drives MPI in a GEMM: poll splits long GEMMs and polls in between; none: no one.",
     )
     threads: int | None = _is(
         int,

@@ -64,13 +64,14 @@ FILE_KEYS = named(
     Option(
         "view",
         VIEWS,
-        help="the table (and figure) at the end of the sweep",
-        default_text="that of compare",
+        help="the table (and figure) that ends the sweep",
+        default_text="the table of drbench compare",
     ),
     Option(
         "paper",
         bool,
-        help="with --simulate: universal as the paper's program (whole tiles, tall grids)",
+        help="with --simulate: universal as the paper's program (whole tiles; "
+        "process grids with at least as many rows as columns)",
         default_text="false",
     ),
 )
@@ -81,16 +82,18 @@ BLOCK_KEYS = named(
     Option(
         "partitions",
         check=FIELDS["a"].check,
-        help="triples of A, B and C; all: row, column and block for each",
+        help="triples for A, B and C; all: row, column and block for each",
     ),
     Option(
         "replication",
         int,
         least=1,
-        help="factors of A, B and C, or triples; equal, paired (A and B equal), all",
+        help="replication factors of A, B and C; see Values",
     ),
     Option(
-        "libraries", tuple(LIBRARIES), help="run these libraries, or all, with their own layouts"
+        "libraries",
+        tuple(LIBRARIES),
+        help="run these libraries with their own layouts; all: every one",
     ),
     Option("settings", ("default", "all"), help="settings of each library", default_text="default"),
     Option(

@@ -481,7 +481,7 @@ CLAIMS = (
     ),
     Claim(
         "P8",
-        "PVC MLP-2: higher factors than in MLP-1; with C's own it is faster",
+        "PVC MLP-2: higher factors than in MLP-1; with a factor of its own for C it is faster",
         _p8,
         "higher replication factors; another factor for C is better",
         "the A,B factor of no line is lower at any batch size, and their mean is higher at each; "
