@@ -122,7 +122,7 @@ _COLUMNS = (
 _LISTED = (
     _COLUMNS[1]._replace(heading=">time"),
     _COLUMNS[2],
-    Column("roof", ">% of bound"),
+    Column("roof", ">% of roof"),
     Column("layout", "~A, B, C"),
     Column("how", "~algorithm"),
     Column("gflops", ">GFLOP/s", lambda row: f"{row['gflops']:.4g}"),

@@ -128,7 +128,7 @@ DOCTOR = """\
 """
 SWEEP = """\
 6/6 cases, 6 ok, 25 s
-    time   % of bound   A, B, C   algorithm       GFLOP/s   moved MiB   transport
+    time    % of roof   A, B, C   algorithm       GFLOP/s   moved MiB   transport
  ────────────────────────────────────────────────────────────────────────────────
  58.1 ms        103.2   column    universal S-C     83.18         3.0   direct
  84.9 ms         71.9   row       universal S-B     56.93        13.5   direct

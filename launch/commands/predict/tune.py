@@ -302,7 +302,7 @@ _COLUMNS = (
     Column("layouts", "~A, B, C", _layouts),
     Column("what", "~algorithm", itemgetter("what")),
     Column("brought", ">brought here", itemgetter("brought")),
-    Column("least", ">bound", itemgetter("least")),
+    Column("least", ">least time", itemgetter("least")),
     Column("percent_of_roof", ">% of roof", lambda row: f"{row['percent_of_roof']:.1f}"),
     Column("moved_bytes", ">moved", lambda row: format_bytes(row["moved_bytes"])),
     Column("share_of_flops", ">busiest FLOPs", lambda row: f"{row['share_of_flops']:.2f}"),
@@ -371,7 +371,7 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
     else:
         lines = [
             _within(found, request),
-            "bound: no run of the program is faster than its local GEMMs, or its busiest link",
+            "least time: no run of the program is faster than its local GEMMs, or its busiest link",
         ]
     name = "the first" if chosen == 1 else f"place {chosen}"
     lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
