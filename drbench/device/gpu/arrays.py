@@ -49,7 +49,12 @@ class CupyArrays:
 
 
 def by_rows(*arrays) -> tuple:
-    """Matrices as row-major arguments of kernels: all transposed if the first is column-major."""
-    down, across = arrays[0].strides
-    transposed = across > down and arrays[0].shape[1] > 1
-    return tuple(array.T for array in arrays) if transposed else arrays
+    """Matrices as row-major arguments of kernels: all transposed if the first that has an order is
+    column-major. (One row or column of adjacent elements has both orders.)"""
+    for array in arrays:
+        (rows, columns), (down, across) = array.shape, array.strides
+        if columns > 1 and across > down:
+            return tuple(each.T for each in arrays)
+        if rows > 1 and down > across:
+            break
+    return arrays

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bordered import BORDER, bordered
 from fake_cuda import SOURCE
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray
@@ -55,6 +55,7 @@ def put(view):
     by_columns=st.booleans(),
     otherwise=st.booleans(),
 )
+@example(1, 2, "float32", 0, 0, 1, True, False)  # a row of adjacent elements has both orders
 def test_sums_equal_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
     what, new_device, rows, columns, dtype, left, right, blocks, by_columns, otherwise
 ):
