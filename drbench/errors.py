@@ -38,13 +38,13 @@ class UsageError(DrbenchError):
 
 
 class UnsupportedError(DrbenchError):
-    """The algorithm, or drbench's implementation of it, does not support this case."""
+    """The algorithm, or drbench's implementation of it, refuses this case."""
 
     status = "unsupported"
 
 
 class MissingError(DrbenchError):
-    """The case needs something that this machine lacks (an MPI, a library, a GPU)."""
+    """The case needs what this machine lacks (an MPI, a library, a GPU)."""
 
     status = "unsupported"
 

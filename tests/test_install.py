@@ -130,19 +130,6 @@ def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
     assert "#SBATCH" in job.read_text()
 
 
-def test_the_artifacts_table_of_software_has_every_dependency_with_its_version():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    described = {}
-    for row in re.findall(
-        r"^\| (.*) \| (≥.*?) \|", (ROOT / "ARTIFACT.md").read_text("utf-8"), re.M
-    ):
-        described |= zip(re.split(", or |, ", row[0]), row[1].split(", "))
-    assert project["dependencies"] == [
-        f"{line.split('>=')[0]}>={described[line.split('>=')[0]][2:]}"
-        for line in project["dependencies"]
-    ]
-
-
 def test_the_container_recipe_takes_all_that_the_packages_need():
     recipe = (ROOT / "containers/drbench.def").read_text(encoding="utf-8")
     section = recipe.partition("%files\n")[2].partition("\n%")[0]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import drbench.library
+from drbench import _PREDICTIONS
 
 ROOT = Path(__file__).parents[2]
 #: Methods with underscores that users call by an operator.
@@ -70,8 +71,9 @@ def parameters(node: ast.FunctionDef) -> list[ast.arg]:
     return [each for each in every if each is not None and each.arg not in ("self", "cls")]
 
 
-def test_the_names_of_drbench_are_those_of_its_library():
-    assert {*public_names("drbench")} == {*drbench.library.__all__, "__version__"}
+def test_the_names_of_drbench_are_those_of_its_library_and_of_predictions():
+    offered = {*drbench.library.__all__, *_PREDICTIONS, "__version__"}
+    assert {*public_names("drbench")} == offered
 
 
 @pytest.mark.parametrize("name", EVERY)

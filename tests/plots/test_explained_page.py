@@ -337,7 +337,7 @@ def test_texts_of_a_timeline_add_no_element():
 
 
 def test_a_timeline_of_another_program_is_refused():
-    with pytest.raises(Exception, match="which is not in the program. Give it the case"):
+    with pytest.raises(Exception, match="which is not in the program. Use the timeline with"):
         explained_timeline(timeline_of("cannon", k=1024), None)
     with pytest.raises(Exception, match="--timeline: this is no trace"):
         explained_timeline(json.dumps({"traceEvents": []}), None)

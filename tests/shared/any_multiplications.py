@@ -174,7 +174,7 @@ def any_other(chance: random.Random) -> dict:
 
 def any_multiplication(seed: int) -> dict:
     """A case; two of three are of the universal algorithm."""
-    chance = random.Random(f"multiplication {seed}")
+    chance = random.Random(f"product {seed}")
     return any_universal(chance) if chance.random() < 0.67 else any_other(chance)
 
 

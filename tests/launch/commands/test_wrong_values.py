@@ -59,8 +59,8 @@ WRONG = [
     (["sweep", "mlp", "--scale", 16], ["--scale", "write 1/16 ", "or 16/1 "]),
     (["sweep", "mlp", "--scale", "1e3"], ["--scale", "write 1/1000 "]),
     (["sweep", "mlp1", "--dry-run", "--scale", "16.0"], ["--scale", "write 1/16 "]),
-    (["sweep", "libraries", "--scale", "-1/2"], ["--scale", "'-1/2' is no scale", "1/16"]),
-    (["sweep", "mlp", "--scale", "x"], ["--scale", "'x' is no scale"]),
+    (["sweep", "libraries", "--scale", "-1/2"], ["--scale", "'-1/2' is not a scale", "1/16"]),
+    (["sweep", "mlp", "--scale", "x"], ["--scale", "'x' is not a scale"]),
 ]
 
 

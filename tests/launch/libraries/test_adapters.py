@@ -119,7 +119,7 @@ def test_a_file_that_is_no_library_is_refused(tmp_path, monkeypatch):
     wrong = tmp_path / "libscalapack.so"
     wrong.write_text("hello")
     monkeypatch.setenv("DRBENCH_SCALAPACK", str(wrong))
-    assert "is no shared library" in get_library("scalapack").available().what
+    assert "is not a shared library" in get_library("scalapack").available().what
 
 
 def test_a_library_without_an_mpi_of_the_abi_is_refused_before_it_is_loaded(monkeypatch):

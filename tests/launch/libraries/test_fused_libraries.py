@@ -32,7 +32,12 @@ def pretend(monkeypatch, versions):
         ("symm_mem", {}, 1, "torch is not installed"),
         ("symm_mem", {"torch": "2.5.1"}, 1, "torch 2.5.1 is older than 2.6"),
         ("symm_mem", {"torch": "2.13.0+cpu"}, 1, "torch 2.13.0+cpu is built without CUDA"),
-        ("symm_mem", {"torch": "2.13.0"}, 0, "torch 2.13.0 is here, and no GPU"),
+        (
+            "symm_mem",
+            {"torch": "2.13.0"},
+            0,
+            "torch 2.13.0 is installed, but its driver",
+        ),
         ("cublasmp", {}, 1, "nvmath is not installed"),
         ("cublasmp", {"nvmath": "1.0.0"}, 1, "cupy is not installed"),
         ("cublasmp", {"nvmath": "1.0.0", "cupy": "13.6.0"}, 1, "nccl is not installed"),
@@ -40,7 +45,7 @@ def pretend(monkeypatch, versions):
             "cublasmp",
             {"nvmath": "1.0.0", "cupy": "13.6.0", "nccl": "0.3.1"},
             0,
-            "nvmath-python 1.0.0 is here, and no GPU",
+            "nvmath-python 1.0.0 is installed, but its driver finds no GPU",
         ),
     ],
 )
@@ -83,7 +88,7 @@ def test_layouts_are_those_of_the_data_flow_and_others_are_refused(name):
         ("column", "row", "row"),
     ]
     assert library.problem(8, 8, 8, 2, "row").texts == texts[0]
-    with pytest.raises(UsageError, match=f"{name} has .*; got 'row'"):
+    with pytest.raises(UsageError, match=f"{name} needs .*; got 'row'"):
         library.problem(8, 8, 8, 2, "row", dataflow="RS")
     with pytest.raises(UnsupportedError, match="stored transposed"):
         library.problem(8, 8, 8, 2, transpose="a")

@@ -70,7 +70,7 @@ def test_a_missing_library_exits_3_before_any_rank_is_started(run_cli, nothing_i
             ),
             "leave -o roof out",
         ),
-        (("-o", "variant=k2"), "is no list of splits"),
+        (("-o", "variant=k2"), "is not a list of splits"),
     ],
 )
 def test_options_that_a_library_does_not_have_are_refused(

@@ -185,7 +185,7 @@ def test_regressions_come_first_and_the_worst_of_them_at_the_top():
 
 
 def test_nothing_to_compare_is_refused():
-    with pytest.raises(UsageError, match="NEW holds no records"):
+    with pytest.raises(UsageError, match="NEW has no records"):
         compare([run()], [], 0.05)
 
 

@@ -326,7 +326,9 @@ def test_a_number_of_ranks_that_failed_has_no_point_and_is_no_reference():
     bad = {0: refused(1, "why", algorithm="universal")}
     (table,) = scaling_tables([bad, run([4.0, 8.0], ranks=2), run([2.0, 4.0], ranks=4)])
     assert [(row["ranks"], row["speedup"]) for row in table.rows] == [(2, 1.0), (4, 2.0)]
-    assert table.lines[1] == "not on 1 rank: failed: why" and "against 2 ranks" in table.lines[0]
+    assert (
+        table.lines[1] == "not on 1 rank: failed: why" and "relative to 2 ranks" in table.lines[0]
+    )
 
 
 def test_an_experiment_of_one_round_a_case_runs_them_in_order():
