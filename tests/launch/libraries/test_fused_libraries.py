@@ -59,7 +59,7 @@ def test_a_missing_package_is_refused_in_one_line_with_the_install_command(
     text = str(raised.value)
     assert text.startswith(f"{name} is not available: {words}") and "\n" not in text
     assert raised.value.exit_code == 3
-    assert "pip install" in text or "one GPU a rank" in text
+    assert "pip install" in text or "one GPU per rank" in text
 
 
 @pytest.mark.parametrize("name", ["symm_mem", "cublasmp"])

@@ -216,7 +216,7 @@ def test_ranks_that_someone_else_kills_run_their_case_again(
     during = when_it_hangs(tmp_path, kill)
     ended, records = swept(file, env=fault("hang once at k = 22"), during=during)
     assert [(record.k, record.status) for record in records] == [(k, "ok") for k in (8, 9, 22, 10)]
-    assert "fresh start" in ended.stdout
+    assert "runs again on new ranks" in ended.stdout
 
 
 def test_records_stream_to_standard_output(drbench, sweep_file, tmp_path):
