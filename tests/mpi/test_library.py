@@ -53,7 +53,7 @@ def test_every_mistake_is_one_line_the_same_on_every_rank(mpirun, situation):
         assert lines == found[0][1]
 
 
-def test_a_rank_that_goes_is_heard_by_those_who_go_on(mpirun):
+def test_a_rank_that_goes_is_heard_by_those_who_continue(mpirun):
     """It raises what nobody catches, or closes its context."""
     struck = ["CaseFailed", "rank 1: left with ValueError: struck by the test"]
     described = {

@@ -62,8 +62,8 @@ def test_rounds_simulations_and_noisy_cases_leave_nothing_undecided():
     assert fastest_lines([row for row in noisy if row.noisy]) == [
         "1 problem with noisy cases only: no fastest one"
     ]
-    in_turn = [made_up(m=8, n=8, k=8, case=f"1 | s | {x} | y", best_s=x) for x in (1, 2)]
-    assert not verdict(frame(in_turn)).fastest[0].doubt
+    alternating = [made_up(m=8, n=8, k=8, case=f"1 | s | {x} | y", best_s=x) for x in (1, 2)]
+    assert not verdict(frame(alternating)).fastest[0].doubt
 
 
 def test_the_last_lines_of_a_sweep_are_one_a_problem():
