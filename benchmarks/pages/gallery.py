@@ -22,7 +22,7 @@ def gallery(folder: str) -> str:
             continue
         name, summary = Path(each.file).name, figures()[each.figure].summary
         found.append(
-            f"## {name}\n\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n\n"
+            f"## {name}\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n"
             f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`\n"
         )
     return "\n".join(found)
