@@ -39,7 +39,7 @@ def name_of(place: Place) -> str:
     return describe(record) + (f" (Megatron {layer})" if layer else "")
 
 
-def brought(moving: Moving) -> str:
+def redistribution_text(moving: Moving) -> str:
     """The bytes that redistribution to a place moves, and its time."""
     time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
     return f"{format_bytes(moving.moved_bytes)}{time}"
@@ -93,7 +93,7 @@ def _price(found: Found, request: TuneRequest) -> str:
     redistributing = f"redistributing {', and '.join(parts)}" + "," * (len(parts) - 1)
     if not moving.moved_bytes:
         return f"Changing is free: {redistributing} moves nothing."
-    price = f"moves {brought(moving)}"
+    price = f"moves {redistribution_text(moving)}"
     if after is None:
         return f"{redistributing[0].upper()}{redistributing[1:]} {price}."
     by = "" if moving.seconds is not None else ", by bytes of the busiest rank"

@@ -1,4 +1,4 @@
-"""The look of the figures: a line has the same colour and marker in every figure.
+"""The look of the figures: a line of one name has the same colour and marker in every figure.
 
 The hues are those of Okabe and Ito (2008), distinguishable with every common colour blindness;
 markers and dashes distinguish the lines in grey print too. Libraries are grey and dashed.

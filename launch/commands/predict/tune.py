@@ -241,7 +241,7 @@ def tune_command(
 
 def row_of(place, request, least_bytes: float | None = None) -> dict:
     """The values of one place: a row of the table, and of the JSON."""
-    from launch.models.answer import brought, name_of
+    from launch.models.answer import name_of, redistribution_text
 
     record, case, moving = place.record, place.case, place.moving
     row = {
@@ -251,7 +251,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         "memory_bytes": place.memory,
         "moved_bytes": place.moved_bytes,
         "redistribution": moving._asdict(),
-        "brought": brought(moving) if any(request.today) else None,
+        "brought": redistribution_text(moving) if any(request.today) else None,
     }
     if record is not None:
         links = place.bound.links_s > place.bound.gemms_s
