@@ -113,3 +113,13 @@ def mpiexec() -> str:
 def mpi_library() -> tuple[str, str]:
     """(version text, path) of the MPI library that mpi4py loads."""
     return find_mpi_library()
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory) -> str:
+    """Path of the GPU's kernels compiled for the host."""
+    from fake_cuda import compile_kernels
+
+    if not shutil.which("g++"):
+        pytest.skip("no g++ to compile the kernels for the host")
+    return str(compile_kernels(tmp_path_factory.mktemp("kernels")))

@@ -229,7 +229,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         apart = any(matrix.outgoing is not None for matrix in self.matrices.values())
         fences = [step.index for step in self.trace.steps if type(step) is Fence]
         at_end = all(t == len(self.trace.steps) - 1 for t in fences)
-        return at_end and not (apart or self.calls or self.inbox is not None)
+        some = bool(self._lanes)  # a rank without work launches nothing
+        return some and at_end and not (apart or self.calls or self.inbox is not None)
 
     @property
     def _scalars(self) -> tuple[float, float]:

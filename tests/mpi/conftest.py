@@ -162,13 +162,3 @@ def mpirun(tmp_path_factory, mpiexec, mpi_library):
     run = MpiRun(mpiexec, mpi_library[0], tmp_path_factory.mktemp("mpi"))
     yield run
     run.close()
-
-
-@pytest.fixture(scope="session")
-def kernels(tmp_path_factory) -> str:
-    """Path of the GPU's kernels compiled for the host."""
-    from fake_cuda import compile_kernels
-
-    if not shutil.which("g++"):
-        pytest.skip("no g++ to compile the kernels for the host")
-    return str(compile_kernels(tmp_path_factory.mktemp("kernels")))

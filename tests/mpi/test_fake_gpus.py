@@ -99,6 +99,13 @@ def test_repeats_are_launched_as_one_graph_where_the_host_has_no_part_in_them(ru
     assert found["graphs"] == [*graphs]
 
 
+def test_a_rank_without_work_repeats_nothing(run):
+    """One row on two ranks: the second has no tile of A and C, and no step to launch as a graph."""
+    found = run(2, [case(1, 38, 51, "row", "R", "row", stationary="C")])
+    assert [(each["status"], each["error"]) for each in found["records"]] == [("ok", 0.0)]
+    assert found["graphs"] == [2]
+
+
 def overlapping(**more):
     """Every program of fused overlap, experts too; in the first run hosts signal, in the second
     streams."""
