@@ -1,5 +1,5 @@
 """``launch/gpu_check.sh``: drbench's claims about GPUs, stage by stage, each a process with a time
-limit; a table and a JSON file at the end."""
+limit, on all GPUs of the node; a page (:mod:`benchmarks.gpu.page`) and a JSON file at the end."""
 
 import argparse
 import json
@@ -9,27 +9,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
-
-from rich.console import Console
 
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
-from launch.host.show import table
+
+from .page import HURRY, MODEL, NODE, Check, Node, checks_of_node, write_page
 
 #: Ranks that check results; on a node of more GPUs as many as there are, too.
 _RANKS, _MOST_RANKS = (1, 2, 4), 8
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less
 #: than this many seconds.
 _BUDGET_S, _LEAST_S = 460.0, 3.0
+#: A case that hangs ends after these seconds, and its sweep continues.
+_CASE_S = 20
 #: Cases that time one rank: (label, m, n, k, further words).
-_TILES = "--a {0} --b {0} --c {0} --stationary C -o chunk=none".format("tiles:2048x2048@1x1")
+_TILES = "--a {0} --b {0} --c {0} --stationary C -o chunk=none"
 _TIMED = [
     ("8192 cubed, 64 tiles", 8192, 8192, 8192, _TILES),
     ("mlp1 h=12288 m=8192", 8192, 49152, 12288, "--preset block --stationary C"),
@@ -38,6 +40,8 @@ _TIMED = [
 #: The GEMM of one of those tiles, timed by itself.
 _TILE = (2048, 2048, 2048)
 _ARITHMETIC = {"fp32": "", "tf32": "-o compute=tf32", "bf16": "--dtype bfloat16:float32"}
+#: Bytes of the transfers between all ranks.
+_SIZES = "64KiB,1MiB,16MiB,256MiB"
 
 
 class Stage(NamedTuple):
@@ -50,47 +54,103 @@ class Stage(NamedTuple):
     records: Path | None = None
 
 
-class Check(NamedTuple):
-    """One line of the table: what, the figure, the bar (None: none is set), and whether it holds
-    (None: not decided)."""
+def stages(out: Path, gpus: int, scale: str = "1") -> list[Stage]:
+    """All stages on a machine of so many GPUs, in order: the cheapest proofs first, so that they
+    are made if the time is used up.
 
-    what: str
-    value: str
-    bar: str
-    ok: bool | None
-
-
-def stages(out: Path, gpus: int) -> list[Stage]:
-    """All stages on a machine of so many GPUs, in order."""
-    module = lambda words: (sys.executable, "-m", *words.split())
-    contract = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
-    peers = (*mpiexec_command(2), *module("mpi4py -m benchmarks.gpu.speed peers"))
-    found = [
-        Stage("report", module("launch.ranks.gpu_report"), 60),
-        Stage("speed", module("benchmarks.gpu.speed"), 90),
-        Stage("peers", peers, 60),
-        Stage("tests", module(contract), 90),
+    Parameters
+    ----------
+    out : Path
+        Folder of all records.
+    gpus : int
+    scale : str
+        A factor on all extents, for tests: then cases are repeated as rarely as possible.
+    """
+    most = min(gpus, _MOST_RANKS)
+    first, last = _of_all_gpus(out, most, scale) if most > 1 else ([], [])
+    return [
+        Stage("report", _module("launch.ranks.gpu_report"), 60),
+        Stage("peers", (*mpiexec_command(2), *_module(f"mpi4py -m {_SPEED} peers")), 60),
+        *_exact(out, most, scale),
+        *first,
+        Stage("speed", _module(_SPEED), 90),
+        Stage("tests", _module(_CONTRACT), 90),
+        *_of_one_rank(out, Fraction(scale)),
+        *(stage for ranks in _RANKS if ranks != most for stage in _exact(out, ranks, scale)),
+        *last,
     ]
 
+
+_SPEED = "benchmarks.gpu.speed"
+_CONTRACT = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
+
+
+def _module(words: str, *more) -> tuple:
+    """The command that runs a Python module with some words."""
+    return (sys.executable, "-m", *words.split(), *map(str, more))
+
+
+def _sweep(name: str, words: str, folder: Path, limit_s: float, scale: str) -> Stage:
+    """A stage that runs or predicts a sweep anew."""
+    if scale != "1":
+        hurry = "" if "--simulate" in words else "".join(f" -o {k}={v}" for k, v in HURRY)
+        words += f" --scale {scale}{hurry}"
+    command = _module(f"drbench sweep {words} --fresh --out", folder)
+    return Stage(name, command, limit_s, folder / "records.csv")
+
+
+def _exact(out: Path, ranks: int, scale: str) -> list[Stage]:
+    """Small cases of every program and layout on some ranks."""
     small = "-o m=768 -o n=640 -o k=896 -o iters=1 -o budget=0 -o backend=cupy"
-    for p in sorted({*_RANKS, min(gpus, _MOST_RANKS)}):
-        for what, sweep, limit_s in (
-            ("universal", "gpu-exact", 70),
-            ("algorithms", f"same-tiles {small}", 60),
-            # flags that streams wait for, where every rank has a GPU; else hosts signal
-            *[("overlap", "gpu-overlap", 60)] * (p > 1),
-        ):
-            folder = out / f"{what}-p{p}"
-            command = *module(f"drbench sweep {sweep} -p {p} --fresh --out"), str(folder)
-            found.append(Stage(f"{what} on {p}", command, limit_s, folder / "records.csv"))
-    for label, m, n, k, words in _TIMED:
+    case = f"-p {ranks} --timeout {_CASE_S}"
+    found = [
+        _sweep(f"universal on {ranks}", f"gpu-exact {case}", out / f"exact-p{ranks}", 70, scale),
+        _sweep(
+            f"algorithms on {ranks}",
+            f"same-tiles {small} {case}",
+            out / f"algorithms-p{ranks}",
+            60,
+            scale,
+        ),
+    ]
+    if ranks > 1:  # flags that streams wait for, where every rank has a GPU; else hosts signal
+        folder = out / f"overlap-p{ranks}"
+        found.insert(0, _sweep(f"overlap on {ranks}", f"gpu-overlap {case}", folder, 60, scale))
+    return found
+
+
+def _of_all_gpus(out: Path, ranks: int, scale: str) -> tuple[list[Stage], list[Stage]]:
+    """Stages that need several GPUs: those that show what they can do, and, for the rest of the
+    time, libraries and a model of this machine."""
+    on, here = f"-p {ranks} --timeout {_CASE_S}", out / "here.toml"
+    sizes = _SIZES if scale == "1" else "4KiB"
+    words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {sizes} --json --csv"
+    predict = f"{NODE} -p {ranks} --simulate --machine"
+    first = [
+        Stage("bandwidth", _module(words, out / "bandwidth.csv"), 60),
+        _sweep(f"timed on {ranks}", f"{NODE} {on}", out / "node", 120, scale),
+        _sweep("predicted", f"{predict} {MODEL}", out / "predicted", 60, scale),
+    ]
+    calibrate = f"drbench calibrate -p {ranks} --backend cupy --rounds 3 --save"
+    last = [
+        _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60, scale),
+        Stage("calibrate", _module(calibrate, here), 90),
+        _sweep("predicted here", f"{predict} {here}", out / "predicted-here", 30, scale),
+    ]
+    return first, last
+
+
+def _of_one_rank(out: Path, scale: Fraction) -> Iterator[Stage]:
+    """The speed of one rank, next to an unsplit GEMM."""
+    for label, *extents, words in _TIMED:
+        m, n, k, tile = (int(extent * scale) for extent in (*extents, _TILE[0]))
         for arithmetic, more in _ARITHMETIC.items():
             # its own: a stage that made no record shows none
             path = out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
-            case = f"run -p 1 -m {m} -n {n} -k {k} {words} {more} --backend cupy -o get=copy"
-            command = *module(f"drbench {case} --iters 5 --csv"), str(path)
-            found.append(Stage(f"{label}, {arithmetic}", command, 40, path))
-    return found
+            layout = words.format(f"tiles:{tile}x{tile}@1x1")
+            case = f"run -p 1 -m {m} -n {n} -k {k} {layout} {more} --backend cupy -o get=copy"
+            command = _module(f"drbench {case} --iters 5 --csv", path)
+            yield Stage(f"{label}, {arithmetic}", command, 40, path)
 
 
 def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
@@ -123,25 +183,28 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     lines = []
     for line in text.splitlines():
         with suppress(ValueError):
-            lines.append(json.loads(line))
+            found = json.loads(line)
+            lines += found if isinstance(found, list) else [found]
     return {
         "name": stage.name,
         "exit": code,
         "seconds": round(time.monotonic() - start, 1),
         "lines": [line for line in lines if isinstance(line, dict)],
+        "without": [line for line in text.splitlines() if line.startswith("without ")],
         "end": text.strip().splitlines()[-1:] if code else [],
     }
 
 
-def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check]:
-    """The table: what each stage showed, against its bar.
+def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -> list[Check]:
+    """What each stage showed, with its bar.
 
     Parameters
     ----------
     ended : list of dict
-        What :func:`run_stage` gave.
+        Results of :func:`run_stage`.
     records : dict
         Records by stage name.
+    node : Node
 
     Examples
     --------
@@ -152,19 +215,27 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check
     ...         {"kind": "copy", "what": "half of each row", "gb_per_s": 1900.0, "of_plain": 0.93}
     ...     ],
     ... }
-    >>> checks_of([speed], {})[1]
+    >>> checks_of([speed], {}, Node(Path("none"), 1))[1]
     Check(what='strided copy / whole copy', value='0.93 (1900 GB/s)', bar='>= 0.9', ok=True)
     """
     found = []
     for stage in ended:
         name, lines, rows = stage["name"], stage["lines"], records.get(stage["name"], [])
         fine = stage["exit"] == 0
-        if rows and not name.endswith(tuple(_ARITHMETIC)):
+        if name.startswith("predicted"):
+            if not fine or not rows:
+                found.append(Check(name, _end(stage), "exit 0", False))
+        elif name.startswith("libraries") and not rows:
+            value = "none is installed" if stage["without"] else _end(stage)
+            found.append(Check(name, value, "", None))
+        elif rows and not name.endswith(tuple(_ARITHMETIC)):
             exact = sum(row.status == "ok" and row.error == 0 for row in rows)
             refused = sum(row.status == "unsupported" for row in rows)
             value = f"{exact} of {len(rows) - refused}, {refused} refused"
             right = fine and exact == len(rows) - refused and exact > 0
             found.append(Check(f"{name} rank(s) exact", value, "all", right))
+            if name == f"overlap on {node.ranks}":
+                found.append(_of_paths(rows, node))
         elif rows:
             row = rows[-1]
             ratio = (row.percent_of_roof or 0.0) / 100
@@ -185,11 +256,28 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check
                 bound = f"{ratio:.3f} ({tile:.1f} TFLOP/s)"
                 found.append(Check(what, bound, ">= 0.95", ratio >= 0.95))
         else:
-            value = f"exit {stage['exit']} {' '.join(stage.get('end', []))}"[:120].strip()
-            found.append(Check(name, value, "exit 0", fine))
+            found.append(Check(name, _end(stage), "exit 0", fine))
         for line in lines:
             found += _of_line(line)
-    return found
+    return [*found, *checks_of_node(node, ended)]
+
+
+def _end(stage: dict) -> str:
+    """How a stage ended."""
+    return f"exit {stage['exit']} {' '.join(stage.get('end', []))}"[:120].strip()
+
+
+def _of_paths(rows: list[Record], node: Node) -> Check:
+    """How ranks of different GPUs reach each other and signal; the bar is for GPUs that all reach
+    each other, with NCCL."""
+    ok = [row for row in rows if row.status == "ok"]
+    columns = "transport", "collectives", "progress"
+    kinds = ({getattr(row, name) for row in ok} - {None, "poll"} for name in columns)
+    value = ", ".join("/".join(sorted(kind)) for kind in kinds)
+    connected = node.report.get("nccl") and not node.report.get("no_peer_access")
+    bar = "direct, nccl, streams" if connected and ok else ""
+    what = f"transport, collectives and signals on {node.ranks} rank(s)"
+    return Check(what, value, bar, value == bar if bar else None)
 
 
 def _rate_of_a_tile(ended: list[dict], arithmetic: str) -> float | None:
@@ -228,20 +316,38 @@ def _of_line(line: dict) -> Iterator[Check]:
         yield Check(f"between two ranks: {line['what']}", speed, "", None)
 
 
-def _write(out: Path, begin: float, ended: list[dict], checks: list[Check]) -> None:
-    (out / "gpu_check.json").write_text(
-        json.dumps(
-            {
-                "seconds": round(time.monotonic() - begin, 1),
-                "host": os.uname().machine,
-                "stages": ended,
-                "checks": [check._asdict() for check in checks],
-            },
-            indent=1,
-        )
-        + "\n",
-        encoding="utf-8",
-    )
+def check(todo: list[Stage], node: Node, print_line: Callable[[str], None]) -> int:
+    """Run all stages, write the page and ``gpu_check.json`` after each of them, print the page, and
+    return the exit code."""
+    node.out.mkdir(parents=True, exist_ok=True)
+    made = [stage.records for stage in todo if stage.records is not None]
+    for path in (*made, node.out / "bandwidth.csv", node.out / "here.toml"):  # of an earlier check
+        path.unlink(missing_ok=True)
+    log, ended, records, begin = node.out / "log.txt", [], {}, time.monotonic()
+    log.write_text("", encoding="utf-8")
+    for stage in todo:
+        ended.append(run_stage(stage, log, _BUDGET_S - (time.monotonic() - begin)))
+        print_line(f"{stage.name}: exit {ended[-1]['exit']}, {ended[-1]['seconds']} s")
+        if stage.name == "report":
+            node = node._replace(report=next(iter(ended[-1]["lines"]), {}))
+        if stage.records is not None:
+            try:
+                records[stage.name] = read_csv(stage.records)
+            except (OSError, RecordError):
+                records[stage.name] = []
+        # an interrupted check keeps its results so far
+        checks = checks_of(ended, records, node)
+        page = write_page(node, ended, checks)
+        result = {
+            "seconds": round(time.monotonic() - begin, 1),
+            "host": os.uname().machine,
+            "stages": ended,
+            "checks": [check._asdict() for check in checks],
+        }
+        text = json.dumps(result, indent=1) + "\n"
+        (node.out / "gpu_check.json").write_text(text, encoding="utf-8")
+    print_line(f"\n{page}\n{node.out / 'node.md'}, {node.out / 'gpu_check.json'}")
+    return EXIT_CODES["wrong"] if any(check.ok is False for check in checks) else 0
 
 
 def main() -> int:
@@ -250,37 +356,14 @@ def main() -> int:
     out = parser.parse_args().out
     from drbench.device.gpu.cuda import require_gpu
 
-    console = Console(width=150)
     try:
         _, gpus = require_gpu()
         todo = stages(out, gpus)
     except DrbenchError as error:
         print(f"gpu_check: {error}", file=sys.stderr)
         return error.exit_code
-    out.mkdir(parents=True, exist_ok=True)
-    for stage in todo:
-        if stage.records is not None:  # of an earlier check
-            stage.records.unlink(missing_ok=True)
-    log, ended, records, begin = out / "log.txt", [], {}, time.monotonic()
-    log.write_text("", encoding="utf-8")
-    for stage in todo:
-        ended.append(run_stage(stage, log, _BUDGET_S - (time.monotonic() - begin)))
-        console.print(
-            f"{stage.name}: exit {ended[-1]['exit']}, {ended[-1]['seconds']} s", markup=False
-        )
-        if stage.records is not None:
-            try:
-                records[stage.name] = read_csv(stage.records)
-            except (OSError, RecordError):
-                records[stage.name] = []
-        # an interrupted check keeps its results so far
-        _write(out, begin, ended, checks_of(ended, records))
-    checks = checks_of(ended, records)
-    emit = {True: "ok", False: "NOT MET", None: ""}
-    rows = ((check.what, check.value or "", check.bar, emit[check.ok]) for check in checks)
-    console.print(table("what|~measured|bar|", rows))
-    console.print(f"{out / 'gpu_check.json'}", markup=False)
-    return EXIT_CODES["wrong"] if any(check.ok is False for check in checks) else 0
+    print_line = lambda text: print(text, flush=True)
+    return check(todo, Node(out, min(gpus, _MOST_RANKS)), print_line)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ remote  ``MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self``: a node for each      RMA over 
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 

@@ -124,7 +124,13 @@ class FakeRuntime:
         return int(self.peers)
 
     def getDeviceProperties(self, index):
-        return {"name": b"NVIDIA Fake", "major": 9, "minor": 0, "multiProcessorCount": 132}
+        numbers = {"major": 9, "minor": 0, "multiProcessorCount": 132}
+        return {"name": b"NVIDIA Fake", "totalGlobalMem": self.total} | numbers
+
+    def runtimeGetVersion(self):
+        return 13000
+
+    driverGetVersion = runtimeGetVersion
 
     def deviceSynchronize(self):
         assert self.captured is None, "a capture does not survive it"

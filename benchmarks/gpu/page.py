@@ -1,0 +1,360 @@
+"""The page of ``launch/gpu_check.sh``: what held and what did not, and measured next to predicted
+times on all GPUs of the node."""
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from drbench.errors import DrbenchError
+from drbench.measure.record import Record, RecordError
+from drbench.measure.record_file import read_csv
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine, model_version
+from launch.cases.sweep_file import load_sweep
+from launch.host.units import format_bytes
+from launch.models.intervals import RATED
+from launch.sweeps.store import case_id
+from plots.select.cases import shape_name
+from plots.select.records import read_published
+
+#: The sweep that is measured and predicted, and the machine model of its predictions.
+NODE, MODEL = "gpu-node", "h100x8measured"
+#: Keys of sweeps of smaller extents, which test this check.
+HURRY = (("iters", "1"), ("budget", "0"))
+_PUBLISHED = Path(__file__).parents[2] / "results/published/h100.csv"
+#: Of 20 measured times this number is expected in its interval.
+_INSIDE = 0.95
+#: Least share of the no-communication bound of the better layout in float32; the model predicts
+#: 0.92 to 0.98.
+_BOUND = 0.9
+
+
+class Check(NamedTuple):
+    """One line of the result: what, the figure, the bar (empty: none is set), and whether it holds
+    (None: not decided)."""
+
+    what: str
+    value: str
+    bar: str
+    ok: bool | None
+
+
+class Compared(NamedTuple):
+    """A case with its measured and its predicted record; None for one that does not exist."""
+
+    case: Case
+    measured: Record | None
+    predicted: Record | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The measured time over the predicted one, if there are both."""
+        both = _ok(self.measured) and _ok(self.predicted)
+        return self.measured.time_s / self.predicted.time_s if both else None
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured time is in the interval of the prediction."""
+        if self.ratio is None or self.predicted.median_low_s is None:
+            return None
+        return self.predicted.median_low_s <= self.measured.time_s <= self.predicted.median_high_s
+
+
+def _ok(record: Record | None) -> bool:
+    return record is not None and record.status == "ok"
+
+
+class Node(NamedTuple):
+    """The node of a check.
+
+    Attributes
+    ----------
+    out : Path
+        The folder with the records.
+    ranks : int
+        One for each GPU that is used.
+    scale : str
+        A factor on all extents.
+    report : dict
+        What ``launch.ranks.gpu_report`` printed; empty if it did not end well.
+    """
+
+    out: Path
+    ranks: int
+    scale: str = "1"
+    report: dict = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the GPUs, each once."""
+        return sorted({device["name"] for device in self.report.get("devices", ())})
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether the predictions of :data:`MODEL` are of such a node."""
+        machine = find_machine(MODEL)
+        same = [machine.sources["calibrated"]["processor"]] == self.names
+        return same and self.ranks == machine.devices and self.scale == "1"
+
+    def compared(self, machine: str, folder: str) -> list[Compared]:
+        """The cases with their records, and those of predictions on a machine in a folder; empty if
+        there is no such machine.
+
+        Examples
+        --------
+        >>> [each.ratio for each in Node(Path("none"), 8).compared(MODEL, "none")][:2]
+        [None, None]
+        """
+        try:
+            model = find_machine(machine)
+        except (DrbenchError, OSError):
+            return []
+        hurry = HURRY if self.scale != "1" else ()
+        runs = load_sweep(NODE, self.ranks, self.scale, hurry).cases
+        models = load_sweep(NODE, self.ranks, self.scale, (), model.name, simulate=True).cases
+        code, found = model_version(model), []
+        measured, predicted = (_by_case(self.out / each) for each in ("node", folder))
+        for run, modelled in zip(runs, models, strict=True):
+            ids = case_id(run, self.ranks), case_id(modelled, self.ranks, code)
+            found.append(Compared(run, measured.get(ids[0]), predicted.get(ids[1])))
+        return found
+
+
+def _rows(path: Path) -> list[Record]:
+    """The records of a file; none if it does not exist or is damaged."""
+    try:
+        return read_csv(path)
+    except (OSError, RecordError):
+        return []
+
+
+def _by_case(folder: Path) -> dict[str, Record]:
+    return {row.case: row for row in _rows(folder / "records.csv")}
+
+
+# -- checks ------------------------------------------------------------------------------------
+
+
+def checks_of_node(node: Node, ended: Iterable[dict]) -> Iterator[Check]:
+    """Bars of the cases on all GPUs, each with a source: intervals of predictions, and numbers that
+    were published or predicted for such a node. On another node the same lines have no bar."""
+    lines = [line for stage in ended if stage["name"] == "bandwidth" for line in stage["lines"]]
+    yield from _of_transfers(lines, node.is_modelled)
+    known = node.compared(MODEL, "predicted")
+    here = node.compared(str(node.out / "here.toml"), "predicted-here")
+    for cases, machine, decided in ((known, MODEL, node.is_modelled), (here, "here.toml", True)):
+        inside = [each.inside for each in cases if each.inside is not None]
+        if inside:
+            share = sum(inside) / len(inside)
+            what = f"times in the interval of {machine}"
+            bar = f">= {_INSIDE} (intervals)" if decided else ""
+            value = f"{share:.2f} ({sum(inside)} of {len(inside)})"
+            yield Check(what, value, bar, share >= _INSIDE if decided else None)
+    yield from _of_layers([each.measured for each in known if _ok(each.measured)], node.is_modelled)
+
+
+def _of_transfers(lines: list[dict], decided: bool) -> Iterator[Check]:
+    """The rates of the largest transfers, all GPUs at once."""
+    lines = [line for line in lines if line["nbytes"] == max(each["nbytes"] for each in lines)]
+    rates = {line["operation"]: line["bus_gbps"] for line in lines if line["bus_gbps"]}
+    machine = find_machine(MODEL)
+    least = machine.link(0, 1).bandwidth_bytes_per_s / RATED / 1e9
+    for name, rate in rates.items():
+        bar, ok = "", None
+        if name == "get" and decided:
+            bar, ok = f">= {least:.0f} (the model's, less 10 %)", rate >= least
+        what = f"{name} of {format_bytes(lines[0]['nbytes'])}, all GPUs at once"
+        yield Check(what, f"{rate:.0f} GB/s", bar, ok)
+    if {"get", "accumulate"} <= rates.keys():
+        share, least = rates["accumulate"] / rates["get"], machine.accumulate_efficiency
+        bar = f">= {least} (the paper, 5.1)" if decided else ""
+        yield Check("accumulate / get", f"{share:.2f}", bar, share >= least if decided else None)
+
+
+def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
+    """Of the largest batch of each layer in float32: the share of the bound with each stationary
+    matrix, and the rate of the fastest next to that of DTensor."""
+    rows = [row for row in rows if row.algorithm == "universal" and row.compute == "fp32"]
+    rows = [row for row in rows if row.m == max(each.m for each in rows)]
+    published = read_published(_PUBLISHED)
+    for shape in sorted({(row.m, row.n, row.k) for row in rows}, key=lambda shape: shape[::-1]):
+        mine = [row for row in rows if (row.m, row.n, row.k) == shape]
+        for stationary in "BC":
+            shares = [row.percent_of_roof or 0 for row in mine if row.stationary == stationary]
+            if shares:
+                share = max(shares) / 100
+                bar = f">= {_BOUND} (predicted 0.92 to 0.98)" if decided else ""
+                what = f"{shape_name(shape)}, fp32, S-{stationary} / no-communication bound"
+                yield Check(what, f"{share:.2f}", bar, share >= _BOUND if decided else None)
+        theirs = [
+            row.gflops / 1e3
+            for row in published
+            if (row.m, row.n, row.k) == shape and row.algorithm.startswith("DT")
+        ]
+        rate = max(row.gflops for row in mine) / 1e3
+        if theirs:
+            bar = f">= {max(theirs):.0f} (DTensor, published)" if decided else ""
+            ok = rate >= max(theirs) if decided else None
+            yield Check(f"{shape_name(shape)}, fp32, fastest", f"{rate:.0f} TFLOP/s", bar, ok)
+
+
+# -- the page ----------------------------------------------------------------------------------
+
+
+def write_page(node: Node, ended: list[dict], checks: list[Check]) -> str:
+    """Write the page into ``node.md``, and return its text."""
+    text = "\n".join(_parts(node, ended, checks))
+    (node.out / "node.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
+    report, bad = node.report, [check for check in checks if check.ok is False]
+    devices = report.get("devices", ())
+    name = ", ".join(node.names) or "unknown GPUs"
+    yield f"# GPU check: {len(devices) or node.ranks} x {name}, {time.strftime('%Y-%m-%d')}\n"
+    driver = report.get("driver", 0)
+    words = [f"CuPy {report.get('cupy')}", report.get("cublas"), report.get("nccl")]
+    words.append(f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}")
+    yield f"{', '.join(filter(None, words))}; {sum(each['seconds'] for each in ended):.0f} s.\n"
+    good = sum(check.ok is True for check in checks)
+    yield f"{good} of {good + len(bad)} bars are met.\n"
+    yield "## Not met\n"
+    yield _table(["what", "measured", "bar"], [check[:3] for check in bad]) if bad else "Nothing.\n"
+    if node.ranks > 1:
+        yield from _predictions(node)
+        yield from _libraries(node, ended)
+    yield "## Met, or without a bar\n"
+    rest = [check for check in checks if check.ok is not False]
+    met = {True: "met", None: ""}
+    yield _table(["what", "measured", "bar", ""], [(*each[:3], met[each.ok]) for each in rest])
+    yield "## Stages\n"
+    lines = [(each["name"], each["exit"], each["seconds"], *each["end"][:1]) for each in ended]
+    yield _table(["stage", "exit", "seconds", "last line of a failure"], lines)
+
+
+def _predictions(node: Node) -> Iterator[str]:
+    """Measured next to predicted times, on the model and on the machine that was calibrated."""
+    here = str(node.out / "here.toml")
+    yield f"## Measured and predicted: {MODEL}\n"
+    if not node.is_modelled:
+        machine = find_machine(MODEL)
+        yield (
+            f"The prediction is of another machine: {MODEL} is {machine.devices} x "
+            f"{machine.sources['calibrated']['processor']}, this node is {node.ranks} x "
+            f"{', '.join(node.names) or 'unknown'}"
+            f"{'' if node.scale == '1' else f', with extents times {node.scale}'}.\n"
+        )
+    yield from _times(node.compared(MODEL, "predicted"))
+    yield "## Measured and predicted: this node, as calibrated now\n"
+    yield from _times(node.compared(here, "predicted-here"))
+
+
+_COLUMNS = ["case", "predicted, ms", "measured, ms", "ratio", "in interval", "% of the bound"]
+
+
+def _times(cases: list[Compared]) -> Iterator[str]:
+    shown = [each for each in cases if _ok(each.predicted)]
+    if not shown:
+        yield "There is no prediction: its stage did not end, or was not started.\n"
+        return
+    yield _table(_COLUMNS, map(_line, shown))
+    if refused := [each.predicted for each in cases if each.predicted and not _ok(each.predicted)]:
+        reasons = "; ".join(sorted({row.reason.partition(". ")[0] for row in refused}))
+        yield f"{len(refused)} of {len(cases)} cases are not predicted: {reasons}.\n"
+
+
+def _line(each: Compared) -> tuple:
+    predicted, row = each.predicted, each.measured
+    interval = ""
+    if predicted.median_low_s is not None:
+        low, high = predicted.median_low_s, predicted.median_high_s
+        interval = f" ({_ms(low)} to {_ms(high)})"
+    measured = "not measured" if row is None else _ms(row.time_s) if _ok(row) else row.status
+    percent = row.percent_of_roof if _ok(row) else None
+    return (
+        name_of(each.case),
+        f"{_ms(predicted.time_s)}{interval}",
+        measured + " (noisy)" * bool(row and row.noisy),
+        "" if each.ratio is None else f"{each.ratio:.2f}",
+        {True: "yes", False: "NO", None: ""}[each.inside],
+        "" if percent is None else f"{percent:.0f}",
+    )
+
+
+def _ms(seconds: float) -> str:
+    """
+    Examples
+    --------
+    >>> _ms(0.0234), _ms(0.00046), _ms(1.5e-5)
+    ('23.4', '0.46', '0.015')
+    """
+    return f"{1e3 * seconds:.3g}"
+
+
+def name_of(case: Case) -> str:
+    """A case in short.
+
+    Examples
+    --------
+    >>> cases = load_sweep(NODE, 8).cases
+    >>> name_of(cases[0]), name_of(cases[-1])
+    ('MLP-1, m = 8192, fp32, column S-B', 'MLP-2, m = 8192, bf16, outer S-C')
+    >>> name_of(next(case for case in cases if case.algorithm != "universal"))
+    'MLP-1, m = 8192, bf16, ag_gemm ring'
+    """
+    arithmetic = case.compute or {"float32": "fp32"}.get(case.dtype, "bf16")
+    how = f"{case.algorithm} {case.options.get('variant', '')}"
+    if case.algorithm == "universal":
+        how = f"{case.preset} S-{case.options['stationary']}"
+    return f"{shape_name((case.m, case.n, case.k))}, {arithmetic}, {how}"
+
+
+def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
+    """Times of libraries next to the fastest of drbench on the same problem and arithmetic."""
+    yield "## Libraries\n"
+    absent = [f"- {line}\n" for each in ended for line in each.get("without", ())]
+    yield "".join(absent)
+    problem = lambda row: (row.m, row.n, row.k, row.dtype, row.compute == "tf32")
+    ours = [row for row in _rows(node.out / "node" / "records.csv") if _ok(row)]
+    lines = []
+    for row in _rows(node.out / "libraries" / "records.csv"):
+        times = [each.time_s for each in ours if problem(each) == problem(row)]
+        fastest = min(times, default=None)
+        arithmetic = "tf32" if row.compute == "tf32" else "bf16" if ":" in row.dtype else row.dtype
+        lines.append(
+            (
+                f"{shape_name((row.m, row.n, row.k))}, {arithmetic}",
+                " ".join(filter(None, (row.algorithm, row.dataflow, row.preset))),
+                _ms(row.time_s) if _ok(row) else f"{row.status}: {row.reason}"[:80],
+                f"{row.gflops / 1e3:.0f}" if _ok(row) else "",
+                "" if fastest is None else _ms(fastest),
+                f"{row.time_s / fastest:.2f}" if fastest and _ok(row) else "",
+            )
+        )
+    header = ["problem", "library", "ms", "TFLOP/s", "fastest drbench, ms", "library / drbench"]
+    yield _table(header, lines) if lines else "No library ran.\n"
+
+
+def _table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
+    """Markdown whose columns are aligned, so that it is readable as text.
+
+    Examples
+    --------
+    >>> print(_table(["case", "ms"], [["a", 1.5], ["longer"]]), end="")
+    | case   | ms  |
+    |--------|-----|
+    | a      | 1.5 |
+    | longer |     |
+    """
+    rows = [[str(cell).replace("|", "/") for cell in line] for line in (header, *lines)]
+    rows = [row + [""] * (len(rows[0]) - len(row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    texts = [" | ".join(map(str.ljust, row, widths)) for row in rows]
+    rule = "-|-".join("-" * width for width in widths)
+    return (
+        "".join(f"| {text} |\n" for text in texts[:1])
+        + f"|-{rule}-|\n"
+        + "".join(f"| {text} |\n" for text in texts[1:])
+    )

@@ -1,0 +1,41 @@
+"""Fake GPUs in every Python process of a test (:func:`fake_cuda.shared_cupy`). Copied as
+``sitecustomize.py`` to a folder on the path of processes, so that plain ``drbench`` and its ranks
+find them.
+
+``DRBENCH_TEST_GPUS``: the number of GPUs and the library of their kernels. Calibration measures
+matrices of the size that it uses for worker threads.
+"""
+
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+from fake_cuda import shared_cupy
+
+_gpus, _library = os.environ["DRBENCH_TEST_GPUS"].split(" ", 1)
+_context = shared_cupy(_library, devices=int(_gpus))  # kept: its end removes the GPUs
+_context.__enter__()
+sys.modules["cupy"] = cupy = ModuleType("cupy")
+cupy.__spec__, cupy.__version__ = ModuleSpec("cupy", None), "0 (fake)"
+
+
+class _Smaller:
+    """Changes a module when it is loaded."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "launch.calibration.devices":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            module._SCALES["cupy"] = module._SCALES["numpy-async"]
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, _Smaller)
