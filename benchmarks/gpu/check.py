@@ -18,7 +18,7 @@ from typing import NamedTuple
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
-from launch.host.mpi import mpiexec_command
+from launch.host.mpi import launched, mpiexec_command
 from launch.host.processes import running
 
 from .page import HURRY, MODEL, NODE, Check, Node, checks_of_node, write_page
@@ -356,6 +356,12 @@ def main() -> int:
     out = parser.parse_args().out
     from drbench.device.gpu.cuda import require_gpu
 
+    here = launched()
+    if here is not None and here.size > 1:
+        print("gpu_check: it starts its own ranks. Run it once, without srun.", file=sys.stderr)
+        return EXIT_CODES["usage"]
+    for name in ("SLURM_STEP_ID", "SLURM_STEPID"):  # a shell of srun --pty is no rank
+        os.environ.pop(name, None)
     try:
         _, gpus = require_gpu()
         todo = stages(out, gpus)

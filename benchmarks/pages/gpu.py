@@ -2,6 +2,12 @@
 
 import json
 
+from benchmarks.gpu.page import MODEL, NODE, name_of
+from launch.cases.machine_models import find_machine
+from launch.cases.sweep_file import load_sweep
+from launch.host.units import between
+from launch.models.predict import predict, with_interval
+
 from .records import RESULTS, records
 from .tables import block, table
 
@@ -117,3 +123,24 @@ def gpu_overlap(machine: str, *blocks: int) -> str:
     header = ["arithmetic", "thread blocks that add", "GB/s of accumulates alone"]
     header += ["time of both / GEMM alone", "share of the shorter that is hidden"]
     return table([*header, "bar", "met"], lines)
+
+
+#: Arithmetic whose predictions are listed.
+_EXPECTED = ("fp32", "tf32")
+
+
+@block
+def gpu_expected() -> str:
+    """Predictions of the largest problems of the sweep of a node, by arithmetic: on layouts by
+    column, and of fused overlap."""
+    machine, ranks = find_machine(MODEL), 8
+    lines: dict[str, dict[str, str]] = {}
+    for case in load_sweep(NODE, ranks, overrides=[("m", "8192")], simulate=True).cases:
+        layer, _, arithmetic, program = name_of(case).split(", ")
+        if arithmetic in _EXPECTED and case.preset in (None, "column"):
+            found = with_interval(predict(case, machine, ranks), case, machine, ranks)
+            time = between(found.best_s, found.median_low_s, found.median_high_s)
+            cell = f"{time}; {found.percent_of_roof:.0f} %"
+            lines.setdefault(f"{layer}, {program}", {})[arithmetic] = cell
+    rows = ((name, *(cells.get(each, "–") for each in _EXPECTED)) for name, cells in lines.items())
+    return table(["program", *(each.replace("tf", "TF") for each in _EXPECTED)], rows)
