@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Checks all of drbench's claims about GPUs on this machine: needs one GPU, no network, and less than eight minutes.
+# Checks all of drbench's claims about GPUs on this machine, on up to eight GPUs: needs one, no network, and at most eight
+# minutes.
 #
 #   launch/gpu_check.sh [--wheels DIR] [--out DIR]
 #
 # --wheels DIR   install missing packages (such as mpi4py and an MPI) from wheels in DIR, without changing this Python
-# --out DIR      folder of records.csv files, gpu_check.json and the table (default: results/measured/gpu-check)
+# --out DIR      folder of records.csv files, gpu_check.json and the page node.md (default: results/measured/gpu-check)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 wheels="" out="$root/results/measured/gpu-check"

@@ -219,7 +219,9 @@ def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
     words.append(f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}")
     yield f"{', '.join(filter(None, words))}; {sum(each['seconds'] for each in ended):.0f} s.\n"
     good = sum(check.ok is True for check in checks)
-    yield f"{good} of {good + len(bad)} bars are met.\n"
+    late = sum(check.value.startswith("not started") for check in checks)
+    rest = f"; {late} stages were not started, because the time was used up" if late else ""
+    yield f"{good} of {good + len(bad)} bars are met{rest}.\n"
     yield "## Not met\n"
     yield _table(["what", "measured", "bar"], [check[:3] for check in bad]) if bad else "Nothing.\n"
     if node.ranks > 1:

@@ -62,6 +62,7 @@ def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monke
     names = [each.name for each in found]
     if gpus > 1:  # what shows that all GPUs work is first
         order = (
+            f"universal on {gpus}",
             f"overlap on {gpus}",
             "bandwidth",
             f"timed on {gpus}",
@@ -69,9 +70,11 @@ def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monke
             f"libraries on {gpus}",
         )
         assert (places := [*map(names.index, order)]) == sorted(places)
+        # even if all before it hang, times of all GPUs are started
+        assert sum(each.limit_s for each in found[: places[3]]) < 460 - 30
     else:
         assert not {"bandwidth", "predicted", "calibrate", "timed on 1"} & {*names}
-    assert len({*names}) == len(names) and sum(each.limit_s for each in found[:3]) < 200
+    assert len({*names}) == len(names)
 
 
 @pytest.mark.parametrize(("tasks", "code", "words"), [(8, 2, "starts its own"), (1, 3, "cupy")])
@@ -218,15 +221,21 @@ def test_the_page_shows_missing_libraries_failed_stages_and_wrong_results(predic
         made(name="overlap on 8"),
         made(name="bandwidth", exit=5, end=["drbench: get of 64 KiB: 3 received elements"]),
         made(name="libraries on 8", exit=3, without=[absent], end=["no case is left to run"]),
-        made(name="predicted here", exit=4, end=["not started"]),
+        made(name="predicted here", exit=4, end=["ended after 30 s"]),
+        made(name="speed", exit=4, end=["not started: the time of all stages together is used up"]),
     ]
     checks = checks_of(ended, {"overlap on 8": [right, wrong]}, node)
     found = {check.what: check.ok for check in checks}
     assert found["overlap on 8 rank(s) exact"] is False and found["bandwidth"] is False
     assert found["libraries on 8"] is None and found["predicted here"] is False
+    assert found["speed"] is None
     assert found["transport, collectives and signals on 8 rank(s)"] is False
     page = write_page(node, ended, checks)
-    assert absent in page and "3 received elements" in page.partition("## Met")[0]
+    assert (
+        "1 stages were not started" in page
+        and absent in page
+        and "3 received elements" in page.partition("## Met")[0]
+    )
     assert "There is no prediction" in page.partition("as calibrated now")[2]
 
 
@@ -298,7 +307,7 @@ def test_stages_run_on_two_gpus_and_their_results_are_on_the_page(on_fakes):
 @pytest.mark.timeout(1200)
 def test_all_stages_run_on_eight_gpus(on_fakes):
     """All but those that time one GPU, which take too long on cores."""
-    exact = [f"{kind} on {ranks}" for ranks in (8, 2, 4) for kind in ("overlap", "universal")]
+    exact = [f"{kind} on {ranks}" for ranks in (8, 2, 4) for kind in ("universal", "overlap")]
     names = "report", *exact, "algorithms on 8", "bandwidth", "timed on 8", "predicted", "calibrate"
     found, page, log = on_fakes(8, "1/64", 1000, *names, "predicted here", timeout=1000)
     assert {stage["exit"] for stage in found["stages"]} == {0}, log
