@@ -96,12 +96,12 @@ def _module(words: str, *more) -> tuple:
     return (sys.executable, "-m", *words.split(), *map(str, more))
 
 
-def _sweep(name: str, words: str, folder: Path, limit_s: float, scale: str) -> Stage:
-    """A stage that runs or predicts a sweep anew."""
+def _sweep(name: str, words: str, folder: Path, limit_s: float, scale: str, *more) -> Stage:
+    """A stage that runs or predicts a sweep anew; ``more`` words may have blanks."""
     if scale != "1":
         hurry = "" if "--simulate" in words else "".join(f" -o {k}={v}" for k, v in HURRY)
         words += f" --scale {scale}{hurry}"
-    command = _module(f"drbench sweep {words} --fresh --out", folder)
+    command = _module(f"drbench sweep {words} --fresh", *more, "--out", folder)
     return Stage(name, command, limit_s, folder / "records.csv")
 
 
@@ -125,17 +125,17 @@ def _of_all_gpus(out: Path, ranks: int, scale: str) -> tuple[list[Stage], list[S
     on, here = f"-p {ranks} --timeout {_CASE_S}", out / "here.toml"
     sizes = _SIZES if scale == "1" else "4KiB"
     words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {sizes} --json --csv"
-    predict = f"{NODE} -p {ranks} --simulate --machine"
+    predict = f"{NODE} -p {ranks} --simulate"
     first = [
         Stage("bandwidth", _module(words, out / "bandwidth.csv"), 60),
         _sweep(f"timed on {ranks}", f"{NODE} {on}", out / "node", 150, scale),
-        _sweep("predicted", f"{predict} {MODEL}", out / "predicted", 60, scale),
+        _sweep("predicted", predict, out / "predicted", 60, scale, "--machine", MODEL),
     ]
     calibrate = f"drbench calibrate -p {ranks} --backend cupy --rounds 3 --save"
     last = [
         _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60, scale),
         Stage("calibrate", _module(calibrate, here), 90),
-        _sweep("predicted here", f"{predict} {here}", out / "predicted-here", 30, scale),
+        _sweep("predicted here", predict, out / "predicted-here", 30, scale, "--machine", here),
     ]
     return first, last
 

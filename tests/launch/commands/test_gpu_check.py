@@ -35,7 +35,8 @@ _PARENT = (
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """The folder of a check with a machine file, as ``calibrate`` writes one."""
-    folder = tmp_path_factory.mktemp("check")
+    folder = tmp_path_factory.mktemp("check") / "of one node"
+    folder.mkdir()
     shutil.copy(file_of(MODEL), folder / "here.toml")
     return folder
 
