@@ -309,29 +309,29 @@ def name_of(case: Case) -> str:
     >>> name_of(next(case for case in cases if case.algorithm != "universal"))
     'MLP-1, m = 8192, bf16, ag_gemm ring'
     """
-    arithmetic = case.compute or {"float32": "fp32"}.get(case.dtype, "bf16")
     how = f"{case.algorithm} {case.options.get('variant', '')}"
     if case.algorithm == "universal":
         how = f"{case.preset} S-{case.options['stationary']}"
-    return f"{shape_name((case.m, case.n, case.k))}, {arithmetic}, {how}"
+    return f"{shape_name((case.m, case.n, case.k))}, {_arithmetic(case)}, {how}"
 
 
 def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
-    """Times of libraries next to the fastest of drbench on the same problem and arithmetic."""
+    """Times of libraries next to the fastest of drbench on the same problem and arithmetic; C may
+    have another type."""
     yield "## Libraries\n"
-    absent = [f"- {line}\n" for each in ended for line in each.get("without", ())]
-    yield "".join(absent)
-    problem = lambda row: (row.m, row.n, row.k, row.dtype, row.compute == "tf32")
+    yield "".join(f"- {line}\n" for each in ended for line in each["without"])
+    problem = lambda row: ((row.m, row.n, row.k), _arithmetic(row))
     ours = [row for row in _rows(node.out / "node" / "records.csv") if _ok(row)]
     lines = []
     for row in _rows(node.out / "libraries" / "records.csv"):
         times = [each.time_s for each in ours if problem(each) == problem(row)]
-        fastest = min(times, default=None)
-        arithmetic = "tf32" if row.compute == "tf32" else "bf16" if ":" in row.dtype else row.dtype
+        fastest, (shape, arithmetic) = min(times, default=None), problem(row)
+        words = [row.algorithm, row.dataflow, row.preset]
+        words.append("(C in bfloat16)" if row.dtype == "bfloat16" else None)
         lines.append(
             (
-                f"{shape_name((row.m, row.n, row.k))}, {arithmetic}",
-                " ".join(filter(None, (row.algorithm, row.dataflow, row.preset))),
+                f"{shape_name(shape)}, {arithmetic}",
+                " ".join(filter(None, words)),
                 _ms(row.time_s) if _ok(row) else f"{row.status}: {row.reason}"[:80],
                 f"{row.gflops / 1e3:.0f}" if _ok(row) else "",
                 "" if fastest is None else _ms(fastest),
@@ -340,6 +340,13 @@ def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
         )
     header = ["problem", "library", "ms", "TFLOP/s", "fastest drbench, ms", "library / drbench"]
     yield _table(header, lines) if lines else "No library ran.\n"
+
+
+def _arithmetic(row: Case | Record) -> str:
+    """``tf32``, ``bf16`` or ``fp32``."""
+    if row.compute == "tf32":
+        return "tf32"
+    return "bf16" if (row.dtype or "").startswith("bfloat16") else "fp32"
 
 
 def _table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:

@@ -240,6 +240,33 @@ def test_the_page_shows_missing_libraries_failed_stages_and_wrong_results(predic
     assert "There is no prediction" in page.partition("as calibrated now")[2]
 
 
+def test_libraries_are_compared_with_the_fastest_of_drbench_in_the_same_arithmetic(tmp_path):
+    """A library returns C in bfloat16."""
+    run = lambda algorithm, ms, dtype, compute=None, m=64, **more: Record(
+        mode="measured",
+        status="ok",
+        algorithm=algorithm,
+        dtype=dtype,
+        m=m,
+        n=256,
+        k=64,
+        best_s=ms / 1e3,
+        gflops=3000.0,
+        compute=compute,
+        **more,
+    )
+    mixed = "bfloat16:float32"
+    ours = [run("ag_gemm", ms, mixed, "bf16") for ms in (3.0, 2.0)]
+    ours += [run("ag_gemm", 1.0, "float32", "tf32"), run("ag_gemm", 0.5, mixed, m=32)]
+    for folder, rows in {"node": ours, "libraries": [run("symm_mem", 4.0, "bfloat16")]}.items():
+        (tmp_path / folder).mkdir()
+        append_csv(tmp_path / folder / "records.csv", *rows)
+    page = write_page(Node(tmp_path, 8), [], [])
+    (line,) = lines_of(page, "symm_mem")
+    name = "symm_mem (C in bfloat16)"
+    assert line == ["MLP-1, m = 64, bf16", name, "4", "3", "2", "2.00"]
+
+
 def test_transfers_have_the_bars_of_the_model_and_of_the_paper(predicted):
     node = measured(predicted, [])
     names = "operation", "nbytes", "bus_gbps"
