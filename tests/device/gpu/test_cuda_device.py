@@ -230,8 +230,8 @@ def test_gemms_that_cublas_has_no_arithmetic_for_are_refused(new_device):
 @pytest.mark.parametrize("nbytes, pages", [(0, 1), (1000, 1), (2 << 20, 1), ((2 << 20) + 1, 2)])
 def test_memory_is_aligned_whole_pages_and_freed_once(device, cupy, nbytes, pages):
     memory = device.allocate(nbytes)
-    assert isinstance(device, Device) and memory.address % 512 == 0 and memory.nbytes == nbytes
-    assert cupy.runtime.used == pages << 21
+    assert isinstance(device, Device) and memory.address % 512 == 0
+    assert cupy.runtime.used == memory.nbytes == device.peak_bytes == pages << 21
     memory.free()
     memory.free()
     assert cupy.runtime.used == 0
@@ -413,7 +413,11 @@ def test_an_unusable_gpu_is_refused_in_one_line_with_the_remedy(importable, monk
         assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
 
     importable(devices=0)
-    refused("needs a GPU, and CUDA finds none: cudaErrorNoDevice")
+    refused("needs a GPU, and CUDA finds none: cudaErrorNoDevice. Check nvidia-smi and CUDA_VIS")
+    runtime = sys.modules["cupy"].cuda.runtime
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "getDeviceCount", raising(runtime.CUDARuntimeError(35)))
+        refused(r"cudaErrorInsufficientDriver. The driver is too old for this CuPy.*'\.\[cuda12\]'")
     importable()
     unloaded = raising(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file"))
     uncompiled = raising(Exception("nvrtc: error:\n no such option"))
