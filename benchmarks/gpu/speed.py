@@ -13,6 +13,7 @@ from drbench.common import Clock, numpy_type
 from drbench.device.address import at_address
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.host.fill import Fill
+from launch.ranks.gpu_timer import Timer
 
 _EXTENT, _ROWS, _WIDTH = 8192, 32768, 8192
 _ALL = 65535  # blocks: as many as there is work for
@@ -20,43 +21,6 @@ _ALL = 65535  # blocks: as many as there is work for
 
 def emit(**values) -> None:
     print(json.dumps(values), flush=True)
-
-
-class Timer:
-    """Times work on streams of a device, by events on them."""
-
-    def __init__(self, device: CudaDevice):
-        self.device = device
-        self.zero, self.one = (device.event(timed=True) for _ in range(2))
-
-    def seconds(self, work, stream) -> float:
-        """Median of ``work()``, all of which goes to ``stream``, after two runs to warm up."""
-        found = []
-        for _ in range(9):
-            stream.record(self.zero)
-            work()
-            stream.record(self.one)
-            self.one.synchronise()
-            found.append(self.one.seconds_since(self.zero))
-        return statistics.median(found[2:])
-
-    def behind(self, work, stream, count: int = 10) -> float:
-        """The same of one of many behind each other, so that launching hides."""
-        return self.seconds(lambda: [work() for _ in range(count)], stream) / count
-
-    def together(self, first, others: dict) -> float:
-        """Median of all ``others`` (stream -> function) begun at once: on ``first``, from before
-        the first to after the last."""
-
-        def work():
-            for stream, other in others.items():
-                stream.wait(self.zero)
-                other()
-                done = self.device.event()
-                stream.record(done)
-                first.wait(done)
-
-        return self.seconds(work, first)
 
 
 def matrix(device, rows, cols, matrix=None, dtype="float32"):
