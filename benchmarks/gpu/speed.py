@@ -11,7 +11,7 @@ import sys
 
 from drbench.common import Clock, numpy_type
 from drbench.device.address import at_address
-from drbench.device.gpu.cuda import CudaDevice, cuda_device
+from drbench.device.gpu.cuda import cuda_device
 from drbench.host.fill import Fill
 from launch.ranks.gpu_timer import Timer
 

@@ -1,4 +1,4 @@
-"""The GPUs of a node, pair by pair: what each GPU does in the memory of another, timed and verified.
+"""The GPUs of a node, pair by pair: what one does in the memory of another, timed and verified.
 
 Started by mpiexec with a rank for each GPU. Prints one line of JSON, which ``drbench doctor`` and
 ``launch/gpu_check.sh`` show.
@@ -6,6 +6,7 @@ Started by mpiexec with a rank for each GPU. Prints one line of JSON, which ``dr
 
 import json
 import os
+from contextlib import suppress
 from functools import partial
 from itertools import permutations
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from drbench.common import Clock
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.matrix import Slab
-from drbench.errors import DrbenchError, UnsupportedError
+from drbench.errors import CaseFailed, DrbenchError, UnsupportedError
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, start_mpi
 
@@ -38,13 +39,17 @@ _FLAGS = 4096
 _COPY_ANY = 4  # cudaMemcpyDefault
 
 
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
 def _matrix(memory: DeviceArray) -> DeviceArray:
     return memory.view(np.float32).reshape(-1, _ROW // 4)
 
 
 def _strided(matrix: DeviceArray, width: int) -> DeviceArray:
-    """Every other row, if rows have so many bytes."""
-    return matrix.reshape(-1, width // 2)[:, : width // 4]
+    """Every other row of a quarter, if rows have so many bytes."""
+    return matrix[: len(matrix) // 4].reshape(-1, width // 2)[:, : width // 4]
 
 
 class Pairs:
@@ -66,12 +71,13 @@ class Pairs:
     def __init__(self, topology: Topology, device: CudaDevice, nbytes: int):
         self.comm, self.device, self.timer = topology.comm, device, Timer(device)
         self.rank, self.nbytes, self.stuck = self.comm.rank, nbytes, False
+        self.wrong: list[str] = []  # on this rank, since the last answer
         self.stream, self.release = device.stream("pairs"), device.stream("release")
         device.sharers = topology.node.allgather(device.bus_id).count(device.bus_id)
         free, total = device._runtime.memGetInfo()
         gpu = {"index": device.info.index, "bus": device.bus_id, "free": free, "bytes": total}
         self.gpus = self.comm.allgather(gpu | {"sharers": device.sharers})
-        self.no_flags = self._any(device.why_no_waits())
+        self.flags = not any(self.comm.allgather(device.why_no_waits()))
         self.slab = Slab(topology, device, 2 * nbytes + _FLAGS)
         self.parts = [base if base is None else self._parts(base) for base in self.slab.in_reach]
         self.own, rows = self.parts[self.rank], nbytes // _ROW
@@ -88,50 +94,47 @@ class Pairs:
         source, tile = (_matrix(base[x * self.nbytes :][: self.nbytes]) for x in (0, 1))
         return SimpleNamespace(source=source, tile=tile, flags=base[-_FLAGS:].view(np.uint32))
 
-    def _any(self, why):
-        """The first reason of all ranks (collective)."""
-        return next(filter(None, self.comm.allgather(why)), None)
-
     def _sums(self, matrix: DeviceArray) -> np.ndarray:
         """A weighted sum of each row, exact: it differs if an element is wrong or in another
         column."""
         return self.device.times(matrix, np.arange(1.0, matrix.shape[1] + 1)[:, None])
 
     def _rate(self, work, nbytes: int) -> float:
-        return round(nbytes / self.timer.seconds(work, self.stream) / 1e9, 1)
+        """GB/s of ``work()``, which puts so many bytes of transfers into the stream."""
+        return _rounded(nbytes / self.timer.seconds(work, self.stream) / 1e9)
 
-    # -- one step of a pair, on the rank that reads or adds
+    def _check(self, what: str, matrix: DeviceArray, right: np.ndarray) -> None:
+        if not (self._sums(matrix) == right).all():
+            self.wrong.append(what)
 
-    def _copy(self, source: DeviceArray, target: DeviceArray, right: np.ndarray, copy=None) -> list:
-        """GB/s of ``copy``, and whether the target is right."""
+    def _copy(self, what: str, source: DeviceArray, target: DeviceArray, right, copy=None) -> float:
+        """GB/s of ``copy``, whose target is checked."""
         self.device.zero(self.copied, self.stream)
         copy = copy or (lambda: self.device.copy(target, source, self.stream))
-        return [self._rate(copy, target.nbytes), bool((self._sums(target) == right).all())]
+        rate = self._rate(copy, target.nbytes)
+        self._check(what, target, right)
+        return rate
 
-    def _rows(self, of: int) -> dict[str, list]:
-        """The same for every other row of each width: by the copy engine, and by drbench's
+    def _rows(self, of: int) -> dict[str, list[float]]:
+        """For each width of rows in the memory of a rank, GB/s of the copy engine and of drbench's
         kernel."""
         found, device = {}, self.device
         for width in _WIDTHS:
             source = _strided(self.parts[of].source, width)
             target = self.copied.reshape(-1)[: source.size].reshape(source.shape)
-            to, at, count = target.ctypes.data, source.ctypes.data, len(source)
-            engine = partial(
-                device._runtime.memcpy2DAsync, to, width, at, 2 * width, width, count, _COPY_ANY
-            )
-            kernel = device._ready(device._kernels.copy_rows(to, at, count, width, width, 2 * width))
-            for how, copy in (
-                ("engine", lambda: engine(self.stream.cupy.ptr)),
-                ("kernel", lambda: kernel(self.stream)),
-            ):
-                found[f"{how}_{width}"] = self._copy(source, target, self.right[of][width], copy)
+            rows = target.ctypes.data, source.ctypes.data, len(source), width, width, 2 * width
+            kernel = device._ready(device._kernels.copy_rows(*rows))
+            words = rows[0], width, rows[1], 2 * width, width, len(source), _COPY_ANY
+            engine = partial(device._runtime.memcpy2DAsync, *words, self.stream.cupy.ptr)
+            found[str(width)] = [
+                self._copy(f"rows of {width} B, {how}", source, target, self.right[of][width], copy)
+                for how, copy in (("engine", engine), ("kernel", partial(kernel, self.stream)))
+            ]
         return found
 
-    # -- steps of all ranks
-
-    def add(self, into: dict[int, int], times: int = 1, part: int = 1) -> list:
-        """Rank r adds into the memory of ``into[r]``, all at the same time, a part of the rows so
-        many times: this rank's GB/s, and whether what was added to its own memory is right."""
+    def add(self, what: str, into: dict[int, int], times: int = 1, part: int = 1) -> float | None:
+        """GB/s of this rank's adds: rank r adds into the memory of ``into[r]``, all at the same
+        time, one of ``part`` parts so many times. All memory is checked."""
         rows, rate = len(self.own.tile) // part, None
         self.device.zero(self.own.tile, self.stream)
         self.stream.synchronise()
@@ -142,35 +145,41 @@ class Pairs:
             rate = self._rate(work, times * value.nbytes)
         self.comm.Barrier()
         added = (self.right[rank]["all"][:rows] for rank, to in into.items() if to == self.rank)
-        wanted = Timer.RUNS * times * sum(added, np.zeros((rows, 1)))
-        return [rate, bool((self._sums(self.own.tile[:rows]) == wanted).all())]
+        total = Timer.RUNS * times * sum(added, np.zeros((rows, 1)))
+        self._check(what, self.own.tile[:rows], total)
+        return rate
 
     def pair(self, one: int, other: int) -> dict:
-        """What rank ``one`` does in the memory of ``other``, first alone."""
-        found: dict = {"from": one, "to": other}
-        mine, reach, add = {}, self.slab.reach, self.slab.added.reach[one][other]
-        if not reach[one][other]:
-            return found
-        if self.rank == one:
-            mine["copy"] = self._copy(self.parts[other].source, self.copied, self.right[other]["all"])
-            mine |= self._rows(other)
-        if add:
-            alone = self.add({one: other})
-            both = self.add({one: other, other: other}, _ADDS, _PART)
-            mine |= {"add": alone[0]} if self.rank == one else {}
-            mine |= {"add_right": alone[1], "both_right": both[1]} if self.rank == other else {}
-        if reach[other][one] and not self.no_flags:
+        """What rank ``one`` does in the memory of ``other``."""
+        reach, atomic = self.slab.reach, self.slab.added.reach[one][other]
+        found: dict = {"from": one, "to": other, "reached": reach[one][other], "atomic": atomic}
+        mine: dict = {}
+        if reach[one][other] and self.rank == one:
+            source, right = self.parts[other].source, self.right[other]["all"]
+            mine["copy"] = self._copy("copy", source, self.copied, right)
+            mine["rows"] = self._rows(other)
+        if reach[one][other] and atomic:
+            rate = self.add("add", {one: other})
+            self.add("adds of both at the same time", {one: other, other: other}, _ADDS, _PART)
+            mine |= {} if rate is None else {"add": rate}
+        if reach[one][other] and reach[other][one] and self.flags:
             self.comm.Barrier()
             mine |= self._trips(one, other)
-        found["atomic"] = add
-        for part, stuck in self.comm.allgather((mine, self.stuck)):
+        return found | self._joined(mine)
+
+    def _joined(self, mine: dict) -> dict:
+        """The results of all ranks, and what was wrong (collective)."""
+        found: dict = {"wrong": []}
+        for part, wrong, stuck in self.comm.allgather((mine, self.wrong, self.stuck)):
             found |= part
+            found["wrong"] += wrong
             self.stuck |= stuck
+        self.wrong = []
         return found
 
     def _trips(self, one: int, other: int) -> dict:
         """Round trips of a flag between streams of two ranks, which begin on the first: their
-        microseconds, and why a flag of the other rank was not seen."""
+        microseconds, and why the second rank did not see a flag of the first."""
         if self.rank not in (one, other):
             return {}
         peer, stream, why = one + other - self.rank, self.stream, ""
@@ -194,9 +203,9 @@ class Pairs:
             self.device.write_flag(here, self.trips[peer], self.release)
             self.stuck = not self._reached(self.timer.one)
         if self.rank == other:
-            return {"flag": why or "seen"}
+            return {"no_flag": why}
         took = 0.0 if why else self.timer.one.seconds_since(self.timer.zero)
-        return {"flag_us": None if why else round(1e6 * took / _TRIPS, 2), "flag_back": why}
+        return {"flag_us": None if why else _rounded(1e6 * took / _TRIPS)}
 
     @staticmethod
     def _reached(event) -> bool:
@@ -208,55 +217,55 @@ class Pairs:
         return True
 
     def together(self) -> dict:
-        """All ranks at once: copies from, and adds into, the next rank; adds of all into one; and
-        copies of one rank from all others, on one stream and on a stream for each."""
+        """All ranks at the same time: copies from, and adds into, the next rank, adds of all into
+        one rank. And copies of one rank from all others: on one stream, on a stream for each."""
         size, reach, adds = self.comm.size, self.slab.reach, self.slab.added.reach
-        after, copied = (self.rank + 1) % size, None
+        after, copied, found = (self.rank + 1) % size, None, {}
         self.comm.Barrier()
         if reach[self.rank][after]:
-            copied = self._copy(self.parts[after].source, self.copied, self.right[after]["all"])
-        add = self.add({r: (r + 1) % size for r in range(size) if adds[r][(r + 1) % size]})
-        into_one = [
-            self.add({r: to for r in range(size) if adds[r][to]}, _ADDS, _PART)[1]
-            for to in range(size)
-        ]
-        found = {"copy": copied, "add": add, "into_one_right": all(into_one)}
-        found = {name: self.comm.allgather(value) for name, value in found.items()}
+            source, right = self.parts[after].source, self.right[after]["all"]
+            copied = self._copy("copies of all", source, self.copied, right)
+        next_ = {rank: (rank + 1) % size for rank in range(size)}
+        into = {rank: to for rank, to in next_.items() if adds[rank][to]}
+        found["copy"] = self.comm.allgather(copied)
+        found["add"] = self.comm.allgather(self.add("adds of all", into))
+        for to in range(size):
+            into = {rank: to for rank in range(size) if adds[rank][to]}
+            self.add(f"adds of all into rank {to}", into, _ADDS, _PART)
         if self.rank == 0 and size > 2 and all(reach[0]):
-            rows = len(self.copied) // (size - 1)
-            moves = [
-                (self.copied[(x - 1) * rows :][:rows], self.parts[x].source[:rows])
-                for x in range(1, size)
-            ]
-            one = lambda: [self.device.copy(*move, self.stream) for move in moves]
-            streams = [self.device.stream(f"from {x}") for x in range(1, size)]
-            each = {s: partial(self.device.copy, *move, s) for s, move in zip(streams, moves)}
-            several = lambda: self.timer.together(self.stream, each)
-            moved = sum(target.nbytes for target, _ in moves) / 1e9
-            found["from_all"] = [
-                round(moved / seconds, 1)
-                for seconds in (self.timer.seconds(one, self.stream), several())
-            ]
-        self.comm.Barrier()
-        return found
+            found["from_all"] = self._from_all()
+        return self._joined(found)
+
+    def _from_all(self) -> list[float]:
+        """GB/s of copies from all other ranks: on one stream, and on a stream for each."""
+        moves, rows = {}, len(self.copied) // (self.comm.size - 1)
+        for x in range(1, self.comm.size):
+            target, source = self.copied[(x - 1) * rows :][:rows], self.parts[x].source[:rows]
+            moves[self.device.stream(f"from {x}")] = partial(self.device.copy, target, source)
+        one = lambda: [copy(self.stream) for copy in moves.values()]
+        each = {stream: partial(copy, stream) for stream, copy in moves.items()}
+        times = self.timer.seconds(one, self.stream), self.timer.together(self.stream, each)
+        return [_rounded(len(moves) * rows * _ROW / seconds / 1e9) for seconds in times]
 
     def why(self) -> list[str]:
         """For each rank why this one does not reach its memory; empty if it does."""
-        memory, found = self.device.allocate(1), [""] * self.comm.size
-        try:
+        memory, node_of = self.device.allocate(1), self.slab._topology.node_of
+        handle, found = None, [""] * self.comm.size
+        with suppress(UnsupportedError):
             handle = self.device.ipc_handle(memory)
-        except UnsupportedError as error:
-            handle = error
-        for rank, handle in enumerate(self.comm.allgather(handle)):
+        for rank, theirs in enumerate(self.comm.allgather(handle)):
             if self.slab.reach[self.rank][rank]:
                 continue
-            try:
-                if isinstance(handle, UnsupportedError):
-                    raise handle
-                self.device.close_handle(self.device.open_handle(handle))
-            except UnsupportedError as error:
-                cause = error.__cause__
-                found[rank] = f"IPC refused: {cause}" if cause else "no peer access"
+            if node_of[rank] != node_of[self.rank]:
+                found[rank] = "on another node"
+            elif theirs is None:
+                found[rank] = "IPC refused: no handle of its memory"
+            else:
+                try:
+                    self.device.close_handle(self.device.open_handle(theirs))
+                except UnsupportedError as error:
+                    cause = error.__cause__
+                    found[rank] = f"IPC refused: {cause}" if cause else "no peer access"
         self.comm.Barrier()
         memory.free()
         return found
@@ -265,10 +274,14 @@ class Pairs:
         """All of it, until a stream is stuck."""
         why, pairs = self.comm.allgather(self.why()), []
         for one, other in permutations(range(self.comm.size), 2):
-            pairs.append(self.pair(one, other) | {"why": why[one][other]})
+            try:
+                pairs.append(self.pair(one, other) | {"why": why[one][other]})
+            except Exception as error:  # of CUDA, on one rank
+                text = f"rank {one} in the memory of rank {other}: {error}"
+                raise CaseFailed(" ".join(text.split())) from error
             if self.stuck:
                 break
-        found = {"kind": "pairs", "gpus": self.gpus, "no_flags": self.no_flags, "pairs": pairs}
+        found = {"kind": "pairs", "stuck": self.stuck, "gpus": self.gpus, "pairs": pairs}
         return found if self.stuck else found | {"together": self.together()}
 
     def close(self) -> None:
@@ -295,9 +308,8 @@ def main(nbytes: int = _BYTES) -> None:
     start_mpi()
     try:
         found, stuck = measure(MPI.COMM_WORLD, nbytes)
-    except Exception as error:  # of CUDA, on one rank: mpi4py then ends all
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        print(json.dumps({"kind": "pairs", "failed": text}), flush=True)
+    except Exception as error:  # on one rank: mpi4py then ends all
+        print(json.dumps({"kind": "pairs", "failed": str(error)}), flush=True)
         raise
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(found), flush=True)

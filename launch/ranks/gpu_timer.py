@@ -43,4 +43,3 @@ class Timer:
                 first.wait(done)
 
         return self.seconds(work, first)
-

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib import resources
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from .stream_values import StreamValues, load_driver
 
 _MEMCPY_DEFAULT = 4  # CUDA finds the sides by their addresses
 _DEVICE_MEMORY = 2  # cudaMemoryTypeDevice
+_COMPUTE_MODE = 20  # cudaDevAttrComputeMode
 _ERROR_OUT_OF_MEMORY = 2
 #: Bytes for cuBLAS's workspaces (32 MiB for each handle on an H100), NCCL's buffers and kernels
 #: that are loaded late.
@@ -518,13 +519,12 @@ def require_gpu() -> tuple[Modules, int]:
 
 
 def describe(device: CudaDevice) -> dict:
-    """The GPUs of this process and their abilities, in plain values: devices, versions, pairs
-    without peer access, whether memory can be shared, why streams cannot wait for flags."""
+    """The GPUs of this process and their abilities, in plain values: devices, versions, why streams
+    cannot wait for flags."""
     import cupy
 
-    runtime, count = device._runtime, device.info.count
-    devices = []
-    for index in range(count):
+    runtime, devices = device._runtime, []
+    for index in range(device.info.count):
         properties = runtime.getDeviceProperties(index)
         devices.append(
             {
@@ -533,24 +533,15 @@ def describe(device: CudaDevice) -> dict:
                 "bytes": int(properties["totalGlobalMem"]),
                 "architecture": f"sm_{properties['major']}{properties['minor']}",
                 "multiprocessors": properties["multiProcessorCount"],
+                "compute_mode": runtime.deviceGetAttribute(_COMPUTE_MODE, index),
             }
         )
-    pairs = permutations(range(count), 2)
-    memory = device.allocate(1)
-    try:
-        device.ipc_handle(memory)
-        shared = True
-    except UnsupportedError:
-        shared = False
-    memory.free()
     return {
         "devices": devices,
         "cupy": cupy.__version__,
         "cublas": device.info.library,
         "runtime": runtime.runtimeGetVersion(),
         "driver": runtime.driverGetVersion(),
-        "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
-        "ipc": shared,
         "no_waits": device.why_no_waits(),
     }
 
