@@ -1,8 +1,7 @@
 """The speed of GEMMs, copies and accumulates on one GPU, alone and at the same time, as JSON lines.
 One process; ``python -m benchmarks gpu.speed``.
 
-``python -m benchmarks gpu.speed peers`` under mpiexec: copies from, and adds into, another rank's
-memory.
+``python -m benchmarks gpu.speed peers`` under mpiexec: :mod:`launch.ranks.gpu_pairs`.
 """
 
 import json
@@ -168,52 +167,11 @@ def host() -> None:
     device.close()
 
 
-def peers() -> None:
-    """Every rank copies from, and adds into, the next rank's memory: first one of them alone, then
-    all at once."""
-    from mpi4py import MPI
-
-    from drbench.device.matrix import Slab
-    from drbench.host.topology import Topology
-
-    comm = MPI.COMM_WORLD
-    with Topology(comm) as topology:
-        device = cuda_device(topology.node.rank, topology.node.size)
-        stream, timer, right = device.stream("peers"), Timer(device), (comm.rank + 1) % comm.size
-        own = matrix(device, 16384, _WIDTH, "A")
-        slab = Slab(topology, device, own.nbytes)
-        works = dict.fromkeys(("plain copy", "get", "accumulate"))
-        in_reach = slab.added.in_reach
-        if in_reach[right] is None:
-            emit(kind="peer", rank=comm.rank, reached=False)
-        else:
-            mine, remote = (
-                in_reach[rank].view(own.dtype).reshape(own.shape) for rank in (comm.rank, right)
-            )
-            works |= {
-                "plain copy": lambda: device.copy(mine, own, stream),
-                "get": lambda: device.copy(own, remote, stream),
-                "accumulate": lambda: device.accumulate(remote, own, stream),
-            }
-        for together in (False, True):
-            for what, work in works.items():  # ranks without a neighbour take part in the barriers
-                comm.Barrier()
-                if work is not None and (together or comm.rank == 0):
-                    emit(
-                        kind="peer",
-                        what=what,
-                        rank=comm.rank,
-                        all_at_once=together,
-                        gb_per_s=own.nbytes / timer.seconds(work, stream) / 1e9,
-                    )
-                comm.Barrier()
-        slab.close()
-        device.close()
-
-
 if __name__ == "__main__":
     if sys.argv[1:] == ["peers"]:
-        peers()
+        from launch.ranks.gpu_pairs import main
+
+        main()
     else:
         emit(kind="peaks", **{kind: rate / 1e12 for kind, rate in peak_rates().items()})
         transfers()

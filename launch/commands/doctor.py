@@ -58,7 +58,7 @@ def doctor(ranks, as_json):
             (subject, Text(level, style[level]), text + (f"\n-> {remedy}" if remedy else ""))
             for subject, level, text, remedy in every
         ]
-        console().print(table("||~", rows), *pair_tables(pairs or {}))
+        console().print(table("||~", rows), *pair_tables(pairs))
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
 

@@ -182,15 +182,15 @@ class Pairs:
         microseconds, and why the second rank did not see a flag of the first."""
         if self.rank not in (one, other):
             return {}
-        peer, stream, why = one + other - self.rank, self.stream, ""
-        here, there = self.own.flags[peer:], self.parts[peer].flags[self.rank :]
-        first = self.trips[peer] + 1
-        self.trips[peer] += _WARM_UP + _TRIPS
+        partner, stream, why = one + other - self.rank, self.stream, ""
+        here, there = self.own.flags[partner:], self.parts[partner].flags[self.rank :]
+        first = self.trips[partner] + 1
+        self.trips[partner] += _WARM_UP + _TRIPS
         steps = [partial(self.device.write_flag, there), partial(self.device.wait_flag, here)]
         for _ in range(_BUSY):
             self.device.copy(self.copied, self.own.source, stream)
         try:
-            for number in range(first, self.trips[peer] + 1):
+            for number in range(first, self.trips[partner] + 1):
                 if number == first + _WARM_UP:
                     stream.record(self.timer.zero)
                 for step in steps if self.rank == one else steps[::-1]:
@@ -200,7 +200,7 @@ class Pairs:
         stream.record(self.timer.one)
         if not self._reached(self.timer.one):
             why = why or f"not seen in {_LATE_S} s"
-            self.device.write_flag(here, self.trips[peer], self.release)
+            self.device.write_flag(here, self.trips[partner], self.release)
             self.stuck = not self._reached(self.timer.one)
         if self.rank == other:
             return {"no_flag": why}

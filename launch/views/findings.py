@@ -212,8 +212,8 @@ def _out_of_reach(probe: dict, pairs: list[dict]) -> Iterator[Finding]:
 
 def pair_tables(probe: dict) -> Iterator[Text | Table]:
     """Speeds of pairs, and round trips of flags if these differ, each with a line above; nothing
-    for ranks that share GPUs."""
-    if "failed" in probe or _shared(probe):
+    for ranks that share GPUs, and without a probe."""
+    if not probe or "failed" in probe or _shared(probe):
         return
     reached = [pair for pair in probe["pairs"] if pair["reached"]]
 
