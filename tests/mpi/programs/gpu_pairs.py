@@ -117,10 +117,15 @@ FAULTS |= {"none": lambda fake: None, "stuck": partial(flags, release=False)}
 
 def main():
     library, fault, how = sys.argv[1:]
-    with ranks(), shared_cupy(library, **json.loads(how)) as left:
-        FAULTS[fault](cuda._import_cupy())
+    how = json.loads(how)
+    with ranks() as comm, shared_cupy(library, **how) as left:
+        fake = cuda._import_cupy()
+        FAULTS[fault](fake)
         gpu_pairs.main(NBYTES)
         assert left() == 0
+        written = {number for what, _, number in fake.driver.calls if what == "write"}
+        if fault == "none" and how == {"devices": comm.size}:  # no number twice, in both directions
+            assert written == {*range(1, 51)}
 
 
 if __name__ == "__main__":
