@@ -17,7 +17,7 @@ from drbench.common import Clock
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.matrix import Slab
-from drbench.errors import CaseFailed, DrbenchError, UnsupportedError
+from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, start_mpi
 
@@ -70,7 +70,8 @@ class Pairs:
 
     def __init__(self, topology: Topology, device: CudaDevice, nbytes: int):
         self.comm, self.device, self.timer = topology.comm, device, Timer(device)
-        self.rank, self.nbytes, self.stuck = self.comm.rank, nbytes, False
+        self.rank, self.node_of = self.comm.rank, topology.node_of
+        self.nbytes, self.stuck = nbytes, False
         self.wrong: list[str] = []  # on this rank, since the last answer
         self.stream, self.release = device.stream("pairs"), device.stream("release")
         device.sharers = topology.node.allgather(device.bus_id).count(device.bus_id)
@@ -249,14 +250,13 @@ class Pairs:
 
     def why(self) -> list[str]:
         """For each rank why this one does not reach its memory; empty if it does."""
-        memory, node_of = self.device.allocate(1), self.slab._topology.node_of
-        handle, found = None, [""] * self.comm.size
+        memory, handle, found = self.device.allocate(1), None, [""] * self.comm.size
         with suppress(UnsupportedError):
             handle = self.device.ipc_handle(memory)
         for rank, theirs in enumerate(self.comm.allgather(handle)):
             if self.slab.reach[self.rank][rank]:
                 continue
-            if node_of[rank] != node_of[self.rank]:
+            if self.node_of[rank] != self.node_of[self.rank]:
                 found[rank] = "on another node"
             elif theirs is None:
                 found[rank] = "IPC refused: no handle of its memory"
@@ -272,17 +272,18 @@ class Pairs:
 
     def every(self) -> dict:
         """All of it, until a stream is stuck."""
-        why, pairs = self.comm.allgather(self.why()), []
-        for one, other in permutations(range(self.comm.size), 2):
-            try:
+        why, pairs, doing = self.comm.allgather(self.why()), [], ""
+        found = {"kind": "pairs", "gpus": self.gpus, "pairs": pairs}
+        try:
+            for one, other in permutations(range(self.comm.size), 2):
+                doing = f"rank {one} in the memory of rank {other}"
                 pairs.append(self.pair(one, other) | {"why": why[one][other]})
-            except Exception as error:  # of CUDA, on one rank
-                text = f"rank {one} in the memory of rank {other}: {error}"
-                raise CaseFailed(" ".join(text.split())) from error
-            if self.stuck:
-                break
-        found = {"kind": "pairs", "stuck": self.stuck, "gpus": self.gpus, "pairs": pairs}
-        return found if self.stuck else found | {"together": self.together()}
+                if self.stuck:
+                    return found | {"stuck": True}
+            doing = "all ranks at the same time"
+            return found | {"stuck": False, "together": self.together()}
+        except Exception as error:  # of CUDA, on this rank
+            raise RuntimeError(f"{doing}: {error}") from error
 
     def close(self) -> None:
         self.slab.close()
