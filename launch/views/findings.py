@@ -147,7 +147,7 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
     if slow:
         links = "nvidia-smi topo -m shows the links; leave a GPU out with CUDA_VISIBLE_DEVICES"
         text = f"less than half as fast as the median pair: {_named(slow, probe)}"
-        yield Finding("GPU pairs", "advice", text, links)
+        yield Finding("slow GPU pairs", "advice", text, links)
     if reached:
         text = f"{len(reached)} of {len(pairs)} pairs: {_rates(reached)}"
         if flags := _range(reached, "flag_us", ".1f"):

@@ -126,7 +126,11 @@ def test_a_slow_pair_is_named(doctor, node):
     assert table_rows(ended, "us of a flag")[3][4] == "9.0"  # they differ
     assert max(map(len, ended.stdout.splitlines())) <= 80
     (advice,) = (each for each in findings(doctor(node, "--json")) if each["level"] == "advice")
-    assert advice["text"].endswith("median pair: GPU 3->5") and "topo -m" in advice["remedy"]
+    assert (
+        advice["subject"] == "slow GPU pairs"
+        and advice["text"].endswith("pair: GPU 3->5")
+        and "topo -m" in advice["remedy"]
+    )
 
 
 def lost(node):
