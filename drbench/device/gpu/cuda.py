@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib import resources
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 
@@ -519,8 +519,8 @@ def require_gpu() -> tuple[Modules, int]:
 
 
 def describe(device: CudaDevice) -> dict:
-    """The GPUs of this process and their abilities, in plain values: devices, versions, why streams
-    cannot wait for flags."""
+    """The GPUs of this process and their abilities, in plain values: devices, versions, pairs
+    without peer access, why streams cannot wait for flags."""
     import cupy
 
     runtime, devices = device._runtime, []
@@ -536,12 +536,14 @@ def describe(device: CudaDevice) -> dict:
                 "compute_mode": runtime.deviceGetAttribute(_COMPUTE_MODE, index),
             }
         )
+    pairs = permutations(range(device.info.count), 2)
     return {
         "devices": devices,
         "cupy": cupy.__version__,
         "cublas": device.info.library,
         "runtime": runtime.runtimeGetVersion(),
         "driver": runtime.driverGetVersion(),
+        "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
         "no_waits": device.why_no_waits(),
     }
 

@@ -478,6 +478,9 @@ def test_a_description_has_versions_and_the_compute_mode_of_each_gpu(device, cup
     monkeypatch.setattr(runtime, "deviceGetAttribute", lambda which, index: {20: 3 * index}[which])
     for version in ("runtimeGetVersion", "driverGetVersion"):
         monkeypatch.setattr(runtime, version, lambda: 13000, raising=False)
+    assert describe(device)["no_peer_access"] == []
+    runtime.peers = False
     found = describe(device)
+    assert found["no_peer_access"] == [(0, 1), (1, 0)]
     assert [gpu["compute_mode"] for gpu in found["devices"]] == [0, 3]  # default, exclusive process
     assert (found["cupy"], found["driver"], found["no_waits"]) == ("14.2.0", 13000, None)
