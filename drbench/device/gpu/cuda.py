@@ -35,7 +35,6 @@ from .stream_values import StreamValues, load_driver
 
 _MEMCPY_DEFAULT = 4  # CUDA finds the sides by their addresses
 _DEVICE_MEMORY = 2  # cudaMemoryTypeDevice
-_COMPUTE_MODE = 20  # cudaDevAttrComputeMode
 _ERROR_OUT_OF_MEMORY = 2
 #: Bytes for cuBLAS's workspaces (32 MiB for each handle on an H100), NCCL's buffers and kernels
 #: that are loaded late.
@@ -516,6 +515,9 @@ def require_gpu() -> tuple[Modules, int]:
             "CUDA_VISIBLE_DEVICES."
         )
     return modules, count
+
+
+_COMPUTE_MODE = 20  # cudaDevAttrComputeMode
 
 
 def describe(device: CudaDevice) -> dict:
