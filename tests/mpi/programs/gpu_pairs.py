@@ -102,13 +102,15 @@ def ipc(fake):
 
 
 def crash(fake):
-    """An error of CUDA, on rank 1 alone."""
-    if MPI.COMM_WORLD.rank:
+    """An error of CUDA, in copies of rank 1 out of another rank's memory."""
+    right = fake.runtime.memcpyAsync
 
-        def fail(*words):
+    def fail(target, source, *words):
+        if MPI.COMM_WORLD.rank and of_another(fake, source):
             raise CUDARuntimeError(700)
+        right(target, source, *words)
 
-        fake.runtime.memcpy2DAsync = fail
+    fake.runtime.memcpyAsync = fail
 
 
 FAULTS = {each.__name__: each for each in (copies, rows, adds, flags, ipc, crash)}
