@@ -22,6 +22,7 @@ from drbench.measure.record_file import read_csv
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
 from launch.host.show import table
+from launch.views.findings import pair_findings
 
 #: Ranks that check results; on a node of more GPUs as many as there are, too.
 _RANKS, _MOST_RANKS = (1, 2, 4), 8
@@ -224,8 +225,9 @@ def _of_line(line: dict) -> Iterator[Check]:
         yield Check(what, value, ">= 0.8 hidden" * few, hidden >= 0.8 if few else None)
     if kind == "host":
         yield Check(f"host: {line['what']}", f"{line['us']:.1f} us", "", None)
-    if kind == "peer" and "gb_per_s" in line and line["rank"] == 0 and not line["all_at_once"]:
-        yield Check(f"between two ranks: {line['what']}", speed, "", None)
+    if kind == "pairs":
+        for each in pair_findings(line):
+            yield Check(each.subject, each.text, "", False if each.level == "missing" else None)
 
 
 def _write(out: Path, begin: float, ended: list[dict], checks: list[Check]) -> None:

@@ -124,6 +124,10 @@ class FakeRuntime:
         assert device != peer
         return int(self.peers)
 
+    def deviceGetAttribute(self, attribute, index):
+        assert attribute == 20, "cudaDevAttrComputeMode"
+        return 0
+
     def getDeviceProperties(self, index):
         return {"name": b"NVIDIA Fake", "major": 9, "minor": 0, "multiProcessorCount": 132}
 

@@ -556,14 +556,16 @@ def require_gpu() -> tuple[Modules, int]:
     return modules, count
 
 
+_COMPUTE_MODE = 20  # cudaDevAttrComputeMode
+
+
 def describe(device: CudaDevice) -> dict:
     """The GPUs of this process and their abilities, in plain values: devices, versions, pairs
-    without peer access, whether memory can be shared, why streams cannot wait for flags."""
+    without peer access, why streams cannot wait for flags."""
     import cupy
 
-    runtime, count = device._runtime, device.info.count
-    devices = []
-    for index in range(count):
+    runtime, devices = device._runtime, []
+    for index in range(device.info.count):
         properties = runtime.getDeviceProperties(index)
         devices.append(
             {
@@ -572,16 +574,10 @@ def describe(device: CudaDevice) -> dict:
                 "bytes": int(properties["totalGlobalMem"]),
                 "architecture": f"sm_{properties['major']}{properties['minor']}",
                 "multiprocessors": properties["multiProcessorCount"],
+                "compute_mode": runtime.deviceGetAttribute(_COMPUTE_MODE, index),
             }
         )
-    pairs = permutations(range(count), 2)
-    memory = device.allocate(1)
-    try:
-        device.ipc_handle(memory)
-        shared = True
-    except UnsupportedError:
-        shared = False
-    memory.free()
+    pairs = permutations(range(device.info.count), 2)
     return {
         "devices": devices,
         "cupy": cupy.__version__,
@@ -589,7 +585,6 @@ def describe(device: CudaDevice) -> dict:
         "runtime": runtime.runtimeGetVersion(),
         "driver": runtime.driverGetVersion(),
         "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
-        "ipc": shared,
         "no_waits": device.why_no_waits(),
     }
 

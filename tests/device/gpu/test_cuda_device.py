@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device
 from drbench.device.gpu import cuda, cuda_stream
-from drbench.device.gpu.cuda import CudaDevice, cuda_device
+from drbench.device.gpu.cuda import CudaDevice, cuda_device, describe
 from drbench.device.gpu.cuda_gemm import gemm_call
 from drbench.device.gpu.ipc import native_atomics
 from drbench.errors import (
@@ -471,3 +471,20 @@ def test_closing_a_device_frees_the_memory_of_a_refused_case(new_device, cupy):
     device.close()
     kept[1].free()  # idempotent
     assert len(cupy.runtime.allocations) == before
+
+
+def test_a_description_has_versions_and_the_compute_mode_of_each_gpu(device, cupy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(__version__="14.2.0"))
+    properties, runtime = cupy.runtime.getDeviceProperties(0), cupy.runtime
+    monkeypatch.setattr(
+        runtime, "getDeviceProperties", lambda index: properties | {"totalGlobalMem": 80 << 30}
+    )
+    monkeypatch.setattr(runtime, "deviceGetAttribute", lambda which, index: {20: 3 * index}[which])
+    for version in ("runtimeGetVersion", "driverGetVersion"):
+        monkeypatch.setattr(runtime, version, lambda: 13000, raising=False)
+    assert describe(device)["no_peer_access"] == []
+    runtime.peers = False
+    found = describe(device)
+    assert found["no_peer_access"] == [(0, 1), (1, 0)]
+    assert [gpu["compute_mode"] for gpu in found["devices"]] == [0, 3]  # default, exclusive process
+    assert (found["cupy"], found["driver"], found["no_waits"]) == ("14.2.0", 13000, None)
