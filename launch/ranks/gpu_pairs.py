@@ -124,7 +124,7 @@ class Pairs:
             source = _strided(self.parts[of].source, width)
             target = self.copied.reshape(-1)[: source.size].reshape(source.shape)
             rows = target.ctypes.data, source.ctypes.data, len(source), width, width, 2 * width
-            kernel = device._ready(device._kernels.copy_rows(*rows))
+            kernel = device._ready(device._kernels.copy_rows(*rows, concurrent=True))
             words = rows[0], width, rows[1], 2 * width, width, len(source), _COPY_ANY
             engine = partial(device._runtime.memcpy2DAsync, *words, self.stream.cupy.ptr)
             found[str(width)] = [

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib import resources
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 
@@ -554,39 +554,6 @@ def require_gpu() -> tuple[Modules, int]:
         remedy = _OLD_DRIVER if status == _ERROR_INSUFFICIENT_DRIVER else _HIDDEN
         raise MissingError(f"--backend cupy needs a GPU, and CUDA finds none{why}. {remedy}")
     return modules, count
-
-
-_COMPUTE_MODE = 20  # cudaDevAttrComputeMode
-
-
-def describe(device: CudaDevice) -> dict:
-    """The GPUs of this process and their abilities, in plain values: devices, versions, pairs
-    without peer access, why streams cannot wait for flags."""
-    import cupy
-
-    runtime, devices = device._runtime, []
-    for index in range(device.info.count):
-        properties = runtime.getDeviceProperties(index)
-        devices.append(
-            {
-                "index": index,
-                "name": properties["name"].decode(),
-                "bytes": int(properties["totalGlobalMem"]),
-                "architecture": f"sm_{properties['major']}{properties['minor']}",
-                "multiprocessors": properties["multiProcessorCount"],
-                "compute_mode": runtime.deviceGetAttribute(_COMPUTE_MODE, index),
-            }
-        )
-    pairs = permutations(range(device.info.count), 2)
-    return {
-        "devices": devices,
-        "cupy": cupy.__version__,
-        "cublas": device.info.library,
-        "runtime": runtime.runtimeGetVersion(),
-        "driver": runtime.driverGetVersion(),
-        "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
-        "no_waits": device.why_no_waits(),
-    }
 
 
 def _import_cupy() -> Modules:

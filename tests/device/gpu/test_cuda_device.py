@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device
 from drbench.device.gpu import cuda, cuda_stream
-from drbench.device.gpu.cuda import CudaDevice, cuda_device, describe
+from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.gpu.cuda_gemm import gemm_call
 from drbench.device.gpu.ipc import native_atomics
 from drbench.errors import (
@@ -25,6 +25,7 @@ from drbench.errors import (
     UnsupportedError,
     UsageError,
 )
+from launch.ranks.gpu_report import describe
 
 examples = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -474,7 +475,7 @@ def test_closing_a_device_frees_the_memory_of_a_refused_case(new_device, cupy):
 
 
 def test_a_description_has_versions_and_the_compute_mode_of_each_gpu(device, cupy, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(__version__="14.2.0"))
+    cupy.__version__ = "14.2.0"
     properties, runtime = cupy.runtime.getDeviceProperties(0), cupy.runtime
     monkeypatch.setattr(
         runtime, "getDeviceProperties", lambda index: properties | {"totalGlobalMem": 80 << 30}
