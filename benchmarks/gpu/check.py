@@ -20,6 +20,7 @@ from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
 from launch.host.mpi import launched, mpiexec_command
 from launch.host.processes import running
+from launch.views.findings import pair_findings
 
 from .page import HURRY, MODEL, NODE, Check, Node, checks_of_node, write_page
 
@@ -70,11 +71,11 @@ def stages(out: Path, gpus: int, scale: str = "1") -> list[Stage]:
     most = min(gpus, _MOST_RANKS)
     first, last = _of_all_gpus(out, most, scale) if most > 1 else ([], [])
     return [
-        Stage("report", _module("launch.ranks.gpu_report"), 60),
-        Stage("peers", (*mpiexec_command(2), *_module(f"mpi4py -m {_SPEED} peers")), 60),
+        Stage("report", _module("launch.ranks.gpu_report"), 30),
+        Stage("pairs", (*mpiexec_command(max(most, 2)), *_module(_PAIRS)), 90),
         *_exact(out, most, scale, True),
         *first,
-        Stage("speed", _module(_SPEED), 90),
+        Stage("speed", _module("benchmarks.gpu.speed"), 90),
         Stage("tests", _module(_CONTRACT), 90),
         *_of_one_rank(out, Fraction(scale)),
         *(
@@ -87,7 +88,7 @@ def stages(out: Path, gpus: int, scale: str = "1") -> list[Stage]:
     ]
 
 
-_SPEED = "benchmarks.gpu.speed"
+_PAIRS = "mpi4py -m launch.ranks.gpu_pairs"
 _CONTRACT = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
 
 
@@ -316,8 +317,13 @@ def _of_line(line: dict) -> Iterator[Check]:
         yield Check(what, value, ">= 0.8 hidden" * few, hidden >= 0.8 if few else None)
     if kind == "host":
         yield Check(f"host: {line['what']}", f"{line['us']:.1f} us", "", None)
-    if kind == "peer" and "gb_per_s" in line and line["rank"] == 0 and not line["all_at_once"]:
-        yield Check(f"between two ranks: {line['what']}", speed, "", None)
+    if kind == "pairs":
+        findings = [*pair_findings(line)]
+        right = all(each.level != "missing" for each in findings)
+        for each in findings:
+            verified = right and each.subject == "GPU pairs"
+            ok = False if each.level == "missing" else verified or None
+            yield Check(each.subject, each.text, "right bytes" * verified, ok)
 
 
 def check(todo: list[Stage], node: Node, print_line: Callable[[str], None]) -> int:

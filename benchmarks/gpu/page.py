@@ -3,8 +3,11 @@ times on all GPUs of the node."""
 
 import time
 from collections.abc import Iterable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
+
+from rich.console import Console
 
 from drbench.errors import DrbenchError
 from drbench.measure.record import Record, RecordError
@@ -15,6 +18,7 @@ from launch.cases.sweep_file import load_sweep
 from launch.host.units import format_bytes
 from launch.models.intervals import doubted
 from launch.sweeps.store import case_id
+from launch.views.findings import pair_tables
 from plots.select.cases import shape_name
 from plots.select.records import read_published
 
@@ -228,6 +232,7 @@ def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
     yield "## Not met\n"
     yield _table(["what", "measured", "bar"], [check[:3] for check in bad]) if bad else "Nothing.\n"
     if node.ranks > 1:
+        yield from _pairs(ended)
         yield from _predictions(node)
         yield from _libraries(node, ended)
     yield "## Met, or without a bar\n"
@@ -237,6 +242,15 @@ def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
     yield "## Stages\n"
     lines = [(each["name"], each["exit"], each["seconds"], *each["end"][:1]) for each in ended]
     yield _table(["stage", "exit", "seconds", "last line of a failure"], lines)
+
+
+def _pairs(ended: Iterable[dict]) -> Iterator[str]:
+    """The tables of ``drbench doctor``."""
+    lines = [line for stage in ended for line in stage["lines"]]
+    for probe in (line for line in lines if line.get("kind") == "pairs"):
+        out = Console(file=StringIO(), width=100)
+        out.print(*pair_tables(probe), sep="\n")
+        yield f"## Pairs of GPUs\n\n```text\n{out.file.getvalue().rstrip()}\n```\n"
 
 
 def _predictions(node: Node) -> Iterator[str]:

@@ -1,18 +1,15 @@
 """The speed of GEMMs, copies and accumulates on one GPU, alone and at the same time, as JSON lines.
 One process; ``python -m benchmarks gpu.speed``.
-
-``python -m benchmarks gpu.speed peers`` under mpiexec: copies from, and adds into, another rank's
-memory.
 """
 
 import json
 import statistics
-import sys
 
 from drbench.common import Clock, numpy_type
 from drbench.device.address import at_address
-from drbench.device.gpu.cuda import CudaDevice, cuda_device
+from drbench.device.gpu.cuda import cuda_device
 from drbench.host.fill import Fill
+from launch.ranks.gpu_timer import Timer
 
 _EXTENT, _ROWS, _WIDTH = 8192, 32768, 8192
 _ALL = 65535  # blocks: as many as there is work for
@@ -20,43 +17,6 @@ _ALL = 65535  # blocks: as many as there is work for
 
 def emit(**values) -> None:
     print(json.dumps(values), flush=True)
-
-
-class Timer:
-    """Times work on streams of a device, by events on them."""
-
-    def __init__(self, device: CudaDevice):
-        self.device = device
-        self.zero, self.one = (device.event(timed=True) for _ in range(2))
-
-    def seconds(self, work, stream) -> float:
-        """Median of ``work()``, all of which goes to ``stream``, after two runs to warm up."""
-        found = []
-        for _ in range(9):
-            stream.record(self.zero)
-            work()
-            stream.record(self.one)
-            self.one.synchronise()
-            found.append(self.one.seconds_since(self.zero))
-        return statistics.median(found[2:])
-
-    def behind(self, work, stream, count: int = 10) -> float:
-        """The same of one of many behind each other, so that launching hides."""
-        return self.seconds(lambda: [work() for _ in range(count)], stream) / count
-
-    def together(self, first, others: dict) -> float:
-        """Median of all ``others`` (stream -> function) begun at once: on ``first``, from before
-        the first to after the last."""
-
-        def work():
-            for stream, other in others.items():
-                stream.wait(self.zero)
-                other()
-                done = self.device.event()
-                stream.record(done)
-                first.wait(done)
-
-        return self.seconds(work, first)
 
 
 def matrix(device, rows, cols, matrix=None, dtype="float32"):
@@ -204,54 +164,8 @@ def host() -> None:
     device.close()
 
 
-def peers() -> None:
-    """Every rank copies from, and adds into, the next rank's memory: first one of them alone, then
-    all at once."""
-    from mpi4py import MPI
-
-    from drbench.device.matrix import Slab
-    from drbench.host.topology import Topology
-
-    comm = MPI.COMM_WORLD
-    with Topology(comm) as topology:
-        device = cuda_device(topology.node.rank, topology.node.size)
-        stream, timer, right = device.stream("peers"), Timer(device), (comm.rank + 1) % comm.size
-        own = matrix(device, 16384, _WIDTH, "A")
-        slab = Slab(topology, device, own.nbytes)
-        works = dict.fromkeys(("plain copy", "get", "accumulate"))
-        in_reach = slab.added.in_reach
-        if in_reach[right] is None:
-            emit(kind="peer", rank=comm.rank, reached=False)
-        else:
-            mine, remote = (
-                in_reach[rank].view(own.dtype).reshape(own.shape) for rank in (comm.rank, right)
-            )
-            works |= {
-                "plain copy": lambda: device.copy(mine, own, stream),
-                "get": lambda: device.copy(own, remote, stream),
-                "accumulate": lambda: device.accumulate(remote, own, stream),
-            }
-        for together in (False, True):
-            for what, work in works.items():  # ranks without a neighbour take part in the barriers
-                comm.Barrier()
-                if work is not None and (together or comm.rank == 0):
-                    emit(
-                        kind="peer",
-                        what=what,
-                        rank=comm.rank,
-                        all_at_once=together,
-                        gb_per_s=own.nbytes / timer.seconds(work, stream) / 1e9,
-                    )
-                comm.Barrier()
-        slab.close()
-        device.close()
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["peers"]:
-        peers()
-    else:
-        emit(kind="peaks", **{kind: rate / 1e12 for kind, rate in peak_rates().items()})
-        transfers()
-        overlap()
-        host()
+    emit(kind="peaks", **{kind: rate / 1e12 for kind, rate in peak_rates().items()})
+    transfers()
+    overlap()
+    host()

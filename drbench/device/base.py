@@ -304,7 +304,7 @@ class Resources:
         Number of GEMMs, and of accumulates, that may run at the same time: streams for each. Parts
         of a kernel are separate GEMMs here.
     copies : int
-        Streams for the copies of signals, for each direction; ranks are assigned to them
+        Streams for copies to and from other ranks, for each direction; ranks are assigned to them
         round-robin.
     arena : callable, optional
         As of :class:`~drbench.host.executor_base.ExecutorBase`.

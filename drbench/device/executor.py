@@ -104,6 +104,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._max = {"gemm": self._resources.gemms, "out": self._resources.accumulates}
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._views: dict[int, np.ndarray | None] = {}
+        apart = any(matrix.outgoing is not None for matrix in matrices.values())
+        self._serves = apart or (self.inbox is not None and self.inbox.apart)
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, self.arena)
         self._prepare_twins()
@@ -174,23 +176,22 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         """Make all streams that :meth:`run` uses. Making one, or its cuBLAS handle, may wait for
         all work of the device, which may wait for other ranks."""
         resolved, kinds = set(self.resolved), {"out"} if self.read_apart else set()
-        names = {self.trace.steps[t].group.name for t in self.calls}
         for step in self.trace.steps:
             if step.computes:
                 kinds.add("gemm")
             elif isinstance(step, (Put, Accumulate, Fence)):
                 kinds.add("out")
             elif isinstance(step, Get) and step.index not in resolved:
-                names.add("in")
+                self._peer_lane("in", step.block.owner)
             elif step.side:
-                names.add("side")
+                self._lane("side")
+            elif step.index in self.calls:
+                self._lane(step.group.name)
             elif step.signals and (step.sends or not self._by_taker(step)):
-                lane_kind = "push" if step.sends else "in"
-                names |= {f"{lane_kind}{x}" for x in range(self._resources.copies)}
-        for name in sorted(
-            names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
-        ):
-            self._lane(name)
+                self._peer_lane("push" if step.sends else "in", step.peer)
+        for kind in kinds:
+            for number in range(self._max[kind]):
+                self._lane(f"{kind}{number}")
 
     def _agree_on_reads(self) -> dict[str, set[int]]:
         """The value of :attr:`read_apart` (collective if any rank is remote)."""
@@ -226,11 +227,11 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     def _waits_only_at_the_end(self) -> bool:
         """Whether the host can launch all steps without waiting: no rank is remote, and there are
         no signals or collective steps except a Fence at the end."""
-        apart = any(matrix.outgoing is not None for matrix in self.matrices.values())
         fences = [step.index for step in self.trace.steps if type(step) is Fence]
         at_end = all(t == len(self.trace.steps) - 1 for t in fences)
         some = bool(self._lanes)  # a rank without work launches nothing
-        return some and at_end and not (apart or self.calls or self.inbox is not None)
+        waits = self._serves or self.calls or self.inbox is not None
+        return some and at_end and not waits
 
     @property
     def _scalars(self) -> tuple[float, float]:
@@ -275,9 +276,9 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._launch_steps()
         self._ran = self._scalars
         for lane in self._lanes.values():
-            if self.inbox is not None and self.inbox.apart:
+            if self._serves:
                 for _ in until(self.device, lane.stream):
-                    self.comm.Iprobe()  # sent messages may still be in flight
+                    self.comm.Iprobe()  # remote ranks may still read, add or receive
             lane.stream.synchronise()
         if self.timeline is not None:
             for t, (start, stop) in self._marks.items():
@@ -394,7 +395,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         """Read, write or add: at once if the block is mapped, else by the host."""
         step, device = self.trace.steps[t], self.device
         block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
-        lane = self._lane("in") if reads else self._next_lane("out")
+        lane = self._peer_lane("in", block.owner) if reads else self._next_lane("out")
         value = self.values[t if reads else step.inputs[0].index]
         there = self._there(t, matrix, block)
         self.bytes[step.counter] += self._nbytes(block)

@@ -4,7 +4,7 @@ device addresses, and those of other nodes through a mirror in host memory."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -26,6 +26,11 @@ from drbench.program.problem import Problem
 from .address import DeviceArray, at_address
 from .base import Device, Memory, Stream, completed, until
 
+_NOT_ATOMIC = (
+    "NVML does not report that additions into its memory are atomic; partial sums are sent through "
+    "the host."
+)
+
 
 class DeviceMatrix(DistributedMatrix):
     """One matrix whose local arrays are in slabs of device memory (not collective).
@@ -46,6 +51,8 @@ class DeviceMatrix(DistributedMatrix):
         staged through a mirror in pinned host memory.
     outgoing : Mirror or Exposed or None
         Memory that remote ranks read; None if every rank maps the memory of every other.
+    why_apart : str or None
+        Why ranks of a node do not reach each other's devices (:func:`opened`).
     incoming : Mirror or None
         C only: memory to which remote ranks add. MPI adds in host memory, also if it is GPU-aware,
         and :meth:`fencing` adds the sum to the tiles.
@@ -60,7 +67,7 @@ class DeviceMatrix(DistributedMatrix):
         written = operand.name == "C"
         window = window or (slab.added if written else slab)
         super().__init__(operand, topology, dtype, window, places)
-        self.device, self.direct = slab.device, slab.direct
+        self.device, self.direct, self.why_apart = slab.device, slab.direct, slab.why_apart
         self.outgoing, self.incoming = slab.outgoing, slab.incoming if written else None
 
     @cached_property
@@ -118,7 +125,9 @@ class DeviceMatrix(DistributedMatrix):
         yield from completed(comm.Ibarrier())
 
 
-def opened(topology: Topology, device: Device, memory: Memory) -> list[tuple[int | None, bool]]:
+def opened(
+    topology: Topology, device: Device, memory: Memory
+) -> tuple[list[tuple[int | None, bool]], str | None]:
     """An allocation on each rank's device, opened by the other ranks of the node (collective).
 
     They are opened by CUDA's IPC handles if the devices have peer access; else the ranks count as
@@ -137,18 +146,33 @@ def opened(topology: Topology, device: Device, memory: Memory) -> list[tuple[int
     list of (int or None, bool)
         For each rank the address of its allocation on this one, and whether this one's additions
         there are atomic.
+    str or None
+        For the first two ranks of a node that do not reach each other's device, or whose additions
+        are not atomic, the reason; the same on every rank.
     """
-    comm, node, handle = topology.comm, topology.node_of[topology.comm.rank], None
+    comm, node = topology.comm, topology.node_of[topology.comm.rank]
+    handle: bytes | UnsupportedError | None = None
     if comm.size > 1:
-        with suppress(UnsupportedError):  # the driver shares no memory
+        try:
             handle = device.ipc_handle(memory)
+        except UnsupportedError as error:
+            handle = error
     found: list[tuple[int | None, bool]] = []
+    why = None
     for rank, (other, theirs) in enumerate(comm.allgather((node, handle))):
-        found.append((memory.address if rank == comm.rank else None, True))
-        if rank != comm.rank and other == node and theirs is not None:
-            with suppress(UnsupportedError):  # no peer access: remote
-                found[rank] = device.open_handle(theirs), device.adds_into(theirs)
-    return found
+        address, refusal = memory.address if rank == comm.rank else None, None
+        if rank != comm.rank and other == node:
+            try:
+                if isinstance(theirs, UnsupportedError):
+                    raise theirs
+                address = device.open_handle(theirs)
+                refusal = None if device.adds_into(theirs) else _NOT_ATOMIC
+            except UnsupportedError as error:
+                refusal = error
+        found.append((address, not refusal))
+        if refusal and not why:
+            why = f"rank {comm.rank} to rank {rank}: {refusal}"
+    return found, next(filter(None, comm.allgather(why)), None)
 
 
 @contextmanager
@@ -227,6 +251,8 @@ class Slab:
         The same for memory to which this rank's device may add: additions there are atomic.
     outgoing, incoming : Window or None
         Memory that remote ranks read, and to which they add; None without remote ranks.
+    why_apart : str or None
+        Of :func:`opened`.
 
     Raises
     ------
@@ -234,7 +260,7 @@ class Slab:
         On every rank, if one device has too little memory.
     """
 
-    outgoing = incoming = None
+    outgoing = incoming = why_apart = None
 
     def __init__(
         self,
@@ -260,7 +286,7 @@ class Slab:
                 self._memory.free()
             raise next(filter(None, refusals))
         if shared:
-            reached = opened(topology, device, self._memory)
+            reached, self.why_apart = opened(topology, device, self._memory)
         else:  # host memory: MPI shares it
             self._under = Window(topology, nbytes)
             reached = [

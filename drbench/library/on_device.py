@@ -3,6 +3,7 @@ but other memory and another executor."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,14 @@ class DeviceHeap(Heap):
                     f"the heap of rank {rank} needs {wanted} bytes of device memory, {free} are "
                     "free for it. Use a smaller heap, or more devices."
                 )
-        return Slab(topology, self.device, self.nbytes, self.nbytes, transport)
+        slab = Slab(topology, self.device, self.nbytes, self.nbytes, transport)
+        if slab.why_apart and topology.comm.rank == 0:
+            warnings.warn(
+                f"transfers between GPUs of a node go through the host: {slab.why_apart}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return slab
 
     def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: Any) -> Any:
         return self.device.lend(self.base + start, shape, dtype, holder)

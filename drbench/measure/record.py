@@ -106,9 +106,7 @@ class Record:
     max_gemms: Integer = _column("GEMMs that may run at the same time on a device")
     max_accumulates: Integer = _column("accumulates that may run at the same time on a device")
     accumulate_blocks: Integer = _column("most thread blocks of an accumulate kernel")
-    copy_streams: Integer = _column(
-        "streams for copies of each direction on a device, in programs with signals"
-    )
+    copy_streams: Integer = _column("streams for copies of each direction on a device")
     collectives: Text = _column(
         "who moves the data of collectives: mpi; on devices nccl, gpu-aware or staged"
     )
@@ -223,6 +221,10 @@ class Record:
     phase_pack_s: Number = _column("copying blocks into packed operands", "s")
     device: Text = _column("name of the GPU")
     ranks_per_device: Integer = _column("ranks that share one GPU")
+    out_of_reach: Text = _column(
+        "two ranks of a node whose GPUs do not read, or not atomically add to, each other's "
+        "memory, and why; empty: none"
+    )
     blas: Text = _column("BLAS library and version")
     blas_kernel: Text = _column("processor architecture that the BLAS chose its kernels for")
     mpi: Text = _column("MPI library and version")

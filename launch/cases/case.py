@@ -213,7 +213,7 @@ class Case:
         int,
         on=_DEVICES,
         least=1,
-        help="Devices: streams for the copies of each direction, in programs with signals.",
+        help="Devices: streams for copies of each direction; other ranks share them round-robin.",
         default_text="1",
     )
     collectives: str | None = _ours(

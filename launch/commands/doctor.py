@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import click
 import psutil
@@ -22,11 +21,15 @@ from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table
 from launch.host.units import format_bytes
+from launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables
 
 from .guards import gpu_report, refuse_too_many
 from .options import json_option, ranks_option
 
-_PROBE_TIMEOUT_S = 60
+#: Seconds for the self-test of MPI, and for that of GPUs.
+_MPI_TIMEOUT_S, _GPUS_TIMEOUT_S = 60, 120
+#: Most GPUs whose pairs are tried.
+_MOST_GPUS = 8
 
 
 @click.command()
@@ -34,7 +37,7 @@ _PROBE_TIMEOUT_S = 60
 @json_option()
 def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
-    to change. Takes about ten seconds.
+    to change. Takes about ten seconds, and with several GPUs half a minute.
 
     \b
       drbench doctor
@@ -45,32 +48,18 @@ def doctor(ranks, as_json):
     if here is not None and here.rank:
         return EXIT_CODES["ok"]
     mpi, one = [*_mpi(ranks), *_cores(ranks)], measure_kernels()
-    every = [*mpi, *_blas(one), *_peak(one), *_memory(), *_gpus()]
+    gpus, pairs = _gpus()
+    every = [*mpi, *_blas(one), *_peak(one), *_memory(), *gpus]
     if as_json:
-        print(json.dumps([each._asdict() for each in every]))
+        print(json.dumps([each._asdict() for each in every] + [pairs] * bool(pairs)))
     else:
         style = {"ok": "green", "advice": "yellow", "missing": "red"}
         rows = [
             (subject, Text(level, style[level]), text + (f"\n-> {remedy}" if remedy else ""))
             for subject, level, text, remedy in every
         ]
-        console().print(table("||~", rows))
+        console().print(table("||~", rows), *pair_tables(pairs))
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
-
-
-class Finding(NamedTuple):
-    """One line of the report: ``ok``, ``advice`` (works, could be better) or ``missing`` (does not
-    work)."""
-
-    subject: str
-    level: str
-    text: str
-    remedy: str = ""
-
-
-def found(fine, subject: str, text: str, otherwise: str, remedy: str = "", level="advice"):
-    """A finding: ``text`` if the subject is fine, else ``otherwise`` and its remedy."""
-    return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, remedy)
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:
@@ -84,13 +73,8 @@ def _mpi(ranks: int) -> Iterator[Finding]:
     except DrbenchError as error:
         yield Finding("MPI launcher", "missing", str(error))
         return
-    words = [*command, sys.executable, "-m", "mpi4py", "-m", "launch.ranks.doctor_probe"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    try:
-        with running("the self-test", words, **pipes) as process:
-            text, _ = process.communicate(timeout=_PROBE_TIMEOUT_S)
-        probe = json.loads(text.splitlines()[-1])
-    except (CaseTimeout, ValueError, IndexError):
+    probe = _probe(command, "doctor_probe", _MPI_TIMEOUT_S)
+    if isinstance(probe, str):
         probe = {"size": 0, "library": "no MPI library", "standard": ""}
     yield found(
         probe["size"] == ranks,
@@ -124,6 +108,21 @@ def _mpi(ranks: int) -> Iterator[Finding]:
         whose = f"by the environment; drbench would set {ours}" if ours else "by drbench"
         text = f"between nodes UCX uses {described}, set {whose}: bytes that one call may move"
         yield Finding("TCP", "ok", text)
+
+
+def _probe(command: list[str], module: str, limit_s: float) -> dict | str:
+    """The line of JSON of a module of ``launch.ranks``, started by a launcher; or why there is
+    none."""
+    words = [*command, sys.executable, "-m", "mpi4py", "-m", f"launch.ranks.{module}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    try:
+        with running("the self-test", words, **pipes) as process:
+            text, _ = process.communicate(timeout=limit_s)
+        return json.loads(text.splitlines()[-1])
+    except CaseTimeout as error:
+        return str(error)
+    except (ValueError, IndexError):
+        return f"the self-test ended with {process.returncode}, without a result"
 
 
 def _settings(values: dict[str, str]) -> str:
@@ -212,63 +211,29 @@ def _memory() -> Iterator[Finding]:
     )
 
 
-def _gpus() -> Iterator[Finding]:
-    seen = gpu_report()
+def _gpus() -> tuple[list[Finding], dict]:
+    """The findings on GPUs, and the line of :mod:`launch.ranks.gpu_pairs`; empty without one."""
+    seen, here = gpu_report(), launched()
     if seen is None:
         late = "the search for GPUs did not finish"
-        yield Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")
-        return
+        return [Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")], {}
     if "missing" in seen:
         names = _names_of_driver()
         text, remedy = f"{names}; {seen['missing']}", seen["remedy"]
         nothing = "none found; every command runs on CPUs"
-        yield found(names is None, "GPUs", nothing, text, remedy)
-        return
-    devices = seen["devices"]
-    names = "; ".join(
-        f"{device['index']}: {device['name']}, {format_bytes(device['bytes'])}, "
-        f"{device['architecture']}"
-        for device in devices
-    )
-    text = "{}; CuPy {cupy}, {cublas}, CUDA {runtime}, driver for CUDA {driver}"
-    yield Finding("GPUs", "ok", text.format(names, **seen))
-    pairs = ", ".join(f"{a}-{b}" for a, b in seen["no_peer_access"])
-    if len(devices) > 1:
-        yield found(
-            not pairs,
-            "peer access",
-            "every GPU reads every other's memory",
-            f"no direct access between GPUs {pairs}: staged through the host",
-        )
-    yield found(
-        seen["ipc"],
-        "GPU memory between ranks",
-        "CUDA IPC handles work",
-        "the driver makes no IPC handles: transfers between ranks are staged through the host",
-        "containers: --ipc=host",
-    )
-    yield found(
-        not seen["no_waits"],
-        "signals between GPUs",
-        "streams wait for flags in memory with one rank per GPU; else hosts signal",
-        f"hosts signal instead of streams: {seen['no_waits']}",
-        "programs of fused overlap run, but slower",
-    )
-    yield found(
-        seen["nccl"],
-        "NCCL",
-        seen["nccl"],
-        seen["no_nccl"],
-        "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged",
-    )
-    staged = "" if seen["gpu_aware"] else ": staged through pinned host memory"
-    yield Finding("MPI on GPU memory", "ok", seen["mpi"] + staged)
-    yield Finding(
-        "ranks per GPU",
-        "ok",
-        f"ranks of a node use its {len(devices)} GPU(s) round-robin; more ranks than GPUs share "
-        "them in time slices, which checks results and not speed",
-    )
+        return [found(names is None, "GPUs", nothing, text, remedy)], {}
+    findings = [*gpu_findings(seen, os.environ, here.size if here else 1)]
+    if here is not None:
+        text = "started by a launcher; run doctor without it to try what GPUs do in pairs"
+        return [*findings, Finding("GPU pairs", "ok", text)], {}
+    try:
+        command = mpiexec_command(max(2, min(len(seen["devices"]), _MOST_GPUS)))
+    except DrbenchError:  # reported with MPI
+        return findings, {}
+    pairs = _probe(command, "gpu_pairs", _GPUS_TIMEOUT_S)
+    pairs = {"failed": pairs} if isinstance(pairs, str) else pairs
+    every = Finding("pairs", "ok", "every pair that was tried")._asdict()
+    return [*findings, *pair_findings(pairs)], every | pairs
 
 
 def _names_of_driver() -> str | None:

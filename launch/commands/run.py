@@ -81,7 +81,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
             f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
         )
     if ranks is None and not is_rank():
-        ranks = 1 if values["backend"] == "cupy" else default_ranks(values["threads"])
+        ranks = default_ranks(values["threads"], values["backend"])
         if ranks == 1:
             ranks = None  # this process is the only rank
     environ = dict(os.environ)

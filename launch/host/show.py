@@ -257,6 +257,7 @@ def show_record(record: Record) -> None:
         f"{record.max_gemms} GEMMs and {record.max_accumulates} "
         f"accumulates at a time, collectives {record.collectives}",
     )
+    add("", record.out_of_reach and Text(f"out of reach: {record.out_of_reach}", "yellow"))
     if record.best_s is not None:
         local = record.local_gemm_s
         add(

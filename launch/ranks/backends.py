@@ -167,6 +167,7 @@ class DeviceBackend:
             "max_gemms": case.max_gemms or 1,
             "max_accumulates": case.max_accumulates or 1,
             "accumulate_blocks": getattr(self.device, "accumulate_blocks", None),
+            "copy_streams": case.copy_streams or 1,
         }
         # threads that emulate streams, and ranks of one GPU, wait for each other
         alone = case.backend == "cupy" and not self.keys["oversubscribed"]
@@ -198,14 +199,15 @@ class DeviceBackend:
             if asked == "gpu-aware":
                 why[asked] = None  # its memory is host memory
             return why
-        if asked != "staged":
-            node = self._topology.node  # its first rank tests it
-            able, described = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
-            why["gpu-aware"] = _first(comm, None if able else described)
         if asked in (None, "nccl"):
             from drbench.device.gpu.nccl import why_no_nccl
 
             why["nccl"] = _first(comm, why_no_nccl(sharing))
+        # on one node with NCCL a GPU-aware MPI has no work, and its test takes seconds
+        if asked != "staged" and (why["nccl"] or self._topology.nodes > 1):
+            node = self._topology.node  # its first rank tests it
+            able, described = node.bcast(mpi_moves_devices() if node.rank == 0 else None)
+            why["gpu-aware"] = _first(comm, None if able else described)
         return why
 
     def free_bytes(self) -> int:
@@ -233,14 +235,12 @@ class DeviceBackend:
         )
 
     def record_columns(self, executor) -> dict:
-        """How a program with signals sends them, and its copy streams; and that parts of a kernel
-        are separate GEMMs."""
+        """Why ranks of a node do not reach each other's devices; how a program with signals sends
+        them; and that parts of a kernel are separate GEMMs."""
+        found = {"out_of_reach": executor.matrices["C"].why_apart}
         if executor.inbox is None:
-            return {"copy_streams": None}
-        found = {
-            "progress": "streams" if executor.inbox.why_hosts is None else "hosts",
-            "copy_streams": self._case.copy_streams or 1,
-        }
+            return found
+        found["progress"] = "streams" if executor.inbox.why_hosts is None else "hosts"
         if any(getattr(step, "kernel", None) for step in executor.trace.steps):
             found["blas_kernel"] = f"{self.keys['blas_kernel']} parts"
         return found

@@ -3,12 +3,15 @@ crash."""
 
 import json
 import sys
+from itertools import permutations
 
 from drbench.errors import MissingError
 
+_COMPUTE_MODE = 20  # cudaDevAttrComputeMode
+
 
 def main() -> int:
-    from drbench.device.gpu.cuda import cuda_device, describe
+    from drbench.device.gpu.cuda import cuda_device
     from drbench.device.gpu.nccl import nccl_version, why_no_nccl
 
     try:
@@ -26,6 +29,34 @@ def main() -> int:
     found |= dict(zip(("gpu_aware", "mpi"), _mpi()))
     print(json.dumps(found))
     return 0
+
+
+def describe(device) -> dict:
+    """The GPUs of this process and their abilities, in plain values: devices, versions, pairs
+    without peer access, why streams cannot wait for flags."""
+    runtime, devices = device._runtime, []
+    for index in range(device.info.count):
+        properties = runtime.getDeviceProperties(index)
+        devices.append(
+            {
+                "index": index,
+                "name": properties["name"].decode(),
+                "bytes": int(properties["totalGlobalMem"]),
+                "architecture": f"sm_{properties['major']}{properties['minor']}",
+                "multiprocessors": properties["multiProcessorCount"],
+                "compute_mode": runtime.deviceGetAttribute(_COMPUTE_MODE, index),
+            }
+        )
+    pairs = permutations(range(device.info.count), 2)
+    return {
+        "devices": devices,
+        "cupy": device._modules.cupy.__version__,
+        "cublas": device.info.library,
+        "runtime": runtime.runtimeGetVersion(),
+        "driver": runtime.driverGetVersion(),
+        "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
+        "no_waits": device.why_no_waits(),
+    }
 
 
 def _mpi() -> tuple[bool, str]:

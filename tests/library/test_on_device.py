@@ -56,6 +56,12 @@ def test_a_device_without_memory_is_reported_on_every_rank():
         Slab(topology, device, 100)
 
 
+def test_a_library_user_is_warned_if_gpus_of_a_node_do_not_reach_each_other(device, monkeypatch):
+    monkeypatch.setattr(Slab, "why_apart", "rank 0 to rank 1: no peer access")
+    with pytest.warns(RuntimeWarning, match="GPUs of a node go through the host: rank 0 to rank 1"):
+        drbench.init(MPI.COMM_SELF, "1M", device=device).close()
+
+
 def test_single_tiles_on_a_device_are_refused_in_one_line(device):
     with drbench.init(MPI.COMM_SELF, "1M", device=device) as ctx:
         with pytest.raises(UnsupportedError, match="tiles of 2x2 float32 row are on a device, .* "):

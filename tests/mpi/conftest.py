@@ -41,6 +41,7 @@ TOGETHER = {
     "corrupt.py": (),
     "devices.py": (),
     "fake_gpu.py": (),
+    "gpu_pairs.py": ("stuck", "crash"),
     "huge_pages.py": (),
     "idle.py": (),
     "large_replicas.py": (),

@@ -47,7 +47,7 @@ def universal(ranks, seeds):
     settings = [
         {"prefetch": 1},
         {"prefetch": 0},
-        {"prefetch": 3, "gemms": 2, "accumulates": 2},
+        {"prefetch": 3, "gemms": 2, "accumulates": 2, "streams": 2},
         {"get": "view"},
         {"transport": "rma"},
         {"transport": "rma", "direct": True, "gemms": 2},
@@ -121,6 +121,22 @@ def test_every_edge_is_needed(mpirun):
     found = [sum(each["wrong"]) > 0 for each in mpirun(2, "devices.py", [*cases, *whole])]
     assert dict(zip(NEEDED, found)) == dict.fromkeys(NEEDED, True)
     assert not any(found[len(cases) :])
+
+
+def test_tiles_of_several_ranks_are_fetched_on_as_many_streams_as_are_requested(mpirun):
+    case = {"shape": [32, 32, 32], "texts": ["row", "row", "row"], "options": {"stationary": "C"}}
+    case["prefetch"] = 2
+    cases = [case | {"streams": streams} for streams in (1, 2, 9)]
+    wanted = [["in0"], ["in0", "in1"], ["in0", "in1", "in2"]]
+    for found, lanes in zip(mpirun(4, "devices.py", cases), wanted):
+        assert found["wrong"] == [0, 0] and found["copies"] == lanes
+
+
+def test_a_rank_that_waits_for_its_streams_still_serves_remote_reads(mpirun):
+    """Over TCP MPI moves data only while it is called: rank 0's GEMM is long, and rank 1 reads from
+    it meanwhile."""
+    long_s, read_s = mpirun(2, "late_reads.py", situation="remote")
+    assert read_s < long_s / 2
 
 
 def test_repeats_open_no_more_streams(mpirun):

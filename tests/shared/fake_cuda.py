@@ -24,6 +24,7 @@ from drbench.device.gpu.cuda_stream import Modules
 STATUS = {
     1: "cudaErrorInvalidValue",
     2: "cudaErrorMemoryAllocation",
+    35: "cudaErrorInsufficientDriver",
     100: "cudaErrorNoDevice",
     217: "cudaErrorPeerAccessUnsupported",
     700: "cudaErrorIllegalAddress",
@@ -122,6 +123,10 @@ class FakeRuntime:
     def deviceCanAccessPeer(self, device, peer):
         assert device != peer
         return int(self.peers)
+
+    def deviceGetAttribute(self, attribute, index):
+        assert attribute == 20, "cudaDevAttrComputeMode"
+        return 0
 
     def getDeviceProperties(self, index):
         numbers = {"major": 9, "minor": 0, "multiProcessorCount": 132}
@@ -223,7 +228,7 @@ class SharedRuntime(FakeRuntime):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.files, self.mapped = 0, {}
+        self.files, self.mapped, self.opens = 0, {}, True
         mark = os.environ.get("DRBENCH_TEST_RUN", "")[:12]
         self._name = f"/dev/shm/drbench-fake-gpu-{mark}-{os.getpid()}"
 
@@ -249,6 +254,8 @@ class SharedRuntime(FakeRuntime):
         return self.mapped[address].encode().ljust(64, b"\0")
 
     def ipcOpenMemHandle(self, handle):
+        if not self.opens:
+            raise CUDARuntimeError(1)
         path = handle.rstrip(b"\0").decode()
         with open(path, "rb+") as file:
             block = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
@@ -462,6 +469,8 @@ class FakeModule:
 class FakeCupy:
     """The modules of CuPy that drbench uses."""
 
+    __version__ = "0 (fake)"
+
     def __init__(self, library=None, **devices):
         self.runtime = FakeRuntime(**devices)
         self.cublas = FakeCublas(self.runtime)
@@ -554,15 +563,15 @@ class FakeCupy:
 
 
 @contextmanager
-def shared_cupy(path, peers=True, atomics=True, total=1 << 28, devices=2, driver=True):
-    """A fake CuPy for a process without GPUs, whose memory other processes open (a context
-    manager). Its result counts remaining memory and launched graphs."""
+def shared_cupy(path, peers=True, atomics=True, opens=True, total=1 << 28, devices=2, driver=True):
+    """A fake CuPy for a process without GPUs, whose memory other processes open, if ``opens`` (a
+    context manager). Its result counts remaining memory and launched graphs."""
     fake = FakeCupy(Library(path), devices=devices)
     fake.runtime = SharedRuntime(devices=devices, total=total)
     if not driver:
         fake.without_flags()
     fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
-    fake.runtime.peers = peers
+    fake.runtime.peers, fake.runtime.opens = peers, opens
     make, real = ipc.Peers.__init__, (ipc.Peers.__init__.__defaults__, cuda._import_cupy)
     make.__defaults__, cuda._import_cupy = (lambda device, peer: atomics,), fake.modules
 

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib import resources
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,15 +27,14 @@ from drbench.errors import (
 from .arrays import CupyArrays, by_rows
 from .copies import as_row_copies, merged_axes
 from .cuda_gemm import CublasGemm
-from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
+from .cuda_stream import PAGE, CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
 from .kernels import ACCUMULATE_BLOCKS, NAMES, Kernels, Launch, Launcher
 from .prepared import Prepared
 from .stream_values import StreamValues, load_driver
 
 _MEMCPY_DEFAULT = 4  # CUDA finds the sides by their addresses
-_DEVICE_MEMORY = 2  # cudaMemoryTypeDevice
-_ERROR_OUT_OF_MEMORY = 2
+_ERROR_OUT_OF_MEMORY, _ERROR_INSUFFICIENT_DRIVER = 2, 35
 #: Bytes for cuBLAS's workspaces (32 MiB for each handle on an H100), NCCL's buffers and kernels
 #: that are loaded late.
 _RESERVE = 1 << 29
@@ -44,10 +43,19 @@ _FLAGS_WITHIN_S = 5.0
 #: Bytes from which on drbench's kernel copies rows inside a device faster than cudaMemcpy2D, its
 #: longer launch included.
 _LONG_COPY = 8 << 20
+#: Bytes of rows for which both are timed in another device's memory, and the largest ratio of the
+#: kernel's time to that of cudaMemcpy2D for which the kernel is used: it takes multiprocessors.
+_ROW_WIDTHS, _CLEARLY = (512, 2048, 8192), 0.7
 _PORTABLE_AND_MAPPED = 1 | 2
 _INSTALL = (
     "Install CuPy, from a checkout: pip install '.[cuda12]' or '.[cuda13]', by the driver's CUDA; "
     "or choose another --backend."
+)
+
+_HIDDEN = "Check nvidia-smi and CUDA_VISIBLE_DEVICES."
+_OLD_DRIVER = (
+    "The driver is too old for this CuPy: update it, or install CuPy for the CUDA version that "
+    "nvidia-smi prints: pip install '.[cuda12]'."
 )
 
 
@@ -95,6 +103,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             sharers,
         )
         self._streams: list[CudaStream] = []
+        self._narrow: int | None = None  # until memory of another device is opened
         self._living: dict[int, CudaMemory] = {}
         self.peak_bytes = 0
         self.use()
@@ -285,19 +294,51 @@ class CudaDevice(CupyArrays, Device, Peers):
         if count == 1:
             copy = functools.partial(self._runtime.memcpyAsync, to, of, width, _MEMCPY_DEFAULT)
             return lambda stream: copy(stream.cupy.ptr)
-        if on_device and target.nbytes >= _LONG_COPY and self._holds(to) and self._holds(of):
-            launch = self._kernels.copy_rows(to, of, *rows)
+        own = self._holds(to) and self._holds(of)
+        if on_device and (target.nbytes >= _LONG_COPY if own else width <= (self._narrow or 0)):
+            launch = self._kernels.copy_rows(to, of, *rows, concurrent=not own)
             if launch is not None:
                 return self._ready(launch)
+        return self._copying_by_engine(to, of, *rows)
+
+    def _copying_by_engine(
+        self, to: int, of: int, count: int, width: int, to_stride: int, of_stride: int
+    ) -> Callable[[CudaStream], None]:
         copy = functools.partial(
             self._runtime.memcpy2DAsync, to, to_stride, of, of_stride, width, count, _MEMCPY_DEFAULT
         )
         return lambda stream: copy(stream.cupy.ptr)
 
     def _holds(self, address: int) -> bool:
-        """Whether an address is in this device's own memory."""
-        found = self._runtime.pointerGetAttributes(address)
-        return found.type == _DEVICE_MEMORY and found.device == self._index
+        """Whether an address is in memory that this device has allocated."""
+        return any(0 <= address - each.address < each.nbytes for each in self._living.values())
+
+    def open_handle(self, handle: bytes) -> int:
+        address = super().open_handle(handle)
+        if self._narrow is None and self.owner_of(handle) != self.bus_id:
+            self._narrow = self._narrow_rows(address)
+        return address
+
+    def _narrow_rows(self, address: int) -> int:
+        """The widest rows in another device's memory, in bytes, that the kernel copies clearly
+        faster than cudaMemcpy2D; 0 if it copies none faster."""
+        memory, found = self.allocate(PAGE), 0
+        begin, end = (self.event(timed=True) for _ in range(2))
+        for width in _ROW_WIDTHS:
+            rows = memory.address, address, PAGE // (2 * width), width, 2 * width, 2 * width
+            kernel = self._ready(self._kernels.copy_rows(*rows, concurrent=True))
+            seconds = []
+            for copy in (kernel, self._copying_by_engine(*rows)):
+                copy(self._checks)  # the first use may load the kernel
+                self._checks.record(begin)
+                copy(self._checks)
+                self._checks.record(end)
+                end.synchronise()
+                seconds.append(end.seconds_since(begin))
+            if seconds[0] < _CLEARLY * seconds[1]:
+                found = width
+        memory.free()
+        return found
 
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
         self._prepared(self._accumulating, target, value)(stream)
@@ -504,55 +545,15 @@ def require_gpu() -> tuple[Modules, int]:
     MissingError
         If there is no CuPy, or no GPU.
     """
-    modules, why = _import_cupy(), ""
+    modules, status, why = _import_cupy(), 0, ""
     try:
         count = modules.runtime.getDeviceCount()
     except modules.runtime.CUDARuntimeError as error:
-        count, why = 0, f": {error}"
+        count, status, why = 0, error.status, f": {error}"
     if not count:
-        raise MissingError(
-            f"--backend cupy needs a GPU, and CUDA finds none{why}. Check nvidia-smi and "
-            "CUDA_VISIBLE_DEVICES."
-        )
+        remedy = _OLD_DRIVER if status == _ERROR_INSUFFICIENT_DRIVER else _HIDDEN
+        raise MissingError(f"--backend cupy needs a GPU, and CUDA finds none{why}. {remedy}")
     return modules, count
-
-
-def describe(device: CudaDevice) -> dict:
-    """The GPUs of this process and their abilities, in plain values: devices, versions, pairs
-    without peer access, whether memory can be shared, why streams cannot wait for flags."""
-    import cupy
-
-    runtime, count = device._runtime, device.info.count
-    devices = []
-    for index in range(count):
-        properties = runtime.getDeviceProperties(index)
-        devices.append(
-            {
-                "index": index,
-                "name": properties["name"].decode(),
-                "bytes": int(properties["totalGlobalMem"]),
-                "architecture": f"sm_{properties['major']}{properties['minor']}",
-                "multiprocessors": properties["multiProcessorCount"],
-            }
-        )
-    pairs = permutations(range(count), 2)
-    memory = device.allocate(1)
-    try:
-        device.ipc_handle(memory)
-        shared = True
-    except UnsupportedError:
-        shared = False
-    memory.free()
-    return {
-        "devices": devices,
-        "cupy": cupy.__version__,
-        "cublas": device.info.library,
-        "runtime": runtime.runtimeGetVersion(),
-        "driver": runtime.driverGetVersion(),
-        "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
-        "ipc": shared,
-        "no_waits": device.why_no_waits(),
-    }
 
 
 def _import_cupy() -> Modules:

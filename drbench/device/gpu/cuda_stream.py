@@ -13,7 +13,8 @@ from .cuda_gemm import NO_WORKSPACE, loaded_cublas
 _ERROR_NOT_READY = 600
 _ALIGNMENT = 512
 _HIGHEST_PRIORITY = -5  # CUDA uses the highest of the device
-_PAGE = 2 << 20
+#: Bytes that allocations are multiples of.
+PAGE = 2 << 20
 
 
 class Modules(NamedTuple):
@@ -112,12 +113,13 @@ class CudaMemory(Memory):
     """One cudaMalloc, whose address names it for other processes (memory of a pool could not be
     shared).
 
-    It has whole pages, because sharing it shares all of its pages.
+    It has whole pages, because sharing it shares all of its pages; ``nbytes`` is their size.
     """
 
     def __init__(self, runtime, nbytes: int, living: dict):
-        self._runtime, self.nbytes, self._living = runtime, nbytes, living
-        self.address = runtime.malloc(max(-(-nbytes // _PAGE), 1) * _PAGE)
+        self._runtime, self._living = runtime, living
+        self.nbytes = max(-(-nbytes // PAGE), 1) * PAGE
+        self.address = runtime.malloc(self.nbytes)
         if self.address % _ALIGNMENT:
             raise CaseFailed(
                 f"cudaMalloc returned {self.address:#x}, which is no multiple of {_ALIGNMENT}; "

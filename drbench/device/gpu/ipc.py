@@ -72,7 +72,7 @@ class Peers:
         """
         if handle in self._own:
             raise UsageError("a rank does not open its own memory; it has the address.")
-        owner = handle[_HANDLE_BYTES:].decode()
+        owner = self.owner_of(handle)
         if not self._reaches(owner):
             raise UnsupportedError(
                 f"device {self._bus} has no peer access to {owner}; use ranks on devices that "
@@ -82,14 +82,20 @@ class Peers:
             return self._cuda.ipcOpenMemHandle(handle[:_HANDLE_BYTES])
         except self._cuda.CUDARuntimeError as error:
             raise UnsupportedError(
-                f"device {self._bus} cannot open memory of {owner}: {error}; ranks need one node "
-                "and one IPC namespace."
+                f"device {self._bus} cannot open memory of {owner}: {error}; show all GPUs of the "
+                "node to each rank (Slurm: --gpus-per-node, no --gpu-bind, no --gpus-per-task; "
+                "containers: --ipc=host)."
             ) from error
+
+    @staticmethod
+    def owner_of(handle: bytes) -> str:
+        """The PCI address of the device whose memory a handle is for."""
+        return handle[_HANDLE_BYTES:].decode()
 
     def adds_into(self, handle: bytes) -> bool:
         """Whether additions into an opened allocation are atomic: always on one device and over
         NVLink, rarely over PCIe. False if unknown."""
-        owner = handle[_HANDLE_BYTES:].decode()
+        owner = self.owner_of(handle)
         return owner == self._bus or self._atomics(self._bus, owner)
 
     def close_handle(self, address: int) -> None:

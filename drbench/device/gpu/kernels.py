@@ -170,14 +170,21 @@ class Kernels:
         return _over(f"copy_b{word}", rows, columns, [*to, *of, *map(np.uint32, extents)])
 
     def copy_rows(
-        self, target: int, source: int, count: int, width: int, to_stride: int, of_stride: int
+        self,
+        target: int,
+        source: int,
+        count: int,
+        width: int,
+        to_stride: int,
+        of_stride: int,
+        concurrent: bool = False,
     ) -> Launch | None:
         """Copy rows with row strides, all numbers in bytes; None unless all but ``count`` are
-        multiples of 16."""
+        multiples of 16. With ``concurrent`` GEMMs the grid is limited."""
         if gcd(_WORD, target, source, width, to_stride, of_stride) < _WORD:
             return None
         rows = Words(target, to_stride // _WORD, source, of_stride // _WORD, count, width // _WORD)
-        return _words_of_rows("copy_rows", rows)
+        return _words_of_rows("copy_rows", rows, self._accumulate_blocks if concurrent else None)
 
     def fill(self, target, fill, matrix: str, row0: int, col0: int) -> Launch | None:
         """:meth:`drbench.host.fill.Fill.into`, in float32, float64 or (rounded once, from float32)

@@ -140,6 +140,43 @@ def test_long_copies_of_rows_inside_the_device_use_the_kernel(device, cupy, monk
         memory.free()
 
 
+@pytest.mark.parametrize("widest, narrow", [(0, ()), (2048, (512, 2048)), (1 << 20, (512, 2048))])
+def test_rows_of_another_device_are_copied_by_the_faster_of_two_ways(
+    cupy, new_device, monkeypatch, widest, narrow
+):
+    """Both are timed when memory of another device is opened: here the copy engine needs three
+    times as long for rows up to a width. (An event of the fake has the length of its log as its
+    time.)"""
+    owner, device = new_device(0), new_device(1)
+    by_engine = cupy.runtime.memcpy2DAsync
+
+    def slow(*words):
+        cupy.log.extend([None] * (3 if words[4] <= widest else 0))
+        return by_engine(*words)
+
+    monkeypatch.setattr(cupy.runtime, "memcpy2DAsync", slow)
+    theirs = owner.allocate(1 << 20)
+    handle = owner.ipc_handle(theirs)
+    address = device.open_handle(handle)
+    assert not device._living
+    there = at_address(address, 1 << 18, "f4")
+    mine = np.zeros(1 << 18, "f4").view(DeviceArray)
+    for width in (512, 2048, 16384):
+        of, to = (each.reshape(-1, width // 2)[:, : width // 4] for each in (there, mine))
+        way = ["copy_rows"] if width in narrow else ["memcpy2DAsync"]
+        assert by_which_way(device, cupy, to, of) == way
+        if width in narrow:  # GEMMs keep the other multiprocessors
+            grid = cupy.module.launches[-1].grid
+            assert grid[0] * grid[1] <= device.accumulate_blocks
+    same = new_device(0)
+    before = len(cupy.log)
+    same.open_handle(handle)
+    assert len(cupy.log) == before  # ranks that share a device time nothing
+    for importer in (device, same):
+        importer.close_handle(address)
+    theirs.free()
+
+
 def test_a_repeated_copy_is_prepared_once(device, monkeypatch):
     worked_out = []
     monkeypatch.setattr(

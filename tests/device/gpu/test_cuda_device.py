@@ -25,6 +25,7 @@ from drbench.errors import (
     UnsupportedError,
     UsageError,
 )
+from launch.ranks.gpu_report import describe
 
 examples = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -230,8 +231,8 @@ def test_gemms_that_cublas_has_no_arithmetic_for_are_refused(new_device):
 @pytest.mark.parametrize("nbytes, pages", [(0, 1), (1000, 1), (2 << 20, 1), ((2 << 20) + 1, 2)])
 def test_memory_is_aligned_whole_pages_and_freed_once(device, cupy, nbytes, pages):
     memory = device.allocate(nbytes)
-    assert isinstance(device, Device) and memory.address % 512 == 0 and memory.nbytes == nbytes
-    assert cupy.runtime.used == pages << 21
+    assert isinstance(device, Device) and memory.address % 512 == 0
+    assert cupy.runtime.used == memory.nbytes == device.peak_bytes == pages << 21
     memory.free()
     memory.free()
     assert cupy.runtime.used == 0
@@ -413,7 +414,11 @@ def test_an_unusable_gpu_is_refused_in_one_line_with_the_remedy(importable, monk
         assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
 
     importable(devices=0)
-    refused("needs a GPU, and CUDA finds none: cudaErrorNoDevice")
+    refused("needs a GPU, and CUDA finds none: cudaErrorNoDevice. Check nvidia-smi and CUDA_VIS")
+    runtime = sys.modules["cupy"].cuda.runtime
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "getDeviceCount", raising(runtime.CUDARuntimeError(35)))
+        refused(r"cudaErrorInsufficientDriver. The driver is too old for this CuPy.*'\.\[cuda12\]'")
     importable()
     unloaded = raising(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file"))
     uncompiled = raising(Exception("nvrtc: error:\n no such option"))
@@ -467,3 +472,20 @@ def test_closing_a_device_frees_the_memory_of_a_refused_case(new_device, cupy):
     device.close()
     kept[1].free()  # idempotent
     assert len(cupy.runtime.allocations) == before
+
+
+def test_a_description_has_versions_and_the_compute_mode_of_each_gpu(device, cupy, monkeypatch):
+    cupy.__version__ = "14.2.0"
+    properties, runtime = cupy.runtime.getDeviceProperties(0), cupy.runtime
+    monkeypatch.setattr(
+        runtime, "getDeviceProperties", lambda index: properties | {"totalGlobalMem": 80 << 30}
+    )
+    monkeypatch.setattr(runtime, "deviceGetAttribute", lambda which, index: {20: 3 * index}[which])
+    for version in ("runtimeGetVersion", "driverGetVersion"):
+        monkeypatch.setattr(runtime, version, lambda: 13000, raising=False)
+    assert describe(device)["no_peer_access"] == []
+    runtime.peers = False
+    found = describe(device)
+    assert found["no_peer_access"] == [(0, 1), (1, 0)]
+    assert [gpu["compute_mode"] for gpu in found["devices"]] == [0, 3]  # default, exclusive process
+    assert (found["cupy"], found["driver"], found["no_waits"]) == ("14.2.0", 13000, None)

@@ -41,7 +41,7 @@ def kernels(monkeypatch):
 def findings(run_cli, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks or looking for GPUs."""
     monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
-    monkeypatch.setattr(launch.commands.doctor, "_gpus", list)
+    monkeypatch.setattr(launch.commands.doctor, "_gpus", lambda: ([], {}))
     return lambda *options: {
         each["subject"]: each for each in run_cli("doctor", "--json", *options).json()
     }

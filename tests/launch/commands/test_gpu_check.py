@@ -240,6 +240,25 @@ def test_the_page_shows_missing_libraries_failed_stages_and_wrong_results(predic
     assert "There is no prediction" in page.partition("as calibrated now")[2]
 
 
+def test_pairs_of_gpus_are_a_table_and_wrong_bytes_are_not_met(tmp_path):
+    gpu = {"bus": "x", "free": 79 << 30, "bytes": 80 << 30, "sharers": 1}
+    pair = {"reached": True, "atomic": True, "wrong": [], "why": "", "copy": 391.0, "add": 305.0}
+    pair |= {"rows": {"512": [41, 162]}, "flag_us": 3.3, "no_flag": ""}
+    together = {"wrong": [], "copy": [388.0], "add": [302.0], "from_all": [391.0, 393.0]}
+    for wrong, ok in ([], True), (["copy"], False):
+        pairs = [pair | {"from": 0, "to": 1}, pair | {"from": 1, "to": 0, "wrong": wrong}]
+        gpus = [gpu | {"index": index} for index in range(2)]
+        line = {"kind": "pairs", "stuck": False, "gpus": gpus, "pairs": pairs}
+        ended = [made(name="pairs", lines=[line | {"together": together}])]
+        checks = checks_of(ended, {}, Node(tmp_path, 2))
+        found = {
+            check.ok for check in checks if check.what.startswith("GPU") if check.bar or not ok
+        }
+        assert ok in found and (not ok) not in found
+        page = write_page(Node(tmp_path, 2), ended, checks)
+        assert "391/305" in page and ("wrong" in page.partition("## Met")[0]) != ok
+
+
 def test_libraries_are_compared_with_the_fastest_of_drbench_in_the_same_arithmetic(tmp_path):
     """A library returns C in bfloat16."""
     run = lambda algorithm, ms, dtype, compute=None, m=64, **more: Record(

@@ -75,6 +75,9 @@ def run(case, topology, late_s):
             seed * comm.size + comm.rank, case.get("delay_s", 2e-4 if late_s else 1e-4)
         )
         device.loads_late = case.get("learns", False)
+        copied = set()
+        copy = device.copy
+        device.copy = lambda to, of, stream: (copied.add(stream), copy(to, of, stream))
         if case.get("hosts"):
             device.why_no_waits = lambda: "for the test"
         with (
@@ -105,6 +108,7 @@ def run(case, topology, late_s):
             as_planned &= counted == planned
             apart = comm.allreduce(int(executor.inbox is not None and executor.inbox.apart))
             lanes = sorted(executor._lanes)
+            used = [name for name in lanes if executor._lanes[name].stream in copied]
         device.close()
     return {
         "wrong": wrong,
@@ -112,6 +116,7 @@ def run(case, topology, late_s):
         "by_streams": by_streams,
         "apart": apart,
         "lanes": lanes,
+        "copies": used,
     }
 
 

@@ -1,0 +1,323 @@
+"""The GPUs of a node, pair by pair: what one does in the memory of another, timed and verified.
+
+Started by mpiexec with a rank for each GPU. Prints one line of JSON, which ``drbench doctor`` and
+``launch/gpu_check.sh`` show.
+"""
+
+import json
+import os
+from contextlib import suppress
+from functools import partial
+from itertools import permutations
+from types import SimpleNamespace
+
+import numpy as np
+
+from drbench.common import Clock
+from drbench.device.address import DeviceArray, at_address
+from drbench.device.gpu.cuda import CudaDevice, cuda_device
+from drbench.device.matrix import Slab
+from drbench.errors import DrbenchError, UnsupportedError
+from drbench.host.fill import Fill
+from drbench.host.topology import Topology, start_mpi
+
+from .backends import MPI, call_together
+from .gpu_timer import Timer
+
+#: Bytes of a copy and of an add, and of a row of these.
+_BYTES, _ROW = 64 << 20, 8192
+#: Bytes of the rows of strided copies, of which every other one is copied.
+_WIDTHS = (512, 2048, 8192)
+#: Several ranks add so often at the same time, to a part of so many bytes: one in this number.
+_ADDS, _PART = 10, 16
+#: Round trips of a flag before those that are timed, their number, and seconds until one is late.
+_WARM_UP, _TRIPS, _LATE_S = 5, 20, 0.5
+#: Copies before the round trips, during which the hosts launch all of them.
+_BUSY = 20
+#: Bytes for the flags of the other ranks.
+_FLAGS = 4096
+_COPY_ANY = 4  # cudaMemcpyDefault
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _matrix(memory: DeviceArray) -> DeviceArray:
+    return memory.view(np.float32).reshape(-1, _ROW // 4)
+
+
+def _strided(matrix: DeviceArray, width: int) -> DeviceArray:
+    """Every other row of a quarter, if rows have so many bytes."""
+    return matrix[: len(matrix) // 4].reshape(-1, width // 2)[:, : width // 4]
+
+
+class Pairs:
+    """The GPUs of the ranks of a node (collective, like every method without underscore).
+
+    Parameters
+    ----------
+    topology : Topology
+    device : CudaDevice
+    nbytes : int
+        Of a copy and of an add.
+
+    Attributes
+    ----------
+    stuck : bool
+        A stream of some rank waits for a flag and was not released: no rank can end in order.
+    """
+
+    def __init__(self, topology: Topology, device: CudaDevice, nbytes: int):
+        self.comm, self.device, self.timer = topology.comm, device, Timer(device)
+        self.rank, self.node_of = self.comm.rank, topology.node_of
+        self.nbytes, self.stuck = nbytes, False
+        self.wrong: list[str] = []  # on this rank, since the last answer
+        self.stream, self.release = device.stream("pairs"), device.stream("release")
+        device.sharers = topology.node.allgather(device.bus_id).count(device.bus_id)
+        free, total = device._runtime.memGetInfo()
+        gpu = {"index": device.info.index, "bus": device.bus_id, "free": free, "bytes": total}
+        self.gpus = self.comm.allgather(gpu | {"sharers": device.sharers})
+        self.flags = not any(self.comm.allgather(device.why_no_waits()))
+        self.slab = Slab(topology, device, 2 * nbytes + _FLAGS)
+        self.parts = [base if base is None else self._parts(base) for base in self.slab.in_reach]
+        self.own, rows = self.parts[self.rank], nbytes // _ROW
+        memory = call_together(self.comm, partial(device.allocate, nbytes))
+        self.copied = _matrix(at_address(memory.address, nbytes, np.uint8))
+        device.fill(self.own.source, Fill("integer", 0, _ROW), "A", self.rank * rows, 0)
+        device.zero(self.own.flags.reshape(1, -1), self.stream)
+        self.trips = [0] * self.comm.size  # so far, of flags that this rank and another write
+        sums: dict = {width: self._sums(_strided(self.own.source, width)) for width in _WIDTHS}
+        self.right = self.comm.allgather(sums | {"all": self._sums(self.own.source)})
+
+    def _parts(self, base: DeviceArray) -> SimpleNamespace:
+        """What a rank reads, what it adds to, and the flags, in the memory of one rank."""
+        source, tile = (_matrix(base[x * self.nbytes :][: self.nbytes]) for x in (0, 1))
+        return SimpleNamespace(source=source, tile=tile, flags=base[-_FLAGS:].view(np.uint32))
+
+    def _sums(self, matrix: DeviceArray) -> np.ndarray:
+        """A weighted sum of each row, exact: it differs if an element is wrong or in another
+        column."""
+        return self.device.times(matrix, np.arange(1.0, matrix.shape[1] + 1)[:, None])
+
+    def _rate(self, work, nbytes: int) -> float:
+        """GB/s of ``work()``, which puts so many bytes of transfers into the stream."""
+        return _rounded(nbytes / self.timer.seconds(work, self.stream) / 1e9)
+
+    def _check(self, what: str, matrix: DeviceArray, right: np.ndarray) -> None:
+        if not (self._sums(matrix) == right).all():
+            self.wrong.append(what)
+
+    def _copy(self, what: str, source: DeviceArray, target: DeviceArray, right, copy=None) -> float:
+        """GB/s of ``copy``, whose target is checked."""
+        self.device.zero(self.copied, self.stream)
+        copy = copy or (lambda: self.device.copy(target, source, self.stream))
+        rate = self._rate(copy, target.nbytes)
+        self._check(what, target, right)
+        return rate
+
+    def _rows(self, of: int) -> dict[str, list[float]]:
+        """For each width of rows in the memory of a rank, GB/s of the copy engine and of drbench's
+        kernel."""
+        found, device = {}, self.device
+        for width in _WIDTHS:
+            source = _strided(self.parts[of].source, width)
+            target = self.copied.reshape(-1)[: source.size].reshape(source.shape)
+            rows = target.ctypes.data, source.ctypes.data, len(source), width, width, 2 * width
+            kernel = device._ready(device._kernels.copy_rows(*rows, concurrent=True))
+            words = rows[0], width, rows[1], 2 * width, width, len(source), _COPY_ANY
+            engine = partial(device._runtime.memcpy2DAsync, *words, self.stream.cupy.ptr)
+            found[str(width)] = [
+                self._copy(f"rows of {width} B, {how}", source, target, self.right[of][width], copy)
+                for how, copy in (("engine", engine), ("kernel", partial(kernel, self.stream)))
+            ]
+        return found
+
+    def add(self, what: str, into: dict[int, int], times: int = 1, part: int = 1) -> float | None:
+        """GB/s of this rank's adds: rank r adds into the memory of ``into[r]``, all at the same
+        time, one of ``part`` parts so many times. All memory is checked."""
+        rows, rate = len(self.own.tile) // part, None
+        self.device.zero(self.own.tile, self.stream)
+        self.stream.synchronise()
+        self.comm.Barrier()
+        if self.rank in into:
+            tile, value = self.parts[into[self.rank]].tile[:rows], self.own.source[:rows]
+            work = lambda: [self.device.accumulate(tile, value, self.stream) for _ in range(times)]
+            rate = self._rate(work, times * value.nbytes)
+        self.comm.Barrier()
+        added = (self.right[rank]["all"][:rows] for rank, to in into.items() if to == self.rank)
+        total = Timer.RUNS * times * sum(added, np.zeros((rows, 1)))
+        self._check(what, self.own.tile[:rows], total)
+        return rate
+
+    def pair(self, one: int, other: int) -> dict:
+        """What rank ``one`` does in the memory of ``other``."""
+        reach, atomic = self.slab.reach, self.slab.added.reach[one][other]
+        found: dict = {"from": one, "to": other, "reached": reach[one][other], "atomic": atomic}
+        mine: dict = {}
+        if reach[one][other] and self.rank == one:
+            source, right = self.parts[other].source, self.right[other]["all"]
+            mine["copy"] = self._copy("copy", source, self.copied, right)
+            mine["rows"] = self._rows(other)
+        if reach[one][other] and atomic:
+            rate = self.add("add", {one: other})
+            self.add("adds of both at the same time", {one: other, other: other}, _ADDS, _PART)
+            mine |= {} if rate is None else {"add": rate}
+        if reach[one][other] and reach[other][one] and self.flags:
+            self.comm.Barrier()
+            mine |= self._trips(one, other)
+        return found | self._joined(mine)
+
+    def _joined(self, mine: dict) -> dict:
+        """The results of all ranks, and what was wrong (collective)."""
+        found: dict = {"wrong": []}
+        for part, wrong, stuck in self.comm.allgather((mine, self.wrong, self.stuck)):
+            found |= part
+            found["wrong"] += wrong
+            self.stuck |= stuck
+        self.wrong = []
+        return found
+
+    def _trips(self, one: int, other: int) -> dict:
+        """Round trips of a flag between streams of two ranks, which begin on the first: their
+        microseconds, and why the second rank did not see a flag of the first."""
+        if self.rank not in (one, other):
+            return {}
+        partner, stream, why = one + other - self.rank, self.stream, ""
+        here, there = self.own.flags[partner:], self.parts[partner].flags[self.rank :]
+        first = self.trips[partner] + 1
+        self.trips[partner] += _WARM_UP + _TRIPS
+        steps = [partial(self.device.write_flag, there), partial(self.device.wait_flag, here)]
+        for _ in range(_BUSY):
+            self.device.copy(self.copied, self.own.source, stream)
+        try:
+            for number in range(first, self.trips[partner] + 1):
+                if number == first + _WARM_UP:
+                    stream.record(self.timer.zero)
+                for step in steps if self.rank == one else steps[::-1]:
+                    step(number, stream)
+        except DrbenchError as error:
+            why = str(error)
+        stream.record(self.timer.one)
+        if not self._reached(self.timer.one):
+            why = why or f"not seen in {_LATE_S} s"
+            self.device.write_flag(here, self.trips[partner], self.release)
+            self.stuck = not self._reached(self.timer.one)
+        if self.rank == other:
+            return {"no_flag": why}
+        took = 0.0 if why else self.timer.one.seconds_since(self.timer.zero)
+        return {"flag_us": None if why else _rounded(1e6 * took / _TRIPS)}
+
+    @staticmethod
+    def _reached(event) -> bool:
+        """Whether an event is reached in time; the host does not block."""
+        end = Clock.now() + _LATE_S
+        while not event.query():
+            if Clock.now() > end:
+                return False
+        return True
+
+    def together(self) -> dict:
+        """All ranks at the same time: copies from, and adds into, the next rank, adds of all into
+        one rank. And copies of one rank from all others: on one stream, on a stream for each."""
+        size, reach, adds = self.comm.size, self.slab.reach, self.slab.added.reach
+        after, copied, found = (self.rank + 1) % size, None, {}
+        self.comm.Barrier()
+        if reach[self.rank][after]:
+            source, right = self.parts[after].source, self.right[after]["all"]
+            copied = self._copy("copies of all", source, self.copied, right)
+        next_ = {rank: (rank + 1) % size for rank in range(size)}
+        into = {rank: to for rank, to in next_.items() if adds[rank][to]}
+        found["copy"] = self.comm.allgather(copied)
+        found["add"] = self.comm.allgather(self.add("adds of all", into))
+        for to in range(size):
+            into = {rank: to for rank in range(size) if adds[rank][to]}
+            self.add(f"adds of all into rank {to}", into, _ADDS, _PART)
+        if self.rank == 0 and size > 2 and all(reach[0]):
+            found["from_all"] = self._from_all()
+        return self._joined(found)
+
+    def _from_all(self) -> list[float]:
+        """GB/s of copies from all other ranks: on one stream, and on a stream for each."""
+        moves, rows = {}, len(self.copied) // (self.comm.size - 1)
+        for x in range(1, self.comm.size):
+            target, source = self.copied[(x - 1) * rows :][:rows], self.parts[x].source[:rows]
+            moves[self.device.stream(f"from {x}")] = partial(self.device.copy, target, source)
+        one = lambda: [copy(self.stream) for copy in moves.values()]
+        each = {stream: partial(copy, stream) for stream, copy in moves.items()}
+        times = self.timer.seconds(one, self.stream), self.timer.together(self.stream, each)
+        return [_rounded(len(moves) * rows * _ROW / seconds / 1e9) for seconds in times]
+
+    def why(self) -> list[str]:
+        """For each rank why this one does not reach its memory; empty if it does."""
+        memory, handle, found = self.device.allocate(1), None, [""] * self.comm.size
+        with suppress(UnsupportedError):
+            handle = self.device.ipc_handle(memory)
+        for rank, theirs in enumerate(self.comm.allgather(handle)):
+            if self.slab.reach[self.rank][rank]:
+                continue
+            if self.node_of[rank] != self.node_of[self.rank]:
+                found[rank] = "on another node"
+            elif theirs is None:
+                found[rank] = "IPC refused: no handle of its memory"
+            else:
+                try:
+                    self.device.close_handle(self.device.open_handle(theirs))
+                except UnsupportedError as error:
+                    cause = error.__cause__
+                    found[rank] = f"IPC refused: {cause}" if cause else "no peer access"
+        self.comm.Barrier()
+        memory.free()
+        return found
+
+    def every(self) -> dict:
+        """All of it, until a stream is stuck."""
+        why, pairs, doing = self.comm.allgather(self.why()), [], ""
+        found = {"kind": "pairs", "gpus": self.gpus, "pairs": pairs}
+        try:
+            for one, other in permutations(range(self.comm.size), 2):
+                doing = f"rank {one} in the memory of rank {other}"
+                pairs.append(self.pair(one, other) | {"why": why[one][other]})
+                if self.stuck:
+                    return found | {"stuck": True}
+            doing = "all ranks at the same time"
+            return found | {"stuck": False, "together": self.together()}
+        except Exception as error:  # of CUDA, on this rank
+            raise RuntimeError(f"{doing}: {error}") from error
+
+    def close(self) -> None:
+        self.slab.close()
+        self.device.close()
+
+
+def measure(comm: MPI.Comm, nbytes: int) -> tuple[dict, bool]:
+    """The line, and whether a rank is stuck (collective)."""
+    with Topology(comm) as topology:
+        node = topology.node
+        try:
+            device = call_together(comm, partial(cuda_device, node.rank, node.size))
+            pairs = Pairs(topology, device, nbytes)
+        except DrbenchError as error:  # on every rank
+            return {"kind": "pairs", "failed": str(error)}, False
+        found = pairs.every()
+        if not pairs.stuck:
+            pairs.close()
+    return found, pairs.stuck
+
+
+def main(nbytes: int = _BYTES) -> None:
+    start_mpi()
+    try:
+        found, stuck = measure(MPI.COMM_WORLD, nbytes)
+    except Exception as error:  # on one rank: mpi4py then ends all
+        print(json.dumps({"kind": "pairs", "failed": str(error)}), flush=True)
+        raise
+    if MPI.COMM_WORLD.rank == 0:
+        print(json.dumps(found), flush=True)
+    if stuck:  # freeing memory would wait for ever
+        MPI.COMM_WORLD.Barrier()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

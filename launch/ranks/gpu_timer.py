@@ -1,0 +1,45 @@
+"""Timing of work on streams of a GPU."""
+
+import statistics
+
+from drbench.device.gpu.cuda import CudaDevice
+
+
+class Timer:
+    """Times work on streams of a device, by events on them: each time :data:`RUNS` runs, without
+    the first two."""
+
+    RUNS, WARM_UP = 9, 2
+
+    def __init__(self, device: CudaDevice):
+        self.device = device
+        self.zero, self.one = (device.event(timed=True) for _ in range(2))
+
+    def seconds(self, work, stream) -> float:
+        """Median of ``work()``, all of which goes to ``stream``, after two runs to warm up."""
+        found = []
+        for _ in range(self.RUNS):
+            stream.record(self.zero)
+            work()
+            stream.record(self.one)
+            self.one.synchronise()
+            found.append(self.one.seconds_since(self.zero))
+        return statistics.median(found[self.WARM_UP :])
+
+    def behind(self, work, stream, count: int = 10) -> float:
+        """The same of one of many behind each other, so that launching hides."""
+        return self.seconds(lambda: [work() for _ in range(count)], stream) / count
+
+    def together(self, first, others: dict) -> float:
+        """Median of all ``others`` (stream -> function) begun at once: on ``first``, from before
+        the first to after the last."""
+
+        def work():
+            for stream, other in others.items():
+                stream.wait(self.zero)
+                other()
+                done = self.device.event()
+                stream.record(done)
+                first.wait(done)
+
+        return self.seconds(work, first)

@@ -1,0 +1,293 @@
+"""What ``drbench doctor`` shows of GPUs, from made-up measurements of a node of eight."""
+
+import itertools
+import json
+
+import pytest
+
+import launch.commands.doctor
+
+GIB = 1 << 30
+
+
+def pair(one, other, **more):
+    """A sound pair, each a little different."""
+    near = one + other / 10
+    rows = {"512": [41, 162], "2048": [121, 270], "8192": [312, 330]}
+    rates = {"copy": 390 + near / 2, "add": 305 + near, "rows": rows, "flag_us": 3.3 + near / 20}
+    found = {"from": one, "to": other, "reached": True, "atomic": True, "wrong": [], "why": ""}
+    return found | rates | {"no_flag": ""} | more
+
+
+class Node:
+    """The answers of both self-tests; ``at`` changes some pairs."""
+
+    def __init__(self, gpus=8):
+        self.seen = {
+            "devices": [
+                {
+                    "index": index,
+                    "name": "NVIDIA H100 80GB HBM3",
+                    "bytes": 80 * GIB,
+                    "architecture": "sm_90",
+                    "multiprocessors": 132,
+                    "compute_mode": 0,
+                }
+                for index in range(gpus)
+            ],
+            "cupy": "14.2.0",
+            "cublas": "cuBLAS 13.1.0",
+            "runtime": 13010,
+            "driver": 13000,
+            "no_waits": None,
+            "nccl": "NCCL 2.28.3, one rank per GPU",
+            "no_nccl": None,
+            "gpu_aware": False,
+            "mpi": "MPI does not report that it reads device memory",
+        }
+        self.gpus = [
+            {"index": index, "bus": f"{index}", "free": 79 * GIB, "bytes": 80 * GIB, "sharers": 1}
+            for index in range(gpus)
+        ]
+        self.pairs = {each: pair(*each) for each in itertools.permutations(range(gpus), 2)}
+        rates = {"copy": [388.0] * gpus, "add": [302.0] * gpus, "from_all": [391.0, 393.0]}
+        self.together = {"wrong": []} | rates
+        self.probe = None
+
+    def at(self, *places, without=(), **more):
+        for place in places:
+            self.pairs[place] |= more
+            for name in without:
+                del self.pairs[place][name]
+
+    @property
+    def line(self):
+        pairs = [*self.pairs.values()]
+        found = {"kind": "pairs", "stuck": False, "gpus": self.gpus, "pairs": pairs}
+        return self.probe or found | {"together": self.together}
+
+
+@pytest.fixture
+def node():
+    return Node()
+
+
+@pytest.fixture
+def doctor(run_cli, monkeypatch):
+    """``doctor(node, ...)``: the command on a made-up node, without the parts on other things."""
+    module = launch.commands.doctor
+    for name in ("_mpi", "_cores", "_blas", "_peak", "_memory", "measure_kernels"):
+        monkeypatch.setattr(module, name, lambda *words: [])
+    monkeypatch.setattr(module, "mpiexec_command", lambda ranks: ["mpiexec", "-n", str(ranks)])
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND"):
+        monkeypatch.delenv(name, raising=False)
+
+    def on(node, *words):
+        monkeypatch.setattr(module, "gpu_report", lambda: node.seen)
+        on.started = []
+        probe = lambda *command: on.started.append(command[:2]) or node.line
+        monkeypatch.setattr(module, "_probe", probe)
+        return run_cli("doctor", *words)
+
+    return on
+
+
+def findings(ended):
+    return [each for each in json.loads(ended.stdout) if each["subject"] != "pairs"]
+
+
+def table_rows(ended, title):
+    """Words of the lines of a table, without the numbers of its GPUs."""
+    lines = ended.stdout.partition(title)[2].splitlines()[2:]
+    rows = itertools.takewhile(lambda line: line[:1].isdigit(), lines)
+    return [line.split()[1:] for line in rows]
+
+
+def test_a_sound_node_of_eight_is_one_table_in_80_columns(doctor, node):
+    ended = doctor(node)
+    assert ended.returncode == 0 and doctor.started == [(["mpiexec", "-n", "8"], "gpu_pairs")]
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+    rows = table_rows(ended, "GB/s of copies")
+    assert [len(row) for row in rows] == [7] * 8
+    assert rows[0][0] == "390/305" and rows[7][0] == "394/312"
+    text = " ".join(ended.stdout.split())
+    assert "56 of 56 pairs: copies 390-394 GB/s, atomic adds 305-313 GB/s" in text
+    assert "0-7: NVIDIA H100 80GB HBM3, 80 GiB" in text and "at least 79 GiB free" in text
+    assert "CUDA 13.1, driver for CUDA 13.0" in text
+    assert "41, 121, 312 GB/s by the copy engine, 162, 270, 330 by" in text
+    assert "advice" not in text and "us of a flag" not in text
+
+
+def test_a_slow_pair_is_named(doctor, node):
+    node.at((3, 5), copy=48.2, add=41.0, flag_us=9.0)
+    ended = doctor(node)
+    assert ended.returncode == 0 and "48/41" in table_rows(ended, "GB/s of copies")[3]
+    assert table_rows(ended, "us of a flag")[3][4] == "9.0"  # they differ
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+    (advice,) = (each for each in findings(doctor(node, "--json")) if each["level"] == "advice")
+    assert (
+        advice["subject"] == "slow GPU pairs"
+        and advice["text"].endswith("pair: GPU 3->5")
+        and "topo -m" in advice["remedy"]
+    )
+
+
+def lost(node):
+    node.at((2, 4), wrong=["adds of both at the same time"])
+    node.together["wrong"] = ["adds of all into rank 4"]
+
+
+def copies(node):
+    node.at((6, 5), wrong=["copy", "rows of 512 B, engine"])
+
+
+def flags(node):
+    node.at((1, 0), no_flag="not seen in 0.5 s", flag_us=None)
+
+
+def stuck(node):
+    flags(node)
+    node.probe = node.line | {"stuck": True, "together": {"wrong": []}}
+
+
+def hidden(node):
+    """One GPU that others do not open."""
+    gone = {"reached": False, "atomic": False, "why": "IPC refused: cudaErrorInvalidValue"}
+    rates = ("copy", "add", "rows", "flag_us", "no_flag")
+    node.at(*(each for each in node.pairs if 7 in each), without=rates, **gone)
+
+
+def apart(node):
+    gone = {"reached": False, "atomic": False, "why": "no peer access"}
+    node.at(*node.pairs, without=("copy", "add", "rows", "flag_us", "no_flag"), **gone)
+    node.together = {"wrong": [], "copy": [None] * 8, "add": [None] * 8}
+
+
+def pcie(node):
+    node.at(*node.pairs, without=["add"], atomic=False)
+    node.together["add"] = [None] * 8
+
+
+def in_use(node):
+    node.gpus[2]["free"] = 12 * GIB
+
+
+def exclusive(node):
+    node.seen["devices"][1]["compute_mode"] = 3
+
+
+def lanes(node):
+    node.together["from_all"] = [50.0, 340.0]
+
+
+def failed(node):
+    node.probe = {"kind": "pairs", "failed": "rank 1 in the memory of rank 0: cudaError"}
+
+
+@pytest.mark.parametrize(
+    "fault, level, subject, text, remedy",
+    [
+        (lost, "missing", "GPU atomics", "adds of all into rank 4, adds of both", "transport rma"),
+        (lost, "missing", "GPU atomics", "updates are lost", "transport rma"),
+        (copies, "missing", "GPU copies", "wrong bytes (copy, rows of 512 B", "nvlink -e"),
+        (flags, "missing", "GPU flags", "a flag was not seen in 0.5 s: GPU 1->0", "fused overlap"),
+        (stuck, "missing", "GPU flags", "no more pairs were tried", "fused overlap"),
+        (hidden, "advice", "GPUs out of reach", "8 more, all with GPU 7", "--ipc=host"),
+        (hidden, "advice", "GPUs out of reach", "cudaErrorInvalidValue", "--gpus-per-node"),
+        (apart, "advice", "GPUs out of reach", "no peer access", "nvidia-smi topo"),
+        (apart, "advice", "GPUs out of reach", "through the host: every pair", "topo"),
+        (pcie, "advice", "GPU atomics", "no native atomics", "--stationary C"),
+        (in_use, "advice", "GPU memory", "GPU 2 has 12 GiB of 80 GiB free", "nvidia-smi"),
+        (exclusive, "advice", "compute mode", "GPU 1: exclusive process", "-c DEFAULT"),
+        (lanes, "ok", "all GPUs at once", "50 GB/s, on a stream for each 340: use", ""),
+        (failed, "missing", "GPU pairs", "rank 1 in the memory of rank 0", "gpu_pairs"),
+    ],
+)
+def test_each_fault_is_a_finding_with_the_way_out(
+    doctor, node, fault, level, subject, text, remedy
+):
+    fault(node)
+    found = findings(doctor(node, "--json"))
+    sound = level == "ok"
+    faults = [
+        each for each in found if (each["subject"] == subject if sound else each["level"] != "ok")
+    ]
+    (only,) = faults
+    assert (only["level"], only["subject"]) == (level, subject)
+    assert text in only["text"] and remedy in only["remedy"], only
+    ended = doctor(node)
+    assert ended.returncode == (3 if level == "missing" else 0)
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_wrong_lost_and_unreached_pairs_are_marked_in_the_table(doctor, node):
+    for fault in (lost, copies, flags, hidden):
+        fault(node)
+    ended = doctor(node)
+    rows = table_rows(ended, "GB/s of copies")
+    assert rows[2][3].endswith("/lost") and rows[6][5] == "wrong"
+    assert {row[-1] for row in rows[:7]} == {"-"} == {*rows[7]}
+    assert table_rows(ended, "us of a flag")[1][0] == "never"
+
+
+def test_the_json_has_every_pair_and_how_all_did_at_once(doctor, node):
+    every = doctor(node, "--json").json()
+    (found,) = (each for each in every if each["subject"] == "pairs")
+    assert len(found["pairs"]) == 56 and found["together"]["from_all"] == [391.0, 393.0]
+    assert all({"subject", "level", "text", "remedy"} <= each.keys() for each in every)
+
+
+@pytest.mark.parametrize("gpus, ranks", [(1, 2), (4, 4), (16, 8)])
+def test_a_rank_for_each_gpu_and_at_most_eight(doctor, gpus, ranks):
+    doctor(Node(gpus))
+    assert doctor.started[0][0][-1] == str(ranks)
+
+
+def test_ranks_that_share_the_only_gpu_show_no_times(doctor):
+    node = Node(1)
+    shared = {"bus": "0", "free": 79 * GIB, "bytes": 80 * GIB, "index": 0, "sharers": 2}
+    node.gpus, node.pairs = [shared] * 2, {each: pair(*each) for each in ((0, 1), (1, 0))}
+    node.at(*node.pairs, without=("flag_us", "no_flag"))
+    ended = doctor(node)
+    text = " ".join(ended.stdout.split())
+    assert "times mean nothing" in text and "Copies and atomic adds are right" in text
+    assert "GB/s" not in text
+
+
+def test_a_launcher_that_shows_each_rank_one_gpu_is_advice(doctor, monkeypatch):
+    """Under it nothing is started."""
+    for name, value in (("PMI_SIZE", "8"), ("PMI_RANK", "0"), ("CUDA_VISIBLE_DEVICES", "3")):
+        monkeypatch.setenv(name, value)
+    found = {each["subject"]: each for each in findings(doctor(Node(1), "--json"))}
+    assert not doctor.started and "without it" in found["GPU pairs"]["text"]
+    assert "CUDA_VISIBLE_DEVICES=3: a rank may see its own" in found["GPUs of a rank"]["text"]
+    assert "--gpus-per-node" in found["GPUs of a rank"]["remedy"]
+    monkeypatch.setenv("PMI_SIZE", "1")
+    assert "GPUs of a rank" not in {each["subject"] for each in findings(doctor(Node(1), "--json"))}
+
+
+def test_slurm_that_binds_gpus_to_ranks_is_advice(doctor, node, monkeypatch):
+    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    found = {each["subject"]: each for each in findings(doctor(node, "--json"))}
+    assert "SLURM_GPUS_PER_TASK=1: a rank" in found["GPUs of a rank"]["text"]
+    assert found["GPUs"]["text"].endswith("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7")
+
+
+def test_a_machine_without_a_usable_gpu_starts_no_ranks_and_has_no_table(doctor, node, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    node.seen = {"missing": "no CuPy", "remedy": "install it"}
+    ended = doctor(node)
+    assert ended.returncode == 0 and not doctor.started
+    assert "every command runs on CPUs" in ended.stdout and "GB/s" not in ended.stdout
+
+
+def test_a_self_test_without_a_result_is_missing(run_cli, doctor, node, monkeypatch, tmp_path):
+    """It crashed, or did not end in time."""
+    real = launch.commands.doctor._probe
+    words = ["sh", "-c", "echo no JSON; exit 9"], "gpu_pairs", 10
+    assert real(*words) == "the self-test ended with 9, without a result"
+    assert "did not end within 0.1 s" in real(["sh", "-c", "sleep 60"], "gpu_pairs", 0.1)
+    node.probe = {"failed": real(*words)}
+    assert doctor(node).returncode == 3

@@ -1,0 +1,119 @@
+"""The probe of pairs of GPUs on ranks without GPUs: real processes that open each other's memory,
+and a fake device with one fault at a time."""
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+BOTH = {(0, 1), (1, 0)}
+
+
+@pytest.fixture
+def probe(mpirun, kernels):
+    """``probe(fault, ...)``: the line, by default of two ranks with a GPU each."""
+
+    def on(fault="none", ranks=2, **how):
+        how = json.dumps({"devices": ranks} | how)
+        return mpirun(ranks, "gpu_pairs.py", kernels, fault, how)
+
+    return on
+
+
+def by_pair(found):
+    assert found["kind"] == "pairs"
+    return {(pair["from"], pair["to"]): pair for pair in found["pairs"]}
+
+
+def wrong(found):
+    """What is wrong anywhere."""
+    return {what for each in [*found["pairs"], found["together"]] for what in each["wrong"]}
+
+
+def test_every_pair_of_sound_gpus_is_timed_and_right(probe):
+    found = probe(ranks=3)
+    pairs, together = by_pair(found), found["together"]
+    assert pairs.keys() == {(a, b) for a in range(3) for b in range(3) if a != b}
+    for pair in pairs.values():
+        assert pair["reached"] and pair["atomic"] and (pair["why"], pair["no_flag"]) == ("", "")
+        assert min(pair[what] for what in ("copy", "add", "flag_us")) > 0
+        assert {*pair["rows"]} == {"512", "2048", "8192"} and min(map(min, pair["rows"].values()))
+    assert not wrong(found) and not found["stuck"]
+    assert [len(together[what]) for what in ("copy", "add", "from_all")] == [3, 3, 2]
+    assert min(map(min, (together[what] for what in ("copy", "add", "from_all")))) > 0
+    assert [(gpu["index"], gpu["sharers"]) for gpu in found["gpus"]] == [(0, 1), (1, 1), (2, 1)]
+    assert all(gpu["free"] == gpu["bytes"] == 1 << 28 for gpu in found["gpus"])
+
+
+def test_ranks_that_share_a_gpu_try_no_flags(probe):
+    found = probe(devices=1)
+    assert [gpu["sharers"] for gpu in found["gpus"]] == [2, 2] and not wrong(found)
+    assert all(pair["atomic"] and "no_flag" not in pair for pair in found["pairs"])
+
+
+@pytest.mark.parametrize(
+    "fault, how, why",
+    [
+        ("none", {"peers": False}, "no peer access"),
+        ("ipc", {}, "IPC refused: cudaErrorPeerAccessUnsupported"),
+    ],
+)
+def test_a_pair_out_of_reach_has_the_reason(probe, fault, how, why):
+    found = probe(fault, **how)
+    assert by_pair(found).keys() == BOTH and not wrong(found)
+    for pair in found["pairs"]:
+        assert pair["why"] == why and not {"copy", "add", "flag_us"} & pair.keys()
+        assert not pair["reached"]
+    assert found["together"]["copy"] == found["together"]["add"] == [None, None]
+
+
+def test_gpus_without_native_atomics_copy_and_do_not_add(probe):
+    found = probe(atomics=False)
+    assert not wrong(found)
+    for pair in found["pairs"]:
+        assert pair["reached"] and not pair["atomic"] and "add" not in pair and pair["copy"] > 0
+    assert found["together"]["add"] == [None, None]
+
+
+def test_lost_updates_are_found_where_two_ranks_add_at_the_same_time(probe):
+    found = probe("adds")
+    assert wrong(found) >= {"adds of both at the same time", "adds of all into rank 0"}
+    assert not wrong(found) & {"add", "copy"}
+
+
+@pytest.mark.parametrize(
+    "fault, what",
+    [
+        ("copies", {"copy", "copies of all"}),
+        ("rows", {f"rows of {width} B, engine" for width in (512, 2048, 8192)}),
+    ],
+)
+def test_a_wrong_byte_of_a_copy_is_found(probe, fault, what):
+    found = probe(fault)
+    assert (
+        wrong(found) == what
+        and [len(pair["wrong"]) for pair in found["pairs"]]
+        == [len([each for each in what if "all" not in each])] * 2
+    )
+
+
+def test_a_flag_that_never_arrives_is_a_line_and_the_rest_is_tried(probe):
+    found = probe("flags")
+    assert by_pair(found).keys() == BOTH and not wrong(found) and not found["stuck"]
+    for pair in found["pairs"]:
+        assert pair["no_flag"] == "not seen in 0.5 s" and pair["flag_us"] is None
+
+
+def test_a_stream_that_cannot_be_released_is_a_line_and_all_ranks_end(mpirun, kernels):
+    ended = mpirun.process(2, "gpu_pairs.py", kernels, "stuck", json.dumps({"devices": 2}))
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["stuck"] and "together" not in found and "Traceback" not in ended.stderr
+    assert [pair["no_flag"] for pair in found["pairs"]] == ["not seen in 0.5 s"]
+
+
+def test_an_error_of_cuda_on_one_rank_is_a_line(mpirun, kernels):
+    ended = mpirun.process(2, "gpu_pairs.py", kernels, "crash", json.dumps({"devices": 2}))
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert ended.returncode and found["failed"] == (
+        "rank 1 in the memory of rank 0: cudaErrorIllegalAddress"
+    )
