@@ -18,8 +18,8 @@ int users, init, atomics, query;
 int nvmlInit_v2(void) { users += !init; return init; }
 int nvmlShutdown(void) { --users; return 0; }
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, Device *found) {
-    if (strlen(id) != 12 || strncmp(id, "0000:0", 6) || strcmp(id + 7, ":00.0")) return 6;
     *found = devices + (id[6] - '0');
+    if (strlen(id) != 12 || strncmp(id, "0000:0", 6) || strcmp(id + 7, ":00.0")) return 6;
     return users > 0 ? 0 : 1;
 }
 int nvmlDeviceGetP2PStatus(Device one, Device other, unsigned index, unsigned *status) {
@@ -91,7 +91,7 @@ def test_additions_into_visible_and_hidden_devices_are_atomic_if_nvml_reports_it
 
 def test_a_device_that_nvml_does_not_know_gets_no_atomic_additions(nvml):
     nvml(atomics=OK)
-    for pair in (("0000:00:00.0", "0000:1a:00.0"), ("0000:1a:00.0", "0000:01:00.0")):
+    for pair in (("0000:00:00.0", "0000:11:00.0"), ("0000:10:00.0", "0000:01:00.0")):
         assert not ipc.native_atomics(*pair)
     assert ipc.native_atomics("0000:00:00.0", "0000:01:00.0")
 
