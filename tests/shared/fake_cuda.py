@@ -32,6 +32,15 @@ STATUS = {
 SOURCE = Path(kernels.__file__).with_name("kernels.cu")
 MAX_STRIDE = (1 << 31) - 1
 BORDER = 4096
+#: Arguments of calls of CuPy's NCCL communicator.
+NCCL_CALLS = {
+    "broadcast": "source target count kind root stream",
+    "reduce": "source target count kind operation root stream",
+    "allGather": "source target count kind stream",
+    "reduceScatter": "source target count kind operation stream",
+    "send": "source count kind peer stream",
+    "recv": "target count kind peer stream",
+}
 
 
 def compile_kernels(folder):
@@ -443,7 +452,7 @@ class FakeModule:
     def __init__(self, runtime, library):
         self.runtime, self.library, self.launches, self.names = runtime, library, [], {}
 
-    def __call__(self, code, options):
+    def __call__(self, *, code, options):
         assert "KERNEL accumulate_f32x4" in code and options == ("-std=c++17",)
         return self
 
@@ -480,7 +489,7 @@ class FakeCupy:
         fake = self
 
         class Stream:
-            def __init__(self, non_blocking, priority):
+            def __init__(self, *, non_blocking, priority):
                 assert non_blocking
                 self.priority = priority
                 fake.streams += 1
@@ -512,7 +521,7 @@ class FakeCupy:
                 return SimpleNamespace(launch=launch, upload=lambda stream: None)
 
         class Event:
-            def __init__(self, disable_timing):
+            def __init__(self, *, disable_timing):
                 fake.events += 1
                 self.ptr, self.disable_timing = 0xE000 + fake.events, disable_timing
 

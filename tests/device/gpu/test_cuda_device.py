@@ -16,7 +16,6 @@ from drbench.device.base import Device
 from drbench.device.gpu import cuda, cuda_stream
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.gpu.cuda_gemm import gemm_call
-from drbench.device.gpu.ipc import native_atomics
 from drbench.errors import (
     CaseFailed,
     DrbenchError,
@@ -444,25 +443,6 @@ def test_a_cublas_by_another_name_is_refused(cupy):
     modules = cupy.modules()._replace(find_cublas=lambda version: None)
     with pytest.raises(MissingError, match="needs libcublas.so.13"):
         CudaDevice(modules, 0)
-
-
-@pytest.mark.parametrize("answer", [True, False])
-def test_additions_into_a_device_are_atomic_where_nvml_reports_it(cupy, new_device, answer):
-    """Also into a device that CUDA_VISIBLE_DEVICES hides."""
-    asked = []
-    device = new_device(0)
-    device._atomics = lambda own, other: asked.append((own, other)) or answer
-    memory = device.allocate(8)
-    handle = device.ipc_handle(memory)
-    assert device.adds_into(handle) and asked == []  # one device
-    for bus_id in (b"0000:01:00.0", b"0000:07:00.0"):
-        assert device.adds_into(handle[:64] + bus_id) == answer
-    assert asked == [("0000:00:00.0", "0000:01:00.0"), ("0000:00:00.0", "0000:07:00.0")]
-    memory.free()
-
-
-def test_where_there_is_no_nvml_additions_are_not_atomic():
-    assert not native_atomics("0000:00:00.0", "0000:01:00.0")
 
 
 def test_closing_a_device_frees_the_memory_of_a_refused_case(new_device, cupy):

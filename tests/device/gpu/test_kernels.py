@@ -1,10 +1,12 @@
 """The kernels of the CUDA device, run on the host through a shim: values equal those of NumPy, and
 nothing outside their targets is written."""
 
+import ctypes
 import re
-import shutil
-import subprocess
+import sysconfig
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -245,23 +247,78 @@ def test_every_kernel_of_the_source_is_launched_by_name():
     assert f"#define ROWS_AT_ONCE {ROWS_AT_ONCE}\n" in source
 
 
-@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels for a GPU")
-@pytest.mark.parametrize(
-    "architecture",
-    [80, 100, *(pytest.param(each, marks=pytest.mark.thorough) for each in (90, 120))],
-)
-def test_the_kernels_compile_for_gpus_and_their_largest_blocks_fit(tmp_path, architecture):
-    """A multiprocessor has 65 536 registers, and blocks have up to 1024 threads. Four floats are
-    added in one operation from compute capability 9.0 on, and never below."""
-    made = subprocess.run(
-        ["nvcc", "-std=c++17", "-cubin", f"-arch=sm_{architecture}", "-Xptxas", "-v"]
-        + ["-keep", "-keep-dir", tmp_path, "-o", tmp_path / "kernels.cubin", SOURCE],
-        check=True,
-        timeout=300,
-        capture_output=True,
-        text=True,
-    )
-    used = dict(re.findall(r"Function properties for (\w+)\n.*\n.*Used (\d+) reg", made.stderr))
-    assert set(used) == set(NAMES) and max(map(int, used.values())) <= 64
-    (text,) = tmp_path.glob("*.ptx")
-    assert (".add.v4.f32" in text.read_text()) == (architecture >= 90)
+ARCHITECTURES = (80, 90, 100, 120)
+#: A multiprocessor has 65 536 registers, and a block has up to 1024 threads.
+MOST_REGISTERS = 64
+
+
+def compile_for(nvrtc, source, architecture):
+    """The log of the compiler and the PTX, with the options of CuPy."""
+
+    def text(what):
+        size = ctypes.c_size_t()
+        assert getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)) == 0
+        found = ctypes.create_string_buffer(size.value)
+        assert getattr(nvrtc, f"nvrtcGet{what}")(program, found) == 0
+        return found.value.decode()
+
+    program, words = ctypes.c_void_p(), [f"-arch=sm_{architecture}", "-std=c++17", "-ftz=true"]
+    words += ["--device-as-default-execution-space", "--ptxas-options=-v"]
+    start = nvrtc.nvrtcCreateProgram
+    assert start(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None) == 0
+    options = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
+    failed = nvrtc.nvrtcCompileProgram(program, len(words), options)
+    assert not failed, text("ProgramLog")
+    return text("ProgramLog"), text("PTX")
+
+
+def resources(log):
+    """For each kernel its registers, and its bytes of stack and of spilled registers."""
+    lines = r"Function properties for (\w+)\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    lines += r"(\d+) bytes spill loads\n.*Used (\d+) reg"
+    return {name: (int(used), *map(int, rest)) for name, *rest, used in re.findall(lines, log)}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """For each architecture the log and the PTX of all kernels; 0: of sm_100 without bounds."""
+    path = Path(sysconfig.get_path("purelib"), "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
+    if not path.exists():
+        pytest.skip("no NVRTC: make test-torch installs it")
+    nvrtc = ctypes.CDLL(str(path))
+    source = SOURCE.read_text()
+    unbound = source.replace("__launch_bounds__(1024)", "")
+    works = [(source, each) for each in ARCHITECTURES] + [(unbound, 100)]
+    with ThreadPoolExecutor(2) as pool:
+        made = pool.map(lambda work: compile_for(nvrtc, *work), works)
+        return dict(zip((*ARCHITECTURES, 0), made))
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_kernel_compiles_and_its_largest_block_fits_a_multiprocessor(compiled, architecture):
+    used, spilled = resources(compiled[architecture][0]), 32 if architecture == 80 else 0
+    assert {*used} == {*NAMES} and max(used.values())[0] <= MOST_REGISTERS
+    assert max(most for _, *sizes in used.values() for most in sizes) <= spilled
+    assert not any(any(sizes) for name, (_, *sizes) in used.items() if "x4" in name)
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_additions_are_atomic_for_all_gpus_and_of_four_floats_from_9_0_on(compiled, architecture):
+    """Of the whole system: a GPU adds into memory of another."""
+    _, *kernels = re.split(r"\.entry (?=\w+\()", compiled[architecture][1])
+    assert len(kernels) == len(NAMES)
+    for text in kernels:
+        name = re.match(r"\w+", text)[0]
+        found = set(re.findall(r"\b(?:atom|red)\.[\w.]+", text))
+        four = "v4.f32" if architecture >= 90 else "f32"
+        kinds = {"accumulate_f32": "f32", "accumulate_f64": "f64", "accumulate_f32x4": four}
+        assert {each.partition(".")[2] for each in found} == (
+            {f"global.sys.add.{kinds[name]}"} if name in kinds else set()
+        )
+
+
+@pytest.mark.wheels
+def test_without_launch_bounds_a_kernel_would_not_fit_blackwell(compiled):
+    assert max(resources(compiled[0][0]).values())[0] > MOST_REGISTERS

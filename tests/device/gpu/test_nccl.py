@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_cuda import memory
+from fake_cuda import NCCL_CALLS, memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,17 +102,6 @@ class Call(SimpleNamespace):
         memory(target, values.nbytes)[:] = values.view(np.uint8)
 
 
-#: Arguments of NCCL's calls.
-GIVEN = {
-    "broadcast": "source target count kind root stream",
-    "reduce": "source target count kind operation root stream",
-    "allGather": "source target count kind stream",
-    "reduceScatter": "source target count kind operation stream",
-    "send": "source count kind peer stream",
-    "recv": "target count kind peer stream",
-}
-
-
 class Communicator:
     def __init__(self, world, rank):
         self.world, self.rank = world, rank
@@ -120,7 +109,7 @@ class Communicator:
     def __getattr__(self, name):
         def called(*given):
             known = {"name": name, "root": None, "operation": 0, "grouped": self.world.depth}
-            call = Call(**known | dict(zip(GIVEN[name].split(), given, strict=True)))
+            call = Call(**known | dict(zip(NCCL_CALLS[name].split(), given, strict=True)))
             assert call.stream == STREAM.cupy.ptr and call.count > 0 and call.operation == 0
             assert call.grouped or name not in ("send", "recv")
             assert name != "reduce" or bool(call.target) == (call.root == self.rank)
