@@ -2,8 +2,8 @@
 ``sitecustomize.py`` to a folder on the path of processes, so that plain ``drbench`` and its ranks
 find them.
 
-``DRBENCH_TEST_GPUS``: the number of GPUs and the library of their kernels. Calibration measures
-matrices of the size that it uses for worker threads.
+``DRBENCH_TEST_GPUS``: the number of GPUs and the library of their kernels. Calibration measures small
+matrices and transfers.
 """
 
 import os
@@ -13,6 +13,7 @@ from types import ModuleType
 
 from fake_cuda import shared_cupy
 
+_UNIT, _SIZES = 64, [1 << 12, 1 << 15, 1 << 18]
 _gpus, _library = os.environ["DRBENCH_TEST_GPUS"].split(" ", 1)
 _context = shared_cupy(_library, devices=int(_gpus))  # kept: its end removes the GPUs
 _context.__enter__()
@@ -32,7 +33,9 @@ class _Smaller:
 
         def exec_module(module):
             load(module)
-            module._SCALES["cupy"] = module._SCALES["numpy-async"]
+            module._UNIT, module._SIZES = _UNIT, _SIZES
+            if hasattr(module, "_SCALES"):
+                module._SCALES["cupy"] = _UNIT, _SIZES
 
         spec.loader.exec_module = exec_module
         return spec
