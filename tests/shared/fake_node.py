@@ -2,8 +2,8 @@
 ``sitecustomize.py`` to a folder on the path of processes, so that plain ``drbench`` and its ranks
 find them.
 
-``DRBENCH_TEST_GPUS``: the number of GPUs and the library of their kernels. Calibration measures small
-matrices and transfers.
+``DRBENCH_TEST_GPUS``: the number of GPUs and the library of their kernels. Calibration measures
+small matrices and transfers.
 """
 
 import os
