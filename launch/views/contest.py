@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
+from launch.cases.peaks import arithmetic
 from launch.host.units import plural, seconds
 from launch.libraries import LIBRARIES, ON_DRBENCH
 from launch.sweeps.rounds import RankedCase, pooled, rank_cases
@@ -32,7 +33,8 @@ def contest_tables(
     for run in filter(None, runs):
         first = next(iter(run.values()))
         multiplication = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
-        at = f"{multiplication} {first.dtype}, {plural(first.ranks, 'rank')}"
+        elements = arithmetic(str(first.dtype), first.compute)
+        at = f"{multiplication} {elements}, {plural(first.ranks, 'rank')}"
         where = ", ".join(map(" ".join, zip("ABC", layout(first))))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append(run)
     found, without = [], []
@@ -88,6 +90,8 @@ def _row(entry: RankedCase, tiles: bool) -> dict:
     record, ratio = entry.record, entry.ratio
     roof = record.percent_of_roof if not record.oversubscribed else None
     marks, where = doubts(record), layout(record)
+    if str(record.dtype).startswith("bfloat16"):
+        marks = [f"C in {str(record.dtype).rpartition(':')[2]}", *marks]
     if not tiles and _moves_nothing(record):
         marks = ["moves nothing", *marks]
     text = str(entry)
