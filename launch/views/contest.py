@@ -45,7 +45,8 @@ def contest_tables(
         without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
         timed = sorted((each for each in ranked if each.record.status == "ok"), key=_order)
         if timed:
-            rows = [_row(each, tiles) for each in timed]
+            mixed = len({each.record.dtype for each in timed}) > 1
+            rows = [_row(each, tiles, mixed) for each in timed]
             lines = _verdict(timed, tiles) if compared else []
             found.append(Table(at, _COLUMNS if compared else _LISTED, rows, lines))
     if without and found:
@@ -86,11 +87,12 @@ def _order(entry: RankedCase) -> tuple:
     return ratio is None, not entry.fastest, bool(record.noisy), size
 
 
-def _row(entry: RankedCase, tiles: bool) -> dict:
+def _row(entry: RankedCase, tiles: bool, mixed: bool) -> dict:
+    """A row of the table; ``mixed`` marks the type of C, which differs between contenders."""
     record, ratio = entry.record, entry.ratio
     roof = record.percent_of_roof if not record.oversubscribed else None
     marks, where = doubts(record), layout(record)
-    if str(record.dtype).startswith("bfloat16"):
+    if mixed:
         marks = [f"C in {str(record.dtype).rpartition(':')[2]}", *marks]
     if not tiles and _moves_nothing(record):
         marks = ["moves nothing", *marks]
