@@ -23,6 +23,7 @@ from launch.models.sieve import bounds_of, rates_of
 from launch.models.tune import tune
 from partitions import layouts
 
+FOUR = dict.fromkeys("ABC", 4)
 WIRE = Link("wire", 3e6, latency_s=1e-6)
 MACHINES = {
     "one class": Machine("toy", Compute(1e9, tiles=((8, 8), (16, 4)), units=3), (WIRE,)),
@@ -59,7 +60,7 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
     machine, draw, tight = MACHINES[name], random.Random(name), []
     for ranks, sizes, transpose in ((4, (24, 40, 32), ""), (6, (30, 17, 23), "ab")):
         named = [text for text, _ in layouts(ranks)]
-        rates = rates_of(machine, 4, ranks)
+        rates = rates_of(machine, FOUR, ranks)
         bounds, _ = bounds_of(operands(sizes, ranks, named, transpose), sizes, rates)
         for _ in range(24):
             triple = [draw.randrange(len(named)) for _ in "ABC"]
@@ -83,7 +84,7 @@ def test_bytes_are_those_of_the_traces():
     other ranks."""
     sizes, ranks = (24, 36, 48), 12
     named = [text for text, _ in layouts(ranks)]
-    bounds, _ = bounds_of(operands(sizes, ranks, named), sizes, rates_of(None, 4, ranks))
+    bounds, _ = bounds_of(operands(sizes, ranks, named), sizes, rates_of(None, FOUR, ranks))
     draw = random.Random(7)
     for _ in range(40):
         triple, which = [draw.randrange(len(named)) for _ in "ABC"], draw.randrange(3)
@@ -117,7 +118,7 @@ def test_the_bound_counts_a_rank_that_serves_many():
     sizes, ranks = (64, 64, 64), 16
     problem = Problem(*sizes, ranks, "row/c4", "R", "block:4x4")
     one = {name: [problem.operand(name)] for name in "ABC"}
-    bounds, _ = bounds_of(one, sizes, rates_of(None, 1, ranks))
+    bounds, _ = bounds_of(one, sizes, rates_of(None, dict.fromkeys("ABC", 1), ranks))
     assert bounds[0, 0, 0, 0] == 3 * 16 * 64
 
 
