@@ -8,11 +8,13 @@ import drbench
 from algorithms import algorithms, get_algorithm
 from drbench.errors import UnsupportedError
 from drbench.model.bounds import bound_of, carried_by_links
+from drbench.model.costs import Costs
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import transfers
 from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Gemm
 from launch.cases.case import Case
 from launch.models.candidates import TuneRequest
 from launch.models.counts import counted
@@ -61,6 +63,27 @@ def test_a_partial_sum_takes_twice_as_long_as_in_bfloat16_and_gemms_as_long():
         assert (record.phase_gemm_s, record.local_gemm_s) == (8, 8)
     both = [predicted(("column",) * 3, "C", dtype).best_s for dtype in (MIXED, NARROW)]
     assert both[0] == both[1] == pytest.approx(4 * 8 * 2 + 4)
+
+
+def test_the_rate_of_a_gemm_is_that_of_its_operands_and_a_partial_sum_has_the_size_of_c():
+    problem = Problem(8, 8, 8, 2, "column", "row", "row", dtype=MIXED)
+    slow = replace(TOY, compute=Compute(64.0, memory_bytes_per_s=1.0))
+    costs = Costs.of(slow, problem)
+    for step in get_algorithm("universal").trace(problem, 0, stationary="A", chunk="none").steps:
+        if isinstance(step, (Gemm, Accumulate)):
+            assert costs.item(step) == (2 if type(step) is Gemm else 4)
+        if type(step) is Gemm:
+            m, n, k = step.extents
+            assert costs.compute_s(step) == 2 * (m * k + k * n + 2 * m * n)
+
+
+def test_a_partial_sum_in_float32_may_not_fit_where_one_in_bfloat16_does():
+    """A rank stores half of each matrix, and makes an 8x8 partial sum: 2·32·3 + 2·64 = 320 bytes in
+    bfloat16, 2·32·2 + 4·32 + 4·64 = 512 with a float32 C."""
+    small = replace(TOY, memory_bytes=400)
+    case = Case(8, 8, 8, "column", "row", "row", options={"stationary": "A", "chunk": "none"})
+    found = [predict(replace(case, dtype=dtype), small, 2) for dtype in (NARROW, MIXED)]
+    assert [each.status for each in found] == ["ok", "out_of_memory"]
 
 
 @pytest.mark.parametrize("dtype, sizes", [(MIXED, (2, 2, 4)), (NARROW, (2, 2, 2))])
