@@ -185,7 +185,7 @@ class Case:
     compute: str | None = _is(
         ("tf32",),
         on=_GPUS,
-        help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
+        help="GPUs: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         default_text="float32 (no TF32)",
     )
     max_gemms: int | None = _ours(

@@ -54,8 +54,8 @@ def test_operands_move_two_bytes_an_element_and_partial_sums_four(layouts, stati
 
 
 def test_a_partial_sum_takes_twice_as_long_as_in_bfloat16_and_gemms_as_long():
-    """A GEMM takes 2·8·8·4/64 = 8 seconds; then the half of its result that is another rank's, 32
-    elements, is sent."""
+    """Two GEMMs take 2·4·8·4/64 = 4 seconds each; then the result of the second, 32 elements that
+    are another rank's, is sent."""
     layouts = "column", "row", "row"
     for dtype, of_c in ((MIXED, 4), (NARROW, 2)):
         record = predicted(layouts, "A", dtype)
@@ -78,8 +78,8 @@ def test_the_rate_of_a_gemm_is_that_of_its_operands_and_a_partial_sum_has_the_si
 
 
 def test_a_partial_sum_in_float32_may_not_fit_where_one_in_bfloat16_does():
-    """A rank stores half of each matrix, and makes an 8x8 partial sum: 2·32·3 + 2·64 = 320 bytes in
-    bfloat16, 2·32·2 + 4·32 + 4·64 = 512 with a float32 C."""
+    """A rank stores half of each matrix, and makes two 4x8 partial sums: 2·32·3 + 2·64 = 320 bytes
+    in bfloat16, 2·32·2 + 4·32 + 4·64 = 512 with a float32 C."""
     small = replace(TOY, memory_bytes=400)
     case = Case(8, 8, 8, "column", "row", "row", options={"stationary": "A", "chunk": "none"})
     found = [predict(replace(case, dtype=dtype), small, 2) for dtype in (NARROW, MIXED)]
