@@ -55,7 +55,7 @@ def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0) -> int:
 
 def sparse_levels(k: int) -> int:
     """The number of equally frequent integers around 0 of which only -1, 0 and 1 are kept, such
-    that 256 is at least eight standard deviations of a sum of k products, 2·sqrt(k)/levels.
+    that 256 is at least eight standard deviations of an element of C, 2·sqrt(k)/levels.
 
     Examples
     --------

@@ -298,7 +298,7 @@ class Library:
         if None in gpus:
             found = f"a node has no GPU for {gpus.count(None)} of its {len(gpus)} ranks"
         elif len({*gpus}) < len(gpus):
-            found = f"the {len(gpus)} ranks of a node have {len({*gpus})} GPUs"
+            found = f"{len(gpus)} ranks of a node have only {len({*gpus})} together"
         for described in filter(None, self.topology.comm.allgather(found)):
             raise MissingError(
                 f"{self.name} needs a GPU per rank, but {described}. Use fewer ranks per node, or "

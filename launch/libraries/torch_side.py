@@ -56,9 +56,7 @@ class TorchLibrary(Library):
 
     def _local_gemm(self, a, b, c):
         """A function that multiplies NumPy arrays as tensors."""
-        return functools.partial(
-            self.torch.matmul, self.load(a), self.load(b), out=self.load(c)
-        )
+        return functools.partial(self.torch.matmul, self.load(a), self.load(b), out=self.load(c))
 
     def find_device(self, kind: str):
         """The torch.device of this rank: the CPU, or the GPU numbered like the rank on its node.

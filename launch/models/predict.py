@@ -272,7 +272,8 @@ class Programs:
         for trace in self.traces:
             widths = trace.element_types(self.problem.itemsizes)
             buffers = (
-                width * buffer_elements(step, trace.rank) for step, width in zip(trace.steps, widths)
+                width * buffer_elements(step, trace.rank)
+                for step, width in zip(trace.steps, widths)
             )
             stored = sum(self.problem.tile_bytes(trace.rank).values()) + sum(buffers)
             most = max(most, stored + plan_inbox(trace, widths).nbytes)

@@ -45,8 +45,8 @@ class Ranks:
     [
         (3, "abcd", "abc", 3, None),  # each rank sees all GPUs
         (1, "b", "a", 0, None),  # each rank sees its own
-        (1, "a", "a", 0, "the 2 ranks of a node have 1 GPUs"),
-        (2, "ab", "ab", 0, "the 3 ranks of a node have 2 GPUs"),
+        (1, "a", "a", 0, "2 ranks of a node have only 1 together"),
+        (2, "ab", "ab", 0, "3 ranks of a node have only 2 together"),
         (1, "", "a", None, "a node has no GPU for 1 of its 2 ranks"),
         (0, "a", [None], 0, "a node has no GPU for 1 of its 2 ranks"),
     ],
@@ -80,8 +80,9 @@ def test_each_rank_uses_a_gpu_of_its_own_and_shared_ones_are_refused(
 
 def test_a_rank_refuses_gpus_that_are_shared_on_another_node():
     job = object.__new__(get_library("cublasmp"))
-    job.topology = SimpleNamespace(node=Ranks(0), comm=Ranks(0, "the 2 ranks of a node have 1 GPUs"))
-    with pytest.raises(MissingError, match="cublasmp needs a GPU per rank, but the 2 ranks"):
+    found = "2 ranks of a node have only 1 together"
+    job.topology = SimpleNamespace(node=Ranks(0), comm=Ranks(0, found))
+    with pytest.raises(MissingError, match="cublasmp needs a GPU per rank, but 2 ranks"):
         job.refuse_shared_gpus("0000:01:00.0")
 
 

@@ -108,7 +108,8 @@ def test_bytes_are_those_of_the_traces(items):
                         source, target = other, rank
                     else:
                         continue
-                    nbytes = items["C" if type(step) is Accumulate else step.block.matrix] * elements
+                    matrix = "C" if type(step) is Accumulate else step.block.matrix
+                    nbytes = items[matrix] * elements
                     goes[source] += nbytes
                     comes[target] += nbytes
                 if type(step) is Get:
