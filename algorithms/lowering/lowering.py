@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from drbench.errors import UsageError
-from drbench.model.costs import Cost, step_cost
+from drbench.model.costs import Cost, item_of, step_cost
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem
 from drbench.program.steps import Get, Step
@@ -115,7 +115,8 @@ def lower(
     if schedule == "direct":
         return program
     graph = Graph(trace(program, problem, rank))
-    cost = lambda step, rank: step_cost(machine or BALANCE, step, rank, problem.itemsize)
+    sizes = problem.itemsizes
+    cost = lambda step, rank: step_cost(machine or BALANCE, step, rank, item_of(step, sizes))
     return graph.program(lowered_operations(graph, *read_schedule(schedule), cost))
 
 

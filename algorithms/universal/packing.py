@@ -299,7 +299,8 @@ def _transfer_s(share: Share, machine: Machine) -> float:
         (1 - _owned(each, share)) * prod(length(share.ranges[axis]) for axis in each.axes)
         for each in share.problem.operands
     )
-    return a_byte_s * share.problem.itemsize * (a + b + c / machine.accumulate_efficiency)
+    sizes = share.problem.itemsizes
+    return a_byte_s * (sizes["A"] * (a + b) + sizes["C"] * c / machine.accumulate_efficiency)
 
 
 def _owned(operand: Operand, share: Share) -> float:

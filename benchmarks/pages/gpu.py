@@ -126,7 +126,7 @@ def gpu_overlap(machine: str, *blocks: int) -> str:
 
 
 #: Arithmetic whose predictions are listed.
-_EXPECTED = ("fp32", "tf32")
+_EXPECTED = ("fp32", "tf32", "bf16")
 
 
 @block

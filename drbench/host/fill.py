@@ -4,8 +4,13 @@ their owner.
 ``integer`` fill makes small integers so that every partial sum of every GEMM is exact in the
 accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64; with alpha and beta
 |alpha|·k·vmax² + |beta|·vmax); ``uniform`` makes multiples of 2⁻²³ in [-1, 1).
+
+Integers of bfloat16 are -1, 0 and 1, with so many zeros that elements of C are integers of at most
+256, which bfloat16 stores exactly. So results in bfloat16 are checked without tolerance too, and
+contenders with a C of another type multiply the same elements.
 """
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -48,6 +53,18 @@ def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0) -> int:
     return bound
 
 
+def sparse_levels(k: int) -> int:
+    """The number of equally frequent integers around 0 of which only -1, 0 and 1 are kept, such
+    that 256 is at least eight standard deviations of an element of C, 2·sqrt(k)/levels.
+
+    Examples
+    --------
+    >>> sparse_levels(256), sparse_levels(8192), sparse_levels((1 << 24) - 1)
+    (3, 7, 255)
+    """
+    return min(max(3, math.ceil(math.sqrt(k) / 16) | 1), 255)
+
+
 def parts(start: int, stop: int, width: int, most: int = _PART) -> Iterator[tuple[int, int]]:
     """Rows [start, stop) in ranges of about ``most`` elements, each row having ``width``.
 
@@ -83,6 +100,15 @@ class Fill:
         Inner extent, which bounds the integers.
     alpha, beta : float
         Of the multiplication, which also bound them: C = alpha·A·B + beta·C.
+    dtype : str
+        The type of A and B.
+
+    Attributes
+    ----------
+    bound : int
+        Largest absolute value of an integer.
+    levels : int
+        Equally frequent integers that are drawn; those beyond the bound are replaced by 0.
 
     Examples
     --------
@@ -97,13 +123,24 @@ class Fill:
     (True, True)
     """
 
-    def __init__(self, kind: str, seed: int, k: int, alpha: float = 1.0, beta: float = 0.0):
+    def __init__(
+        self,
+        kind: str,
+        seed: int,
+        k: int,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        dtype: str = "float32",
+    ):
         if kind not in ("integer", "uniform"):
             raise UsageError(f"fill must be integer or uniform, got {kind!r}.")
         self.kind = kind
         self.seed = seed
         self.alpha, self.beta = alpha, beta
         self.bound = integer_bound(k, alpha, beta) if kind == "integer" else 1
+        self.levels = 2 * self.bound + 1
+        if dtype.startswith("bfloat16"):
+            self.bound, self.levels = 1, sparse_levels(k)
 
     def into(self, out: np.ndarray, matrix: str, row0: int, col0: int) -> None:
         """Write elements [row0, row0 + rows) × [col0, col0 + columns) of a matrix into ``out``.
@@ -127,10 +164,12 @@ class Fill:
             x >>= np.uint32(8)  # 24 good bits
             part = out[top:stop]
             if self.kind == "integer":
-                x *= np.uint32(2 * self.bound + 1)  # 24 bits · at most 17 fits in 32
+                x *= np.uint32(self.levels)  # 24 bits · at most 255 fits in 32
                 x >>= np.uint32(24)
                 part[...] = x
-                part -= self.bound
+                part -= self.levels // 2
+                if self.levels > 2 * self.bound + 1:
+                    part[np.abs(part) > self.bound] = 0
             else:
                 part[...] = x
                 part *= part.dtype.type(2.0**-23)

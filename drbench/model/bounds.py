@@ -91,10 +91,10 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
     """
     traces, nbytes = list(traces), Counter()
     _, busy = _busy(traces, machine)
-    costs = Costs(machine, 1)
+    costs = Costs.of(machine, traces[0].problem) if traces else None
     for trace in traces:
-        for resource, elements in _loads(trace, costs):
-            nbytes[resource] += trace.problem.itemsize * elements
+        for resource, carried in _loads(trace, costs):
+            nbytes[resource] += carried
     found = [
         Carried(*_name_link(key, machine), nbytes[key], seconds)
         for key, seconds in busy.items()
@@ -104,23 +104,24 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
 
 
 def _loads(trace: Trace, costs: Costs) -> Iterator[tuple]:
-    """(link, elements) of the transfers of a rank, and of what it forwards in its groups."""
+    """(link, bytes) of the transfers of a rank, and of what it forwards in its groups."""
     machine = costs.machine
     for step in trace.steps:
         if step.grouped and len(step.group) > 1:
             members, me = step.group.members, step.group.position
             if machine.link(*members[:2]).own_timer:
                 direction, _, elements = step.ring()
-                yield (direction, trace.rank), step.shard() if step.kind == "shift" else elements
+                elements = step.shard() if step.kind == "shift" else elements
+                yield (direction, trace.rank), costs.item(step) * elements
                 continue
             for each in group_flows(step, machine, (me,)):
                 if each.target != each.source:
                     for resource in machine.route(each.source, each.target)[1]:
-                        yield resource, each.elements
+                        yield resource, costs.item(step) * each.elements
         elif step.counter is not None and not step.grouped:
             for _, elements in step.moved(trace.rank):
                 for resource in costs.transfer(step, trace.rank).links:
-                    yield resource, elements
+                    yield resource, costs.item(step) * elements
 
 
 def _name_link(key: tuple, machine: Machine) -> tuple[str, str]:
@@ -151,7 +152,7 @@ def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
     gemms_s, busy, grouped = 0.0, Counter(), Counter()
     costs = None
     for trace in traces:
-        costs = costs or Costs(machine, trace.problem.itemsize)
+        costs = costs or Costs.of(machine, trace.problem)
         computes, of_groups = _busy_of(trace, costs, busy)
         gemms_s = max(gemms_s, computes)
         for resource, seconds in of_groups.items():  # ranks of a ring occupy it together
@@ -173,7 +174,7 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
         elif step.computes or (step.side and machine.adds_on_core):
             computes += costs.compute_s(step, parts.get(step.index))
         elif step.side:
-            busy["sums", rank] += side_s(machine, step, itemsize, concurrent=False)
+            busy["sums", rank] += side_s(machine, step, costs.item(step), concurrent=False)
         elif step.grouped:
             for resource, seconds in _of_group(costs, step):
                 grouped[resource] += seconds
@@ -211,15 +212,14 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     >>> link_parts(algorithm.trace(problem, 0, dataflow="OS", mesh="2x2"), toy)
     (4.0, 2.0, 0.5, 4.0)
     """
-    itemsize, computes, busy = trace.problem.itemsize, 0.0, {}
-    costs = Costs(machine, itemsize)
+    costs, computes, busy = Costs.of(machine, trace.problem), 0.0, {}
     for step in trace.steps:
         if step.computes:
             computes += costs.compute_s(step)
         elif step.grouped and len(step.group) > 1:
             group = step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s
-            parts, hops = group_parts(step, machine, *on_links(step, itemsize, rate)), 1
+            parts, hops = group_parts(step, machine, *on_links(step, costs.item(step), rate)), 1
             directions = "+-" if machine.collective(step.operation).both_directions else "+"
             if step.kind == "shift":
                 direction, hops, _ = step.ring()
@@ -234,7 +234,7 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
 
 def _of_group(costs: Costs, step):
     """(resource, seconds) that a group step occupies, of this rank's resources."""
-    machine, itemsize, group = costs.machine, costs.itemsize, step.group
+    machine, itemsize, group = costs.machine, costs.item(step), step.group
     if len(group) < 2:
         return []
     members, me = group.members, group.position

@@ -30,10 +30,11 @@ card. The first link that is full sets the rate (:class:`_OverNodes`).
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from drbench.plan.strips import gemm_shapes
 from drbench.program.group_steps import GroupStep
+from drbench.program.problem import Problem
 from drbench.program.signal_steps import Push
 from drbench.program.steps import (
     Accumulate,
@@ -46,7 +47,7 @@ from drbench.program.steps import (
     Step,
     Zero,
 )
-from drbench.program.trace import Trace
+from drbench.program.trace import Trace, matrix_of
 
 from .machine import Link, Machine
 
@@ -104,7 +105,9 @@ class Costs:
     ----------
     machine : Machine
     itemsize : int
-        Bytes of one element.
+        Bytes of one element of A and B.
+    sizes : dict, optional
+        Bytes of one element of each matrix, if they differ.
 
     Examples
     --------
@@ -117,16 +120,26 @@ class Costs:
     True
     """
 
-    __slots__ = ("machine", "itemsize", "_known")
+    __slots__ = ("machine", "itemsize", "_sizes", "_known")
 
-    def __init__(self, machine: Machine, itemsize: int):
-        self.machine, self.itemsize = machine, itemsize
+    def __init__(self, machine: Machine, itemsize: int, sizes: dict[str, int] | None = None):
+        self.machine, self.itemsize, self._sizes = machine, itemsize, sizes
         self._known: dict = {}
+
+    @classmethod
+    def of(cls, machine: Machine, problem: Problem | None) -> Self:
+        """The costs for the element types of a problem; without one, as in tests, of float32."""
+        return cls(machine, problem.itemsize, mixed_sizes(problem)) if problem else cls(machine, 4)
+
+    def item(self, step: Step) -> int:
+        """Bytes of an element that a step moves or adds; those of A and B for a GEMM, whose rate
+        they determine."""
+        return self.itemsize if self._sizes is None else item_of(step, self._sizes)
 
     def compute_s(self, step: Step, parts: list | None = None) -> float:
         """:func:`compute_s` of a compute."""
         if type(step) is not Gemm:
-            return compute_s(self.machine, step, self.itemsize)
+            return compute_s(self.machine, step, self.item(step))
         key = step.extents, step.transposed_operands, parts and tuple(parts)
         found = self._known.get(key)
         if found is None:
@@ -135,29 +148,41 @@ class Costs:
 
     def transfer(self, step: Step, rank: int) -> Cost:
         """:func:`step_cost` of a one-sided step, or of one with a signal."""
-        block = step.block
+        block, item = step.block, self.item(step)
         if block is None:
             ((other, size),) = step.moved(rank) or ((None, 0),)
-            key: tuple = type(step), rank, other, size
+            key: tuple = type(step), item, rank, other, size
         else:
             cut = isinstance(step, (Put, Accumulate)) and is_cut(step)
-            key = type(step), rank, block.owner, block.shape, block.transposed, block.full, cut
+            where = block.owner, block.shape, block.transposed, block.full
+            key = type(step), item, rank, *where, cut
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = step_cost(self.machine, step, rank, self.itemsize)
+            found = self._known[key] = step_cost(self.machine, step, rank, item)
         return found
 
     def group(self, step: GroupStep, alone: bool = False) -> Cost:
         """:func:`group_cost` of a group step, with the links on which all members send, or only its
         own rank (``alone``)."""
-        group = step.group
+        group, item = step.group, self.item(step)
         sender = alone and (group.position, step.ring())
-        key = step.operation, group, step.shard(), sender
+        key = step.operation, item, group, step.shard(), sender
         found = self._known.get(key)
         if found is None:
             senders = (group.position,) if alone else range(len(group))
-            found = self._known[key] = group_cost(step, self.machine, senders, self.itemsize)
+            found = self._known[key] = group_cost(step, self.machine, senders, item)
         return found
+
+
+def mixed_sizes(problem: Problem) -> dict[str, int] | None:
+    """Bytes of one element of each matrix; None if they are the same."""
+    sizes = problem.itemsizes
+    return sizes if len({*sizes.values()}) > 1 else None
+
+
+def item_of(step: Step, sizes: dict[str, int]) -> int:
+    """Bytes of an element that a step moves or adds, as :meth:`Costs.item`."""
+    return sizes["A" if type(step) is Gemm else matrix_of(step)]
 
 
 def step_cost(machine: Machine, step: Step, rank: int, itemsize: int) -> Cost:

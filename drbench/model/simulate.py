@@ -127,7 +127,7 @@ class Simulator:
         problem = traces[0].problem
         self.traces, self.machine = traces, machine
         self.nprocs = problem.nprocs if problem else len(traces)
-        self.costs = Costs(machine, problem.itemsize if problem else 4)
+        self.costs = Costs.of(machine, problem)
 
     def run(
         self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
@@ -154,7 +154,7 @@ class Simulator:
             for step in trace.steps:
                 for other, elements in step.moved(trace.rank) if step.counter else ():
                     in_place = step.views and self.machine.link(other, trace.rank).reads_in_place
-                    counters[step.counted(in_place)] += each * self.costs.itemsize * elements
+                    counters[step.counted(in_place)] += each * self.costs.item(step) * elements
         return counters
 
 
@@ -163,7 +163,7 @@ class _Run:
 
     def __init__(self, simulator: Simulator, prefetch: int | str, timeline: bool):
         self.machine, self.costs = simulator.machine, simulator.costs
-        self.simulator, self.itemsize = simulator, simulator.costs.itemsize
+        self.simulator = simulator
         self.fence_s = self.machine.fence_of(simulator.nprocs)
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
@@ -367,7 +367,8 @@ class _Run:
         rank, t = transfer.steps[0]
         if rank.steps[t].side:
             concurrent = bool(rank.computing)
-            transfer.seconds = side_s(self.machine, rank.steps[t], self.itemsize, concurrent)
+            step = rank.steps[t]
+            transfer.seconds = side_s(self.machine, step, self.costs.item(step), concurrent)
         self._change_concurrent(transfer, now, 1)
         transfer.began = now
         for rank, t in transfer.steps if self.bars is not None else ():

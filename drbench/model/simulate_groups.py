@@ -34,7 +34,7 @@ class GroupSteps:
 
     def start(self, rank: Rank, t: int, step, now: float) -> None:
         """Start a group step of a rank."""
-        group, machine, itemsize = step.group, self.machine, self.simulation.costs.itemsize
+        group, machine, itemsize = step.group, self.machine, self.simulation.costs.item(step)
         number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
         link = machine.link(*group.members[:2]) if len(group) > 1 else None
         if link and link.own_timer and link.bandwidth_bytes_per_s < inf:
@@ -144,9 +144,10 @@ class GroupSteps:
 
     def _receive(self, now: float, rank: Rank, t: int) -> None:
         """Finish a step whose data has arrived, after unpacking if necessary."""
-        _, after = rank.steps[t].packs()
+        step = rank.steps[t]
+        _, after = step.packs()
         if after:
-            nbytes = after * self.simulation.costs.itemsize
+            nbytes = after * self.simulation.costs.item(step)
             self.simulation.at(rank.copied(now, nbytes), self.simulation.finish, rank, t)
         else:
             self.simulation.finish(now, rank, t)

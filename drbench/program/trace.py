@@ -108,14 +108,24 @@ class Trace:
         """
         found: list = []
         for step in self.steps:
-            block = step.block
-            matrix = step.matrix if block is None else block.matrix
-            moves = matrix is None and step.inputs and (not step.computes or type(step) is Copy)
-            if moves:
-                found.append(found[step.inputs[0].index])
-            else:
-                found.append(of_matrix[matrix or step.like or self.written])
+            matrix = _own_matrix(step, self.written)
+            found.append(found[step.inputs[0].index] if matrix is None else of_matrix[matrix])
         return found
+
+
+def _own_matrix(step: Step, written: str) -> str | None:
+    """The matrix whose type a step's value has; None if that is the type of its input."""
+    matrix = step.matrix if step.block is None else step.block.matrix
+    if matrix is None and step.inputs and (not step.computes or type(step) is Copy):
+        return None
+    return matrix or step.like or written
+
+
+def matrix_of(step: Step, written: str = "C") -> str:
+    """The matrix whose type a step's value, or transfer, has (:meth:`Trace.element_types`)."""
+    while (matrix := _own_matrix(step, written)) is None:
+        step = step.inputs[0]
+    return matrix
 
 
 @contextmanager

@@ -185,7 +185,7 @@ class Case:
     compute: str | None = _is(
         ("tf32",),
         on=_GPUS,
-        help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
+        help="GPUs: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         default_text="float32 (no TF32)",
     )
     max_gemms: int | None = _ours(
@@ -375,11 +375,7 @@ def check_case(case: Case) -> None:
             "--transport throttled delays loads and stores of cores, but the backend is "
             f"{case.backend}. Use --backend numpy."
         )
-    if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
-        raise UnsupportedError(
-            "-o fill=uniform cannot be verified with TF32 and bfloat16, which round the elements. "
-            "Use -o fill=integer, which both store exactly."
-        )
+    check_rounding(case)
     kinds = COLLECTIVES[case.backend]
     if case.collectives is not None and case.collectives not in kinds:
         of_devices = not on_cores and case.collectives in COLLECTIVES["cupy"]
@@ -387,6 +383,16 @@ def check_case(case: Case) -> None:
             f"-o collectives={case.collectives} is for "
             f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, but the backend is "
             f"{case.backend}. Use -o collectives={' or '.join(kinds)}."
+        )
+
+
+def check_rounding(case: Case) -> None:
+    """Raise an UnsupportedError for elements that the arithmetic rounds, so that C cannot be
+    verified."""
+    if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
+        raise UnsupportedError(
+            "-o fill=uniform cannot be verified with TF32 and bfloat16, which round the elements. "
+            "Use -o fill=integer, which both store exactly."
         )
 
 

@@ -17,8 +17,8 @@ def run_command(case: Case, ranks: int) -> str:
     """The ``drbench run`` command of a case on ``ranks`` ranks, quoted for a shell, without
     defaults.
 
-    A case in bfloat16, which sums in bfloat16 on machine models, runs as ``bfloat16:float32`` on
-    GPUs, and so do narrower types; TF32 also needs GPUs.
+    A case in bfloat16, which sums in bfloat16 on machine models, runs as ``bfloat16:float32``, and
+    so do narrower types; that type and TF32 need GPUs.
 
     Examples
     --------
@@ -30,8 +30,8 @@ def run_command(case: Case, ranks: int) -> str:
     words = ["drbench", "run", "-p", ranks, "-m", case.m, "-n", case.n, "-k", case.k]
     dtype, backend = case.dtype, case.backend
     if dtype in PLANNED:
-        dtype, backend = "bfloat16:float32", "cupy"
-    if case.compute == "tf32":
+        dtype = "bfloat16:float32"
+    if dtype == "bfloat16:float32" or case.compute == "tf32":
         backend = "cupy"
     given = {name: getattr(case, name) for name in given_fields(case) if name not in _OTHERS}
     words += _flags(FIELDS, given | {"dtype": dtype, "backend": backend})

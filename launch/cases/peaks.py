@@ -92,6 +92,19 @@ def arithmetic(dtype: str, compute: str | None = None) -> str:
     return "tf32" if compute == "tf32" else dtype.partition(":")[0]
 
 
+def compute_column(dtype: str, compute: str | None = None) -> str:
+    """The arithmetic of GEMMs on a GPU, as in the column ``compute`` of a record.
+
+    Examples
+    --------
+    >>> compute_column("float64"), compute_column("float32", "tf32")
+    ('fp64', 'tf32')
+    >>> compute_column("bfloat16:float32")
+    'bf16'
+    """
+    return arithmetic(dtype, compute).replace("bfloat", "bf").replace("float", "fp")
+
+
 def with_peak(record: Record, peaks: Peaks) -> Record:
     """The record with the columns ``peak_gflops``, ``peak_source`` and ``percent_of_peak``;
     unchanged if it has no time, or the peak is unknown.

@@ -291,7 +291,7 @@ save_option = _shared(
     help="File to write; its suffix gives the format.",
 )
 #: Element types of commands that plan or predict, and run nothing.
-MODELLED = tuple(name for name in ITEMSIZES if ":" not in name)
+MODELLED = tuple(ITEMSIZES)
 yes_option = _shared(
     "--yes",
     is_flag=True,

@@ -252,9 +252,10 @@ def show_record(record: Record) -> None:
         )
     add(
         "device",
-        record.device
-        and f"{record.device}, {record.ranks_per_device} rank(s) each, {record.compute}, at most "
-        f"{record.max_gemms} GEMMs and {record.max_accumulates} "
+        record.device and f"{record.device}, {record.ranks_per_device} rank(s) each",
+        record.device and record.compute,
+        record.max_gemms  # a library's are unknown
+        and f"at most {record.max_gemms} GEMMs and {record.max_accumulates} "
         f"accumulates at a time, collectives {record.collectives}",
     )
     add("", record.out_of_reach and Text(f"out of reach: {record.out_of_reach}", "yellow"))

@@ -12,10 +12,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from drbench.errors import DrbenchError, MissingError, UnsupportedError, UsageError
 from drbench.options import Option, check_options, pick_options
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS, Block
@@ -89,11 +90,16 @@ class Library:
         Remedy for a partition that it does not accept.
     order : str
         Storage of local arrays: ``"C"`` row-major, ``"F"`` column-major.
+    dtypes : tuple of str
+        Element types that it multiplies. With ``"bfloat16:float32"`` its C is in bfloat16, as its
+        own calls return it.
     launch : callable or None
         ``launch(case, keys, ranks, timeout)`` -> Record with these keys, of a separate program.
         Such a library is never constructed.
     work : Problem
-        The multiplication.
+        The multiplication, with C in the type of A and B.
+    compute : str or None
+        ``"tf32"``: float32 is multiplied in TF32.
     topology, rank, threads
         The ranks and the threads of each.
     blas : Blas-like
@@ -114,6 +120,7 @@ class Library:
     transposes = False
     instead = "Leave the partitions out."
     order = "C"
+    dtypes: tuple[str, ...] = ("float32", "float64")
     launch: Callable[..., Any] | None = None
 
     blas: Blas
@@ -140,10 +147,19 @@ class Library:
 
     # -- one multiplication --------------------------------------------------
 
-    def __init__(self, problem: Problem, topology, fill, threads: int, options: dict):
-        self.work, self.topology, self.rank = problem, topology, topology.comm.rank
-        self.threads, self._fill = threads, fill
-        self.check_dtype(problem.dtype)
+    def __init__(
+        self,
+        problem: Problem,
+        topology,
+        fill,
+        threads: int,
+        options: dict,
+        compute: str | None = None,
+    ):
+        self.topology, self.rank = topology, topology.comm.rank
+        self.threads, self._fill, self.compute = threads, fill, compute
+        self.check_arithmetic(problem.dtype, compute, options)
+        self.work = replace(problem, dtype=problem.type_of("A"))
         self.prepare(options)
 
     def prepare(self, options: dict) -> None:
@@ -221,10 +237,11 @@ class Library:
         return local
 
     def local(self, operand: Operand) -> np.ndarray:
-        """A new local array of this rank for a matrix."""
+        """A new local array of this rank for a matrix, in a type that NumPy has."""
         import numpy as np
 
-        return np.zeros(operand.stored.local_shape(self.rank), self.work.dtype, self.order)
+        dtype = host_type(self.work.dtype)
+        return np.zeros(operand.stored.local_shape(self.rank), dtype, self.order)
 
     def own_blocks(self) -> Iterator[tuple[Block, np.ndarray]]:
         """The tiles of C that this rank has computed, as from a distributed matrix."""
@@ -247,13 +264,45 @@ class Library:
         """All counters; 0 for those that the library does not report."""
         return dict.fromkeys(COUNTERS, 0) | self.moved
 
+    @staticmethod
+    def on_gpu(options: dict) -> bool:
+        """Whether it multiplies on GPUs, with these options."""
+        return False
+
     @classmethod
-    def check_dtype(cls, dtype: str) -> None:
-        """Raise an UnsupportedError for element types other than float32 and float64."""
-        if dtype not in ("float32", "float64"):
+    def check_arithmetic(cls, dtype: str, compute: str | None, options: dict) -> None:
+        """Raise an UnsupportedError for an element type or arithmetic that it does not have."""
+        if dtype not in cls.dtypes:
             raise UnsupportedError(
-                f"{cls.name} multiplies float32 and float64 here (our adapter), got {dtype}. Use "
-                "--dtype float32."
+                f"{cls.name} multiplies {' and '.join(cls.dtypes)} here (our adapter), got "
+                f"{dtype}. Use --dtype float32."
+            )
+        if compute and not (cls.on_gpu(options) and dtype == "float32"):
+            where = dtype if cls.on_gpu(options) else "cores"
+            raise UnsupportedError(
+                f"-o compute={compute} is arithmetic of GPUs for float32, but {cls.name} "
+                f"multiplies {dtype}{'' if where == dtype else f' on {where}'} here. Leave it out."
+            )
+
+    def refuse_shared_gpus(self, gpu: str | None) -> None:
+        """Raise a MissingError on every rank if some rank has no GPU, or two ranks of a node have
+        the same (collective).
+
+        Parameters
+        ----------
+        gpu : str or None
+            What identifies the GPU of this rank on its node; None without a GPU.
+        """
+        gpus = self.topology.node.allgather(gpu)
+        found = None
+        if None in gpus:
+            found = f"a node has no GPU for {gpus.count(None)} of its {len(gpus)} ranks"
+        elif len({*gpus}) < len(gpus):
+            found = f"{len(gpus)} ranks of a node have only {len({*gpus})} together"
+        for described in filter(None, self.topology.comm.allgather(found)):
+            raise MissingError(
+                f"{self.name} needs a GPU per rank, but {described}. Use fewer ranks per node, or "
+                "let each rank have another GPU (srun --gpus-per-task=1)."
             )
 
     def check_even(self, *axes: str) -> None:
@@ -291,27 +340,29 @@ class ArrayBlas:
     Parameters
     ----------
     info : BlasInfo
-    matmul : callable
-        ``matmul(a, b, out=c)`` of its arrays.
-    load : callable
-        Converts a NumPy array to one of its own, on a GPU by a copy, at the first use of operands,
-        which the roof does not time.
+    prepare : callable
+        ``prepare(a, b, c)`` -> a function that multiplies NumPy arrays as arrays of its own, on a
+        GPU copies of them, made at the first use of operands, which the roof does not time.
     wait : callable
         Waits until all started work has ended.
     """
 
-    def __init__(self, info, matmul: Callable, load: Callable, wait: Callable[[], None]):
-        self.info, self._matmul, self._load, self._wait = info, matmul, load, wait
+    def __init__(self, info, prepare: Callable, wait: Callable[[], None]):
+        self.info, self._prepare, self._wait = info, prepare, wait
         self._seen: dict = {}
 
     def gemm(self, a, b, c, beta: float) -> None:
         """c = a·b (``beta`` is 0)."""
         key = (a.ctypes.data, a.shape, b.shape)
         if key not in self._seen:
-            self._seen = {key: [self._load(each) for each in (a, b, c)]}
-        left, right, out = self._seen[key]
-        self._matmul(left, right, out=out)
+            self._seen = {key: self._prepare(a, b, c)}
+        self._seen[key]()
         self._wait()
+
+
+def host_type(dtype: str) -> str:
+    """The NumPy type of elements on the host: float32 for bfloat16, which contains it."""
+    return "float32" if dtype.startswith("bfloat16") else dtype
 
 
 def own_words(error: BaseException) -> str:

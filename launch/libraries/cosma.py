@@ -73,7 +73,7 @@ class Cosma(Library):
         """Run cosma_miniapp on ``ranks`` ranks; the Record of its output."""
         from launch.host.mpi import mpiexec_command
 
-        Cosma.check_dtype(case.dtype)
+        Cosma.check_arithmetic(case.dtype, case.compute, {})
         options = Cosma.pick(case.options)
         variant, overlap = options.get("variant"), options.get("overlap")
         start, sizes = mpiexec_command(ranks), (case.m, case.n, case.k)

@@ -107,7 +107,7 @@ class DTensorLibrary(TorchLibrary):
 
     def result(self):
         """This rank's part of C as an array."""
-        return self._elements().detach().cpu().numpy()
+        return self.to_numpy(self._elements())
 
 
 @functools.cache

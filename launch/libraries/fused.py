@@ -39,6 +39,12 @@ class Fused(Library):
     """All-gather of A and GEMM (AG), or GEMM and reduce-scatter of C (RS)."""
 
     instead = "Leave the partitions out, or use the other data flow."
+    dtypes = ("float32", "float64", "bfloat16:float32")
+
+    @staticmethod
+    def on_gpu(options):
+        """Always."""
+        return True
 
     @staticmethod
     def settings(nprocs):

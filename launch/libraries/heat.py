@@ -22,6 +22,7 @@ class Heat(TorchLibrary):
     """ht.matmul."""
 
     name = "heat"
+    dtypes = ("float32", "float64")
     description = "HeAT: ht.matmul on arrays split by rows, by columns or not at all"
     instead = "HeAT decides how C is split: leave it out."
 
@@ -78,7 +79,7 @@ class Heat(TorchLibrary):
 
     def result(self):
         """Its torch tensor as an array."""
-        return self.out.larray.detach().cpu().numpy()
+        return self.to_numpy(self.out.larray)
 
 
 def split_of(bound) -> int | None:

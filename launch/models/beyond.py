@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from math import ceil
 from typing import NamedTuple
 
-from drbench.model.costs import gemms_of
+from drbench.model.costs import Costs, gemms_of
 from drbench.model.machine import Machine
 from drbench.model.rank import free_steps
+from drbench.program.problem import Problem
 from drbench.program.trace import Trace
 from launch.host.kernels import processor_name
 from launch.host.units import format_bytes, plural
@@ -24,7 +25,11 @@ _OF_BYTES = ("bytes", "shards")
 
 
 def beyond(
-    machine: Machine, ranks: int, traces: Iterable[Trace], itemsize: int, threads: int | None = None
+    machine: Machine,
+    ranks: int,
+    traces: Iterable[Trace],
+    problem: Problem | None,
+    threads: int | None = None,
 ) -> str | None:
     """Describe what a prediction of these traces needs outside the ranges of the calibration, as
     far as the machine's file has them; None if nothing, or if it was not calibrated.
@@ -35,8 +40,7 @@ def beyond(
         As the case sees it, of its element type and through its transport.
     ranks : int
     traces : iterable of Trace
-    itemsize : int
-        Bytes of an element.
+    problem : Problem
     threads : int, optional
         BLAS threads per rank, if given.
 
@@ -45,7 +49,7 @@ def beyond(
     >>> from dataclasses import replace
     >>> from launch.cases.machine_models import find_machine
     >>> machine = replace(find_machine("pvc12"), calibrated={"ranks": 2, "threads": 1})
-    >>> beyond(machine, 4, [], 4, 2), beyond(machine, 2, [], 4)
+    >>> beyond(machine, 4, [], None, 2), beyond(machine, 2, [], None)
     ('4 ranks (calibrated on 2); 2 threads per rank (1)', None)
     """
     known = machine.calibrated
@@ -62,7 +66,7 @@ def beyond(
     if machine.dtype not in known.get("dtypes", [machine.dtype]):
         found.append(f"{machine.dtype} ({', '.join(known['dtypes'])})")
     if any(name in known for name in _RANGES):
-        needed = _needed(machine, traces, itemsize)
+        needed = _needed(machine, traces, Costs.of(machine, problem))
         found += [
             _describe_range(name, needed[name], known[name]) for name in _RANGES if name in known
         ]
@@ -88,7 +92,7 @@ def _describe_range(name: str, needed: tuple[int, int] | None, known: list) -> s
     return f"{described} ({written(low)} to {written(high)})" if out else ""
 
 
-def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
+def _needed(machine: Machine, traces: Iterable[Trace], costs: Costs) -> dict:
     """(minimum, maximum) of each range that the traces need; None if they need none."""
     found: dict[str, set[int]] = {name: set() for name in _RANGES}
     for trace in traces:
@@ -98,9 +102,10 @@ def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
         free = set(free_steps(trace, machine))
         for step in trace.steps:
             if step.grouped:
-                found["shards"].add(itemsize * step.shard())
+                found["shards"].add(costs.item(step) * step.shard())
             elif step.index not in free:
-                found["bytes"].update(itemsize * count for _, count in step.moved(trace.rank))
+                item = costs.item(step)
+                found["bytes"].update(item * count for _, count in step.moved(trace.rank))
     ranges = {name: some - {0} for name, some in found.items()}
     return {name: (min(some), max(some)) if some else None for name, some in ranges.items()}
 

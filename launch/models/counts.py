@@ -4,7 +4,7 @@ bound of the bytes that some rank needs with any schedule."""
 from typing import NamedTuple
 
 from drbench.errors import UsageError
-from drbench.plan.explain import Loads, loads
+from drbench.plan.explain import Loads, loads, transfers
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.trace import no_collection
@@ -62,9 +62,9 @@ def counted(case: Case, ranks: int) -> Counted:
     memory = needed = 0
     for trace in traces:
         stored = sum(problem.tile_bytes(trace.rank).values())
-        elements = sum(count for step in trace.steps for _, count in step.moved(trace.rank))
+        moved = sum(each.nbytes for each in transfers(trace))
         memory = max(memory, stored + pool_bytes(trace, case.ahead(resolved)))
-        needed = max(needed, stored + elements * problem.itemsize)
+        needed = max(needed, stored + moved)
     found = loads(traces)
     return Counted(found, memory, share_of(found, problem), needed, (*problem.texts.values(),))
 

@@ -184,11 +184,6 @@ def seen_by(case: Case, machine: Machine) -> Machine:
     UnsupportedError
         If it has no peak for the element type.
     """
-    if ":" in case.dtype:
-        raise UnsupportedError(
-            f"machine models need elements of one size, got {case.dtype}. "
-            "Use --dtype bfloat16 or float32."
-        )
     if case.compute == "tf32" and case.dtype != "float32":
         raise UsageError(
             f"-o compute=tf32 is arithmetic for float32, but the element type is {case.dtype}. "
@@ -273,13 +268,16 @@ class Programs:
     @cached_property
     def most_bytes(self) -> int:
         """Bytes of tiles, buffers and inbox of the largest rank, if no buffers share memory."""
-        item = self.problem.itemsize
-        return max(
-            sum(self.problem.tile_bytes(trace.rank).values())
-            + item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
-            + plan_inbox(trace, [item] * len(trace.steps)).nbytes
-            for trace in self.traces
-        )
+        most = 0
+        for trace in self.traces:
+            widths = trace.element_types(self.problem.itemsizes)
+            buffers = (
+                width * buffer_elements(step, trace.rank)
+                for step, width in zip(trace.steps, widths)
+            )
+            stored = sum(self.problem.tile_bytes(trace.rank).values()) + sum(buffers)
+            most = max(most, stored + plan_inbox(trace, widths).nbytes)
+        return most
 
     def receive_bytes(self, ahead: int | str) -> int:
         """The planned receive memory of the largest rank; an error if it does not fit."""
@@ -376,7 +374,7 @@ def _simulated(
         pool_bytes=received,
         panel_bytes=ranks_per_trace * sum(trace.panel_bytes for trace in traces),
         balance_limit=balance([trace.flops for trace in traces]),
-        beyond=beyond(machine, ranks, traces, problem.itemsize, case.threads),
+        beyond=beyond(machine, ranks, traces, problem, case.threads),
         **found.counters,
         **{f"phase_{name}_s": found.phases[name] for name in PHASES},
     )

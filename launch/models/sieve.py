@@ -34,8 +34,8 @@ class Rates(NamedTuple):
     ----------
     classes : dict of int to array of int
         For each examined rank the class of its link to each rank.
-    moved : array of float
-        Cost of a transferred element, by class of links.
+    moved : dict of str to array of float
+        Cost of a transferred element of each matrix, by class of links.
     passive : array of float
         1 for each class on which a transfer keeps a link of the other rank busy as long, else 0.
     compute : Compute or None
@@ -45,20 +45,21 @@ class Rates(NamedTuple):
     """
 
     classes: dict[int, np.ndarray]
-    moved: np.ndarray
+    moved: dict[str, np.ndarray]
     passive: np.ndarray
     compute: Compute | None = None
     cut_on: dict[str, str] = {}
 
 
-def rates_of(machine: Machine | None, itemsize: int, ranks: int) -> Rates:
+def rates_of(machine: Machine | None, sizes: dict[str, int], ranks: int) -> Rates:
     """The rates of a machine of :func:`.predict.seen_by`; partial sums are no faster than
     copies."""
     looked_at = {0, ranks // 2, ranks - 1}
     if machine is None or not machine.links:
         classes = {rank: np.zeros(ranks, dtype=int) for rank in looked_at}
         one = np.ones(1)
-        return Rates(classes, one * (0 if machine else itemsize), one, machine and machine.compute)
+        moved = {name: one * (0 if machine else item) for name, item in sizes.items()}
+        return Rates(classes, moved, one, machine and machine.compute)
     number = {link.name: at for at, link in enumerate(machine.links)}
     classes = {
         rank: np.array(
@@ -75,7 +76,8 @@ def rates_of(machine: Machine | None, itemsize: int, ranks: int) -> Rates:
     passive = np.array([float(not link.own_timer) for link in machine.links])
     # on cores slices may be packed and multiplied in one GEMM
     cut_on = {} if machine.adds_on_core else {"A": "n", "B": "m"}
-    return Rates(classes, itemsize / np.array(bandwidths), passive, machine.compute, cut_on)
+    moved = {name: item / np.array(bandwidths) for name, item in sizes.items()}
+    return Rates(classes, moved, passive, machine.compute, cut_on)
 
 
 def bounds_of(
@@ -92,7 +94,8 @@ def bounds_of(
     >>> from drbench.program.problem import Problem
     >>> one, two = Problem(8, 8, 8, 2, *["column"] * 3), Problem(8, 8, 8, 2, b="row")
     >>> layouts = {"A": [one.a], "B": [one.b, two.b], "C": [one.c]}
-    >>> bounds_of(layouts, (8, 8, 8), rates_of(None, 1, 2))[0][..., 0].ravel().tolist()
+    >>> rates = rates_of(None, dict.fromkeys("ABC", 1), 2)
+    >>> bounds_of(layouts, (8, 8, 8), rates)[0][..., 0].ravel().tolist()
     [32.0, 48.0]
     """
     held = {name: _held([each.partition for each in given]) for name, given in layouts.items()}
@@ -166,7 +169,8 @@ def _moved(
     rows, cols = (every[axis] for axis in AXES[name])
     same = replicas == replicas[:, [rank]]
     same[:, rank] = False
-    cost = np.eye(len(rates.moved))[rates.classes[rank]] * rates.moved
+    moved = rates.moved[name]
+    cost = np.eye(len(moved))[rates.classes[rank]] * moved
     own = (_elements(tiles, rows[:, [rank]], cols[:, [rank]]) * same) @ cost
     served = (_elements(tiles[:, :, [rank]], rows, cols) * same) @ (cost * rates.passive)
     # partial sums use the opposite direction of operands

@@ -596,7 +596,7 @@ class _Search:
             for name in "ABC"
         )
         large = sum(np.ix_(*held)).ravel() > ruler.memory_bytes
-        rates = rates_of(ruler.seen, self.sizes["A"], request.ranks)
+        rates = rates_of(ruler.seen, self.sizes, request.ranks)
         case = request.case
         bounds, guesses = bounds_of(layouts, (case.m, case.n, case.k), rates)
         self.found.tried += 3 * len(ruler.data_movements) * sum(fits)

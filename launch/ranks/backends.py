@@ -27,6 +27,7 @@ from drbench.host.topology import Topology
 from drbench.measure.roof import DeviceWork, HostWork, roof_sizes
 from drbench.program.problem import Problem
 from launch.cases.case import Case
+from launch.cases.peaks import compute_column
 from launch.host.memory import available_memory, windows_bytes
 from launch.host.units import format_bytes
 
@@ -150,10 +151,6 @@ class DeviceBackend:
             )
         self._nccl, self._direct = (not why_not[kind] for kind in ("nccl", "gpu-aware"))
         self.work = DeviceWork(self.device)
-        arithmetic = (
-            case.compute
-            or {"float32": "fp32", "float64": "fp64", "bfloat16:float32": "bf16"}[case.dtype]
-        )
         self.keys |= {
             "blas": info.library,
             "blas_kernel": info.kernel,
@@ -162,7 +159,7 @@ class DeviceBackend:
             "oversubscribed": most > 1
             if case.backend == "cupy"
             else topology.oversubscribed(self.keys["threads"]),
-            "compute": arithmetic,
+            "compute": compute_column(case.dtype, case.compute),
             "collectives": next((kind for kind in why_not if not why_not[kind]), "staged"),
             "max_gemms": case.max_gemms or 1,
             "max_accumulates": case.max_accumulates or 1,

@@ -59,15 +59,17 @@ from launch.cases.case import (
     bound_on,
     case_keys,
     check_case,
+    check_rounding,
     in_place_on,
     refuse_our_options,
     resolved_keys,
 )
 from launch.cases.machine_models import of_schedule
-from launch.cases.peaks import Peaks, with_peak
+from launch.cases.peaks import Peaks, compute_column, with_peak
 from launch.host.files import check_csv, check_output, output_record, write_output
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
+from launch.libraries.base import host_type
 
 from .backends import Need, call_together, check_memory, open_backend
 from .samples import sample
@@ -241,7 +243,7 @@ def _run_algorithm(
     algorithm, problem, options = bound_on(case, topology.node_of)
     problem = replace(problem, padded=_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
-    fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
+    fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype)
     with open_backend(case, choice, topology) as backend:
         keys.update(backend.keys, nodes=topology.nodes)
         baseline = _baseline(case, problem, comm.rank)
@@ -362,6 +364,7 @@ def _run_library(
     """Run a case of a library, with the same fill, clock, repeats, roof and verification."""
     library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
+    check_rounding(case)
     if library.launch:
         raise UsageError(
             f"{library.name} is a separate program: start it with drbench run -p {comm.size}, "
@@ -374,13 +377,14 @@ def _run_library(
         transport=None,
         **problem.texts,
     )
-    fill = Fill(case.fill, case.seed, case.k)
+    fill = Fill(case.fill, case.seed, case.k, dtype=case.dtype)
     threads = case.threads or topology.cores_per_rank
     keys.update(threads=threads, nodes=topology.nodes)
     keys["oversubscribed"] = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
+    asked, problem = problem, replace(problem, dtype=host_type(problem.dtype))  # as verified
     check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
-    job = library(problem, topology, fill, threads, options)
+    job = library(asked, topology, fill, threads, options, case.compute)
     try:
         threadpoolctl.threadpool_limits(threads)  # also those that the library has loaded meanwhile
         keys.update(
@@ -388,6 +392,9 @@ def _run_library(
             blas_kernel=job.blas.info.kernel,
         )
         keys.update({name: value for name, value in job.resolved.items() if name in HEADER})
+        keys["dtype"] = job.work.dtype
+        if job.on_gpu(options):
+            keys["compute"] = compute_column(case.dtype, case.compute)
         measured = _measure(
             case,
             problem,
@@ -442,7 +449,8 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
         )
         same = (
             tuple(problem.local_shapes()),
-            problem.dtype,
+            case.dtype,
+            case.compute,
             problem.transpose,
             problem.updates,
             *multiplier,

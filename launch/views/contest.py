@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
+from launch.cases.peaks import arithmetic
 from launch.host.units import plural, seconds
 from launch.libraries import LIBRARIES, ON_DRBENCH
 from launch.sweeps.rounds import RankedCase, pooled, rank_cases
@@ -32,7 +33,8 @@ def contest_tables(
     for run in filter(None, runs):
         first = next(iter(run.values()))
         multiplication = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
-        at = f"{multiplication} {first.dtype}, {plural(first.ranks, 'rank')}"
+        elements = arithmetic(str(first.dtype), first.compute)
+        at = f"{multiplication} {elements}, {plural(first.ranks, 'rank')}"
         where = ", ".join(map(" ".join, zip("ABC", layout(first))))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append(run)
     found, without = [], []
@@ -43,7 +45,8 @@ def contest_tables(
         without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
         timed = sorted((each for each in ranked if each.record.status == "ok"), key=_order)
         if timed:
-            rows = [_row(each, tiles) for each in timed]
+            mixed = len({each.record.dtype for each in timed}) > 1
+            rows = [_row(each, tiles, mixed) for each in timed]
             lines = _verdict(timed, tiles) if compared else []
             found.append(Table(at, _COLUMNS if compared else _LISTED, rows, lines))
     if without and found:
@@ -84,10 +87,13 @@ def _order(entry: RankedCase) -> tuple:
     return ratio is None, not entry.fastest, bool(record.noisy), size
 
 
-def _row(entry: RankedCase, tiles: bool) -> dict:
+def _row(entry: RankedCase, tiles: bool, mixed: bool) -> dict:
+    """A row of the table; ``mixed`` marks the type of C, which differs between contenders."""
     record, ratio = entry.record, entry.ratio
     roof = record.percent_of_roof if not record.oversubscribed else None
     marks, where = doubts(record), layout(record)
+    if mixed:
+        marks = [f"C in {str(record.dtype).rpartition(':')[2]}", *marks]
     if not tiles and _moves_nothing(record):
         marks = ["moves nothing", *marks]
     text = str(entry)

@@ -119,6 +119,24 @@ def test_the_first_elements_never_change():
 # -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("k", [64, 257, 8192, 28672, 300_000])
+def test_elements_of_bfloat16_are_sparse_and_their_sums_exact_in_bfloat16(k):
+    """Elements by integer arithmetic: of ``levels`` integers around 0 all but -1, 0 and 1 become
+    0, with the fewest levels whose sums stay far below 256, above which bfloat16 rounds."""
+    a, b = np.empty((40, k)), np.empty((k, 40))
+    for matrix, values in (("A", a), ("B", b)):
+        Fill("integer", 3, k, dtype="bfloat16:float32").into(values, matrix, 0, 0)
+    levels = next(each for each in range(3, 256, 2) if 8 * 2 * k**0.5 / each <= 256)
+    for (i, j), value in np.ndenumerate(a[:3, :5]):
+        x = (element("uniform", 3, "A", i, j) + 1) * 2**23
+        level = int(x) * levels // 2**24 - levels // 2
+        assert value == (level if abs(level) < 2 else 0)
+    for values in (a, b):
+        assert set(np.unique(values)) == {-1, 0, 1}
+        assert abs((values != 0).mean() - 2 / levels) < 0.02
+    assert abs(a @ b).max() <= 256 and (k < 1000 or abs(a @ b).max() > 40)
+
+
 def largest_exact(k):
     return max((v for v in range(1, 9) if k * v * v < 2**24), default=None)
 

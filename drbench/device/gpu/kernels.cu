@@ -162,7 +162,7 @@ COPY(copy_b4, u32)
 COPY(copy_b8, i64)
 COPY(copy_b16, uint4)
 
-// -- the elements of A and B, as drbench/host/fill.py makes them: range is 2*bound + 1 for integers, 0 for uniform
+// -- the elements of A and B, as drbench/host/fill.py makes them: range is levels + 256*bound for integers, 0 for uniform
 
 static __device__ u32 mix(u32 x) {
     x ^= x >> 16; x *= 0x7FEB352Du;
@@ -176,7 +176,9 @@ static __device__ float hashed(i64 row, i64 column, u32 salt, u32 range) {
     x ^= x >> 15;
     x *= 0x85EBCA77u;
     x >>= 8;                                                   // 24 good bits: exact in float
-    return range ? (float)((x * range) >> 24) - (float)(range / 2) : (float)x * 1.1920928955078125e-07f - 1.0f;      // 2^-23
+    if (!range) return (float)x * 1.1920928955078125e-07f - 1.0f;      // 2^-23
+    const int level = (int)((x * (range & 255)) >> 24) - (int)((range & 255) / 2), bound = (int)(range >> 8);
+    return -bound <= level && level <= bound ? (float)level : 0.0f;
 }
 
 template <class T>

@@ -337,7 +337,7 @@ def _words64(*numbers) -> list:
 def _hash(fill, matrix: str) -> list:
     return [
         np.uint32(fill.salt(matrix)),
-        np.uint32(2 * fill.bound + 1 if fill.kind == "integer" else 0),
+        np.uint32(fill.levels + 256 * fill.bound if fill.kind == "integer" else 0),
     ]
 
 

@@ -11,7 +11,6 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.options import Option
-from drbench.program.problem import PLANNED
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
@@ -173,7 +172,7 @@ def tune_command(
     balance and bytes, and shows the bytes that some rank needs with any schedule (Kwasniewski et
     al., SC'19; Al Daas et al., SPAA'22). All replicas of C are complete.
     """
-    from launch.cases.case import Case, partition_texts
+    from launch.cases.case import Case, check_case, partition_texts
     from launch.models.answer import answer
     from launch.models.candidates import REFINED, TuneRequest, effort_for
     from launch.models.tune import tune
@@ -183,11 +182,8 @@ def tune_command(
     model, ranks = modelled(values, ranks)
     refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
     values["backend"] = values["backend"] or "numpy"
-    if measure is not None and values["dtype"] in PLANNED:
-        raise UsageError(
-            f"{values['dtype']} multiplications run on machine models only. Leave out --measure, "
-            "or use --dtype float32."
-        )
+    if measure is not None:
+        check_case(Case(8, 8, 8, dtype=values["dtype"], backend=values["backend"]))
     if csv_path and model is None and measure is None:
         raise UsageError(
             "--csv writes times, which need a machine model. Give a --machine, or "

@@ -199,10 +199,12 @@ def test_copies_and_zeros_of_strided_parts(any_device, memories, dtype):
     assert step * 96 == down and (fetch(any_device, target) == expected).all()
 
 
-@pytest.mark.parametrize("kind", ["integer", "uniform"])
+@pytest.mark.parametrize("kind", ["integer", "sparse", "uniform"])
 @every_dtype
 def test_filling_and_checking_agree_with_the_host(any_device, memories, dtype, kind):
-    fill, exact = Fill(kind, 5, 300), np.empty((70, 300))
+    fill, exact = Fill(kind, 5, 300) if kind != "sparse" else None, np.empty((70, 300))
+    if kind == "sparse":
+        kind, fill = "integer", Fill("integer", 5, 10**6, dtype="bfloat16:float32")
     fill.into(exact, "A", 1000, 0)
     tile = memories(np.full((72, 310), np.nan, dtype))[1:71, 4:304]
     assert not any_device.all_finite(tile)

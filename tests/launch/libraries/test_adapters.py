@@ -3,6 +3,7 @@
 import _ctypes
 import ctypes
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,84 @@ def test_every_library_is_registered_under_its_own_name_and_has_a_default():
                 library.problem(
                     96, 96, 96, nprocs, *(setting.get(name) for name in "abc"), **options
                 )
+
+
+class Ranks:
+    """Communicators in which every rank has contributed before: what the others give is known."""
+
+    def __init__(self, rank, *others):
+        self.rank, self.size, self.others = rank, len(others) + 1, others
+
+    def allgather(self, mine):
+        return [*self.others[: self.rank], mine, *self.others[self.rank :]]
+
+
+@pytest.mark.parametrize(
+    "rank, visible, others, index, words",
+    [
+        (3, "abcd", "abc", 3, None),  # each rank sees all GPUs
+        (1, "b", "a", 0, None),  # each rank sees its own
+        (1, "a", "a", 0, "2 ranks of a node have only 1 together"),
+        (2, "ab", "ab", 0, "3 ranks of a node have only 2 together"),
+        (1, "", "a", None, "a node has no GPU for 1 of its 2 ranks"),
+        (0, "a", [None], 0, "a node has no GPU for 1 of its 2 ranks"),
+    ],
+)
+def test_each_rank_uses_a_gpu_of_its_own_and_shared_ones_are_refused(
+    rank, visible, others, index, words
+):
+    """A rank may see all GPUs of its node or only its own (srun --gpus-per-task=1)."""
+    used = []
+    job = object.__new__(get_library("dtensor"))
+    node = Ranks(rank, *others)
+    job.topology = SimpleNamespace(node=node, comm=Ranks(0, None))
+    job.torch = SimpleNamespace(
+        device=lambda *words: words,
+        cuda=SimpleNamespace(
+            is_available=lambda: bool(visible),
+            device_count=lambda: len(visible),
+            get_device_properties=lambda at: SimpleNamespace(uuid=visible[at]),
+            set_device=used.append,
+        ),
+    )
+    assert job.find_device("cpu") == ("cpu",)
+    if words is None:
+        assert job.find_device("cuda") == ("cuda", index) and used == [index]
+        return
+    with pytest.raises(MissingError) as raised:
+        job.find_device("cuda")
+    assert f"dtensor needs a GPU per rank, but {words}." in str(raised.value)
+    assert "\n" not in str(raised.value) and not used
+
+
+def test_a_rank_refuses_gpus_that_are_shared_on_another_node():
+    job = object.__new__(get_library("cublasmp"))
+    found = "2 ranks of a node have only 1 together"
+    job.topology = SimpleNamespace(node=Ranks(0), comm=Ranks(0, found))
+    with pytest.raises(MissingError, match="cublasmp needs a GPU per rank, but 2 ranks"):
+        job.refuse_shared_gpus("0000:01:00.0")
+
+
+@pytest.mark.parametrize(
+    "name, dtype, compute, options, words",
+    [
+        ("dtensor", "bfloat16:float32", None, {"device": "cuda"}, None),
+        ("dtensor", "float32", "tf32", {"device": "cuda"}, None),
+        ("symm_mem", "float32", "tf32", {}, None),
+        ("cublasmp", "bfloat16:float32", None, {}, None),
+        ("dtensor", "float32", "tf32", {}, "dtensor multiplies float32 on cores here"),
+        ("cublasmp", "float64", "tf32", {}, "cublasmp multiplies float64 here"),
+        ("symm_mem", "bfloat16:float32", "tf32", {}, "multiplies bfloat16:float32 here"),
+        ("scalapack", "bfloat16:float32", None, {}, "got bfloat16:float32. Use --dtype float32"),
+        ("heat", "bfloat16:float32", None, {}, "heat multiplies float32 and float64 here"),
+    ],
+)
+def test_arithmetic_that_a_library_does_not_have_is_refused(name, dtype, compute, options, words):
+    check = lambda: get_library(name).check_arithmetic(dtype, compute, options)
+    if words is None:
+        return check()
+    with pytest.raises(UnsupportedError, match=words):
+        check()
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

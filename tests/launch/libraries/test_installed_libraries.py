@@ -64,6 +64,24 @@ def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
     assert len(check_exact(ran(3, *cases))) == 4
 
 
+@pytest.mark.parametrize("name", ["dtensor", "dtensor+drbench"])
+def test_dtensor_in_bfloat16_is_exact_and_recorded_with_a_bfloat16_c(ran, name):
+    narrow = {"algorithm": name, "dtype": "bfloat16:float32", "k": 640, "roof": True}
+    *records, tf32, uniform = ran(
+        4,
+        dtensor("column", "row", "row") | narrow,
+        dtensor("row", "column", "column") | narrow,
+        dtensor(algorithm=name, compute="tf32"),
+        dtensor() | narrow | {"fill": "uniform"},
+    )
+    for record in check_exact(records):
+        assert (record.dtype, record.compute) == ("bfloat16", None) and record.roof_gflops
+    if name == "dtensor":  # partial sums are in bfloat16 too
+        assert records[0].collective_bytes == 4 * 3 * 24 * 32 // 4 * 2
+    assert (tf32.status, uniform.status) == ("unsupported", "unsupported")
+    assert "arithmetic of GPUs" in tf32.reason and "cannot be verified" in uniform.reason
+
+
 def test_dtensor_records_the_bytes_of_its_collectives(ran):
     outer, megatron, inner = ran(
         4,

@@ -23,6 +23,7 @@ from launch.models.sieve import bounds_of, rates_of
 from launch.models.tune import tune
 from partitions import layouts
 
+FOUR, MIXED = dict.fromkeys("ABC", 4), {"A": 2, "B": 2, "C": 4}
 WIRE = Link("wire", 3e6, latency_s=1e-6)
 MACHINES = {
     "one class": Machine("toy", Compute(1e9, tiles=((8, 8), (16, 4)), units=3), (WIRE,)),
@@ -56,15 +57,19 @@ def operands(sizes, ranks, named, transpose=""):
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_program_of_a_triple_is_faster_than_its_bound(name):
     """Any layouts, factors and settings, one machine after another; and bounds are tight enough."""
-    machine, draw, tight = MACHINES[name], random.Random(name), []
-    for ranks, sizes, transpose in ((4, (24, 40, 32), ""), (6, (30, 17, 23), "ab")):
+    draw, tight = random.Random(name), []
+    for ranks, sizes, transpose, dtype in (
+        (4, (24, 40, 32), "", "float32"),
+        (6, (30, 17, 23), "ab", "bfloat16:float32"),
+    ):
+        machine = replace(MACHINES[name], dtype=dtype.partition(":")[0])
         named = [text for text, _ in layouts(ranks)]
-        rates = rates_of(machine, 4, ranks)
+        rates = rates_of(machine, FOUR if dtype == "float32" else MIXED, ranks)
         bounds, _ = bounds_of(operands(sizes, ranks, named, transpose), sizes, rates)
         for _ in range(24):
             triple = [draw.randrange(len(named)) for _ in "ABC"]
             which = draw.randrange(3)
-            base = Case(*sizes, transpose=transpose or None)
+            base = Case(*sizes, transpose=transpose or None, dtype=dtype)
             way = draw.choice([{"chunk": "auto"}, {"chunk": 5}, {"sums": "push"}])
             if way == {"chunk": 5} and "CBA"[which] != "C":
                 way = {"chunk": "none"}
@@ -78,12 +83,13 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
     assert np.median(tight) > (0.2 if name == "pairs" else 0.4)  # pairs have a link each
 
 
-def test_bytes_are_those_of_the_traces():
+@pytest.mark.parametrize("items", [FOUR, MIXED])
+def test_bytes_are_those_of_the_traces(items):
     """Bytes received and sent by the first, middle and last rank, by its own steps and by those of
     other ranks."""
     sizes, ranks = (24, 36, 48), 12
     named = [text for text, _ in layouts(ranks)]
-    bounds, _ = bounds_of(operands(sizes, ranks, named), sizes, rates_of(None, 4, ranks))
+    bounds, _ = bounds_of(operands(sizes, ranks, named), sizes, rates_of(None, items, ranks))
     draw = random.Random(7)
     for _ in range(40):
         triple, which = [draw.randrange(len(named)) for _ in "ABC"], draw.randrange(3)
@@ -102,8 +108,10 @@ def test_bytes_are_those_of_the_traces():
                         source, target = other, rank
                     else:
                         continue
-                    goes[source] += 4 * elements
-                    comes[target] += 4 * elements
+                    matrix = "C" if type(step) is Accumulate else step.block.matrix
+                    nbytes = items[matrix] * elements
+                    goes[source] += nbytes
+                    comes[target] += nbytes
                 if type(step) is Get:
                     seen.add(step.block.key)
         most = max(max(comes[rank], goes[rank]) for rank in (0, ranks // 2, ranks - 1))
@@ -117,7 +125,7 @@ def test_the_bound_counts_a_rank_that_serves_many():
     sizes, ranks = (64, 64, 64), 16
     problem = Problem(*sizes, ranks, "row/c4", "R", "block:4x4")
     one = {name: [problem.operand(name)] for name in "ABC"}
-    bounds, _ = bounds_of(one, sizes, rates_of(None, 1, ranks))
+    bounds, _ = bounds_of(one, sizes, rates_of(None, dict.fromkeys("ABC", 1), ranks))
     assert bounds[0, 0, 0, 0] == 3 * 16 * 64
 
 

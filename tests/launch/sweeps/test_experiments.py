@@ -286,6 +286,22 @@ def test_ratios_within_a_round_decide_who_is_faster_on_a_machine_that_drifts():
     ]
 
 
+def test_one_table_compares_results_in_bfloat16_and_float32_and_marks_both():
+    """Libraries return C in bfloat16; TF32 is another problem than float32."""
+    ours = run([1.0] * 6, dtype="bfloat16:float32", compute="bf16", preset="row")
+    theirs = run([2.0] * 6, algorithm="symm_mem", dtype="bfloat16", compute="bf16")
+    tf32 = [
+        run([1.0] * 6, compute="tf32", dtype="float32", algorithm=name)
+        for name in ("universal", "cublasmp")
+    ]
+    full = run([3.0] * 6, compute="fp32", dtype="float32")
+    narrow, fast, plain = contest_tables([ours, theirs, *tf32, full], tiles=False)
+    marks = [(row["contender"], row["in_doubt"]) for row in narrow.rows]
+    assert marks == [("drbench row", "C in float32"), ("symm_mem", "C in bfloat16")]
+    assert "bfloat16, 2 ranks" in narrow.title and "tf32, 2 ranks" in fast.title
+    assert (len(fast.rows), len(plain.rows)) == (2, 1) and fast.rows[0]["in_doubt"] is None
+
+
 def test_of_noisy_cases_that_are_not_distinguishable_none_is_the_fastest():
     times = {"heat": [1.0, 2.0] * 3, "cosma": [2.0, 1.0] * 3}
     noisy = [run(each, algorithm=name) for name, each in times.items()]

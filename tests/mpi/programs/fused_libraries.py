@@ -49,6 +49,8 @@ class Matmul:
     ):
         assert PART, "nvmath.distributed has not been initialized"
         assert c is None and len(distributions) == 3
+        assert a.dtype == b.dtype
+        self.rounded = arithmetic_of(a, options)
         for operand in (a, b):
             assert operand.flags.f_contiguous, "cuBLASMp is column-major"
         self.operands, self.distributions, self.planned = (a, b), distributions, False
@@ -58,6 +60,7 @@ class Matmul:
         # _infer_algo
         dims = [each.partition_dim for each in self.distributions]
         calls.append({(0, 1, 0): "AG+GEMM", (1, 0, 1): "GEMM+RS"}[tuple(dims)])
+        calls.append(self.rounded)
         self.planned = True
 
     def execute(self, *, release_workspace=False, stream=None):
@@ -67,11 +70,40 @@ class Matmul:
             np.concatenate(comm.allgather(np.ascontiguousarray(operand)), each.partition_dim)
             for operand, each in zip(self.operands, self.distributions)
         )
-        whole, dim = a @ b, self.distributions[2].partition_dim
+        whole, dim = multiplied(a, b), self.distributions[2].partition_dim
         return np.asfortranarray(np.split(whole, comm.size, dim)[comm.rank])
 
     def free(self):
         calls.append("free")
+
+
+class LocalMatmul:
+    """The GEMM of one GPU, which nvmath calls Matmul too."""
+
+    def __init__(self, a, b, /, c=None, *, options=None):
+        self.operands, self.planned = (a, b), False
+        calls.append(("local", arithmetic_of(a, options)))
+
+    def plan(self):
+        self.planned = True
+
+    def execute(self):
+        assert self.planned
+        return multiplied(*self.operands)
+
+
+def multiplied(a, b):
+    """A·B, summed in float32 or float64, in the type of A, as cuBLAS returns it by default."""
+    wide = np.float64 if a.dtype == np.float64 else np.float32
+    return (a.astype(wide) @ b.astype(wide)).astype(a.dtype)
+
+
+def arithmetic_of(a, options):
+    """The arithmetic that nvmath 1.0 chooses for operands and options."""
+    if not options:
+        return a.dtype.name
+    assert a.dtype == np.float32 and list(options) == ["compute_type"], options
+    return options["compute_type"]
 
 
 def initialize(device_id, process_group, backends):
@@ -90,14 +122,21 @@ def made_up_nvmath(count):
         "nvmath.distributed.distribution": SimpleNamespace(Slab=Slab),
         "nvmath.distributed.linalg": types.ModuleType("linalg"),
         "nvmath.distributed.linalg.advanced": SimpleNamespace(Matmul=Matmul),
+        "nvmath.linalg": SimpleNamespace(
+            ComputeType=SimpleNamespace(COMPUTE_32F_FAST_TF32="tf32"),
+        ),
+        "nvmath.linalg.advanced": SimpleNamespace(Matmul=LocalMatmul),
         "nvmath.bindings": SimpleNamespace(cublasMp=SimpleNamespace(get_version=lambda: 801)),
         "cupy": SimpleNamespace(
             asarray=np.array,
             asnumpy=np.ascontiguousarray,
-            matmul=np.matmul,
             cuda=SimpleNamespace(
                 Device=lambda index: SimpleNamespace(use=lambda: calls.append(index)),
-                runtime=SimpleNamespace(deviceSynchronize=lambda: None),
+                runtime=SimpleNamespace(
+                    deviceSynchronize=lambda: None,
+                    deviceGetPCIBusId=lambda index: f"0000:{index:02x}:00.0",
+                    getDeviceProperties=lambda index: {"name": b"made-up GPU"},
+                ),
             ),
         ),
     }
@@ -116,7 +155,12 @@ def torch_on_the_cpu():
     implementations = torch.library.Library("symm_mem", "IMPL")
     for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
         implementations.impl(name, getattr(symmetric, f"_{name}_fallback"), "CPU")
-    symm_mem.LIBRARY.find_device = lambda self, kind: torch.device("cpu")
+
+    def find_device(self, kind):
+        calls.append(torch.get_float32_matmul_precision())
+        return torch.device("cpu")
+
+    symm_mem.LIBRARY.find_device = find_device
     here = Availability(True, f"torch {torch.__version__}")
     symm_mem.LIBRARY.available = lambda: here
     return implementations
