@@ -137,7 +137,10 @@ class Record:
     status: Text = _column(
         "ok, unsupported, wrong, failed, timeout or out_of_memory", default=MISSING
     )
-    reason: Text = _column("one line; empty only if ok")
+    reason: Text = _column(
+        "one line: why the case is not ok; if ok, why GPUs of a node do not reach each other's "
+        "memory, else empty"
+    )
     # -- measurements
     best_s: Number = _column("shortest repeat; a repeat lasts as long as its slowest rank", "s")
     median_s: Number = _column("median of the repeats: the time of the case", "s")
@@ -221,10 +224,6 @@ class Record:
     phase_pack_s: Number = _column("copying blocks into packed operands", "s")
     device: Text = _column("name of the GPU")
     ranks_per_device: Integer = _column("ranks that share one GPU")
-    out_of_reach: Text = _column(
-        "two ranks of a node whose GPUs do not read, or not atomically add to, each other's "
-        "memory, and why; empty: none"
-    )
     blas: Text = _column("BLAS library and version")
     blas_kernel: Text = _column("processor architecture that the BLAS chose its kernels for")
     mpi: Text = _column("MPI library and version")

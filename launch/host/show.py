@@ -152,7 +152,7 @@ def answer_text(record: Record) -> str:
     >>> answer_text(Record(mode="measured", status="timeout", reason="after 60 s"))
     'timeout: after 60 s'
     """
-    if record.reason or record.best_s is None:
+    if record.status != "ok" or record.best_s is None:
         return f"{record.status}: {record.reason}"
     simulated = record.mode == "simulated"
     error = "not verified" if record.error is None else f"error {record.error:.3g}"
@@ -203,7 +203,8 @@ def brief(values: dict) -> str:
 def show_record(record: Record) -> None:
     """Print the result of ``drbench run`` or ``drbench simulate``, and a table of its case."""
     out, simulated = console(), record.mode == "simulated"
-    colour = "red" if record.reason else "" if simulated else "green"
+    fine = record.status == "ok"
+    colour = "red" if not fine else "" if simulated else "green"
     out.print(Text(answer_text(record), colour), soft_wrap=True)
     made = table("|~", ())
     made.columns[0].style = "bold"
@@ -258,7 +259,7 @@ def show_record(record: Record) -> None:
         and f"at most {record.max_gemms} GEMMs and {record.max_accumulates} "
         f"accumulates at a time, collectives {record.collectives}",
     )
-    add("", record.out_of_reach and Text(f"out of reach: {record.out_of_reach}", "yellow"))
+    add("", record.reason and fine and Text(f"through the host: {record.reason}", "yellow"))
     if record.best_s is not None:
         local = record.local_gemm_s
         add(

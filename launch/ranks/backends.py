@@ -234,7 +234,7 @@ class DeviceBackend:
     def record_columns(self, executor) -> dict:
         """Why ranks of a node do not reach each other's devices; how a program with signals sends
         them; and that parts of a kernel are separate GEMMs."""
-        found = {"out_of_reach": executor.matrices["C"].why_apart}
+        found = {"reason": executor.matrices["C"].why_apart}
         if executor.inbox is None:
             return found
         found["progress"] = "streams" if executor.inbox.why_hosts is None else "hosts"

@@ -217,15 +217,15 @@ def run_case(
             raise RuntimeError(
                 "a case was refused on one rank alone; it must be on all ranks or none"
             ) from error
-        return Record(**keys, status=error.status, reason=str(error))
+        return Record(**keys | {"status": error.status, "reason": str(error)})
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Record(
-        **keys,
-        peak_rss_bytes=comm.allreduce(held, MPI.MAX),
-        status="ok" if verdict.ok else "wrong",
-        reason=verdict.reason,
-        error=verdict.error,
-    )
+    keys |= {
+        "peak_rss_bytes": comm.allreduce(held, MPI.MAX),
+        "status": "ok" if verdict.ok else "wrong",
+        "reason": verdict.reason or keys.get("reason"),
+        "error": verdict.error,
+    }
+    return Record(**keys)
 
 
 def _run_algorithm(

@@ -78,16 +78,16 @@ def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_
     assert text == [("unsupported", None)] * 2 + [("ok", 0.0)]
     assert found[-1]["transport"] == "rma"
     why = "rank 0 to rank 1: device 0000:00:00.0 has no peer access to 0000:01:00.0; use ranks on"
-    assert found[-1]["out_of_reach"].startswith(why)
+    assert found[-1]["reason"].startswith(why)
     (record,) = run(2, [stationary])["records"]
-    assert (record["transport"], record["out_of_reach"]) == ("direct", None)
+    assert (record["transport"], record["reason"]) == ("direct", None)
 
 
 def test_c_goes_through_the_host_where_additions_between_gpus_are_not_atomic(run):
     (record,) = run(2, [shape(*LAYOUTS[1], stationary="B", chunk=16)], atomics=False)["records"]
     assert (record["status"], record["error"], record["transport"]) == ("ok", 0.0, "rma")
     assert record["accumulate_bytes"] > 0
-    assert "rank 0 to rank 1: NVML does not report" in record["out_of_reach"]
+    assert "rank 0 to rank 1: NVML does not report" in record["reason"]
 
 
 def test_memory_that_no_rank_can_open_is_named_with_the_way_out(run):
@@ -95,7 +95,7 @@ def test_memory_that_no_rank_can_open_is_named_with_the_way_out(run):
     case = shape(*LAYOUTS[0], stationary="B", chunk=16)
     (record,) = run(2, [case], opens=False)["records"]
     assert (record["status"], record["error"], record["transport"]) == ("ok", 0.0, "rma")
-    why = record["out_of_reach"]
+    why = record["reason"]
     assert "cannot open memory of 0000:01:00.0: cudaErrorInvalidValue" in why
     assert "--gpus-per-node" in why and "--ipc=host" in why
 
