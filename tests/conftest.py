@@ -123,3 +123,13 @@ def kernels(tmp_path_factory) -> str:
     if not shutil.which("g++"):
         pytest.skip("no g++ to compile the kernels for the host")
     return str(compile_kernels(tmp_path_factory.mktemp("kernels")))
+
+
+@pytest.fixture(scope="session")
+def fake_gpus(tmp_path_factory, kernels):
+    """``fake_gpus(count)``: environment in which plain ``drbench`` and its ranks find so many GPUs;
+    see ``fake_node.py``."""
+    folder = tmp_path_factory.mktemp("gpus")
+    shutil.copy(ROOT / "tests" / "shared" / "fake_node.py", folder / "sitecustomize.py")
+    path = os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests" / "shared")))
+    return lambda count: {"PYTHONPATH": path, "DRBENCH_TEST_GPUS": f"{count} {kernels}"}

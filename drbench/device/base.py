@@ -91,9 +91,8 @@ class Device(ABC):
     """
 
     info: DeviceInfo
-    #: Most bytes allocated on the device at one time by this process; None if its memory is that of
-    #: the host.
-    peak_bytes: int | None = None
+    #: Most bytes allocated on the device at one time by this process.
+    peak_bytes = 0
     #: True if released buffers are filled with NaN (a device for tests).
     poisons = False
     #: True if the first use of a kernel may wait for all work of the device.

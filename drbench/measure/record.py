@@ -101,7 +101,7 @@ class Record:
     b: Text = _column("partition of B as it is stored")
     c: Text = _column("partition of C")
     preset: Text = _column("name of the three partitions, if one was given")
-    backend: Text = _column("numpy, numpy-async or cupy")
+    backend: Text = _column("numpy (cores) or cupy (GPUs)")
     compute: Text = _column("arithmetic of GEMMs on a device: fp32, tf32, fp64 or bf16")
     max_gemms: Integer = _column("GEMMs that may run at the same time on a device")
     max_accumulates: Integer = _column("accumulates that may run at the same time on a device")

@@ -31,16 +31,12 @@ _SHAPES = [
     (2, 2, 32),
     (1, 1, 32),
 ]
-#: The unit in elements, and transfers in bytes: of a GPU, and of worker threads, which only test
-#: the code.
-_SCALES = {
-    "cupy": (512, [1 << s for s in range(16, 29, 3)]),
-    "numpy-async": (64, [1 << s for s in range(12, 19, 3)]),
-}
+#: The unit in elements, and transfers in bytes.
+_UNIT, _SIZES = 512, [1 << s for s in range(16, 29, 3)]
 _REPEATS = 10
 
 
-def devices(topology: Topology, trials: int, threads: int | None, backend: str) -> tuple[str, dict]:
+def devices(topology: Topology, trials: int) -> tuple[str, dict]:
     """Measure the devices of this node (collective), without normalisation by the speed of cores.
 
     Raises
@@ -48,8 +44,8 @@ def devices(topology: Topology, trials: int, threads: int | None, backend: str) 
     UnsupportedError
         If the devices cannot access each other's memory.
     """
-    comm, (unit, sizes) = topology.comm, _SCALES[backend]
-    case = Case(8, 8, 8, backend=backend, threads=threads)
+    comm, unit, sizes = topology.comm, _UNIT, _SIZES
+    case = Case(8, 8, 8, backend="cupy")
     with open_backend(case, TransportChoice("auto"), topology) as opened:
         shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
         gemms = _gemms(comm, opened, shapes, trials)

@@ -70,7 +70,7 @@ def calibrate_here(
         elif backend == "numpy":
             where, tables = cores(topology, trials, speed, threads)
         else:
-            where, tables = devices(topology, trials, threads, backend)
+            where, tables = devices(topology, trials)
         speed.refuse_other_work()
         today = f"{datetime.now(UTC):%Y-%m-%d}"
         model = {

@@ -29,16 +29,15 @@ DESCRIPTION_FIELDS = ("algorithm", *OPTION_COLUMNS) + tuple(
     "progress machine mode".split()
 )
 
-BACKENDS = ("numpy", "numpy-async", "cupy")
+BACKENDS = ("numpy", "cupy")
 #: Backends that use a field, and their names in messages.
-_CORES, _DEVICES, _GPUS = BACKENDS[:2], BACKENDS[1:], BACKENDS[2:]
-_CALLED = {BACKENDS[:1]: "cores", _CORES: "cores", _DEVICES: "devices", _GPUS: "GPUs"}
+_CORES, _GPUS = BACKENDS[:1], BACKENDS[1:]
+_CALLED = {_CORES: "cores", _GPUS: "GPUs"}
 
 
 #: Implementations of collectives, by backend.
 COLLECTIVES = {
     "numpy": ("mpi",),
-    "numpy-async": ("auto", "gpu-aware", "staged"),
     "cupy": ("auto", "nccl", "gpu-aware", "staged"),
 }
 
@@ -160,7 +159,7 @@ class Case:
         "numpy",
         _MOVES,
         metavar="NAME",
-        help="numpy (cores), cupy (GPUs) or numpy-async (tests).",
+        help="numpy (cores) or cupy (GPUs).",
     )
     fill: str = _is(
         ("integer", "uniform"),
@@ -190,16 +189,16 @@ class Case:
     )
     max_gemms: int | None = _ours(
         int,
-        on=_DEVICES,
+        on=_GPUS,
         least=1,
-        help="Devices: GEMMs that may run at the same time.",
+        help="cupy: GEMMs that may run at the same time.",
         default_text="1",
     )
     max_accumulates: int | None = _ours(
         int,
-        on=_DEVICES,
+        on=_GPUS,
         least=1,
-        help="Devices: accumulates that may run at the same time.",
+        help="cupy: accumulates that may run at the same time.",
         default_text="1",
     )
     accumulate_blocks: int | None = _ours(
@@ -211,9 +210,9 @@ class Case:
     )
     copy_streams: int | None = _ours(
         int,
-        on=_DEVICES,
+        on=_GPUS,
         least=1,
-        help="Devices: streams for copies of each direction; other ranks share them round-robin.",
+        help="cupy: streams for copies of each direction; other ranks share them round-robin.",
         default_text="1",
     )
     collectives: str | None = _ours(
@@ -230,7 +229,7 @@ class Case:
     progress: str = _ours(
         ("poll", "none"),
         "poll",
-        on=BACKENDS[:1],
+        on=_CORES,
         help="Who drives MPI in a GEMM: poll splits long GEMMs and polls in between; none: no one.",
     )
     threads: int | None = _is(
@@ -378,11 +377,9 @@ def check_case(case: Case) -> None:
     check_rounding(case)
     kinds = COLLECTIVES[case.backend]
     if case.collectives is not None and case.collectives not in kinds:
-        of_devices = not on_cores and case.collectives in COLLECTIVES["cupy"]
-        raise (UnsupportedError if of_devices else UsageError)(
-            f"-o collectives={case.collectives} is for "
-            f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, but the backend is "
-            f"{case.backend}. Use -o collectives={' or '.join(kinds)}."
+        raise UsageError(
+            f"-o collectives={case.collectives} is for {'GPUs' if on_cores else 'cores'}, but the "
+            f"backend is {case.backend}. Use -o collectives={' or '.join(kinds)}."
         )
 
 

@@ -1,5 +1,5 @@
-"""Backends, which store a case's arrays and run its GEMMs: on the cores (``numpy``), on GPUs
-(``cupy``), or on worker threads that emulate a GPU (``numpy-async``).
+"""Backends, which store a case's arrays and run its GEMMs: on the cores (``numpy``) or on GPUs
+(``cupy``).
 
 Memory is checked before any allocation; the error is one line with the missing amount.
 """
@@ -138,11 +138,9 @@ class DeviceBackend:
         """Choose what all ranks use, and set the columns of the record (collective)."""
         case, topology, info = self._case, self._topology, self.device.info
         # an index identifies no device where every rank sees only its own
-        place = getattr(self.device, "bus_id", info.index)
-        sharing = topology.node.allgather(place).count(place)
+        place = self.device.bus_id
+        self.device.sharers = sharing = topology.node.allgather(place).count(place)
         most = topology.comm.allreduce(sharing, MPI.MAX)
-        if case.backend == "cupy":
-            self.device.sharers = sharing
         why_not = self._why_not(sharing)
         if why_not.get(case.collectives):
             raise UnsupportedError(
@@ -156,34 +154,21 @@ class DeviceBackend:
             "blas_kernel": info.kernel,
             "device": info.name,
             "ranks_per_device": most,
-            "oversubscribed": most > 1
-            if case.backend == "cupy"
-            else topology.oversubscribed(self.keys["threads"]),
+            "oversubscribed": most > 1,
             "compute": compute_column(case.dtype, case.compute),
             "collectives": next((kind for kind in why_not if not why_not[kind]), "staged"),
             "max_gemms": case.max_gemms or 1,
             "max_accumulates": case.max_accumulates or 1,
-            "accumulate_blocks": getattr(self.device, "accumulate_blocks", None),
+            "accumulate_blocks": self.device.accumulate_blocks,
             "copy_streams": case.copy_streams or 1,
         }
-        # threads that emulate streams, and ranks of one GPU, wait for each other
-        alone = case.backend == "cupy" and not self.keys["oversubscribed"]
-        self.core_due = 1.0 if alone else None
+        self.core_due = None if most > 1 else 1.0  # ranks of one GPU wait for each other
 
     def _find_device(self) -> None:
-        case, node = self._case, self._topology.node
-        if case.backend == "numpy-async":
-            from drbench.device.threads import HostDevice
-
-            threads = case.threads or self._topology.cores_per_rank
-            _pools().limit(limits=threads)
-            self.keys["threads"] = threads
-            seed = case.seed * self._topology.comm.size + self._topology.comm.rank
-            self.device = HostDevice(seed)
-            return
         from drbench.device.gpu.cuda import cuda_device
         from drbench.device.gpu.kernels import ACCUMULATE_BLOCKS
 
+        case, node = self._case, self._topology.node
         blocks = case.accumulate_blocks or ACCUMULATE_BLOCKS
         self.device = cuda_device(node.rank, node.size, case.compute or "auto", blocks)
 
@@ -192,10 +177,6 @@ class DeviceBackend:
         it; None if all can (collective)."""
         asked, comm = self._case.collectives, self._topology.comm
         why: dict[str, str | None] = dict.fromkeys(("nccl", "gpu-aware"), "it is not requested")
-        if self._case.backend == "numpy-async":
-            if asked == "gpu-aware":
-                why[asked] = None  # its memory is host memory
-            return why
         if asked in (None, "nccl"):
             from drbench.device.gpu.nccl import why_no_nccl
 
@@ -252,13 +233,8 @@ class DeviceBackend:
         return found
 
     def peak(self) -> dict:
-        """The largest device memory of a rank; empty if the device memory is host memory."""
-        held = self.device.peak_bytes
-        return (
-            {}
-            if held is None
-            else {"peak_device_bytes": self._topology.comm.allreduce(held, MPI.MAX)}
-        )
+        """The largest device memory of a rank."""
+        return {"peak_device_bytes": self._topology.comm.allreduce(self.device.peak_bytes, MPI.MAX)}
 
     def close(self) -> None:
         for group in self._groups.values():

@@ -1,12 +1,12 @@
 """Memory that an executor on a device frees when its block ends."""
 
 import pytest
+from host_device import HostDevice
 from mpi4py import MPI
 
 from algorithms import get_algorithm
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import device_matrices
-from drbench.device.threads import HostDevice
 from drbench.errors import UsageError
 from drbench.host.topology import Topology
 

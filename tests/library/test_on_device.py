@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from host_device import HostDevice
 from mpi4py import MPI
 
 import drbench
 from drbench.device.gpu import cuda
 from drbench.device.matrix import Slab
-from drbench.device.threads import HostDevice
 from drbench.errors import MissingError, OutOfMemory, UnsupportedError, UsageError
 from drbench.host.topology import Topology
 

@@ -54,7 +54,7 @@ def test_every_algorithm_takes_every_form(mpirun, dealt, p, situation):
 @pytest.mark.parametrize("situation", ["direct", "rma"])
 def test_devices_take_every_form(mpirun, dealt, situation):
     """The asynchronous executor on worker threads."""
-    plain = case(48, 40, 56, backend="numpy-async", progress="poll")
+    plain = case(48, 40, 56, backend="cupy", progress="poll")
     cases = [
         plain
         | {"transpose": transpose, "alpha": alpha, "beta": beta, "stationary": stationary}

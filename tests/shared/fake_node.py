@@ -34,8 +34,6 @@ class _Smaller:
         def exec_module(module):
             load(module)
             module._UNIT, module._SIZES = _UNIT, _SIZES
-            if hasattr(module, "_SCALES"):
-                module._SCALES["cupy"] = _UNIT, _SIZES
 
         spec.loader.exec_module = exec_module
         return spec

@@ -16,12 +16,16 @@ def test_a_backend_accepts_its_own_collectives_and_refuses_the_others_in_one_lin
         if kind in COLLECTIVES[backend]:
             check_case(case)
             continue
-        of_devices = backend != "numpy" and kind in COLLECTIVES["cupy"]
-        with pytest.raises(UnsupportedError if of_devices else UsageError) as refused:
+        with pytest.raises(UsageError) as refused:
             check_case(case)
         assert f"-o collectives={kind} is for" in str(refused.value)
         assert all(own in str(refused.value) for own in COLLECTIVES[backend])
         assert "\n" not in str(refused.value)
+
+
+def test_a_throttled_link_is_of_cores():
+    with pytest.raises(UnsupportedError, match="delays loads and stores of cores.*--backend numpy"):
+        check_case(Case(8, 8, 8, backend="cupy", transport="throttled:1,1"))
 
 
 def test_auto_on_devices_is_the_case_without_it():

@@ -43,7 +43,6 @@ def test_a_program_moves_its_bytes_once_for_each_measured_time(name, ranks):
         (["--only", "send"], "'send' is none of"),
         (["--csv", "other.csv"], "holds no bandwidths"),
         (["-p", "1"], "1"),
-        (["--backend", "numpy-async", "--transport", "throttled:1,1"], "throttled delays loads"),
     ],
 )
 def test_wrong_options_are_refused_before_ranks_start(run_cli, tmp_path, monkeypatch, words, text):
@@ -65,13 +64,14 @@ def by_operation(rows):
         ("-p 3 --dtype float64 --transport rma".split(), {}, "rma"),
         (["-p", 4], {"MPIR_CVAR_NUM_CLIQUES": "2"}, "mixed"),
         (["-p", 2, "--transport", "throttled:0.5,100"], {}, "throttled:0.5,100"),
-        (["-p", 2, "--backend", "numpy-async"], {}, "direct"),
+        (["-p", 2, "--backend", "cupy"], {}, "direct"),
     ],
 )
 def test_every_type_of_transfer_arrives_on_every_transport(
-    drbench, mpich, fault, words, env, transport
+    drbench, mpich, fault, fake_gpus, words, env, transport
 ):
-    rows = drbench("bandwidth", *words, *SMALL, env=fault("few transfers") | env, timeout=90).json()
+    env = fake_gpus(2) if "cupy" in words else fault("few transfers") | env
+    rows = drbench("bandwidth", *words, *SMALL, env=env, timeout=90).json()
     found, ranks = by_operation(rows), int(words[1])
     assert len(found) == len(rows) == 2 * (len(OPERATIONS) + 1)
     item = 8 if "float64" in words else 4

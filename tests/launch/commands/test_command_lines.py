@@ -21,7 +21,7 @@ CASES = [
     Case(9, 8, 7, options={"stationary": "A", "replicate_result": True, "schedule": "greedy"}),
     Case(64, 64, 64, algorithm="meshslice", options={"mesh": "2x2", "slices": 4, "dataflow": "LS"}),
     Case(64, 64, 64, "column", "row", "row/c4", transport="rma", iters=3, threads=2, check=False),
-    Case(64, 64, 64, transport="throttled:0.2,50", backend="numpy-async", get="copy", pool=1 << 20),
+    Case(64, 64, 64, transport="throttled:0.2,50", get="copy", pool=1 << 20),
 ]
 
 

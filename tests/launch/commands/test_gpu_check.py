@@ -315,17 +315,12 @@ print(check.check(todo, Node(Path(out), int(gpus), scale), lambda text: None))
 
 
 @pytest.fixture
-def on_fakes(tmp_path, process, kernels, mpiexec):
+def on_fakes(tmp_path, process, fake_gpus, mpiexec):
     """``on_fakes(gpus, scale, most, *names)``: stages of the check on fakes of CuPy."""
 
     def start(gpus, scale, most, *names, timeout=60):
-        site = tmp_path / "site"
-        site.mkdir()
-        shutil.copy(ROOT / "tests/shared/fake_node.py", site / "sitecustomize.py")
-        path = os.pathsep.join(map(str, (site, ROOT, ROOT / "tests/shared")))
-        env = {"PYTHONPATH": path, "DRBENCH_TEST_GPUS": f"{gpus} {kernels}"}
         words = sys.executable, "-c", _DRIVER, tmp_path / "out", gpus, scale, most, *names
-        ended = process(*words, env=env, timeout=timeout)
+        ended = process(*words, env=fake_gpus(gpus), timeout=timeout)
         assert (ended.returncode, ended.stderr, ended.left) == (0, "", ())
         found = json.loads((tmp_path / "out/gpu_check.json").read_text())
         log = (tmp_path / "out/log.txt").read_text()

@@ -116,13 +116,13 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
 
 
 @pytest.mark.mpi
-def test_devices_are_calibrated_by_programs_that_run_on_them(drbench, run_cli, fault, tmp_path):
+def test_gpus_are_calibrated_by_programs_that_run_on_them(drbench, run_cli, fake_gpus, tmp_path):
     path = tmp_path / "devices.toml"
     assert (
         drbench(
-            *"calibrate -p 2 --rounds 2 --backend numpy-async --save".split(),
+            *"calibrate -p 2 --rounds 2 --backend cupy --save".split(),
             str(path),
-            env=fault("small GEMMs"),
+            env=fake_gpus(2),
             timeout=100,
         ).returncode
         == 0

@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 
 from harness import SLOTS, TRANSPORT, answer, ranks, refilled, restored, shared_slots, wrong_in
+from host_device import HostDevice
 from mpi4py import MPI
 
 from algorithms import get_algorithm
@@ -23,7 +24,6 @@ from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.inbox import DeviceInbox
 from drbench.device.matrix import device_matrices
-from drbench.device.threads import HostDevice
 from drbench.host.topology import Topology
 from drbench.plan.explain import traffic
 

@@ -9,8 +9,8 @@ import sys
 from unittest import mock
 
 from harness import TRANSPORT, answer, ranks
+from host_device import HostDevice, emulated_gpus
 
-from drbench.device.threads import HostDevice
 from drbench.host.blas import Blas
 from drbench.host.executor_base import ExecutorBase
 from launch.ranks.run_case import Case, run_case
@@ -25,7 +25,7 @@ RIGHT_RUNS = 1
 
 def main() -> None:
     backend, ways = sys.argv[1], sys.argv[2:]
-    on_device = backend == "numpy-async"
+    on_device = backend == "cupy"
     multiplier, name = (HostDevice, "gemm") if on_device else (Blas, "prepared")
     real_run, real = ExecutorBase.run, getattr(multiplier, name)
 
@@ -55,14 +55,14 @@ def main() -> None:
                 iters=2,
                 budget=0,
                 warmup=RIGHT_RUNS,
-                threads=1,
+                threads=None if on_device else 1,
                 **layout,
             )
             idle = mock.patch.object(multiplier, name, multiply)
             with mock.patch.object(ExecutorBase, "run", run), idle:
                 yield run_case(case, comm).status
 
-    with ranks() as comm:
+    with ranks() as comm, emulated_gpus():
         answer(comm, {way: list(statuses(comm, way)) for way in ways})
 
 

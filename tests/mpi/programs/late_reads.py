@@ -4,11 +4,11 @@ seconds of that GEMM, and of rank 1's run."""
 import time
 
 from harness import answer, ranks, restored
+from host_device import HostDevice
 
 from algorithms import get_algorithm
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import device_matrices
-from drbench.device.threads import HostDevice
 from drbench.host.topology import Topology
 
 LONG_S, LATE_S = 3.0, 0.3

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from fake_cuda import shared_cupy
 from harness import SITUATION, answer, message_of, ranks, restored
+from host_device import HostDevice
 from mpi4py import MPI
 
 import drbench
 from drbench.common import numpy_type
-from drbench.device.threads import HostDevice
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host import executor_base
 from drbench.library.plan import Multiplication

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from unittest import mock
 
 from harness import answer, ranks, restored, wrap_starters
+from host_device import emulated_gpus
 
 import drbench.host.blas
 import drbench.host.executor
@@ -65,7 +66,8 @@ def case_of(fields: dict, **defaults) -> Case:
 def run(fields: dict, comm, topology: Topology | None) -> dict:
     """One case: its record, or the usage errors of all ranks; and what was opened, and not closed,
     on this rank. Without a topology it finds its own, as ``drbench run`` does."""
-    pretend, case = fields.pop("pretend", {}), case_of(fields, iters=1, warmup=0, threads=1)
+    pretend, threads = fields.pop("pretend", {}), None if fields.get("backend") == "cupy" else 1
+    case = case_of(fields, iters=1, warmup=0, threads=threads)
     opened, closed, traces = Counter(), Counter(), []
     make_executor = Executor.__init__
 
@@ -160,7 +162,7 @@ def main() -> None:
     options = parser.parse_args()
     with open(options.cases) as file:
         cases = json.load(file)
-    with ranks() as comm, Topology(comm) as topology, restored(*CHANGED):
+    with ranks() as comm, Topology(comm) as topology, restored(*CHANGED), emulated_gpus():
         if options.small_segments:
             drbench.host.executor._SEGMENT_S = 1e-7
             drbench.host.blas._BLOCK_K, drbench.host.blas._UNROLLED = 3, 1

@@ -1,5 +1,4 @@
-"""A device made of NumPy and threads (``--backend numpy-async``): the asynchronous executor without
-a GPU.
+"""A device made of NumPy and threads: the asynchronous executor without a GPU.
 
 Streams are threads that start each operation after a random delay, so that two operations that no
 event orders run in both orders sooner or later. It tests correctness; its times are meaningless.
@@ -13,17 +12,18 @@ import queue
 import random
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from unittest import mock
 
 import numpy as np
 import psutil
 
+from drbench.device.address import at_address
+from drbench.device.base import Device, DeviceInfo, Event, Memory, Stream
+from drbench.device.gpu import cuda
 from drbench.errors import OutOfMemory
 from drbench.host.blas import load_blas
 from drbench.host.fill import Fill, HostElements
-
-from .address import at_address
-from .base import Device, DeviceInfo, Event, Memory, Stream
 
 _ALIGNMENT = 512
 #: Longest random delay before an operation, and how many operations in ten are delayed.
@@ -295,3 +295,17 @@ class HostDevice(HostElements, Device):
 def _elements(array) -> np.ndarray:
     """The elements of an array of this device, which are the host's."""
     return array.view(np.ndarray)
+
+
+@contextmanager
+def emulated_gpus():
+    """``--backend cupy`` in this process uses such a device, one for each rank."""
+    number = itertools.count()
+
+    def device(rank, ranks, compute, blocks):
+        made = HostDevice(next(number) * ranks + rank)
+        made.bus_id, made.accumulate_blocks = f"threads of rank {rank}", blocks
+        return made
+
+    with mock.patch.object(cuda, "cuda_device", device):
+        yield
