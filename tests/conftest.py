@@ -1,6 +1,7 @@
 """Fixtures for tests of commands and of ranks on this machine. ``shared`` is on the path
 (pyproject.toml): its modules are imported by name."""
 
+import json
 import os
 import random
 import shutil
@@ -127,9 +128,14 @@ def kernels(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def fake_gpus(tmp_path_factory, kernels):
-    """``fake_gpus(count)``: environment in which plain ``drbench`` and its ranks find so many GPUs;
-    see ``fake_node.py``."""
+    """``fake_gpus(count, ...)``: environment in which plain ``drbench`` and its ranks find so many
+    GPUs, with options of :func:`fake_cuda.shared_cupy`; see ``fake_node.py``."""
     folder = tmp_path_factory.mktemp("gpus")
     shutil.copy(ROOT / "tests" / "shared" / "fake_node.py", folder / "sitecustomize.py")
     path = os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests" / "shared")))
-    return lambda count: {"PYTHONPATH": path, "DRBENCH_TEST_GPUS": f"{count} {kernels}"}
+
+    def gpus(count, **how):
+        described = f"{count} {kernels} {json.dumps(how)}"
+        return {"PYTHONPATH": path, "DRBENCH_TEST_GPUS": described}
+
+    return gpus

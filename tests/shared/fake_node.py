@@ -2,10 +2,12 @@
 ``sitecustomize.py`` to a folder on the path of processes, so that plain ``drbench`` and its ranks
 find them.
 
-``DRBENCH_TEST_GPUS``: the number of GPUs and the library of their kernels. Calibration measures
+``DRBENCH_TEST_GPUS``: the number of GPUs, the library of their kernels, and options of the fake in
+JSON. Calibration measures
 small matrices and transfers.
 """
 
+import json
 import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
@@ -14,9 +16,9 @@ from types import ModuleType
 from fake_cuda import shared_cupy
 
 _UNIT, _SIZES = 64, [1 << 12, 1 << 15, 1 << 18]
-_gpus, _library = os.environ["DRBENCH_TEST_GPUS"].split(" ", 1)
-_context = shared_cupy(_library, devices=int(_gpus))  # kept: its end removes the GPUs
-_context.__enter__()
+_gpus, _library, _how = os.environ["DRBENCH_TEST_GPUS"].split(" ", 2)
+_context = shared_cupy(_library, devices=int(_gpus), **json.loads(_how))
+_context.__enter__()  # kept: its end removes the GPUs
 sys.modules["cupy"] = cupy = ModuleType("cupy")
 cupy.__spec__ = ModuleSpec("cupy", None)  # it is installed
 

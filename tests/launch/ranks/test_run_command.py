@@ -267,6 +267,19 @@ def test_a_tiny_case_on_4_ranks_is_quick_from_the_shell(drbench):
     pytest.fail(f"{seconds}")
 
 
+def test_without_p_each_gpu_has_a_rank_and_gpus_that_do_not_reach_each_other_say_why(
+    drbench, fake_gpus
+):
+    """As where Slurm shows each rank one GPU."""
+    words = [*SIZES, *"--preset column --backend cupy --iters 2 --budget 0".split()]
+    ended = drbench("run", *words, env=fake_gpus(2, opens=False), timeout=60)
+    text = " ".join(ended.stdout.split())
+    assert (ended.returncode, ended.stderr) == (0, "") and "ok, exact" in text
+    assert "2 on 1 node, transport rma" in text
+    assert "through the host: rank 0 to rank 1: device 0000:00:00.0 cannot open memory of" in text
+    assert "--gpus-per-node" in text
+
+
 def test_the_process_that_starts_ranks_does_not_load_mpi(process):
     code = (
         "import sys; from launch.commands.cli import main; code = main(); print(code, "
