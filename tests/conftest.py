@@ -47,9 +47,14 @@ LONG = (
 )
 
 
+def pytest_configure(config):
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout: without pytest-timeout no test has a limit")
+
+
 def pytest_collection_modifyitems(config, items):
     """Treat a test as hanging after several times its limit on an idle machine."""
-    for item in items:
+    for item in items if config.pluginmanager.hasplugin("timeout") else ():
         found = item.get_closest_marker("timeout")
         seconds = found.args[0] if found else float(config.getini("timeout"))
         item.add_marker(pytest.mark.timeout(PATIENCE * seconds), append=False)

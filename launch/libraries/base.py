@@ -301,8 +301,8 @@ class Library:
             found = f"{len(gpus)} ranks of a node have only {len({*gpus})} together"
         for described in filter(None, self.topology.comm.allgather(found)):
             raise MissingError(
-                f"{self.name} needs a GPU per rank, but {described}. Use fewer ranks per node, or "
-                "let each rank have another GPU (srun --gpus-per-task=1)."
+                f"{self.name} needs a GPU per rank, but {described}. Use fewer ranks per node, and "
+                "show every rank all GPUs of the node (srun --gpus-per-node, no --gpu-bind)."
             )
 
     def check_even(self, *axes: str) -> None:

@@ -28,8 +28,8 @@ from .gpu_timer import Timer
 _BYTES, _ROW = 64 << 20, 8192
 #: Bytes of the rows of strided copies, of which every other one is copied.
 _WIDTHS = (512, 2048, 8192)
-#: Several ranks add so often at the same time, to a part of so many bytes: one in this number.
-_ADDS, _PART = 10, 16
+#: Several ranks add at the same time to a part of so many bytes: one in this number.
+_PART = 16
 #: Round trips of a flag before those that are timed, their number, and seconds until one is late.
 _WARM_UP, _TRIPS, _LATE_S = 5, 20, 0.5
 #: Copies before the round trips, during which the hosts launch all of them.
@@ -82,8 +82,7 @@ class Pairs:
         self.slab = Slab(topology, device, 2 * nbytes + _FLAGS)
         self.parts = [base if base is None else self._parts(base) for base in self.slab.in_reach]
         self.own, rows = self.parts[self.rank], nbytes // _ROW
-        memory = call_together(self.comm, partial(device.allocate, nbytes))
-        self.copied = _matrix(at_address(memory.address, nbytes, np.uint8))
+        self.copied = _matrix(at_address(device.allocate(nbytes).address, nbytes, np.uint8))
         device.fill(self.own.source, Fill("integer", 0, _ROW), "A", self.rank * rows, 0)
         device.zero(self.own.flags.reshape(1, -1), self.stream)
         self.trips = [0] * self.comm.size  # so far, of flags that this rank and another write
@@ -102,7 +101,7 @@ class Pairs:
 
     def _rate(self, work, nbytes: int) -> float:
         """GB/s of ``work()``, which puts so many bytes of transfers into the stream."""
-        return _rounded(nbytes / self.timer.seconds(work, self.stream) / 1e9)
+        return _rounded(nbytes / self.timer.behind(work, self.stream) / 1e9)
 
     def _check(self, what: str, matrix: DeviceArray, right: np.ndarray) -> None:
         if not (self._sums(matrix) == right).all():
@@ -133,20 +132,20 @@ class Pairs:
             ]
         return found
 
-    def add(self, what: str, into: dict[int, int], times: int = 1, part: int = 1) -> float | None:
+    def add(self, what: str, into: dict[int, int], part: int = 1) -> float | None:
         """GB/s of this rank's adds: rank r adds into the memory of ``into[r]``, all at the same
-        time, one of ``part`` parts so many times. All memory is checked."""
+        time, one of ``part`` parts. All memory is checked."""
         rows, rate = len(self.own.tile) // part, None
         self.device.zero(self.own.tile, self.stream)
         self.stream.synchronise()
         self.comm.Barrier()
         if self.rank in into:
             tile, value = self.parts[into[self.rank]].tile[:rows], self.own.source[:rows]
-            work = lambda: [self.device.accumulate(tile, value, self.stream) for _ in range(times)]
-            rate = self._rate(work, times * value.nbytes)
+            work = partial(self.device.accumulate, tile, value, self.stream)
+            rate = self._rate(work, value.nbytes)
         self.comm.Barrier()
         added = (self.right[rank]["all"][:rows] for rank, to in into.items() if to == self.rank)
-        total = Timer.RUNS * times * sum(added, np.zeros((rows, 1)))
+        total = Timer.RUNS * Timer.BEHIND * sum(added, np.zeros((rows, 1)))
         self._check(what, self.own.tile[:rows], total)
         return rate
 
@@ -161,7 +160,7 @@ class Pairs:
             mine["rows"] = self._rows(other)
         if reach[one][other] and atomic:
             rate = self.add("add", {one: other})
-            self.add("adds of both at the same time", {one: other, other: other}, _ADDS, _PART)
+            self.add("adds of both at the same time", {one: other, other: other}, _PART)
             mine |= {} if rate is None else {"add": rate}
         if reach[one][other] and reach[other][one] and self.flags:
             self.comm.Barrier()
@@ -200,7 +199,7 @@ class Pairs:
             why = str(error)
         stream.record(self.timer.one)
         if not self._reached(self.timer.one):
-            why = why or f"not seen in {_LATE_S} s"
+            why = why or f"a flag was not seen in {_LATE_S} s"
             self.device.write_flag(here, self.trips[partner], self.release)
             self.stuck = not self._reached(self.timer.one)
         if self.rank == other:
@@ -218,22 +217,13 @@ class Pairs:
         return True
 
     def together(self) -> dict:
-        """All ranks at the same time: copies from, and adds into, the next rank, adds of all into
-        one rank. And copies of one rank from all others: on one stream, on a stream for each."""
-        size, reach, adds = self.comm.size, self.slab.reach, self.slab.added.reach
-        after, copied, found = (self.rank + 1) % size, None, {}
-        self.comm.Barrier()
-        if reach[self.rank][after]:
-            source, right = self.parts[after].source, self.right[after]["all"]
-            copied = self._copy("copies of all", source, self.copied, right)
-        next_ = {rank: (rank + 1) % size for rank in range(size)}
-        into = {rank: to for rank, to in next_.items() if adds[rank][to]}
-        found["copy"] = self.comm.allgather(copied)
-        found["add"] = self.comm.allgather(self.add("adds of all", into))
+        """Adds of all ranks into one at the same time. And copies of one rank from all others: on
+        one stream, on a stream for each."""
+        size, found = self.comm.size, {}
         for to in range(size):
-            into = {rank: to for rank in range(size) if adds[rank][to]}
-            self.add(f"adds of all into rank {to}", into, _ADDS, _PART)
-        if self.rank == 0 and size > 2 and all(reach[0]):
+            into = {rank: to for rank in range(size) if self.slab.added.reach[rank][to]}
+            self.add(f"adds of all into rank {to}", into, _PART)
+        if self.rank == 0 and size > 2 and all(self.slab.reach[0]):
             found["from_all"] = self._from_all()
         return self._joined(found)
 
@@ -243,10 +233,12 @@ class Pairs:
         for x in range(1, self.comm.size):
             target, source = self.copied[(x - 1) * rows :][:rows], self.parts[x].source[:rows]
             moves[self.device.stream(f"from {x}")] = partial(self.device.copy, target, source)
-        one = lambda: [copy(self.stream) for copy in moves.values()]
-        each = {stream: partial(copy, stream) for stream, copy in moves.items()}
+        many = lambda copy, stream: [copy(stream) for _ in range(Timer.BEHIND)]
+        one = lambda: [many(copy, self.stream) for copy in moves.values()]
+        each = {stream: partial(many, copy, stream) for stream, copy in moves.items()}
         times = self.timer.seconds(one, self.stream), self.timer.together(self.stream, each)
-        return [_rounded(len(moves) * rows * _ROW / seconds / 1e9) for seconds in times]
+        nbytes = Timer.BEHIND * len(moves) * rows * _ROW
+        return [_rounded(nbytes / seconds / 1e9) for seconds in times]
 
     def why(self) -> list[str]:
         """For each rank why this one does not reach its memory; empty if it does."""
@@ -296,9 +288,9 @@ def measure(comm: MPI.Comm, nbytes: int) -> tuple[dict, bool]:
         node = topology.node
         try:
             device = call_together(comm, partial(cuda_device, node.rank, node.size))
-            pairs = Pairs(topology, device, nbytes)
         except DrbenchError as error:  # on every rank
             return {"kind": "pairs", "failed": str(error)}, False
+        pairs = Pairs(topology, device, nbytes)
         found = pairs.every()
         if not pairs.stuck:
             pairs.close()

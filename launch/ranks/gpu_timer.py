@@ -10,6 +10,7 @@ class Timer:
     the first two."""
 
     RUNS, WARM_UP = 9, 2
+    BEHIND = 10  # each other, in a run of :meth:`behind`
 
     def __init__(self, device: CudaDevice):
         self.device = device
@@ -26,9 +27,9 @@ class Timer:
             found.append(self.one.seconds_since(self.zero))
         return statistics.median(found[self.WARM_UP :])
 
-    def behind(self, work, stream, count: int = 10) -> float:
+    def behind(self, work, stream) -> float:
         """The same of one of many behind each other, so that launching hides."""
-        return self.seconds(lambda: [work() for _ in range(count)], stream) / count
+        return self.seconds(lambda: [work() for _ in range(self.BEHIND)], stream) / self.BEHIND
 
     def together(self, first, others: dict) -> float:
         """Median of all ``others`` (stream -> function) begun at once: on ``first``, from before

@@ -91,12 +91,6 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
     )
     staged = "" if seen["gpu_aware"] else ": staged through pinned host memory"
     yield Finding("MPI on GPU memory", "ok", seen["mpi"] + staged)
-    yield Finding(
-        "ranks per GPU",
-        "ok",
-        f"ranks of a node use its {len(devices)} GPU(s) round-robin; more ranks than GPUs share "
-        "them in time slices, which checks results and not speed",
-    )
 
 
 def _numbers(indices: list[int]) -> str:
@@ -149,7 +143,9 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
         text = f"less than half as fast as the median pair: {_named(slow, probe)}"
         yield Finding("slow GPU pairs", "advice", text, links)
     if reached:
-        text = f"{len(reached)} of {len(pairs)} pairs: {_rates(reached)}"
+        text = f"{len(reached)} of {len(pairs)} pairs: copies {_range(reached, 'copy')} GB/s"
+        if adds := _range(reached, "add"):
+            text += f", atomic adds {adds} GB/s"
         if flags := _range(reached, "flag_us", ".1f"):
             text += f", a flag and its answer {flags} us"
         yield Finding("GPU pairs", "ok", text)
@@ -163,17 +159,11 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
         rows = ", ".join(format_bytes(int(width)) for width in widths)
         text = f"rows of {rows}: {engine} GB/s by the copy engine, {kernel} by drbench's kernel"
         yield Finding("strided copies", "ok", text)
-    if "copy" in together:
-        every = [
-            dict(zip(("copy", "add"), each)) for each in zip(together["copy"], together["add"])
-        ]
-        text = f"{_rates(every)} for each GPU"
-        if "from_all" in together:
-            one, several = together["from_all"]
-            text += f"; one GPU from all others {one:.0f} GB/s, on a stream for each {several:.0f}"
-            pays = several > _PAYS * one
-            text += f": use -o copy_streams={len(gpus) - 1}" * pays
-        yield Finding("all GPUs at once", "ok", text)
+    if "from_all" in together:
+        one, several = together["from_all"]
+        text = f"copies {one:.0f} GB/s, on a stream for each {several:.0f}"
+        text += f": use -o copy_streams={len(gpus) - 1}" * (several > _PAYS * one)
+        yield Finding("one GPU from all others", "ok", text)
 
 
 def _wrong(probe: dict, pairs: list[dict], together: dict) -> Iterator[Finding]:
@@ -190,7 +180,7 @@ def _wrong(probe: dict, pairs: list[dict], together: dict) -> Iterator[Finding]:
             text += f" ({', '.join(what)}): {_named(those, probe)}"
             yield Finding(subject, "missing", text, remedy)
     for why, those in _by(pairs, lambda pair: pair.get("no_flag")).items():
-        text = f"a flag was {why}: {_named(those, probe)}"
+        text = f"{why}: {_named(those, probe)}"
         text += ". A stream still waits, so no more pairs were tried" * probe["stuck"]
         refuse = "run no programs of fused overlap on these GPUs, and report GPUs and driver"
         yield Finding("GPU flags", "missing", text, refuse)
@@ -264,9 +254,7 @@ def _named(pairs: list[dict], probe: dict) -> str:
         return "every pair"
     names, more = _names(probe), f" and {len(pairs) - _LISTED} more" * (len(pairs) > _LISTED)
     listed = [f"{names[pair['from']]}->{names[pair['to']]}" for pair in pairs[:_LISTED]]
-    common = set.intersection(*({pair["from"], pair["to"]} for pair in pairs)) if pairs else ()
-    of_one = f", all with GPU {names[min(common)]}" if common and len(pairs) > 2 else ""
-    return f"GPU {', '.join(listed)}{more}{of_one}" if pairs else "all GPUs at once"
+    return f"GPU {', '.join(listed)}{more}" if pairs else "all GPUs at once"
 
 
 def _by(pairs: list[dict], reason: Callable[[dict], str | None]) -> dict[str, list[dict]]:
@@ -286,12 +274,6 @@ def _is_slow(pair: dict, pairs: list[dict]) -> bool:
     """Whether a pair is far below the median of some pairs."""
     values = {what: [each[what] for each in pairs if what in each] for what in ("copy", "add")}
     return any(what in pair and pair[what] < _SLOW * median(values[what]) for what in values)
-
-
-def _rates(pairs: list[dict]) -> str:
-    """The speeds of copies and, if there are any, of adds."""
-    text, adds = f"copies {_range(pairs, 'copy')} GB/s", _range(pairs, "add")
-    return f"{text}, atomic adds {adds} GB/s" if adds else text
 
 
 def _range(pairs: list[dict], key: str, form: str = ".0f") -> str:

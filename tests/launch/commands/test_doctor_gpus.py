@@ -50,8 +50,7 @@ class Node:
             for index in range(gpus)
         ]
         self.pairs = {each: pair(*each) for each in itertools.permutations(range(gpus), 2)}
-        rates = {"copy": [388.0] * gpus, "add": [302.0] * gpus, "from_all": [391.0, 393.0]}
-        self.together = {"wrong": []} | rates
+        self.together = {"wrong": [], "from_all": [391.0, 393.0]}
         self.probe = None
 
     def at(self, *places, without=(), **more):
@@ -143,7 +142,7 @@ def copies(node):
 
 
 def flags(node):
-    node.at((1, 0), no_flag="not seen in 0.5 s", flag_us=None)
+    node.at((1, 0), no_flag="a flag was not seen in 0.5 s", flag_us=None)
 
 
 def stuck(node):
@@ -161,12 +160,11 @@ def hidden(node):
 def apart(node):
     gone = {"reached": False, "atomic": False, "why": "no peer access"}
     node.at(*node.pairs, without=("copy", "add", "rows", "flag_us", "no_flag"), **gone)
-    node.together = {"wrong": [], "copy": [None] * 8, "add": [None] * 8}
+    node.together = {"wrong": []}
 
 
 def pcie(node):
     node.at(*node.pairs, without=["add"], atomic=False)
-    node.together["add"] = [None] * 8
 
 
 def in_use(node):
@@ -193,14 +191,14 @@ def failed(node):
         (copies, "missing", "GPU copies", "wrong bytes (copy, rows of 512 B", "nvlink -e"),
         (flags, "missing", "GPU flags", "a flag was not seen in 0.5 s: GPU 1->0", "fused overlap"),
         (stuck, "missing", "GPU flags", "no more pairs were tried", "fused overlap"),
-        (hidden, "advice", "GPUs out of reach", "8 more, all with GPU 7", "--ipc=host"),
+        (hidden, "advice", "GPUs out of reach", "8 more", "--ipc=host"),
         (hidden, "advice", "GPUs out of reach", "cudaErrorInvalidValue", "--gpus-per-node"),
         (apart, "advice", "GPUs out of reach", "no peer access", "nvidia-smi topo"),
         (apart, "advice", "GPUs out of reach", "through the host: every pair", "topo"),
         (pcie, "advice", "GPU atomics", "no native atomics", "--stationary C"),
         (in_use, "advice", "GPU memory", "GPU 2 has 12 GiB of 80 GiB free", "nvidia-smi"),
         (exclusive, "advice", "compute mode", "GPU 1: exclusive process", "-c DEFAULT"),
-        (lanes, "ok", "all GPUs at once", "50 GB/s, on a stream for each 340: use", ""),
+        (lanes, "ok", "one GPU from all others", "50 GB/s, on a stream for each 340: use", ""),
         (failed, "missing", "GPU pairs", "rank 1 in the memory of rank 0", "gpu_pairs"),
     ],
 )
@@ -219,6 +217,12 @@ def test_each_fault_is_a_finding_with_the_way_out(
     ended = doctor(node)
     assert ended.returncode == (3 if level == "missing" else 0)
     assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_a_flag_that_the_driver_refuses_has_its_reason(doctor, node):
+    node.at((1, 0), no_flag="cuStreamWaitValue32_v2 failed", flag_us=None)
+    (flag,) = (each for each in findings(doctor(node, "--json")) if each["subject"] == "GPU flags")
+    assert flag["text"] == "cuStreamWaitValue32_v2 failed: GPU 1->0"
 
 
 def test_wrong_lost_and_unreached_pairs_are_marked_in_the_table(doctor, node):

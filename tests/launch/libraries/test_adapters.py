@@ -75,6 +75,7 @@ def test_each_rank_uses_a_gpu_of_its_own_and_shared_ones_are_refused(
     with pytest.raises(MissingError) as raised:
         job.find_device("cuda")
     assert f"dtensor needs a GPU per rank, but {words}." in str(raised.value)
+    assert "all GPUs of the node (srun --gpus-per-node" in str(raised.value)
     assert "\n" not in str(raised.value) and not used
 
 

@@ -17,6 +17,7 @@ from harness import ranks
 from mpi4py import MPI
 
 from drbench.device.gpu import cuda
+from drbench.errors import CaseFailed
 from launch.ranks import gpu_pairs
 
 NBYTES = 1 << 18
@@ -113,7 +114,17 @@ def crash(fake):
     fake.runtime.memcpyAsync = fail
 
 
-FAULTS = {each.__name__: each for each in (copies, rows, adds, flags, ipc, crash)}
+def no_fill(fake):
+    """Rank 1 cannot fill its memory."""
+
+    def fail(*words):
+        raise CaseFailed("cannot fill")
+
+    if MPI.COMM_WORLD.rank:
+        cuda.CudaDevice.fill = fail
+
+
+FAULTS = {each.__name__: each for each in (copies, rows, adds, flags, ipc, crash, no_fill)}
 FAULTS |= {"none": lambda fake: None, "stuck": partial(flags, release=False)}
 
 
