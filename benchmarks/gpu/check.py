@@ -29,7 +29,7 @@ _RANKS, _MOST_RANKS = (1, 2, 4), 8
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less
 #: than this many seconds.
 _BUDGET_S, _LEAST_S = 460.0, 3.0
-_NOT_STARTED = "not started: the time of all stages together is used up"
+_USED_UP = "the time of all stages together is used up"
 #: A case that hangs ends after these seconds, and its sweep continues.
 _CASE_S = 30
 #: Cases that time one rank: (label, m, n, k, further words).
@@ -47,13 +47,15 @@ _SIZES = "64KiB,1MiB,16MiB,256MiB"
 
 
 class Stage(NamedTuple):
-    """A process: its name, command, time limit in seconds, and the file its records go to, if it
-    makes any."""
+    """A process: its name, command, time limit in seconds, the file its records go to, if it makes
+    any, and what these show: ``exact`` results, also of ``libraries``, the speed of ``one rank``,
+    or predictions."""
 
     name: str
     command: tuple
     limit_s: float
     records: Path | None = None
+    kind: str = ""
 
 
 def stages(out: Path, gpus: int, scale: str = "1") -> list[Stage]:
@@ -69,12 +71,11 @@ def stages(out: Path, gpus: int, scale: str = "1") -> list[Stage]:
         A factor on all extents, for tests: then cases are repeated as rarely as possible.
     """
     most = min(gpus, _MOST_RANKS)
-    first, last = _of_all_gpus(out, most, scale) if most > 1 else ([], [])
     return [
         Stage("report", _module("launch.ranks.gpu_report"), 30),
         Stage("pairs", (*mpiexec_command(max(most, 2)), *_module(_PAIRS)), 90),
         *_exact(out, most, scale, True),
-        *first,
+        *(_of_all_gpus(out, most, scale) if most > 1 else ()),
         Stage("speed", _module("benchmarks.gpu.speed"), 90),
         Stage("tests", _module(_CONTRACT), 90),
         *_of_one_rank(out, Fraction(scale)),
@@ -84,7 +85,6 @@ def stages(out: Path, gpus: int, scale: str = "1") -> list[Stage]:
             if ranks != most
             for stage in _exact(out, ranks, scale, most == 1)
         ),
-        *last,
     ]
 
 
@@ -103,7 +103,8 @@ def _sweep(name: str, words: str, folder: Path, limit_s: float, scale: str, *mor
         hurry = "" if "--simulate" in words else "".join(f" -o {k}={v}" for k, v in HURRY)
         words += f" --scale {scale}{hurry}"
     command = _module(f"drbench sweep {words} --fresh", *more, "--out", folder)
-    return Stage(name, command, limit_s, folder / "records.csv")
+    kind = "predicted" if "--simulate" in words else "exact"
+    return Stage(name, command, limit_s, folder / "records.csv", kind)
 
 
 def _exact(out: Path, ranks: int, scale: str, algorithms: bool) -> Iterator[Stage]:
@@ -120,25 +121,22 @@ def _exact(out: Path, ranks: int, scale: str, algorithms: bool) -> Iterator[Stag
         yield _sweep(f"algorithms on {ranks}", words, folder, 90, scale)
 
 
-def _of_all_gpus(out: Path, ranks: int, scale: str) -> tuple[list[Stage], list[Stage]]:
-    """Stages that need several GPUs: those that show what they can do, and, for the rest of the
-    time, libraries and a model of this machine."""
+def _of_all_gpus(out: Path, ranks: int, scale: str) -> list[Stage]:
+    """Stages that need several GPUs: their speed, libraries, and a model of this machine."""
     on, here = f"-p {ranks} --timeout {_CASE_S}", out / "here.toml"
     sizes = _SIZES if scale == "1" else "4KiB"
     words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {sizes} --json --csv"
     predict = f"{NODE} -p {ranks} --simulate"
-    first = [
+    calibrate = f"drbench calibrate -p {ranks} --backend cupy --rounds 3 --save"
+    libraries = _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60, scale)
+    return [
         Stage("bandwidth", _module(words, out / "bandwidth.csv"), 60),
         _sweep(f"timed on {ranks}", f"{NODE} {on}", out / "node", 150, scale),
         _sweep("predicted", predict, out / "predicted", 60, scale, "--machine", MODEL),
-    ]
-    calibrate = f"drbench calibrate -p {ranks} --backend cupy --rounds 3 --save"
-    last = [
-        _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60, scale),
+        libraries._replace(kind="libraries"),
         Stage("calibrate", _module(calibrate, here), 90),
         _sweep("predicted here", predict, out / "predicted-here", 30, scale, "--machine", here),
     ]
-    return first, last
 
 
 def _of_one_rank(out: Path, scale: Fraction) -> Iterator[Stage]:
@@ -151,7 +149,7 @@ def _of_one_rank(out: Path, scale: Fraction) -> Iterator[Stage]:
             layout = words.format(f"tiles:{tile}x{tile}@1x1")
             case = f"run -p 1 -m {m} -n {n} -k {k} {layout} {more} --backend cupy -o get=copy"
             command = _module(f"drbench {case} --iters 5 --csv", path)
-            yield Stage(f"{label}, {arithmetic}", command, 40, path)
+            yield Stage(f"{label}, {arithmetic}", command, 40, path, "one rank")
 
 
 def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
@@ -161,10 +159,10 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     A late stage is ended with all the ranks it started: else they would use the GPU during the next
     stage.
     """
-    start, limit_s = time.monotonic(), min(stage.limit_s, limit_s)
+    start, why = time.monotonic(), f": {_USED_UP}" * (limit_s < stage.limit_s)
+    limit_s = min(stage.limit_s, limit_s)
     if limit_s < _LEAST_S:
-        code = EXIT_CODES["timeout"]
-        text = _NOT_STARTED
+        code, text = EXIT_CODES["timeout"], f"not started{why}"
     else:
         with tempfile.TemporaryFile(
             "w+", encoding="utf-8", errors="replace"
@@ -176,7 +174,7 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
                 ) as process:
                     code = process.wait(limit_s)
             except CaseTimeout:
-                code, late = EXIT_CODES["timeout"], f"\ngpu_check: ended after {limit_s:.0f} s"
+                code, late = EXIT_CODES["timeout"], f"\nended after {limit_s:.0f} s{why}"
             output.seek(0)
             text = output.read() + late
     with log.open("a", encoding="utf-8") as file:
@@ -188,6 +186,7 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
             lines += found if isinstance(found, list) else [found]
     return {
         "name": stage.name,
+        "kind": stage.kind,
         "exit": code,
         "seconds": round(time.monotonic() - start, 1),
         "lines": [line for line in lines if isinstance(line, dict)],
@@ -211,6 +210,7 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
     --------
     >>> speed = {
     ...     "name": "speed",
+    ...     "kind": "",
     ...     "exit": 0,
     ...     "end": [],
     ...     "lines": [
@@ -222,47 +222,31 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
     """
     found = []
     for stage in ended:
-        name, lines, rows = stage["name"], stage["lines"], records.get(stage["name"], [])
-        fine = stage["exit"] == 0
-        if stage["end"][:1] == [_NOT_STARTED]:
-            found.append(Check(name, _NOT_STARTED, "", None))
-        elif name.startswith("predicted"):
-            if not fine or not rows:
-                found.append(Check(name, _end(stage), "exit 0", False))
-        elif name.startswith("libraries") and not rows:
-            value = "none is installed" if stage["without"] else _end(stage)
-            found.append(Check(name, value, "", None))
-        elif rows and not name.endswith(tuple(_ARITHMETIC)):
+        name, kind, rows = stage["name"], stage["kind"], records.get(stage["name"], [])
+        end = " ".join(stage["end"])
+        fine = stage["exit"] == 0 or end.endswith(_USED_UP)
+        if rows and kind == "one rank":
+            found += _rates_of_one_rank(name, rows[-1], ended)
+        elif rows and kind in ("exact", "libraries"):
             exact = sum(row.status == "ok" and row.error == 0 for row in rows)
             refused = sum(row.status == "unsupported" for row in rows)
             value = f"{exact} of {len(rows) - refused}, {refused} refused"
-            some = exact > 0 or name.startswith("libraries")  # may all be refused
+            some = exact > 0 or kind == "libraries"  # may all be refused
             right = fine and exact == len(rows) - refused and some
             found.append(Check(f"{name} rank(s) exact", value, "all", right))
             if name == f"overlap on {node.ranks}":
                 found.append(_of_paths(rows, node))
-        elif rows:
-            row = rows[-1]
-            ratio = (row.percent_of_roof or 0.0) / 100
+        elif end.endswith(_USED_UP):
+            found.append(Check(name, end, "", None))
+        elif kind == "libraries":
             found.append(
-                Check(
-                    f"{name} / unsplit gemmEx",
-                    f"{ratio:.3f} ({(row.gflops or 0) / 1e3:.1f} TFLOP/s)"
-                    if row.status == "ok"
-                    else row.reason,
-                    ">= 0.95",
-                    row.status == "ok" and row.error == 0 and ratio >= 0.95,
-                )
+                Check(name, "none is installed" if stage["without"] else _end(stage), "", None)
             )
-            tile = _rate_of_a_tile(ended, name.rpartition(" ")[2])
-            if "tiles" in name and tile and row.status == "ok":
-                ratio = (row.gflops or 0) / 1e3 / tile
-                what = f"{name} / local GEMMs of one tile"
-                bound = f"{ratio:.3f} ({tile:.1f} TFLOP/s)"
-                found.append(Check(what, bound, ">= 0.95", ratio >= 0.95))
-        else:
-            found.append(Check(name, _end(stage), "exit 0", fine))
-        for line in lines:
+        elif end.endswith("No module named pytest"):
+            found.append(Check(name, "not run: pytest is not installed", "", None))
+        elif not (rows and fine):
+            found.append(Check(name, _end(stage), "exit 0", fine and kind != "predicted"))
+        for line in stage["lines"]:
             found += _of_line(line)
     return [*found, *checks_of_node(node, ended)]
 
@@ -270,6 +254,21 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
 def _end(stage: dict) -> str:
     """How a stage ended."""
     return f"exit {stage['exit']} {' '.join(stage['end'])}"[:120].strip()
+
+
+def _rates_of_one_rank(name: str, row: Record, ended: list[dict]) -> Iterator[Check]:
+    """The rate next to an unsplit GEMM, and that of tiles next to the GEMM of one."""
+    if row.status != "ok" or row.error != 0:
+        yield Check(f"{name} exact", row.reason or row.status, "exact", False)
+        return
+    ratio, rate = (row.percent_of_roof or 0.0) / 100, (row.gflops or 0) / 1e3
+    value = f"{ratio:.3f} ({rate:.1f} TFLOP/s)"
+    yield Check(f"{name} / unsplit gemmEx", value, ">= 0.95", ratio >= 0.95)
+    tile = _rate_of_a_tile(ended, name.rpartition(" ")[2])
+    if "tiles" in name and tile:
+        ratio = rate / tile
+        value = f"{ratio:.3f} ({tile:.1f} TFLOP/s)"
+        yield Check(f"{name} / local GEMMs of one tile", value, ">= 0.95", ratio >= 0.95)
 
 
 def _of_paths(rows: list[Record], node: Node) -> Check:
@@ -328,7 +327,7 @@ def _of_line(line: dict) -> Iterator[Check]:
 
 def check(todo: list[Stage], node: Node, print_line: Callable[[str], None]) -> int:
     """Run all stages, write the page and ``gpu_check.json`` after each of them, print the page, and
-    return the exit code."""
+    return the exit code: 1 if anything is wrong, and not merely slow."""
     node.out.mkdir(parents=True, exist_ok=True)
     made = [stage.records for stage in todo if stage.records is not None]
     for path in (*made, node.out / "bandwidth.csv", node.out / "here.toml"):  # of an earlier check
@@ -357,7 +356,7 @@ def check(todo: list[Stage], node: Node, print_line: Callable[[str], None]) -> i
         text = json.dumps(result, indent=1) + "\n"
         (node.out / "gpu_check.json").write_text(text, encoding="utf-8")
     print_line(f"\n{page}\n{node.out / 'node.md'}, {node.out / 'gpu_check.json'}")
-    return EXIT_CODES["wrong"] if any(check.ok is False for check in checks) else 0
+    return EXIT_CODES["wrong"] if any(check.is_wrong for check in checks) else 0
 
 
 def main() -> int:
