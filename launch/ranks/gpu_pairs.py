@@ -28,6 +28,8 @@ from .gpu_timer import Timer
 _BYTES, _ROW = 64 << 20, 8192
 #: Bytes of the rows of strided copies, of which every other one is copied.
 _WIDTHS = (512, 2048, 8192)
+#: Runs of what is timed: few, since 56 pairs over PCIe must be done in a minute.
+_RUNS = 5
 #: Several ranks add at the same time to a part of so many bytes: one in this number.
 _PART = 16
 #: Round trips of a flag before those that are timed, their number, and seconds until one is late.
@@ -69,7 +71,7 @@ class Pairs:
     """
 
     def __init__(self, topology: Topology, device: CudaDevice, nbytes: int):
-        self.comm, self.device, self.timer = topology.comm, device, Timer(device)
+        self.comm, self.device, self.timer = topology.comm, device, Timer(device, _RUNS)
         self.rank, self.node_of = self.comm.rank, topology.node_of
         self.nbytes, self.stuck = nbytes, False
         self.wrong: list[str] = []  # on this rank, since the last answer
@@ -145,7 +147,7 @@ class Pairs:
             rate = self._rate(work, value.nbytes)
         self.comm.Barrier()
         added = (self.right[rank]["all"][:rows] for rank, to in into.items() if to == self.rank)
-        total = Timer.RUNS * Timer.BEHIND * sum(added, np.zeros((rows, 1)))
+        total = _RUNS * Timer.BEHIND * sum(added, np.zeros((rows, 1)))
         self._check(what, self.own.tile[:rows], total)
         return rate
 

@@ -6,20 +6,20 @@ from drbench.device.gpu.cuda import CudaDevice
 
 
 class Timer:
-    """Times work on streams of a device, by events on them: each time :data:`RUNS` runs, without
-    the first two."""
+    """Times work on streams of a device, by events on them: each time some runs, without the first
+    two."""
 
-    RUNS, WARM_UP = 9, 2
+    WARM_UP = 2
     BEHIND = 10  # each other, in a run of :meth:`behind`
 
-    def __init__(self, device: CudaDevice):
-        self.device = device
+    def __init__(self, device: CudaDevice, runs: int = 9):
+        self.device, self.runs = device, runs
         self.zero, self.one = (device.event(timed=True) for _ in range(2))
 
     def seconds(self, work, stream) -> float:
         """Median of ``work()``, all of which goes to ``stream``, after two runs to warm up."""
         found = []
-        for _ in range(self.RUNS):
+        for _ in range(self.runs):
             stream.record(self.zero)
             work()
             stream.record(self.one)
