@@ -7,11 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
-settings.register_profile("repeatable", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None)
-settings.load_profile("repeatable")
+if find_spec("hypothesis"):  # launch/gpu_check.sh needs none
+    from hypothesis import settings
+
+    settings.register_profile("repeatable", deadline=None, derandomize=True)
+    settings.register_profile("explore", deadline=None)
+    settings.load_profile("repeatable")
 
 TORCH = Path(__file__).with_name("drbench") / "torch"
 
