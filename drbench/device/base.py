@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from drbench.common import Clock
+
 from .address import DeviceArray
 
 
@@ -329,6 +331,15 @@ def until(device: Device, stream: Stream) -> Iterator[None]:
         device.give_back(event)
 
     return wait()
+
+
+def reached(event: Event, within_s: float) -> bool:
+    """Whether an event is reached in so many seconds; returns as soon as it is."""
+    end = Clock.now() + within_s
+    while not event.query():
+        if Clock.now() > end:
+            return False
+    return True
 
 
 def completed(request) -> Iterator[None]:

@@ -27,8 +27,8 @@ from .address import DeviceArray, at_address
 from .base import Device, Memory, Stream, completed, until
 
 _NOT_ATOMIC = (
-    "NVML does not report that additions into its memory are atomic; partial sums are sent through "
-    "the host."
+    "NVML does not report that additions into its memory are atomic; partial sums, if there are "
+    "any, are sent through the host."
 )
 
 
@@ -131,7 +131,7 @@ def opened(
     """An allocation on each rank's device, opened by the other ranks of the node (collective).
 
     They are opened by CUDA's IPC handles if the devices have peer access; else the ranks count as
-    remote.
+    remote. All ranks then copy rows of other devices in the same way.
 
     Parameters
     ----------
@@ -157,22 +157,26 @@ def opened(
             handle = device.ipc_handle(memory)
         except UnsupportedError as error:
             handle = error
-    found: list[tuple[int | None, bool]] = []
-    why = None
-    for rank, (other, theirs) in enumerate(comm.allgather((node, handle))):
-        address, refusal = memory.address if rank == comm.rank else None, None
-        if rank != comm.rank and other == node:
-            try:
-                if isinstance(theirs, UnsupportedError):
-                    raise theirs
-                address = device.open_handle(theirs)
-                refusal = None if device.adds_into(theirs) else _NOT_ATOMIC
-            except UnsupportedError as error:
-                refusal = error
-        found.append((address, not refusal))
-        if refusal and not why:
-            why = f"rank {comm.rank} to rank {rank}: {refusal}"
-    return found, next(filter(None, comm.allgather(why)), None)
+    handles, whys = comm.allgather((node, handle)), []
+    found: list[tuple[int | None, bool]] = [(None, False)] * comm.size
+    found[comm.rank] = memory.address, True
+    for x in range(1, comm.size):  # the next rank first, so that each opens another one's first
+        rank = (comm.rank + x) % comm.size
+        other, theirs = handles[rank]
+        if other != node:
+            continue
+        try:
+            if isinstance(theirs, UnsupportedError):
+                raise theirs
+            found[rank] = device.open_handle(theirs), device.adds_into(theirs)
+            refusal = "" if found[rank][1] else _NOT_ATOMIC
+        except UnsupportedError as error:
+            refusal = str(error)
+        if refusal:
+            whys.append(f"rank {comm.rank} to rank {rank}: {refusal}")
+    reasons, widths = zip(*comm.allgather((whys, device.narrow_rows)))
+    device.narrow_rows = min((width for width in widths if width is not None), default=None)
+    return found, next((each for each in sum(reasons, []) if each), None)
 
 
 @contextmanager

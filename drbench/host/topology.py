@@ -51,6 +51,8 @@ class Topology:
         at least 1; the smallest over all.
     locks : RangeLocks
         Of the tiles on this node.
+    kept : dict
+        Objects by key that take long to make, such as groups of NCCL; closed with this one.
     """
 
     def __init__(self, comm: MPI.Comm):
@@ -62,6 +64,7 @@ class Topology:
         self._occupancies = occupancies(lowest, found) | occupancies(kernels, found)
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._occupancies)
         self._groups: dict[Group, MPI.Comm] = {}
+        self.kept: dict = {}
         self.locks = RangeLocks(self.node)
 
     @property
@@ -95,6 +98,8 @@ class Topology:
 
     def close(self) -> None:
         """Free all communicators made here, and the locks (collective)."""
+        for each in self.kept.values():
+            each.close()
         for comm in self._groups.values():
             comm.Free()
         self._groups.clear()

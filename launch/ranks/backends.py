@@ -125,7 +125,7 @@ class DeviceBackend:
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
-        self.keys, self._groups, self.device = {}, {}, None
+        self.keys, self.device = {}, None
         try:
             call_together(topology.comm, self._find_device)
             self._agree()
@@ -224,21 +224,19 @@ class DeviceBackend:
         return found
 
     def _nccl_group(self, group):
-        """The NCCL communicator of a process row or column, made once."""
+        """The NCCL communicator of a process row or column, made once for all cases."""
         from drbench.device.gpu.nccl import nccl_group
 
-        found = self._groups.get(group)
-        if found is None:
-            found = self._groups[group] = nccl_group(self._topology.group(group), self.device)
-        return found
+        kept, key = self._topology.kept, ("nccl", group)
+        if key not in kept:
+            kept[key] = nccl_group(self._topology.group(group), self.device)
+        return kept[key]
 
     def peak(self) -> dict:
         """The largest device memory of a rank."""
         return {"peak_device_bytes": self._topology.comm.allreduce(self.device.peak_bytes, MPI.MAX)}
 
     def close(self) -> None:
-        for group in self._groups.values():
-            group.close()
         self.work.close()
         self.device.close()
 

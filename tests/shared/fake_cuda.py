@@ -109,6 +109,7 @@ class FakeRuntime:
         self.event_status = 0
         self.captured = None  # what is given to streams while they are captured
         self.recorded_ms = {}  # by event: every record takes a millisecond
+        self.pinned, self.waits = set(), []  # waits for flags of the host, with their numbers
         self.peers = True
 
     def getDeviceCount(self):
@@ -209,7 +210,10 @@ class FakeRuntime:
         self.calls.append(("hostUnregister",))
 
     def eventQuery(self, event):
-        return self.event_status
+        for wait in filter(passed, list(self.waits)):
+            self.waits.remove(wait)
+            self.pinned.discard(wait[0])
+        return 600 if self.waits else self.event_status
 
     def eventElapsedTime(self, earlier, later):
         return float(self.recorded_ms[later] - self.recorded_ms[earlier])
@@ -275,12 +279,19 @@ class SharedRuntime(FakeRuntime):
         del self.opened[address]
 
 
+def passed(wait):
+    """Whether the flag at an address has a number, or a later one."""
+    address, number = wait
+    flag = memory(address, 4).view(np.uint32)
+    return (int(flag[0]) - number) % (1 << 32) < 1 << 31
+
+
 class FakeDriver:
     """libcuda's launches and stream memory operations: a write is done at once, a wait blocks the
-    host, as if the device had one queue."""
+    host, as if the device had one queue, except a wait for a flag of the host."""
 
     def __init__(self, module, patience_s=60.0):
-        self.calls, self._patience_s = [], patience_s
+        self.calls, self._patience_s, self._module = [], patience_s, module
         self.cuLaunchKernel = module.launch
 
     def cuDeviceGetAttribute(self, found, attribute, index):
@@ -298,8 +309,11 @@ class FakeDriver:
         assert stream.value and address.value % 4 == 0
         assert flags.value == 1 << 30  # cyclic >=, and what came before the flag is visible
         self.calls.append(("wait", stream.value, value.value))
-        flag, end = memory(address.value, 4).view(np.uint32), time.monotonic() + self._patience_s
-        while (int(flag[0]) - value.value) % (1 << 32) >= 1 << 31:
+        wait, end = (address.value, value.value), time.monotonic() + self._patience_s
+        if address.value in self._module.runtime.pinned:
+            self._module.runtime.waits.append(wait)
+            return 0
+        while not passed(wait):
             if time.monotonic() > end:
                 return 702  # CUDA_ERROR_LAUNCH_TIMEOUT
             time.sleep(1e-5)
@@ -529,7 +543,9 @@ class FakeCupy:
                 fake.log.append(("synchronise", self.ptr))
 
         def pinned(size):
-            return np.zeros(size, np.uint8)
+            made = np.zeros(size, np.uint8)
+            self.runtime.pinned.add(made.ctypes.data)
+            return made
 
         self.ndarray = FakeArray
         self.driver = FakeDriver(self.module)

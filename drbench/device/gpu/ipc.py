@@ -1,6 +1,7 @@
 """Sharing of device memory between processes of one node, by CUDA's IPC handles."""
 
 import ctypes
+import functools
 
 from drbench.errors import UnsupportedError, UsageError
 
@@ -8,6 +9,7 @@ _HANDLE_BYTES = 64
 _ATOMICS, _STATUS_OK = 3, 0  # NVML_P2P_CAPS_INDEX_ATOMICS, NVML_P2P_STATUS_OK
 
 
+@functools.cache
 def native_atomics(bus_id: str, peer_bus_id: str) -> bool:
     """Whether additions of one device into another's memory are atomic, according to NVML; False if
     NVML is not available. It also sees devices that CUDA_VISIBLE_DEVICES hides from CUDA."""

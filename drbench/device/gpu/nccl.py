@@ -9,11 +9,14 @@ from itertools import accumulate
 import numpy as np
 
 from drbench.device.address import at_address
-from drbench.errors import MissingError, UnsupportedError, UsageError
+from drbench.device.base import reached
+from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 
 _DATA_TYPES = {"float32": 7, "float64": 8, "bfloat16": 9}
 _SUM = 0
+#: Time limit of the first steps of a group: a rank that failed does not take part in them.
+_CONNECT_S = 60.0
 #: The first NCCL that supports several ranks on one device, if the environment enables it.
 _SHARED_DEVICES, _SHARED_DEVICES_VERSION = "NCCL_MULTI_RANK_GPU_ENABLE", 23000
 
@@ -186,17 +189,17 @@ def nccl_group(comm, device) -> NcclGroup:
         )
     name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
     device.use()
-    group, why = None, ""
+    communicator, why = None, ""
     try:
         communicator = nccl.NcclCommunicator(comm.size, name, comm.rank)
         group = NcclGroup(nccl, communicator, comm.rank, comm.size)
         _connect(group, device)
-    except RuntimeError as error:  # of NCCL, or of CUDA
+    except Exception as error:  # of NCCL, of CUDA, or no memory
         why = " ".join(f"{type(error).__name__}: {error}".split())
     failed = [(rank, each) for rank, each in enumerate(comm.allgather(why)) if each]
     if failed:
-        if group is not None:
-            group.close()
+        if communicator is not None:
+            communicator.abort()  # steps of other ranks may never end
         raise UnsupportedError(
             f"NCCL cannot connect the GPUs, on rank {failed[0][0]}: {failed[0][1]}. Use "
             "NCCL_DEBUG=INFO to see why (in a container often --shm-size), or "
@@ -218,7 +221,10 @@ def _connect(group: NcclGroup, device) -> None:
     group.reduce(one, one, 0, stream)
     group.reduce_scatter(other, one, [1] * size, stream)
     group.shift(one, other[:1], (group.rank - 1) % size, after, stream)
-    stream.synchronise()
+    done = device.event()
+    stream.record(done)
+    if not reached(done, _CONNECT_S):
+        raise CaseFailed(f"its first steps did not end in {_CONNECT_S:.0f} s")
     memory.free()
 
 

@@ -23,7 +23,7 @@ DTYPES = {7: np.dtype("f4"), 8: np.dtype("f8")}
 class World:
     """NCCL for ``size`` ranks: calls are collected rank by rank, then executed in order."""
 
-    available, broken = True, None
+    available, broken, aborted = True, None, 0
 
     def __init__(self, size):
         self.size, self.calls, self.rank, self.depth, self.version, self.destroyed = (
@@ -119,6 +119,9 @@ class Communicator:
 
     def destroy(self):
         self.world.destroyed += 1
+
+    def abort(self):
+        self.world.aborted += 1
 
 
 def put(array):
@@ -263,8 +266,8 @@ class Ranks:
 class Device:
     """Host memory and a stream."""
 
-    def __init__(self, bus_id):
-        self.bus_id, self.kept, self.waited = bus_id, [], 0
+    def __init__(self, bus_id, ends=True):
+        self.bus_id, self.kept, self.waited, self.ends = bus_id, [], 0, ends
 
     def use(self):
         pass
@@ -274,10 +277,11 @@ class Device:
         return SimpleNamespace(address=self.kept[-1].ctypes.data, free=lambda: None)
 
     def stream(self, name):
-        return SimpleNamespace(**vars(STREAM), synchronise=self._synchronise)
+        return SimpleNamespace(**vars(STREAM), record=lambda event: None)
 
-    def _synchronise(self):
+    def event(self):
         self.waited += 1
+        return SimpleNamespace(query=lambda: self.ends)
 
 
 def make(monkeypatch, world, bus_ids, devices=None):
@@ -286,8 +290,8 @@ def make(monkeypatch, world, bus_ids, devices=None):
     cuda.nccl = world
     monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
-    ranks, results = Ranks(len(bus_ids)), [None] * len(bus_ids)
     devices = devices or [Device(bus_id) for bus_id in bus_ids]
+    ranks, results = Ranks(len(devices)), [None] * len(devices)
 
     def start(rank):
         try:
@@ -295,7 +299,7 @@ def make(monkeypatch, world, bus_ids, devices=None):
         except Exception as error:
             results[rank] = error
 
-    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(len(bus_ids))]
+    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(len(devices))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -327,7 +331,16 @@ def test_a_group_that_nccl_cannot_connect_is_refused_in_one_line_on_every_rank(m
     for error in make(monkeypatch, world, ["a", "b"]):
         assert type(error) is UnsupportedError and "\n" not in str(error)
         assert "on rank 1: RuntimeError: NCCL_ERROR_SYSTEM_ERROR: shared memory" in str(error)
-    assert world.destroyed == 1
+    assert (world.aborted, world.destroyed) == (1, 0)  # destroying may wait for the other rank
+
+
+def test_a_group_whose_first_steps_do_not_end_is_refused_on_every_rank(monkeypatch):
+    """As where another rank has failed."""
+    world = World(2)
+    monkeypatch.setattr("drbench.device.gpu.nccl._CONNECT_S", 0.0)
+    for error in make(monkeypatch, world, [], [Device("a"), Device("b", ends=False)]):
+        assert type(error) is UnsupportedError and "on rank 1: CaseFailed: its first" in str(error)
+    assert (world.aborted, world.destroyed) == (2, 0)
 
 
 def test_without_nccl_every_rank_reports_it(monkeypatch):

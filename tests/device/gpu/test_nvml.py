@@ -55,7 +55,9 @@ def nvml(compiled, monkeypatch):
         for name in ("users", "init", "atomics", "query"):
             ctypes.c_int.in_dll(compiled, name).value = numbers.get(name, 0)
 
+    ipc.native_atomics.cache_clear()
     yield answers
+    ipc.native_atomics.cache_clear()
     assert ctypes.c_int.in_dll(compiled, "users").value == 0  # each init has its shutdown
 
 

@@ -8,7 +8,7 @@ import pytest
 from drbench.device.address import at_address
 from drbench.device.gpu import cuda
 from drbench.device.gpu.stream_values import StreamValues, load_driver
-from drbench.errors import CaseFailed
+from drbench.errors import CaseFailed, MissingError
 
 
 @pytest.fixture
@@ -73,12 +73,19 @@ def test_a_device_whose_streams_do_not_wait_as_they_should_has_hosts_that_signal
     cupy, new_device, monkeypatch
 ):
     """Possible on a part of a GPU, or with a layer above the driver."""
+    for name, result, why in (
+        ("cuStreamWaitValue32_v2", 801, "failed with error 801"),
+        ("cuStreamWaitValue32_v2", 0, "streams do not wait for flags"),
+        ("cuStreamWriteValue32_v2", 0, "streams do not wait for flags"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(cupy.driver, name, lambda *words, result=result: result)
+            assert why in new_device().why_no_waits()
+    assert new_device().why_no_waits() is None
     monkeypatch.setattr(cuda, "_FLAGS_WITHIN_S", 0.0)
     cupy.runtime.event_status = 600  # never done
-    assert "was blocked" in new_device().why_no_waits()
-    cupy.runtime.event_status = 0
-    cupy.driver.cuStreamWaitValue32_v2 = lambda *words: 801
-    assert "failed with error 801" in new_device().why_no_waits()
+    with pytest.raises(MissingError, match="was blocked for 0 s after the flag was written"):
+        new_device()
 
 
 @pytest.mark.parametrize("blocks", [16, 5])
