@@ -224,6 +224,9 @@ def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
     late = sum(check.value.startswith("not started") for check in checks)
     rest = f"; {late} stages were not started, because the time was used up" if late else ""
     yield f"{good} of {good + len(bad)} bars are met{rest}.\n"
+    for check in checks:
+        if check.what.startswith("times in the interval"):
+            yield f"{check.what[0].upper()}{check.what[1:]}: {check.value}.\n"
     yield "## Not met\n"
     yield _table(["what", "measured", "bar"], [check[:3] for check in bad]) if bad else "Nothing.\n"
     if node.ranks > 1:

@@ -198,6 +198,7 @@ def test_the_page_compares_measured_with_predicted_times(predicted):
     assert bound == {"MLP-1": False, "MLP-2": True}
     first, _, rest = page.partition("## Not met")
     assert "8 x NVIDIA H100 80GB HBM3" in first and "another machine" not in page
+    assert f"Times in the interval of {MODEL}: 0.88 (7 of 8)." in first
     assert share.what in rest.partition("##")[0] and "MLP-2" not in rest.partition("##")[0]
     (unmeasured,) = lines_of(page, "MLP-2, m = 1024, fp32, column S-C")[:1]
     assert unmeasured[2] != "not measured"
