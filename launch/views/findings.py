@@ -45,7 +45,7 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
     Parameters
     ----------
     seen : dict
-        Of :func:`drbench.device.gpu.cuda.describe`, NCCL and MPI.
+        What :mod:`launch.ranks.gpu_report` prints.
     environ : mapping
         Variables of the environment.
     ranks : int
