@@ -84,10 +84,11 @@ class Launcher:
         """A function that starts a launch on a stream, with its arguments prepared."""
         cells = [np.array([argument]) for argument in launch.arguments]
         arguments = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
+        arguments.cells = cells  # kept with the addresses
         function = ctypes.c_void_p(self._functions[launch.name])
         words = tuple(map(ctypes.c_uint, (*launch.grid, *launch.block, 0)))
 
-        def start(stream: int, _kept=cells) -> None:
+        def start(stream: int) -> None:
             status = self._start(function, *words, ctypes.c_void_p(stream), arguments, None)
             if status:
                 raise CaseFailed(

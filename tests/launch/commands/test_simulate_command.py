@@ -120,7 +120,7 @@ def test_gpus_are_calibrated_by_programs_that_run_on_them(drbench, run_cli, fake
     path = tmp_path / "devices.toml"
     assert (
         drbench(
-            *"calibrate -p 2 --rounds 1 --backend cupy --save".split(),
+            *"calibrate -p 2 --rounds 2 --backend cupy --save".split(),
             str(path),
             env=fake_gpus(2),
             timeout=100,
