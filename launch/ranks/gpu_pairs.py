@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from drbench.common import Clock
 from drbench.device.address import DeviceArray, at_address
+from drbench.device.base import reached
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.device.matrix import Slab
 from drbench.errors import DrbenchError, UnsupportedError
@@ -200,23 +200,14 @@ class Pairs:
         except DrbenchError as error:
             why = str(error)
         stream.record(self.timer.one)
-        if not self._reached(self.timer.one):
+        if not reached(self.timer.one, _LATE_S):
             why = why or f"a flag was not seen in {_LATE_S} s"
             self.device.write_flag(here, self.trips[partner], self.release)
-            self.stuck = not self._reached(self.timer.one)
+            self.stuck = not reached(self.timer.one, _LATE_S)
         if self.rank == other:
             return {"no_flag": why}
         took = 0.0 if why else self.timer.one.seconds_since(self.timer.zero)
         return {"flag_us": None if why else _rounded(1e6 * took / _TRIPS)}
-
-    @staticmethod
-    def _reached(event) -> bool:
-        """Whether an event is reached in time; the host does not block."""
-        end = Clock.now() + _LATE_S
-        while not event.query():
-            if Clock.now() > end:
-                return False
-        return True
 
     def together(self) -> dict:
         """Adds of all ranks into one at the same time. And copies of one rank from all others: on
