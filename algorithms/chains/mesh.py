@@ -1,0 +1,241 @@
+"""Named meshes of ranks, and layouts by mesh dimension, in the notations of PyTorch, JAX and
+drbench.
+
+A layout has a placement for each dimension of the mesh: ``S(0)`` cuts rows, ``S(1)`` columns, ``R``
+copies, ``P`` leaves partial sums. The last dimension has consecutive ranks, as in PyTorch's
+``init_device_mesh``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from drbench.errors import UnsupportedError, UsageError
+from partitions import LayoutError, divisors
+from partitions.dtensor import parse_placements
+
+#: A placement for each dimension of the mesh.
+Layout = tuple[str, ...]
+
+#: Placements of stored matrices.
+PLACEMENTS = "S(0)", "S(1)", "R"
+PENDING = "P"
+#: Names of the dimensions of a mesh without names, the outer one first.
+NAMES = "dp", "tp"
+#: Layouts that have a word.
+_WORDS = {"row": "S(0)", "column": "S(1)", "r": "R"}
+_TORCH = {"S(0)": "Shard(0)", "S(1)": "Shard(1)", "R": "Replicate()", "P": "Partial()"}
+#: Dimensions of other meshes: operations that no chain has.
+_ABSENT = {"pp": "pipeline stages", "cp": "parts of a sequence (ring attention)"}
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh of ranks.
+
+    Attributes
+    ----------
+    names : tuple of str
+    extents : tuple of int
+        Ranks along each dimension.
+
+    Examples
+    --------
+    >>> mesh = Mesh.read("dp=2,tp=4")
+    >>> mesh.ranks, mesh.strides, str(mesh)
+    (8, (4, 1), 'dp=2,tp=4')
+    """
+
+    names: tuple[str, ...]
+    extents: tuple[int, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Mesh:
+        """The mesh of ``NAME=RANKS,…``.
+
+        Raises
+        ------
+        UsageError
+            If the text is no mesh.
+        UnsupportedError
+            If it has pipeline or context parallelism.
+        """
+        found = re.findall(r"\s*([A-Za-z_]\w*)\s*=\s*([1-9]\d*)\s*(?:,|$)", text)
+        names, extents = tuple(name for name, _ in found), tuple(int(each) for _, each in found)
+        if len(found) != text.count(",") + 1 or len({*names}) < len(names):
+            raise UsageError(f"--mesh needs different names with ranks, dp=8,tp=8; got {text!r}.")
+        for name in names:
+            if name in _ABSENT:
+                raise UnsupportedError(
+                    f"mesh dimension {name}: drbench has no {_ABSENT[name]}. Use data and tensor "
+                    "parallel dimensions, as dp=8,tp=8."
+                )
+        return cls(names, extents)
+
+    @property
+    def ranks(self) -> int:
+        return prod(self.extents)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The distance of neighbours along each dimension, in ranks."""
+        return tuple(prod(self.extents[x + 1 :]) for x in range(len(self.extents)))
+
+    @property
+    def shape(self) -> str:
+        """The extents, as a layout's text has them.
+
+        Examples
+        --------
+        >>> Mesh(("dp", "tp"), (2, 4)).shape
+        '2x4'
+        """
+        return "x".join(map(str, self.extents))
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={count}" for name, count in zip(self.names, self.extents))
+
+    def text(self, layout: Layout) -> str:
+        """drbench's text of a layout.
+
+        Examples
+        --------
+        >>> Mesh.read("dp=2,tp=4").text(("R", "S(1)"))
+        'R,S(1)@2x4'
+        """
+        return f"{','.join(layout)}@{self.shape}"
+
+    def torch(self, layout: Layout, transposed: bool = False) -> str:
+        """PyTorch's placements; of the transposed matrix, as ``nn.Linear.weight`` is.
+
+        Examples
+        --------
+        >>> Mesh.read("dp=2,tp=4").torch(("R", "S(1)"), transposed=True)
+        '[Replicate(), Shard(0)]'
+        """
+        turned = {"S(0)": "S(1)", "S(1)": "S(0)"} if transposed else {}
+        return f"[{', '.join(_TORCH[turned.get(each, each)] for each in layout)}]"
+
+    def jax(self, layout: Layout) -> str:
+        """JAX's PartitionSpec.
+
+        Examples
+        --------
+        >>> mesh = Mesh.read("dp=2,tp=4")
+        >>> mesh.jax(("S(0)", "R")), mesh.jax(("S(1)", "S(1)"))
+        ("P('dp', None)", "P(None, ('dp', 'tp'))")
+        """
+        cut = [[n for n, each in zip(self.names, layout) if each == f"S({x})"] for x in range(2)]
+        side = lambda names: repr(tuple(names) if len(names) > 1 else names[0] if names else None)
+        return f"P({', '.join(map(side, cut))})"
+
+    def layout(self, text: str) -> Layout:
+        """The layout of a text in any of the three notations; ``row``, ``column``, ``block`` and
+        ``R`` cut all dimensions alike.
+
+        Raises
+        ------
+        UsageError
+            If the text is no layout of this mesh.
+
+        Examples
+        --------
+        >>> mesh = Mesh.read("dp=2,tp=4")
+        >>> mesh.layout("[Replicate(), Shard(dim=1)]"), mesh.layout("P('dp', None)")
+        (('R', 'S(1)'), ('S(0)', 'R'))
+        >>> mesh.layout("column"), mesh.layout("R,S(0)")
+        (('S(1)', 'S(1)'), ('R', 'S(0)'))
+        """
+        if re.fullmatch(r"\s*P(artitionSpec)?\(.*['N].*\)\s*", text):
+            return self._of_jax(text)
+        whole = text.strip().lower()
+        if whole in _WORDS:
+            return (_WORDS[whole],) * len(self.extents)
+        if whole == "block" and len(self.extents) == 2:
+            return "S(0)", "S(1)"
+        try:
+            found = parse_placements(text)
+        except LayoutError as error:
+            raise UsageError(f"layout {text!r} on mesh {self}: {error}") from None
+        layout = tuple(str(found).partition("@")[0].split(","))
+        if found.mesh not in ((), self.extents) or len(layout) != len(self.extents):
+            raise UsageError(
+                f"layout {text!r} does not fit mesh {self}. Give a placement for each of "
+                f"{', '.join(self.names)}."
+            )
+        if not set(layout) <= {*PLACEMENTS}:
+            raise UsageError(f"layout {text!r}: matrices of a chain have S(0), S(1) or R.")
+        return layout
+
+    def _of_jax(self, text: str) -> Layout:
+        """The layout of a PartitionSpec."""
+        try:
+            sides = ast.literal_eval(text.strip().partition("(")[2].removesuffix(")") + ",")
+            sides = [(each,) if isinstance(each, str) else each or () for each in sides]
+            names = [name for side in sides for name in side]
+        except (SyntaxError, ValueError, TypeError):
+            names, sides = [""], []
+        if len(sides) > 2 or len({*names}) < len(names) or not {*names} <= {*self.names}:
+            raise UsageError(
+                f"layout {text!r} does not fit mesh {self}. Use each of its names at most once, as "
+                f"P({self.names[0]!r}, None)."
+            )
+        for side in sides:
+            if list(side) != [name for name in self.names if name in side]:
+                raise UsageError(
+                    f"layout {text!r}: names of one side must be in the order of mesh {self}."
+                )
+        return tuple(
+            next((f"S({x})" for x, side in enumerate(sides) if name in side), "R")
+            for name in self.names
+        )
+
+    def layouts(self) -> list[Layout]:
+        """All layouts of a stored matrix."""
+        found: list[Layout] = [()]
+        for extent in self.extents:
+            here = PLACEMENTS if extent > 1 else ("R",)
+            found = [(*each, one) for each in found for one in here]
+        return found
+
+
+def meshes(ranks: int, node: int) -> Iterator[Mesh]:
+    """The meshes to try for a number of ranks, the most usual first: tensor parallelism of a node
+    and data parallelism over nodes; all ranks in one dimension; other inner dimensions.
+
+    Parameters
+    ----------
+    ranks : int
+    node : int
+        Ranks of a node.
+
+    Examples
+    --------
+    >>> [str(each) for each in meshes(16, 8)]
+    ['dp=2,tp=8', 'tp=16', 'dp=4,tp=4', 'dp=8,tp=2']
+    >>> [str(each) for each in meshes(8, 8)]
+    ['tp=8', 'dp=2,tp=4', 'dp=4,tp=2']
+    """
+    inner = [x for x in divisors(ranks) if 1 < x < ranks and x <= 2 * node]
+    inner.sort(key=lambda x: (x != node, -x))
+    whole = Mesh(NAMES[1:], (ranks,))
+    two = [Mesh(NAMES, (ranks // x, x)) for x in inner]
+    yield from [*two[:1], whole, *two[1:]] if node < ranks else [whole, *two]
+
+
+def cut(extent: int, layout: Sequence[str], side: int, mesh: Mesh) -> int:
+    """Rows (side 0) or columns (1) of the largest tile of a matrix.
+
+    Examples
+    --------
+    >>> cut(10, ("S(0)", "S(0)"), 0, Mesh.read("dp=2,tp=4"))
+    2
+    """
+    for each, parts in zip(layout, mesh.extents):
+        if each == f"S({side})":
+            extent = -(-extent // parts)
+    return extent
