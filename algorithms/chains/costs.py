@@ -1,186 +1,115 @@
-"""The costs of a chain's operations in every combination of layouts: for multiplications and
-redistributions first a lower bound, from the program of one rank, then a simulated time."""
+"""The costs of a chain's operations in every combination of layouts on a mesh.
+
+Each GEMM is divided along every dimension of the mesh: by m, n or k, or each rank of the dimension
+multiplies the same. Operands are redistributed to this division, and the result from it, by
+collectives along one dimension at a time, or along neighbouring dimensions together. Along one
+dimension transfers and GEMM may also overlap, in a program of the ranks of this dimension.
+
+The rule for data parallelism: gathers of weights, and reductions of their gradients, are hidden
+behind other operations of the same pass, as FSDP prefetches and DDP buckets them (Zhao et al.,
+2023, §3.3; Li et al., 2020, §3.2). So a pass takes the longer of its operations in sequence and of
+the links. Sums of gradients that every rank keeps are reduced once in ``micro_batches``.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from math import inf
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import inf, prod
 from typing import NamedTuple
 
-from algorithms.registry import get_algorithm
 from drbench.common import Clock
-from drbench.errors import DrbenchError, UnsupportedError, UsageError
-from drbench.model.bounds import bound_of
+from drbench.errors import DrbenchError
 from drbench.model.machine import Machine
-from drbench.model.simulate import Simulated, Simulator
-from drbench.plan.schedule import pool_bytes
-from drbench.program.group_steps import AllGather
 from drbench.program.problem import ITEMSIZES, Problem
-from drbench.program.redistribution import redistribute
-from drbench.program.steps import Group
-from drbench.program.trace import Trace, no_collection, trace
-from partitions import LayoutError, Partition, partition
 from partitions.intervals import Pair
 
 from .description import Chain, Map, Matmul
 from .functions import Function
-from .search import Factor, Label, best, eliminate
+from .mesh import PENDING, Layout, Mesh, cut
+from .programs import (
+    EVERYTHING,
+    OVERLAPPING,
+    Collective,
+    Group,
+    LocalGemm,
+    Program,
+    Simulation,
+    Times,
+    reads,
+)
+from .search import Factor, Label, best
 
-#: The stationary matrix of universal, with the options of the library.
-_STATIONARY = {
-    f"stationary {x}": ("universal", {"stationary": x, "sums": "accumulate"}) for x in "CBA"
+#: How a GEMM is divided along a dimension -> placements of op(A), op(B) and C there.
+_DIVIDED = {
+    "m": ("S(0)", "R", "S(0)"),
+    "n": ("R", "S(1)", "S(1)"),
+    "k": ("S(1)", "S(0)", PENDING),
+    "": ("R", "R", "R"),
 }
-#: Name of a way to multiply -> algorithm and options: one-sided, or with local operands; B or A
-#: gathered, or partial sums scattered; along rings; in two dimensions by collectives.
-MULTIPLICATIONS: dict[str, tuple[str, dict]] = {
-    **_STATIONARY,
-    "gather B": ("dtensor_mm", {"strategy": "rows"}),
-    "gather A": ("dtensor_mm", {"strategy": "columns"}),
-    "scatter C": ("dtensor_mm", {"strategy": "partial"}),
-    "ring B": ("fsdp", {}),
-    "ring A": ("tensor_parallel_1d", {"dataflow": "AG"}),
-    "ring C": ("tensor_parallel_1d", {"dataflow": "RdS"}),
-    "collective": ("collective", {}),
-}
-#: The name of universal where no rank transfers data.
-LOCAL = "local"
-#: How a matrix is redistributed: read one-sidedly, or gathered by a collective.
-MOVES = ("read", "gather")
-EVERYTHING = frozenset((*MULTIPLICATIONS, LOCAL, *MOVES))
-#: What the library runs (:func:`drbench.multiply`, :func:`drbench.redistribute`).
-LIBRARY = frozenset((*_STATIONARY, LOCAL, "read"))
-#: Layouts to try for every matrix; results may also be left as pending partial sums.
-LAYOUTS = ("row", "column", "block", "R")
-PENDING = "P"
-#: Universal is left out where a rank has more than this number of steps, and more than eight for
-#: each rank: its GEMMs are small, and other layouts have larger ones.
-_MOST_STEPS = 1024
-#: The most chunks in which a rank reads another's part of a matrix to redistribute it.
-_CHUNKS = 8
+_TURNED = {"S(0)": "S(1)", "S(1)": "S(0)"}
+_WORDS = {"S(0)": "row", "S(1)": "column"}
+#: Programs that overlap have at most this number of ranks, unless a library runs them.
+_MOST_RANKS = 16
+#: Bytes of optimizer state for an element: Adam's two moments; for 16-bit types also the weight,
+#: all in float32 (Rajbhandari et al., ZeRO, 2020, §3.1).
+_OPTIMIZER_BYTES = {1: 12, 2: 12, 4: 8, 8: 16}
 
 
 class Spent(Exception):
     """The effort is spent."""
 
 
-class Program:
-    """One way to compute a multiplication, or to redistribute a matrix.
+class Use(NamedTuple):
+    """A program of a chain.
 
     Attributes
     ----------
-    name : str
-        Of :data:`MULTIPLICATIONS` or :data:`MOVES`, or :data:`LOCAL`.
-    caption : str
-        For tables: the algorithm and its stationary matrix.
-    stationary : str
-        Of a multiplication by universal.
-    pool : int
-        Bytes of receive buffers of rank 0, whose tiles are the largest.
-    seconds : float
-        A lower bound; once it is simulated, the time.
-    core_s, link_s : float
-        Seconds of rank 0's computation, and of its busiest link.
-    simulated : Simulated or None
+    operation : str
+        The result of its operation.
+    matrix : str
+        The operation's matrix that it redistributes, A, B or C; empty for the multiplication.
+    program : Program
+    hidden : bool
+        Other operations of the pass hide it.
+    share : float
+        The fraction of micro-batches in which it runs.
     """
-
-    def __init__(
-        self,
-        name: str,
-        traced: Callable[[int], Trace],
-        first: Trace,
-        machine: Machine,
-        options: Mapping = {},
-    ):
-        self.name, self._traced, self._machine = name, traced, machine
-        kept = [options[key] for key in ("stationary", "strategy", "dataflow") if key in options]
-        algorithm, _ = MULTIPLICATIONS.get(name, ("universal", {}))
-        self.caption, self.stationary = " ".join((algorithm, *kept)), options.get("stationary", "")
-        self.pool, bound = pool_bytes(first, 1), bound_of([first], machine)
-        self.seconds, self.core_s, self.link_s = bound.seconds, *bound
-        self.simulated: Simulated | None = None
-
-    @property
-    def times(self) -> tuple[float, float, float]:
-        return self.seconds, self.core_s, self.link_s
-
-    def simulate(self) -> None:
-        """Find the time, on all ranks."""
-        if self.simulated is None:
-            self.simulated = Simulator(self._traces(), self._machine).run(1)
-            self.seconds = self.simulated.time_s
-
-    def times_on(self, machines: Sequence[Machine]) -> list[tuple[float, float, float]]:
-        """``seconds``, ``core_s`` and ``link_s`` with other performance models."""
-        traces = self._traces() if machines else []
-        return [
-            (Simulator(traces, each).run(1).time_s, *bound_of(traces[:1], each))
-            for each in machines
-        ]
-
-    def _traces(self) -> list[Trace]:
-        with no_collection():
-            first = self._traced(0)
-            return [first, *map(self._traced, range(1, first.problem.nprocs))]
-
-
-class Use(NamedTuple):
-    """A program of a chain: the result of its operation; the operation's matrix that the program
-    redistributes, A, B or C, empty for the multiplication itself; and whether other operations hide
-    it because no operation next to it waits for it."""
 
     operation: str
     matrix: str
     program: Program
     hidden: bool = False
+    share: float = 1.0
 
-    def seconds(self, times: tuple[float, float, float]) -> tuple[float, float]:
+    def seconds(self, times: Times) -> Pair:
         """Seconds in sequence and of links, if the program has these times."""
-        seconds, core_s, link_s = times
+        seconds, core_s, link_s = (self.share * each for each in times)
         return (core_s, seconds) if self.hidden else (seconds, link_s)
 
 
-@lru_cache(maxsize=1024)  # checks a partition of 512 ranks once
-def chain_partition(layout: str, shape: Pair, nprocs: int) -> Partition:
-    """The partition of a layout; chains need at most one tile a rank.
+class Way(NamedTuple):
+    """A way to compute a multiplication: its programs, and the layouts of A, B and C in which the
+    local GEMMs run."""
 
-    Raises
-    ------
-    UsageError
-        If the text is no layout.
-    UnsupportedError
-        If a rank has several tiles (our implementation).
-    """
-    try:
-        found = partition(layout, shape, nprocs)
-    except LayoutError as error:
-        raise UsageError(f"layout {layout!r} of {shape[0]}x{shape[1]}: {error}") from None
-    if any(len(found.tiles_of(rank)) > 1 for rank in range(nprocs)):
-        raise UnsupportedError(
-            f"layout {layout} deals several tiles to a rank (our implementation of chains). Use "
-            "one with a tile a rank, as row, column, block or R."
-        )
-    return found
+    uses: tuple[Use, ...]
+    inner: tuple[Layout, Layout, Layout]
 
 
-def why_not_aligned(each: Map, chain: Chain, layout: str, nprocs: int) -> str | None:
+def why_not_aligned(each: Map, chain: Chain, layout: Layout, mesh: Mesh) -> str | None:
     """The reason why a layout does not suit a function; None if each rank has the inputs of its
     tiles."""
-    of = each.function
-    whole, *inputs = (
-        chain_partition(layout, chain.matrices[name].shape, nprocs)
-        for name in (each.c, *each.takes)
-    )
-    for rank in range(nprocs):
-        for idx in whole.tiles_of(rank):
-            rows, cols = whole.tile_bounds(idx)
-            if not of.fits(rows, cols):
-                return f"{of.name} needs whole units of {of.rows} rows and {of.gives} columns"
-            for x, taken in enumerate(inputs):
-                bounds = [taken.tile_bounds(tile) for tile in taken.tiles_of(rank)]
-                if bounds != [(rows, of.input_columns(cols, x))] and rows[0] < rows[1]:
-                    return f"tiles of {each.c} and {each.takes[x]} are on different ranks"
+    of, (rows, cols) = each.function, chain.matrices[each.c].shape
+    parts = [
+        prod(p for p, one in zip(mesh.extents, layout) if one == f"S({side})") for side in (0, 1)
+    ]
+    if parts[0] > 1 and of.rows > 1 and rows % (parts[0] * of.rows):
+        return f"{rows} rows are no whole sequences of {of.rows} on each of {parts[0]} ranks"
+    even = all(taken == of.gives for taken in of.takes)
+    if parts[1] > 1 and not (even and of.gives == 1) and cols % (parts[1] * of.gives):
+        what = "key/value heads" if of.heads else "columns"
+        return f"{cols // of.gives} {what} cannot be divided evenly by {parts[1]} ranks"
     return None
 
 
@@ -195,253 +124,461 @@ def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> fl
     return gemms_s + compute.memory_s(itemsize * rows * (cols + cols // of.gives * sum(of.takes)))
 
 
+class Training(NamedTuple):
+    """A training step around a chain.
+
+    Attributes
+    ----------
+    layers : int
+        Layers whose weights, gradients, optimizer state and activations a rank holds; one is run.
+    micro_batches : int
+        Passes for which gradients are added up before ranks of data parallelism reduce them.
+    recompute : bool
+        Only the input of each layer is kept, and the backward pass runs the forward pass again;
+        without it all matrices are kept but not the scores of attention (Korthikanti et al., 2022,
+        §5, selective).
+    """
+
+    layers: int = 1
+    micro_batches: int = 1
+    recompute: bool = False
+
+
 class Costs:
-    """The costs of operations by a performance model, each computed once.
+    """The costs of operations on a mesh by a performance model, each computed once.
 
     Parameters
     ----------
     machine : Machine
         With the chain's element type.
-    nprocs : int
+    mesh : Mesh
     dtype : str
-    layouts : sequence of str, optional
-        Text forms to try for every matrix; by default rows, columns, blocks and copies.
-    layers : int
-        Layers whose weights and gradients a rank holds; one layer is run.
+    training : Training, optional
+    programs : collection of str, optional
+        Names of programs to choose from.
 
     Attributes
     ----------
     ends_s : float
-        CPU seconds of this process after which no further program is bounded (:class:`Spent`).
-    programs : list of Program
-        All programs that have a lower bound.
+        CPU seconds of this process after which nothing further is simulated (:class:`Spent`).
     """
 
     def __init__(
         self,
         machine: Machine,
-        nprocs: int,
+        mesh: Mesh,
         dtype: str = "float32",
-        layouts: Sequence[str] | None = None,
-        layers: int = 1,
+        training: Training = Training(),
+        programs: Collection[str] = EVERYTHING,
     ):
-        self.machine, self.nprocs, self.dtype, self.layers = machine, nprocs, dtype, layers
-        self.layouts = tuple(dict.fromkeys(layouts or LAYOUTS))
-        self.ends_s = inf
-        self.programs: list[Program] = []
-        self._known: dict[tuple, list[Program]] = {}
+        self.machine, self.mesh, self.dtype, self.training = machine, mesh, dtype, training
+        self.allowed, self.ends_s = programs, inf
+        self.item = ITEMSIZES[dtype]
+        self.known: dict[tuple, list[Program]] = {}
+        self._ways: dict[tuple, list[Way]] = {}
         self._in_place = bool(machine.links) and all(
             link.reads_in_place and link.shared != "initiator" for link in machine.links
         )
+        self._one_sided = "read" in programs
+        self._spans_nodes = 0 < machine.node_ranks < mesh.ranks
+
+    @property
+    def programs(self) -> list[Program]:
+        """Every program that has a time or a bound."""
+        return list(dict.fromkeys(itertools.chain.from_iterable(self.known.values())))
 
     # -- inputs of the search
 
-    def domains(self, chain: Chain) -> dict[str, list[str]]:
+    def domains(self, chain: Chain) -> dict[str, list[Layout]]:
         """The layouts that each variable may have."""
-        found = {variable: list(self.layouts) for variable in chain.variables.values()}
+        found = {variable: self.mesh.layouts() for variable in chain.variables.values()}
         for each in chain.operations:
             if isinstance(each, Map):
                 variable = chain.variable(each.c)
                 found[variable] = [
                     layout
                     for layout in found[variable]
-                    if not why_not_aligned(each, chain, layout, self.nprocs)
+                    if not why_not_aligned(each, chain, layout, self.mesh)
                 ]
-        for name, matrix in chain.matrices.items():  # refuses what chains do not take
-            for layout in found[chain.variable(name)]:
-                chain_partition(layout, matrix.shape, self.nprocs)
         return found
-
-    def layouts_of_multiplication(self, each: Matmul) -> dict[str, tuple[str, ...]]:
-        """Variables for the layouts in which a multiplication is computed and to or from which its
-        matrices are redistributed, with their possible values."""
-        of = {f"{each.c}:{x}": self.layouts for x in "ABC"}
-        return of | {f"{each.c}:C": (*self.layouts, PENDING)}
 
     def factors(
         self,
         chain: Chain,
-        domains: Mapping[str, Sequence[str]],
-        allowed: Collection[str] = EVERYTHING,
+        domains: Mapping[str, Sequence[Layout]],
         limit: float = inf,
+        still: Sequence[Collection[str]] | None = None,
     ) -> list[Factor]:
         """The costs of every operation and the memory of every matrix, by the layouts of its
-        variables, with the programs of these names; labels of programs have the :class:`Use`.
+        variables; labels have the :class:`Way`.
 
-        Raises
-        ------
-        Spent
-            If the effort is (``ends_s``).
+        Parameters
+        ----------
+        still : sequence of collection of str, optional
+            For each dimension the matrices that are not redistributed along it, by kind:
+            ``weight`` or ``made``; then nothing overlaps.
         """
         found = [
             Factor((variable,), {(x,): [self._held(chain, variable, x)] for x in domains[variable]})
             for variable in dict.fromkeys(chain.variables.values())
         ]
         for each in chain.operations:
-            if isinstance(each, Map):
-                variable = chain.variable(each.c)
-                table = {(x,): [Label(self.map_s(chain, each, x))] for x in domains[variable]}
-                found.append(Factor((variable,), table))
-                continue
-            inner, parts = self.layouts_of_multiplication(each), []
-            for x, name, variable in zip("ABC", (*each.takes, each.c), inner):
-                stored = chain.variable(name)
-                table = {}
-                for ends in itertools.product(domains[stored], inner[variable]):
-                    one, two = ends if x != "C" else ends[::-1]
-                    table[ends] = self._moved(chain, name, one, two, allowed, (each.c, x))
-                parts.append(Factor((stored, variable), table))
-            shapes = *(chain.matrices[name].shape for name in each.takes), each.transpose
-            table = {
-                layouts: best(
-                    (
-                        Label(
-                            candidate.seconds,
-                            candidate.link_s,
-                            0,
-                            candidate.pool,
-                            (Use(each.c, "", candidate),),
-                        )
-                        for candidate in self._programs(
-                            (*shapes, layouts), self._multiplications(chain, each, layouts)
-                        )
-                        if candidate.name in allowed
-                    ),
-                    limit,
-                )
-                for layouts in itertools.product(*inner.values())
-            }
-            parts.append(Factor(tuple(inner), table))
-            (whole,) = eliminate(list(inner), {**domains, **inner}, parts, limit)
-            found.append(Factor(whole.scope, {x: _freed(y) for x, y in whole.table.items()}))
+            names = (*each.takes, each.c) if isinstance(each, Matmul) else (each.c,)
+            variables = [chain.variable(name) for name in names]
+            scope = tuple(dict.fromkeys(variables))
+            table = {}
+            for key in itertools.product(*(domains[name] for name in scope)):
+                if isinstance(each, Map):
+                    seconds = self.map_s(chain, each, key[0])
+                    table[key] = [self._label(chain, each.c, (seconds, 0.0))]
+                    continue
+                stored = tuple(dict(zip(scope, key))[name] for name in variables)
+                ways = self.ways(chain, each, stored, still)
+                table[key] = best((self._of_way(chain, each, way) for way in ways), limit)
+            found.append(Factor(scope, table))
         return found
 
-    def _held(self, chain: Chain, variable: str, layout: str) -> Label:
-        """Bytes of a variable's matrices on the rank that holds most."""
-        names = [name for name in chain.matrices if chain.variable(name) == variable]
-        held = 0
-        for name in names:
-            nbytes = self._nbytes(chain.matrices[name].shape, layout)
-            held += nbytes * (self.layers if chain.stays(name) else 1)
-        return Label(0.0, 0.0, held)
+    def _label(self, chain: Chain, of: str, busy: Pair, pool: int = 0, how: tuple = ()) -> Label:
+        """The label of an operation of the forward or the backward pass."""
+        if chain.is_gradient(of):
+            return Label(0.0, 0.0, 0, pool, how, back_s=busy[0], back_link_s=busy[1])
+        again = busy if self.training.recompute and chain.has_backward else (0.0, 0.0)
+        return Label(*busy, 0, pool, how, back_s=again[0], back_link_s=again[1])
 
-    def _nbytes(self, shape: Pair, layout: str) -> int:
-        whole = chain_partition(layout, shape, self.nprocs)
-        return whole.local_size(0) * ITEMSIZES[self.dtype]  # no rank has more
+    def _of_way(self, chain: Chain, each: Matmul, way: Way) -> Label:
+        serial_s = link_s = 0.0
+        for use in way.uses:
+            one, two = use.seconds(use.program.times)
+            serial_s += one
+            link_s += two
+        pool = sum(use.program.pool for use in way.uses)
+        return self._label(chain, each.c, (serial_s, link_s), pool, (way,))
 
-    def map_s(self, chain: Chain, each: Map, layout: str, machine: Machine | None = None) -> float:
+    def held(self, chain: Chain, variable: str, layout: Layout) -> dict[str, int]:
+        """Bytes of a variable's matrices on the rank that holds most, by what they are."""
+        found = dict.fromkeys(("weights", "gradients", "optimizer", "activations"), 0)
+        layers, backward = self.training.layers, chain.has_backward
+        for name, matrix in chain.matrices.items():
+            if chain.variable(name) != variable:
+                continue
+            size = matrix.count * prod(cut(matrix.shape[x], layout, x, self.mesh) for x in (0, 1))
+            if chain.is_gradient(name):
+                kind = "gradients" if chain.stays(name) else "activations"
+                found[kind] += size * self.item * (layers if chain.stays(name) else 1)
+            elif matrix.kind == "weight":
+                found["weights"] += size * self.item * layers
+                if backward:
+                    found["optimizer"] += size * _OPTIMIZER_BYTES[self.item] * layers
+            else:
+                kept = backward and (matrix.kind == "input" or not self.training.recompute)
+                found["activations"] += size * self.item * (layers if kept else 1)
+        return found
+
+    def _held(self, chain: Chain, variable: str, layout: Layout) -> Label:
+        return Label(nbytes=sum(self.held(chain, variable, layout).values()))
+
+    def map_s(self, chain: Chain, each: Map, layout: Layout, machine: Machine | None = None):
         """Seconds of a function on the rank with most work, by this or another performance
         model."""
-        shape = chain_partition(layout, chain.matrices[each.c].shape, self.nprocs).local_shape(0)
-        return function_s(machine or self.machine, each.function, shape, ITEMSIZES[self.dtype])
+        shape = chain.matrices[each.c].shape
+        local = tuple(cut(shape[x], layout, x, self.mesh) for x in (0, 1))
+        return function_s(machine or self.machine, each.function, local, self.item)
 
-    def _moved(self, chain, name, old, new, allowed, what: tuple[str, str]) -> list[Label]:
-        """Ways to redistribute a matrix into another layout; ranks then hold both copies.
-        Operations before a gather of weights hide it, as FSDP prefetches them, unless none precedes
-        it or the core moves data."""
-        if old == new:
-            return [Label(0.0)]
-        shape, found = chain.matrices[name].shape, []
-        first = what[0] == chain.multiplications[0].c
-        weight = chain.matrices[name].kind == "weight"
-        prefetched = weight and not first and not self.machine.adds_on_core
-        for candidate in self._programs((shape, old, new), self._redistributions(shape, old, new)):
-            if candidate.name == LOCAL:  # a part of each rank's tile
-                found.append(Label(0.0))
-            elif candidate.name in allowed:
-                use = Use(*what, candidate, prefetched and candidate.name == "gather")
-                held = self._nbytes(shape, new)
-                found.append(Label(*use.seconds(candidate.times), held, candidate.pool, (use,)))
-        return found
+    # -- ways to multiply
 
-    # -- programs
-
-    def _programs(self, key: tuple, programs: Iterator[Program]) -> list[Program]:
-        """All programs for a key, bounded once."""
-        if key not in self._known:
+    def ways(
+        self,
+        chain: Chain,
+        each: Matmul,
+        stored: Sequence[Layout],
+        still: Sequence[Collection[str]] | None = None,
+    ) -> list[Way]:
+        """Every way to compute a multiplication of matrices in these layouts."""
+        key = each.c, *stored, still is None
+        if key not in self._ways or still is not None:
             if Clock.cpu() > self.ends_s:
                 raise Spent
-            self._known[key] = list(programs)
-            self.programs += self._known[key]
-        return self._known[key]
+            self._ways[key] = list(self._made(chain, each, stored, still))
+        return self._ways[key]
 
-    def _multiplications(self, chain: Chain, each: Matmul, layouts: tuple) -> Iterator[Program]:
-        """Every way to compute a multiplication in layouts."""
-        c, k = chain.matrices[each.c], chain.inner(each)
-        parts = (
-            chain_partition(layout, chain.matrices[name].shape, self.nprocs)
-            for layout, name in zip(layouts, (*each.takes, each.c))
+    def _made(self, chain, each: Matmul, stored, still) -> Iterator[Way]:
+        dimensions = range(len(self.mesh.extents))
+        turned = [
+            tuple(_TURNED.get(one, one) for one in layout) if side in each.transpose else layout
+            for side, layout in zip("abc", stored)
+        ]
+        names = (*each.takes, each.c)
+        kinds = ["weight" if chain.stays(name) else "made" for name in names]
+        for active in (None, *(dimensions if still is None else ())):
+            if active is not None and not self._overlaps(turned, active):
+                continue
+            axes = [self._axes(turned, d) if d != active else ("*",) for d in dimensions]
+            for divided in itertools.product(*axes):
+                inner = tuple(
+                    tuple(
+                        one if d == active else _DIVIDED[divided[d]][x]
+                        for d, one in enumerate(layout)
+                    )
+                    for x, layout in enumerate(turned)
+                )
+                if still and any(
+                    kinds[x] in still[d] and inner[x][d] != turned[x][d]
+                    for x in range(3)
+                    for d in dimensions
+                ):
+                    continue
+                real = tuple(
+                    tuple(_TURNED.get(one, one) for one in layout) if side in each.transpose
+                    else layout
+                    for side, layout in zip("abc", inner)
+                )  # fmt: skip
+                yield from self._with_moves(chain, each, stored, real, inner, divided, active)
+
+    def _axes(self, turned: Sequence[Layout], d: int) -> tuple[str, ...]:
+        """How a GEMM may be divided along a dimension: ranks multiply the same only if each needs
+        the result."""
+        if self.mesh.extents[d] == 1:
+            return ("",)
+        return ("m", "n", "k", "") if turned[2][d] == "R" else ("m", "n", "k")
+
+    def _overlaps(self, turned: Sequence[Layout], d: int) -> bool:
+        """Whether a program along a dimension may take these layouts: data moves, and no dimension
+        inside divides the same side of a matrix."""
+        extent, triple = self.mesh.extents[d], tuple(layout[d] for layout in turned)
+        if extent == 1 or triple in _DIVIDED.values():
+            return False
+        if extent > _MOST_RANKS and not self._one_sided:
+            return False
+        return not any(
+            one in layout[d + 1 :] for layout, one in zip(turned, triple) if one != "R"
         )
-        problem = Problem(c.rows, c.cols, k, self.nprocs, *parts, self.dtype, each.transpose)
-        copies, most = len(problem.c.partition.copies()), max(_MOST_STEPS, 8 * self.nprocs)
-        for name, (called, options) in MULTIPLICATIONS.items():
-            algorithm, more = get_algorithm(called), {}
-            if name in _STATIONARY and copies > 1:  # each reduces the partial sums of all
-                if copies * copies > most:
-                    continue
-                more = {"replicate_result": True}
-            try:
-                resolved = algorithm.resolve(problem, self._in_place, **options, **more)
-            except DrbenchError:
-                continue  # it takes other layouts
-            traced = partial(algorithm.trace, problem, **resolved)
-            if name in _STATIONARY and self.machine.adds_on_core:  # packing depends on it
-                traced = partial(traced, machine=self.machine)
-            first = traced(0)
-            if name in _STATIONARY:
-                if len(first.steps) > most:
-                    continue
-                others = (traced(rank) for rank in (self.nprocs // 2, self.nprocs - 1))
-                name = name if _reads(first) or any(map(_reads, others)) else LOCAL
-            yield Program(name, traced, first, self.machine, resolved)
 
-    def _redistributions(self, shape: Pair, old: str, new: str) -> Iterator[Program]:
-        """Every way to redistribute a matrix."""
-        before, after = (chain_partition(layout, shape, self.nprocs) for layout in (old, new))
-        if after.terms > 1:
+    def _with_moves(self, chain, each, stored, real, inner, divided, active) -> Iterator[Way]:
+        """The ways with a division of the GEMM, and their redistributions."""
+        names, moved = (*each.takes, each.c), []
+        first = each is chain.multiplications[0] and self.training.layers == 1
+        for x, name in enumerate(names):
+            old, new = (stored[x], real[x]) if x < 2 else (real[x], stored[x])
+            weight = chain.stays(name)
+            hidden = weight and not self.machine.adds_on_core and (x == 2 or not first)
+            for program in self.moves(chain.matrices[name], old, new):
+                kept = program.name == "reduce" and hidden and x == 2
+                share = 1 / self.training.micro_batches if kept else 1.0
+                moved.append(Use(each.c, "ABC"[x], program, hidden, share))
+        extents = [
+            self._divided(extent, divided, axis)
+            for axis, extent in zip("mnk", chain.extents(each))
+        ]
+        if active is None:
+            key = *extents, each.transpose, each.experts
+            make = lambda: [
+                LocalGemm(extents, each.transpose, self.dtype, self.machine, each.experts[0])
+            ]
+            programs = self._program(key, make)
+        else:
+            triple = tuple(layout[active] for layout in inner)
+            key = *extents, each.transpose, each.experts, triple, active
+            make = lambda: list(self._overlapping(extents, each, triple, active))
+            programs = self._program(key, make)
+        before = [use for use in moved if use.matrix != "C"]
+        after = [use for use in moved if use.matrix == "C"]
+        for program in programs:
+            yield Way((*before, Use(each.c, "", program), *after), real)
+
+    def _divided(self, extent: int, divided: Sequence[str], axis: str) -> int:
+        for parts, one in zip(self.mesh.extents, divided):
+            if one == axis:
+                extent = -(-extent // parts)
+        return extent
+
+    def _program(self, key: tuple, make) -> list[Program]:
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def _group(self, dims: Sequence[int]) -> Group:
+        """The ranks along neighbouring dimensions."""
+        mesh = self.mesh
+        extent = prod(mesh.extents[d] for d in dims)
+        return Group(mesh.strides[dims[-1]], extent, mesh.ranks)
+
+    def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[Program]:
+        """The programs along a dimension in which transfers and a GEMM overlap."""
+        group, (m, n, k) = self._group((d,)), extents
+        stored = [
+            _TURNED.get(one, one) if side in each.transpose else one
+            for side, one in zip("abc", triple)
+        ]
+        texts = [_WORDS.get(one, one) for one in stored]
+        if each.experts[0]:
+            if each.transpose or triple[0] == triple[2] or "R" in triple:
+                return
+            algorithm = "ag_moe" if triple[0] == "S(0)" else "moe_rs"
+            yield from self._of_experts(extents, each, triple, group, algorithm)
             return
-        rows, cols = shape  # C = A · 1
-        problem = Problem(rows, cols, cols, self.nprocs, before, "row", after, self.dtype)
-        traced = partial(_trace_read, problem)
-        local = not any(_reads(traced(rank)) for rank in range(self.nprocs))
-        yield Program(LOCAL if local else "read", traced, traced(0), self.machine)
-        if _gathers(before, after):
-            traced = partial(_trace_gather, problem)
-            yield Program("gather", traced, traced(0), self.machine)
+        problem = Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
+        for name in OVERLAPPING:
+            if name in self.allowed:
+                bound = self._bound(extents, triple, group, name)
+                found = bound and Simulation.multiplication(
+                    name, group, problem, self.machine, bound, self._in_place
+                )
+                if found:
+                    yield found
+
+    def _of_experts(self, extents, each, triple, group, algorithm) -> Iterator[Program]:
+        """The program of a layer of experts along a dimension."""
+        from algorithms.registry import get_algorithm
+
+        (pairs, n, k), (experts, topk) = extents, each.experts
+        problem = get_algorithm(algorithm).problem(
+            pairs // topk, n, k, group.extent, experts=experts, topk=topk
+        )
+        if problem.texts["a"] != _WORDS[triple[0]] or problem.texts["c"] != _WORDS[triple[2]]:
+            return
+        bound = self._bound(extents, triple, group, algorithm, topk)
+        found = Simulation.multiplication(
+            algorithm, group, problem, self.machine, bound, self._in_place
+        )
+        if found:
+            yield found
+
+    def _bound(self, extents, triple, group: Group, name: str, topk: int = 1) -> Times | None:
+        """A lower bound of a program along a dimension: its GEMM, and the elements that a rank
+        receives at the rate of its fastest link to another rank."""
+        p, (m, n, k) = group.extent, extents
+        still = name.partition(",")[0].removeprefix("stationary ")
+        least_s = inf
+        for axis in "mnk":
+            if still in "ABC" and triple["ABC".index(still)] not in (
+                "R",
+                _DIVIDED[axis]["ABC".index(still)],
+            ):
+                continue
+            sizes = [-(-x // p) if one == axis else x for x, one in zip((m, n, k), "mnk")]
+            needed = _DIVIDED[axis]
+            elements = 0.0
+            for x, (rows, cols) in enumerate(((m / topk, k), (k, n), (m, n))):
+                elements += rows * cols * _lacked(triple[x], needed[x], p, x == 2)
+            one = group.on(self.machine)
+            rate = max(link.bandwidth_bytes_per_s for link in one.links if link.joins(0, 1))
+            moving_s = elements * self.item / rate if rate < inf else 0.0
+            gemm_s = self.machine.compute.gemm_s(*sizes, self.item)
+            if max(gemm_s, moving_s) < least_s:
+                least_s, link_s, core_s = max(gemm_s, moving_s), moving_s, gemm_s
+        if least_s == inf:
+            return None
+        return Times(least_s, core_s, 0.0 if self._inside(group) else link_s)
+
+    def _inside(self, group: Group) -> bool:
+        """Whether a group is inside a node, and the mesh is not: hidden transfers use other
+        links."""
+        node = self.machine.node_ranks
+        return self._spans_nodes and group.stride * group.extent <= node
+
+    # -- redistributions
+
+    def moves(self, matrix, old: Layout, new: Layout) -> list[Program]:
+        """The programs that redistribute a matrix, in order."""
+        if old == new:
+            return []
+        key = matrix.shape, matrix.count, old, new
+        return self._program(key, lambda: list(self._moved(matrix, old, new)))
+
+    def _moved(self, matrix, old: Layout, new: Layout) -> Iterator[Program]:
+        now = list(old)
+        size = lambda: [cut(matrix.shape[x], now, x, self.mesh) for x in (0, 1)]
+        for kind, dims in steps(old, new):
+            before, rows_cols = now[dims[0]], size()
+            for d in dims:
+                now[d] = "R" if kind in ("gather", "reduce") else new[d]
+            if kind == "cut":
+                continue
+            group = self._group(dims)
+            if self._one_sided:
+                whole = [x * (group.extent if before == f"S({y})" else 1)
+                         for y, x in enumerate(rows_cols)]  # fmt: skip
+                texts = (_WORDS.get(one, one) for one in (before, now[dims[0]]))
+                one, two = texts
+                problem = Problem(
+                    *whole, whole[1], group.extent, one, "row", two, self.dtype
+                )
+                yield reads(problem, group, self.machine)
+            else:
+                nbytes = self.item * matrix.count * prod(rows_cols)
+                yield Collective(kind, group, nbytes, self.machine)
 
 
-def _freed(labels: Sequence[Label]) -> list[Label]:
-    """The label of an operation's buffers, which it frees at its end."""
-    return [each._replace(nbytes=0, pool=each.memory) for each in labels]
+def steps(old: Layout, new: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The steps from a layout to another: (``cut``, ``gather``, ``scatter``, ``reduce`` or
+    ``exchange``, dimensions).
+
+    Dimensions that divide one side are nested, the outer first: only the inner ones can be gathered
+    alone, or added.
+
+    Examples
+    --------
+    >>> list(steps(("S(0)", "R"), ("R", "S(1)")))
+    [('cut', (1,)), ('gather', (0,))]
+    >>> list(steps(("S(0)", "S(0)"), ("R", "S(0)")))
+    [('gather', (0, 1)), ('cut', (1,))]
+    >>> list(steps(("P", "S(1)"), ("R", "S(0)")))
+    [('reduce', (0,)), ('exchange', (1,))]
+    """
+    sides = "S(0)", "S(1)"
+    leaving, joining = {}, {}
+    for side in sides:
+        one, two = ([d for d, each in enumerate(layout) if each == side] for layout in (old, new))
+        same = next((x for x, (a, b) in enumerate(zip(one, two)) if a != b), min(len(one), len(two)))
+        leaving[side], joining[side] = one[same:], two[same:]
+    late, exchanged = [], []
+    for side, other in (sides, sides[::-1]):
+        if len(leaving[side]) == 1 and leaving[side] == joining[other] and not leaving[other]:
+            exchanged += leaving[side]
+    joins = {side: [d for d in joining[side] if d not in exchanged] for side in sides}
+    for side in sides:
+        waits = leaving[side] or any(old[d] in sides for d in joins[side])
+        (late if waits else []).append(side)
+        if not waits:
+            yield from _joined(joins[side], old)
+    yield from _runs("reduce", [d for d, each in enumerate(old) if each == "P" and new[d] == "R"])
+    for d in exchanged:
+        yield "exchange", (d,)
+    for side in sides:
+        yield from _runs("gather", [d for d in leaving[side] if d not in exchanged])
+    for side in late:
+        yield from _joined(joins[side], old)
 
 
-def _reads(one: Trace) -> bool:
-    """Whether a rank moves data one-sidedly."""
-    return any(not step.grouped and step.moved(one.rank) for step in one.steps)
+def _joined(dims: Sequence[int], old: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Dimensions that divide a side after those that do already: sums are scattered, copies cut."""
+    for scatters, each in itertools.groupby(dims, lambda d: old[d] == PENDING):
+        yield from _runs("scatter" if scatters else "cut", list(each))
 
 
-def _trace_read(problem: Problem, rank: int) -> Trace:
-    program = redistribute(problem.a, problem.c, rank, _CHUNKS)
-    return trace(program, problem, rank, fresh=False)
+def _runs(kind: str, dims: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Neighbouring dimensions together, the inner ones first."""
+    runs: list[list[int]] = []
+    for d in dims:
+        if runs and runs[-1][-1] == d - 1:
+            runs[-1].append(d)
+        else:
+            runs.append([d])
+    yield from ((kind, tuple(run)) for run in (runs if kind in ("cut", "scatter") else runs[::-1]))
 
 
-def _trace_gather(problem: Problem, rank: int) -> Trace:
-    """All tiles of A on every rank, by a collective."""
+@lru_cache(maxsize=64)
+def _lacked(has: str, needs: str, parts: int, adds: bool) -> float:
+    """The share of a matrix that a rank receives, or sends of its partial sums, if it has one part
+    and needs another.
 
-    def program():
-        whole = problem.a.partition
-        tiles = [problem.a.tile_block(whole.tiles_of(x)[0]) for x in range(problem.nprocs)]
-        everyone = Group("row", tuple(range(problem.nprocs)), rank)
-        yield AllGather(tiles, everyone, axis=0 if whole.rows.parts > 1 else 1)
-
-    return trace(program(), problem, rank, fresh=False)
-
-
-def _gathers(before: Partition, after: Partition) -> bool:
-    """Whether a collective makes the second layout from the first: each rank has a part of the rows
-    or columns, in order, and receives all."""
-    p = before.nprocs
-    if before.replicas > 1 or after.terms > 1 or len(after.copies()) != p or p == 1:
-        return False
-    tiles = [before.tiles_of(rank) for rank in range(p)]
-    return any(tiles == [[of(x)] for x in range(p)] for of in (lambda x: (x, 0), lambda x: (0, x)))
+    Examples
+    --------
+    >>> _lacked("S(0)", "R", 4, False), _lacked("S(0)", "S(1)", 4, False)
+    (0.75, 0.1875)
+    """
+    if adds and (needs == PENDING or has == "R"):
+        return 1 - 1 / parts
+    if has in (needs, "R") or needs == PENDING:
+        return 0.0
+    return (1 - 1 / parts) * (1 if needs == "R" else 1 / parts)

@@ -28,6 +28,7 @@ class Matrix(NamedTuple):
     rows: int
     cols: int
     kind: str
+    count: int = 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -163,6 +164,14 @@ class Chain:
     def stays(self, name: str) -> bool:
         """Whether a matrix is a weight or its gradient: each layer has its own."""
         return self.matrices[self.variable(name)].kind == "weight"
+
+    def is_gradient(self, name: str) -> bool:
+        """Whether a matrix is made by the backward pass, or is its input."""
+        return name[:1] == "d" and name[1:].partition(".")[0] in self.matrices
+
+    @property
+    def has_backward(self) -> bool:
+        return any(map(self.is_gradient, self.matrices))
 
     @property
     def multiplications(self) -> list[Matmul]:

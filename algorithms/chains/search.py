@@ -1,9 +1,9 @@
 """The cheapest choice of all variables together, by dynamic programming over the costs of each
 operation.
 
-Costs are *labels*: seconds of operations in sequence, seconds of links, bytes held for the whole
-chain, and bytes of receive buffers. Seconds and bytes held add up along a chain, the largest
-receive buffers count, and the time is the longer of both seconds. The variables are eliminated one
+Costs are *labels*: seconds of operations in sequence and of links, of the forward and the backward
+pass, bytes held for the whole chain, and bytes of receive buffers. Seconds and bytes held add up
+along a chain, the largest receive buffers count, and a pass takes the longer of both seconds. The variables are eliminated one
 after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972): for every choice of the
 variables that share an operation with it, only the Pareto-optimal choices of a variable are kept.
 No optimum is lost, and a chain of n operations with L layouts needs n·L³ labels instead of L to the
@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Label(NamedTuple):
@@ -35,14 +35,18 @@ class Label(NamedTuple):
         The caller's note on each operation, such as its program.
     chosen : tuple of (str, str)
         The choices of variables.
+    back_s, back_link_s : float
+        Seconds of the backward pass.
     """
 
-    serial_s: float
+    serial_s: float = 0.0
     link_s: float = 0.0
     nbytes: int = 0
     pool: int = 0
     how: tuple = ()
-    chosen: tuple[tuple[str, str], ...] = ()
+    chosen: tuple[tuple[str, Any], ...] = ()
+    back_s: float = 0.0
+    back_link_s: float = 0.0
 
     def then(self, other: Label) -> Label:
         """The label of both in sequence."""
@@ -53,12 +57,14 @@ class Label(NamedTuple):
             max(self.pool, other.pool),
             self.how + other.how,
             self.chosen + other.chosen,
+            self.back_s + other.back_s,
+            self.back_link_s + other.back_link_s,
         )
 
     @property
     def time_s(self) -> float:
-        """Seconds of both, overlapped."""
-        return max(self.serial_s, self.link_s)
+        """Seconds of both passes, each overlapped with its links."""
+        return max(self.serial_s, self.link_s) + max(self.back_s, self.back_link_s)
 
     @property
     def memory(self) -> int:
@@ -93,12 +99,16 @@ def best(labels: Iterable[Label], limit: float = inf) -> list[Label]:
     labels, kept = list(labels), []
     if len(labels) < 2:
         return [each for each in labels if each.memory <= limit]
-    for each in sorted(labels, key=_in_order):
-        if limit == inf:
-            if not kept or each.link_s < kept[-1].link_s:
-                kept.append(each)
-        elif each.memory <= limit and not any(
-            other.link_s <= each.link_s and other.nbytes <= each.nbytes and other.pool <= each.pool
+    few = limit == inf
+    for each in sorted(labels, key=_seconds):
+        one, two, three, four = each.serial_s, each.link_s, each.back_s, each.back_link_s
+        held, pool = each.nbytes, each.pool
+        if each.memory <= limit and not any(
+            other.serial_s <= one
+            and other.link_s <= two
+            and other.back_s <= three
+            and other.back_link_s <= four
+            and (few or (other.nbytes <= held and other.pool <= pool))
             for other in kept
         ):
             kept.append(each)
@@ -106,17 +116,22 @@ def best(labels: Iterable[Label], limit: float = inf) -> list[Label]:
 
 
 def search(
-    domains: Mapping[str, Sequence[str]], factors: Sequence[Factor], limit: float = inf
+    domains: Mapping[str, Sequence[Any]],
+    factors: Sequence[Factor],
+    limit: float = inf,
+    known_s: float = inf,
 ) -> Label | None:
     """The label of the fastest choice of all variables that fits; None if nothing does.
 
     Parameters
     ----------
-    domains : dict of str to sequence of str
+    domains : dict of str to sequence
         Choices of each variable.
     factors : sequence of Factor
     limit : float
         Bytes that a rank may hold.
+    known_s : float
+        Seconds of a known choice: slower ones are left out.
 
     Examples
     --------
@@ -127,11 +142,11 @@ def search(
     (1.5, [('x', 'r'), ('y', 'c')])
     """
     if limit < inf:  # without a limit only times are compared: enough, if the result then fits
-        factors = _fitting(factors, limit)
-        found = search(domains, factors)
+        found = search(domains, factors, inf, known_s)
         if found is None or found.memory <= limit:
             return found
-    labels = [Label(0.0)]
+    factors = _promising(factors, limit, known_s)
+    labels = [Label()]
     for each in eliminate(list(domains), domains, factors, limit):
         labels = best((one.then(two) for one in labels for two in each.table.get((), ())), limit)
     return min(labels, key=lambda each: each.time_s, default=None)
@@ -139,7 +154,7 @@ def search(
 
 def eliminate(
     names: Sequence[str],
-    domains: Mapping[str, Sequence[str]],
+    domains: Mapping[str, Sequence[Any]],
     factors: Sequence[Factor],
     limit: float = inf,
 ) -> list[Factor]:
@@ -154,26 +169,46 @@ def eliminate(
     return left
 
 
-def _in_order(label: Label) -> tuple:
-    return label[:4]
+def _seconds(label: Label) -> tuple:
+    return label.serial_s + label.back_s, label.link_s + label.back_link_s, *label[2:4]
 
 
-def _fitting(factors: Sequence[Factor], limit: float) -> list[Factor]:
-    """The factors without labels that do not fit even with the smallest labels of the others."""
-    least = [
-        min((label.nbytes for labels in each.table.values() for label in labels), default=0)
-        for each in factors
-    ]
-    return [
-        Factor(
-            each.scope,
-            {
-                key: [label for label in labels if label.memory + sum(least) - own <= limit]
-                for key, labels in each.table.items()
-            },
-        )
-        for each, own in zip(factors, least)
-    ]
+def _promising(factors: Sequence[Factor], limit: float, known_s: float) -> list[Factor]:
+    """The factors without labels that neither fit, nor are faster than a known choice, even with
+    the smallest labels of the others."""
+    if limit == known_s == inf:
+        return list(factors)
+    least = [_least(each) for each in factors]
+    whole = Label()
+    for each in least:
+        whole = whole.then(each)
+    found = []
+    for each, own in zip(factors, least):
+        others = [x - y for x, y in zip(_numbers(whole), _numbers(own))]
+        table = {}
+        for key, labels in each.table.items():
+            kept = []
+            for label in labels:
+                one, two, three, four, held = map(float.__add__, _numbers(label), others)
+                if held + label.pool <= limit and max(one, two) + max(three, four) <= known_s:
+                    kept.append(label)
+            if kept:
+                table[key] = kept
+        found.append(Factor(each.scope, table))
+    return found
+
+
+def _numbers(label: Label) -> tuple[float, ...]:
+    """What adds up."""
+    held = float(label.nbytes)
+    return label.serial_s, label.link_s, label.back_s, label.back_link_s, held
+
+
+def _least(factor: Factor) -> Label:
+    """The smallest number of each kind."""
+    labels = [_numbers(label) for labels in factor.table.values() for label in labels]
+    one, two, three, four, held = map(min, zip(*labels)) if labels else (0.0,) * 5
+    return Label(one, two, int(held), back_s=three, back_link_s=four)
 
 
 def _degree(name: str, factors: Sequence[Factor]) -> int:
@@ -182,7 +217,7 @@ def _degree(name: str, factors: Sequence[Factor]) -> int:
 
 
 def _eliminated(
-    name: str, factors: Sequence[Factor], domains: Mapping[str, Sequence[str]], limit: float
+    name: str, factors: Sequence[Factor], domains: Mapping[str, Sequence[Any]], limit: float
 ) -> Factor:
     """One factor of the other variables, with the best choices of a variable."""
     scope = tuple(dict.fromkeys(x for each in factors for x in each.scope if x != name))
@@ -192,9 +227,12 @@ def _eliminated(
         found: list[Label] = []
         for choice in domains[name]:
             known[name] = choice
-            labels = [Label(0.0, chosen=((name, choice),))]
+            labels = [Label(chosen=((name, choice),))]
             for each in factors:
                 more = each.table.get(tuple(known[x] for x in each.scope), ())
+                if not more:
+                    labels = []
+                    break
                 labels = best((one.then(two) for one in labels for two in more), limit)
             found += labels
         if found:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from math import inf
+from math import gcd, inf
 
 from drbench.errors import UsageError
 
@@ -283,9 +283,95 @@ class Machine(MachineFile):
             found = self.known[link.name] = () if min(all_of_it) == 1 else all_of_it
         return found
 
+    @property
+    def node_ranks(self) -> int:
+        """Ranks of a node: those that the first link joins; 0: all.
+
+        Examples
+        --------
+        >>> Machine("t", Compute(1e12), (Link("nvlink", 1e9, within=8), Link("nic", 1e8))).node_ranks
+        8
+        """
+        return self.links[0].within if self.links else 0
+
+    def along(self, stride: int, extent: int, ranks: int) -> Machine:
+        """The machine as the ranks 0, stride, 2·stride, … of a group see it, numbered from 0, while
+        all groups of this kind do the same: they share the links of a node and of a fabric.
+
+        Parameters
+        ----------
+        stride, extent : int
+            Distance of neighbours, and members, of each group.
+        ranks : int
+            Of all groups.
+
+        Raises
+        ------
+        UsageError
+            If a torus has no such rings.
+
+        Examples
+        --------
+        Every rank of a node of 8 has a neighbour on the other node, over the one card of the node:
+
+        >>> links = Link("near", 100.0, within=8), Link("card", 40.0, shared="node", node=8)
+        >>> found = Machine("t", Compute(1e12), links).along(8, 2, 16)
+        >>> found.link(0, 1).name, found.link(0, 1).bandwidth_bytes_per_s
+        ('card', 5.0)
+        """
+        key = "along", stride, extent, ranks
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._along(stride, extent, ranks)
+        return found
+
+    def _along(self, stride: int, extent: int, ranks: int) -> Machine:
+        if extent == ranks:
+            return self
+        torus, fewer = None, lambda count: count and max(1, count // stride)
+        if self.torus is not None:
+            torus = {(1, self.torus[1]): (1, extent), (self.torus[1], self.torus[0]): (extent, 1)}
+            torus = torus.get((stride, extent))
+            if torus is None:
+                rows, cols = self.torus
+                raise UsageError(
+                    f"machine {self.name} is a torus of {rows}x{cols}, which has no rings of "
+                    f"{extent} ranks with stride {stride}. Use a mesh of {rows} and {cols} ranks."
+                )
+        links = []
+        for link in self.links:
+            rate, total = link.bandwidth_bytes_per_s, link.carries_bytes_per_s
+            others = {
+                "node": min(link.node, ranks) / min(fewer(link.node), extent),
+                "fabric": ranks / extent,
+            }.get(link.shared, 1.0)
+            total = (total or rate) / others if others > 1 else total
+            links.append(
+                replace(
+                    link,
+                    bandwidth_bytes_per_s=min(rate, total or rate),
+                    carries_bytes_per_s=total,
+                    within=fewer(link.within),
+                    node=fewer(link.node),
+                    rails=link.rails // gcd(link.rails, stride),
+                )
+            )
+        own = lambda each: each.column_bandwidth_bytes_per_s or each.bandwidth_bytes_per_s
+        collectives = {
+            name: replace(
+                each,
+                node=fewer(each.node),
+                bandwidth_bytes_per_s=own(each) if stride > 1 else each.bandwidth_bytes_per_s,
+            )
+            for name, each in self.collectives.items()
+        }
+        return replace(
+            self, links=tuple(links), torus=torus, devices=extent, collectives=collectives
+        )
+
     @cached_property
     def known(self) -> dict:
-        """A cache of routes, shares, groups over nodes and transports."""
+        """A cache of routes, shares, groups over nodes, transports and groups."""
         return {}
 
     @cached_property

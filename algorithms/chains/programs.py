@@ -1,0 +1,274 @@
+"""The programs of a chain along one dimension of a mesh: collectives, a local GEMM, and programs in
+which transfers and a GEMM overlap, each with its time on a machine model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from algorithms.registry import get_algorithm
+from drbench.common import PHASES
+from drbench.errors import DrbenchError
+from drbench.model.bounds import moving_s
+from drbench.model.costs import group_parts
+from drbench.model.machine import Machine
+from drbench.model.simulate import Simulated, Simulator
+from drbench.plan.schedule import pool_bytes
+from drbench.program.group_steps import AllGather, ReduceScatter
+from drbench.program.problem import ITEMSIZES, Problem
+from drbench.program.redistribution import redistribute
+from drbench.program.steps import COUNTERS
+from drbench.program.trace import Trace, no_collection, trace
+
+#: Programs that overlap: name -> algorithm and its options. Universal runs on any layouts, in the
+#: second form with signals; in the other programs A is gathered, B is gathered, or C is scattered.
+_RINGS = {
+    "ring A": ("tensor_parallel_1d", {"dataflow": "AG"}),
+    "ring B": ("fsdp", {}),
+    "ring C": ("tensor_parallel_1d", {"dataflow": "RdS"}),
+}
+_UNIVERSAL = {
+    f"stationary {x}": ("universal", {"stationary": x, "sums": "accumulate"}) for x in "CBA"
+}
+_SIGNALS = {
+    f"stationary {x}, signals": ("universal", {"stationary": x, "sums": "push"}) for x in "BA"
+}
+_TILES = 256, 512, 1024
+_FUSED = {
+    **{f"ag_gemm {tile}": ("ag_gemm", {"tile": tile}) for tile in _TILES},
+    **{f"gemm_rs {tile}": ("gemm_rs", {"variant": "ring", "tile": tile}) for tile in _TILES},
+    "gemm_rs": ("gemm_rs", {"variant": "write"}),
+    "gemm_ar": ("gemm_ar", {}),
+}
+_EXPERTS = {"ag_moe": ("ag_moe", {}), "moe_rs": ("moe_rs", {})}
+OVERLAPPING: dict[str, tuple[str, dict]] = {
+    **_UNIVERSAL, **_SIGNALS, **_RINGS, **_FUSED, **_EXPERTS,
+}  # fmt: skip
+#: What the library runs (:func:`drbench.multiply`, :func:`drbench.redistribute`).
+LIBRARY = frozenset((*_UNIVERSAL, "read"))
+#: Programs without overlap, of which published schemes consist.
+COLLECTIVES = frozenset(("gather", "scatter", "reduce", "exchange"))
+EVERYTHING = COLLECTIVES | {*OVERLAPPING}
+#: The most chunks in which a rank reads another's part of a matrix to redistribute it.
+_CHUNKS = 8
+#: Sources whose transfers are counted in an exchange; others do the same.
+_SOURCES = 16
+
+
+class Group(NamedTuple):
+    """The ranks along some dimensions of a mesh: their distance, their number, and all ranks."""
+
+    stride: int
+    extent: int
+    ranks: int
+
+    def on(self, machine: Machine) -> Machine:
+        """The machine as the group sees it."""
+        return machine.along(*self)
+
+
+class Times(NamedTuple):
+    """Seconds of a program, of its computation on rank 0, and of that rank's busiest link."""
+
+    seconds: float
+    core_s: float = 0.0
+    link_s: float = 0.0
+
+
+class Program:
+    """One way to multiply, or to redistribute a matrix.
+
+    Attributes
+    ----------
+    name : str
+        Of :data:`EVERYTHING` or :data:`LIBRARY`, or ``local``.
+    caption : str
+        For tables.
+    group : Group or None
+        None: no data moves.
+    times : Times
+        Lower bounds; those of the simulation once it is simulated.
+    simulated : Simulated or None
+    """
+
+    caption = ""
+    stationary = "C"
+    simulated: Simulated | None = None
+
+    def __init__(self, name: str, group: Group | None, machine: Machine):
+        self.name, self.group, self._machine = name, group, machine
+        self.pool, self.times = 0, self.times_on(machine)
+
+    def times_on(self, machine: Machine) -> Times:
+        """The times with a performance model."""
+        raise NotImplementedError
+
+    def simulate(self) -> None:
+        """Find the time; that of a collective or a local GEMM is known."""
+        if self.simulated is None:
+            seconds, core_s, _ = self.times
+            wait = "collective_wait" if self.group else "gemm"
+            phases = dict.fromkeys(PHASES, 0.0) | {wait: seconds}
+            counters = dict.fromkeys(COUNTERS, 0) | {"collective_bytes": self.nbytes}
+            self.simulated = Simulated(seconds, counters, phases)
+
+    #: Bytes that all ranks receive.
+    nbytes = 0
+
+
+class LocalGemm(Program):
+    """A GEMM of each rank: (m, n, k), and the number of experts that share the m rows."""
+
+    def __init__(self, extents, transpose: str, dtype: str, machine: Machine, experts: int = 0):
+        self._gemm = *extents, ITEMSIZES[dtype]
+        self._transpose, self._experts = transpose, experts
+        super().__init__("local", None, machine)
+
+    def times_on(self, machine):
+        m, n, k, item = self._gemm
+        compute = machine.compute
+        if self._experts:  # one kernel; each expert fills its own tiles, and its matrix is read
+            m, n, k = padded(m, n, k, self._experts, self._transpose)
+            read_s = compute.memory_s(self._experts * item * n * k)
+        else:
+            read_s = 0.0
+        seconds = compute.gemm_s(m, n, k, item)
+        seconds = max(seconds, read_s) + compute.transposed_s(m, n, k, self._transpose)
+        return Times(seconds, seconds)
+
+
+def padded(m: int, n: int, k: int, experts: int, transpose: str) -> tuple[int, int, int]:
+    """The extents of a grouped GEMM in which the pairs of each expert fill tiles of 128 rows; k
+    counts pairs in the gradient of a weight.
+
+    Examples
+    --------
+    >>> padded(1000, 64, 32, 8, ""), padded(64, 32, 1000, 8, "a")
+    ((1024, 64, 32), (64, 32, 1024))
+    """
+    of = lambda pairs: experts * (-(-pairs // experts // 128 or 1) * 128)
+    return (m, n, of(k)) if "a" in transpose else (of(m), n, k)
+
+
+class Collective(Program):
+    """A matrix redistributed by a collective: ``gather`` (to copies), ``scatter`` (sums to parts),
+    ``reduce`` (sums to copies) or ``exchange`` (parts of one side to those of the other).
+
+    Parameters
+    ----------
+    kind : str
+    shard : int
+        Bytes of the largest part of a rank; of the whole for a reduction.
+    """
+
+    def __init__(self, kind: str, group: Group, shard: int, machine: Machine):
+        self._shard = shard if kind in ("gather", "exchange") else -(-shard // group.extent)
+        super().__init__(kind, group, machine)
+        received = {"exchange": 1, "reduce": 2 * group.extent}.get(kind, group.extent) * self._shard
+        self.nbytes = group.ranks * received * (group.extent - 1) // group.extent
+        self.pool = shard * group.extent if kind == "gather" else shard
+
+    def times_on(self, machine):
+        one, members = self.group.on(machine), tuple(range(self.group.extent))
+        if self.name == "exchange":
+            part = self._shard // len(members)
+            pairs = [(x, y, part) for x in members[:_SOURCES] for y in members if x != y]
+            launch_s, sync_s = one.collective("shift").starts(members)
+            seconds = launch_s + sync_s + moving_s(pairs, one)
+        else:
+            steps = {"gather": [AllGather], "scatter": [ReduceScatter]}
+            rate = min(one.link(x, (x + 1) % len(members)).bandwidth_bytes_per_s for x in members)
+            seconds = sum(
+                sum(group_parts(step, one, len(members), self._shard, rate, "row", members))
+                for step in steps.get(self.name, [ReduceScatter, AllGather])
+            )
+        return Times(seconds, seconds if machine.adds_on_core else 0.0, seconds)
+
+
+class Simulation(Program):
+    """A program whose ranks are traced and simulated; until then its time is a lower bound: the
+    longer of the GEMM and the transfers.
+
+    Parameters
+    ----------
+    name : str
+    group : Group
+    problem : Problem
+        Of the group's ranks.
+    machine : Machine
+    bound : Times
+    algorithm, options
+        Of a multiplication; without it A is redistributed as C.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: Group,
+        problem: Problem,
+        machine: Machine,
+        bound: Times,
+        algorithm: str = "",
+        options: Mapping | None = None,
+    ):
+        self._problem, self._bound, self._options = problem, bound, dict(options or {})
+        self._algorithm = get_algorithm(algorithm) if algorithm else None
+        self.stationary = self._options.get("stationary", "C")
+        words = [self._options.get(key) for key in ("stationary", "dataflow", "variant")]
+        tile = self._options.get("tile")
+        words += [f"tile {tile}"] if tile else []
+        self.caption = " ".join((algorithm, *(word for word in words if word)))
+        super().__init__(name, group, machine)
+
+    @classmethod
+    def multiplication(
+        cls, name: str, group: Group, problem: Problem, machine: Machine, bound: Times, in_place
+    ) -> Simulation | None:
+        """A way to multiply; None if it does not take the layouts."""
+        algorithm, options = OVERLAPPING[name]
+        found = get_algorithm(algorithm)
+        if problem.plain == (found.bind is not None):
+            return None
+        if algorithm == "universal" and len(problem.c.partition.copies()) > 1:
+            options = options | {"replicate_result": True}
+        try:
+            options = found.resolve(problem, in_place, **options)
+        except DrbenchError:
+            return None
+        return cls(name, group, problem, machine, bound, algorithm, options)
+
+    def times_on(self, machine):
+        if machine is self._machine and self.simulated is None:
+            return self._bound
+        return self._run(machine)[0]
+
+    def simulate(self):
+        if self.simulated is None:
+            self.times, self.simulated, self.pool = self._run(self._machine)
+
+    @no_collection()
+    def _run(self, machine: Machine) -> tuple[Times, Simulated, int]:
+        one, ahead = self.group.on(machine), 1
+        if self._algorithm is not None:
+            ahead = self._algorithm.prefetch(**self._options)
+        traces = [self._traced(rank, one) for rank in range(self.group.extent)]
+        found = Simulator(traces, one).run(ahead)
+        times = Times(found.time_s, *self._bound[1:])
+        return times, found, pool_bytes(traces[0], 1)
+
+    def _traced(self, rank: int, machine: Machine) -> Trace:
+        if self._algorithm is None:
+            program = redistribute(self._problem.a, self._problem.c, rank, _CHUNKS)
+            return trace(program, self._problem, rank, fresh=False)
+        model = machine if self._algorithm.name == "universal" else None
+        return self._algorithm.trace(self._problem, rank, model, **self._options)
+
+
+def reads(problem: Problem, group: Group, machine: Machine) -> Simulation:
+    """A matrix, A of a problem with n = k, redistributed as its C by one-sided reads."""
+    shape = problem.m, problem.n
+    nbytes = shape[0] * shape[1] * problem.itemsize
+    kept = len({operand.partition.text for operand in (problem.a, problem.c)}) == 1
+    moved = 0 if kept else nbytes * (group.extent - 1) // group.extent**2
+    bound_s = moving_s([(1, 0, moved)], group.on(machine)) if moved else 0.0
+    return Simulation("read", group, problem, machine, Times(bound_s, 0.0, bound_s))
