@@ -1,24 +1,27 @@
 """The layouts of a chain, searched by dynamic programming and compared with published layouts.
 
-The search begins with lower bounds of programs. It simulates the programs of the fastest chain and
-searches again, until all programs of the fastest chain are simulated: then no other is faster. No
-other programs are simulated.
+On each mesh the search begins with lower bounds of programs that overlap. It simulates the programs
+of the fastest chain and searches again, until all programs of the fastest chain are simulated: then
+no other is faster. No other programs are simulated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from drbench.common import PHASES, Clock
-from drbench.errors import OutOfMemory
+from drbench.errors import OutOfMemory, UsageError
 from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
-from .costs import EVERYTHING, LOCAL, Costs, Program, Spent, Use, why_not_aligned
+from .contenders import CONTENDERS, contender
+from .costs import Costs, Spent, Use, Way, why_not_aligned
 from .description import Chain, Map, Matmul
+from .mesh import Layout, Mesh
+from .programs import Program, Times
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.
@@ -38,13 +41,11 @@ class Solution:
         ``chosen``, or the published name.
     chain : Chain
     costs : Costs
-        Of its performance model.
-    layouts : dict of str to str
+        Of its mesh and performance model.
+    layouts : dict of str to tuple
         Of every variable.
-    inner : dict of str to tuple of str
-        By the result of each multiplication: the layouts of A, B and C that compute it.
-    uses : tuple of Use
-        The programs of multiplications and redistributions.
+    ways : tuple of Way
+        Of the multiplications.
     memory_bytes : int
         Tiles and buffers of the rank that needs most.
     """
@@ -52,31 +53,31 @@ class Solution:
     name: str
     chain: Chain
     costs: Costs
-    layouts: dict[str, str]
-    inner: dict[str, tuple[str, str, str]]
-    uses: tuple[Use, ...]
+    layouts: dict[str, Layout]
+    ways: tuple[Way, ...]
     memory_bytes: int
 
     @classmethod
     def of(cls, name: str, chain: Chain, costs: Costs, label: Label) -> Solution:
         """The chain that a label of the search describes."""
-        chosen = dict(label.chosen)
-        inner = {
-            each.c: tuple(
-                chosen.pop(variable) for variable in costs.layouts_of_multiplication(each)
-            )
-            for each in chain.multiplications
-        }
-        layouts = {variable: chosen[variable] for variable in chain.variables.values()}
-        return cls(name, chain, costs, layouts, inner, label.how, label.memory)
+        by = {way.operation: way for way in label.how}
+        ways = tuple(by[each.c] for each in chain.multiplications)
+        return cls(name, chain, costs, dict(label.chosen), ways, label.memory)
 
-    def functions_s(self, machine: Machine) -> float:
-        """Seconds of all functions."""
-        return sum(
-            self.costs.map_s(self.chain, each, self.layout(each.c), machine)
-            for each in self.chain.operations
-            if isinstance(each, Map)
-        )
+    @property
+    def mesh(self) -> Mesh:
+        return self.costs.mesh
+
+    @property
+    def inner(self) -> dict[str, tuple[Layout, Layout, Layout]]:
+        """By the result of each multiplication: the layouts of A, B and C in which its local GEMMs
+        run."""
+        return {each.operation: each.inner for each in self.ways}
+
+    @property
+    def uses(self) -> list[Use]:
+        """The programs of multiplications and redistributions."""
+        return [use for each in self.ways for use in each.uses]
 
     @property
     def programs(self) -> list[Program]:
@@ -90,127 +91,128 @@ class Solution:
 
     def times_on(self, machines: Sequence[Machine]) -> list[float]:
         """The time with other performance models."""
-        found = {each: each.times_on(machines) for each in self.programs}
         return [
-            self._time_s(machine, {each: times[x] for each, times in found.items()})
-            for x, machine in enumerate(machines)
+            self._time_s(machine, {each: each.times_on(machine) for each in self.programs})
+            for machine in machines
         ]
 
-    def _time_s(self, machine: Machine, times: Mapping[Program, tuple]) -> float:
-        found = [each.seconds(times[each.program]) for each in self.uses]
-        return max(self.functions_s(machine) + sum(x for x, _ in found), sum(x for _, x in found))
+    def _time_s(self, machine: Machine, times: Mapping[Program, Times]) -> float:
+        total = Label()
+        for each in self.chain.operations:
+            if isinstance(each, Map):
+                busy = self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0
+            else:
+                found = [use.seconds(times[use.program]) for use in self.way(each).uses]
+                busy = sum(one for one, _ in found), sum(two for _, two in found)
+            total = total.then(self.costs.label(self.chain, each.c, busy))
+        return total.time_s
+
+    def way(self, each: Matmul) -> Way:
+        """How a multiplication is computed."""
+        return next(way for way in self.ways if way.operation == each.c)
 
     @property
     def moves(self) -> int:
         """Redistributions of matrices."""
         return sum(bool(each.matrix) for each in self.uses)
 
-    def layout(self, name: str) -> str:
+    def layout(self, name: str) -> Layout:
         """The layout of a matrix."""
         return self.layouts[self.chain.variable(name)]
 
     @property
     def counters(self) -> dict[str, int]:
         """Bytes by kind, of all ranks."""
-        return self._sum("counters", COUNTERS)
+        found = [each.program.simulated.counters for each in self.uses]
+        scale = [self.mesh.ranks // g.extent if (g := u.program.group) else 1 for u in self.uses]
+        return {n: sum(x * each[n] for x, each in zip(scale, found)) for n in COUNTERS}
 
     @property
     def phases(self) -> dict[str, float]:
         """Seconds by phase, mean over the ranks; functions count as packing."""
-        found = self._sum("phases", PHASES)
-        return found | {"pack": found["pack"] + self.functions_s(self.costs.machine)}
+        found = [each.program.simulated.phases for each in self.uses if not each.hidden]
+        functions_s = sum(
+            self.costs.map_s(self.chain, each, self.layout(each.c))
+            for each in self.chain.operations
+            if isinstance(each, Map)
+        )
+        sums = {name: sum(each[name] for each in found) for name in PHASES}
+        return sums | {"pack": sums["pack"] + functions_s}
 
-    def _sum(self, kind: str, names: Collection[str]) -> dict:
-        found = [getattr(each.program.simulated, kind) for each in self.uses]
-        return {name: sum(each[name] for each in found) for name in names}
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of the rank that holds most: weights, gradients, optimizer, activations, and
+        buffers."""
+        found: dict[str, int] = {}
+        for variable, layout in self.layouts.items():
+            for kind, nbytes in self.costs.held(self.chain, variable, layout).items():
+                found[kind] = found.get(kind, 0) + nbytes
+        return found | {"buffers": self.memory_bytes - sum(found.values())}
 
     def describe(self, each: Matmul) -> str:
-        """How a multiplication is computed."""
-        by = {use.matrix: use.program for use in self.uses if use.operation == each.c}
-        stored = [self.layout(name) for name in (*each.takes, each.c)]
-        found = {"": by[""].caption}
-        for x, old, new in zip("ABC", stored, self.inner[each.c]):
-            if old != new:
-                arrow = "⇒" if x in by and by[x].name == "gather" else "→"
-                found[x] = f"{x} {arrow} {new}" if x != "C" else f"C {new} {arrow} {old}"
-        return "; ".join(found[x] for x in ("A", "B", "", "C") if x in found)
+        """How a multiplication is computed: its redistributions and its program."""
+        words, names = [], dict(zip("ABC", (*each.takes, each.c)))
+        for use in self.way(each).uses:
+            program, where = use.program, self.along(use.program)
+            hidden = " hidden" if use.hidden else ""
+            if use.matrix:
+                words.append(f"{program.name} {names[use.matrix]}{where}{hidden}")
+            else:
+                words.append(f"{program.caption}{where}")
+        return "; ".join(filter(None, words)) or "local"
+
+    def along(self, program: Program) -> str:
+        """The dimensions along which a program moves data."""
+        group = program.group
+        if group is None:
+            return ""
+        dims = [
+            name
+            for name, stride, extent in zip(self.mesh.names, self.mesh.strides, self.mesh.extents)
+            if extent > 1 and group.stride <= stride < group.stride * group.extent
+        ]
+        return f" on {'·'.join(dims)}"
 
 
-#: Programs that use collectives alone; and a ring, overlapped with the multiplication.
-_COLLECTIVES = frozenset((LOCAL, "gather A", "gather B", "scatter C", "gather"))
-_RING = _COLLECTIVES | {"ring B"}
-
-
-def known_contenders(chain: Chain) -> dict[str, tuple[dict[str, str], Collection[str]]]:
-    """Published layouts of the variables, with the programs that they use.
-
-    ``megatron`` cuts weights by columns, then by rows, and reduces on all ranks (Shoeybi et al.,
-    2019); ``sequence parallel`` divides rows between the blocks and gathers and scatters them
-    (Korthikanti et al., 2022); ``fsdp`` divides rows and gathers weights for each multiplication
-    (Zhao et al., 2023).
-    """
-    variables, seen = chain.variables, {"X"}
-    tensor: dict[str, str] = {}
-    cut = "R"  # layout of the input: replicated, or by columns
-    for each in chain.multiplications:
-        if chain.matrices[each.b].kind != "weight":
-            continue
-        if each.c.startswith("d"):
-            break
-        b, c = variables[each.b], variables[each.c]
-        cut = "column" if cut == "R" and c not in seen else "R"
-        tensor[b] = "column" if cut == "column" else "row"
-        tensor.setdefault(c, cut)
-        seen.add(c)
-    ends = set(variables.values()) - set(tensor)
-    megatron = tensor | dict.fromkeys(ends, "R")
-    megatron |= {variables["X"]: "R"}
-    sequence = {name: "row" if layout == "R" else layout for name, layout in megatron.items()}
-    return {
-        "megatron": (megatron, _COLLECTIVES),
-        "sequence parallel": (sequence, _COLLECTIVES),
-        "fsdp": (dict.fromkeys(variables.values(), "row"), _RING),
-    }
-
-
-@no_collection()
 def choose(
     chain: Chain,
-    costs: Costs,
+    costs: Sequence[Costs],
     *,
     fixed: Mapping[str, str] | None = None,
     limit: float | None = None,
     effort_s: float = EFFORT_S,
-    programs: Collection[str] = EVERYTHING,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Choice:
     """The layouts of all matrices of a chain, and how its multiplications are computed.
 
-    Published layouts are simulated first, without a time limit.
+    Published layouts are simulated first, without a time limit. An interrupt ends the search with
+    the best that was found.
 
     Parameters
     ----------
     chain : Chain
-    costs : Costs
-        Of a performance model with the chain's element type and transport; with the layouts to try.
+    costs : sequence of Costs
+        One for each mesh to try.
     fixed : dict of str to str, optional
-        Variables whose layout is given.
+        Variables whose layout is given, in any notation.
     limit : float, optional
         Bytes that a rank may hold; by default the memory of a device.
     effort_s : float
-        CPU seconds of one core after which nothing further is bounded or simulated.
-    programs : collection of str
-        Programs to choose from (:data:`algorithms.chains.costs.LIBRARY`: those that can be run).
+        CPU seconds of one core after which nothing further is simulated.
+    tell : callable
+        Told what the search does, and what it found.
 
     Raises
     ------
     OutOfMemory
         If nothing fits.
+    UsageError
+        If a given layout fits no mesh.
     """
     ends_s = Clock.cpu() + effort_s
-    limit = min(inf if limit is None else limit, costs.machine.memory_bytes)
-    found = Choice(chain, costs, limit, dict(fixed or {}))
-    found.simulate_contenders(programs)
-    found.search(programs, ends_s)
+    limit = min(inf if limit is None else limit, costs[0].machine.memory_bytes)
+    found = Choice(chain, costs, limit, dict(fixed or {}), tell)
+    found.run(ends_s)
     return found
 
 
@@ -223,25 +225,30 @@ class Choice:
         The fastest; of equal ones that with the fewest redistributions, then that with the least
         memory.
     contenders : list of Solution
-        Published layouts, the fastest first.
+        Published layouts on their best mesh, the fastest first.
     refused : dict of str to str
         Contender -> why it is not possible.
     least_s : float
-        Lower bound in seconds of all chains in the layouts to try.
+        Lower bound in seconds of all chains on these meshes.
     tried : list of Solution
         All simulated ones, the fastest first.
     finished : bool
         The search ended before the effort was spent.
     """
 
-    def __init__(self, chain: Chain, costs: Costs, limit: float, fixed: dict):
-        self.chain, self.costs, self.limit, self.fixed = chain, costs, limit, fixed
-        self.domains = costs.domains(chain)
+    def __init__(self, chain: Chain, costs: Sequence[Costs], limit: float, fixed: dict, tell):
+        self.chain, self.costs, self.limit, self.fixed, self.tell = chain, costs, limit, fixed, tell
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
         self.finished = False
-        self.least_s = chain.flops / (costs.nprocs * costs.machine.compute.peak_flops)
+        machine, ranks = costs[0].machine, costs[0].mesh.ranks
+        least_s = chain.flops / (ranks * machine.compute.peak_flops)
+        self._least = dict.fromkeys(range(len(costs)), least_s)
+
+    @property
+    def least_s(self) -> float:
+        return min(*self._least.values(), self.best.time_s)
 
     @property
     def gap(self) -> float:
@@ -249,103 +256,151 @@ class Choice:
         return max(0.0, 1 - self.least_s / self.best.time_s)
 
     @property
-    def simulated(self) -> int:
-        """The numbers of simulated programs of operations, and of all."""
-        return sum(each.simulated is not None for each in self.costs.programs)
+    def counts(self) -> tuple[int, int]:
+        """The numbers of programs with a time or a bound, and of simulated ones."""
+        programs = [each for costs in self.costs for each in costs.programs]
+        return len(programs), sum(each.simulated is not None for each in programs)
 
-    def _fastest(
-        self, name: str, layouts: Mapping[str, str], programs: Collection[str], limit: float
-    ) -> Solution | None:
-        """The fastest chain in given layouts of some variables, or the best one found until the
-        effort was spent; None if none fits."""
-        domains = self.domains | {variable: [layout] for variable, layout in layouts.items()}
-        found: Solution | None = None
-        while True:
-            for least in (inf, limit):  # memory is compared only where the fastest does not fit
-                factors = self.costs.factors(self.chain, domains, programs, least)
-                label = search(domains, factors, least)
-                if label is None:
-                    return None
-                if label.memory <= limit:
-                    break
-            if name == "chosen":
-                self.least_s = max(self.least_s, label.time_s)
-            one = Solution.of(name, self.chain, self.costs, label)
-            known = all(each.simulated for each in one.programs)
-            for each in one.programs:
-                each.simulate()
-            found = min(found or one, one, key=_time)
-            self.tried.append(one)
-            if known or found.time_s <= (1 + _EQUAL) * label.time_s:
-                return found
-            if Clock.cpu() > self.costs.ends_s:
-                raise Spent
-
-    def simulate_contenders(self, programs: Collection[str]) -> None:
-        """Simulate published layouts; one with the requested layouts and programs is also tried."""
-        for name, (layouts, allowed) in known_contenders(self.chain).items():
-            if why := self._why_unsuited(layouts):
-                self.refused[name] = why
-                continue
-            tried = len(self.tried)
-            found = self._fastest(name, layouts, allowed, self.limit)
-            fits = found and all(layouts[var] == text for var, text in self.fixed.items())
-            if not fits or not all(each.name in programs for each in found.programs):
-                del self.tried[tried:]
-            if found is not None:
-                self.contenders.append(found)
-                continue
-            more = self._fastest(name, layouts, allowed, inf)
-            del self.tried[tried:]
-            self.refused[name] = (
-                f"a rank would hold {more.memory_bytes / 2**30:.1f} GiB, of "
-                f"{self.limit / 2**30:.1f} GiB"
-                if more
-                else "its layouts need redistributions that no collective does"
-            )
-        self.contenders.sort(key=_time)
-
-    def _why_unsuited(self, layouts: Mapping[str, str]) -> str | None:
-        """The reason why the layouts of a contender are not among the chain's; None if they are."""
-        for variable, layout in layouts.items():
-            if layout in self.domains[variable]:
-                continue
-            if layout not in self.costs.layouts:
-                return f"{variable} by {layout} is not among --layouts"
-            for each in self.chain.operations:
-                if isinstance(each, Map) and self.chain.variable(each.c) == variable:
-                    why = why_not_aligned(each, self.chain, layout, self.costs.nprocs)
-                    if why:
-                        ranks = self.costs.nprocs
-                        return f"{each.c} cannot be laid out by {layout} on {ranks} ranks: {why}"
-        return None
-
-    def search(self, programs: Collection[str], ends_s: float) -> None:
-        """The fastest chain found until the effort is spent; without contenders at least one.
-
-        Raises
-        ------
-        OutOfMemory
-            If nothing fits.
-        """
+    def run(self, ends_s: float) -> None:
+        """Simulate contenders, then search each mesh until the effort is spent."""
+        domains, errors = {}, []
+        for x, costs in enumerate(self.costs):
+            try:
+                domains[x] = self._domains(costs)
+            except UsageError as error:
+                errors.append(error)
+                del self._least[x]
+        if not domains:
+            raise errors[0]
+        for x in domains:
+            self._simulate_contenders(self.costs[x], domains[x])
+        self._keep_the_fastest_contenders()
+        order = sorted(domains, key=lambda x: self._promise(self.costs[x]))
         try:
-            if self.tried:
-                self.costs.ends_s = ends_s
-            self._fastest("chosen", self.fixed, programs, self.limit)
+            for x in order:
+                costs = self.costs[x]
+                if self.tried:
+                    costs.ends_s = ends_s
+                best_s = min((each.time_s for each in self.tried), default=inf)
+                so_far = f", {1e3 * best_s:.4g} ms so far" if self.tried else ""
+                self.tell(f"searching mesh {costs.mesh} ({order.index(x) + 1} of {len(order)}){so_far}")
+                self._search(x, domains[x], best_s)
             self.finished = True
-        except Spent:
+        except (Spent, KeyboardInterrupt):
             pass
         if not self.tried:
-            fixed = ", ".join(f"{x} {y}" for x, y in self.fixed.items())
-            raise OutOfMemory(
-                f"no layout of {self.chain.name} on {self.costs.nprocs} ranks fits "
-                f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}. Use more "
-                "ranks, fewer tokens, or further --layouts."
-            )
+            raise OutOfMemory(self._why_nothing_fits())
         self.tried.sort(key=_time)
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
         self.best = min(equal, key=lambda each: (each.moves, each.memory_bytes, each.time_s))
 
+    def _domains(self, costs: Costs) -> dict[str, list[Layout]]:
+        """The layouts that each variable may have on a mesh, given ones fixed."""
+        given = {name: costs.mesh.layout(text) for name, text in self.fixed.items()}
+        for each in self.chain.operations:
+            layout = given.get(self.chain.variable(each.c))
+            why = layout and isinstance(each, Map) and why_not_aligned(
+                each, self.chain, layout, costs.mesh
+            )
+            if why:
+                raise UsageError(f"{each.c} as {costs.mesh.text(layout)}: {why}.")
+        return costs.domains(self.chain) | {name: [one] for name, one in given.items()}
+
+    def _promise(self, costs: Costs) -> float:
+        """The time of the fastest chain that was found on a mesh."""
+        return min((each.time_s for each in self.tried if each.costs is costs), default=inf)
+
+    def _search(self, x: int, domains: Mapping[str, Sequence[Layout]], known_s: float) -> None:
+        """The fastest chain on a mesh, if it is faster than the known one."""
+        costs = self.costs[x]
+        while True:
+            for limit in (inf, self.limit):  # memory is compared only where the fastest is too large
+                factors = costs.factors(self.chain, domains, limit)
+                label = search(domains, factors, limit, known_s)
+                if label is None or label.memory <= self.limit:
+                    break
+            if label is None:  # none is faster
+                self._least[x] = known_s
+                return
+            self._least[x] = max(self._least[x], label.time_s)
+            one = Solution.of("chosen", self.chain, costs, label)
+            new = [each for each in one.programs if each.simulated is None]
+            for each in new:
+                costs.simulate(each)
+            if one.memory_bytes <= self.limit:
+                self.tried.append(one)
+                known_s = min(known_s, one.time_s)
+            if not new or known_s <= (1 + _EQUAL) * label.time_s:
+                return
+            if Clock.cpu() > costs.ends_s:
+                raise Spent
+
+    # -- contenders
+
+    def _simulate_contenders(self, costs: Costs, domains) -> None:
+        """Simulate published layouts on a mesh; those that fit the request are also tried."""
+        for name, (inner, outer) in CONTENDERS.items():
+            if inner != outer and len(costs.mesh.extents) < 2:
+                self.refused.setdefault(name, "it needs a mesh of two dimensions, as dp=2,tp=4")
+                continue
+            found = self._contender(costs, name)
+            if isinstance(found, str):
+                self.refused.setdefault(name, found)
+                continue
+            self.contenders.append(found)
+            allowed = all(layout in domains[var] for var, layout in found.layouts.items())
+            if allowed and all(
+                each.name in costs.allowed or each.name == "local" for each in found.programs
+            ):
+                self.tried.append(found)
+
+    def _contender(self, costs: Costs, name: str) -> Solution | str:
+        """A published chain on a mesh, or the reason why it is not possible."""
+        layouts, still = contender(self.chain, costs.mesh, name)
+        for each in self.chain.operations:
+            layout = layouts[self.chain.variable(each.c)]
+            why = isinstance(each, Map) and why_not_aligned(each, self.chain, layout, costs.mesh)
+            if why:
+                return f"{each.c} as {costs.mesh.text(layout)}: {why}"
+        domains = {variable: [layout] for variable, layout in layouts.items()}
+        label = search(domains, costs.factors(self.chain, domains, still=still))
+        if label is None:
+            return "no collective redistributes its matrices"
+        one = Solution.of(name, self.chain, costs, label)
+        for each in one.programs:
+            costs.simulate(each)
+        return one if one.memory_bytes <= self.limit else f"it {self.lack(one)}"
+
+    def lack(self, one: Solution) -> str:
+        """What a solution that does not fit needs."""
+        parts = ", ".join(f"{k} {v / 2**30:.3g}" for k, v in one.memory.items() if v > 2**20)
+        return (
+            f"needs {one.memory_bytes / 2**30:.4g} GiB a rank ({parts}), of "
+            f"{self.limit / 2**30:.4g}"
+        )
+
+    def _keep_the_fastest_contenders(self) -> None:
+        """One of each name."""
+        fastest: dict[str, Solution] = {}
+        for each in sorted(self.contenders, key=_time):
+            fastest.setdefault(each.name, each)
+        self.contenders = list(fastest.values())
+        for name in fastest:
+            self.refused.pop(name, None)
+
+    def _why_nothing_fits(self) -> str:
+        fixed = ", ".join(f"{x} {y}" for x, y in self.fixed.items())
+        training = self.costs[0].training
+        keeps = self.chain.has_backward and not training.recompute
+        more = ", --recompute" if keeps else ""
+        return (
+            f"no layout of {self.chain.name} on {self.costs[0].mesh.ranks} ranks fits "
+            f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}. Use more "
+            f"ranks, fewer tokens or --layers{more}."
+        )
+
 
 def _time(found: Solution) -> float:
     return found.time_s
+
+

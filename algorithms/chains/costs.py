@@ -14,13 +14,14 @@ the links. Sums of gradients that every rank keeps are reduced once in ``micro_b
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf, prod
 from typing import NamedTuple
 
+from algorithms.registry import get_algorithm
 from drbench.common import Clock
-from drbench.errors import DrbenchError
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES, Problem
 from partitions.intervals import Pair
@@ -30,6 +31,7 @@ from .functions import Function
 from .mesh import PENDING, Layout, Mesh, cut
 from .programs import (
     EVERYTHING,
+    OF_EXPERTS,
     OVERLAPPING,
     Collective,
     Group,
@@ -84,17 +86,40 @@ class Use(NamedTuple):
     share: float = 1.0
 
     def seconds(self, times: Times) -> Pair:
-        """Seconds in sequence and of links, if the program has these times."""
+        """Seconds in sequence and of links, if the program has these times. On several nodes hidden
+        transfers do not use the links inside a node."""
         seconds, core_s, link_s = (self.share * each for each in times)
-        return (core_s, seconds) if self.hidden else (seconds, link_s)
+        if self.hidden:
+            return core_s, seconds
+        group = self.program.group
+        return seconds, 0.0 if group and group.inside else link_s
 
 
 class Way(NamedTuple):
-    """A way to compute a multiplication: its programs, and the layouts of A, B and C in which the
-    local GEMMs run."""
+    """A way to compute a multiplication, named by its result.
 
-    uses: tuple[Use, ...]
+    Attributes
+    ----------
+    operation : str
+    moves : tuple of Use
+        Redistributions.
+    gemm : Use
+    inner : tuple of three layouts
+        Of A, B and C, in which the local GEMMs run.
+    fixed : (float, float, int)
+        Seconds in sequence and of links, and bytes, of the redistributions.
+    """
+
+    operation: str
+    moves: tuple[Use, ...]
+    gemm: Use
     inner: tuple[Layout, Layout, Layout]
+    fixed: tuple[float, float, int]
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """All programs."""
+        return (*self.moves, self.gemm)
 
 
 def why_not_aligned(each: Map, chain: Chain, layout: Layout, mesh: Mesh) -> str | None:
@@ -176,11 +201,9 @@ class Costs:
         self.item = ITEMSIZES[dtype]
         self.known: dict[tuple, list[Program]] = {}
         self._ways: dict[tuple, list[Way]] = {}
-        self._in_place = bool(machine.links) and all(
-            link.reads_in_place and link.shared != "initiator" for link in machine.links
-        )
+        self._best: tuple[dict, dict] = {}, {}  # labels without a limit of memory, and with one
+        self._users: dict[Program, set[tuple]] = defaultdict(set)
         self._one_sided = "read" in programs
-        self._spans_nodes = 0 < machine.node_ranks < mesh.ranks
 
     @property
     def programs(self) -> list[Program]:
@@ -230,29 +253,45 @@ class Costs:
             for key in itertools.product(*(domains[name] for name in scope)):
                 if isinstance(each, Map):
                     seconds = self.map_s(chain, each, key[0])
-                    table[key] = [self._label(chain, each.c, (seconds, 0.0))]
+                    table[key] = [self.label(chain, each.c, (seconds, 0.0))]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
-                ways = self.ways(chain, each, stored, still)
-                table[key] = best((self._of_way(chain, each, way) for way in ways), limit)
+                table[key] = self._labels(chain, each, stored, limit, still)
             found.append(Factor(scope, table))
         return found
 
-    def _label(self, chain: Chain, of: str, busy: Pair, pool: int = 0, how: tuple = ()) -> Label:
+    def label(self, chain: Chain, of: str, busy: Pair, pool: int = 0, how: tuple = ()) -> Label:
         """The label of an operation of the forward or the backward pass."""
         if chain.is_gradient(of):
             return Label(0.0, 0.0, 0, pool, how, back_s=busy[0], back_link_s=busy[1])
         again = busy if self.training.recompute and chain.has_backward else (0.0, 0.0)
         return Label(*busy, 0, pool, how, back_s=again[0], back_link_s=again[1])
 
-    def _of_way(self, chain: Chain, each: Matmul, way: Way) -> Label:
-        serial_s = link_s = 0.0
-        for use in way.uses:
-            one, two = use.seconds(use.program.times)
-            serial_s += one
-            link_s += two
-        pool = sum(use.program.pool for use in way.uses)
-        return self._label(chain, each.c, (serial_s, link_s), pool, (way,))
+    def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], limit, still) -> list:
+        """The best labels of a multiplication of matrices in these layouts, until a program of
+        theirs is simulated."""
+        key = each.c, *stored
+        known = self._best[limit < inf]
+        if key not in known or still is not None:
+            labels = []
+            for way in self.ways(chain, each, stored, still):
+                serial_s, link_s, pool = way.fixed
+                one, two = way.gemm.seconds(way.gemm.program.times)
+                pool += way.gemm.program.pool
+                busy = serial_s + one, link_s + two
+                labels.append(self.label(chain, each.c, busy, pool, (way,)))
+            if still is not None:
+                return best(labels, limit)
+            known[key] = best(labels, limit)
+        return known[key]
+
+    def simulate(self, program: Program) -> None:
+        """Simulate a program, whose labels change."""
+        if program.simulated is None:
+            program.simulate()
+            for key in self._users.pop(program, ()):
+                for known in self._best:
+                    known.pop(key, None)
 
     def held(self, chain: Chain, variable: str, layout: Layout) -> dict[str, int]:
         """Bytes of a variable's matrices on the rank that holds most, by what they are."""
@@ -294,11 +333,16 @@ class Costs:
         still: Sequence[Collection[str]] | None = None,
     ) -> list[Way]:
         """Every way to compute a multiplication of matrices in these layouts."""
-        key = each.c, *stored, still is None
-        if key not in self._ways or still is not None:
+        if still is not None:
+            return list(self._made(chain, each, stored, still))
+        key = each.c, *stored
+        if key not in self._ways:
             if Clock.cpu() > self.ends_s:
                 raise Spent
-            self._ways[key] = list(self._made(chain, each, stored, still))
+            self._ways[key] = list(self._made(chain, each, stored, None))
+            for way in self._ways[key]:
+                if way.gemm.program.simulated is None:
+                    self._users[way.gemm.program].add(key)
         return self._ways[key]
 
     def _made(self, chain, each: Matmul, stored, still) -> Iterator[Way]:
@@ -335,11 +379,15 @@ class Costs:
                 yield from self._with_moves(chain, each, stored, real, inner, divided, active)
 
     def _axes(self, turned: Sequence[Layout], d: int) -> tuple[str, ...]:
-        """How a GEMM may be divided along a dimension: ranks multiply the same only if each needs
-        the result."""
+        """How a GEMM may be divided along a dimension: as the matrices are, if nothing moves then;
+        ranks multiply the same only if each needs the result."""
         if self.mesh.extents[d] == 1:
             return ("",)
-        return ("m", "n", "k", "") if turned[2][d] == "R" else ("m", "n", "k")
+        triple = tuple(layout[d] for layout in turned)
+        for axis in "mnk":
+            if _DIVIDED[axis] == triple:  # nothing moves
+                return (axis,)
+        return ("m", "n", "k", "") if triple[2] == "R" else ("m", "n", "k")
 
     def _overlaps(self, turned: Sequence[Layout], d: int) -> bool:
         """Whether a program along a dimension may take these layouts: data moves, and no dimension
@@ -380,10 +428,14 @@ class Costs:
             key = *extents, each.transpose, each.experts, triple, active
             make = lambda: list(self._overlapping(extents, each, triple, active))
             programs = self._program(key, make)
-        before = [use for use in moved if use.matrix != "C"]
-        after = [use for use in moved if use.matrix == "C"]
+        busy = [use.seconds(use.program.times) for use in moved]
+        fixed = (
+            sum(one for one, _ in busy),
+            sum(two for _, two in busy),
+            sum(use.program.pool for use in moved),
+        )
         for program in programs:
-            yield Way((*before, Use(each.c, "", program), *after), real)
+            yield Way(each.c, tuple(moved), Use(each.c, "", program), real, fixed)
 
     def _divided(self, extent: int, divided: Sequence[str], axis: str) -> int:
         for parts, one in zip(self.mesh.extents, divided):
@@ -398,9 +450,9 @@ class Costs:
 
     def _group(self, dims: Sequence[int]) -> Group:
         """The ranks along neighbouring dimensions."""
-        mesh = self.mesh
-        extent = prod(mesh.extents[d] for d in dims)
-        return Group(mesh.strides[dims[-1]], extent, mesh.ranks)
+        mesh, node = self.mesh, self.machine.node_ranks
+        stride, extent = mesh.strides[dims[-1]], prod(mesh.extents[d] for d in dims)
+        return Group(stride, extent, mesh.ranks, stride * extent <= node < mesh.ranks)
 
     def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[Program]:
         """The programs along a dimension in which transfers and a GEMM overlap."""
@@ -410,40 +462,24 @@ class Costs:
             for side, one in zip("abc", triple)
         ]
         texts = [_WORDS.get(one, one) for one in stored]
-        if each.experts[0]:
-            if each.transpose or triple[0] == triple[2] or "R" in triple:
+        experts, topk = each.experts
+        if experts:
+            if each.transpose:
                 return
-            algorithm = "ag_moe" if triple[0] == "S(0)" else "moe_rs"
-            yield from self._of_experts(extents, each, triple, group, algorithm)
-            return
-        problem = Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
-        for name in OVERLAPPING:
-            if name in self.allowed:
-                bound = self._bound(extents, triple, group, name)
-                found = bound and Simulation.multiplication(
-                    name, group, problem, self.machine, bound, self._in_place
-                )
-                if found:
-                    yield found
+            made = lambda name: get_algorithm(name).problem(
+                m // topk, n, k, group.extent, experts=experts, topk=topk
+            )
+        else:
+            made = lambda name: Problem(
+                m, n, k, group.extent, *texts, self.dtype, each.transpose
+            )
+        for name, (algorithm, options, taken) in (OF_EXPERTS if experts else OVERLAPPING).items():
+            if name in self.allowed and taken in (None, triple):
+                bound = self._bound(extents, triple, group, name, topk or 1)
+                problem = partial(made, algorithm)
+                yield Simulation(name, group, problem, self.machine, bound, algorithm, options)
 
-    def _of_experts(self, extents, each, triple, group, algorithm) -> Iterator[Program]:
-        """The program of a layer of experts along a dimension."""
-        from algorithms.registry import get_algorithm
-
-        (pairs, n, k), (experts, topk) = extents, each.experts
-        problem = get_algorithm(algorithm).problem(
-            pairs // topk, n, k, group.extent, experts=experts, topk=topk
-        )
-        if problem.texts["a"] != _WORDS[triple[0]] or problem.texts["c"] != _WORDS[triple[2]]:
-            return
-        bound = self._bound(extents, triple, group, algorithm, topk)
-        found = Simulation.multiplication(
-            algorithm, group, problem, self.machine, bound, self._in_place
-        )
-        if found:
-            yield found
-
-    def _bound(self, extents, triple, group: Group, name: str, topk: int = 1) -> Times | None:
+    def _bound(self, extents, triple, group: Group, name: str, topk: int = 1) -> Times:
         """A lower bound of a program along a dimension: its GEMM, and the elements that a rank
         receives at the rate of its fastest link to another rank."""
         p, (m, n, k) = group.extent, extents
@@ -466,15 +502,7 @@ class Costs:
             gemm_s = self.machine.compute.gemm_s(*sizes, self.item)
             if max(gemm_s, moving_s) < least_s:
                 least_s, link_s, core_s = max(gemm_s, moving_s), moving_s, gemm_s
-        if least_s == inf:
-            return None
-        return Times(least_s, core_s, 0.0 if self._inside(group) else link_s)
-
-    def _inside(self, group: Group) -> bool:
-        """Whether a group is inside a node, and the mesh is not: hidden transfers use other
-        links."""
-        node = self.machine.node_ranks
-        return self._spans_nodes and group.stride * group.extent <= node
+        return Times(least_s, core_s, link_s)
 
     # -- redistributions
 
@@ -582,3 +610,4 @@ def _lacked(has: str, needs: str, parts: int, adds: bool) -> float:
     if has in (needs, "R") or needs == PENDING:
         return 0.0
     return (1 - 1 / parts) * (1 if needs == "R" else 1 / parts)
+

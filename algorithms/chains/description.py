@@ -42,6 +42,7 @@ class Matmul(NamedTuple):
     a: str
     b: str
     transpose: str = ""
+    experts: tuple[int, int] = (0, 0)
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -134,6 +135,10 @@ class Chain:
         self.add(c, m, n, kind)
         self.operations.append(one)
         return c
+
+    def extents(self, each):
+        c = self.matrices[each.c]
+        return c.rows, c.cols, self.inner(each)
 
     def inner(self, each: Matmul) -> int:
         """The extent k of a multiplication."""

@@ -3,12 +3,11 @@ which transfers and a GEMM overlap, each with its time on a machine model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from algorithms.registry import get_algorithm
 from drbench.common import PHASES
-from drbench.errors import DrbenchError
 from drbench.model.bounds import moving_s
 from drbench.model.costs import group_parts
 from drbench.model.machine import Machine
@@ -18,37 +17,45 @@ from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import ITEMSIZES, Problem
 from drbench.program.redistribution import redistribute
 from drbench.program.steps import COUNTERS
-from drbench.program.trace import Trace, no_collection, trace
+from drbench.program.trace import no_collection, trace
 
-#: Programs that overlap: name -> algorithm and its options. Universal runs on any layouts, in the
-#: second form with signals; in the other programs A is gathered, B is gathered, or C is scattered.
-_RINGS = {
-    "ring A": ("tensor_parallel_1d", {"dataflow": "AG"}),
-    "ring B": ("fsdp", {}),
-    "ring C": ("tensor_parallel_1d", {"dataflow": "RdS"}),
-}
-_UNIVERSAL = {
-    f"stationary {x}": ("universal", {"stationary": x, "sums": "accumulate"}) for x in "CBA"
-}
-_SIGNALS = {
-    f"stationary {x}, signals": ("universal", {"stationary": x, "sums": "push"}) for x in "BA"
-}
+#: Placements of op(A), op(B) and C along a dimension where A is gathered, B is gathered, C is
+#: scattered, or C is reduced.
+_GATHER_A, _GATHER_B = ("S(0)", "S(1)", "S(1)"), ("S(0)", "S(0)", "S(0)")
+_SCATTER_C, _REDUCE_C = ("S(1)", "S(0)", "S(0)"), ("S(1)", "S(0)", "R")
 _TILES = 256, 512, 1024
-_FUSED = {
-    **{f"ag_gemm {tile}": ("ag_gemm", {"tile": tile}) for tile in _TILES},
-    **{f"gemm_rs {tile}": ("gemm_rs", {"variant": "ring", "tile": tile}) for tile in _TILES},
-    "gemm_rs": ("gemm_rs", {"variant": "write"}),
-    "gemm_ar": ("gemm_ar", {}),
+#: Programs that overlap: name -> algorithm, its options, and its placements; universal takes all,
+#: and signals in its second form.
+OVERLAPPING: dict[str, tuple[str, dict, tuple | None]] = {
+    **{
+        f"stationary {x}": ("universal", {"stationary": x, "sums": "accumulate"}, None)
+        for x in "CBA"
+    },
+    **{
+        f"stationary {x}, signals": ("universal", {"stationary": x, "sums": "push"}, None)
+        for x in "BA"
+    },
+    "ring A": ("tensor_parallel_1d", {"dataflow": "AG"}, _GATHER_A),
+    "ring B": ("fsdp", {}, _GATHER_B),
+    "ring C": ("tensor_parallel_1d", {"dataflow": "RdS"}, _SCATTER_C),
+    **{f"ag_gemm {tile}": ("ag_gemm", {"tile": tile}, _GATHER_A) for tile in _TILES},
+    **{
+        f"gemm_rs {tile}": ("gemm_rs", {"variant": "ring", "tile": tile}, _SCATTER_C)
+        for tile in _TILES
+    },
+    "gemm_rs": ("gemm_rs", {"variant": "write"}, _SCATTER_C),
+    "gemm_ar": ("gemm_ar", {}, _REDUCE_C),
 }
-_EXPERTS = {"ag_moe": ("ag_moe", {}), "moe_rs": ("moe_rs", {})}
-OVERLAPPING: dict[str, tuple[str, dict]] = {
-    **_UNIVERSAL, **_SIGNALS, **_RINGS, **_FUSED, **_EXPERTS,
-}  # fmt: skip
+#: The same for experts.
+OF_EXPERTS: dict[str, tuple[str, dict, tuple | None]] = {
+    "ag_moe": ("ag_moe", {}, _GATHER_A),
+    "moe_rs": ("moe_rs", {}, _SCATTER_C),
+}
 #: What the library runs (:func:`drbench.multiply`, :func:`drbench.redistribute`).
-LIBRARY = frozenset((*_UNIVERSAL, "read"))
+LIBRARY = frozenset((*(f"stationary {x}" for x in "CBA"), "read"))
 #: Programs without overlap, of which published schemes consist.
 COLLECTIVES = frozenset(("gather", "scatter", "reduce", "exchange"))
-EVERYTHING = COLLECTIVES | {*OVERLAPPING}
+EVERYTHING = COLLECTIVES | {*OVERLAPPING, *OF_EXPERTS}
 #: The most chunks in which a rank reads another's part of a matrix to redistribute it.
 _CHUNKS = 8
 #: Sources whose transfers are counted in an exchange; others do the same.
@@ -56,15 +63,17 @@ _SOURCES = 16
 
 
 class Group(NamedTuple):
-    """The ranks along some dimensions of a mesh: their distance, their number, and all ranks."""
+    """The ranks along some dimensions of a mesh: their distance, their number, all ranks, and
+    whether they are inside a node but the mesh is not."""
 
     stride: int
     extent: int
     ranks: int
+    inside: bool = False
 
     def on(self, machine: Machine) -> Machine:
         """The machine as the group sees it."""
-        return machine.along(*self)
+        return machine.along(self.stride, self.extent, self.ranks)
 
 
 class Times(NamedTuple):
@@ -193,8 +202,8 @@ class Simulation(Program):
     ----------
     name : str
     group : Group
-    problem : Problem
-        Of the group's ranks.
+    problem : callable
+        Makes the problem of the group's ranks.
     machine : Machine
     bound : Times
     algorithm, options
@@ -205,37 +214,20 @@ class Simulation(Program):
         self,
         name: str,
         group: Group,
-        problem: Problem,
+        problem: Callable[[], Problem],
         machine: Machine,
         bound: Times,
         algorithm: str = "",
-        options: Mapping | None = None,
+        options: Mapping = {},
     ):
-        self._problem, self._bound, self._options = problem, bound, dict(options or {})
+        self._problem, self._bound, self._options = problem, bound, options
         self._algorithm = get_algorithm(algorithm) if algorithm else None
-        self.stationary = self._options.get("stationary", "C")
-        words = [self._options.get(key) for key in ("stationary", "dataflow", "variant")]
-        tile = self._options.get("tile")
-        words += [f"tile {tile}"] if tile else []
+        self.stationary = options.get("stationary", "C")
+        words = [options.get(key) for key in ("stationary", "dataflow", "variant")]
+        words += [f"tile {options['tile']}"] if "tile" in options else []
+        words += ["signals"] if options.get("sums") == "push" else []
         self.caption = " ".join((algorithm, *(word for word in words if word)))
         super().__init__(name, group, machine)
-
-    @classmethod
-    def multiplication(
-        cls, name: str, group: Group, problem: Problem, machine: Machine, bound: Times, in_place
-    ) -> Simulation | None:
-        """A way to multiply; None if it does not take the layouts."""
-        algorithm, options = OVERLAPPING[name]
-        found = get_algorithm(algorithm)
-        if problem.plain == (found.bind is not None):
-            return None
-        if algorithm == "universal" and len(problem.c.partition.copies()) > 1:
-            options = options | {"replicate_result": True}
-        try:
-            options = found.resolve(problem, in_place, **options)
-        except DrbenchError:
-            return None
-        return cls(name, group, problem, machine, bound, algorithm, options)
 
     def times_on(self, machine):
         if machine is self._machine and self.simulated is None:
@@ -248,20 +240,24 @@ class Simulation(Program):
 
     @no_collection()
     def _run(self, machine: Machine) -> tuple[Times, Simulated, int]:
-        one, ahead = self.group.on(machine), 1
-        if self._algorithm is not None:
-            ahead = self._algorithm.prefetch(**self._options)
-        traces = [self._traced(rank, one) for rank in range(self.group.extent)]
-        found = Simulator(traces, one).run(ahead)
-        times = Times(found.time_s, *self._bound[1:])
-        return times, found, pool_bytes(traces[0], 1)
-
-    def _traced(self, rank: int, machine: Machine) -> Trace:
-        if self._algorithm is None:
-            program = redistribute(self._problem.a, self._problem.c, rank, _CHUNKS)
-            return trace(program, self._problem, rank, fresh=False)
-        model = machine if self._algorithm.name == "universal" else None
-        return self._algorithm.trace(self._problem, rank, model, **self._options)
+        one, problem, found = self.group.on(machine), self._problem(), self._algorithm
+        if found is None:
+            program = lambda rank: redistribute(problem.a, problem.c, rank, _CHUNKS)
+            traced = lambda rank: trace(program(rank), problem, rank, fresh=False)
+            ahead: int | str = 1
+        else:
+            options, in_place = dict(self._options), bool(one.links) and all(
+                link.reads_in_place and link.shared != "initiator" for link in one.links
+            )
+            if found.name == "universal" and len(problem.c.partition.copies()) > 1:
+                options["replicate_result"] = True
+            options = found.resolve(problem, in_place, **options)
+            model = one if found.name == "universal" else None
+            traced = lambda rank: found.trace(problem, rank, model, **options)
+            ahead = found.prefetch(**options)
+        traces = [traced(rank) for rank in range(self.group.extent)]
+        simulated = Simulator(traces, one).run(ahead)
+        return Times(simulated.time_s, *self._bound[1:]), simulated, pool_bytes(traces[0], 1)
 
 
 def reads(problem: Problem, group: Group, machine: Machine) -> Simulation:
@@ -271,4 +267,4 @@ def reads(problem: Problem, group: Group, machine: Machine) -> Simulation:
     kept = len({operand.partition.text for operand in (problem.a, problem.c)}) == 1
     moved = 0 if kept else nbytes * (group.extent - 1) // group.extent**2
     bound_s = moving_s([(1, 0, moved)], group.on(machine)) if moved else 0.0
-    return Simulation("read", group, problem, machine, Times(bound_s, 0.0, bound_s))
+    return Simulation("read", group, lambda: problem, machine, Times(bound_s, 0.0, bound_s))
