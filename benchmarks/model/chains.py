@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from algorithms.chains.costs import LAYOUTS, LIBRARY
+from algorithms.chains.programs import LIBRARY
 from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
-from launch.models.chains import answer, fixed_of, records_of, run_order
+from launch.models.chains import answer, records_of, run_order
 from launch.sweeps.rounds import pooled
 
 RANKS = 2
@@ -63,11 +63,8 @@ class Point(NamedTuple):
 def planned(name: str, machine, budget_s: float):
     """The predicted record of a chain, with its interval, and what runs it."""
     asked, fix = CHAINS[name]
-    chain = asked.chain()
-    fixed = fixed_of(chain, fix)
-    layouts = (*LAYOUTS, *fixed.values()) if fixed else None
-    found = answer(asked, machine, RANKS, layouts=layouts, fixed=fixed, programs=LIBRARY)
-    fill = fill_of(chain, None, "float32")
+    found = answer(asked, machine, RANKS, fix=fix, programs=LIBRARY)
+    fill = fill_of(asked.chain(), None, "float32")
     order = order_of(found.choice.best, asked, machine.name, fill, budget_s=budget_s)
     return replace(records_of(found)[0], case=name), order
 

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from algorithms.chains.choose import Solution
 from algorithms.chains.description import Chain, Map, layers
 from algorithms.chains.presets import preset
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from drbench.model.machine import Machine
 
 from .case import FIELDS
 
@@ -94,17 +95,16 @@ class ChainOrder:
 
 def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **how) -> ChainOrder:
     """The order to run a chain with layouts; ``how`` it is measured."""
+    mesh = found.mesh
     multiplications = {
-        each.operation: [*found.inner[each.operation], each.program.stationary]
-        for each in found.uses
-        if not each.matrix
+        each.operation: [*map(mesh.text, each.inner), each.gemm.program.stationary]
+        for each in found.ways
     }
-    costs = found.costs
     return ChainOrder(
         asked,
-        costs.nprocs,
-        costs.dtype,
-        found.layouts,
+        mesh.ranks,
+        found.costs.dtype,
+        {name: mesh.text(layout) for name, layout in found.layouts.items()},
         multiplications,
         fill,
         machine=machine,
@@ -129,6 +129,29 @@ def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
         "prefetch": 1,
         "fill": order.fill if mode == "measured" else None,
     }
+
+
+#: Element types of chains: of all matrices.
+DTYPES = "float32", "float64", "bfloat16", "float16", "float8"
+
+
+def dtype_of(asked: Asked, dtype: str | None, machine: Machine, run: bool) -> str:
+    """The element type of a chain: the requested one; else bfloat16 for a model, if the machine has
+    it, unless the chain is run.
+
+    Raises
+    ------
+    UnsupportedError
+        If matrices of the type cannot be predicted, or run.
+    """
+    known = DTYPES[:3] if run else DTYPES
+    if dtype is not None and dtype not in known:
+        raise UnsupportedError(
+            f"chains {'run' if run else 'are predicted'} in {', '.join(known)}, got {dtype}. Use "
+            "one of them."
+        )
+    named = asked.name is not None and "bfloat16" in machine.peaks and not run
+    return dtype or ("bfloat16" if named else "float32")
 
 
 #: Functions that map integers to integers.

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from algorithms.chains.choose import Choice, Solution, choose
-from algorithms.chains.costs import Costs, chain_partition
+from algorithms.chains.choose import EFFORT_S, Choice, Solution, choose
+from algorithms.chains.costs import Costs, Training
 from algorithms.chains.description import Chain, Matmul
+from algorithms.chains.mesh import Mesh, meshes
+from algorithms.chains.programs import EVERYTHING
 from drbench.common import parse_transport
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from launch.host.mpi import run_ranks
-from partitions import LayoutError, to_placements
 
 from .intervals import alternatives, combined, residuals_of
 
@@ -75,12 +75,15 @@ class Answer:
 def answer(
     asked: Asked,
     machine: Machine,
-    ranks: int,
+    ranks: int | Mesh,
     dtype: str = "float32",
     transport: str = "auto",
-    layouts: Sequence[str] | None = None,
-    layers: int = 1,
-    **how,
+    training: Training = Training(),
+    fix: Sequence[str] = (),
+    programs: Collection[str] = EVERYTHING,
+    limit: float | None = None,
+    effort_s: float = EFFORT_S,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Answer:
     """Choose the layouts of a chain, and compare them with common schemes, with intervals.
 
@@ -88,14 +91,21 @@ def answer(
     ----------
     machine : Machine
         As in its file.
-    layouts, layers
+    ranks : int or Mesh
+        A number of ranks, whose meshes are all tried; or a mesh.
+    fix : sequence of str
+        ``NAME=LAYOUT`` of matrices.
+    training, programs
         As of :class:`algorithms.chains.costs.Costs`.
-    **how
-        Other arguments of :func:`algorithms.chains.choose.choose`.
+    limit, effort_s, tell
+        As of :func:`algorithms.chains.choose.choose`.
     """
-    costs = Costs(seen(machine, dtype, transport), ranks, dtype, layouts, layers)
-    choice, rows = choose(asked.chain(), costs, **how), []
-    residuals = residuals_of(machine, transport)
+    chain, of = asked.chain(), seen(machine, dtype, transport)
+    tried = [ranks] if isinstance(ranks, Mesh) else meshes(ranks, of.node_ranks or ranks)
+    costs = [Costs(of, mesh, dtype, training, programs) for mesh in tried]
+    fixed = fixed_of(chain, fix)
+    choice = choose(chain, costs, fixed=fixed, limit=limit, effort_s=effort_s, tell=tell)
+    residuals, rows = residuals_of(machine, transport), []
     others = [[seen(each, dtype, transport) for each in group] for group in alternatives(machine)]
     known = {"chosen": choice.best} | {each.name: each for each in choice.contenders}
     for name, found in known.items():
@@ -136,47 +146,17 @@ def operation_rows(found: Solution) -> list[tuple[str, str, str]]:
     """(operation, layouts of its operands and result, algorithm) of a chain with layouts."""
     rows = []
     for each in found.chain.operations:
-        taken = ", ".join(f"{name} {found.layout(name)}" for name in each.takes)
+        taken = ", ".join(f"{name} {layout_text(found, name)}" for name in each.takes)
         how = found.describe(each) if isinstance(each, Matmul) else "own tiles"
-        rows.append((str(each), f"{taken} → {found.layout(each.c)}", how))
+        rows.append((str(each), f"{taken} → {layout_text(found, each.c)}", how))
     return rows
 
 
-_TORCH = {"R": "Replicate()", "P": "Partial()"}
-
-
-def placements_text(solution: Solution) -> str:
-    """Python code with meshes and the DTensor placements of every input and stored matrix: the same
-    elements on the same ranks.
-
-    Raises
-    ------
-    UsageError
-        If no placements describe a layout.
-    """
-    ranks, meshes, lines = solution.costs.nprocs, {}, []
-    for name, matrix in solution.chain.matrices.items():
-        whole = chain_partition(solution.layout(name), matrix.shape, ranks)
-        try:
-            words, _, mesh = to_placements(whole).partition("@")
-        except LayoutError as error:
-            raise UsageError(f"{name} as {whole.text}: {error}") from None
-        mesh = mesh or str(ranks)
-        meshes[f"mesh_{mesh}"] = f"({mesh.replace('x', ', ')}{',' * ('x' not in mesh)})"
-        each = re.split(r",(?![^(]*\))", words)  # not at the comma of _S(0,2)
-        described = ", ".join(_TORCH.get(word, word.replace("S(", "Shard(")) for word in each)
-        lines.append(f'    "{name}": (mesh_{mesh}, [{described}]),')
-    return "\n".join(
-        [
-            "from torch.distributed.device_mesh import init_device_mesh",
-            "from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor",
-            "",
-            *(f'{name} = init_device_mesh("cuda", {shape})' for name, shape in meshes.items()),
-            "placements = {",
-            *lines,
-            "}",
-        ]
-    )
+def layout_text(found: Solution, name: str) -> str:
+    """The layout of a matrix in short: a word if all dimensions have one placement."""
+    layout = found.layout(name)
+    words = {("S(0)",): "row", ("S(1)",): "column", ("R",): "R"}
+    return words.get(tuple(dict.fromkeys(layout))) or ",".join(layout)
 
 
 def run_order(order: ChainOrder) -> Record:
@@ -195,7 +175,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 def records_of(answer: Answer) -> list[Record]:
     """The simulated records of the choice and of each contender, with intervals."""
-    machine = answer.choice.costs.machine
+    machine = answer.choice.best.costs.machine
     return [
         Record(
             **keys_of(order_of(found, answer.asked, machine.name, "uniform"), "simulated")
@@ -225,8 +205,10 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
             "time_s": found.time_s,
             "low_s": low_s,
             "high_s": high_s,
+            "mesh": str(found.mesh),
             "memory_bytes": found.memory_bytes,
-            "layouts": found.layouts,
+            "memory": found.memory,
+            "layouts": {x: found.mesh.text(layout) for x, layout in found.layouts.items()},
             "how": {one.c: found.describe(one) for one in found.chain.multiplications},
             "bytes": {name: count for name, count in found.counters.items() if count},
         }
@@ -234,7 +216,7 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
     )
     return {
         "chain": chosen.chain.name,
-        "ranks": chosen.costs.nprocs,
+        "ranks": chosen.mesh.ranks,
         "dtype": chosen.costs.dtype,
         "flops": chosen.chain.flops,
         "best": best,
@@ -244,8 +226,8 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
         "bound_s": choice.least_s,
         "gap": choice.gap,
         "decided": answer.decided,
-        "bounded": len(choice.costs.programs),
-        "simulated": choice.simulated,
+        "bounded": choice.counts[0],
+        "simulated": choice.counts[1],
         "finished": choice.finished,
         "measured": None if measured is None else measured.to_json_dict(),
     }

@@ -1,6 +1,7 @@
 """``drbench chain``: choose the layouts of a sequence of multiplications together."""
 
 import json
+import sys
 
 import click
 
@@ -61,46 +62,61 @@ from ..options import (
     group="Problem",
     help="Include the gradients of input and weights.",
 )
-@of_case("dtype", type=("float32", "float64", "bfloat16"))
+@of_case("dtype", default=None, default_text="bfloat16 for a model, else float32")
 @machine_option("machine")
 @ranks_option()
 @option(
-    "--layouts",
-    metavar="LAYOUT;LAYOUT;…",
+    "--mesh",
+    metavar="NAME=RANKS,…",
     group="Layout",
-    help="Layouts to try for every matrix. [default: row;column;block;R]",
+    help="Mesh of ranks, the last dimension inside a node, as dp=8,tp=8. [default: the best of "
+    "one and two dimensions]",
 )
 @option(
     "--fix",
     multiple=True,
     metavar="NAME=LAYOUT",
     group="Layout",
-    help="Fix the layout of a matrix, and of all that share its layout. Repeatable.",
+    help="Layout of a matrix, and of all that share it: row, column, R, or a placement for each "
+    "dimension of --mesh, as R,S(1) or P(None,'tp'). Repeatable.",
 )
 @option(
     "--memory",
     type=BYTES,
     metavar="BYTES",
     group="Layout",
-    help="Most bytes of matrices and buffers per rank. [default: the device's memory]",
+    help="Most bytes of a training step per rank. [default: the device's memory]",
 )
 @option(
     "--layers",
     type=click.IntRange(1),
     default=1,
     metavar="N",
-    group="Layout",
-    help="Layers whose weights and gradients a rank stores; one is run.",
+    group="Training",
+    help="Layers that a rank stores; one is run.",
+)
+@option(
+    "--micro-batches",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    group="Training",
+    help="Passes for which gradients are added up before data-parallel ranks reduce them.",
+)
+@option(
+    "--recompute",
+    is_flag=True,
+    group="Training",
+    help="Keep only the input of each layer, and run the forward pass again in the backward pass.",
 )
 @option(
     "--effort",
     "effort_s",
     type=click.FloatRange(0),
-    default=30.0,
     metavar="SECONDS",
     group="Machine model",
-    help="CPU seconds (one core) for the search; Megatron, sequence parallelism and "
-    "FSDP are always simulated.",
+    help="CPU seconds of the search; contenders are always simulated. Ctrl-C ends it with the "
+    "best so far. [default: 25, from 100 ranks on 100]",
 )
 @option(
     "--run",
@@ -113,70 +129,72 @@ from ..options import (
 @pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
 @of_case("iters", "budget", "transport")
 @csv_option()
-@option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
+@option(
+    "--placements",
+    is_flag=True,
+    group="Output",
+    help="Print only a Python script: placements to paste, and a test of them on PyTorch.",
+)
 @json_option()
 def chain_command(
-    name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix,
-    memory, layers, effort_s, run, iters, budget, transport, csv_path, placements, as_json,
-    **values,
+    name, tokens, widths, between, backward, dtype, machine, ranks, mesh, fix, memory, layers,
+    micro_batches, recompute, effort_s, run, iters, budget, transport, csv_path, placements,
+    as_json, **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of multiplications together, and compare its prediction with
-    Megatron, sequence parallelism and FSDP.
+    Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
-      drbench chain --preset llama3-8b:block --backward --machine h100x8
+      drbench chain --preset llama3-8b:block --backward --machine dgxh100 --mesh dp=2,tp=8 -m 16Ki
       drbench chain -m 8Ki --widths 4096,16384,4096 --machine h100x8 -p 4
 
     Each operation has a lower bound of its time in every layout. Dynamic programming searches the
     layouts, and the operations of the best are simulated until no other can be faster. If the
     effort is spent before, the first line shows how much faster another could be.
     """
-    from algorithms.chains.costs import EVERYTHING, LAYOUTS, LIBRARY
-    from launch.cases.chains import Asked, fill_of, order_of
+    from algorithms.chains.costs import Training
+    from algorithms.chains.mesh import Mesh
+    from algorithms.chains.programs import EVERYTHING, LIBRARY
+    from launch.cases.chains import Asked, dtype_of, fill_of, order_of
     from launch.cases.machine_models import find_machine
     from launch.host.files import add_records, check_csv
-    from launch.models.chains import (
-        answer,
-        fixed_of,
-        operation_rows,
-        placements_text,
-        records_of,
-        run_order,
-        summary,
-    )
+    from launch.models.chain_script import layout_rows, script_text
+    from launch.models.chains import answer, operation_rows, records_of, run_order, summary
     from launch.models.predict import ranks_on
 
     asked = Asked(name, tokens, widths, between, backward)
     chain = asked.chain()
     check_csv(csv_path)
-    fixed = fixed_of(chain, fix)
     values["fill"] = None  # chosen if not given
     take_options(values)
-    fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
+    grid = Mesh.read(mesh) if mesh else None
     if machine is None:
         raise UsageError(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate."
         )
     model = find_machine(machine)
-    ranks = ranks_on(model, ranks)
-    given = tuple(each for each in layouts.split(";") if each) if layouts else None
-    if given is not None or fixed:
-        given = (*(given or LAYOUTS), *fixed.values())
+    ranks = ranks_on(model, ranks or (grid.ranks if grid else None))
+    if grid and grid.ranks != ranks:
+        raise UsageError(f"--mesh {grid} has {grid.ranks} ranks, got -p {ranks}. Leave -p out.")
+    dtype = dtype_of(asked, dtype, model, run)
+    fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
+    line = progress()
     text = answer(
         asked,
         model,
-        ranks,
+        grid or ranks,
         dtype,
         transport,
-        layouts=given,
-        fixed=fixed,
+        training=Training(layers, micro_batches, recompute),
+        fix=fix,
         limit=memory,
-        layers=layers,
-        effort_s=effort_s,
+        effort_s=(25.0 if ranks < 100 else 100.0) if effort_s is None else effort_s,
         programs=LIBRARY if run else EVERYTHING,
+        tell=line,
     )
+    line("")
     found = text.choice
     records, code, measured = records_of(text), 0, None
     if run:
@@ -186,33 +204,46 @@ def chain_command(
         records.append(measured)
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
-    if as_json:
-        print(json.dumps(summary(text, measured)))
+    if as_json or placements:
+        print(json.dumps(summary(text, measured)) if as_json else script_text(found.best))
         return code
     out, print_line = printing()
     print_line(headline(text))
     print_line(
         f"{chain.name}: {len(chain.multiplications)} multiplications, {chain.flops / 1e12:.4g} "
-        f"TFLOP, {dtype}, {ranks} ranks of {model.name}"
+        f"TFLOP, {dtype}, {ranks} ranks of {model.name}, mesh {found.best.mesh}"
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))
-    columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
+    out.print(table("matrix|~drbench|~PyTorch|~JAX", layout_rows(found.best)))
+    columns = "who|mesh|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
     out.print(table(columns, [_cells(row, found.best) for row in text.rows]))
+    print_line(f"Memory of the chosen: {memory_text(found.best)}.")
     for who, why in found.refused.items():
         print_line(f"not {who}: {why}")
     if found.best.name != "chosen":
         print_line(f"No chain that was found is faster than {found.best.name}.")
     if text.within:
         print_line(f"Within the interval of the chosen: {', '.join(text.within)}.")
+    bounded, simulated = found.counts
     print_line(
-        f"{len(found.costs.programs)} programs of operations bounded, {found.simulated} simulated"
+        f"{bounded} programs of operations bounded, {simulated} simulated"
         f"{'' if found.finished else ', until the effort was spent'}."
     )
     if measured is not None:
         print_line(measured_text(text.rows[0], measured))
-    if placements:
-        print_line(placements_text(found.best))
     return code
+
+
+def progress():
+    """A function that replaces the line of progress on a terminal's standard error."""
+    if not sys.stderr.isatty():
+        return lambda line: None
+    return lambda line: click.echo(f"\r\033[K{line}", nl=False, err=True)
+
+
+def memory_text(found) -> str:
+    """What the memory of a rank holds."""
+    return ", ".join(f"{k} {format_bytes(v)}" for k, v in found.memory.items() if v)
 
 
 def headline(text) -> str:
@@ -270,9 +301,10 @@ def measured_text(chosen, measured) -> str:
 
 def _cells(row, best) -> tuple:
     found = row.found
-    flops = found.chain.flops / found.time_s / found.costs.nprocs
+    flops = found.chain.flops / found.time_s / found.mesh.ranks
     return (
         row.name,
+        str(found.mesh),
         between(found.time_s, row.low_s, row.high_s),
         f"{found.time_s / best.time_s:.3f}",
         f"{flops / 1e12:.4g}",
