@@ -256,12 +256,101 @@ def answers(ranks, folder, texts):
     return json.loads(ended.stdout.partition("ANSWERS")[2])
 
 
-@pytest.mark.torch
-@pytest.mark.mpi
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("ranks", [4, 8])
-def test_scripts_of_any_layouts_agree_with_one_process(ranks, tmp_path):
-    pytest.importorskip("torch")
-    every = [each for each in everything(2) if each.mesh.ranks == ranks]
-    for each, (code, said) in zip(every, answers(ranks, tmp_path, [*map(script_text, every)])):
-        assert code == 0 and said.startswith("ok: "), (each.chain.name, each.layouts, said)
+RANKS = pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400)
+
+
+def with_torch(test):
+    for mark in RANKS:
+        test = mark(test)
+    return test
+
+
+@with_torch
+@pytest.mark.parametrize(
+    "ranks, every",
+    [
+        (4, 3),
+        (8, 8),
+        pytest.param(4, 1, marks=pytest.mark.thorough),
+        pytest.param(8, 1, marks=pytest.mark.thorough),
+    ],
+)
+def test_scripts_of_any_layouts_agree_with_one_process(ranks, every, tmp_path):
+    chosen = [each for each in everything(3) if each.mesh.ranks == ranks][::every]
+    texts = [script_text(each) for each in chosen]
+    for each, (code, said) in zip(chosen, answers(ranks, tmp_path, texts)):
+        assert not code and said.startswith("ok: "), (each.chain.name, each.layouts, said)
+
+
+@with_torch
+def test_a_wrong_layout_a_missing_sum_and_a_wrong_gradient_are_one_line(tmp_path):
+    text = script_text(scheme(Mesh.read("dp=2,tp=2"), "FS"))
+    changes = {
+        "": "",
+        "[[S0, R], [R, S1], [S0, S1], [S0, S1]]": "[[S0, S0], [R, S1], [S0, S1], [S0, S1]]",
+        "[[S0, S1], [R, S0], [S0, P], [S0, S0]]": "[[S0, S1], [R, S0], [S0, R], [S0, S0]]",
+        "return c.redistribute(placements=stored)":
+            "return DTensor.from_local(c.to_local(), mesh, [R if x == P else x for x in made])",
+        'approximate="tanh"': 'approximate="none" if rank == 3 else "tanh"',
+    }  # fmt: skip
+    assert all(text.count(old) == 1 for old in changes if old)
+    texts = [text.replace(old, new) if old else text for old, new in changes.items()]
+    (code, said), *others = answers(4, tmp_path, texts)
+    names = "Y2, dX, dW1, dW2"
+    assert not code and re.fullmatch(rf"ok: {names} agree with one process \(.* \S+e-1\d\)\n", said)
+    for code, said in others:
+        line = code if isinstance(code, str) else said
+        assert code and re.fullmatch(r"wrong: .*\n?", line), line
+
+
+@with_torch
+def test_torchrun_and_mpiexec_start_it_and_other_numbers_of_ranks_are_one_line(tmp_path):
+    (tmp_path / "layer.py").write_text(script_text(scheme(Mesh.read("tp=2"), "S")))
+    for by in "mpiexec", "torchrun":
+        ended = start(2, tmp_path, "layer.py", by=by)
+        assert (ended.returncode, ended.stdout[:3]) == (0, "ok:"), ended.stderr
+    alone = run_process([sys.executable, "layer.py"], tmp_path, timeout=60)
+    line = "the mesh has 2 ranks: torchrun --nproc-per-node 2 layer.py\n"
+    assert (alone.returncode, alone.stdout, alone.stderr) == (1, "", line)
+    three = start(3, tmp_path, "layer.py")
+    assert three.returncode == 1 and three.stderr.count(line) == 1
+
+
+#: A model of modules, parallelized by what was pasted: its weights are placed as ``linear`` says.
+MODEL = """
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+model = nn.Sequential()
+model.add_module("norm", nn.LayerNorm(32))
+model.add_module("W1", nn.Linear(32, 128, bias=False))
+model.add_module("gelu", nn.GELU())
+model.add_module("W2", nn.Linear(128, 32, bias=False))
+inside = model
+CALLS
+for name, there in linear.items():
+    weight = getattr(inside, name).weight
+    names = weight.device_mesh.mesh_dim_names if hasattr(weight, "device_mesh") else ()
+    dims = [getattr(x, "dim", None) for x in getattr(weight, "placements", ())]
+    found = dict(zip(names, dims))
+    expected = {each: getattr(x, "dim", None) for each, x in zip(mesh.mesh_dim_names, there)}
+    assert {each: found.get(each) for each in expected} == expected, (name, found, there)
+model(torch.rand(16 // INSIDE, 32)).sum().backward()
+print("ok: placed")
+"""
+
+
+@with_torch
+def test_modules_that_are_parallelized_by_the_plan_have_the_placements_of_linear(tmp_path):
+    texts = []
+    for text, kinds in (
+        ("tp=4", "T"), ("tp=4", "S"), ("dp=4", "C"), ("dp=4", "F"), ("dp=4", "D"),
+        ("dp=2,tp=2", "CS"), ("dp=2,tp=2", "FT"), ("dp=2,tp=2", "DT"), ("dp=2,fs=2", "DC"),
+    ):  # fmt: skip
+        pasted = script_text(scheme(Mesh.read(text), kinds)).partition("# -----------")[0]
+        lines = [line.partition(", activations")[0] for line in calls(pasted)]
+        called = "\n".join(f"model = {line}" for line in lines)
+        texts.append(pasted + MODEL.replace("CALLS", called).replace("INSIDE", "2"))
+    assert [said for _, said in answers(4, tmp_path, texts)] == ["ok: placed\n"] * len(texts)
