@@ -1,0 +1,356 @@
+"""What is pasted: a chain's layouts in three notations, plans of tensor and data parallelism, and a
+script that computes the chain on stock DTensor as one process does."""
+
+import ast
+import json
+import random
+import re
+import socket
+import sys
+from math import prod
+from types import SimpleNamespace
+
+import pytest
+from starting import find_mpiexec, run_process
+
+from algorithms.chains.description import Map, layers
+from algorithms.chains.mesh import Mesh
+from algorithms.chains.presets import preset
+from drbench.errors import UnsupportedError
+from launch.models.chain_script import layout_rows, script_text
+
+#: By mesh dimension: A, B and the result of a multiplication.
+TRIPLES = [
+    ("S(0)", "R", "S(0)"),
+    ("R", "S(1)", "S(1)"),
+    ("S(1)", "S(0)", "P"),
+    ("R", "R", "R"),
+]
+TURNED = {"S(0)": "S(1)", "S(1)": "S(0)"}
+DRIVER = """
+import io, json, runpy, sys
+from contextlib import redirect_stdout
+import torch.distributed as dist
+
+end, dist.destroy_process_group = dist.destroy_process_group, lambda: None
+answers = []
+for path in sys.argv[1:]:
+    said, code = io.StringIO(), 0
+    try:
+        with redirect_stdout(said):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as error:
+        code = error.code
+    answers.append((code, said.getvalue()))
+if dist.get_rank() == 0:
+    print("ANSWERS", json.dumps(answers))
+end()
+"""
+
+
+def solution(chain, mesh, layouts, inner):
+    """What the search returns, as far as scripts use it."""
+    layout = lambda name: layouts[chain.variable(name)]
+    return SimpleNamespace(
+        name="chosen", chain=chain, mesh=mesh, layouts=layouts, layout=layout, inner=inner
+    )
+
+
+def possible(chain, mesh, variable, layout):
+    """Whether functions find whole units of columns and whole sequences, and tiles are equal."""
+    parts = [prod(n for n, x in zip(mesh.extents, layout) if x == f"S({side})") for side in (0, 1)]
+    for each in chain.operations:
+        if isinstance(each, Map) and chain.variable(each.c) == variable:
+            made, of = chain.matrices[each.c], each.function
+            if made.rows // of.rows % parts[0] or made.cols // of.gives % parts[1]:
+                return False
+    shapes = [chain.matrices[name].shape for name, x in chain.variables.items() if x == variable]
+    return not any(rows % parts[0] or cols % parts[1] for rows, cols in shapes)
+
+
+def drawn(chain, mesh, seed):
+    rng = random.Random(seed)
+    layouts = {
+        each: rng.choice([x for x in mesh.layouts() if possible(chain, mesh, each, x)])
+        for each in dict.fromkeys(chain.variables.values())
+    }
+    inner = {}
+    for each in chain.multiplications:
+        *operands, c = zip(*(rng.choice(TRIPLES) for _ in mesh.extents))
+        for x, (_, transposed) in enumerate(each.operands):
+            if transposed:
+                operands[x] = tuple(TURNED.get(one, one) for one in operands[x])
+        inner[each.c] = *operands, c
+    return solution(chain, mesh, layouts, inner)
+
+
+def chains(backward):
+    """Every function, and presets with attention of several sequences."""
+    yield layers(64, (32, 96), backward=backward)
+    for of in ("relu", "gelu", "silu", "swiglu"):
+        yield layers(128, (64, 96, 64), (of,), backward=backward)
+    yield layers(64, (32, 64, 128, 32), ("gelu", "swiglu"), backward=backward)
+    for name in ("llama3-8b:mlp", "llama3-8b:attention", "llama3-8b:block", "gpt3:block"):
+        yield preset(name, 4 * (2048 if "gpt" in name else 8192), backward=backward)
+
+
+def names_of(text, names):
+    """What the pasted part of a script defines, without torch: placements as their text."""
+    tree = ast.parse(text)
+    found = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    return [
+        {key.value: ast.unparse(value) for key, value in zip(found[x].keys, found[x].values)}
+        if x in found
+        else None
+        for x in names
+    ]
+
+
+def calls(text):
+    """The lines of comment that call something on the mesh."""
+    return [line[2:] for line in text.splitlines() if re.match(r"# .*mesh\[.*\]", line)]
+
+
+def everything(per):
+    """Solutions of every chain on the meshes of 4 and 8 ranks."""
+    texts = "tp=4", "dp=2,tp=2", "tp=8", "dp=2,tp=4", "dp=4,tp=2"
+    every = [(chain, text) for backward in (False, True) for chain in chains(backward) for text in texts]
+    for seed, (chain, text) in enumerate(every * per):
+        yield drawn(chain, Mesh.read(text), seed)
+
+
+def test_placements_read_back_are_the_layouts_and_those_of_linear_the_transposed():
+    for each in everything(2):
+        text = script_text(each)
+        compile(text, "layer.py", "exec")
+        placements, linear = names_of(text, ["placements", "linear"])
+        stored = [x for x in each.chain.matrices.values() if x.kind != "made"]
+        assert [*placements] == [x.name for x in stored]
+        assert [*linear] == [x.name for x in stored if x.kind == "weight"]
+        for name, there in placements.items():
+            assert each.mesh.layout(there) == each.layout(name)
+        for name, there in linear.items():
+            turned = tuple(TURNED.get(x, x) for x in each.layout(name))
+            assert each.mesh.layout(there) == turned
+
+
+def test_rows_have_every_forward_matrix_once_in_three_notations_of_one_layout():
+    for each in everything(1):
+        rows, seen = layout_rows(each), []
+        for names, *texts in rows:
+            seen += names.split(", ")
+            found = {each.mesh.layout(text) for text in texts}
+            assert found == {each.layout(name) for name in names.split(", ")}
+        assert sorted(seen) == sorted(x for x in each.chain.matrices if x[0] != "d")
+    mesh = Mesh.read("dp=2,tp=2")
+    assert layout_rows(scheme(mesh, "TS"))[0] == (
+        "X, Y2",
+        "R,S(0)@2x2",
+        "[Replicate(), Shard(0)]",
+        "P('tp', None)",
+    )
+
+
+def scheme(mesh, kinds, ends="SR", **other):
+    """A gelu MLP in published layouts, one letter a mesh dimension: T tensor parallelism, S with
+    divided activations between; F weights by rows, C by columns, gathered; D copies."""
+    by = {
+        "T": ("R", "S(1)", "S(1)", "S(0)"),
+        "S": ("S(0)", "S(1)", "S(1)", "S(0)"),
+        "F": ("S(0)", "S(0)", "S(0)", "S(0)"),
+        "C": ("S(0)", "S(1)", "S(0)", "S(1)"),
+        "D": ("S(0)", "R", "S(0)", "R"),
+        "M": ("S(0)", "S(0)", "S(0)", "R"),
+        "R": ("R", "R", "R", "R"),
+    }
+    first = {x: TRIPLES[1 if x in "TS" else 3 if x == "R" else 0] for x in by}
+    second = {x: TRIPLES[2 if x in "TS" else 3 if x == "R" else 0] for x in by}
+    chain = layers(64, (32, 128, 32), ("gelu",), backward=True)
+    layouts = dict(zip(("X", "W1", "Y1", "W2"), zip(*(by[x] for x in kinds))))
+    inner = {c: tuple(zip(*(triple[x] for x in kinds))) for c, triple in (("Y1", first), ("Y2", second))}
+    return solution(chain, mesh, layouts, inner)
+
+
+COLWISE = "ColwiseParallel(input_layouts={}, output_layouts=Shard(-1))"
+ROWWISE = "RowwiseParallel(input_layouts=Shard(-1), output_layouts={})"
+MEGATRON = {"W1": COLWISE.format("Replicate()"), "W2": ROWWISE.format("Replicate()")}
+SEQUENCE = {
+    "norm": "SequenceParallel(sequence_dim=0)",
+    "W1": COLWISE.format("Shard(0)"),
+    "W2": ROWWISE.format("Shard(0)"),
+}
+TURNED_FULLY = "shard_placement_fn={model.W1.weight: Shard(1), model.W2.weight: Shard(1)}.get"
+PLANNED = 'parallelize_module(model, mesh["tp"], plan)'
+
+
+@pytest.mark.parametrize(
+    "text, kinds, plan, expected",
+    [
+        ("tp=4", "T", MEGATRON, [PLANNED]),
+        ("tp=4", "S", SEQUENCE, [PLANNED]),
+        ("dp=4", "C", None, ['fully_shard(model, mesh=mesh["dp"])']),
+        ("dp=4", "F", None, [f'fully_shard(model, mesh=mesh["dp"], {TURNED_FULLY})']),
+        ("dp=2,tp=2", "CS", SEQUENCE, [PLANNED, 'fully_shard(model, mesh=mesh["dp"])']),
+        ("dp=2,tp=2", "DT", MEGATRON, [PLANNED, 'DistributedDataParallel(model, device_mesh=mesh["dp"])']),
+        ("dp=2,fs=2", "DC", None, ['fully_shard(model, mesh=mesh["dp", "fs"])']),
+        ("dp=4", "D", None, ['DistributedDataParallel(model, device_mesh=mesh["dp"])']),
+        ("dp=4", "M", None, []),
+        ("dp=4", "R", None, []),
+    ],
+)  # fmt: skip
+def test_plans_are_those_of_the_published_schemes(text, kinds, plan, expected):
+    pasted = script_text(scheme(Mesh.read(text), kinds))
+    assert names_of(pasted, ["plan"]) == [plan]
+    assert [line.partition(", activations")[0] for line in calls(pasted)] == expected
+    assert ("no plan" in pasted) == (not expected)
+
+
+def test_columns_that_other_programs_order_otherwise_are_explained():
+    texts = {name: script_text(drawn(preset(name), Mesh.read("tp=4"), 0)) for name in (
+        "gpt3:mlp", "llama3-8b:mlp", "gpt3:attention")}  # fmt: skip
+    found = {name: ("gate" in text, ".cat(" in text) for name, text in texts.items()}
+    assert [*found.values()] == [(False, False), (True, False), (False, True)]
+
+
+def test_a_function_that_no_script_has_is_refused_in_one_line():
+    chain = layers(64, (32, 64, 32), ("gelu",))
+    x = [isinstance(each, Map) for each in chain.operations].index(True)
+    strange = SimpleNamespace(**{**vars(chain.operations[x].function), "name": "router"})
+    chain.operations[x] = chain.operations[x]._replace(function=strange)
+    with pytest.raises(UnsupportedError, match="router"):
+        script_text(drawn(chain, Mesh.read("tp=4"), 0))
+
+
+# -- with PyTorch ---------------------------------------------------------------------------------
+
+
+def port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def start(ranks, folder, program, *arguments, by="mpiexec"):
+    """A program on so many ranks, to its end."""
+    if by == "mpiexec":
+        command = [find_mpiexec(), "-n", ranks, sys.executable]
+    else:
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks]
+        command += ["--master-port", port()]
+    environ = {"OMP_NUM_THREADS": "1", "MASTER_PORT": port()}
+    return run_process([*command, program, *arguments], folder, environ, 300)
+
+
+def answers(ranks, folder, texts):
+    """(exit code, output) of scripts, one after another in the same ranks."""
+    paths = [folder / f"layer{x}.py" for x in range(len(texts))]
+    for path, text in zip(paths, texts):
+        path.write_text(text)
+    (folder / "driver.py").write_text(DRIVER)
+    ended = start(ranks, folder, "driver.py", *(path.name for path in paths))
+    assert ended.returncode == 0 and "ANSWERS" in ended.stdout, ended.stderr[-3000:]
+    return json.loads(ended.stdout.partition("ANSWERS")[2])
+
+
+RANKS = pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400)
+
+
+def with_torch(test):
+    for mark in RANKS:
+        test = mark(test)
+    return test
+
+
+@with_torch
+@pytest.mark.parametrize(
+    "ranks, every",
+    [
+        (4, 3),
+        (8, 8),
+        pytest.param(4, 1, marks=pytest.mark.thorough),
+        pytest.param(8, 1, marks=pytest.mark.thorough),
+    ],
+)
+def test_scripts_of_any_layouts_agree_with_one_process(ranks, every, tmp_path):
+    chosen = [each for each in everything(3) if each.mesh.ranks == ranks][::every]
+    texts = [script_text(each) for each in chosen]
+    for each, (code, said) in zip(chosen, answers(ranks, tmp_path, texts)):
+        assert not code and said.startswith("ok: "), (each.chain.name, each.layouts, said)
+
+
+@with_torch
+def test_a_wrong_layout_a_missing_sum_and_a_wrong_gradient_are_one_line(tmp_path):
+    text = script_text(scheme(Mesh.read("dp=2,tp=2"), "FS"))
+    changes = {
+        "": "",
+        "[[S0, R], [R, S1], [S0, S1], [S0, S1]]": "[[S0, S0], [R, S1], [S0, S1], [S0, S1]]",
+        "[[S0, S1], [R, S0], [S0, P], [S0, S0]]": "[[S0, S1], [R, S0], [S0, R], [S0, S0]]",
+        "return c.redistribute(placements=stored)":
+            "return DTensor.from_local(c.to_local(), mesh, [R if x == P else x for x in made])",
+        'approximate="tanh"': 'approximate="none" if rank == 3 else "tanh"',
+    }  # fmt: skip
+    assert all(text.count(old) == 1 for old in changes if old)
+    texts = [text.replace(old, new) if old else text for old, new in changes.items()]
+    (code, said), *others = answers(4, tmp_path, texts)
+    names = "Y2, dX, dW1, dW2"
+    assert not code and re.fullmatch(rf"ok: {names} agree with one process \(.* \S+e-1\d\)\n", said)
+    for code, said in others:
+        line = code if isinstance(code, str) else said
+        assert code and re.fullmatch(r"wrong: .*\n?", line), line
+
+
+@with_torch
+def test_torchrun_and_mpiexec_start_it_and_other_numbers_of_ranks_are_one_line(tmp_path):
+    (tmp_path / "layer.py").write_text(script_text(scheme(Mesh.read("tp=2"), "S")))
+    for by in "mpiexec", "torchrun":
+        ended = start(2, tmp_path, "layer.py", by=by)
+        assert (ended.returncode, ended.stdout[:3]) == (0, "ok:"), ended.stderr
+    alone = run_process([sys.executable, "layer.py"], tmp_path, timeout=60)
+    line = "the mesh has 2 ranks: torchrun --nproc-per-node 2 layer.py\n"
+    assert (alone.returncode, alone.stdout, alone.stderr) == (1, "", line)
+    three = start(3, tmp_path, "layer.py")
+    assert three.returncode == 1 and three.stderr.count(line) == 1
+
+
+#: A model of modules, parallelized by what was pasted: its weights are placed as ``linear`` says.
+MODEL = """
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+model = nn.Sequential()
+model.add_module("norm", nn.LayerNorm(32))
+model.add_module("W1", nn.Linear(32, 128, bias=False))
+model.add_module("gelu", nn.GELU())
+model.add_module("W2", nn.Linear(128, 32, bias=False))
+inside = model
+CALLS
+for name, there in linear.items():
+    weight = getattr(inside, name).weight
+    names = weight.device_mesh.mesh_dim_names if hasattr(weight, "device_mesh") else ()
+    dims = [getattr(x, "dim", None) for x in getattr(weight, "placements", ())]
+    found = dict(zip(names, dims))
+    expected = {each: getattr(x, "dim", None) for each, x in zip(mesh.mesh_dim_names, there)}
+    assert {each: found.get(each) for each in expected} == expected, (name, found, there)
+model(torch.rand(16 // INSIDE, 32)).sum().backward()
+print("ok: placed")
+"""
+
+
+@with_torch
+def test_modules_that_are_parallelized_by_the_plan_have_the_placements_of_linear(tmp_path):
+    texts = []
+    for text, kinds in (
+        ("tp=4", "T"), ("tp=4", "S"), ("dp=4", "C"), ("dp=4", "F"), ("dp=4", "D"),
+        ("dp=2,tp=2", "CS"), ("dp=2,tp=2", "FT"), ("dp=2,tp=2", "DT"), ("dp=2,fs=2", "DC"),
+    ):  # fmt: skip
+        pasted = script_text(scheme(Mesh.read(text), kinds)).partition("# -----------")[0]
+        lines = [line.partition(", activations")[0] for line in calls(pasted)]
+        called = "\n".join(f"model = {line}" for line in lines)
+        texts.append(pasted + MODEL.replace("CALLS", called).replace("INSIDE", "2"))
+    assert [said for _, said in answers(4, tmp_path, texts)] == ["ok: placed\n"] * len(texts)
