@@ -274,17 +274,24 @@ class Choice:
             raise errors[0]
         for x in domains:
             self._simulate_contenders(self.costs[x], domains[x])
+        published = sorted(self.contenders, key=_time)
         self._keep_the_fastest_contenders()
-        order = sorted(domains, key=lambda x: self._promise(self.costs[x]))
         try:
-            for x in order:
-                costs = self.costs[x]
-                if self.tried:
-                    costs.ends_s = ends_s
-                best_s = min((each.time_s for each in self.tried), default=inf)
-                so_far = f", {1e3 * best_s:.4g} ms so far" if self.tried else ""
-                self.tell(f"searching mesh {costs.mesh} ({order.index(x) + 1} of {len(order)}){so_far}")
-                self._search(x, domains[x], best_s)
+            for each in published:  # in their layouts transfers may overlap
+                x = self.costs.index(each.costs)
+                alone = {variable: [one] for variable, one in each.layouts.items()}
+                if all(one in domains[x][variable] for variable, [one] in alone.items()):
+                    each.costs.ends_s = ends_s
+                    self._search(each.costs, alone)
+            order = sorted(domains, key=lambda x: self._best_s(self.costs[x]))
+            for number, x in enumerate(order, 1):
+                costs, best_s = self.costs[x], self._best_s()
+                costs.ends_s = ends_s if self.tried else inf
+                self.tell(
+                    f"searching mesh {costs.mesh}, {number} of {len(order)}"
+                    + (f"; {1e3 * best_s:.4g} ms so far" if self.tried else "")
+                )
+                self._search(costs, domains[x], x)
             self.finished = True
         except (Spent, KeyboardInterrupt):
             pass
@@ -306,31 +313,33 @@ class Choice:
                 raise UsageError(f"{each.c} as {costs.mesh.text(layout)}: {why}.")
         return costs.domains(self.chain) | {name: [one] for name, one in given.items()}
 
-    def _promise(self, costs: Costs) -> float:
-        """The time of the fastest chain that was found on a mesh."""
-        return min((each.time_s for each in self.tried if each.costs is costs), default=inf)
+    def _best_s(self, costs: Costs | None = None) -> float:
+        """The time of the fastest chain that was found, or found on a mesh."""
+        return min((x.time_s for x in self.tried if costs in (None, x.costs)), default=inf)
 
-    def _search(self, x: int, domains: Mapping[str, Sequence[Layout]], known_s: float) -> None:
-        """The fastest chain on a mesh, if it is faster than the known one."""
-        costs = self.costs[x]
+    def _search(
+        self, costs: Costs, domains: Mapping[str, Sequence[Layout]], mesh: int | None = None
+    ) -> None:
+        """The fastest chain in these layouts, if it is faster than all that were found; ``mesh`` if
+        these are all layouts of a mesh."""
         while True:
+            known_s = self._best_s()
             for limit in (inf, self.limit):  # memory is compared only where the fastest is too large
                 factors = costs.factors(self.chain, domains, limit)
                 label = search(domains, factors, limit, known_s)
                 if label is None or label.memory <= self.limit:
                     break
+            if mesh is not None:
+                self._least[mesh] = max(self._least[mesh], label.time_s if label else known_s)
             if label is None:  # none is faster
-                self._least[x] = known_s
                 return
-            self._least[x] = max(self._least[x], label.time_s)
             one = Solution.of("chosen", self.chain, costs, label)
             new = [each for each in one.programs if each.simulated is None]
             for each in new:
                 costs.simulate(each)
             if one.memory_bytes <= self.limit:
                 self.tried.append(one)
-                known_s = min(known_s, one.time_s)
-            if not new or known_s <= (1 + _EQUAL) * label.time_s:
+            if not new or self._best_s() <= (1 + _EQUAL) * label.time_s:
                 return
             if Clock.cpu() > costs.ends_s:
                 raise Spent

@@ -147,7 +147,7 @@ def search(
             return found
     factors = _promising(factors, limit, known_s)
     labels = [Label()]
-    for each in eliminate(list(domains), domains, factors, limit):
+    for each in eliminate(list(domains), domains, factors, limit, known_s):
         labels = best((one.then(two) for one in labels for two in each.table.get((), ())), limit)
     return min(labels, key=lambda each: each.time_s, default=None)
 
@@ -157,6 +157,7 @@ def eliminate(
     domains: Mapping[str, Sequence[Any]],
     factors: Sequence[Factor],
     limit: float = inf,
+    known_s: float = inf,
 ) -> list[Factor]:
     """Factors in which some variables are eliminated, with their best choices."""
     left, names = list(factors), list(names)
@@ -165,7 +166,10 @@ def eliminate(
         names.remove(name)
         touching = [each for each in left if name in each.scope]
         left = [each for each in left if name not in each.scope]
-        left.append(_eliminated(name, touching, domains, limit))
+        others = Label()
+        for each in left if known_s < inf else ():
+            others = others.then(_least(each))
+        left.append(_eliminated(name, touching, domains, limit, others, known_s))
     return left
 
 
@@ -217,9 +221,15 @@ def _degree(name: str, factors: Sequence[Factor]) -> int:
 
 
 def _eliminated(
-    name: str, factors: Sequence[Factor], domains: Mapping[str, Sequence[Any]], limit: float
+    name: str,
+    factors: Sequence[Factor],
+    domains: Mapping[str, Sequence[Any]],
+    limit: float,
+    others: Label,
+    known_s: float,
 ) -> Factor:
-    """One factor of the other variables, with the best choices of a variable."""
+    """One factor of the other variables, with the best choices of a variable that, with the least
+    labels of the ``others``, are as fast as a known choice."""
     scope = tuple(dict.fromkeys(x for each in factors for x in each.scope if x != name))
     table: dict[tuple, list[Label]] = {}
     for key in itertools.product(*(domains[other] for other in scope)):
@@ -235,6 +245,8 @@ def _eliminated(
                     break
                 labels = best((one.then(two) for one in labels for two in more), limit)
             found += labels
+        if known_s < inf:
+            found = [each for each in found if each.then(others).time_s <= known_s]
         if found:
             table[key] = best(found, limit)
     return Factor(scope, table)
