@@ -1,20 +1,22 @@
 """The description of a chain: matrices by name, multiplications and functions in order, forward and
-backward."""
+backward, read from a text."""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
-from drbench.errors import UsageError
+from drbench.errors import UsageError, shown
 
-from .functions import Function, function, gradient
+from .functions import BETWEEN, Function, attention, function, gradient
 
 
 class Matrix(NamedTuple):
-    """A matrix of a chain.
+    """A matrix of a chain, or one for each expert.
 
     Attributes
     ----------
@@ -22,12 +24,15 @@ class Matrix(NamedTuple):
     rows, cols : int
     kind : str
         ``input``, ``weight``, or ``made``: computed by the chain.
+    count : int
+        Experts, or 1.
     """
 
     name: str
     rows: int
     cols: int
     kind: str
+    count: int = 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -35,12 +40,17 @@ class Matrix(NamedTuple):
 
 
 class Matmul(NamedTuple):
-    """c = op(a) · op(b); ``transpose`` names the transposed operands, as ``--transpose`` does."""
+    """c = op(a) · op(b); ``transpose`` names the transposed operands, as ``--transpose`` does.
+
+    ``experts``: their number, and those of a token. Rows of tokens make those of pairs, or the
+    reverse (:mod:`algorithms.overlap.experts`); with ``a`` transposed, the gradient of weights.
+    """
 
     c: str
     a: str
     b: str
     transpose: str = ""
+    experts: tuple[int, int] = (0, 0)
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -53,7 +63,8 @@ class Matmul(NamedTuple):
 
     def __str__(self) -> str:
         one, two = (f"{name}{'ᵀ' * transposed}" for name, transposed in self.operands)
-        return f"{self.c} = {one}·{two}"
+        count, topk = self.experts
+        return f"{self.c} = {one}·{two}" + (f" ({count} experts, {topk} a token)" if topk else "")
 
 
 class Map(NamedTuple):
@@ -92,13 +103,13 @@ class Chain:
     operations: list[Operation] = field(default_factory=list)
     _alike: dict[str, str] = field(default_factory=dict)
 
-    def add(self, name: str, rows: int, cols: int, kind: str = "made") -> str:
-        """Add a matrix; return its name."""
+    def add(self, name: str, rows: int, cols: int, kind: str = "made", count: int = 1) -> str:
+        """Add a matrix, or ``count`` of experts; return the name."""
         if name in self.matrices:
             raise UsageError(f"two matrices of a chain are called {name}. Rename one.")
         if min(rows, cols) < 1:
             raise UsageError(f"{name} must have at least one row and column, got {rows}x{cols}.")
-        self.matrices[name] = Matrix(name, rows, cols, kind)
+        self.matrices[name] = Matrix(name, rows, cols, kind, count)
         self._alike[name] = name
         return name
 
@@ -121,22 +132,49 @@ class Chain:
         """The variable of each matrix."""
         return {name: self.variable(name) for name in self.matrices}
 
-    def multiply(self, c: str, a: str, b: str, transpose: str = "", kind: str = "made") -> str:
-        """Append c = op(a)·op(b), which makes c."""
-        one = Matmul(c, a, b, transpose)
+    def multiply(
+        self, c: str, a: str, b: str, transpose: str = "", experts: tuple[int, int] = (0, 0)
+    ) -> str:
+        """Append c = op(a)·op(b), which makes c; with ``experts``, rows of X are tokens."""
+        one, (count, topk) = Matmul(c, a, b, transpose, experts), experts
         (m, k), (l, n) = (
             self.matrices[name].shape[:: -1 if transposed else 1]
             for name, transposed in one.operands
         )
+        most = max(count, self.matrices[a].count, self.matrices[b].count)
+        if most > 1 or topk:
+            tokens, rows = self.matrices["X"].rows, self.matrices[a].rows
+            other = {tokens: tokens * topk, tokens * topk: tokens}
+            if not 0 < topk <= most or rows not in other:
+                raise UsageError(
+                    f"{b} has {most} experts, {a} {rows} rows. Use experts({a}, {b}, topk=1 to "
+                    f"{most}), where {a} has the {tokens} rows of X, or topk for each."
+                )
+            m, k = (m, other[k]) if "a" in transpose else (other[m], k)
         if k != l:
             raise UsageError(f"{a} and {b} do not fit: the one gives {k} columns, {l} are needed.")
-        self.add(c, m, n, kind)
+        self.add(c, m, n, count=most if "a" in transpose else 1)
         self.operations.append(one)
         return c
 
+    def extents(self, each: Matmul) -> tuple[int, int, int]:
+        """m, n and k of a multiplication; of experts the rows are pairs.
+
+        Examples
+        --------
+        >>> text = "X = input(6, 4)\\nW = weight(4, 5, experts=3)\\nY = experts(X, W, topk=2)"
+        >>> chain = read(text, "one layer", backward=True)
+        >>> [chain.extents(each) for each in chain.multiplications]
+        [(12, 5, 4), (4, 5, 12), (12, 4, 5)]
+        """
+        a, b, c = (self.matrices[name] for name in (each.a, each.b, each.c))
+        if "a" in each.transpose:
+            return c.rows, c.cols, max(a.rows, b.shape["b" in each.transpose])
+        return max(a.rows, c.rows), c.cols, a.cols
+
     def inner(self, each: Matmul) -> int:
         """The extent k of a multiplication."""
-        return self.matrices[each.a].shape["a" not in each.transpose]
+        return self.extents(each)[2]
 
     def between(self, c: str, of: Function, *takes: str) -> str:
         """Append c = of(takes), with the layout of its inputs."""
@@ -144,10 +182,10 @@ class Chain:
         units, left = divmod(first.cols, of.takes[0])
         for x, name in enumerate(takes):
             found = self.matrices[name]
-            if (found.rows, found.cols) != (first.rows, units * of.takes[x]) or left:
+            if found[1:3] != (first.rows, units * of.takes[x]) or left or found.count > 1:
                 raise UsageError(
                     f"{of.name} takes {', '.join(f'{each} columns' for each in of.takes)} a unit; "
-                    f"{name} has {found.rows}x{found.cols}."
+                    f"got {found}."
                 )
         if first.rows % of.rows:
             raise UsageError(
@@ -171,37 +209,54 @@ class Chain:
     @property
     def flops(self) -> int:
         """2·m·n·k of all multiplications, those inside functions included."""
-        total = 0
-        for each in self.operations:
-            c = self.matrices[each.c]
-            if isinstance(each, Matmul):
-                total += 2 * c.rows * c.cols * self.inner(each)
-            else:
-                total += sum(2 * m * n * k for m, n, k in each.function.gemms(*c.shape))
-        return total
+        return sum(
+            2 * m * n * k
+            for each in self.operations
+            for m, n, k in (
+                [self.extents(each)]
+                if isinstance(each, Matmul)
+                else each.function.gemms(*self.matrices[each.c].shape)
+            )
+        )
 
 
 def layers(
-    rows: int,
+    rows: int, widths: Sequence[int], between: Sequence[str] = (), *, backward: bool = False
+) -> Chain:
+    """X·W1 → f → ·W2 → …, as :func:`lines` describes it; ``backward``: with the gradients of the
+    input and of all weights, from that of the result.
+
+    Examples
+    --------
+    >>> chain = layers(64, (16, 32, 16), ("swiglu",), backward=True)
+    >>> [str(each) for each in chain.operations][3:]
+    ['dW2 = H1ᵀ·dY2', 'dH1 = dY2·W2ᵀ', 'dY1 = swiglu_grad(dH1, Y1)', 'dW1 = Xᵀ·dY1', 'dX = dY1·W1ᵀ']
+    """
+    name = "·".join(["X", *(f"W{x}" for x in range(1, len(widths)))])
+    return read(lines("X", widths, between, rows=rows), name, backward=backward)
+
+
+def lines(
+    x: str,
     widths: Sequence[int],
     between: Sequence[str] = (),
-    *,
-    backward: bool = False,
-    name: str = "",
-) -> Chain:
-    """X·W1 → f → ·W2 → …
+    experts: tuple[int, int] = (0, 0),
+    rows: int = 0,
+) -> str:
+    """The text of x·W1 → f → ·W2 → …, for :func:`read`.
 
     Parameters
     ----------
-    rows : int
-        Rows of X: tokens.
+    x : str
     widths : sequence of int
-        Columns of X, and of each multiplication's result after its function.
+        Columns of x, and of each multiplication's result after its function.
     between : sequence of str
         The function after each multiplication but the last: one of
         :data:`algorithms.chains.functions.BETWEEN`, one for all or one each. Empty: none.
-    backward : bool
-        Gradients too: of the input and of all weights, from that of the result.
+    experts : (int, int)
+        The number of experts, and those of a token.
+    rows : int
+        Rows of x, if the text shall begin with it.
 
     Raises
     ------
@@ -210,9 +265,10 @@ def layers(
 
     Examples
     --------
-    >>> chain = layers(64, (16, 32, 16), ("swiglu",), backward=True)
-    >>> [str(each) for each in chain.operations][3:]
-    ['dW2 = H1ᵀ·dY2', 'dH1 = dY2·W2ᵀ', 'dY1 = swiglu_grad(dH1, Y1)', 'dW1 = Xᵀ·dY1', 'dX = dY1·W1ᵀ']
+    >>> print(lines("X", (16, 32), experts=(8, 2), rows=64))
+    X = input(64, 16)
+    W1 = weight(16, 32, experts=8)
+    Y1 = experts(X, W1, topk=2)
     """
     if len(widths) < 2:
         raise UsageError(f"a chain needs at least two widths, got {len(widths)}. Give 4096,16384.")
@@ -223,27 +279,107 @@ def layers(
             f"{len(widths) - 1} multiplications have {inner} places between them, got "
             f"{len(functions)} functions. Give one for all, or one each."
         )
-    chain = Chain(name or "·".join(["X", *(f"W{x}" for x in range(1, len(widths)))]))
-    x = chain.add("X", rows, widths[0], "input")
-    for number, (wide, high) in enumerate(zip(widths[1:], widths), 1):
-        of = functions[number - 1] if number <= inner else "none"
-        made = None if of == "none" else function(of)
-        w = chain.add(f"W{number}", high, wide * (made.takes[0] if made else 1), "weight")
-        x = chain.multiply(f"Y{number}", x, w)
-        if made:
-            x = chain.between(f"H{number}", made, x)
-    return finished(chain, x, backward)
+    count, topk = experts
+    text = [f"{x} = input({rows}, {widths[0]})"] if rows else []
+    for number, (high, wide) in enumerate(pairwise(widths), 1):
+        of, y, w = (*functions, "none")[number - 1], f"Y{number}", f"W{number}"
+        wide *= 1 if of == "none" else function(of).takes[0]
+        text.append(f"{w} = weight({high}, {wide}{f', experts={count}' if topk else ''})")
+        text.append(f"{y} = {f'experts({x}, {w}, topk={topk})' if topk else f'{x} @ {w}'}")
+        x = y
+        if of != "none":
+            x = f"H{number}"
+            text.append(f"{x} = {of}({y})")
+    return "\n".join(text)
 
 
-def finished(chain: Chain, result: str, backward: bool) -> Chain:
-    """The chain with its gradients. A result as large as the input has the input's layout: a
-    residual connection and the next layer need it."""
-    given, made = chain.matrices["X"], chain.matrices[result]
-    if given.shape == made.shape:
+_FORMS = (
+    "input(rows, columns), weight(rows, columns), weight(rows, columns, experts=8), A @ B, A + B, "
+    "experts(A, B, topk=2), attention(A, heads=32, kv_heads=8, head_dim=128, sequence=8192), "
+    + ", ".join(f"{name}(A)" for name in BETWEEN[1:])
+)
+
+
+def read(text: str, name: str, *, backward: bool = False) -> Chain:
+    """The chain of a text, in which each line makes a matrix: X the input, the last the result.
+    After ``#`` are comments.
+
+    Raises
+    ------
+    UsageError
+        If a line has another form, or its matrix is not used.
+
+    Examples
+    --------
+    >>> text = "X = input(8 * 1024, 64)  # tokens\\nW = weight(64, 32)\\nY = X @ W\\nH = swiglu(Y)"
+    >>> chain = read(text, "mine")
+    >>> [str(each) for each in chain.operations], chain.matrices["H"].shape
+    (['Y = X·W', 'H = swiglu(Y)'], (8192, 16))
+    """
+    chain, places = Chain(name), {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.partition("#")[0].strip()
+        try:
+            if line:
+                places[_read(chain, line)] = number
+        except (KeyError, UsageError) as error:
+            why = f"no line above makes {error}." if isinstance(error, KeyError) else error
+            raise UsageError(f"line {number} of {name}: {why}") from None
+    given = chain.matrices.get("X")
+    if not given or given.kind != "input" or not chain.multiplications:
+        raise UsageError(f"{name} needs a line X = input(rows, columns), and a multiplication.")
+    *others, result = chain.matrices
+    taken = {each for one in chain.operations for each in one.takes}
+    for each in others:
+        if each not in taken:
+            raise UsageError(
+                f"line {places[each]} of {name}: {each} is not used, and the result is {result}, "
+                "the last. Use it, or delete the line."
+            )
+    # A residual connection and the next layer need the result in the layout of X.
+    if given.shape == chain.matrices[result].shape:
         chain.join("X", result)
     if backward:
         _differentiate(chain, result)
     return chain
+
+
+def _read(chain: Chain, line: str) -> str:
+    """Append what a line makes; the name of its matrix."""
+    c, _, right = (each.strip() for each in line.partition("="))
+    try:
+        made = ast.parse(right, mode="eval").body if c.isidentifier() else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        made = None
+    match made:
+        case ast.BinOp(ast.Name(a), ast.MatMult(), ast.Name(b)):
+            return chain.multiply(c, a, b)
+        case ast.BinOp(ast.Name(a), ast.Add(), ast.Name(b)):
+            return chain.between(c, function("add"), a, b)
+        case ast.Call(ast.Name(of), args, given):
+            sizes = {str(each.arg): _size(each.value) for each in given}
+            match of, args, sorted(sizes):
+                case "input", [rows, cols], []:
+                    return chain.add(c, _size(rows), _size(cols), "input")
+                case "weight", [rows, cols], [] | ["experts"]:
+                    return chain.add(c, _size(rows), _size(cols), "weight", *sizes.values())
+                case "experts", [ast.Name(a), ast.Name(b)], ["topk"]:
+                    experts = chain.matrices[b].count, sizes["topk"]
+                    return chain.multiply(c, a, b, experts=experts)
+                case "attention", [ast.Name(a)], ["head_dim", "heads", "kv_heads", "sequence"]:
+                    return chain.between(c, attention(**sizes), a)
+                case _, [ast.Name(a)], [] if of in BETWEEN[1:]:
+                    return chain.between(c, function(of), a)
+    raise UsageError(f"{shown(line)} is not understood. Write NAME = one of {_FORMS}.")
+
+
+def _size(given: ast.expr) -> int:
+    match given:
+        case ast.Constant(int(size)) if size > 0:
+            return size
+        case ast.BinOp(left, ast.Mult(), right):
+            return _size(left) * _size(right)
+    raise UsageError(f"{ast.unparse(given)} is no size. Use integers above 0, as 8192 or 8 * 1024.")
 
 
 def _differentiate(chain: Chain, result: str) -> None:
@@ -257,13 +393,12 @@ def _differentiate(chain: Chain, result: str) -> None:
         grad = known[each.c]
         for name, made in _gradients(chain, each, grad):
             left[name] -= 1
+            c = f"d{name}.{left[name]}" if left[name] else f"d{name}"
             if name in known:  # used twice: the gradients add up
-                name_of = f"d{name}" if left[name] == 0 else f"d{name}.{left[name]}"
-                made = chain.between(name_of, function("add"), known[name], made())
+                known[name] = chain.between(c, function("add"), known[name], made(f"{c}+"))
             else:
-                made = made(f"d{name}" if left[name] == 0 else f"d{name}.{left[name]}")
-            known[name] = made
-            chain.join(made, name)
+                known[name] = made(c)
+            chain.join(known[name], name)
 
 
 def _gradients(chain: Chain, each: Operation, grad: str) -> Iterator:
@@ -271,12 +406,12 @@ def _gradients(chain: Chain, each: Operation, grad: str) -> Iterator:
     for whose gradients no operation waits."""
     if isinstance(each, Matmul):
         a, b = each.a, each.b
-        yield b, lambda name=f"d{b}+": chain.multiply(name, a, grad, "a")
-        yield a, lambda name=f"d{a}+": chain.multiply(name, grad, b, "b")
+        yield b, lambda name: chain.multiply(name, a, grad, "a", each.experts)
+        yield a, lambda name: chain.multiply(name, grad, b, "b", each.experts)
     elif each.function.name == "add":
         for name in each.takes:
-            yield name, lambda _=None: grad  # the same
+            yield name, lambda _: grad  # the same
     else:
         of = gradient(each.function)
         (taken,) = each.takes
-        yield taken, lambda name=f"d{taken}+": chain.between(name, of, grad, taken)
+        yield taken, lambda name: chain.between(name, of, grad, taken)

@@ -1,57 +1,110 @@
-"""Parts of published transformers, as chains: shapes from their configurations.
+"""Parts of transformers, as chains: of published models, or of a ``config.json`` of Hugging Face
+transformers.
 
 ==============  =====================================================================
 GPT-3 175B      Brown et al., 2020, Table 2.1: d_model 12288, 96 heads of 128, 2048 tokens;
                 the inner layer is 4 · d_model
 Llama 3         Grattafiori et al., 2024 (The Llama 3 Herd of Models), Table 3: 8B, 70B and 405B;
                 8 key/value heads, sequences of 8192 tokens in pre-training
-DeepSeek-V3     DeepSeek-AI, 2024, §4.2: hidden 7168, 128 heads of 128, query rank 1536,
-                key/value rank 512, rotary part 64; inner layer of the dense layers 18432, of the
-                shared expert 2048 (config.json: intermediate_size, moe_intermediate_size);
-                4096 tokens in pre-training
+Mistral 7B      Jiang et al., 2023, Table 1
+Mixtral 8x7B    Jiang et al., 2024, Table 1
+Qwen2.5 72B     config.json of Qwen/Qwen2.5-72B, 2024
+DeepSeek-V3     DeepSeek-AI, 2024, §4.2, and config.json; 4096 tokens in pre-training
 ==============  =====================================================================
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from functools import partial
+from os.path import isfile
+from pathlib import Path
 
-from drbench.errors import UsageError, did_you_mean
+from drbench.errors import UsageError, did_you_mean, shown
 
-from .description import Chain, finished, layers
-from .functions import attention, function
+from .description import Chain, lines, read
 
-
-@dataclass(frozen=True)
-class Model:
-    """Shapes of a transformer's layer: model width, inner width, heads, key/value heads, width of
-    a head, tokens of a sequence, and the function inside its MLP."""
-
-    width: int
-    inner: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    sequence: int
-    between: str = "swiglu"
-
-
+_KEYS = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+    *("max_position_embeddings", "hidden_act", "num_experts", "num_experts_per_tok"),
+    *("moe_intermediate_size", "n_shared_experts", "first_k_dense_replace", "q_lora_rank"),
+    *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+)
+_DEEPSEEK = (7168, 18432, 128, 128, 4096, "silu", 256, 8, 2048, 1, 3, 1536, 512, 128, 64, 128)
+#: Name -> its config.json.
 MODELS = {
-    "gpt3": Model(12288, 49152, 96, 96, 128, 2048, "gelu"),
-    "llama3-8b": Model(4096, 14336, 32, 8, 128, 8192),
-    "llama3-70b": Model(8192, 28672, 64, 8, 128, 8192),
-    "llama3-405b": Model(16384, 53248, 128, 8, 128, 8192),
+    name: dict(zip(_KEYS, sizes))
+    for name, sizes in {
+        "gpt3": (12288, 49152, 96, 96, 2048, "gelu"),
+        "llama3-8b": (4096, 14336, 32, 8, 8192, "silu"),
+        "llama3-70b": (8192, 28672, 64, 8, 8192, "silu"),
+        "llama3-405b": (16384, 53248, 128, 8, 8192, "silu"),
+        "mistral-7b": (4096, 14336, 32, 8, 8192, "silu"),
+        "mixtral-8x7b": (4096, 14336, 32, 8, 8192, "silu", 8, 2),
+        "qwen2.5-72b": (8192, 29568, 64, 8, 8192, "silu"),
+        "deepseek-v3": _DEEPSEEK,
+    }.items()
 }
-#: The dense parts of DeepSeek-V3: widths, and the functions between.
-_DEEPSEEK = {
-    "mlp": ((7168, 18432, 7168), "swiglu"),
-    "shared-expert": ((7168, 2048, 7168), "swiglu"),
-    "query": ((7168, 1536, 128 * (128 + 64)), "none"),
-    "key-value": ((7168, 512, 128 * (128 + 128)), "none"),
-    "output": ((128 * 128, 7168), "none"),
-}
-_PARTS = ("mlp", "attention", "block")
-_DEEPSEEK_TOKENS = 4096
+#: The most tokens of a sequence by default.
+_SEQUENCE = 8192
+
+
+def _parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, str]:
+    """The text of each part of a model, from its config."""
+
+    def size(*keys, default=None):
+        value = next((config[key] for key in keys if config.get(key) is not None), default)
+        if type(value) is not int or value < (default != 0):
+            raise UsageError(
+                f"{name}: {' or '.join(keys)} must be an integer above 0, got {shown(value)}. "
+                "Correct the file."
+            )
+        return value
+
+    act = str(config.get("hidden_act"))
+    of = [each.replace("silu", "swiglu") for each in ("silu", "gelu", "relu") if each in act]
+    if not of or "gemma" in str(config.get("model_type")):  # whose gelu has a gate
+        raise UsageError(
+            f"{name}: hidden_act must be silu (with a gate), gelu or relu (without), got {act}. "
+            "Describe the layer in a file of its own."
+        )
+    width, heads, inner = map(size, ("hidden_size", "num_attention_heads", "intermediate_size"))
+    kv_heads = size("num_key_value_heads", default=heads)
+    head_dim = size("head_dim", default=width // heads)
+    sequence = min(size("max_position_embeddings"), _SEQUENCE)
+    tokens = tokens or sequence
+    count = size("num_local_experts", "num_experts", "n_routed_experts", default=0)
+    experts = count, size("num_experts_per_tok") if count else 0
+    expert = size("moe_intermediate_size", default=inner)
+    shared = expert * size("n_shared_experts", default=0)
+    shared = size("shared_expert_intermediate_size", default=shared)
+    add, found = partial(lines, "X", rows=tokens), {}
+    if not count or size("first_k_dense_replace", default=0):
+        found["mlp"] = add((width, inner, width), of)
+    if count:
+        found["experts"] = add((width, expert, width), of, experts)
+    if shared:
+        found["shared-expert"] = add((width, shared, width), of)
+    if latent := size("kv_lora_rank", default=0):
+        nope, rotary, value = map(size, ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+        query = size("q_lora_rank", default=0)
+        return found | {
+            "query": add((width, *[query][: query > 0], heads * (nope + rotary))),
+            "key-value": add((width, latent, heads * (nope + value))),
+            "output": add((heads * value, width)),
+        }
+    found["attention"] = f"""X = input({tokens}, {width})
+        Wqkv = weight({width}, {(heads + 2 * kv_heads) * head_dim})
+        QKV = X @ Wqkv
+        O = attention(QKV, heads={heads}, kv_heads={kv_heads}, head_dim={head_dim}, \
+            sequence={min(sequence, tokens)})
+        Wo = weight({heads * head_dim}, {width})
+        Y = O @ Wo"""
+    if not shared:
+        mlp = lines("R", (width, expert, width), of, experts)
+        found["block"] = f"{found['attention']}\nR = X + Y\n{mlp}\nS = R + Y2"
+    return found
 
 
 def presets() -> list[str]:
@@ -60,29 +113,30 @@ def presets() -> list[str]:
     Examples
     --------
     >>> "llama3-70b:mlp" in presets(), len(presets())
-    (True, 17)
+    (True, 27)
     """
-    return [f"{model}:{part}" for model in MODELS for part in _PARTS] + [
-        f"deepseek-v3:{part}" for part in _DEEPSEEK
-    ]
+    return [f"{model}:{part}" for model in MODELS for part in _parts(model, MODELS[model])]
 
 
 def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> Chain:
-    """A chain of a transformer's layer.
+    """A chain of a transformer's layer, or of a file.
 
     Parameters
     ----------
     name : str
-        ``MODEL:PART``; a part is ``mlp``, ``attention`` (with its projections) or ``block``: both,
-        each with its residual connection. Norms are left out.
+        ``MODEL:PART``, or ``PATH.json:PART`` with the config.json of a model, or the path of a text
+        for :func:`algorithms.chains.description.read`. A part is ``mlp``, ``experts``,
+        ``attention`` (with its projections) or ``block``: both, each with its residual connection;
+        or a projection of latent attention. Norms, routers and biases are left out.
     tokens : int, optional
-        Rows: tokens of all sequences. By default one sequence.
+        Rows: tokens of all sequences. By default one sequence, of at most 8192 tokens.
     backward : bool
 
     Raises
     ------
     UsageError
-        If the preset is unknown, or tokens are not whole sequences in a chain with attention.
+        If there is no such preset, a file is wrong or has its own tokens, or tokens are not whole
+        sequences in a chain with attention.
 
     Examples
     --------
@@ -92,36 +146,20 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
     >>> chain.matrices["Wqkv"].cols
     10240
     """
-    if name not in presets():
+    model, _, part = (f"{name}:" if name.endswith(".json") else name).rpartition(":")
+    try:
+        if isfile(name) and model != name:
+            if tokens is not None:
+                raise UsageError(f"{name} has the rows of X. Change them there, leave out -m.")
+            return read(Path(name).read_text("utf-8"), name, backward=backward)
+        config = json.loads(Path(model).read_text("utf-8")) if isfile(model) else MODELS.get(model)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None
+    parts = _parts(model, config, tokens) if isinstance(config, dict) else {}
+    if part not in parts:
+        known = [f"{model}:{each}" for each in parts] or presets()
         raise UsageError(
-            f"no preset {name!r}; there are {', '.join(presets())}.{did_you_mean(name, presets())}"
+            f"no preset and no file of a chain {name!r}; there are {', '.join(known)}."
+            f"{did_you_mean(name, known)}"
         )
-    model, _, part = name.partition(":")
-    if model == "deepseek-v3":
-        widths, between = _DEEPSEEK[part]
-        tokens = tokens or _DEEPSEEK_TOKENS
-        return layers(tokens, widths, (between,), backward=backward, name=name)
-    shape = MODELS[model]
-    tokens = tokens or shape.sequence
-    if part == "mlp":
-        widths = shape.width, shape.inner, shape.width
-        return layers(tokens, widths, (shape.between,), backward=backward, name=name)
-    chain = Chain(name)
-    x = chain.add("X", tokens, shape.width, "input")
-    heads = attention(shape.heads, shape.kv_heads, shape.head_dim, min(shape.sequence, tokens))
-    wide = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    chain.add("Wqkv", shape.width, wide, "weight")
-    chain.add("Wo", shape.heads * shape.head_dim, shape.width, "weight")
-    chain.multiply("QKV", x, "Wqkv")
-    chain.between("O", heads, "QKV")
-    y = chain.multiply("Y", "O", "Wo")
-    if part == "block":
-        x = chain.between("R", function("add"), x, y)
-        made = function(shape.between)
-        chain.add("W1", shape.width, shape.inner * made.takes[0], "weight")
-        chain.add("W2", shape.inner, shape.width, "weight")
-        chain.multiply("G", x, "W1")
-        chain.between("H", made, "G")
-        chain.multiply("Z", "H", "W2")
-        y = chain.between("S", function("add"), x, "Z")
-    return finished(chain, y, backward)
+    return read(parts[part], name, backward=backward)

@@ -15,7 +15,8 @@ from .case import FIELDS
 
 @dataclass(frozen=True)
 class Asked:
-    """A chain as given on the command line: a preset, or widths and the functions between."""
+    """A chain as given on the command line: a preset, a file, or widths and the functions
+    between."""
 
     name: str | None = None
     tokens: int | None = None
@@ -38,8 +39,8 @@ class Asked:
         """
         if (self.name is None) == (self.widths is None):
             raise UsageError(
-                "give either --preset MODEL:PART (drbench list chains) or --widths "
-                f"4096,16384,4096, got {'both' if self.name else 'neither'}."
+                "give either --preset MODEL:PART (drbench list chains), config.json:PART or FILE, "
+                f"or --widths 4096,16384,4096, got {'both' if self.name else 'neither'}."
             )
         if self.name is not None:
             if self.between:
@@ -169,7 +170,7 @@ def why_not_exact(chain: Chain, dtype: str) -> str | None:
             taken = [most[name] for name in each.takes]
             most[each.c] = sum(taken) if each.function.name == "add" else taken[0]
         else:
-            most[each.c] = most[each.a] * most[each.b] * chain.inner(each)
+            most[each.c] = most[each.a] * most[each.b] * chain.extents(each)[2]
         if most[each.c] >= limit:
             return f"elements of {each.c} may be as large as {most[each.c]}, which {dtype} rounds"
     return None

@@ -113,7 +113,9 @@ def _moved_sum(chain, values, name, at, step):
 
 def test_presets_have_the_published_shapes():
     parameters = lambda name: sum(
-        each.rows * each.cols for each in preset(name).matrices.values() if each.kind == "weight"
+        each.rows * each.cols * each.count
+        for each in preset(name).matrices.values()
+        if each.kind == "weight"
     )
     # parameters of a layer without norms, times the layers: 175B, 8B, 70B, 405B but for embeddings
     for name, count, total in (
@@ -121,11 +123,15 @@ def test_presets_have_the_published_shapes():
         ("llama3-8b", 32, 6.98e9),
         ("llama3-70b", 80, 68.5e9),
         ("llama3-405b", 126, 401.6e9),
+        ("mistral-7b", 32, 6.98e9),
+        ("mixtral-8x7b", 32, 46.4e9),
+        ("qwen2.5-72b", 80, 70.2e9),
     ):
         assert count * parameters(f"{name}:block") == pytest.approx(total, rel=0.01)
     assert parameters("deepseek-v3:mlp") == 3 * 7168 * 18432
     assert parameters("deepseek-v3:shared-expert") == 3 * 7168 * 2048
-    assert len(presets()) == 3 * len(MODELS) + 5
+    assert parameters("deepseek-v3:experts") == 256 * 3 * 7168 * 2048
+    assert len(presets()) == 3 * (len(MODELS) - 1) + 6
 
 
 @pytest.fixture(scope="module")
@@ -203,9 +209,9 @@ def test_many_layers_weights_are_not_copied_where_one_layers_are():
 def test_contenders_are_laid_out_as_they_are_published(name):
     known, _ = known_contenders(preset("llama3-70b:block"))[name]
     assert known == {
-        "megatron": {"X": "R", "QKV": "column", "G": "column"},
-        "sequence parallel": {"X": "row", "QKV": "column", "G": "column"},
-        "fsdp": dict.fromkeys(("X", "QKV", "G"), "row"),
+        "megatron": {"X": "R", "QKV": "column", "Y1": "column"},
+        "sequence parallel": {"X": "row", "QKV": "column", "Y1": "column"},
+        "fsdp": dict.fromkeys(("X", "QKV", "Y1"), "row"),
     }[name] | (
         dict.fromkeys(("Wqkv", "Wo", "W1", "W2"), "row")
         if name == "fsdp"
