@@ -172,10 +172,6 @@ class Chain:
             return c.rows, c.cols, max(a.rows, b.shape["b" in each.transpose])
         return max(a.rows, c.rows), c.cols, a.cols
 
-    def inner(self, each: Matmul) -> int:
-        """The extent k of a multiplication."""
-        return self.extents(each)[2]
-
     def between(self, c: str, of: Function, *takes: str) -> str:
         """Append c = of(takes), with the layout of its inputs."""
         first = self.matrices[takes[0]]
@@ -240,11 +236,8 @@ def layers(
     >>> [str(each) for each in chain.operations][3:]
     ['dW2 = H1ᵀ·dY2', 'dH1 = dY2·W2ᵀ', 'dY1 = swiglu_grad(dH1, Y1)', 'dW1 = Xᵀ·dY1', 'dX = dY1·W1ᵀ']
     """
-    text, name = (
-        lines("X", widths, between, rows=rows),
-        "·".join(["X", *(f"W{x}" for x in range(1, len(widths)))]),
-    )
-    return read(text, name, backward=backward)
+    name = "·".join(["X", *(f"W{x}" for x in range(1, len(widths)))])
+    return read(lines("X", widths, between, rows=rows), name, backward=backward)
 
 
 def lines(

@@ -18,6 +18,10 @@ from math import inf
 from typing import Any, NamedTuple
 
 
+#: Labels whose seconds differ by no more than this share of a known choice are equal.
+EQUAL = 1e-4
+
+
 class Label(NamedTuple):
     """The costs of choices.
 
@@ -86,9 +90,9 @@ class Factor(NamedTuple):
     table: Mapping[tuple, Sequence[Label]]
 
 
-def best(labels: Iterable[Label], limit: float = inf) -> list[Label]:
-    """The Pareto-optimal labels that fit; of equal ones the first. Without a limit only seconds are
-    compared.
+def best(labels: Iterable[Label], limit: float = inf, equal_s: float = 0.0) -> list[Label]:
+    """The Pareto-optimal labels that fit; of those that differ by no more than ``equal_s`` the
+    first. Without a limit only seconds are compared.
 
     Examples
     --------
@@ -97,11 +101,10 @@ def best(labels: Iterable[Label], limit: float = inf) -> list[Label]:
     (True, True)
     """
     labels, kept = list(labels), []
-    if len(labels) < 2:
-        return [each for each in labels if each.memory <= limit]
     few = limit == inf
     for each in sorted(labels, key=_seconds):
-        one, two, three, four = each.serial_s, each.link_s, each.back_s, each.back_link_s
+        one, two = each.serial_s + equal_s, each.link_s + equal_s
+        three, four = each.back_s + equal_s, each.back_link_s + equal_s
         held, pool = each.nbytes, each.pool
         if each.memory <= limit and not any(
             other.serial_s <= one
@@ -232,6 +235,7 @@ def _eliminated(
     labels of the ``others``, are as fast as a known choice."""
     scope = tuple(dict.fromkeys(x for each in factors for x in each.scope if x != name))
     table: dict[tuple, list[Label]] = {}
+    equal_s = EQUAL * known_s if known_s < inf else 0.0
     for key in itertools.product(*(domains[other] for other in scope)):
         known = dict(zip(scope, key))
         found: list[Label] = []
@@ -243,10 +247,12 @@ def _eliminated(
                 if not more:
                     labels = []
                     break
-                labels = best((one.then(two) for one in labels for two in more), limit)
+                labels = [one.then(two) for one in labels for two in more]
+                if len(labels) > 1 or limit < inf:
+                    labels = best(labels, limit, equal_s)
             found += labels
         if known_s < inf:
             found = [each for each in found if each.then(others).time_s <= known_s]
         if found:
-            table[key] = best(found, limit)
+            table[key] = best(found, limit, equal_s)
     return Factor(scope, table)
