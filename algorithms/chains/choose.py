@@ -323,23 +323,20 @@ class Choice:
         """The fastest chain in these layouts, if it is faster than all that were found; ``mesh`` if
         these are all layouts of a mesh."""
         while True:
-            known_s = self._best_s()
-            for limit in (inf, self.limit):  # memory is compared only where the fastest is too large
-                factors = costs.factors(self.chain, domains, limit)
-                label = search(domains, factors, limit, known_s)
-                if label is None or label.memory <= self.limit:
-                    break
+            factors = costs.factors(self.chain, domains)
+            found = search(domains, factors, self.limit)
             if mesh is not None:
-                self._least[mesh] = max(self._least[mesh], label.time_s if label else known_s)
-            if label is None:  # none is faster
+                known_s = found.least_s if found else inf
+                self._least[mesh] = max(self._least[mesh], min(known_s, self._best_s()))
+            if found is None:
                 return
-            one = Solution.of("chosen", self.chain, costs, label)
+            one = Solution.of("chosen", self.chain, costs, found.label)
             new = [each for each in one.programs if each.simulated is None]
             for each in new:
                 costs.simulate(each)
             if one.memory_bytes <= self.limit:
                 self.tried.append(one)
-            if not new or self._best_s() <= (1 + _EQUAL) * label.time_s:
+            if not new or self._best_s() <= (1 + _EQUAL) * found.least_s:
                 return
             if Clock.cpu() > costs.ends_s:
                 raise Spent
@@ -372,10 +369,10 @@ class Choice:
             if why:
                 return f"{each.c} as {costs.mesh.text(layout)}: {why}"
         domains = {variable: [layout] for variable, layout in layouts.items()}
-        label = search(domains, costs.factors(self.chain, domains, still=still))
-        if label is None:
+        found = search(domains, costs.factors(self.chain, domains, still))
+        if found is None:
             return "no collective redistributes its matrices"
-        one = Solution.of(name, self.chain, costs, label)
+        one = Solution.of(name, self.chain, costs, found.label)
         for each in one.programs:
             costs.simulate(each)
         return one if one.memory_bytes <= self.limit else f"it {self.lack(one)}"

@@ -201,7 +201,7 @@ class Costs:
         self.item = ITEMSIZES[dtype]
         self.known: dict[tuple, list[Program]] = {}
         self._ways: dict[tuple, list[Way]] = {}
-        self._best: tuple[dict, dict] = {}, {}  # labels without a limit of memory, and with one
+        self._best: dict[tuple, list[Label]] = {}
         self._users: dict[Program, set[tuple]] = defaultdict(set)
         self._one_sided = "read" in programs
 
@@ -229,7 +229,6 @@ class Costs:
         self,
         chain: Chain,
         domains: Mapping[str, Sequence[Layout]],
-        limit: float = inf,
         still: Sequence[Collection[str]] | None = None,
     ) -> list[Factor]:
         """The costs of every operation and the memory of every matrix, by the layouts of its
@@ -256,7 +255,7 @@ class Costs:
                     table[key] = [self.label(chain, each.c, (seconds, 0.0))]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
-                table[key] = self._labels(chain, each, stored, limit, still)
+                table[key] = self._labels(chain, each, stored, still)
             found.append(Factor(scope, table))
         return found
 
@@ -267,12 +266,11 @@ class Costs:
         again = busy if self.training.recompute and chain.has_backward else (0.0, 0.0)
         return Label(*busy, 0, pool, how, back_s=again[0], back_link_s=again[1])
 
-    def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], limit, still) -> list:
+    def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], still) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
         theirs is simulated."""
         key = each.c, *stored
-        known = self._best[limit < inf]
-        if key not in known or still is not None:
+        if key not in self._best or still is not None:
             labels = []
             for way in self.ways(chain, each, stored, still):
                 serial_s, link_s, pool = way.fixed
@@ -281,17 +279,16 @@ class Costs:
                 busy = serial_s + one, link_s + two
                 labels.append(self.label(chain, each.c, busy, pool, (way,)))
             if still is not None:
-                return best(labels, limit)
-            known[key] = best(labels, limit)
-        return known[key]
+                return best(labels)
+            self._best[key] = best(labels)
+        return self._best[key]
 
     def simulate(self, program: Program) -> None:
         """Simulate a program, whose labels change."""
         if program.simulated is None:
             program.simulate()
             for key in self._users.pop(program, ()):
-                for known in self._best:
-                    known.pop(key, None)
+                self._best.pop(key, None)
 
     def held(self, chain: Chain, variable: str, layout: Layout) -> dict[str, int]:
         """Bytes of a variable's matrices on the rank that holds most, by what they are."""

@@ -3,23 +3,25 @@ operation.
 
 Costs are *labels*: seconds of operations in sequence and of links, of the forward and the backward
 pass, bytes held for the whole chain, and bytes of receive buffers. Seconds and bytes held add up
-along a chain, the largest receive buffers count, and a pass takes the longer of both seconds. The variables are eliminated one
-after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972): for every choice of the
-variables that share an operation with it, only the Pareto-optimal choices of a variable are kept.
-No optimum is lost, and a chain of n operations with L layouts needs n·L³ labels instead of L to the
-n.
+along a chain, the largest receive buffers count, and a pass takes the longer of both seconds.
+
+A weighted mean of both seconds is no longer than the longer one. So the least weighted sum over all
+choices is a lower bound of the time, and its choice is a candidate; the weights are searched by
+bisection, until sequence and links of the candidate take equally long (Lagrangian relaxation:
+Everett, 1963). Memory has a price, likewise. The least sum is found exactly: variables are
+eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+import numpy as np
 
-#: Labels whose seconds differ by no more than this share of a known choice are equal.
-EQUAL = 1e-4
+#: Steps of the bisections of weights and of the price of memory.
+_STEPS = 10
 
 
 class Label(NamedTuple):
@@ -37,7 +39,7 @@ class Label(NamedTuple):
         That a rank needs for one operation.
     how : tuple
         The caller's note on each operation, such as its program.
-    chosen : tuple of (str, str)
+    chosen : tuple of (str, Any)
         The choices of variables.
     back_s, back_link_s : float
         Seconds of the backward pass.
@@ -74,6 +76,11 @@ class Label(NamedTuple):
     def memory(self) -> int:
         return self.nbytes + self.pool
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """What adds up."""
+        return self.serial_s, self.link_s, self.back_s, self.back_link_s, self.nbytes
+
 
 class Factor(NamedTuple):
     """The costs of an operation, by the choices of its variables.
@@ -90,41 +97,34 @@ class Factor(NamedTuple):
     table: Mapping[tuple, Sequence[Label]]
 
 
-def best(labels: Iterable[Label], limit: float = inf, equal_s: float = 0.0) -> list[Label]:
-    """The Pareto-optimal labels that fit; of those that differ by no more than ``equal_s`` the
-    first. Without a limit only seconds are compared.
+class Found(NamedTuple):
+    """The fastest choice that was found, and a lower bound in seconds of all choices."""
+
+    label: Label
+    least_s: float
+
+
+def best(labels: Iterable[Label]) -> list[Label]:
+    """The Pareto-optimal labels; of equal ones the first.
 
     Examples
     --------
     >>> one, two, three = Label(1.0, 0.0, 5), Label(2.0, 0.0, 3), Label(3.0, 0.0, 4)
-    >>> best([one, two, three], limit=9) == [one, two], best([one, two, three]) == [one]
-    (True, True)
+    >>> best([one, two, three]) == [one, two]
+    True
     """
-    labels, kept = list(labels), []
-    few = limit == inf
-    for each in sorted(labels, key=_seconds):
-        one, two = each.serial_s + equal_s, each.link_s + equal_s
-        three, four = each.back_s + equal_s, each.back_link_s + equal_s
-        held, pool = each.nbytes, each.pool
-        if each.memory <= limit and not any(
-            other.serial_s <= one
-            and other.link_s <= two
-            and other.back_s <= three
-            and other.back_link_s <= four
-            and (few or (other.nbytes <= held and other.pool <= pool))
-            for other in kept
-        ):
-            kept.append(each)
-    return kept
+    kept: list[tuple[tuple, Label]] = []
+    for each in sorted(labels, key=lambda label: label.time_s):
+        mine = *each.numbers, each.pool
+        if not any(all(a <= b for a, b in zip(other, mine)) for other, _ in kept):
+            kept.append((mine, each))
+    return [each for _, each in kept]
 
 
 def search(
-    domains: Mapping[str, Sequence[Any]],
-    factors: Sequence[Factor],
-    limit: float = inf,
-    known_s: float = inf,
-) -> Label | None:
-    """The label of the fastest choice of all variables that fits; None if nothing does.
+    domains: Mapping[str, Sequence[Any]], factors: Sequence[Factor], limit: float = inf
+) -> Found | None:
+    """The fastest choice of all variables that fits; None if nothing does.
 
     Parameters
     ----------
@@ -133,126 +133,136 @@ def search(
     factors : sequence of Factor
     limit : float
         Bytes that a rank may hold.
-    known_s : float
-        Seconds of a known choice: slower ones are left out.
 
     Examples
     --------
     >>> pair = Factor(("x", "y"), {(a, b): [Label(float(a != b))] for a in "rc" for b in "rc"})
     >>> end = Factor(("y",), {("r",): [Label(2.0)], ("c",): [Label(0.5)]})
     >>> found = search({"x": "r", "y": "rc"}, [pair, end])
-    >>> found.time_s, sorted(found.chosen)
-    (1.5, [('x', 'r'), ('y', 'c')])
+    >>> found.label.time_s, found.least_s, sorted(found.label.chosen)
+    (1.5, 1.5, [('x', 'r'), ('y', 'c')])
     """
-    if limit < inf:  # without a limit only times are compared: enough, if the result then fits
-        found = search(domains, factors, inf, known_s)
-        if found is None or found.memory <= limit:
-            return found
-    factors = _promising(factors, limit, known_s)
-    labels = [Label()]
-    for each in eliminate(list(domains), domains, factors, limit, known_s):
-        labels = best((one.then(two) for one in labels for two in each.table.get((), ())), limit)
-    return min(labels, key=lambda each: each.time_s, default=None)
+    problem = _Problem(domains, factors, limit)
+    problem.weigh(0.0)
+    if limit < inf and (problem.best is None or problem.too_large):
+        smallest = problem.choose((0.0, 0.0, 0.0, 0.0, 1.0))
+        if smallest is None or (smallest.memory > limit and problem.best is None):
+            return None
+        low, high = 0.0, problem.price
+        for _ in range(_STEPS):
+            price = (low + high) / 2
+            low, high = (low, price) if problem.weigh(price) else (price, high)
+    return problem.best and Found(problem.best, min(problem.least_s, problem.best.time_s))
 
 
-def eliminate(
-    names: Sequence[str],
-    domains: Mapping[str, Sequence[Any]],
-    factors: Sequence[Factor],
-    limit: float = inf,
-    known_s: float = inf,
-) -> list[Factor]:
-    """Factors in which some variables are eliminated, with their best choices."""
-    left, names = list(factors), list(names)
-    while names:
-        name = min(names, key=lambda each: _degree(each, left))
-        names.remove(name)
-        touching = [each for each in left if name in each.scope]
-        left = [each for each in left if name not in each.scope]
-        others = Label()
-        for each in left if known_s < inf else ():
-            others = others.then(_least(each))
-        left.append(_eliminated(name, touching, domains, limit, others, known_s))
-    return left
+class _Problem:
+    """The tables of factors as arrays, and the best choice so far."""
+
+    def __init__(self, domains, factors: Sequence[Factor], limit: float):
+        self.domains, self.factors, self.limit = domains, factors, limit
+        self.best: Label | None = None
+        self.least_s, self.too_large = 0.0, False
+        self._tables = [self._array(each) for each in factors]
+        held = [float(np.nanmin(np.where(np.isinf(t[..., 4]), np.nan, t[..., 4]))) if np.isfinite(
+            t[..., 4]).any() else 0.0 for _, t in self._tables]  # fmt: skip
+        self._room = limit - sum(held)
+        for each, (labels, table) in zip(factors, self._tables):
+            for key, found in labels.items():
+                for x, label in enumerate(found):
+                    if label.pool > self._room:
+                        table[(*key, x)] = inf
+
+    @property
+    def price(self) -> float:
+        """Seconds a byte at which memory counts more than time."""
+        longest = sum(
+            float(table[..., :4][np.isfinite(table[..., :4])].max(initial=0.0))
+            for _, table in self._tables
+        )
+        return 8 * longest / max(self.limit, 1.0) + 1e-18
+
+    def _array(self, factor: Factor):
+        """The labels by the indices of choices, and their numbers in one array."""
+        places = [{choice: x for x, choice in enumerate(self.domains[n])} for n in factor.scope]
+        labels = {
+            tuple(place[one] for place, one in zip(places, key)): found
+            for key, found in factor.table.items()
+            if all(one in place for place, one in zip(places, key))
+        }
+        most = max(map(len, labels.values()), default=1) or 1
+        table = np.full((*map(len, places), most, 5), inf)
+        for key, found in labels.items():
+            if found:
+                table[key][: len(found)] = [label.numbers for label in found]
+        return labels, table
+
+    def weigh(self, price: float) -> bool:
+        """Try weights of sequence and links with a price of memory; whether a choice fits."""
+        ends, fits = [[0.0, 1.0], [0.0, 1.0]], False
+        weights = [1.0, 1.0]
+        for _ in range(_STEPS):
+            one, two = weights
+            label = self.choose((one, 1 - one, two, 1 - two, price))
+            if label is None:
+                return False
+            bound_s = sum(map(float.__mul__, (one, 1 - one, two, 1 - two), label.numbers[:4]))
+            if self.limit < inf:
+                bound_s += price * (label.nbytes - self.limit)
+            self.least_s = max(self.least_s, bound_s)
+            if label.memory <= self.limit:
+                fits = True
+                if self.best is None or label.time_s < self.best.time_s:
+                    self.best = label
+            else:
+                self.too_large = True
+            pairs = (label.serial_s, label.link_s), (label.back_s, label.back_link_s)
+            if all(weights[x] == 1 and pairs[x][0] >= pairs[x][1] for x in (0, 1)):
+                break
+            for x, (serial_s, link_s) in enumerate(pairs):
+                ends[x][link_s > serial_s] = weights[x]
+                weights[x] = sum(ends[x]) / 2 if ends[x] != [1.0, 1.0] else 1.0
+        return fits
+
+    def choose(self, weights: Sequence[float]) -> Label | None:
+        """The label of the least weighted sum; None if no choice is possible."""
+        of = np.array(weights)
+        with np.errstate(invalid="ignore"):
+            sums = [np.where(np.isinf(t[..., 0]), inf, t @ of) for _, t in self._tables]
+        picked = [each.argmin(axis=-1) for each in sums]
+        tables = [(f.scope, each.min(axis=-1)) for f, each in zip(self.factors, sums)]
+        at = _least(list(self.domains), [len(x) for x in self.domains.values()], tables)
+        if at is None:
+            return None
+        total = Label(chosen=tuple((n, self.domains[n][x]) for n, x in at.items()))
+        for factor, (labels, _), way in zip(self.factors, self._tables, picked):
+            key = tuple(at[name] for name in factor.scope)
+            total = total.then(labels[key][int(way[key])])
+        return total
 
 
-def _seconds(label: Label) -> tuple:
-    return label.serial_s + label.back_s, label.link_s + label.back_link_s, *label[2:4]
-
-
-def _promising(factors: Sequence[Factor], limit: float, known_s: float) -> list[Factor]:
-    """The factors without labels that neither fit, nor are faster than a known choice, even with
-    the smallest labels of the others."""
-    if limit == known_s == inf:
-        return list(factors)
-    least = [_least(each) for each in factors]
-    whole = Label()
-    for each in least:
-        whole = whole.then(each)
-    found = []
-    for each, own in zip(factors, least):
-        others = [x - y for x, y in zip(_numbers(whole), _numbers(own))]
-        table = {}
-        for key, labels in each.table.items():
-            kept = []
-            for label in labels:
-                one, two, three, four, held = map(float.__add__, _numbers(label), others)
-                if held + label.pool <= limit and max(one, two) + max(three, four) <= known_s:
-                    kept.append(label)
-            if kept:
-                table[key] = kept
-        found.append(Factor(each.scope, table))
+def _least(
+    names: list[str], sizes: list[int], tables: list[tuple[tuple[str, ...], np.ndarray]]
+) -> dict[str, int] | None:
+    """The choice of every variable with the least sum of tables; None if all sums are infinite."""
+    size, decided, left = dict(zip(names, sizes)), [], list(names)
+    while left:
+        degree = lambda name: len({x for scope, _ in tables if name in scope for x in scope})
+        name = min(left, key=degree)
+        left.remove(name)
+        touching = [each for each in tables if name in each[0]]
+        tables = [each for each in tables if name not in each[0]]
+        scope = tuple(dict.fromkeys(x for each, _ in touching for x in each if x != name))
+        whole = (*scope, name)
+        total = np.zeros([size[x] for x in whole])
+        for each, table in touching:
+            order = [each.index(x) for x in whole if x in each]
+            shape = [size[x] if x in each else 1 for x in whole]
+            total = total + table.transpose(order).reshape(shape)
+        decided.append((name, scope, total.argmin(axis=-1)))
+        tables.append((scope, total.min(axis=-1)))
+    if not np.isfinite(sum(float(table) for _, table in tables)):
+        return None
+    found: dict[str, int] = {}
+    for name, scope, choice in reversed(decided):
+        found[name] = int(choice[tuple(found[x] for x in scope)])
     return found
-
-
-def _numbers(label: Label) -> tuple[float, ...]:
-    """What adds up."""
-    held = float(label.nbytes)
-    return label.serial_s, label.link_s, label.back_s, label.back_link_s, held
-
-
-def _least(factor: Factor) -> Label:
-    """The smallest number of each kind."""
-    labels = [_numbers(label) for labels in factor.table.values() for label in labels]
-    one, two, three, four, held = map(min, zip(*labels)) if labels else (0.0,) * 5
-    return Label(one, two, int(held), back_s=three, back_link_s=four)
-
-
-def _degree(name: str, factors: Sequence[Factor]) -> int:
-    """The number of other variables that share a factor with one."""
-    return len({other for each in factors if name in each.scope for other in each.scope})
-
-
-def _eliminated(
-    name: str,
-    factors: Sequence[Factor],
-    domains: Mapping[str, Sequence[Any]],
-    limit: float,
-    others: Label,
-    known_s: float,
-) -> Factor:
-    """One factor of the other variables, with the best choices of a variable that, with the least
-    labels of the ``others``, are as fast as a known choice."""
-    scope = tuple(dict.fromkeys(x for each in factors for x in each.scope if x != name))
-    table: dict[tuple, list[Label]] = {}
-    equal_s = EQUAL * known_s if known_s < inf else 0.0
-    for key in itertools.product(*(domains[other] for other in scope)):
-        known = dict(zip(scope, key))
-        found: list[Label] = []
-        for choice in domains[name]:
-            known[name] = choice
-            labels = [Label(chosen=((name, choice),))]
-            for each in factors:
-                more = each.table.get(tuple(known[x] for x in each.scope), ())
-                if not more:
-                    labels = []
-                    break
-                labels = [one.then(two) for one in labels for two in more]
-                if len(labels) > 1 or limit < inf:
-                    labels = best(labels, limit, equal_s)
-            found += labels
-        if known_s < inf:
-            found = [each for each in found if each.then(others).time_s <= known_s]
-        if found:
-            table[key] = best(found, limit, equal_s)
-    return Factor(scope, table)
