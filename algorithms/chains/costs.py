@@ -201,6 +201,7 @@ class Costs:
         self.item = ITEMSIZES[dtype]
         self.known: dict[tuple, list[Program]] = {}
         self._ways: dict[tuple, list[Way]] = {}
+        self._moves: dict[tuple, tuple] = {}
         self._best: dict[tuple, list[Label]] = {}
         self._users: dict[Program, set[tuple]] = defaultdict(set)
         self._one_sided = "read" in programs
@@ -343,48 +344,41 @@ class Costs:
         return self._ways[key]
 
     def _made(self, chain, each: Matmul, stored, still) -> Iterator[Way]:
-        dimensions = range(len(self.mesh.extents))
-        turned = [
-            tuple(_TURNED.get(one, one) for one in layout) if side in each.transpose else layout
-            for side, layout in zip("abc", stored)
-        ]
-        names = (*each.takes, each.c)
-        kinds = ["weight" if chain.stays(name) else "made" for name in names]
+        dimensions, extents = range(len(self.mesh.extents)), chain.extents(each)
+        turn = [side in each.transpose for side in "abc"]
+        turned = [_turned(layout) if t else layout for t, layout in zip(turn, stored)]
+        triples = [*zip(*turned)]
+        kinds = ["weight" if chain.stays(x) else "made" for x in (*each.takes, each.c)]
         for active in (None, *(dimensions if still is None else ())):
             if active is not None and not self._overlaps(turned, active):
                 continue
-            axes = [self._axes(turned, d) if d != active else ("*",) for d in dimensions]
+            axes = [self._axes(triples[d], d) if d != active else ("*",) for d in dimensions]
             for divided in itertools.product(*axes):
-                inner = tuple(
-                    tuple(
-                        one if d == active else _DIVIDED[divided[d]][x]
-                        for d, one in enumerate(layout)
-                    )
-                    for x, layout in enumerate(turned)
-                )
+                by = [triples[d] if d == active else _DIVIDED[divided[d]] for d in dimensions]
                 if still and any(
-                    kinds[x] in still[d] and inner[x][d] != turned[x][d]
+                    kinds[x] in still[d] and by[d][x] != triples[d][x]
                     for x in range(3)
                     for d in dimensions
                 ):
                     continue
-                real = tuple(
-                    tuple(_TURNED.get(one, one) for one in layout) if side in each.transpose
-                    else layout
-                    for side, layout in zip("abc", inner)
-                )  # fmt: skip
-                yield from self._with_moves(chain, each, stored, real, inner, divided, active)
+                inner = [_turned(layout) if t else layout for t, layout in zip(turn, zip(*by))]
+                moves = [
+                    self._redistributed(chain, each, x, *((a, b) if x < 2 else (b, a)))
+                    for x, (a, b) in enumerate(zip(stored, inner))
+                ]
+                uses = tuple(use for one in moves for use in one[0])
+                fixed = tuple(map(sum, zip(*(one[1] for one in moves))))
+                local = tuple(self._divided(x, divided, axis) for axis, x in zip("mnk", extents))
+                for program in self._gemms(each, local, active, active is not None and by[active]):
+                    yield Way(each.c, uses, Use(each.c, "", program), tuple(inner), fixed)
 
-    def _axes(self, turned: Sequence[Layout], d: int) -> tuple[str, ...]:
+    def _axes(self, triple: tuple, d: int) -> tuple[str, ...]:
         """How a GEMM may be divided along a dimension: as the matrices are, if nothing moves then;
         ranks multiply the same only if each needs the result."""
         if self.mesh.extents[d] == 1:
             return ("",)
-        triple = tuple(layout[d] for layout in turned)
-        for axis in "mnk":
-            if _DIVIDED[axis] == triple:  # nothing moves
-                return (axis,)
-        return ("m", "n", "k", "") if triple[2] == "R" else ("m", "n", "k")
+        same = tuple(axis for axis in "mnk" if _DIVIDED[axis] == triple)  # nothing moves
+        return same or (("m", "n", "k", "") if triple[2] == "R" else ("m", "n", "k"))
 
     def _overlaps(self, turned: Sequence[Layout], d: int) -> bool:
         """Whether a program along a dimension may take these layouts: data moves, and no dimension
@@ -398,41 +392,33 @@ class Costs:
             one in layout[d + 1 :] for layout, one in zip(turned, triple) if one != "R"
         )
 
-    def _with_moves(self, chain, each, stored, real, inner, divided, active) -> Iterator[Way]:
-        """The ways with a division of the GEMM, and their redistributions."""
-        names, moved = (*each.takes, each.c), []
-        first = each is chain.multiplications[0] and self.training.layers == 1
-        for x, name in enumerate(names):
-            old, new = (stored[x], real[x]) if x < 2 else (real[x], stored[x])
-            weight = chain.stays(name)
-            hidden = weight and not self.machine.adds_on_core and (x == 2 or not first)
+    def _redistributed(self, chain, each: Matmul, x: int, old: Layout, new: Layout) -> tuple:
+        """The redistributions of a multiplication's matrix A, B or C, and their seconds in sequence
+        and of links, and bytes."""
+        key = each.c, x, old, new
+        if key not in self._moves:
+            name = (*each.takes, each.c)[x]
+            first = each is chain.multiplications[0] and self.training.layers == 1
+            hidden = chain.stays(name) and not self.machine.adds_on_core and (x == 2 or not first)
+            uses = []
             for program in self.moves(chain.matrices[name], old, new):
-                kept = program.name == "reduce" and hidden and x == 2
-                share = 1 / self.training.micro_batches if kept else 1.0
-                moved.append(Use(each.c, "ABC"[x], program, hidden, share))
-        extents = [
-            self._divided(extent, divided, axis)
-            for axis, extent in zip("mnk", chain.extents(each))
-        ]
+                once = program.name == "reduce" and hidden and x == 2
+                share = 1 / self.training.micro_batches if once else 1.0
+                uses.append(Use(each.c, "ABC"[x], program, hidden, share))
+            busy = [(*use.seconds(use.program.times), use.program.pool) for use in uses]
+            self._moves[key] = uses, tuple(map(sum, zip(*busy))) or (0.0, 0.0, 0)
+        return self._moves[key]
+
+    def _gemms(self, each: Matmul, extents, active: int | None, triple) -> list[Program]:
+        """The programs that multiply, locally or along a dimension."""
+        key = extents, each.transpose, each.experts, active, triple
         if active is None:
-            key = *extents, each.transpose, each.experts
             make = lambda: [
                 LocalGemm(extents, each.transpose, self.dtype, self.machine, each.experts[0])
             ]
-            programs = self._program(key, make)
         else:
-            triple = tuple(layout[active] for layout in inner)
-            key = *extents, each.transpose, each.experts, triple, active
             make = lambda: list(self._overlapping(extents, each, triple, active))
-            programs = self._program(key, make)
-        busy = [use.seconds(use.program.times) for use in moved]
-        fixed = (
-            sum(one for one, _ in busy),
-            sum(two for _, two in busy),
-            sum(use.program.pool for use in moved),
-        )
-        for program in programs:
-            yield Way(each.c, tuple(moved), Use(each.c, "", program), real, fixed)
+        return self._program(key, make)
 
     def _divided(self, extent: int, divided: Sequence[str], axis: str) -> int:
         for parts, one in zip(self.mesh.extents, divided):
@@ -454,11 +440,11 @@ class Costs:
     def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[Program]:
         """The programs along a dimension in which transfers and a GEMM overlap."""
         group, (m, n, k) = self._group((d,)), extents
-        stored = [
+        turned = [
             _TURNED.get(one, one) if side in each.transpose else one
             for side, one in zip("abc", triple)
         ]
-        texts = [_WORDS.get(one, one) for one in stored]
+        texts = [_WORDS.get(one, one) for one in turned]
         experts, topk = each.experts
         if experts:
             if each.transpose:
@@ -528,7 +514,9 @@ class Costs:
                 problem = Problem(
                     *whole, whole[1], group.extent, one, "row", two, self.dtype
                 )
-                yield reads(problem, group, self.machine)
+                found = reads(problem, group, self.machine)
+                found.simulate()  # these do not change
+                yield found
             else:
                 nbytes = self.item * matrix.count * prod(rows_cols)
                 yield Collective(kind, group, nbytes, self.machine)
@@ -590,6 +578,12 @@ def _runs(kind: str, dims: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]
         else:
             runs.append([d])
     yield from ((kind, tuple(run)) for run in (runs if kind in ("cut", "scatter") else runs[::-1]))
+
+
+@lru_cache(maxsize=256)
+def _turned(layout: Layout) -> Layout:
+    """The layout of the transposed matrix."""
+    return tuple(_TURNED.get(one, one) for one in layout)
 
 
 @lru_cache(maxsize=64)
