@@ -10,13 +10,14 @@ import sys
 from math import prod
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from starting import find_mpiexec, run_process
 
 from algorithms.chains.description import Map, layers
+from algorithms.chains.functions import apply, attention, function
 from algorithms.chains.mesh import Mesh
 from algorithms.chains.presets import preset
-from drbench.errors import UnsupportedError
 from launch.models.chain_script import layout_rows, script_text
 
 #: By mesh dimension: A, B and the result of a multiplication.
@@ -26,7 +27,7 @@ TRIPLES = [
     ("S(1)", "S(0)", "P"),
     ("R", "R", "R"),
 ]
-TURNED = {"S(0)": "S(1)", "S(1)": "S(0)"}
+SWAPPED = {"S(0)": "S(1)", "S(1)": "S(0)"}
 DRIVER = """
 import io, json, runpy, sys
 from contextlib import redirect_stdout
@@ -35,13 +36,13 @@ import torch.distributed as dist
 end, dist.destroy_process_group = dist.destroy_process_group, lambda: None
 answers = []
 for path in sys.argv[1:]:
-    said, code = io.StringIO(), 0
+    printed, code = io.StringIO(), 0
     try:
-        with redirect_stdout(said):
+        with redirect_stdout(printed):
             runpy.run_path(path, run_name="__main__")
     except SystemExit as error:
         code = error.code
-    answers.append((code, said.getvalue()))
+    answers.append((code, printed.getvalue()))
 if dist.get_rank() == 0:
     print("ANSWERS", json.dumps(answers))
 end()
@@ -79,7 +80,7 @@ def drawn(chain, mesh, seed):
         *operands, c = zip(*(rng.choice(TRIPLES) for _ in mesh.extents))
         for x, (_, transposed) in enumerate(each.operands):
             if transposed:
-                operands[x] = tuple(TURNED.get(one, one) for one in operands[x])
+                operands[x] = tuple(SWAPPED.get(one, one) for one in operands[x])
         inner[each.c] = *operands, c
     return solution(chain, mesh, layouts, inner)
 
@@ -92,6 +93,8 @@ def chains(backward):
     yield layers(64, (32, 64, 128, 32), ("gelu", "swiglu"), backward=backward)
     for name in ("llama3-8b:mlp", "llama3-8b:attention", "llama3-8b:block", "gpt3:block"):
         yield preset(name, 4 * (2048 if "gpt" in name else 8192), backward=backward)
+    yield preset("mixtral-8x7b:block", 8 * 8192, backward=backward)
+    yield preset("deepseek-v3:experts", backward=backward)
 
 
 def names_of(text, names):
@@ -112,13 +115,16 @@ def names_of(text, names):
 
 def calls(text):
     """The lines of comment that call something on the mesh."""
-    return [line[2:] for line in text.splitlines() if re.match(r"# .*mesh\[.*\]", line)]
+    lines = [line for line in text.splitlines() if re.match(r"# .*mesh\[.*\]", line)]
+    return [re.split(r"[;#] ", line[2:])[0].strip() for line in lines]
 
 
 def everything(per):
     """Solutions of every chain on the meshes of 4 and 8 ranks."""
     texts = "tp=4", "dp=2,tp=2", "tp=8", "dp=2,tp=4", "dp=4,tp=2"
-    every = [(chain, text) for backward in (False, True) for chain in chains(backward) for text in texts]
+    every = [
+        (chain, text) for backward in (False, True) for chain in chains(backward) for text in texts
+    ]
     for seed, (chain, text) in enumerate(every * per):
         yield drawn(chain, Mesh.read(text), seed)
 
@@ -131,11 +137,49 @@ def test_placements_read_back_are_the_layouts_and_those_of_linear_the_transposed
         stored = [x for x in each.chain.matrices.values() if x.kind != "made"]
         assert [*placements] == [x.name for x in stored]
         assert [*linear] == [x.name for x in stored if x.kind == "weight"]
+        read = lambda name, there: each.mesh.layout(back(each.chain.matrices[name], there))
         for name, there in placements.items():
-            assert each.mesh.layout(there) == each.layout(name)
+            assert read(name, there) == each.layout(name)
         for name, there in linear.items():
-            turned = tuple(TURNED.get(x, x) for x in each.layout(name))
-            assert each.mesh.layout(there) == turned
+            assert read(name, there) == tuple(SWAPPED.get(x, x) for x in each.layout(name))
+
+
+def test_multiplications_have_the_layouts_of_the_search():
+    for each in everything(1):
+        (inner,) = names_of(script_text(each), ["inner"])
+        assert [*inner] == [x.c for x in each.chain.multiplications if x.c in layouts_of(each)]
+        for one in each.chain.multiplications:
+            if one.c in inner:
+                a, b, c, stored = re.findall(r"\[.*?\]", inner[one.c])
+                b = back(each.chain.matrices[one.b], b)
+                expected = *each.inner[one.c], each.layout(one.c)
+                for text, layout in zip((a, b, c, stored), expected):
+                    assert text == each.mesh.torch(layout)
+
+
+@pytest.mark.parametrize("text", ["tp=4", "dp=3,tp=8", "dp=64,tp=8"])
+def test_the_small_case_is_divided_evenly_and_keeps_heads_and_experts(text):
+    mesh = Mesh.read(text)
+    for chain in chains(True):
+        made = script_text(drawn(chain, Mesh.read("tp=1"), 0)), script_text(drawn(chain, mesh, 0))
+        for ranks, one in zip((1, mesh.ranks), made):
+            (shapes,) = names_of(one, ["shapes"])
+            for name, there in shapes.items():
+                *count, rows, cols = ast.literal_eval(there)
+                matrix = chain.matrices[name]
+                assert count == [matrix.count][matrix.count == 1 :]
+                assert rows % ranks == cols % ranks == 0 and rows * cols < 4e6 * ranks
+            ast.parse(one)
+
+
+def layouts_of(each):
+    """The matrices in the rows of the table."""
+    return ", ".join(names for names, *_ in layout_rows(each)).split(", ")
+
+
+def back(matrix, text):
+    """Placements of one of stacked matrices."""
+    return text.translate({49: "0", 50: "1"}) if matrix.count > 1 else text
 
 
 def test_rows_have_every_forward_matrix_once_in_three_notations_of_one_layout():
@@ -155,7 +199,7 @@ def test_rows_have_every_forward_matrix_once_in_three_notations_of_one_layout():
     )
 
 
-def scheme(mesh, kinds, ends="SR", **other):
+def scheme(mesh, kinds):
     """A gelu MLP in published layouts, one letter a mesh dimension: T tensor parallelism, S with
     divided activations between; F weights by rows, C by columns, gathered; D copies."""
     by = {
@@ -171,7 +215,9 @@ def scheme(mesh, kinds, ends="SR", **other):
     second = {x: TRIPLES[2 if x in "TS" else 3 if x == "R" else 0] for x in by}
     chain = layers(64, (32, 128, 32), ("gelu",), backward=True)
     layouts = dict(zip(("X", "W1", "Y1", "W2"), zip(*(by[x] for x in kinds))))
-    inner = {c: tuple(zip(*(triple[x] for x in kinds))) for c, triple in (("Y1", first), ("Y2", second))}
+    inner = {
+        c: tuple(zip(*(triple[x] for x in kinds))) for c, triple in (("Y1", first), ("Y2", second))
+    }
     return solution(chain, mesh, layouts, inner)
 
 
@@ -183,7 +229,7 @@ SEQUENCE = {
     "W1": COLWISE.format("Shard(0)"),
     "W2": ROWWISE.format("Shard(0)"),
 }
-TURNED_FULLY = "shard_placement_fn={model.W1.weight: Shard(1), model.W2.weight: Shard(1)}.get"
+COPIED = 'DistributedDataParallel(model, device_mesh=mesh["dp"])'
 PLANNED = 'parallelize_module(model, mesh["tp"], plan)'
 
 
@@ -193,11 +239,11 @@ PLANNED = 'parallelize_module(model, mesh["tp"], plan)'
         ("tp=4", "T", MEGATRON, [PLANNED]),
         ("tp=4", "S", SEQUENCE, [PLANNED]),
         ("dp=4", "C", None, ['fully_shard(model, mesh=mesh["dp"])']),
-        ("dp=4", "F", None, [f'fully_shard(model, mesh=mesh["dp"], {TURNED_FULLY})']),
+        ("dp=4", "F", None, ['fully_shard(model, mesh=mesh["dp"])']),
         ("dp=2,tp=2", "CS", SEQUENCE, [PLANNED, 'fully_shard(model, mesh=mesh["dp"])']),
-        ("dp=2,tp=2", "DT", MEGATRON, [PLANNED, 'DistributedDataParallel(model, device_mesh=mesh["dp"])']),
+        ("dp=2,tp=2", "DT", MEGATRON, [PLANNED, COPIED]),
         ("dp=2,fs=2", "DC", None, ['fully_shard(model, mesh=mesh["dp", "fs"])']),
-        ("dp=4", "D", None, ['DistributedDataParallel(model, device_mesh=mesh["dp"])']),
+        ("dp=4", "D", None, [COPIED]),
         ("dp=4", "M", None, []),
         ("dp=4", "R", None, []),
     ],
@@ -205,7 +251,7 @@ PLANNED = 'parallelize_module(model, mesh["tp"], plan)'
 def test_plans_are_those_of_the_published_schemes(text, kinds, plan, expected):
     pasted = script_text(scheme(Mesh.read(text), kinds))
     assert names_of(pasted, ["plan"]) == [plan]
-    assert [line.partition(", activations")[0] for line in calls(pasted)] == expected
+    assert calls(pasted) == expected
     assert ("no plan" in pasted) == (not expected)
 
 
@@ -214,15 +260,6 @@ def test_columns_that_other_programs_order_otherwise_are_explained():
         "gpt3:mlp", "llama3-8b:mlp", "gpt3:attention")}  # fmt: skip
     found = {name: ("gate" in text, ".cat(" in text) for name, text in texts.items()}
     assert [*found.values()] == [(False, False), (True, False), (False, True)]
-
-
-def test_a_function_that_no_script_has_is_refused_in_one_line():
-    chain = layers(64, (32, 64, 32), ("gelu",))
-    x = [isinstance(each, Map) for each in chain.operations].index(True)
-    strange = SimpleNamespace(**{**vars(chain.operations[x].function), "name": "router"})
-    chain.operations[x] = chain.operations[x]._replace(function=strange)
-    with pytest.raises(UnsupportedError, match="router"):
-        script_text(drawn(chain, Mesh.read("tp=4"), 0))
 
 
 # -- with PyTorch ---------------------------------------------------------------------------------
@@ -256,11 +293,9 @@ def answers(ranks, folder, texts):
     return json.loads(ended.stdout.partition("ANSWERS")[2])
 
 
-RANKS = pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400)
-
-
 def with_torch(test):
-    for mark in RANKS:
+    """A test that starts ranks of PyTorch."""
+    for mark in pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400):
         test = mark(test)
     return test
 
@@ -269,17 +304,53 @@ def with_torch(test):
 @pytest.mark.parametrize(
     "ranks, every",
     [
-        (4, 3),
-        (8, 8),
+        (4, 5),
+        (8, 11),
         pytest.param(4, 1, marks=pytest.mark.thorough),
-        pytest.param(8, 1, marks=pytest.mark.thorough),
+        pytest.param(8, 2, marks=pytest.mark.thorough),
     ],
 )
 def test_scripts_of_any_layouts_agree_with_one_process(ranks, every, tmp_path):
     chosen = [each for each in everything(3) if each.mesh.ranks == ranks][::every]
     texts = [script_text(each) for each in chosen]
-    for each, (code, said) in zip(chosen, answers(ranks, tmp_path, texts)):
-        assert not code and said.startswith("ok: "), (each.chain.name, each.layouts, said)
+    for each, (code, printed) in zip(chosen, answers(ranks, tmp_path, texts)):
+        assert not code and printed.startswith("ok: "), (each.chain.name, each.layouts, printed)
+
+
+@pytest.mark.torch
+def test_functions_of_scripts_are_those_of_drbench():
+    torch = pytest.importorskip("torch")
+    text = script_text(drawn(preset("llama3-8b:attention"), Mesh.read("tp=4"), 0))
+    names = {"torch": torch, "F": torch.nn.functional}
+    exec(text[text.index("def attention") : text.index("def layer")], names)
+    rng = np.random.default_rng(0)
+    for of in [*map(function, ("add", "relu", "silu", "gelu", "swiglu")), attention(8, 2, 3, 10)]:
+        x = [rng.standard_normal((20, 2 * size)) for size in of.takes]
+        expected = np.empty((20, 2 * of.gives))
+        apply(of, expected, x)
+        more = (of.rows, of.heads, of.head_dim) if of.heads else ()
+        found = names[of.name](*map(torch.from_numpy, x), *more)
+        assert np.allclose(found.numpy(), expected, rtol=1e-13, atol=1e-13), of.name
+
+
+@pytest.mark.torch
+def test_weights_of_checkpoints_are_reordered_by_the_pasted_lines():
+    torch = pytest.importorskip("torch")
+    text = script_text(drawn(preset("llama3-8b:block"), Mesh.read("tp=4"), 0))
+    names = {"torch": torch, "F": torch.nn.functional, "N": 2}
+    exec(text[text.index("def attention") : text.index("def layer")], names)
+    line = lambda start: next(x[1:].strip() for x in text.splitlines() if f"  torch.{start}" in x)
+    draw = lambda *shape: torch.rand(shape, dtype=torch.float64)
+    x, gate, up = draw(12, 5), draw(7, 5), draw(7, 5)
+    found = names["swiglu"](x @ eval(line("stack"), names | {"gate": gate, "up": up}).T)
+    assert torch.allclose(found, torch.nn.functional.silu(x @ gate.T) * (x @ up.T))
+    q, k, v = draw(6 * 3, 5), draw(2 * 3, 5), draw(2 * 3, 5)  # six heads share two keys and values
+    found = names["attention"](x @ eval(line("cat"), names | {"q": q, "k": k, "v": v}).T, 12, 3, 3)
+    split = [(x @ w.T).unflatten(1, (-1, 3)).transpose(0, 1) for w in (q, k, v)]
+    made = torch.nn.functional.scaled_dot_product_attention(
+        *(x[None] for x in split), is_causal=True, enable_gqa=True
+    )
+    assert torch.allclose(found, made[0].transpose(0, 1).flatten(1))
 
 
 @with_torch
@@ -287,19 +358,22 @@ def test_a_wrong_layout_a_missing_sum_and_a_wrong_gradient_are_one_line(tmp_path
     text = script_text(scheme(Mesh.read("dp=2,tp=2"), "FS"))
     changes = {
         "": "",
-        "[[S0, R], [R, S1], [S0, S1], [S0, S1]]": "[[S0, S0], [R, S1], [S0, S1], [S0, S1]]",
-        "[[S0, S1], [R, S0], [S0, P], [S0, S0]]": "[[S0, S1], [R, S0], [S0, R], [S0, S0]]",
+        ", [Replicate(), Shard(1)]": ", [Replicate(), Replicate()]",
+        "[Shard(0), Partial()]": "[Shard(0), Replicate()]",
         "return c.redistribute(placements=stored)":
-            "return DTensor.from_local(c.to_local(), mesh, [R if x == P else x for x in made])",
-        'approximate="tanh"': 'approximate="none" if rank == 3 else "tanh"',
+            "return DTensor.from_local(c.to_local(), mesh, [x if x != Partial() else Replicate() "
+            "for x in made])",
+        'approximate="tanh"': 'approximate="none" if rank == "3" else "tanh"',
     }  # fmt: skip
     assert all(text.count(old) == 1 for old in changes if old)
     texts = [text.replace(old, new) if old else text for old, new in changes.items()]
-    (code, said), *others = answers(4, tmp_path, texts)
+    (code, printed), *others = answers(4, tmp_path, texts)
     names = "Y2, dX, dW1, dW2"
-    assert not code and re.fullmatch(rf"ok: {names} agree with one process \(.* \S+e-1\d\)\n", said)
-    for code, said in others:
-        line = code if isinstance(code, str) else said
+    assert not code and re.fullmatch(
+        rf"ok: {names} agree with one process \(.* \S+e-1\d\)\n", printed
+    )
+    for code, printed in others:
+        line = code if isinstance(code, str) else printed
         assert code and re.fullmatch(r"wrong: .*\n?", line), line
 
 
@@ -316,7 +390,7 @@ def test_torchrun_and_mpiexec_start_it_and_other_numbers_of_ranks_are_one_line(t
     assert three.returncode == 1 and three.stderr.count(line) == 1
 
 
-#: A model of modules, parallelized by what was pasted: its weights are placed as ``linear`` says.
+#: A model of modules, parallelized by what was pasted: its weights are placed as ``linear`` has it.
 MODEL = """
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -328,15 +402,15 @@ model.add_module("norm", nn.LayerNorm(32))
 model.add_module("W1", nn.Linear(32, 128, bias=False))
 model.add_module("gelu", nn.GELU())
 model.add_module("W2", nn.Linear(128, 32, bias=False))
-inside = model
+inside, shapes = model, {"W1": (32, 128), "W2": (128, 32)}
 CALLS
 for name, there in linear.items():
-    weight = getattr(inside, name).weight
-    names = weight.device_mesh.mesh_dim_names if hasattr(weight, "device_mesh") else ()
-    dims = [getattr(x, "dim", None) for x in getattr(weight, "placements", ())]
-    found = dict(zip(names, dims))
-    expected = {each: getattr(x, "dim", None) for each, x in zip(mesh.mesh_dim_names, there)}
-    assert {each: found.get(each) for each in expected} == expected, (name, found, there)
+    weight, shape = getattr(inside, name).weight, list(shapes[name][::-1])
+    for each, parts in zip(there, mesh.shape):
+        if each.is_shard():
+            shape[each.dim] //= parts
+    local = weight.to_local() if isinstance(weight, DTensor) else weight
+    assert list(local.shape) == shape, (name, local.shape, there)
 model(torch.rand(16 // INSIDE, 32)).sum().backward()
 print("ok: placed")
 """
@@ -346,11 +420,11 @@ print("ok: placed")
 def test_modules_that_are_parallelized_by_the_plan_have_the_placements_of_linear(tmp_path):
     texts = []
     for text, kinds in (
-        ("tp=4", "T"), ("tp=4", "S"), ("dp=4", "C"), ("dp=4", "F"), ("dp=4", "D"),
-        ("dp=2,tp=2", "CS"), ("dp=2,tp=2", "FT"), ("dp=2,tp=2", "DT"), ("dp=2,fs=2", "DC"),
+        ("tp=4", "T"), ("tp=4", "S"), ("dp=4", "C"), ("dp=4", "D"),
+        ("dp=2,tp=2", "CS"), ("dp=2,tp=2", "CT"), ("dp=2,tp=2", "DT"), ("dp=2,fs=2", "DC"),
     ):  # fmt: skip
         pasted = script_text(scheme(Mesh.read(text), kinds)).partition("# -----------")[0]
         lines = [line.partition(", activations")[0] for line in calls(pasted)]
         called = "\n".join(f"model = {line}" for line in lines)
         texts.append(pasted + MODEL.replace("CALLS", called).replace("INSIDE", "2"))
-    assert [said for _, said in answers(4, tmp_path, texts)] == ["ok: placed\n"] * len(texts)
+    assert [printed for _, printed in answers(4, tmp_path, texts)] == ["ok: placed\n"] * len(texts)
