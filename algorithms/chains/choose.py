@@ -7,7 +7,7 @@ no other is faster. No other programs are simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -174,6 +174,7 @@ class Solution:
         return f" on {'·'.join(dims)}"
 
 
+@no_collection()
 def choose(
     chain: Chain,
     costs: Sequence[Costs],
@@ -200,7 +201,7 @@ def choose(
     effort_s : float
         CPU seconds of one core after which nothing further is simulated.
     tell : callable
-        Told what the search does, and what it found.
+        Called with a line on what the search does and has found.
 
     Raises
     ------
@@ -306,8 +307,10 @@ class Choice:
         given = {name: costs.mesh.layout(text) for name, text in self.fixed.items()}
         for each in self.chain.operations:
             layout = given.get(self.chain.variable(each.c))
-            why = layout and isinstance(each, Map) and why_not_aligned(
-                each, self.chain, layout, costs.mesh
+            why = (
+                layout
+                and isinstance(each, Map)
+                and why_not_aligned(each, self.chain, layout, costs.mesh)
             )
             if why:
                 raise UsageError(f"{each.c} as {costs.mesh.text(layout)}: {why}.")
@@ -408,5 +411,3 @@ class Choice:
 
 def _time(found: Solution) -> float:
     return found.time_s
-
-

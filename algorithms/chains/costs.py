@@ -50,7 +50,7 @@ _DIVIDED = {
     "k": ("S(1)", "S(0)", PENDING),
     "": ("R", "R", "R"),
 }
-_TURNED = {"S(0)": "S(1)", "S(1)": "S(0)"}
+_SWAPPED = {"S(0)": "S(1)", "S(1)": "S(0)"}
 _WORDS = {"S(0)": "row", "S(1)": "column"}
 #: Programs that overlap have at most this number of ranks, unless a library runs them.
 _MOST_RANKS = 16
@@ -169,6 +169,10 @@ class Training(NamedTuple):
     recompute: bool = False
 
 
+#: One layer, whose gradients are reduced at once.
+ONE_LAYER = Training()
+
+
 class Costs:
     """The costs of operations on a mesh by a performance model, each computed once.
 
@@ -193,7 +197,7 @@ class Costs:
         machine: Machine,
         mesh: Mesh,
         dtype: str = "float32",
-        training: Training = Training(),
+        training: Training = ONE_LAYER,
         programs: Collection[str] = EVERYTHING,
     ):
         self.machine, self.mesh, self.dtype, self.training = machine, mesh, dtype, training
@@ -346,11 +350,11 @@ class Costs:
     def _made(self, chain, each: Matmul, stored, still) -> Iterator[Way]:
         dimensions, extents = range(len(self.mesh.extents)), chain.extents(each)
         turn = [side in each.transpose for side in "abc"]
-        turned = [_turned(layout) if t else layout for t, layout in zip(turn, stored)]
-        triples = [*zip(*turned)]
+        as_operands = [_transposed(layout) if t else layout for t, layout in zip(turn, stored)]
+        triples = [*zip(*as_operands)]
         kinds = ["weight" if chain.stays(x) else "made" for x in (*each.takes, each.c)]
         for active in (None, *(dimensions if still is None else ())):
-            if active is not None and not self._overlaps(turned, active):
+            if active is not None and not self._overlaps(as_operands, active):
                 continue
             axes = [self._axes(triples[d], d) if d != active else ("*",) for d in dimensions]
             for divided in itertools.product(*axes):
@@ -361,7 +365,7 @@ class Costs:
                     for d in dimensions
                 ):
                     continue
-                inner = [_turned(layout) if t else layout for t, layout in zip(turn, zip(*by))]
+                inner = [_transposed(layout) if t else layout for t, layout in zip(turn, zip(*by))]
                 moves = [
                     self._redistributed(chain, each, x, *((a, b) if x < 2 else (b, a)))
                     for x, (a, b) in enumerate(zip(stored, inner))
@@ -380,16 +384,16 @@ class Costs:
         same = tuple(axis for axis in "mnk" if _DIVIDED[axis] == triple)  # nothing moves
         return same or (("m", "n", "k", "") if triple[2] == "R" else ("m", "n", "k"))
 
-    def _overlaps(self, turned: Sequence[Layout], d: int) -> bool:
+    def _overlaps(self, as_operands: Sequence[Layout], d: int) -> bool:
         """Whether a program along a dimension may take these layouts: data moves, and no dimension
         inside divides the same side of a matrix."""
-        extent, triple = self.mesh.extents[d], tuple(layout[d] for layout in turned)
+        extent, triple = self.mesh.extents[d], tuple(layout[d] for layout in as_operands)
         if extent == 1 or triple in _DIVIDED.values():
             return False
         if extent > _MOST_RANKS and not self._one_sided:
             return False
         return not any(
-            one in layout[d + 1 :] for layout, one in zip(turned, triple) if one != "R"
+            one in layout[d + 1 :] for layout, one in zip(as_operands, triple) if one != "R"
         )
 
     def _redistributed(self, chain, each: Matmul, x: int, old: Layout, new: Layout) -> tuple:
@@ -440,11 +444,11 @@ class Costs:
     def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[Program]:
         """The programs along a dimension in which transfers and a GEMM overlap."""
         group, (m, n, k) = self._group((d,)), extents
-        turned = [
-            _TURNED.get(one, one) if side in each.transpose else one
+        as_operands = [
+            _SWAPPED.get(one, one) if side in each.transpose else one
             for side, one in zip("abc", triple)
         ]
-        texts = [_WORDS.get(one, one) for one in turned]
+        texts = [_WORDS.get(one, one) for one in as_operands]
         experts, topk = each.experts
         if experts:
             if each.transpose:
@@ -453,9 +457,7 @@ class Costs:
                 m // topk, n, k, group.extent, experts=experts, topk=topk
             )
         else:
-            made = lambda name: Problem(
-                m, n, k, group.extent, *texts, self.dtype, each.transpose
-            )
+            made = lambda name: Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
         for name, (algorithm, options, taken) in (OF_EXPERTS if experts else OVERLAPPING).items():
             if name in self.allowed and taken in (None, triple):
                 bound = self._bound(extents, triple, group, name, topk or 1)
@@ -511,9 +513,7 @@ class Costs:
                          for y, x in enumerate(rows_cols)]  # fmt: skip
                 texts = (_WORDS.get(one, one) for one in (before, now[dims[0]]))
                 one, two = texts
-                problem = Problem(
-                    *whole, whole[1], group.extent, one, "row", two, self.dtype
-                )
+                problem = Problem(*whole, whole[1], group.extent, one, "row", two, self.dtype)
                 found = reads(problem, group, self.machine)
                 found.simulate()  # these do not change
                 yield found
@@ -542,7 +542,9 @@ def steps(old: Layout, new: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
     leaving, joining = {}, {}
     for side in sides:
         one, two = ([d for d, each in enumerate(layout) if each == side] for layout in (old, new))
-        same = next((x for x, (a, b) in enumerate(zip(one, two)) if a != b), min(len(one), len(two)))
+        same = next(
+            (x for x, (a, b) in enumerate(zip(one, two)) if a != b), min(len(one), len(two))
+        )
         leaving[side], joining[side] = one[same:], two[same:]
     late, exchanged = [], []
     for side, other in (sides, sides[::-1]):
@@ -581,9 +583,9 @@ def _runs(kind: str, dims: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]
 
 
 @lru_cache(maxsize=256)
-def _turned(layout: Layout) -> Layout:
+def _transposed(layout: Layout) -> Layout:
     """The layout of the transposed matrix."""
-    return tuple(_TURNED.get(one, one) for one in layout)
+    return tuple(_SWAPPED.get(one, one) for one in layout)
 
 
 @lru_cache(maxsize=64)
@@ -601,4 +603,3 @@ def _lacked(has: str, needs: str, parts: int, adds: bool) -> float:
     if has in (needs, "R") or needs == PENDING:
         return 0.0
     return (1 - 1 / parts) * (1 if needs == "R" else 1 / parts)
-

@@ -117,8 +117,8 @@ class Mesh:
         >>> Mesh.read("dp=2,tp=4").torch(("R", "S(1)"), transposed=True)
         '[Replicate(), Shard(0)]'
         """
-        turned = {"S(0)": "S(1)", "S(1)": "S(0)"} if transposed else {}
-        return f"[{', '.join(_TORCH[turned.get(each, each)] for each in layout)}]"
+        swapped = {"S(0)": "S(1)", "S(1)": "S(0)"} if transposed else {}
+        return f"[{', '.join(_TORCH[swapped.get(each, each)] for each in layout)}]"
 
     def jax(self, layout: Layout) -> str:
         """JAX's PartitionSpec.

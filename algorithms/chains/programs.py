@@ -246,8 +246,10 @@ class Simulation(Program):
             traced = lambda rank: trace(program(rank), problem, rank, fresh=False)
             ahead: int | str = 1
         else:
-            options, in_place = dict(self._options), bool(one.links) and all(
-                link.reads_in_place and link.shared != "initiator" for link in one.links
+            options, in_place = (
+                dict(self._options),
+                bool(one.links)
+                and all(link.reads_in_place and link.shared != "initiator" for link in one.links),
             )
             if found.name == "universal" and len(problem.c.partition.copies()) > 1:
                 options["replicate_result"] = True

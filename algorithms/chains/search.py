@@ -165,11 +165,11 @@ class _Problem:
         self._tables = [self._array(each) for each in factors]
         held = [float(np.nanmin(np.where(np.isinf(t[..., 4]), np.nan, t[..., 4]))) if np.isfinite(
             t[..., 4]).any() else 0.0 for _, t in self._tables]  # fmt: skip
-        self._room = limit - sum(held)
-        for each, (labels, table) in zip(factors, self._tables):
+        self._most_pool = limit - sum(held)
+        for labels, table in self._tables:
             for key, found in labels.items():
                 for x, label in enumerate(found):
-                    if label.pool > self._room:
+                    if label.pool > self._most_pool:
                         table[(*key, x)] = inf
 
     @property

@@ -289,7 +289,9 @@ class Machine(MachineFile):
 
         Examples
         --------
-        >>> Machine("t", Compute(1e12), (Link("nvlink", 1e9, within=8), Link("nic", 1e8))).node_ranks
+        >>> Machine(
+        ...     "t", Compute(1e12), (Link("nvlink", 1e9, within=8), Link("nic", 1e8))
+        ... ).node_ranks
         8
         """
         return self.links[0].within if self.links else 0

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from algorithms.chains.choose import EFFORT_S, Choice, Solution, choose
-from algorithms.chains.costs import Costs, Training
+from algorithms.chains.costs import ONE_LAYER, Costs, Training
 from algorithms.chains.description import Chain, Matmul
 from algorithms.chains.mesh import Mesh, meshes
 from algorithms.chains.programs import EVERYTHING
@@ -78,7 +78,7 @@ def answer(
     ranks: int | Mesh,
     dtype: str = "float32",
     transport: str = "auto",
-    training: Training = Training(),
+    training: Training = ONE_LAYER,
     fix: Sequence[str] = (),
     programs: Collection[str] = EVERYTHING,
     limit: float | None = None,
