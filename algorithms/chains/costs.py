@@ -465,29 +465,33 @@ class Costs:
                 yield Simulation(name, group, problem, self.machine, bound, algorithm, options)
 
     def _bound(self, extents, triple, group: Group, name: str, topk: int = 1) -> Times:
-        """A lower bound of a program along a dimension: its GEMM, and the elements that a rank
-        receives at the rate of its fastest link to another rank."""
-        p, (m, n, k) = group.extent, extents
-        still = name.partition(",")[0].removeprefix("stationary ")
-        least_s = inf
-        for axis in "mnk":
-            if still in "ABC" and triple["ABC".index(still)] not in (
-                "R",
-                _DIVIDED[axis]["ABC".index(still)],
-            ):
+        """A lower bound of a program along a dimension: its GEMM, which accumulates slow down, and
+        the elements that a rank receives or sends, over the links to its own and to other nodes."""
+        p, (m, n, k), machine = group.extent, extents, group.on(self.machine)
+        still, _, signals = name.removeprefix("stationary ").partition(",")
+        near = min(p, machine.node_ranks or p)
+        far = (p - near) / (p - 1)
+        rates = [
+            max(link.bandwidth_bytes_per_s for link in machine.links if link.joins(0, other))
+            for other in (1, p - 1)
+        ]
+        where = "ABC".index(still) if still in list("ABC") else None
+        slow = machine.accumulate_slowdown if where in (0, 1) and not signals else 0.0
+        found = []
+        for axis, needed in _DIVIDED.items():
+            if not axis or where is not None and triple[where] not in ("R", needed[where]):
                 continue
             sizes = [-(-x // p) if one == axis else x for x, one in zip((m, n, k), "mnk")]
-            needed = _DIVIDED[axis]
-            elements = 0.0
-            for x, (rows, cols) in enumerate(((m / topk, k), (k, n), (m, n))):
-                elements += rows * cols * _lacked(triple[x], needed[x], p, x == 2)
-            one = group.on(self.machine)
-            rate = max(link.bandwidth_bytes_per_s for link in one.links if link.joins(0, 1))
-            moving_s = elements * self.item / rate if rate < inf else 0.0
-            gemm_s = self.machine.compute.gemm_s(*sizes, self.item)
-            if max(gemm_s, moving_s) < least_s:
-                least_s, link_s, core_s = max(gemm_s, moving_s), moving_s, gemm_s
-        return Times(least_s, core_s, link_s)
+            shapes = (m / topk, k), (k, n), (m / topk, n)
+            shares = [_lacked(triple[x], needed[x], p, x == 2, where is not None) for x in range(3)]
+            a, b, c = (
+                self.item * rows * cols * share for (rows, cols), share in zip(shapes, shares)
+            )
+            moving = lambda nbytes: max(nbytes * (1 - far) / rates[0], nbytes * far / rates[1])
+            link_s, gemm_s = moving(a + b + c), machine.compute.gemm_s(*sizes, self.item)
+            gemm_s += moving(c) * slow / (1 + slow)
+            found.append(Times(max(gemm_s, link_s), gemm_s, link_s))
+        return min(found)
 
     # -- redistributions
 
@@ -589,16 +593,21 @@ def _transposed(layout: Layout) -> Layout:
 
 
 @lru_cache(maxsize=64)
-def _lacked(has: str, needs: str, parts: int, adds: bool) -> float:
+def _lacked(has: str, needs: str, parts: int, adds: bool, every: bool) -> float:
     """The share of a matrix that a rank receives, or sends of its partial sums, if it has one part
-    and needs another.
+    and needs another; if every rank has the result, and adds up the partial sums of all, if
+    ``every``.
 
     Examples
     --------
-    >>> _lacked("S(0)", "R", 4, False), _lacked("S(0)", "S(1)", 4, False)
+    >>> _lacked("S(0)", "R", 4, False, False), _lacked("S(0)", "S(1)", 4, False, False)
     (0.75, 0.1875)
+    >>> _lacked("R", "P", 4, True, False), _lacked("R", "P", 4, True, True)
+    (0.75, 3)
     """
-    if adds and (needs == PENDING or has == "R"):
+    if adds and has == "R":
+        return parts - 1 if every else 1 - 1 / parts
+    if adds and needs == PENDING:
         return 1 - 1 / parts
     if has in (needs, "R") or needs == PENDING:
         return 0.0
