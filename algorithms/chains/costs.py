@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf, prod
 from typing import NamedTuple
@@ -354,11 +355,15 @@ class Costs:
         triples = [*zip(*as_operands)]
         kinds = ["weight" if chain.stays(x) else "made" for x in (*each.takes, each.c)]
         for active in (None, *(dimensions if still is None else ())):
-            if active is not None and not self._overlaps(as_operands, active):
+            if active is not None and not self._overlaps(triples[active], active):
                 continue
             axes = [self._axes(triples[d], d) if d != active else ("*",) for d in dimensions]
             for divided in itertools.product(*axes):
                 by = [triples[d] if d == active else _DIVIDED[divided[d]] for d in dimensions]
+                if active is not None and not all(
+                    _alike(by[active], axis) for axis in divided[active + 1 :]
+                ):
+                    continue
                 if still and any(
                     kinds[x] in still[d] and by[d][x] != triples[d][x]
                     for x in range(3)
@@ -384,17 +389,12 @@ class Costs:
         same = tuple(axis for axis in "mnk" if _DIVIDED[axis] == triple)  # nothing moves
         return same or (("m", "n", "k", "") if triple[2] == "R" else ("m", "n", "k"))
 
-    def _overlaps(self, as_operands: Sequence[Layout], d: int) -> bool:
-        """Whether a program along a dimension may take these layouts: data moves, and no dimension
-        inside divides the same side of a matrix."""
-        extent, triple = self.mesh.extents[d], tuple(layout[d] for layout in as_operands)
-        if extent == 1 or triple in _DIVIDED.values():
-            return False
-        if extent > _MOST_RANKS and not self._one_sided:
-            return False
-        return not any(
-            one in layout[d + 1 :] for layout, one in zip(as_operands, triple) if one != "R"
-        )
+    def _overlaps(self, triple: tuple, d: int) -> bool:
+        """Whether a program along a dimension may take these placements: data moves, and ranks are
+        few."""
+        extent = self.mesh.extents[d]
+        few = extent <= _MOST_RANKS or self._one_sided
+        return extent > 1 and few and triple not in _DIVIDED.values()
 
     def _redistributed(self, chain, each: Matmul, x: int, old: Layout, new: Layout) -> tuple:
         """The redistributions of a multiplication's matrix A, B or C, and their seconds in sequence
@@ -451,17 +451,17 @@ class Costs:
         texts = [_WORDS.get(one, one) for one in as_operands]
         experts, topk = each.experts
         if experts:
-            if each.transpose:
-                return
-            made = lambda name: get_algorithm(name).problem(
-                m // topk, n, k, group.extent, experts=experts, topk=topk
-            )
+            of = {"experts": experts, "topk": topk}
+            sizes = m // topk, n, k, group.extent
+            made = lambda name: replace(get_algorithm(name).problem(*sizes, **of), dtype=self.dtype)
         else:
-            made = lambda name: Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
-        for name, (algorithm, options, taken) in (OF_EXPERTS if experts else OVERLAPPING).items():
+            of = {}
+            made = lambda _: Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
+        known = {} if experts and each.transpose else OF_EXPERTS if experts else OVERLAPPING
+        for name, (algorithm, options, taken) in known.items():
             if name in self.allowed and taken in (None, triple):
                 bound = self._bound(extents, triple, group, name, topk or 1)
-                problem = partial(made, algorithm)
+                problem, options = partial(made, algorithm), options | of
                 yield Simulation(name, group, problem, self.machine, bound, algorithm, options)
 
     def _bound(self, extents, triple, group: Group, name: str, topk: int = 1) -> Times:
@@ -584,6 +584,13 @@ def _runs(kind: str, dims: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]
         else:
             runs.append([d])
     yield from ((kind, tuple(run)) for run in (runs if kind in ("cut", "scatter") else runs[::-1]))
+
+
+def _alike(triple: tuple, axis: str) -> bool:
+    """Whether both matrices that have an axis are divided by it along a dimension, or neither. A
+    dimension inside may divide that axis then: members of the group have the same part of it."""
+    here = [one == part for one, part in zip(triple, _DIVIDED[axis]) if part in _SWAPPED]
+    return len({*here}) < 2
 
 
 @lru_cache(maxsize=256)
