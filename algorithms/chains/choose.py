@@ -242,7 +242,7 @@ class Choice:
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
-        self.finished = False
+        self.finished, self.line = False, "contenders"
         machine, ranks = costs[0].machine, costs[0].mesh.ranks
         least_s = chain.flops / (ranks * machine.compute.peak_flops)
         self._least = dict.fromkeys(range(len(costs)), least_s)
@@ -286,13 +286,9 @@ class Choice:
                     self._search(each.costs, alone)
             order = sorted(domains, key=lambda x: self._best_s(self.costs[x]))
             for number, x in enumerate(order, 1):
-                costs, best_s = self.costs[x], self._best_s()
-                costs.ends_s = ends_s if self.tried else inf
-                self.tell(
-                    f"searching mesh {costs.mesh}, {number} of {len(order)}"
-                    + (f"; {1e3 * best_s:.4g} ms so far" if self.tried else "")
-                )
-                self._search(costs, domains[x], x)
+                self.costs[x].ends_s = ends_s if self.tried else inf
+                self.line = f"mesh {self.costs[x].mesh}, {number} of {len(order)}"
+                self._search(self.costs[x], domains[x], x)
             self.finished = True
         except (Spent, KeyboardInterrupt):
             pass
@@ -326,6 +322,8 @@ class Choice:
         """The fastest chain in these layouts, if it is faster than all that were found; ``mesh`` if
         these are all layouts of a mesh."""
         while True:
+            so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
+            self.tell(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
             factors = costs.factors(self.chain, domains)
             found = search(domains, factors, self.limit)
             if mesh is not None:

@@ -203,7 +203,7 @@ class Mesh:
         return found
 
 
-def meshes(ranks: int, node: int) -> Iterator[Mesh]:
+def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Iterator[Mesh]:
     """The meshes to try for a number of ranks, the most usual first: tensor parallelism of a node
     and data parallelism over nodes; all ranks in one dimension; other inner dimensions.
 
@@ -212,6 +212,8 @@ def meshes(ranks: int, node: int) -> Iterator[Mesh]:
     ranks : int
     node : int
         Ranks of a node.
+    torus : (int, int), optional
+        The two dimensions of a torus, on which no others have rings.
 
     Examples
     --------
@@ -221,6 +223,7 @@ def meshes(ranks: int, node: int) -> Iterator[Mesh]:
     ['tp=8', 'dp=2,tp=4', 'dp=4,tp=2']
     """
     inner = [x for x in divisors(ranks) if 1 < x < ranks and x <= 2 * node]
+    inner = [torus[1]] if torus and torus[0] * torus[1] == ranks and 1 not in torus else inner
     inner.sort(key=lambda x: (x != node, -x))
     whole = Mesh(NAMES[1:], (ranks,))
     two = [Mesh(NAMES, (ranks // x, x)) for x in inner]

@@ -273,6 +273,8 @@ class _Problem:
                     sums = total - each[ways[x]] + each
                     times = np.maximum(sums[:, 0], sums[:, 1]) + np.maximum(sums[:, 2], sums[:, 3])
                     times[sums[:, 4] > self.limit] = inf
+                    if np.isinf(times).all():
+                        return None
                     ways[x] = int(times.argmin())
                     total = sums[ways[x]]
         label = self._total(at, ways)

@@ -101,7 +101,7 @@ def answer(
         As of :func:`algorithms.chains.choose.choose`.
     """
     chain, of = asked.chain(), seen(machine, dtype, transport)
-    tried = [ranks] if isinstance(ranks, Mesh) else meshes(ranks, of.node_ranks or ranks)
+    tried = [ranks] if isinstance(ranks, Mesh) else meshes(ranks, of.node_ranks or ranks, of.torus)
     costs = [Costs(of, mesh, dtype, training, programs) for mesh in tried]
     fixed = fixed_of(chain, fix)
     choice = choose(chain, costs, fixed=fixed, limit=limit, effort_s=effort_s, tell=tell)

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from drbench.errors import EXIT_CODES, UsageError
+from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
 from launch.host.show import table
 from launch.host.units import between, format_bytes, seconds, span
 
@@ -179,6 +179,11 @@ def chain_command(
     if grid and grid.ranks != ranks:
         raise UsageError(f"--mesh {grid} has {grid.ranks} ranks, got -p {ranks}. Leave -p out.")
     dtype = dtype_of(asked, dtype, model, run)
+    if run and any(each.experts[0] for each in chain.multiplications):
+        raise UnsupportedError(
+            f"--run multiplies no experts (our implementation), got {chain.name}. Leave --run out: "
+            "the chain is predicted."
+        )
     fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
     line = progress()
     text = answer(
