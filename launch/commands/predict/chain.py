@@ -131,9 +131,12 @@ from ..options import (
 @csv_option()
 @option(
     "--placements",
-    is_flag=True,
+    is_flag=False,
+    flag_value="chosen",
+    metavar="[WHO]",
     group="Output",
-    help="Print only a Python script: placements to paste, and a test of them on PyTorch.",
+    help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
+    "the chosen, or of WHO, as 'TP x FSDP'.",
 )
 @json_option()
 def chain_command(
@@ -209,8 +212,11 @@ def chain_command(
         records.append(measured)
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
-    if as_json or placements:
-        print(json.dumps(summary(text, measured)) if as_json else script_text(found.best))
+    if as_json:
+        print(json.dumps(summary(text, measured)))
+        return code
+    if placements:
+        print(script_text(text.row(placements).found))
         return code
     out, print_line = printing()
     print_line(headline(text))
