@@ -62,7 +62,12 @@ from ..options import (
     group="Problem",
     help="Include the gradients of input and weights.",
 )
-@of_case("dtype", default=None, default_text="bfloat16 for a model, else float32")
+@of_case(
+    "dtype",
+    default=None,
+    help="element type of all matrices.",
+    default_text="bfloat16 for a model, else float32",
+)
 @machine_option("machine")
 @ranks_option()
 @option(
