@@ -360,7 +360,7 @@ class Machine(MachineFile):
                 )
             )
         members = [*range(0, stride * extent, stride)]
-        ring = [*zip(members, members[1:] + members[:1])]
+        ring = () if self.adds_on_core else [*zip(members, members[1:] + members[:1])]
         collectives = {}
         for name, each in self.collectives.items():
             shared = [1.0, 1.0]  # by the rings of other groups, inside and between nodes
