@@ -100,10 +100,10 @@ class Solution:
         total = Label()
         for each in self.chain.operations:
             if isinstance(each, Map):
-                busy = self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0
+                busy = [self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0, 0.0]
             else:
                 found = [use.seconds(times[use.program]) for use in self.way(each).uses]
-                busy = sum(one for one, _ in found), sum(two for _, two in found)
+                busy = [sum(each) for each in zip(*found)]
             total = total.then(self.costs.label(self.chain, each.c, busy))
         return total.time_s
 
