@@ -7,8 +7,8 @@ buffers. Seconds and bytes held add up along a chain, the largest receive buffer
 takes the longest of its three seconds.
 
 A weighted mean of these is no longer than the longest. So the least weighted sum over all choices
-is a lower bound of the time, and its choice is a candidate; the weights are searched by bisection,
-until sequence and the busiest links of the candidate take equally long (Lagrangian relaxation:
+is a lower bound of the time, and its choice is a candidate; the next weights are those for which
+the least sum over all candidates so far is largest (Lagrangian relaxation:
 Everett, 1963). Memory has a price, likewise. The least sum is found exactly: variables are
 eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972).
 """
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Steps of the bisections of weights and of the price of memory.
-_STEPS = 10
+#: Weights that are tried, steps of the bisection of the price of memory, and of gradients.
+_STEPS, _GRADIENTS = 14, 400
 
 
 class Label(NamedTuple):
@@ -176,7 +176,7 @@ class _Problem:
         self.domains, self.factors, self.limit = domains, factors, limit
         self.best: Label | None = None  # that fits
         self.fastest: Label | None = None
-        self.least_s = 0.0
+        self.least_s, self.of = 0.0, np.ones((2, 3))
         self._tables = [self._array(each) for each in factors]
 
     def consider(self, label: Label) -> bool:
@@ -227,27 +227,22 @@ class _Problem:
 
     def weigh(self, price: float) -> bool:
         """Try weights of sequence and links with a price of memory; whether a choice fits."""
-        ends, fits = [[0.0, 1.0], [0.0, 1.0]], False
-        weights, links = [1.0, 1.0], [1, 1]  # the rest is the weight of these links
+        of, found, fits = np.array([[1.0, 0, 0], [1.0, 0, 0]]), [], False
         for _ in range(_STEPS):
-            of = np.zeros((2, 3))
-            for x in (0, 1):
-                of[x, 0], of[x, links[x]] = weights[x], 1 - weights[x]
             label = self.choose((*of.ravel(), price))
             if label is None:
                 return False
-            bound_s = float((of * (label.forward, label.backward)).sum())
+            found.append((label.forward, label.backward))
+            bound_s = float((of * found[-1]).sum())
             if self.limit < inf:
                 bound_s += price * (label.nbytes - self.limit)
             self.least_s = max(self.least_s, bound_s)
             fits |= self.consider(label)
-            passes = label.forward, label.backward
-            if all(weights[x] == 1 and passes[x][0] == max(passes[x]) for x in (0, 1)):
+            tables = np.array(found)
+            self.of = of = _weights(tables)
+            most_s = (tables * of).sum(axis=(1, 2)).min()  # no weights have a larger bound
+            if not price and self.least_s >= (1 - 1e-3) * most_s:
                 break
-            for x, each in enumerate(passes):
-                links[x] = 1 if each[1] >= each[2] else 2
-                ends[x][each[links[x]] > each[0]] = weights[x]
-                weights[x] = sum(ends[x]) / 2 if ends[x] != [1.0, 1.0] else 1.0
         return fits
 
     def choose(self, weights: Sequence[float]) -> Label | None:
@@ -291,9 +286,10 @@ class _Problem:
         options = [table[key] for key, (_, table) in zip(keys, self._tables)]
         if any(np.isinf(each[:, 0]).all() for each in options):
             return None
-        ways = [int(each[:, :6].sum(axis=1).argmin()) for each in options]
+        of = self.of.ravel()
+        ways = [int((each[:, :6] @ of).argmin()) for each in options]
         total = sum(each[way] for each, way in zip(options, ways))
-        for _ in range(2):
+        for _ in range(3):
             for x, each in enumerate(options):
                 if len(each) > 1:
                     sums = total - each[ways[x]] + each
@@ -305,6 +301,32 @@ class _Problem:
                     total = sums[ways[x]]
         label = self._total(at, ways)
         return label if label.memory <= self.limit else None
+
+
+def _weights(found: np.ndarray) -> np.ndarray:
+    """Weights of the three seconds of each pass for which the least sum over candidates is largest,
+    by exponentiated gradients (Kivinen and Warmuth, 1997).
+
+    Parameters
+    ----------
+    found : ndarray, shape (candidates, 2, 3)
+
+    Examples
+    --------
+    >>> one, two, back = [1.0, 3.0, 0.0], [3.0, 1.0, 0.0], [1.0, 0.0, 0.0]
+    >>> _weights(np.array([[one, back], [two, back]]))[0].round(1)
+    array([0.5, 0.5, 0. ])
+    """
+    logs, total = np.zeros((2, 3)), np.zeros((2, 3))
+    most = 2 * found.max(axis=2).sum(axis=1).min()  # larger ones do not matter
+    found = np.minimum(found, most) / most
+    for step in range(1, _GRADIENTS + 1):
+        of = np.exp(logs - logs.max(axis=1, keepdims=True))
+        of /= of.sum(axis=1, keepdims=True)
+        total += of * (step > _GRADIENTS // 2)
+        least = found[(found * of).sum(axis=(1, 2)).argmin()]
+        logs += 8 * least / step**0.5
+    return total / total.sum(axis=1, keepdims=True)
 
 
 def _least(
