@@ -154,7 +154,7 @@ class Mesh:
             return self._of_jax(text)
         whole = text.strip().lower()
         if whole in _WORDS:
-            return (_WORDS[whole],) * len(self.extents)
+            return self.plain((_WORDS[whole],) * len(self.extents))
         if whole == "block" and len(self.extents) == 2:
             return "S(0)", "S(1)"
         try:
@@ -169,7 +169,11 @@ class Mesh:
             )
         if not set(layout) <= {*PLACEMENTS}:
             raise UsageError(f"layout {text!r}: matrices of a chain have S(0), S(1) or R.")
-        return layout
+        return self.plain(layout)
+
+    def plain(self, layout: Layout) -> Layout:
+        """The layout with ``R`` for dimensions of one rank."""
+        return tuple(each if parts > 1 else "R" for each, parts in zip(layout, self.extents))
 
     def _of_jax(self, text: str) -> Layout:
         """The layout of a PartitionSpec."""

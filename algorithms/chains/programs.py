@@ -223,10 +223,11 @@ class Simulation(Program):
         self._problem, self._bound, self._options = problem, bound, options
         self._algorithm = get_algorithm(algorithm) if algorithm else None
         self.stationary = options.get("stationary", "C")
-        words = [options.get(key) for key in ("stationary", "dataflow", "variant")]
+        words = [options.get(key) for key in ("stationary", "variant")]
         words += [f"tile {options['tile']}"] if "tile" in options else []
         words += ["signals"] if options.get("sums") == "push" else []
         self.caption = " ".join((algorithm, *(word for word in words if word)))
+        self.caption = name if name.startswith("ring") else self.caption
         super().__init__(name, group, machine)
 
     def times_on(self, machine):
