@@ -63,7 +63,12 @@ from ..options import (
     group="Problem",
     help="Include the gradients of input and weights.",
 )
-@of_case("dtype", default=None, default_text="bfloat16 for a model, else float32")
+@of_case(
+    "dtype",
+    default=None,
+    help="element type of all matrices.",
+    default_text="bfloat16 for a model, else float32",
+)
 @machine_option("machine")
 @ranks_option()
 @option(
@@ -114,10 +119,11 @@ from ..options import (
     "--effort",
     "effort_s",
     type=click.FloatRange(0),
+    default=25.0,
     metavar="SECONDS",
     group="Machine model",
     help="CPU seconds of the search; contenders are always simulated. Ctrl-C ends it with the "
-    "best so far. [default: 25, from 100 ranks on 100]",
+    "best so far.",
 )
 @option(
     "--run",
@@ -132,9 +138,12 @@ from ..options import (
 @csv_option()
 @option(
     "--placements",
-    is_flag=True,
+    is_flag=False,
+    flag_value="chosen",
+    metavar="[WHO]",
     group="Output",
-    help="Print only a Python script: placements to paste, and a test of them on PyTorch.",
+    help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
+    "the chosen, or of WHO, as 'TP x FSDP'.",
 )
 @json_option()
 def chain_command(
@@ -196,7 +205,7 @@ def chain_command(
         training=Training(layers, micro_batches, recompute),
         fix=fix,
         limit=memory,
-        effort_s=(25.0 if ranks < 100 else 100.0) if effort_s is None else effort_s,
+        effort_s=effort_s,
         programs=LIBRARY if run else EVERYTHING,
         tell=line,
     )
@@ -210,8 +219,11 @@ def chain_command(
         records.append(measured)
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
-    if as_json or placements:
-        print(json.dumps(summary(text, measured)) if as_json else script_text(found.best))
+    if as_json:
+        print(json.dumps(summary(text, measured)))
+        return code
+    if placements:
+        print(script_text(text.row(placements).found))
         return code
     out, print_line = printing()
     print_line(headline(text))
