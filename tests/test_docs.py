@@ -17,6 +17,7 @@ import click
 import pytest
 from begun import begun
 
+from algorithms.chains.description import read
 from drbench.errors import MissingError
 from drbench.measure.record import HEADER, Record
 from launch.commands.cli import cli
@@ -29,7 +30,7 @@ MODULES = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
 #: Files that a run makes, or that a reader names.
 MADE = re.compile(r"results/measured/(here|gpu-check|before)\b|.*/(NAME|yours)\b")
 #: Files of other projects that a page mentions.
-THEIRS = {"Autotuner.py", "CostModel.py", "mine.py"}
+THEIRS = {"Autotuner.py", "CostModel.py", "mine.py", "layer.py"}
 
 
 def code(text: str) -> list[str]:
@@ -166,6 +167,7 @@ def test_every_command_of_a_page_and_of_a_help_text_parses(text):
 #: algorithm of the reader's, or are shown because they are refused.
 QUICK = ("run", "plan", "simulate", "explain", "tune", "chain", "sweep")
 NOT_SO = {"mine.toml", "./mine.toml", "./mycluster.toml", "run.json", "rows", "colum"}
+NOT_SO |= {"./config.json:block", "./layer.txt"}
 
 
 @pytest.mark.parametrize("text", [*OF_PAGES, *every_command(cli, "drbench")])
@@ -227,6 +229,14 @@ def test_the_algorithm_of_the_page_is_planned_and_predicted(tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "")
     plan, record = map(json.loads, ended.stdout.strip().split("\n"))
     assert plan["flops"] == 2 * 9**3 // 3 and record["status"] == "ok"
+
+
+def test_the_chain_of_the_page_is_read():
+    page = (ROOT / "docs/how-to/layer-chains.md").read_text("utf-8")
+    chain = read(
+        re.search(r"```text\n(X = .*?)^```", page, re.M | re.S)[1], "layer.txt", backward=True
+    )
+    assert len(chain.multiplications) == 12
 
 
 def table(page: str, first: str) -> list[list[str]]:

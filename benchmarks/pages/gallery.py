@@ -23,7 +23,7 @@ def gallery(folder: str) -> str:
         name, summary = Path(each.file).name, figures()[each.figure].summary
         found.append(
             f"## {name}\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n"
-            f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`\n"
+            f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`"
         )
     return "\n".join(found)
 

@@ -32,7 +32,8 @@ from ..options import (
     "name",
     metavar="MODEL:PART",
     group="Problem",
-    help="A part of a published transformer, as llama3-70b:mlp; see drbench list chains.",
+    help="A part of a transformer: of a published one, as llama3-70b:mlp (drbench list chains), or "
+    "of a file of Hugging Face, as ./config.json:mlp. Or a text file with a chain.",
     shell_complete=names_of("chains"),
 )
 @option(
@@ -155,7 +156,7 @@ def chain_command(
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
-      drbench chain --preset llama3-8b:block --backward --machine dgxh100 --mesh dp=2,tp=8 -m 16Ki
+      drbench chain --preset llama3-8b:block --machine dgxh100 --mesh dp=2,tp=8
       drbench chain -m 8Ki --widths 4096,16384,4096 --machine h100x8 -p 4
 
     Each operation has a lower bound of its time in every layout. Dynamic programming searches the
