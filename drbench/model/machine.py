@@ -328,7 +328,7 @@ class Machine(MachineFile):
         return found
 
     def _along(self, stride: int, extent: int, ranks: int) -> Machine:
-        if extent == ranks:
+        if extent in (1, ranks):
             return self
         torus, fewer = None, lambda count: count and max(1, count // stride)
         if self.torus is not None:
@@ -340,14 +340,15 @@ class Machine(MachineFile):
                     f"machine {self.name} is a torus of {rows}x{cols}, which has no rings of "
                     f"{extent} ranks with stride {stride}. Use a mesh of {rows} and {cols} ranks."
                 )
-        links = []
+        links, slower = [], {}
         for link in self.links:
             rate, total = link.bandwidth_bytes_per_s, link.carries_bytes_per_s
-            others = {
-                "node": min(link.node, ranks) / min(fewer(link.node), extent),
+            groups = {  # that share the link
+                "node": min(link.node, ranks) / min(fewer(link.node) or 1, extent),
                 "fabric": ranks / extent,
             }.get(link.shared, 1.0)
-            total = (total or rate) / others if others > 1 else total
+            total = (total or rate) / groups if groups > 1 else total
+            slower[link.name] = rate / min(rate, total or rate) if rate < inf else 1.0
             links.append(
                 replace(
                     link,
@@ -358,15 +359,22 @@ class Machine(MachineFile):
                     rails=link.rails // gcd(link.rails, stride),
                 )
             )
-        own = lambda each: each.column_bandwidth_bytes_per_s or each.bandwidth_bytes_per_s
-        collectives = {
-            name: replace(
+        members = [*range(0, stride * extent, stride)]
+        ring = () if self.adds_on_core else [*zip(members, members[1:] + members[:1])]
+        collectives = {}
+        for name, each in self.collectives.items():
+            shared = [1.0, 1.0]  # by the rings of other groups, inside and between nodes
+            for a, b in ring:
+                far = each.across((a, b))
+                shared[far] = max(shared[far], slower[self.link(a, b).name])
+            own, across = each.bandwidth_bytes_per_s, each.across_bandwidth_bytes_per_s
+            own = stride > 1 and each.column_bandwidth_bytes_per_s or own
+            collectives[name] = replace(
                 each,
                 node=fewer(each.node),
-                bandwidth_bytes_per_s=own(each) if stride > 1 else each.bandwidth_bytes_per_s,
+                bandwidth_bytes_per_s=own and own / shared[0],
+                across_bandwidth_bytes_per_s=across and across / shared[1],
             )
-            for name, each in self.collectives.items()
-        }
         return replace(
             self, links=tuple(links), torus=torus, devices=extent, collectives=collectives
         )

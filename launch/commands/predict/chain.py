@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from drbench.errors import EXIT_CODES, UsageError
+from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
 from launch.host.show import table
 from launch.host.units import between, format_bytes, seconds, span
 
@@ -62,7 +62,12 @@ from ..options import (
     group="Problem",
     help="Include the gradients of input and weights.",
 )
-@of_case("dtype", default=None, default_text="bfloat16 for a model, else float32")
+@of_case(
+    "dtype",
+    default=None,
+    help="element type of all matrices.",
+    default_text="bfloat16 for a model, else float32",
+)
 @machine_option("machine")
 @ranks_option()
 @option(
@@ -113,10 +118,11 @@ from ..options import (
     "--effort",
     "effort_s",
     type=click.FloatRange(0),
+    default=25.0,
     metavar="SECONDS",
     group="Machine model",
     help="CPU seconds of the search; contenders are always simulated. Ctrl-C ends it with the "
-    "best so far. [default: 25, from 100 ranks on 100]",
+    "best so far.",
 )
 @option(
     "--run",
@@ -131,9 +137,12 @@ from ..options import (
 @csv_option()
 @option(
     "--placements",
-    is_flag=True,
+    is_flag=False,
+    flag_value="chosen",
+    metavar="[WHO]",
     group="Output",
-    help="Print only a Python script: placements to paste, and a test of them on PyTorch.",
+    help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
+    "the chosen, or of WHO, as 'TP x FSDP'.",
 )
 @json_option()
 def chain_command(
@@ -179,6 +188,11 @@ def chain_command(
     if grid and grid.ranks != ranks:
         raise UsageError(f"--mesh {grid} has {grid.ranks} ranks, got -p {ranks}. Leave -p out.")
     dtype = dtype_of(asked, dtype, model, run)
+    if run and any(each.experts[0] for each in chain.multiplications):
+        raise UnsupportedError(
+            f"--run multiplies no experts (our implementation), got {chain.name}. Leave --run out: "
+            "the chain is predicted."
+        )
     fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
     line = progress()
     text = answer(
@@ -190,7 +204,7 @@ def chain_command(
         training=Training(layers, micro_batches, recompute),
         fix=fix,
         limit=memory,
-        effort_s=(25.0 if ranks < 100 else 100.0) if effort_s is None else effort_s,
+        effort_s=effort_s,
         programs=LIBRARY if run else EVERYTHING,
         tell=line,
     )
@@ -204,8 +218,11 @@ def chain_command(
         records.append(measured)
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
-    if as_json or placements:
-        print(json.dumps(summary(text, measured)) if as_json else script_text(found.best))
+    if as_json:
+        print(json.dumps(summary(text, measured)))
+        return code
+    if placements:
+        print(script_text(text.row(placements).found))
         return code
     out, print_line = printing()
     print_line(headline(text))
