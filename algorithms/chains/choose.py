@@ -18,7 +18,7 @@ from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
 from .contenders import CONTENDERS, contender
-from .costs import Costs, Spent, Use, Way, why_not_aligned
+from .costs import Costs, Spent, Use, Way, divided, why_not_aligned
 from .description import Chain, Map, Matmul
 from .mesh import Layout, Mesh
 from .programs import Program, Times
@@ -69,10 +69,10 @@ class Solution:
         return self.costs.mesh
 
     @property
-    def inner(self) -> dict[str, tuple[Layout, Layout, Layout]]:
+    def inner(self) -> dict[str, tuple[Layout, ...]]:
         """By the result of each multiplication: the layouts of A, B and C in which its local GEMMs
-        run."""
-        return {each.operation: each.inner for each in self.ways}
+        run, or would without overlap."""
+        return {each.c: divided(each, self.way(each).inner) for each in self.chain.multiplications}
 
     @property
     def uses(self) -> list[Use]:
@@ -97,15 +97,23 @@ class Solution:
         ]
 
     def _time_s(self, machine: Machine, times: Mapping[Program, Times]) -> float:
-        total = Label()
+        total, inside_s = Label(), [0.0, 0.0]  # links inside a node, by pass
         for each in self.chain.operations:
             if isinstance(each, Map):
-                busy = self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0
+                busy = [self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0, 0.0]
             else:
-                found = [use.seconds(times[use.program]) for use in self.way(each).uses]
-                busy = sum(one for one, _ in found), sum(two for _, two in found)
+                uses = self.way(each).uses
+                busy = [sum(x) for x in zip(*(use.seconds(times[use.program]) for use in uses))]
+                inside_s[self.chain.is_gradient(each.c)] += sum(
+                    use.share * times[use.program][0 if use.hidden else 2]
+                    for use in uses
+                    if use.inside
+                )
             total = total.then(self.costs.label(self.chain, each.c, busy))
-        return total.time_s
+        forward_s, back_s = inside_s
+        return max(total.serial_s, total.link_s, forward_s) + max(
+            total.back_s, total.back_link_s, back_s
+        )
 
     def way(self, each: Matmul) -> Way:
         """How a multiplication is computed."""
@@ -243,6 +251,7 @@ class Choice:
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
         self.finished, self.line = False, "contenders"
+        self.smallest: Solution | None = None  # of contenders that do not fit
         machine, ranks = costs[0].machine, costs[0].mesh.ranks
         least_s = chain.flops / (ranks * machine.compute.peak_flops)
         self._least = dict.fromkeys(range(len(costs)), least_s)
@@ -387,9 +396,13 @@ class Choice:
         one = Solution.of(name, self.chain, costs, found.label)
         for each in one.programs:
             costs.simulate(each)
-        return one if one.memory_bytes <= self.limit else f"it {self.lack(one)}"
+        if one.memory_bytes <= self.limit:
+            return one
+        if self.smallest is None or one.memory_bytes < self.smallest.memory_bytes:
+            self.smallest = one
+        return f"it {self._lack(one)}"
 
-    def lack(self, one: Solution) -> str:
+    def _lack(self, one: Solution) -> str:
         """What a solution that does not fit needs."""
         parts = ", ".join(f"{k} {v / 2**30:.3g}" for k, v in one.memory.items() if v > 2**20)
         return (
@@ -411,10 +424,11 @@ class Choice:
         training = self.costs[0].training
         keeps = self.chain.has_backward and not training.recompute
         more = ", --recompute" if keeps else ""
+        least = f"; {self.smallest.name} {self._lack(self.smallest)}" if self.smallest else ""
         return (
             f"no layout of {self.chain.name} on {self.costs[0].mesh.ranks} ranks fits "
-            f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}. Use more "
-            f"ranks, fewer tokens or --layers{more}."
+            f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}{least}. Use "
+            f"more ranks, fewer tokens or --layers{more}."
         )
 
 

@@ -5,10 +5,12 @@ multiplies the same. Operands are redistributed to this division, and the result
 collectives along one dimension at a time, or along neighbouring dimensions together. Along one
 dimension transfers and GEMM may also overlap, in a program of the ranks of this dimension.
 
-The rule for data parallelism: gathers of weights, and reductions of their gradients, are hidden
+The rule of hidden transfers: gathers of weights, and reductions of their gradients, are hidden
 behind other operations of the same pass, as FSDP prefetches and DDP buckets them (Zhao et al.,
-2023, §3.3; Li et al., 2020, §3.2). So a pass takes the longer of its operations in sequence and of
-the links. Sums of gradients that every rank keeps are reduced once in ``micro_batches``.
+2023, §3.3; Li et al., 2020, §3.2); so are operands of a weight's gradient, for which no other
+operation waits (Korthikanti et al., 2022, §4.2.2). So a pass takes the longer of its operations in
+sequence and of the links. Sums of gradients that every rank keeps are reduced once in
+``micro_batches``.
 """
 
 from __future__ import annotations
@@ -86,14 +88,19 @@ class Use(NamedTuple):
     hidden: bool = False
     share: float = 1.0
 
-    def seconds(self, times: Times) -> Pair:
-        """Seconds in sequence and of links, if the program has these times. On several nodes hidden
-        transfers do not use the links inside a node."""
+    def seconds(self, times: Times) -> tuple[float, float, float]:
+        """Seconds in sequence, of links, and of links for hidden transfers, if the program has
+        these times; on several nodes of links between nodes alone."""
         seconds, core_s, link_s = (self.share * each for each in times)
+        between = 0.0 if self.inside else 1.0
         if self.hidden:
-            return core_s, seconds
-        group = self.program.group
-        return seconds, 0.0 if group and group.inside else link_s
+            return core_s, between * seconds, between * seconds
+        return seconds, between * link_s, 0.0
+
+    @property
+    def inside(self) -> bool:
+        """Whether it uses the links inside a node of several."""
+        return self.program.group is not None and self.program.group.inside
 
 
 class Way(NamedTuple):
@@ -107,15 +114,15 @@ class Way(NamedTuple):
     gemm : Use
     inner : tuple of three layouts
         Of A, B and C, in which the local GEMMs run.
-    fixed : (float, float, int)
-        Seconds in sequence and of links, and bytes, of the redistributions.
+    fixed : (float, float, float, int)
+        Seconds of the redistributions as :meth:`Use.seconds` has them, and bytes.
     """
 
     operation: str
     moves: tuple[Use, ...]
     gemm: Use
     inner: tuple[Layout, Layout, Layout]
-    fixed: tuple[float, float, int]
+    fixed: tuple[float, float, float, int]
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -148,6 +155,24 @@ def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> fl
     if element_s is not None:
         return gemms_s + compute.launch_s + element_s * of.elements(rows, cols)
     return gemms_s + compute.memory_s(itemsize * rows * (cols + cols // of.gives * sum(of.takes)))
+
+
+def divided(each: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
+    """The layouts of A, B and C for GEMMs of each rank alone, where ranks of a dimension multiply
+    together in others.
+
+    Examples
+    --------
+    >>> divided(Matmul("C", "A", "B"), (("S(0)",), ("S(1)",), ("S(1)",)))
+    (('R',), ('S(1)',), ('S(1)',))
+    """
+    swap = [side in each.transpose for side in "abc"]
+    operands = [_transposed(layout) if t else layout for t, layout in zip(swap, inner)]
+    alike = lambda triple: max(
+        _DIVIDED.values(), key=lambda other: sum(a == b for a, b in zip(triple, other))
+    )
+    by = [triple if triple in _DIVIDED.values() else alike(triple) for triple in zip(*operands)]
+    return tuple(_transposed(layout) if t else layout for t, layout in zip(swap, zip(*by)))
 
 
 class Training(NamedTuple):
@@ -258,19 +283,25 @@ class Costs:
             for key in itertools.product(*(domains[name] for name in scope)):
                 if isinstance(each, Map):
                     seconds = self.map_s(chain, each, key[0])
-                    table[key] = [self.label(chain, each.c, (seconds, 0.0))]
+                    table[key] = [self.label(chain, each.c, (seconds, 0.0, 0.0))]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
                 table[key] = self._labels(chain, each, stored, still)
             found.append(Factor(scope, table))
         return found
 
-    def label(self, chain: Chain, of: str, busy: Pair, pool: int = 0, how: tuple = ()) -> Label:
-        """The label of an operation of the forward or the backward pass."""
+    def label(
+        self, chain: Chain, of: str, busy: Sequence[float], pool: int = 0, how: tuple = ()
+    ) -> Label:
+        """The label of an operation of the forward or the backward pass, from its seconds in
+        sequence, of links, and of links for hidden transfers: the backward pass, which gathers
+        weights anyway, does not gather them again for what it recomputes."""
+        serial_s, link_s, hidden_s = busy
         if chain.is_gradient(of):
-            return Label(0.0, 0.0, 0, pool, how, back_s=busy[0], back_link_s=busy[1])
-        again = busy if self.training.recompute and chain.has_backward else (0.0, 0.0)
-        return Label(*busy, 0, pool, how, back_s=again[0], back_link_s=again[1])
+            return Label(0.0, 0.0, 0, pool, how, back_s=serial_s, back_link_s=link_s)
+        again = self.training.recompute and chain.has_backward
+        back = (serial_s, link_s - hidden_s) if again else (0.0, 0.0)
+        return Label(serial_s, link_s, 0, pool, how, back_s=back[0], back_link_s=back[1])
 
     def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], still) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
@@ -279,10 +310,10 @@ class Costs:
         if key not in self._best or still is not None:
             labels = []
             for way in self.ways(chain, each, stored, still):
-                serial_s, link_s, pool = way.fixed
-                one, two = way.gemm.seconds(way.gemm.program.times)
+                serial_s, link_s, hidden_s, pool = way.fixed
+                one, two, _ = way.gemm.seconds(way.gemm.program.times)
                 pool += way.gemm.program.pool
-                busy = serial_s + one, link_s + two
+                busy = serial_s + one, link_s + two, hidden_s
                 labels.append(self.label(chain, each.c, busy, pool, (way,)))
             if still is not None:
                 return best(labels)
@@ -398,19 +429,20 @@ class Costs:
 
     def _redistributed(self, chain, each: Matmul, x: int, reads: bool, old, new) -> tuple:
         """The redistributions of a multiplication's matrix A, B or C, by one-sided reads or by
-        collectives, and their seconds in sequence and of links, and bytes."""
+        collectives, and their seconds and bytes as in :class:`Way`."""
         key = each.c, x, reads, old, new
         if key not in self._moves:
             name = (*each.takes, each.c)[x]
             first = each is chain.multiplications[0] and self.training.layers == 1
-            hidden = chain.stays(name) and not self.machine.adds_on_core and (x == 2 or not first)
+            hidden = chain.stays(name) or chain.stays(each.c)
+            hidden = hidden and not self.machine.adds_on_core and (x == 2 or not first)
             uses = []
             for program in self.moves(chain.matrices[name], old, new, reads):
                 once = program.name == "reduce" and hidden and x == 2
                 share = 1 / self.training.micro_batches if once else 1.0
                 uses.append(Use(each.c, "ABC"[x], program, hidden, share))
             busy = [(*use.seconds(use.program.times), use.program.pool) for use in uses]
-            self._moves[key] = uses, tuple(map(sum, zip(*busy))) or (0.0, 0.0, 0)
+            self._moves[key] = uses, tuple(map(sum, zip(*busy))) or (0.0, 0.0, 0.0, 0)
         return self._moves[key]
 
     def _gemms(self, each: Matmul, extents, active: int | None, triple) -> list[Program]:
