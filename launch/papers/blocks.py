@@ -54,7 +54,8 @@ def block_s(
             total_s, alone_s = total_s + seconds, alone_s + seconds
             continue
         (way,) = costs.ways(chain, each, [layout(x) for x in (*each.takes, each.c)], still)
-        move_s, gemm_s = way.fixed[0], way.gemm.program.times.seconds
+        move_s = sum(use.program.times.seconds for use in way.moves)
+        gemm_s = way.gemm.program.times.seconds
         alone_s += gemm_s
         if "a" in each.transpose:  # a weight's gradient, before that of its input
             again_s, weight_s = move_s, gemm_s

@@ -69,6 +69,10 @@ def test_six_of_ten_collectives_of_a_training_block_are_exposed_if_links_are_fas
     seconds, alone_s = block_s(chain, costs, "TP + SP", lambda *_: inf)
     (gather,) = costs.moves(chain.matrices["X"], ("S(0)",), ("R",))
     assert seconds == pytest.approx(alone_s + 6 * gather.times.seconds)
+    slow = block_costs("a100pcie")  # where the four others take longer than these GEMMs
+    seconds, alone_s = block_s(chain, slow, "TP + SP", lambda *_: inf)
+    (gather,) = slow.moves(chain.matrices["X"], ("S(0)",), ("R",))
+    assert alone_s < seconds - 6 * gather.times.seconds < alone_s + 4 * gather.times.seconds
 
 
 def test_exposed_communication_of_committed_blocks_is_that_of_the_page():
