@@ -50,7 +50,7 @@ MODELS = {
 _SEQUENCE = 8192
 
 
-def _parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, str]:
+def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, str]:
     """The text of each part of a model, from its config."""
 
     def size(*keys, default=None):
@@ -115,7 +115,7 @@ def presets() -> list[str]:
     >>> "llama3-70b:mlp" in presets(), len(presets())
     (True, 27)
     """
-    return [f"{model}:{part}" for model in MODELS for part in _parts(model, MODELS[model])]
+    return [f"{model}:{part}" for model in MODELS for part in parts(model, MODELS[model])]
 
 
 def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> Chain:
@@ -155,11 +155,11 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
         config = json.loads(Path(model).read_text("utf-8")) if isfile(model) else MODELS.get(model)
     except (OSError, ValueError) as error:
         raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None
-    parts = _parts(model, config, tokens) if isinstance(config, dict) else {}
-    if part not in parts:
-        known = [f"{model}:{each}" for each in parts] or presets()
+    found = parts(model, config, tokens) if isinstance(config, dict) else {}
+    if part not in found:
+        known = [f"{model}:{each}" for each in found] or presets()
         raise UsageError(
             f"no preset and no file of a chain {name!r}; there are {', '.join(known)}."
             f"{did_you_mean(name, known)}"
         )
-    return read(parts[part], name, backward=backward)
+    return read(found[part], name, backward=backward)

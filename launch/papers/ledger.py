@@ -18,7 +18,7 @@ h100-one-rank       GEMMs on one H100
 
 COSMA's published points on H100 are in no group, because drbench has no such program. The numbers
 of the papers about overlap and MeshSlice are compared with ours in their claims (T1 to T15, F1 to
-F13, M2 to M19).
+F16, M2 to M22).
 
 ``results/ledger.csv`` has the rows, a study like those of the papers, which ``drbench artifact``
 repeats in seconds.

@@ -28,18 +28,22 @@ class OverlapRow(NamedTuple):
     mode : str
         ``simulated`` or ``published``.
     product : str
-        ``ag`` (AllGather, then GEMM), ``rs`` (GEMM, then ReduceScatter), ``ag_moe`` or ``moe_rs``.
+        ``ag`` (AllGather, then GEMM), ``rs`` (GEMM, then ReduceScatter), ``ag_moe`` or ``moe_rs``;
+        ``training``, ``prefill`` or ``decoding`` of a block.
     m, n, k : int
-        Of the whole multiplication, before division over the ranks.
+        Of the whole multiplication, before division over the ranks; of a block the first of its
+        MLP.
     method : str
-        ``collective`` (nothing overlaps), ``chunks`` (Transformer Engine), ``flux``, ``td``,
-        or ``pytorch``.
+        ``collective`` (nothing overlaps; in a block what Megatron-LM overlaps), ``chunks``
+        (Transformer Engine), ``flux``, ``td``, or ``pytorch``.
     variant : str
-        Mode and order of communication, or another difference between otherwise equal rows.
+        Mode and order of communication, a block's model, or another difference between otherwise
+        equal rows.
     tile : int or None
         Rows of a communication tile.
     seconds, gemm_s : float or None
-        The whole operation, and the fastest GEMM alone, not split.
+        The whole operation, and the fastest GEMM alone, not split; of a block all but
+        communication.
     speedup : float or None
         Over the method ``collective``.
     efficiency_percent : float or None

@@ -11,6 +11,7 @@ flux11 to flux13   nothing overlapped, chunks, FLUX; a node of A100 PCIe, A100 N
                    (Figures 11 to 13; flux13 is Figure 4, too)
 flux14             the same for m of 64 and 512 (Figure 14)
 flux15             two nodes (Figure 15)
+flux16, flux17     blocks of GPT-3 and Llama-2 70B: training, prefill; decoding (Figures 16, 17)
 td11 to td14       nothing overlapped, TD, FLUX; one node and two of H800 (Figures 11 to 14)
 td17, td18         nothing overlapped, TD; MI308X (Figures 17 and 18)
 order              own rows last or in row order; one peer at a time or all of a mesh (TD, 3.7)
@@ -27,10 +28,14 @@ grids of operations on machines, with the methods that are compared on each.
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
 from algorithms import get_algorithm
+from algorithms.chains.costs import Costs
+from algorithms.chains.mesh import Mesh
+from algorithms.chains.programs import COLLECTIVES
 from drbench.errors import UsageError
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
@@ -39,6 +44,7 @@ from launch.cases.machine_models import find_machine, model_version
 from launch.host.files import ROOT
 from launch.models.predict import predict
 
+from ..blocks import block_of, block_s
 from ..claims import Changed
 from .rows import ROWS, OverlapRow
 
@@ -216,6 +222,61 @@ class Grid(NamedTuple):
                 )
 
 
+class Block(NamedTuple):
+    """A block of a transformer on a node of each machine of FLUX: Megatron-LM's, or vLLM's, and the
+    same with FLUX's kernels.
+
+    Attributes
+    ----------
+    phase : str
+        ``training``, ``prefill`` or ``decoding``.
+    model : str
+        A preset; Llama-2 70B has the sizes of Llama 3.
+    tokens, sequence : int
+        Of a micro-batch, and of each of its sequences.
+    """
+
+    phase: str
+    model: str
+    tokens: int
+    sequence: int
+
+    def rows(self, changed: Changed) -> Iterator[OverlapRow]:
+        """The rows of both, with some machines changed."""
+        training = self.phase == "training"
+        chain = block_of(self.model, self.tokens, self.sequence, training)
+        shape = self.tokens, *chain.matrices["W1"].shape[::-1]
+        for name in _ON_FLUX:
+            machine = machine_of(changed, name, FLUX_KERNELS)
+            costs = Costs(machine, Mesh.read(f"tp={NODE}"), DTYPE, programs=COLLECTIVES)
+            kernel_s = lambda operation, shape: fastest(
+                machine, NODE, methods("flux", operation, shape, NODE, name)
+            )[0]
+            base = "TP + SP" if training else "Megatron TP"
+            found = {
+                "collective": block_s(chain, costs, base, lambda *_: inf),
+                "flux": block_s(chain, costs, "TP + SP", kernel_s),
+            }
+            over_s, _ = found["collective"]
+            for method, (seconds, alone_s) in found.items():
+                yield OverlapRow(
+                    "",
+                    "simulated",
+                    machine.name,
+                    NODE,
+                    self.phase,
+                    *shape,
+                    method,
+                    self.model,
+                    None,
+                    seconds,
+                    alone_s,
+                    over_s / seconds,
+                    100 * (1 - (seconds - alone_s) / (over_s - alone_s)),
+                    "",
+                )
+
+
 def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
     """The machine of a name, or its changed one; with some constants replaced."""
     machine = changed.get(name) or find_machine(name)
@@ -281,7 +342,7 @@ UNITS, SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
 #: The operations on which TD's orders are tried: the first of Figures 11 and 12, with the longest
 #: communication compared with the GEMM; larger ones hide all of it in any order.
 _AG, _RS = [("ag", (8192, 11008, 4096))], [("rs", (8192, 4096, 11008))]
-_ONE, _ON_ALL = ["a100nvlink"], [*FLUX_MACHINES.values()]
+_ONE, _ON_FLUX = ["a100nvlink"], [*FLUX_MACHINES.values()]
 _COMPARED = [Contender("collective"), Contender("chunks"), Contender("flux")]
 _ORDERS = [
     Contender("td", {"swizzle": "ranks"}, "own rows last"),
@@ -289,8 +350,10 @@ _ORDERS = [
     Contender("td", {"order": "mesh"}, "all peers"),
     Contender("td", {"order": "ranks"}, "one peer"),
 ]
+#: The presets of FLUX's models: GPT-3 175B, and the sizes of Llama-2 70B.
+_MODELS = "gpt3", "llama3-70b"
 #: File of rows -> its grids, or what makes them. Of Transformer Engine none is over nodes (5.1).
-GRIDS: dict[str, Iterable[Grid] | Callable[[], Iterable[Grid]]] = {
+GRIDS: dict[str, Iterable[Grid | Block] | Callable[[], Iterable[Grid]]] = {
     "flux8": [
         Grid(
             _ONE,
@@ -314,8 +377,12 @@ GRIDS: dict[str, Iterable[Grid] | Callable[[], Iterable[Grid]]] = {
         study: [Grid([machine], _flux_shapes(FLUX_M), _COMPARED)]
         for study, machine in FLUX_MACHINES.items()
     },
-    "flux14": [Grid(_ON_ALL, _flux_shapes(SMALL_M), _COMPARED)],
-    "flux15": [Grid(_ON_ALL, _flux_shapes(FLUX_M[-1:]), _COMPARED[::2], 16)],
+    "flux14": [Grid(_ON_FLUX, _flux_shapes(SMALL_M), _COMPARED)],
+    "flux15": [Grid(_ON_FLUX, _flux_shapes(FLUX_M[-1:]), _COMPARED[::2], 16)],
+    # the micro-batch in training is not stated: one sequence
+    "flux16-training": [Block("training", *each) for each in zip(_MODELS, *[(2048, 4096)] * 2)],
+    "flux16-prefill": [Block("prefill", model, 8 * 2048, 2048) for model in _MODELS],
+    "flux17-decoding": [Block("decoding", model, m, 1) for model in _MODELS for m in SMALL_M],
     "order": [
         Grid(["h800"], _RS, _ORDERS[:2], constants=()),
         Grid(["mi308x"], _AG, _ORDERS[2:3], constants=()),

@@ -23,6 +23,7 @@ OTHERWISE = [
     ("P12b", {"machine": "h100x8", "algorithm": "universal"}, 1.2),
     ("F3", {"study": "flux13", "method": "chunks", "m": 1024}, {"efficiency_percent": -1}),
     ("F5", {"study": "flux8", "variant": "naive"}, 0.5),
+    ("F15", {"study": "flux16-prefill", "method": "flux", "machine": "h800"}, 2),
     ("T1", {"study": "td11", "method": "td"}, 1.7),
     ("T3", {"study": "td13", "method": "td", "m": 32768}, 2),
     ("T6", {"study": "order", "variant": "in row order"}, 0.1),

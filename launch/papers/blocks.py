@@ -1,0 +1,71 @@
+"""The time of a transformer's block with tensor parallelism, by collectives alone and with kernels
+that overlap with them (FLUX, 5.2).
+
+Megatron-LM overlaps in the backward pass, too (``core/tensor_parallel/layers.py``): if a weight is
+divided by columns, its gradient needs the gathered input again, which arrives during the GEMM of
+the input's gradient; and the sums of this are scattered during the GEMM of the weight's. If it is
+divided by rows, what is gathered serves both GEMMs. Left out are the pipeline, data parallelism,
+the optimizer, norms, the cache of keys and values, and the host's work.
+"""
+
+from collections.abc import Callable
+
+from algorithms.chains.contenders import contender
+from algorithms.chains.costs import Costs
+from algorithms.chains.description import Chain, Map, read
+from algorithms.chains.presets import MODELS, parts
+
+
+def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: int) -> Chain:
+    """The chain of a block of a preset's model, with sequences of this length and with these sizes
+    of its config.json.
+
+    Examples
+    --------
+    >>> chain = block_of("gpt3", 64, 32, False, hidden_size=1024)
+    >>> chain.matrices["X"].shape, chain.operations[1].function.rows
+    ((64, 1024), 32)
+    """
+    config = MODELS[model] | {"max_position_embeddings": sequence} | sizes
+    return read(parts(model, config, tokens)["block"], model, backward=backward)
+
+
+def block_s(
+    chain: Chain, costs: Costs, name: str, fused_s: Callable[[str, tuple], float]
+) -> tuple[float, float]:
+    """(seconds, seconds without communication) of a block in the layouts of a contender.
+
+    Parameters
+    ----------
+    costs : Costs
+        Of a mesh of one dimension.
+    name : str
+        Of :data:`algorithms.chains.contenders.CONTENDERS`.
+    fused_s : callable
+        ``fused_s(operation, shape)``: seconds of a kernel with communication, ``ag`` or ``rs``,
+        which is used where it is faster; inf if there is none.
+    """
+    layouts, still = contender(chain, costs.mesh, name)
+    total_s = alone_s = again_s = weight_s = 0.0
+    for each in chain.operations:
+        layout = lambda matrix: layouts[chain.variable(matrix)]
+        if isinstance(each, Map):
+            seconds = costs.map_s(chain, each, layout(each.c))
+            total_s, alone_s = total_s + seconds, alone_s + seconds
+            continue
+        (way,) = costs.ways(chain, each, [layout(x) for x in (*each.takes, each.c)], still)
+        move_s = sum(use.program.times.seconds for use in way.moves)
+        gemm_s = way.gemm.program.times.seconds
+        alone_s += gemm_s
+        if "a" in each.transpose:  # a weight's gradient, before that of its input
+            again_s, weight_s = move_s, gemm_s
+            continue
+        scatters = any(use.matrix == "C" for use in way.moves)
+        if not scatters:
+            again_s = 0.0
+        after_s = max(move_s, weight_s) if scatters else move_s + weight_s
+        plain_s = max(again_s, gemm_s) + after_s
+        kernel_s = fused_s("rs" if scatters else "ag", chain.extents(each))
+        total_s += min(plain_s, max(again_s, kernel_s) + weight_s)
+        again_s = weight_s = 0.0
+    return total_s, alone_s
