@@ -242,7 +242,7 @@ class Choice:
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
-        self.finished = False
+        self.finished, self.line = False, "contenders"
         machine, ranks = costs[0].machine, costs[0].mesh.ranks
         least_s = chain.flops / (ranks * machine.compute.peak_flops)
         self._least = dict.fromkeys(range(len(costs)), least_s)
@@ -284,15 +284,15 @@ class Choice:
                 if all(one in domains[x][variable] for variable, [one] in alone.items()):
                     each.costs.ends_s = ends_s
                     self._search(each.costs, alone)
-            order = sorted(domains, key=lambda x: self._best_s(self.costs[x]))
+            for x in domains:  # a bound of each mesh first
+                self.costs[x].ends_s = ends_s if self.tried else inf
+                self.line = f"bounds of mesh {self.costs[x].mesh}"
+                self._search(self.costs[x], domains[x], x, simulate=False)
+            order = sorted(domains, key=self._least.__getitem__)
             for number, x in enumerate(order, 1):
-                costs, best_s = self.costs[x], self._best_s()
-                costs.ends_s = ends_s if self.tried else inf
-                self.tell(
-                    f"searching mesh {costs.mesh}, {number} of {len(order)}"
-                    + (f"; {1e3 * best_s:.4g} ms so far" if self.tried else "")
-                )
-                self._search(costs, domains[x], x)
+                self.line = f"mesh {self.costs[x].mesh}, {number} of {len(order)}"
+                if self._least[x] < (1 - _EQUAL) * self._best_s():
+                    self._search(self.costs[x], domains[x], x)
             self.finished = True
         except (Spent, KeyboardInterrupt):
             pass
@@ -321,17 +321,23 @@ class Choice:
         return min((x.time_s for x in self.tried if costs in (None, x.costs)), default=inf)
 
     def _search(
-        self, costs: Costs, domains: Mapping[str, Sequence[Layout]], mesh: int | None = None
+        self,
+        costs: Costs,
+        domains: Mapping[str, Sequence[Layout]],
+        mesh: int | None = None,
+        simulate: bool = True,
     ) -> None:
-        """The fastest chain in these layouts, if it is faster than all that were found; ``mesh`` if
-        these are all layouts of a mesh."""
+        """The fastest chain in these layouts; ``mesh`` if these are all layouts of a mesh, for its
+        bound."""
         while True:
+            so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
+            self.tell(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
             factors = costs.factors(self.chain, domains)
             found = search(domains, factors, self.limit)
             if mesh is not None:
                 known_s = found.least_s if found else inf
                 self._least[mesh] = max(self._least[mesh], min(known_s, self._best_s()))
-            if found is None:
+            if found is None or not simulate:
                 return
             one = Solution.of("chosen", self.chain, costs, found.label)
             new = [each for each in one.programs if each.simulated is None]
@@ -339,7 +345,7 @@ class Choice:
                 costs.simulate(each)
             if one.memory_bytes <= self.limit:
                 self.tried.append(one)
-            if not new or self._best_s() <= (1 + _EQUAL) * found.least_s:
+            if not new or self._best_s() <= (1 + _EQUAL) * found.label.time_s:
                 return
             if Clock.cpu() > costs.ends_s:
                 raise Spent

@@ -65,7 +65,7 @@ def contender(
         # FSDP divides the other side of a weight that is divided by rows already
         by_rows = variable in weights and cut.get(inner) == "S(0)"
         cut["fsdp"] = "S(1)" if by_rows else "S(0)"
-        layouts[variable] = tuple(cut[kind] for kind in kinds)
+        layouts[variable] = mesh.plain(tuple(cut[kind] for kind in kinds))
     return layouts, [_STILL[kind] for kind in kinds]
 
 

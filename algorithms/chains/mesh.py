@@ -24,8 +24,8 @@ Layout = tuple[str, ...]
 #: Placements of stored matrices.
 PLACEMENTS = "S(0)", "S(1)", "R"
 PENDING = "P"
-#: Names of the dimensions of a mesh without names, the outer one first.
-NAMES = "dp", "tp"
+#: Names of the dimensions of a mesh without names, the outer one first; of all ranks in one.
+NAMES, NAME = ("dp", "tp"), "ranks"
 #: Layouts that have a word.
 _WORDS = {"row": "S(0)", "column": "S(1)", "r": "R"}
 _TORCH = {"S(0)": "Shard(0)", "S(1)": "Shard(1)", "R": "Replicate()", "P": "Partial()"}
@@ -154,7 +154,7 @@ class Mesh:
             return self._of_jax(text)
         whole = text.strip().lower()
         if whole in _WORDS:
-            return (_WORDS[whole],) * len(self.extents)
+            return self.plain((_WORDS[whole],) * len(self.extents))
         if whole == "block" and len(self.extents) == 2:
             return "S(0)", "S(1)"
         try:
@@ -169,7 +169,11 @@ class Mesh:
             )
         if not set(layout) <= {*PLACEMENTS}:
             raise UsageError(f"layout {text!r}: matrices of a chain have S(0), S(1) or R.")
-        return layout
+        return self.plain(layout)
+
+    def plain(self, layout: Layout) -> Layout:
+        """The layout with ``R`` for dimensions of one rank."""
+        return tuple(each if parts > 1 else "R" for each, parts in zip(layout, self.extents))
 
     def _of_jax(self, text: str) -> Layout:
         """The layout of a PartitionSpec."""
@@ -203,7 +207,7 @@ class Mesh:
         return found
 
 
-def meshes(ranks: int, node: int) -> Iterator[Mesh]:
+def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Iterator[Mesh]:
     """The meshes to try for a number of ranks, the most usual first: tensor parallelism of a node
     and data parallelism over nodes; all ranks in one dimension; other inner dimensions.
 
@@ -212,17 +216,20 @@ def meshes(ranks: int, node: int) -> Iterator[Mesh]:
     ranks : int
     node : int
         Ranks of a node.
+    torus : (int, int), optional
+        The two dimensions of a torus, on which no others have rings.
 
     Examples
     --------
     >>> [str(each) for each in meshes(16, 8)]
-    ['dp=2,tp=8', 'tp=16', 'dp=4,tp=4', 'dp=8,tp=2']
+    ['dp=2,tp=8', 'ranks=16', 'dp=4,tp=4', 'dp=8,tp=2']
     >>> [str(each) for each in meshes(8, 8)]
-    ['tp=8', 'dp=2,tp=4', 'dp=4,tp=2']
+    ['ranks=8', 'dp=2,tp=4', 'dp=4,tp=2']
     """
     inner = [x for x in divisors(ranks) if 1 < x < ranks and x <= 2 * node]
+    inner = [torus[1]] if torus and torus[0] * torus[1] == ranks and 1 not in torus else inner
     inner.sort(key=lambda x: (x != node, -x))
-    whole = Mesh(NAMES[1:], (ranks,))
+    whole = Mesh((NAME,), (ranks,))
     two = [Mesh(NAMES, (ranks // x, x)) for x in inner]
     yield from [*two[:1], whole, *two[1:]] if node < ranks else [whole, *two]
 

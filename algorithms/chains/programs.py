@@ -23,7 +23,6 @@ from drbench.program.trace import no_collection, trace
 #: scattered, or C is reduced.
 _GATHER_A, _GATHER_B = ("S(0)", "S(1)", "S(1)"), ("S(0)", "S(0)", "S(0)")
 _SCATTER_C, _REDUCE_C = ("S(1)", "S(0)", "S(0)"), ("S(1)", "S(0)", "R")
-_TILES = 256, 512, 1024
 #: Programs that overlap: name -> algorithm, its options, and its placements; universal takes all,
 #: and signals in its second form.
 OVERLAPPING: dict[str, tuple[str, dict, tuple | None]] = {
@@ -38,11 +37,12 @@ OVERLAPPING: dict[str, tuple[str, dict, tuple | None]] = {
     "ring A": ("tensor_parallel_1d", {"dataflow": "AG"}, _GATHER_A),
     "ring B": ("fsdp", {}, _GATHER_B),
     "ring C": ("tensor_parallel_1d", {"dataflow": "RdS"}, _SCATTER_C),
-    **{f"ag_gemm {tile}": ("ag_gemm", {"tile": tile}, _GATHER_A) for tile in _TILES},
     **{
-        f"gemm_rs {tile}": ("gemm_rs", {"variant": "ring", "tile": tile}, _SCATTER_C)
-        for tile in _TILES
+        f"{name} ring {tile}": (name, {"variant": "ring", "tile": tile}, taken)
+        for name, taken in (("ag_gemm", _GATHER_A), ("gemm_rs", _SCATTER_C))
+        for tile in (256, 512, 1024)
     },
+    "ag_gemm": ("ag_gemm", {"variant": "pull"}, _GATHER_A),
     "gemm_rs": ("gemm_rs", {"variant": "write"}, _SCATTER_C),
     "gemm_ar": ("gemm_ar", {}, _REDUCE_C),
 }
@@ -223,10 +223,11 @@ class Simulation(Program):
         self._problem, self._bound, self._options = problem, bound, options
         self._algorithm = get_algorithm(algorithm) if algorithm else None
         self.stationary = options.get("stationary", "C")
-        words = [options.get(key) for key in ("stationary", "dataflow", "variant")]
+        words = [options.get(key) for key in ("stationary", "variant")]
         words += [f"tile {options['tile']}"] if "tile" in options else []
         words += ["signals"] if options.get("sums") == "push" else []
         self.caption = " ".join((algorithm, *(word for word in words if word)))
+        self.caption = name if name.startswith("ring") else self.caption
         super().__init__(name, group, machine)
 
     def times_on(self, machine):

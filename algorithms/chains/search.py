@@ -144,16 +144,15 @@ def search(
     """
     problem = _Problem(domains, factors, limit)
     problem.weigh(0.0)
-    if limit < inf and (problem.best is None or problem.too_large):
-        smallest = problem.choose((0.0, 0.0, 0.0, 0.0, 1.0))
-        if smallest is None or (smallest.memory > limit and problem.best is None):
-            return None
+    if problem.fastest is None or not (problem.fastest.memory <= limit or problem.shrink()):
+        return None
+    if problem.fastest.memory > limit:
         low, high = 0.0, problem.price
         for _ in range(_STEPS):
             price = (low + high) / 2
             low, high = (low, price) if problem.weigh(price) else (price, high)
     problem.improve()
-    return problem.best and Found(problem.best, min(problem.least_s, problem.best.time_s))
+    return Found(problem.best, min(problem.least_s, problem.best.time_s))
 
 
 class _Problem:
@@ -161,17 +160,32 @@ class _Problem:
 
     def __init__(self, domains, factors: Sequence[Factor], limit: float):
         self.domains, self.factors, self.limit = domains, factors, limit
-        self.best: Label | None = None
-        self.least_s, self.too_large = 0.0, False
+        self.best: Label | None = None  # that fits
+        self.fastest: Label | None = None
+        self.least_s = 0.0
         self._tables = [self._array(each) for each in factors]
-        held = [float(np.nanmin(np.where(np.isinf(t[..., 4]), np.nan, t[..., 4]))) if np.isfinite(
-            t[..., 4]).any() else 0.0 for _, t in self._tables]  # fmt: skip
-        self._most_pool = limit - sum(held)
-        for labels, table in self._tables:
-            for key, found in labels.items():
-                for x, label in enumerate(found):
-                    if label.pool > self._most_pool:
-                        table[(*key, x)] = inf
+
+    def consider(self, label: Label) -> bool:
+        """Keep a choice if it is the fastest; whether it fits."""
+        if self.fastest is None or label.time_s < self.fastest.time_s:
+            self.fastest = label
+        fits = label.memory <= self.limit
+        if fits and (self.best is None or label.time_s < self.best.time_s):
+            self.best = label
+        return fits
+
+    def shrink(self) -> bool:
+        """Find the choice with the fewest bytes that fits, without buffers that fit beside no
+        choice; whether there is one."""
+        while (smallest := self.choose((0.0, 0.0, 0.0, 0.0, 1.0))) is not None:
+            if self.consider(smallest):
+                return True
+            for labels, table in self._tables:
+                for key, found in labels.items():
+                    for x, label in enumerate(found):
+                        if label.pool > self.limit - smallest.nbytes:
+                            table[(*key, x)] = inf
+        return False
 
     @property
     def price(self) -> float:
@@ -210,12 +224,7 @@ class _Problem:
             if self.limit < inf:
                 bound_s += price * (label.nbytes - self.limit)
             self.least_s = max(self.least_s, bound_s)
-            if label.memory <= self.limit:
-                fits = True
-                if self.best is None or label.time_s < self.best.time_s:
-                    self.best = label
-            else:
-                self.too_large = True
+            fits |= self.consider(label)
             pairs = (label.serial_s, label.link_s), (label.back_s, label.back_link_s)
             if all(weights[x] == 1 and pairs[x][0] >= pairs[x][1] for x in (0, 1)):
                 break
@@ -273,6 +282,8 @@ class _Problem:
                     sums = total - each[ways[x]] + each
                     times = np.maximum(sums[:, 0], sums[:, 1]) + np.maximum(sums[:, 2], sums[:, 3])
                     times[sums[:, 4] > self.limit] = inf
+                    if np.isinf(times).all():
+                        return None
                     ways[x] = int(times.argmin())
                     total = sums[ways[x]]
         label = self._total(at, ways)

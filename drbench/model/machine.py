@@ -328,7 +328,7 @@ class Machine(MachineFile):
         return found
 
     def _along(self, stride: int, extent: int, ranks: int) -> Machine:
-        if extent == ranks:
+        if extent in (1, ranks):
             return self
         torus, fewer = None, lambda count: count and max(1, count // stride)
         if self.torus is not None:
@@ -340,13 +340,13 @@ class Machine(MachineFile):
                     f"machine {self.name} is a torus of {rows}x{cols}, which has no rings of "
                     f"{extent} ranks with stride {stride}. Use a mesh of {rows} and {cols} ranks."
                 )
+        groups = lambda link: {  # that share a link
+            "node": min(link.node, ranks) / min(fewer(link.node) or 1, extent),
+            "fabric": ranks / extent,
+        }.get(link.shared, 1.0)
         links = []
         for link in self.links:
-            rate, total = link.bandwidth_bytes_per_s, link.carries_bytes_per_s
-            others = {
-                "node": min(link.node, ranks) / min(fewer(link.node), extent),
-                "fabric": ranks / extent,
-            }.get(link.shared, 1.0)
+            rate, total, others = link.bandwidth_bytes_per_s, link.carries_bytes_per_s, groups(link)
             total = (total or rate) / others if others > 1 else total
             links.append(
                 replace(
@@ -358,15 +358,17 @@ class Machine(MachineFile):
                     rails=link.rails // gcd(link.rails, stride),
                 )
             )
-        own = lambda each: each.column_bandwidth_bytes_per_s or each.bandwidth_bytes_per_s
-        collectives = {
-            name: replace(
+        near, far = (groups(self.link(0, stride * x)) for x in (1, extent - 1))
+        collectives = {}
+        for name, each in self.collectives.items():
+            own, across = each.bandwidth_bytes_per_s, each.across_bandwidth_bytes_per_s
+            own = stride > 1 and each.column_bandwidth_bytes_per_s or own
+            collectives[name] = replace(
                 each,
                 node=fewer(each.node),
-                bandwidth_bytes_per_s=own(each) if stride > 1 else each.bandwidth_bytes_per_s,
+                bandwidth_bytes_per_s=own and own / near,
+                across_bandwidth_bytes_per_s=across and across / far,
             )
-            for name, each in self.collectives.items()
-        }
         return replace(
             self, links=tuple(links), torus=torus, devices=extent, collectives=collectives
         )

@@ -64,6 +64,22 @@ class Answer:
         low_s = first.found.time_s if first.low_s is None else first.low_s
         return self.choice.gap <= 1 - low_s / first.found.time_s
 
+    def row(self, name: str) -> Row:
+        """The row of a name, ``x`` for ``×``.
+
+        Raises
+        ------
+        UsageError
+            If there is none.
+        """
+        plain = lambda text: text.lower().replace("×", "x").replace(" ", "")
+        for row in self.rows:
+            if plain(row.name) == plain(name):
+                return row
+        raise UsageError(
+            f"--placements {name!r}: there are {', '.join(row.name for row in self.rows)}."
+        )
+
     @property
     def within(self) -> list[str]:
         """Contenders that may be as fast as the choice: their times are in its interval."""
@@ -101,7 +117,7 @@ def answer(
         As of :func:`algorithms.chains.choose.choose`.
     """
     chain, of = asked.chain(), seen(machine, dtype, transport)
-    tried = [ranks] if isinstance(ranks, Mesh) else meshes(ranks, of.node_ranks or ranks)
+    tried = [ranks] if isinstance(ranks, Mesh) else meshes(ranks, of.node_ranks or ranks, of.torus)
     costs = [Costs(of, mesh, dtype, training, programs) for mesh in tried]
     fixed = fixed_of(chain, fix)
     choice = choose(chain, costs, fixed=fixed, limit=limit, effort_s=effort_s, tell=tell)

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from drbench.errors import EXIT_CODES, UsageError
+from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
 from launch.host.show import table
 from launch.host.units import between, format_bytes, seconds, span
 
@@ -62,7 +62,12 @@ from ..options import (
     group="Problem",
     help="Include the gradients of input and weights.",
 )
-@of_case("dtype", default=None, default_text="bfloat16 for a model, else float32")
+@of_case(
+    "dtype",
+    default=None,
+    help="element type of all matrices.",
+    default_text="bfloat16 for a model, else float32",
+)
 @machine_option("machine")
 @ranks_option()
 @option(
@@ -131,9 +136,12 @@ from ..options import (
 @csv_option()
 @option(
     "--placements",
-    is_flag=True,
+    is_flag=False,
+    flag_value="chosen",
+    metavar="[WHO]",
     group="Output",
-    help="Print only a Python script: placements to paste, and a test of them on PyTorch.",
+    help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
+    "the chosen, or of WHO, as 'TP x FSDP'.",
 )
 @json_option()
 def chain_command(
@@ -179,6 +187,11 @@ def chain_command(
     if grid and grid.ranks != ranks:
         raise UsageError(f"--mesh {grid} has {grid.ranks} ranks, got -p {ranks}. Leave -p out.")
     dtype = dtype_of(asked, dtype, model, run)
+    if run and any(each.experts[0] for each in chain.multiplications):
+        raise UnsupportedError(
+            f"--run multiplies no experts (our implementation), got {chain.name}. Leave --run out: "
+            "the chain is predicted."
+        )
     fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
     line = progress()
     text = answer(
@@ -204,8 +217,11 @@ def chain_command(
         records.append(measured)
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
-    if as_json or placements:
-        print(json.dumps(summary(text, measured)) if as_json else script_text(found.best))
+    if as_json:
+        print(json.dumps(summary(text, measured)))
+        return code
+    if placements:
+        print(script_text(text.row(placements).found))
         return code
     out, print_line = printing()
     print_line(headline(text))
