@@ -340,14 +340,15 @@ class Machine(MachineFile):
                     f"machine {self.name} is a torus of {rows}x{cols}, which has no rings of "
                     f"{extent} ranks with stride {stride}. Use a mesh of {rows} and {cols} ranks."
                 )
-        groups = lambda link: {  # that share a link
-            "node": min(link.node, ranks) / min(fewer(link.node) or 1, extent),
-            "fabric": ranks / extent,
-        }.get(link.shared, 1.0)
-        links = []
+        links, slower = [], {}
         for link in self.links:
-            rate, total, others = link.bandwidth_bytes_per_s, link.carries_bytes_per_s, groups(link)
-            total = (total or rate) / others if others > 1 else total
+            rate, total = link.bandwidth_bytes_per_s, link.carries_bytes_per_s
+            groups = {  # that share the link
+                "node": min(link.node, ranks) / min(fewer(link.node) or 1, extent),
+                "fabric": ranks / extent,
+            }.get(link.shared, 1.0)
+            total = (total or rate) / groups if groups > 1 else total
+            slower[link.name] = rate / min(rate, total or rate) if rate < inf else 1.0
             links.append(
                 replace(
                     link,
@@ -358,16 +359,21 @@ class Machine(MachineFile):
                     rails=link.rails // gcd(link.rails, stride),
                 )
             )
-        near, far = (groups(self.link(0, stride * x)) for x in (1, extent - 1))
+        members = [*range(0, stride * extent, stride)]
+        ring = () if self.adds_on_core else [*zip(members, members[1:] + members[:1])]
         collectives = {}
         for name, each in self.collectives.items():
+            shared = [1.0, 1.0]  # by the rings of other groups, inside and between nodes
+            for a, b in ring:
+                far = each.across((a, b))
+                shared[far] = max(shared[far], slower[self.link(a, b).name])
             own, across = each.bandwidth_bytes_per_s, each.across_bandwidth_bytes_per_s
             own = stride > 1 and each.column_bandwidth_bytes_per_s or own
             collectives[name] = replace(
                 each,
                 node=fewer(each.node),
-                bandwidth_bytes_per_s=own and own / near,
-                across_bandwidth_bytes_per_s=across and across / far,
+                bandwidth_bytes_per_s=own and own / shared[0],
+                across_bandwidth_bytes_per_s=across and across / shared[1],
             )
         return replace(
             self, links=tuple(links), torus=torus, devices=extent, collectives=collectives
