@@ -25,7 +25,7 @@ from .programs import Program, Times
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.
-EFFORT_S = 30.0
+EFFORT_S = 25.0
 #: Times that differ by less than this share are equal.
 _EQUAL = 1e-3
 

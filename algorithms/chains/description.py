@@ -102,6 +102,11 @@ class Chain:
     matrices: dict[str, Matrix] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     _alike: dict[str, str] = field(default_factory=dict)
+    forward: frozenset[str] = frozenset()  # matrices of the forward pass, once there is another
+
+    @property
+    def has_backward(self) -> bool:
+        return bool(self.forward)
 
     def add(self, name: str, rows: int, cols: int, kind: str = "made", count: int = 1) -> str:
         """Add a matrix, or ``count`` of experts; return the name."""
@@ -199,12 +204,8 @@ class Chain:
         return self.matrices[self.variable(name)].kind == "weight"
 
     def is_gradient(self, name: str) -> bool:
-        """Whether a matrix is made by the backward pass, or is its input."""
-        return name[:1] == "d" and name[1:].partition(".")[0] in self.matrices
-
-    @property
-    def has_backward(self) -> bool:
-        return any(map(self.is_gradient, self.matrices))
+        """Whether a matrix belongs to the backward pass."""
+        return self.has_backward and name not in self.forward
 
     @property
     def multiplications(self) -> list[Matmul]:
@@ -389,7 +390,7 @@ def _size(given: ast.expr) -> int:
 def _differentiate(chain: Chain, result: str) -> None:
     """Append the gradients of everything that the result depends on, in reverse."""
     last = chain.matrices[result]
-    forward = list(chain.operations)
+    forward, chain.forward = list(chain.operations), frozenset(chain.matrices)
     known = {result: chain.add(f"d{result}", last.rows, last.cols, "input")}
     chain.join(known[result], result)
     left = Counter(name for each in forward for name in each.takes)

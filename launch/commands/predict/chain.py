@@ -118,10 +118,11 @@ from ..options import (
     "--effort",
     "effort_s",
     type=click.FloatRange(0),
+    default=25.0,
     metavar="SECONDS",
     group="Machine model",
     help="CPU seconds of the search; contenders are always simulated. Ctrl-C ends it with the "
-    "best so far. [default: 25, from 100 ranks on 100]",
+    "best so far.",
 )
 @option(
     "--run",
@@ -203,7 +204,7 @@ def chain_command(
         training=Training(layers, micro_batches, recompute),
         fix=fix,
         limit=memory,
-        effort_s=(25.0 if ranks < 100 else 100.0) if effort_s is None else effort_s,
+        effort_s=effort_s,
         programs=LIBRARY if run else EVERYTHING,
         tell=line,
     )
