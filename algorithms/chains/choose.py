@@ -282,7 +282,7 @@ class Choice:
                 x = self.costs.index(each.costs)
                 alone = {variable: [one] for variable, one in each.layouts.items()}
                 if all(one in domains[x][variable] for variable, [one] in alone.items()):
-                    each.costs.ends_s = ends_s
+                    each.costs.ends_s = ends_s if self.tried else inf
                     self._search(each.costs, alone)
             for x in domains:  # a bound of each mesh first
                 self.costs[x].ends_s = ends_s if self.tried else inf
@@ -294,8 +294,11 @@ class Choice:
                 if self._least[x] < (1 - _EQUAL) * self._best_s():
                     self._search(self.costs[x], domains[x], x)
             self.finished = True
-        except (Spent, KeyboardInterrupt):
+        except Spent:
             pass
+        except KeyboardInterrupt:
+            if not self.tried:
+                raise
         if not self.tried:
             raise OutOfMemory(self._why_nothing_fits())
         self.tried.sort(key=_time)

@@ -352,7 +352,7 @@ class Costs:
         dimensions, extents = range(len(self.mesh.extents)), chain.extents(each)
         turn = [side in each.transpose for side in "abc"]
         as_operands = [_transposed(layout) if t else layout for t, layout in zip(turn, stored)]
-        triples = [*zip(*as_operands)]
+        triples, reads = [*zip(*as_operands)], self._one_sided and still is None
         kinds = ["weight" if chain.stays(x) else "made" for x in (*each.takes, each.c)]
         for active in (None, *(dimensions if still is None else ())):
             if active is not None and not self._overlaps(triples[active], active):
@@ -372,7 +372,7 @@ class Costs:
                     continue
                 inner = [_transposed(layout) if t else layout for t, layout in zip(turn, zip(*by))]
                 moves = [
-                    self._redistributed(chain, each, x, *((a, b) if x < 2 else (b, a)))
+                    self._redistributed(chain, each, x, reads, *((a, b) if x < 2 else (b, a)))
                     for x, (a, b) in enumerate(zip(stored, inner))
                 ]
                 uses = tuple(use for one in moves for use in one[0])
@@ -396,16 +396,16 @@ class Costs:
         few = extent <= _MOST_RANKS or self._one_sided
         return extent > 1 and few and triple not in _DIVIDED.values()
 
-    def _redistributed(self, chain, each: Matmul, x: int, old: Layout, new: Layout) -> tuple:
-        """The redistributions of a multiplication's matrix A, B or C, and their seconds in sequence
-        and of links, and bytes."""
-        key = each.c, x, old, new
+    def _redistributed(self, chain, each: Matmul, x: int, reads: bool, old, new) -> tuple:
+        """The redistributions of a multiplication's matrix A, B or C, by one-sided reads or by
+        collectives, and their seconds in sequence and of links, and bytes."""
+        key = each.c, x, reads, old, new
         if key not in self._moves:
             name = (*each.takes, each.c)[x]
             first = each is chain.multiplications[0] and self.training.layers == 1
             hidden = chain.stays(name) and not self.machine.adds_on_core and (x == 2 or not first)
             uses = []
-            for program in self.moves(chain.matrices[name], old, new):
+            for program in self.moves(chain.matrices[name], old, new, reads):
                 once = program.name == "reduce" and hidden and x == 2
                 share = 1 / self.training.micro_batches if once else 1.0
                 uses.append(Use(each.c, "ABC"[x], program, hidden, share))
@@ -495,14 +495,14 @@ class Costs:
 
     # -- redistributions
 
-    def moves(self, matrix, old: Layout, new: Layout) -> list[Program]:
+    def moves(self, matrix, old: Layout, new: Layout, one_sided: bool = False) -> list[Program]:
         """The programs that redistribute a matrix, in order."""
         if old == new:
             return []
-        key = matrix.shape, matrix.count, old, new
-        return self._program(key, lambda: list(self._moved(matrix, old, new)))
+        key = matrix.shape, matrix.count, old, new, one_sided
+        return self._program(key, lambda: list(self._moved(matrix, old, new, one_sided)))
 
-    def _moved(self, matrix, old: Layout, new: Layout) -> Iterator[Program]:
+    def _moved(self, matrix, old: Layout, new: Layout, one_sided: bool) -> Iterator[Program]:
         now = list(old)
         size = lambda: [cut(matrix.shape[x], now, x, self.mesh) for x in (0, 1)]
         for kind, dims in steps(old, new):
@@ -512,7 +512,7 @@ class Costs:
             if kind == "cut":
                 continue
             group = self._group(dims)
-            if self._one_sided:
+            if one_sided:
                 whole = [x * (group.extent if before == f"S({y})" else 1)
                          for y, x in enumerate(rows_cols)]  # fmt: skip
                 texts = (_WORDS.get(one, one) for one in (before, now[dims[0]]))

@@ -175,7 +175,7 @@ class _Problem:
         return fits
 
     def shrink(self) -> bool:
-        """Find the choice with the fewest bytes that fits, without buffers that fit beside no
+        """Find the choice with the fewest bytes that fits, without buffers that fit with no
         choice; whether there is one."""
         while (smallest := self.choose((0.0, 0.0, 0.0, 0.0, 1.0))) is not None:
             if self.consider(smallest):
