@@ -100,10 +100,10 @@ class Solution:
         total = Label()
         for each in self.chain.operations:
             if isinstance(each, Map):
-                busy = self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0
+                busy = [self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0, 0.0]
             else:
                 found = [use.seconds(times[use.program]) for use in self.way(each).uses]
-                busy = sum(one for one, _ in found), sum(two for _, two in found)
+                busy = [sum(each) for each in zip(*found)]
             total = total.then(self.costs.label(self.chain, each.c, busy))
         return total.time_s
 
@@ -243,6 +243,7 @@ class Choice:
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
         self.finished, self.line = False, "contenders"
+        self.smallest: Solution | None = None  # of contenders that do not fit
         machine, ranks = costs[0].machine, costs[0].mesh.ranks
         least_s = chain.flops / (ranks * machine.compute.peak_flops)
         self._least = dict.fromkeys(range(len(costs)), least_s)
@@ -387,9 +388,13 @@ class Choice:
         one = Solution.of(name, self.chain, costs, found.label)
         for each in one.programs:
             costs.simulate(each)
-        return one if one.memory_bytes <= self.limit else f"it {self.lack(one)}"
+        if one.memory_bytes <= self.limit:
+            return one
+        if self.smallest is None or one.memory_bytes < self.smallest.memory_bytes:
+            self.smallest = one
+        return f"it {self._lack(one)}"
 
-    def lack(self, one: Solution) -> str:
+    def _lack(self, one: Solution) -> str:
         """What a solution that does not fit needs."""
         parts = ", ".join(f"{k} {v / 2**30:.3g}" for k, v in one.memory.items() if v > 2**20)
         return (
@@ -411,10 +416,11 @@ class Choice:
         training = self.costs[0].training
         keeps = self.chain.has_backward and not training.recompute
         more = ", --recompute" if keeps else ""
+        least = f"; {self.smallest.name} {self._lack(self.smallest)}" if self.smallest else ""
         return (
             f"no layout of {self.chain.name} on {self.costs[0].mesh.ranks} ranks fits "
-            f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}. Use more "
-            f"ranks, fewer tokens or --layers{more}."
+            f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}{least}. Use "
+            f"more ranks, fewer tokens or --layers{more}."
         )
 
 

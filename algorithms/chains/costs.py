@@ -86,14 +86,14 @@ class Use(NamedTuple):
     hidden: bool = False
     share: float = 1.0
 
-    def seconds(self, times: Times) -> Pair:
-        """Seconds in sequence and of links, if the program has these times. On several nodes hidden
-        transfers do not use the links inside a node."""
+    def seconds(self, times: Times) -> tuple[float, float, float]:
+        """Seconds in sequence, of links, and of links for hidden transfers, if the program has
+        these times. On several nodes hidden transfers do not use the links inside a node."""
         seconds, core_s, link_s = (self.share * each for each in times)
         if self.hidden:
-            return core_s, seconds
+            return core_s, seconds, seconds
         group = self.program.group
-        return seconds, 0.0 if group and group.inside else link_s
+        return seconds, 0.0 if group and group.inside else link_s, 0.0
 
 
 class Way(NamedTuple):
@@ -107,15 +107,15 @@ class Way(NamedTuple):
     gemm : Use
     inner : tuple of three layouts
         Of A, B and C, in which the local GEMMs run.
-    fixed : (float, float, int)
-        Seconds in sequence and of links, and bytes, of the redistributions.
+    fixed : (float, float, float, int)
+        Seconds of the redistributions as :meth:`Use.seconds` has them, and bytes.
     """
 
     operation: str
     moves: tuple[Use, ...]
     gemm: Use
     inner: tuple[Layout, Layout, Layout]
-    fixed: tuple[float, float, int]
+    fixed: tuple[float, float, float, int]
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -258,19 +258,25 @@ class Costs:
             for key in itertools.product(*(domains[name] for name in scope)):
                 if isinstance(each, Map):
                     seconds = self.map_s(chain, each, key[0])
-                    table[key] = [self.label(chain, each.c, (seconds, 0.0))]
+                    table[key] = [self.label(chain, each.c, (seconds, 0.0, 0.0))]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
                 table[key] = self._labels(chain, each, stored, still)
             found.append(Factor(scope, table))
         return found
 
-    def label(self, chain: Chain, of: str, busy: Pair, pool: int = 0, how: tuple = ()) -> Label:
-        """The label of an operation of the forward or the backward pass."""
+    def label(
+        self, chain: Chain, of: str, busy: Sequence[float], pool: int = 0, how: tuple = ()
+    ) -> Label:
+        """The label of an operation of the forward or the backward pass, from its seconds in
+        sequence, of links, and of links for hidden transfers: the backward pass, which gathers
+        weights anyway, does not gather them again for what it recomputes."""
+        serial_s, link_s, hidden_s = busy
         if chain.is_gradient(of):
-            return Label(0.0, 0.0, 0, pool, how, back_s=busy[0], back_link_s=busy[1])
-        again = busy if self.training.recompute and chain.has_backward else (0.0, 0.0)
-        return Label(*busy, 0, pool, how, back_s=again[0], back_link_s=again[1])
+            return Label(0.0, 0.0, 0, pool, how, back_s=serial_s, back_link_s=link_s)
+        again = self.training.recompute and chain.has_backward
+        back = (serial_s, link_s - hidden_s) if again else (0.0, 0.0)
+        return Label(serial_s, link_s, 0, pool, how, back_s=back[0], back_link_s=back[1])
 
     def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], still) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
@@ -279,10 +285,10 @@ class Costs:
         if key not in self._best or still is not None:
             labels = []
             for way in self.ways(chain, each, stored, still):
-                serial_s, link_s, pool = way.fixed
-                one, two = way.gemm.seconds(way.gemm.program.times)
+                serial_s, link_s, hidden_s, pool = way.fixed
+                one, two, _ = way.gemm.seconds(way.gemm.program.times)
                 pool += way.gemm.program.pool
-                busy = serial_s + one, link_s + two
+                busy = serial_s + one, link_s + two, hidden_s
                 labels.append(self.label(chain, each.c, busy, pool, (way,)))
             if still is not None:
                 return best(labels)
@@ -398,7 +404,7 @@ class Costs:
 
     def _redistributed(self, chain, each: Matmul, x: int, reads: bool, old, new) -> tuple:
         """The redistributions of a multiplication's matrix A, B or C, by one-sided reads or by
-        collectives, and their seconds in sequence and of links, and bytes."""
+        collectives, and their seconds and bytes as in :class:`Way`."""
         key = each.c, x, reads, old, new
         if key not in self._moves:
             name = (*each.takes, each.c)[x]
@@ -410,7 +416,7 @@ class Costs:
                 share = 1 / self.training.micro_batches if once else 1.0
                 uses.append(Use(each.c, "ABC"[x], program, hidden, share))
             busy = [(*use.seconds(use.program.times), use.program.pool) for use in uses]
-            self._moves[key] = uses, tuple(map(sum, zip(*busy))) or (0.0, 0.0, 0)
+            self._moves[key] = uses, tuple(map(sum, zip(*busy))) or (0.0, 0.0, 0.0, 0)
         return self._moves[key]
 
     def _gemms(self, each: Matmul, extents, active: int | None, triple) -> list[Program]:
