@@ -26,6 +26,7 @@ from .completion import STATIONARY, complete_pair, names_of, one_of
 _HEADINGS = (
     "Problem",
     "Layout",
+    "Training",
     "Algorithm",
     "Ranks and data movement",
     "Machine model",

@@ -23,7 +23,7 @@ from launch.models.chains import seen
 
 SMALL = layers(256, (512, 1024, 512), ("relu",))
 BACK = layers(256, (512, 1024, 512), ("swiglu",), backward=True)
-FEW = COLLECTIVES | {"stationary C", "ring A", "ring C", "gemm_rs"}
+FEW = COLLECTIVES | {"ring A", "ring C", "gemm_rs"}
 
 
 def machine(name, dtype="float32"):
@@ -40,7 +40,7 @@ def costs_of(name, mesh, programs=FEW, **training):
         (SMALL, "pvc12", "tp=3", EVERYTHING),
         (SMALL, "h100x8", "dp=2,tp=2", FEW),
         (BACK, "pvc12", "tp=4", FEW),
-        (BACK, "a100pcie", "dp=2,tp=4", FEW),
+        (BACK, "a100pcie", "dp=2,tp=4", COLLECTIVES | {"ring A"}),
     ],
     ids=["library of programs", "two dimensions", "training", "two nodes"],
 )
@@ -50,7 +50,7 @@ def test_no_random_layouts_beat_the_choice_nor_its_bound(chain, name, mesh, prog
     assert found.finished and found.gap < 0.3
     assert found.least_s <= found.best.time_s <= 1.001 * min(x.time_s for x in found.tried)
     domains = costs.domains(chain)
-    for _ in dealt(range(200), 0, 5):
+    for _ in dealt(range(200), 0, 8):
         fixed = {each: costs.mesh.text(rng.choice(domains[each])) for each in domains}
         one = choose(chain, [costs], fixed=fixed, effort_s=inf).best
         assert {each: costs.mesh.text(x) for each, x in one.layouts.items()} == fixed
@@ -127,8 +127,8 @@ def test_a_spent_effort_leaves_published_layouts_and_a_wider_gap():
     assert none.best.time_s <= none.contenders[0].time_s and 0 < none.gap < 1
     assert none.gap == pytest.approx(1 - none.least_s / none.best.time_s)
     began = time.process_time()
-    some = choose(BACK, [costs_of("dgxh100", "dp=2,tp=4", EVERYTHING)], effort_s=2)
-    assert time.process_time() - began < 2 + spent_s + 3  # a started step is finished
+    some = choose(BACK, [costs_of("dgxh100", "dp=2,tp=4", EVERYTHING)], effort_s=1)
+    assert time.process_time() - began < 1 + spent_s + 3  # a started step is finished
     assert some.best.time_s <= none.best.time_s and none.least_s <= some.least_s
 
 
@@ -179,7 +179,11 @@ def test_layouts_that_fit_are_chosen_and_others_are_named_with_what_they_need():
     free = choose(chain, [costs_of("h100x8", "tp=4")])
     need = {each.name: each.memory_bytes for each in free.contenders}
     last = free.best.memory_bytes
-    for limit in (0.9 * free.best.memory_bytes, 0.9 * max(need.values()), 1.01 * min(need.values())):
+    for limit in (
+        0.9 * free.best.memory_bytes,
+        0.9 * max(need.values()),
+        1.01 * min(need.values()),
+    ):
         tight = choose(chain, [costs_of("h100x8", "tp=4")], limit=limit)
         assert tight.best.memory_bytes <= limit
         assert tight.best.time_s >= free.best.time_s * (1 - 1e-9)

@@ -1,5 +1,5 @@
-"""Times of Llama-3 70B's MLP in bfloat16 against estimates by hand, from the shapes and the rates of
-GEMMs and links alone.
+"""Times of Llama-3 70B's MLP in bfloat16 against estimates by hand, from the shapes and the rates
+of GEMMs and links alone.
 
 Left out, of the same estimates: 24 GPUs in one group, whose columns are no longer cut unevenly; 512
 GPUs, which were estimated for one multiplication."""
@@ -25,7 +25,9 @@ def at_rate(machine, rate):
         for name, each in machine.collectives.items()
     }
     return replace(
-        machine, links=(replace(first, bandwidth_bytes_per_s=rate), *others), collectives=collectives
+        machine,
+        links=(replace(first, bandwidth_bytes_per_s=rate), *others),
+        collectives=collectives,
     )
 
 

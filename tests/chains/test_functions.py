@@ -130,7 +130,6 @@ def test_sequences_and_heads_are_not_cut(extents):
     assert Costs(TOY, mesh).domains(chain)[chain.variable("QKV")] == wanted
 
 
-
 @pytest.mark.parametrize(
     "wrong, message",
     [

@@ -5,9 +5,9 @@ import itertools
 
 import numpy as np
 import pytest
+from arena import multiplied as arena
 from hypothesis import given
 from hypothesis import strategies as st
-from arena import multiplied as arena
 from mesh_tiles import Tiles, chunk, held, places
 
 from algorithms.chains.costs import Costs, steps
@@ -96,9 +96,10 @@ SHAPES = 12, 24, 36  # divided by 2, 3 and 4, in any nesting
 BACKWARD = layers(SHAPES[0], SHAPES[1:], backward=True)
 
 
-def ways_of(costs, each):
-    """Every way in every layout of its matrices: (layouts, way)."""
-    for stored in itertools.product(costs.mesh.layouts(), repeat=3):
+def ways_of(costs, each, dealt):
+    """Every way in layouts of its matrices: (layouts, way)."""
+    every = list(itertools.product(costs.mesh.layouts(), repeat=3))
+    for stored in dealt(every, len(each.c), 1 + len(every) // 200):
         for way in costs.ways(BACKWARD, each, stored):
             yield stored, way
 
@@ -141,13 +142,13 @@ def multiplied(mesh, each, a, b, inner, active):
     + [((2, 3), BACKWARD.multiplications[1])],
     ids=str,
 )
-def test_every_way_of_a_multiplication_gives_every_rank_its_tile(extents, each):
+def test_every_way_of_a_multiplication_gives_every_rank_its_tile(extents, each, dealt):
     """All ways: their redistributions are those tested above."""
     mesh, rng, done = mesh_of(*extents), np.random.default_rng(2), set()
     costs = Costs(TOY, mesh, "float64")
     a, b = (rng.integers(-9, 9, BACKWARD.matrices[name].shape) for name in each.takes)
-    product = (a.T if "a" in each.transpose else a) @ (b.T if "b" in each.transpose else b)
-    for stored, way in ways_of(costs, each):
+    wanted = (a.T if "a" in each.transpose else a) @ (b.T if "b" in each.transpose else b)
+    for stored, way in ways_of(costs, each, dealt):
         program, (*inner, c) = way.gemm.program, way.inner
         active = program.group and mesh.strides.index(program.group.stride)
         for x, ends in enumerate((*zip(stored, inner), (c, stored[2]))):
@@ -162,7 +163,7 @@ def test_every_way_of_a_multiplication_gives_every_rank_its_tile(extents, each):
         done.add(key)
         tiles, (m, n, k) = multiplied(mesh, each, a, b, way.inner, active)
         tiles.move(steps(c, stored[2]), c, stored[2])
-        tiles.check(product, stored[2])
+        tiles.check(wanted, stored[2])
         if active is None:
             assert program.name == "local" and program.times.core_s == pytest.approx(
                 TOY.compute.gemm_s(m, n, k, 8) + TOY.compute.transposed_s(m, n, k, each.transpose)
@@ -184,7 +185,7 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
     monkeypatch.setattr("algorithms.chains.programs.Simulator", Watched)
     mesh = mesh_of(*extents)
     costs, found = Costs(TOY, mesh, "float64"), {}
-    for stored, way in ways_of(costs, each):
+    for stored, way in ways_of(costs, each, dealt):
         if way.gemm.program.group:
             d = mesh.strides.index(way.gemm.program.group.stride)
             triple = tuple(one[d] for one in stored)
@@ -198,7 +199,7 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
         assert (problem.m, problem.n, problem.k) == sizes
         for operand, one in zip((problem.a, problem.b, problem.c), triple):
             along = Mesh(("tp",), (mesh.extents[d],))
-            for rank, trace in enumerate(traces):
+            for rank in range(len(traces)):
                 part = operand.partition
                 tile = held(along, part.shape, (one,), (rank,))
                 assert part.local_size(rank) == np.prod([y - x for x, y in tile])

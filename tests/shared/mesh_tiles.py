@@ -85,9 +85,7 @@ class Tiles:
                 for d in dims:
                     side = int(new[d][2])
                     mine[side] = chunk(mine[side], self.mesh.extents[d], place[d])
-                value = value[
-                    tuple(slice(a - o[0], b - o[0]) for (a, b), o in zip(mine, before))
-                ]
+                value = value[tuple(slice(a - o[0], b - o[0]) for (a, b), o in zip(mine, before))]
             if kind == "gather":
                 self.received += value.size - elements
             elif kind == "exchange":
