@@ -155,7 +155,7 @@ def chain_command(
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
-      drbench chain --preset gpt3:mlp --backward --machine dgxh100 --mesh dp=2,tp=8
+      drbench chain --preset gpt3:mlp --backward --machine h100x8 --mesh dp=2,tp=4
       drbench chain -m 8Ki --widths 4096,16384,4096 --machine h100x8 -p 4
 
     Each operation has a lower bound of its time in every layout. Dynamic programming searches the
