@@ -18,7 +18,7 @@ from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
 from .contenders import CONTENDERS, contender
-from .costs import Costs, Spent, Use, Way, why_not_aligned
+from .costs import Costs, Spent, Use, Way, divided, why_not_aligned
 from .description import Chain, Map, Matmul
 from .mesh import Layout, Mesh
 from .programs import Program, Times
@@ -69,10 +69,10 @@ class Solution:
         return self.costs.mesh
 
     @property
-    def inner(self) -> dict[str, tuple[Layout, Layout, Layout]]:
+    def inner(self) -> dict[str, tuple[Layout, ...]]:
         """By the result of each multiplication: the layouts of A, B and C in which its local GEMMs
-        run."""
-        return {each.operation: each.inner for each in self.ways}
+        run, or would without overlap."""
+        return {each.c: divided(each, self.way(each).inner) for each in self.chain.multiplications}
 
     @property
     def uses(self) -> list[Use]:

@@ -5,10 +5,12 @@ multiplies the same. Operands are redistributed to this division, and the result
 collectives along one dimension at a time, or along neighbouring dimensions together. Along one
 dimension transfers and GEMM may also overlap, in a program of the ranks of this dimension.
 
-The rule for data parallelism: gathers of weights, and reductions of their gradients, are hidden
+The rule of hidden transfers: gathers of weights, and reductions of their gradients, are hidden
 behind other operations of the same pass, as FSDP prefetches and DDP buckets them (Zhao et al.,
-2023, §3.3; Li et al., 2020, §3.2). So a pass takes the longer of its operations in sequence and of
-the links. Sums of gradients that every rank keeps are reduced once in ``micro_batches``.
+2023, §3.3; Li et al., 2020, §3.2); so are operands of a weight's gradient, for which no other
+operation waits (Korthikanti et al., 2022, §4.2.2). So a pass takes the longer of its operations in
+sequence and of the links. Sums of gradients that every rank keeps are reduced once in
+``micro_batches``.
 """
 
 from __future__ import annotations
@@ -148,6 +150,24 @@ def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> fl
     if element_s is not None:
         return gemms_s + compute.launch_s + element_s * of.elements(rows, cols)
     return gemms_s + compute.memory_s(itemsize * rows * (cols + cols // of.gives * sum(of.takes)))
+
+
+def divided(each: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
+    """The layouts of A, B and C for GEMMs of each rank alone, where ranks of a dimension multiply
+    together in others.
+
+    Examples
+    --------
+    >>> divided(Matmul("C", "A", "B"), (("S(0)",), ("S(1)",), ("S(1)",)))
+    (('R',), ('S(1)',), ('S(1)',))
+    """
+    swap = [side in each.transpose for side in "abc"]
+    operands = [_transposed(layout) if t else layout for t, layout in zip(swap, inner)]
+    alike = lambda triple: max(
+        _DIVIDED.values(), key=lambda other: sum(a == b for a, b in zip(triple, other))
+    )
+    by = [triple if triple in _DIVIDED.values() else alike(triple) for triple in zip(*operands)]
+    return tuple(_transposed(layout) if t else layout for t, layout in zip(swap, zip(*by)))
 
 
 class Training(NamedTuple):
@@ -409,7 +429,8 @@ class Costs:
         if key not in self._moves:
             name = (*each.takes, each.c)[x]
             first = each is chain.multiplications[0] and self.training.layers == 1
-            hidden = chain.stays(name) and not self.machine.adds_on_core and (x == 2 or not first)
+            hidden = chain.stays(name) or chain.stays(each.c)
+            hidden = hidden and not self.machine.adds_on_core and (x == 2 or not first)
             uses = []
             for program in self.moves(chain.matrices[name], old, new, reads):
                 once = program.name == "reduce" and hidden and x == 2

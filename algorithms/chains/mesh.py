@@ -158,7 +158,7 @@ class Mesh:
         if whole == "block" and len(self.extents) == 2:
             return "S(0)", "S(1)"
         try:
-            found = parse_placements(text)
+            found = parse_placements(text if "@" in text else f"{text}@{self.shape}")
         except LayoutError as error:
             raise UsageError(f"layout {text!r} on mesh {self}: {error}") from None
         layout = tuple(str(found).partition("@")[0].split(","))

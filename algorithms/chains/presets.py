@@ -102,8 +102,8 @@ def _parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, s
         Wo = weight({heads * head_dim}, {width})
         Y = O @ Wo"""
     if not shared:
-        mlp = lines("R", (width, expert, width), of, experts)
-        found["block"] = f"{found['attention']}\nR = X + Y\n{mlp}\nS = R + Y2"
+        mlp = lines("Z", (width, expert, width), of, experts)
+        found["block"] = f"{found['attention']}\nZ = X + Y\n{mlp}\nS = Z + Y2"
     return found
 
 
