@@ -18,8 +18,8 @@ NAMES = st.lists(st.sampled_from(("dp", "tp", "ep", "pod", "node_2")), max_size=
 def layouts(draw):
     """A mesh, and a layout on it."""
     names = draw(NAMES.filter(bool))
-    mesh = Mesh(tuple(names), tuple(draw(st.integers(2, 8)) for _ in names))
-    return mesh, tuple(draw(st.sampled_from(PLACEMENTS)) for _ in names)
+    mesh = Mesh(tuple(names), tuple(draw(st.integers(1, 8)) for _ in names))
+    return mesh, mesh.plain(tuple(draw(st.sampled_from(PLACEMENTS)) for _ in names))
 
 
 @given(layouts(), st.sampled_from([", ", " ,", ","]))
@@ -85,13 +85,13 @@ def test_dimensions_of_absent_operations_are_unsupported(text):
     "text, message",
     [
         ("R", None),
-        ("S(0)", "Give a placement for each of dp, tp"),
-        ("R,R,R", "mesh dp=2,tp=4"),
+        ("S(0)", "does not fit mesh dp=2,tp=4. Give R, S\\(0\\) or S\\(1\\) for each of dp, tp"),
+        ("R,R,R", "does not fit mesh dp=2,tp=4"),
         ("R,S(1)@4x2", "does not fit mesh dp=2,tp=4"),
-        ("R,S(2)", "layout 'R,S\\(2\\)' on mesh dp=2,tp=4"),
+        ("R,S(2)", "layout 'R,S\\(2\\)' does not fit mesh dp=2,tp=4"),
         ("R,P", "matrices of a chain have S\\(0\\), S\\(1\\) or R"),
         ("[Shard(0), Partial()]", "matrices of a chain have"),
-        ("rows", "layout 'rows' on mesh"),
+        ("rows", "layout 'rows' does not fit mesh"),
         ("P('x', None)", "Use each of its names at most once, as P\\('dp', None\\)"),
         ("P('dp', 'dp')", "Use each of its names at most once"),
         ("P('dp', None, 'tp')", "does not fit"),

@@ -163,7 +163,7 @@ def test_a_layout_is_given_in_three_notations(run_cli, layout):
         ("--fix X=row --fix Y2=column", 2, "Y2 shares the layout of X, row"),
         ("--fix Z=row", 2, "names no matrix of the chain, which has X, W1, Y1, W2, Y2"),
         ("--fix W1", 2, "Use NAME=LAYOUT"),
-        ("--fix W1=S(0)", 2, "Give a placement for each of dp, tp"),
+        ("--fix W1=S(0)", 2, "for each of dp, tp"),
         ("--dtype bf8", 2, "bf8"),
         ("--dtype int8", 2, "int8"),
         ("--memory 1KiB", 6, "Use more ranks, fewer tokens or --layers"),
