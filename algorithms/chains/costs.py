@@ -90,12 +90,17 @@ class Use(NamedTuple):
 
     def seconds(self, times: Times) -> tuple[float, float, float]:
         """Seconds in sequence, of links, and of links for hidden transfers, if the program has
-        these times. On several nodes hidden transfers do not use the links inside a node."""
+        these times; on several nodes of links between nodes alone."""
         seconds, core_s, link_s = (self.share * each for each in times)
+        between = 0.0 if self.inside else 1.0
         if self.hidden:
-            return core_s, seconds, seconds
-        group = self.program.group
-        return seconds, 0.0 if group and group.inside else link_s, 0.0
+            return core_s, between * seconds, between * seconds
+        return seconds, between * link_s, 0.0
+
+    @property
+    def inside(self) -> bool:
+        """Whether it uses the links inside a node of several."""
+        return self.program.group is not None and self.program.group.inside
 
 
 class Way(NamedTuple):
