@@ -97,23 +97,15 @@ class Solution:
         ]
 
     def _time_s(self, machine: Machine, times: Mapping[Program, Times]) -> float:
-        total, inside_s = Label(), [0.0, 0.0]  # links inside a node, by pass
+        total = Label()
         for each in self.chain.operations:
             if isinstance(each, Map):
                 busy = [self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0, 0.0]
             else:
                 uses = self.way(each).uses
                 busy = [sum(x) for x in zip(*(use.seconds(times[use.program]) for use in uses))]
-                inside_s[self.chain.is_gradient(each.c)] += sum(
-                    use.share * times[use.program][0 if use.hidden else 2]
-                    for use in uses
-                    if use.inside
-                )
             total = total.then(self.costs.label(self.chain, each.c, busy))
-        forward_s, back_s = inside_s
-        return max(total.serial_s, total.link_s, forward_s) + max(
-            total.back_s, total.back_link_s, back_s
-        )
+        return total.time_s
 
     def way(self, each: Matmul) -> Way:
         """How a multiplication is computed."""

@@ -89,18 +89,12 @@ class Use(NamedTuple):
     share: float = 1.0
 
     def seconds(self, times: Times) -> tuple[float, float, float]:
-        """Seconds in sequence, of links, and of links for hidden transfers, if the program has
-        these times; on several nodes of links between nodes alone."""
+        """Seconds in sequence, of links between nodes, and of links inside a node, if the program
+        has these times."""
         seconds, core_s, link_s = (self.share * each for each in times)
-        between = 0.0 if self.inside else 1.0
-        if self.hidden:
-            return core_s, between * seconds, between * seconds
-        return seconds, between * link_s, 0.0
-
-    @property
-    def inside(self) -> bool:
-        """Whether it uses the links inside a node of several."""
-        return self.program.group is not None and self.program.group.inside
+        serial_s, busy_s = (core_s, seconds) if self.hidden else (seconds, link_s)
+        group = self.program.group
+        return (serial_s, 0.0, busy_s) if group and group.inside else (serial_s, busy_s, 0.0)
 
 
 class Way(NamedTuple):
@@ -293,15 +287,13 @@ class Costs:
     def label(
         self, chain: Chain, of: str, busy: Sequence[float], pool: int = 0, how: tuple = ()
     ) -> Label:
-        """The label of an operation of the forward or the backward pass, from its seconds in
-        sequence, of links, and of links for hidden transfers: the backward pass, which gathers
-        weights anyway, does not gather them again for what it recomputes."""
-        serial_s, link_s, hidden_s = busy
+        """The label of an operation of the forward or the backward pass, from its seconds as
+        :meth:`Use.seconds` has them. What the backward pass computes again takes its time in
+        sequence: the weights are gathered anyway."""
         if chain.is_gradient(of):
-            return Label(0.0, 0.0, 0, pool, how, back_s=serial_s, back_link_s=link_s)
-        again = self.training.recompute and chain.has_backward
-        back = (serial_s, link_s - hidden_s) if again else (0.0, 0.0)
-        return Label(serial_s, link_s, 0, pool, how, back_s=back[0], back_link_s=back[1])
+            return Label(0.0, 0.0, 0, pool, how, (), 0.0, *busy)
+        again = busy[0] if self.training.recompute and chain.has_backward else 0.0
+        return Label(*busy[:2], 0, pool, how, (), busy[2], again)
 
     def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], still) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
@@ -310,10 +302,9 @@ class Costs:
         if key not in self._best or still is not None:
             labels = []
             for way in self.ways(chain, each, stored, still):
-                serial_s, link_s, hidden_s, pool = way.fixed
-                one, two, _ = way.gemm.seconds(way.gemm.program.times)
-                pool += way.gemm.program.pool
-                busy = serial_s + one, link_s + two, hidden_s
+                gemm = way.gemm.program
+                more = *way.gemm.seconds(gemm.times), gemm.pool
+                *busy, pool = (one + two for one, two in zip(way.fixed, more))
                 labels.append(self.label(chain, each.c, busy, pool, (way,)))
             if still is not None:
                 return best(labels)

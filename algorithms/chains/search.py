@@ -1,13 +1,14 @@
 """The cheapest choice of all variables together, by dynamic programming over the costs of each
 operation.
 
-Costs are *labels*: seconds of operations in sequence and of links, of the forward and the backward
-pass, bytes held for the whole chain, and bytes of receive buffers. Seconds and bytes held add up
-along a chain, the largest receive buffers count, and a pass takes the longer of both seconds.
+Costs are *labels*: seconds of operations in sequence, of links between nodes and of links inside a
+node, for the forward and the backward pass, bytes held for the whole chain, and bytes of receive
+buffers. Seconds and bytes held add up along a chain, the largest receive buffers count, and a pass
+takes the longest of its three seconds.
 
-A weighted mean of both seconds is no longer than the longer one. So the least weighted sum over all
-choices is a lower bound of the time, and its choice is a candidate; the weights are searched by
-bisection, until sequence and links of the candidate take equally long (Lagrangian relaxation:
+A weighted mean of these is no longer than the longest. So the least weighted sum over all choices
+is a lower bound of the time, and its choice is a candidate; the weights are searched by bisection,
+until sequence and the busiest links of the candidate take equally long (Lagrangian relaxation:
 Everett, 1963). Memory has a price, likewise. The least sum is found exactly: variables are
 eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972).
 """
@@ -32,7 +33,7 @@ class Label(NamedTuple):
     serial_s : float
         Of operations in sequence.
     link_s : float
-        Of links, overlapped with those.
+        Of links between nodes, overlapped with those; of a single node of its links.
     nbytes : int
         That a rank holds for the whole chain.
     pool : int
@@ -41,7 +42,9 @@ class Label(NamedTuple):
         The caller's note on each operation, such as its program.
     chosen : tuple of (str, Any)
         The choices of variables.
-    back_s, back_link_s : float
+    inside_s : float
+        Of links inside a node of several.
+    back_s, back_link_s, back_inside_s : float
         Seconds of the backward pass.
     """
 
@@ -51,8 +54,10 @@ class Label(NamedTuple):
     pool: int = 0
     how: tuple = ()
     chosen: tuple[tuple[str, Any], ...] = ()
+    inside_s: float = 0.0
     back_s: float = 0.0
     back_link_s: float = 0.0
+    back_inside_s: float = 0.0
 
     def then(self, other: Label) -> Label:
         """The label of both in sequence."""
@@ -63,14 +68,23 @@ class Label(NamedTuple):
             max(self.pool, other.pool),
             self.how + other.how,
             self.chosen + other.chosen,
-            self.back_s + other.back_s,
-            self.back_link_s + other.back_link_s,
+            *(one + two for one, two in zip(self[6:], other[6:])),
         )
 
     @property
     def time_s(self) -> float:
         """Seconds of both passes, each overlapped with its links."""
-        return max(self.serial_s, self.link_s) + max(self.back_s, self.back_link_s)
+        return max(self.forward) + max(self.backward)
+
+    @property
+    def forward(self) -> tuple[float, float, float]:
+        """Seconds of the forward pass: in sequence, of links, of links inside a node."""
+        return self.serial_s, self.link_s, self.inside_s
+
+    @property
+    def backward(self) -> tuple[float, float, float]:
+        """Likewise of the backward pass."""
+        return self.back_s, self.back_link_s, self.back_inside_s
 
     @property
     def memory(self) -> int:
@@ -79,7 +93,7 @@ class Label(NamedTuple):
     @property
     def numbers(self) -> tuple[float, ...]:
         """What adds up."""
-        return self.serial_s, self.link_s, self.back_s, self.back_link_s, self.nbytes
+        return *self.forward, *self.backward, self.nbytes
 
 
 class Factor(NamedTuple):
@@ -177,7 +191,7 @@ class _Problem:
     def shrink(self) -> bool:
         """Find the choice with the fewest bytes that fits, without buffers that fit with no
         choice; whether there is one."""
-        while (smallest := self.choose((0.0, 0.0, 0.0, 0.0, 1.0))) is not None:
+        while (smallest := self.choose((*[0.0] * 6, 1.0))) is not None:
             if self.consider(smallest):
                 return True
             for labels, table in self._tables:
@@ -191,7 +205,7 @@ class _Problem:
     def price(self) -> float:
         """Seconds a byte at which memory counts more than time."""
         longest = sum(
-            float(table[..., :4][np.isfinite(table[..., :4])].max(initial=0.0))
+            float(table[..., :6][np.isfinite(table[..., :6])].max(initial=0.0))
             for _, table in self._tables
         )
         return 8 * longest / max(self.limit, 1.0) + 1e-18
@@ -205,7 +219,7 @@ class _Problem:
             if all(one in place for place, one in zip(places, key))
         }
         most = max(map(len, labels.values()), default=1) or 1
-        table = np.full((*map(len, places), most, 5), inf)
+        table = np.full((*map(len, places), most, 7), inf)
         for key, found in labels.items():
             if found:
                 table[key][: len(found)] = [label.numbers for label in found]
@@ -214,22 +228,25 @@ class _Problem:
     def weigh(self, price: float) -> bool:
         """Try weights of sequence and links with a price of memory; whether a choice fits."""
         ends, fits = [[0.0, 1.0], [0.0, 1.0]], False
-        weights = [1.0, 1.0]
+        weights, links = [1.0, 1.0], [1, 1]  # the rest is the weight of these links
         for _ in range(_STEPS):
-            one, two = weights
-            label = self.choose((one, 1 - one, two, 1 - two, price))
+            of = np.zeros((2, 3))
+            for x in (0, 1):
+                of[x, 0], of[x, links[x]] = weights[x], 1 - weights[x]
+            label = self.choose((*of.ravel(), price))
             if label is None:
                 return False
-            bound_s = sum(map(float.__mul__, (one, 1 - one, two, 1 - two), label.numbers[:4]))
+            bound_s = float((of * (label.forward, label.backward)).sum())
             if self.limit < inf:
                 bound_s += price * (label.nbytes - self.limit)
             self.least_s = max(self.least_s, bound_s)
             fits |= self.consider(label)
-            pairs = (label.serial_s, label.link_s), (label.back_s, label.back_link_s)
-            if all(weights[x] == 1 and pairs[x][0] >= pairs[x][1] for x in (0, 1)):
+            passes = label.forward, label.backward
+            if all(weights[x] == 1 and passes[x][0] == max(passes[x]) for x in (0, 1)):
                 break
-            for x, (serial_s, link_s) in enumerate(pairs):
-                ends[x][link_s > serial_s] = weights[x]
+            for x, each in enumerate(passes):
+                links[x] = 1 if each[1] >= each[2] else 2
+                ends[x][each[links[x]] > each[0]] = weights[x]
                 weights[x] = sum(ends[x]) / 2 if ends[x] != [1.0, 1.0] else 1.0
         return fits
 
@@ -274,14 +291,14 @@ class _Problem:
         options = [table[key] for key, (_, table) in zip(keys, self._tables)]
         if any(np.isinf(each[:, 0]).all() for each in options):
             return None
-        ways = [int(each[:, :4].sum(axis=1).argmin()) for each in options]
+        ways = [int(each[:, :6].sum(axis=1).argmin()) for each in options]
         total = sum(each[way] for each, way in zip(options, ways))
         for _ in range(2):
             for x, each in enumerate(options):
                 if len(each) > 1:
                     sums = total - each[ways[x]] + each
-                    times = np.maximum(sums[:, 0], sums[:, 1]) + np.maximum(sums[:, 2], sums[:, 3])
-                    times[sums[:, 4] > self.limit] = inf
+                    times = sums[:, :3].max(axis=1) + sums[:, 3:6].max(axis=1)
+                    times[sums[:, 6] > self.limit] = inf
                     if np.isinf(times).all():
                         return None
                     ways[x] = int(times.argmin())
