@@ -16,7 +16,9 @@ SHAPES = {
     "multiplications": [("x", "v", "y"), ("y", "w", "x"), ("y",)],
     "apart": [("x",), ("y", "z")],
 }
-SECONDS = ("serial_s", "link_s", "back_s", "back_link_s")
+#: In sequence, of links between nodes and of links inside a node; of the forward pass, then of the
+#: backward pass.
+SECONDS = "serial_s", "link_s", "inside_s", "back_s", "back_link_s", "back_inside_s"
 
 
 @st.composite
@@ -42,9 +44,9 @@ def problems(draw, numbers=(*SECONDS, "nbytes", "pool")):
 
 
 def time_of(labels):
-    """Each pass takes the longer of its operations in sequence and of its links."""
-    one, two, three, four = (sum(getattr(x, name) for x in labels) for name in SECONDS)
-    return max(one, two) + max(three, four)
+    """Each pass takes the longest of its operations in sequence and of its links of each kind."""
+    sums = [sum(getattr(each, name) for each in labels) for name in SECONDS]
+    return max(sums[:3]) + max(sums[3:])
 
 
 def memory_of(labels):
