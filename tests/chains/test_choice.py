@@ -49,7 +49,7 @@ def costs_of(name, mesh, programs=FEW, **training):
 def test_no_random_layouts_beat_the_choice_nor_its_bound(chain, name, mesh, programs, dealt):
     rng, costs = random.Random(1), costs_of(name, mesh, programs)
     found = choose(chain, [costs], effort_s=inf)
-    assert found.finished and found.gap < 0.4
+    assert found.finished and found.gap < (0.7 if name == "a100pcie" else 0.3)  # two nodes
     assert found.least_s <= found.best.time_s <= 1.001 * min(x.time_s for x in found.tried)
     domains = costs.domains(chain)
     for _ in dealt(range(200), 0, 8):
