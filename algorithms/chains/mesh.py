@@ -159,14 +159,14 @@ class Mesh:
             return "S(0)", "S(1)"
         try:
             found = parse_placements(text if "@" in text else f"{text}@{self.shape}")
-        except LayoutError as error:
-            raise UsageError(f"layout {text!r} on mesh {self}: {error}") from None
-        layout = tuple(str(found).partition("@")[0].split(","))
-        if found.mesh not in ((), self.extents) or len(layout) != len(self.extents):
+        except LayoutError:
+            found = None
+        if found is None or found.mesh != self.extents:
             raise UsageError(
-                f"layout {text!r} does not fit mesh {self}. Give a placement for each of "
+                f"layout {text!r} does not fit mesh {self}. Give R, S(0) or S(1) for each of "
                 f"{', '.join(self.names)}."
             )
+        layout = tuple(str(found).partition("@")[0].split(","))
         if not set(layout) <= {*PLACEMENTS}:
             raise UsageError(f"layout {text!r}: matrices of a chain have S(0), S(1) or R.")
         return self.plain(layout)

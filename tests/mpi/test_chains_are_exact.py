@@ -30,7 +30,8 @@ def cases(seed, count):
     [
         (2, "direct", 7),
         (3, "direct", 3),
-        (4, "direct", 3),
+        (4, "direct", 6),
+        (6, "direct", 3),
         (4, "rma", 2),
         (4, "mixed", 4),
         (4, "remote", 2),

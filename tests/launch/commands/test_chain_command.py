@@ -2,10 +2,17 @@
 
 import csv
 import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
 from math import exp, log, sqrt
 from statistics import fmean, stdev
 
 import pytest
+from starting import ROOT, clean_environ
 
 SMALL = "chain -m 64 --widths 32,64,32 --between relu".split()
 
@@ -65,8 +72,10 @@ def test_every_predicted_time_has_its_interval_in_the_table_the_csv_and_the_json
 
 
 def test_a_contender_that_takes_longer_than_the_interval_is_not_reported_as_within_it(run_cli, toy):
-    narrow = ["--machine", toy([1.0, 1.0, 1.0]), "-p", 2, "--json"]
-    found = json.loads(run_cli(*SMALL, *narrow).stdout)
+    path = toy([1.0, 1.0, 1.0])
+    slow = path.read_text().replace("bandwidth_bytes_per_s = inf", "bandwidth_bytes_per_s = 1e6")
+    path.write_text(slow)
+    found = json.loads(run_cli(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
     slower = [each for each in found["contenders"] if each["time_s"] > found["best"]["time_s"]]
     assert slower and not {each["name"] for each in slower} & set(found["within_interval"])
 
@@ -107,7 +116,145 @@ def test_the_first_line_reports_how_much_faster_another_chain_could_be(run_cli, 
     )
 
 
-def test_printed_placements_are_python(run_cli):
-    words = "chain --preset llama3-8b:mlp --machine h100x8 -p 4 -m 256 --effort 0 --placements"
-    text = run_cli(*words.split()).stdout.partition("from torch")
-    assert compile(text[1] + text[2], "placements", "exec") and "Shard(" in text[2]
+@pytest.mark.parametrize("name, ranks", [("llama3-8b:mlp", 4), ("mixtral-8x7b:experts", 8)])
+def test_printed_placements_are_one_python_script(run_cli, name, ranks):
+    words = f"chain --preset {name} --machine h100x8 -p {ranks} -m 8192 --effort 0 --placements"
+    ended = run_cli(*words.split())
+    assert ended.returncode == 0 and compile(ended.stdout, "placements", "exec")
+    assert "from torch" in ended.stdout and "Shard(" in ended.stdout
+
+
+def examples():
+    """The examples of ``drbench chain --help``."""
+    from launch.commands.predict.chain import chain_command
+
+    return re.findall(r"^ *drbench (chain .*)$", chain_command.callback.__doc__, re.M)
+
+
+@pytest.mark.parametrize("example", examples())
+def test_examples_of_the_help_run(run_cli, example):
+    ended = run_cli(*example.split(), "--effort", 0)
+    assert ended.returncode == 0 and " a rank" in ended.stdout, ended.stderr
+    assert len(examples()) >= 3
+
+
+TWO = "chain -m 512 --widths 256,512,256 --machine h100x8 --mesh dp=2,tp=2 --effort 0".split()
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["R,S(1)", "R,S(1)@2x2", "[Replicate(), Shard(1)]", "(Replicate(), Shard(dim=1))"]
+    + ["P(None, 'tp')", "PartitionSpec(None, 'tp')"],
+)
+def test_a_layout_is_given_in_three_notations(run_cli, layout):
+    found = json.loads(run_cli(*TWO, "--fix", f"W1={layout}", "--json").stdout)
+    assert found["best"]["layouts"]["W1"] == "R,S(1)@2x2"
+    assert found["best"]["mesh"] == "dp=2,tp=2" and found["ranks"] == 4
+
+
+@pytest.mark.parametrize(
+    "words, code, message",
+    [
+        ("-p 8", 2, "--mesh dp=2,tp=2 has 4 ranks, got -p 8"),
+        ("--mesh dp=2,dp=4", 2, "--mesh needs different names"),
+        ("--mesh pp=2,tp=4", 3, "drbench has no pipeline stages. Use data and tensor"),
+        ("--mesh cp=2,tp=4", 3, "drbench has no parts of a sequence"),
+        ("--fix W1=row --fix W1=column", 2, "W1 shares the layout of W1"),
+        ("--fix X=row --fix Y2=column", 2, "Y2 shares the layout of X, row"),
+        ("--fix Z=row", 2, "names no matrix of the chain, which has X, W1, Y1, W2, Y2"),
+        ("--fix W1", 2, "Use NAME=LAYOUT"),
+        ("--fix W1=S(0)", 2, "for each of dp, tp"),
+        ("--dtype bf8", 2, "bf8"),
+        ("--dtype int8", 2, "int8"),
+        ("--memory 1KiB", 6, "Use more ranks, fewer tokens or --layers"),
+        ("--preset llama3-70b:mpl", 2, "got both"),
+        ("--iters 3", 2, "--run"),
+    ],
+)
+def test_a_mistake_is_refused_in_one_line_with_the_remedy(run_cli, words, code, message):
+    ended = run_cli(*TWO, *words.split())
+    assert ended.returncode == code and message in ended.stderr, ended.stderr
+    assert ended.stderr.count("\n") == 1 and not ended.stdout
+
+
+def test_experts_cannot_be_run(run_cli):
+    asked = "chain --preset mixtral-8x7b:experts -m 64 --machine h100x8 -p 2 --run --effort 0"
+    ended = run_cli(*asked.split())
+    assert ended.returncode == 3 and "experts" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words, dtype",
+    [
+        (["--preset", "llama3-8b:mlp"], "bfloat16"),
+        (["-m", "64", "--widths", "128,128"], "float32"),
+        *((["-m", "64", "--widths", "128,128", "--dtype", name], name) for name in (
+            "float64", "bfloat16", "float16", "float8")),
+    ],
+)  # fmt: skip
+def test_element_types_have_their_names_and_a_model_is_in_bfloat16(run_cli, words, dtype):
+    asked = ["chain", *words, *"--machine h100x8 -p 2 --effort 0 --json".split()]
+    assert json.loads(run_cli(*asked).stdout)["dtype"] == dtype
+
+
+def test_the_json_has_the_choice_the_contenders_and_the_bound(run_cli):
+    found = json.loads(run_cli(*TWO, "--backward", "--layers", 4, "--json").stdout)
+    described = run_cli(*TWO, "--backward", "--layers", 4).stdout
+    assert {*found} == {
+        *("chain", "ranks", "dtype", "flops", "best", "contenders", "within_interval", "refused"),
+        *("bound_s", "gap", "decided", "bounded", "simulated", "finished", "measured"),
+    }
+    assert found["flops"] == 3 * 2 * 2 * 512 * 256 * 512 and found["measured"] is None
+    for each in (found["best"], *found["contenders"]):
+        assert {*each} == {
+            *("name", "time_s", "low_s", "high_s", "mesh", "memory_bytes", "memory", "layouts"),
+            *("how", "bytes"),
+        }
+        assert sum(each["memory"].values()) == each["memory_bytes"]
+        assert {*each["memory"]} == {
+            *("weights", "gradients", "optimizer", "activations", "buffers"),
+        }
+        assert {*each["layouts"]} == {"X", "W1", "Y1", "W2"}
+        assert {*each["how"]} == {"Y1", "Y2", "dW1", "dW2", "dY1", "dX"}
+        assert f"\n {each['name']}" in described
+    names = {each["name"] for each in found["contenders"]} | {*found["refused"]}
+    assert names == {"Megatron TP", "TP + SP", "FSDP", "HSDP", "TP × FSDP", "TP × DP"}
+    assert found["bound_s"] <= found["best"]["time_s"]
+
+
+LONG = "chain --preset llama3-70b:mlp --backward --machine dgxh100 --mesh dp=8,tp=8".split()
+
+
+def on_terminal(arguments, until=None):
+    """The command with a terminal for standard error: (exit code, output, errors); interrupted as
+    soon as the terminal shows a text."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "drbench", *map(str, arguments)]
+    environ = clean_environ(PYTHONPATH=str(ROOT))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environ) as started:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                more = os.read(ours, 4096)
+            except OSError:  # the terminal was closed
+                break
+            shown += more
+            if not more:
+                break
+            if until and until in shown:
+                started.send_signal(signal.SIGINT)
+                until = None
+        out = started.stdout.read().decode()
+    os.close(ours)
+    return started.returncode, out, shown.decode()
+
+
+def test_progress_is_one_line_of_a_terminal_and_ctrl_c_leaves_the_best_so_far(run_cli):
+    code, out, shown = on_terminal([*LONG, "--effort", 100], until=b" so far")
+    assert code == 0, shown
+    assert out.startswith("best found: ") and "until the effort was spent" in out
+    lines = shown.split("\r\033[K")
+    assert lines[-1] == "" and "programs simulated" in lines[1] and "\n" not in shown.strip()
+    ended = run_cli(*TWO)
+    assert ended.returncode == 0 and ended.stderr == ""

@@ -1,8 +1,8 @@
 """Chains of multiplications, each run whole on all ranks by the library: ``whole_chains.py CASES``
 answers which matrices differ from those of NumPy.
 
-A case is [tokens, widths, between, backward, seed]; layouts of all matrices and of the
-multiplications, and the stationary matrices are drawn at random from all possible ones.
+A case is [tokens, widths, between, backward, seed]; the mesh, the layouts of all matrices and the
+ways of multiplications are drawn at random from all possible ones.
 """
 
 import json
@@ -15,9 +15,11 @@ from harness import TRANSPORT, answer, ranks
 from mpi4py import MPI
 
 import drbench
-from algorithms.chains.choose import choose
-from algorithms.chains.costs import LIBRARY, Costs
+from algorithms.chains.choose import Solution, choose
+from algorithms.chains.costs import Costs
 from algorithms.chains.description import layers
+from algorithms.chains.mesh import meshes
+from algorithms.chains.programs import LIBRARY
 from drbench.measure.verify_chain import multiplication_error
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
@@ -35,17 +37,20 @@ TOY = Machine(
 def chosen(chain, nprocs, seed):
     """Layouts and multiplications: the best, or drawn. One rank chooses for all, to save time."""
     rng = random.Random(seed)
-    if rng.random() < 0.3:
-        found = choose(chain, Costs(TOY, nprocs, dtype="float64"), programs=LIBRARY)
-        order = order_of(found.best, Asked(), "toy", "integer")
-        return order.layouts, order.multiplications
-    costs = Costs(TOY, nprocs, "float64")
-    layouts = {name: rng.choice(found) for name, found in costs.domains(chain).items()}
-    multiplications = {}
-    for each in chain.multiplications:
-        inner = [rng.choice(found) for found in costs.layouts_of_multiplication(each).values()]
-        multiplications[each.c] = [*inner, rng.choice("ABC")]
-    return layouts, multiplications
+    found = [mesh for mesh in meshes(nprocs, nprocs) if len(mesh.extents) > 1]
+    mesh = rng.choice(found + [next(meshes(nprocs, nprocs))])
+    costs = Costs(TOY, mesh, "float64", programs=LIBRARY)
+    if rng.random() < 0.2:
+        one = choose(chain, [costs], effort_s=2).best
+    else:
+        layouts = {name: rng.choice(found) for name, found in costs.domains(chain).items()}
+        ways = []
+        for each in chain.multiplications:
+            stored = [layouts[chain.variable(name)] for name in (*each.takes, each.c)]
+            ways.append(rng.choice(costs.ways(chain, each, stored)))
+        one = Solution("drawn", chain, costs, layouts, tuple(ways), 0)
+    order = order_of(one, Asked(), "toy", "integer")
+    return order.layouts, order.multiplications
 
 
 def run(context, case):
