@@ -274,6 +274,13 @@ class Choice:
                 del self._least[x]
         if not domains:
             raise errors[0]
+        for x, of in domains.items():
+            least = sum(
+                min(sum(self.costs[x].held(self.chain, name, one).values()) for one in layouts)
+                for name, layouts in of.items()
+            )
+            if least > self.limit:  # no layout fits
+                self._least[x] = inf
         for x in domains:
             self._simulate_contenders(self.costs[x], domains[x])
         published = sorted(self.contenders, key=_time)
@@ -282,14 +289,15 @@ class Choice:
             for each in published:  # in their layouts transfers may overlap
                 x = self.costs.index(each.costs)
                 alone = {variable: [one] for variable, one in each.layouts.items()}
-                if all(one in domains[x][variable] for variable, [one] in alone.items()):
+                if all(one in domains[x][name] for name, [one] in alone.items()):
                     each.costs.ends_s = ends_s if self.tried else inf
                     self._search(each.costs, alone)
-            for x in domains:  # a bound of each mesh first
+            fitting = [x for x in domains if self._least[x] < inf]
+            for x in fitting:  # a bound of each mesh first
                 self.costs[x].ends_s = ends_s if self.tried else inf
                 self.line = f"bounds of mesh {self.costs[x].mesh}"
                 self._search(self.costs[x], domains[x], x, simulate=False)
-            order = sorted(domains, key=self._least.__getitem__)
+            order = sorted(fitting, key=self._least.__getitem__)
             for number, x in enumerate(order, 1):
                 self.line = f"mesh {self.costs[x].mesh}, {number} of {len(order)}"
                 if self._least[x] < (1 - _EQUAL) * self._best_s():

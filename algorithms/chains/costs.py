@@ -303,6 +303,8 @@ class Costs:
             labels = []
             for way in self.ways(chain, each, stored, still):
                 gemm = way.gemm.program
+                if gemm.times.seconds == inf:
+                    continue
                 more = *way.gemm.seconds(gemm.times), gemm.pool
                 *busy, pool = (one + two for one, two in zip(way.fixed, more))
                 labels.append(self.label(chain, each.c, busy, pool, (way,)))
@@ -495,7 +497,11 @@ class Costs:
         near = min(p, machine.node_ranks or p)
         far = (p - near) / (p - 1)
         rates = [
-            max(link.bandwidth_bytes_per_s for link in machine.links if link.joins(0, other))
+            max(
+                link.bandwidth_bytes_per_s * (p - 1 if link.shared == "pair" else 1)
+                for link in machine.links
+                if link.joins(0, other)
+            )
             for other in (1, p - 1)
         ]
         where = "ABC".index(still) if still in list("ABC") else None

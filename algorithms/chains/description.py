@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from keyword import iskeyword
 from typing import NamedTuple
 
 from drbench.errors import UsageError, shown
 
-from .functions import BETWEEN, Function, attention, function, gradient
+from .functions import BETWEEN, Function, attention, function, functions, gradient
+
+#: Names in chain files and in scripts.
+_RESERVED = {*functions(), "attention", "experts", "input", "weight", "multiply", "tiles"}
 
 
 class Matrix(NamedTuple):
@@ -112,6 +116,8 @@ class Chain:
         """Add a matrix, or ``count`` of experts; return the name."""
         if name in self.matrices:
             raise UsageError(f"two matrices of a chain are called {name}. Rename one.")
+        if name in _RESERVED or iskeyword(name):
+            raise UsageError(f"no matrix can be called {name}, as functions are. Rename it.")
         if min(rows, cols) < 1:
             raise UsageError(f"{name} must have at least one row and column, got {rows}x{cols}.")
         self.matrices[name] = Matrix(name, rows, cols, kind, count)
@@ -366,7 +372,7 @@ def _read(chain: Chain, line: str) -> str:
             match of, args, sorted(sizes):
                 case "input", [rows, cols], []:
                     return chain.add(c, _size(rows), _size(cols), "input")
-                case "weight", [rows, cols], [] | ["experts"]:
+                case "weight", [rows, cols], [] | ["experts"] if sizes.get("experts", 2) > 1:
                     return chain.add(c, _size(rows), _size(cols), "weight", *sizes.values())
                 case "experts", [ast.Name(a), ast.Name(b)], ["topk"]:
                     experts = chain.matrices[b].count, sizes["topk"]

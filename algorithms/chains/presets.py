@@ -153,7 +153,7 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
                 raise UsageError(f"{name} has the rows of X. Change them there, leave out -m.")
             return read(Path(name).read_text("utf-8"), name, backward=backward)
         config = json.loads(Path(model).read_text("utf-8")) if isfile(model) else MODELS.get(model)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None
     found = parts(model, config, tokens) if isinstance(config, dict) else {}
     if part not in found:

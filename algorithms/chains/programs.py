@@ -4,10 +4,12 @@ which transfers and a GEMM overlap, each with its time on a machine model."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from algorithms.registry import get_algorithm
 from drbench.common import PHASES
+from drbench.errors import DrbenchError
 from drbench.model.bounds import moving_s
 from drbench.model.costs import group_parts
 from drbench.model.machine import Machine
@@ -237,7 +239,10 @@ class Simulation(Program):
 
     def simulate(self):
         if self.simulated is None:
-            self.times, self.simulated, self.pool = self._run(self._machine)
+            try:
+                self.times, self.simulated, self.pool = self._run(self._machine)
+            except DrbenchError:  # such as ranks without a share of k
+                self.times, self.simulated = Times(inf), Simulated(inf, {}, {})
 
     @no_collection()
     def _run(self, machine: Machine) -> tuple[Times, Simulated, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from algorithms.chains.choose import Solution
+from algorithms.chains.costs import Training
 from algorithms.chains.description import Chain, Map, layers
 from algorithms.chains.presets import preset
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
@@ -75,6 +76,7 @@ class ChainOrder:
     budget_s: float = 10.0
     transport: str = "auto"
     machine: str | None = None
+    training: dict = field(default_factory=dict)
 
     def text(self) -> str:
         """The order as JSON, for :meth:`read`.
@@ -109,6 +111,7 @@ def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **ho
         multiplications,
         fill,
         machine=machine,
+        training=found.costs.training._asdict(),
         **how,
     )
 
@@ -117,13 +120,15 @@ def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
     """The columns of the record that describe the request."""
     asked, chain = order.asked, order.asked.chain()
     layouts = ";".join(f"{name}={layout}" for name, layout in order.layouts.items())
+    usual = Training()._asdict()
+    training = "".join(f";{x}={y}" for x, y in order.training.items() if y != usual[x])
     return {
         "mode": mode,
         "machine": order.machine,
         "algorithm": "chain",
         "m": chain.matrices["X"].rows,
         "preset": asked.name or f"{asked.widths} {asked.between or 'none'}",
-        "options": f"{layouts};backward={str(asked.backward).lower()}",
+        "options": f"{layouts};backward={str(asked.backward).lower()}{training.lower()}",
         "dtype": order.dtype,
         "ranks": order.ranks,
         "transport": order.transport,

@@ -15,10 +15,8 @@ _TENSOR = {("R", "S(1)", "S(1)", "S(1)"): "Colwise", ("S(1)", "S(0)", "P", "S(0)
 
 
 def _forward(chain: Chain) -> list[str]:
-    """All matrices but gradients, which begin with that of the result."""
-    names = list(chain.matrices)
-    seeds = (x for x, name in enumerate(names) if name[0] == "d" and name[1:] in names[:x])
-    return names[: next(seeds, len(names))]
+    """All matrices but gradients."""
+    return [name for name in chain.matrices if not chain.is_gradient(name)]
 
 
 def layout_rows(solution: Solution) -> list[tuple[str, ...]]:

@@ -235,6 +235,7 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
         "ranks": chosen.mesh.ranks,
         "dtype": chosen.costs.dtype,
         "flops": chosen.chain.flops,
+        "training": chosen.costs.training._asdict(),
         "best": best,
         "contenders": others,
         "within_interval": answer.within,

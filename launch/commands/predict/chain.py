@@ -26,7 +26,11 @@ from ..options import (
 )
 
 
-@command("chain", needs=dict.fromkeys(("-o", "--iters", "--budget"), "--run"))
+@command(
+    "chain",
+    needs=dict.fromkeys(("-o", "--iters", "--budget"), "--run")
+    | dict.fromkeys(("--micro-batches", "--recompute"), "--backward"),
+)
 @option(
     "--preset",
     "name",
@@ -178,6 +182,8 @@ def chain_command(
     check_csv(csv_path)
     values["fill"] = None  # chosen if not given
     take_options(values)
+    if as_json and placements:
+        raise UsageError("--json and --placements each print alone. Leave one out.")
     grid = Mesh.read(mesh) if mesh else None
     if machine is None:
         raise UsageError(
