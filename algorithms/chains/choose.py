@@ -7,6 +7,7 @@ no other is faster. No other programs are simulated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -46,8 +47,6 @@ class Solution:
         Of every variable.
     ways : tuple of Way
         Of the multiplications.
-    memory_bytes : int
-        Tiles and buffers of the rank that needs most.
     """
 
     name: str
@@ -55,14 +54,13 @@ class Solution:
     costs: Costs
     layouts: dict[str, Layout]
     ways: tuple[Way, ...]
-    memory_bytes: int
 
     @classmethod
     def of(cls, name: str, chain: Chain, costs: Costs, label: Label) -> Solution:
         """The chain that a label of the search describes."""
         by = {way.operation: way for way in label.how}
         ways = tuple(by[each.c] for each in chain.multiplications)
-        return cls(name, chain, costs, dict(label.chosen), ways, label.memory)
+        return cls(name, chain, costs, dict(label.chosen), ways)
 
     @property
     def mesh(self) -> Mesh:
@@ -143,11 +141,16 @@ class Solution:
     def memory(self) -> dict[str, int]:
         """Bytes of the rank that holds most: weights, gradients, optimizer, activations, and
         buffers."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for variable, layout in self.layouts.items():
-            for kind, nbytes in self.costs.held(self.chain, variable, layout).items():
-                found[kind] = found.get(kind, 0) + nbytes
-        return found | {"buffers": self.memory_bytes - sum(found.values())}
+            found.update(self.costs.held(self.chain, variable, layout))
+        pools = [sum(use.program.pool for use in way.uses) for way in self.ways]
+        return dict(found) | {"buffers": max(pools, default=0)}
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the rank that needs most."""
+        return sum(self.memory.values())
 
     def describe(self, each: Matmul) -> str:
         """How a multiplication is computed: its redistributions and its program."""

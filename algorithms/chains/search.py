@@ -294,6 +294,7 @@ class _Problem:
                 if len(each) > 1:
                     sums = total - each[ways[x]] + each
                     times = sums[:, :3].max(axis=1) + sums[:, 3:6].max(axis=1)
+                    times += 1e-2 * (sums[:, :6] @ of)  # also where the other links are longer
                     times[sums[:, 6] > self.limit] = inf
                     if np.isinf(times).all():
                         return None
