@@ -48,7 +48,7 @@ def chosen(chain, nprocs, seed):
         for each in chain.multiplications:
             stored = [layouts[chain.variable(name)] for name in (*each.takes, each.c)]
             ways.append(rng.choice(costs.ways(chain, each, stored)))
-        one = Solution("drawn", chain, costs, layouts, tuple(ways), 0)
+        one = Solution("drawn", chain, costs, layouts, tuple(ways))
     order = order_of(one, Asked(), "toy", "integer")
     return order.layouts, order.multiplications
 
