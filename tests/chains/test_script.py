@@ -7,6 +7,7 @@ import random
 import re
 import socket
 import sys
+from importlib.util import find_spec
 from math import prod
 from types import SimpleNamespace
 
@@ -295,7 +296,9 @@ def answers(ranks, folder, texts):
 
 def with_torch(test):
     """A test that starts ranks of PyTorch."""
-    for mark in pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400):
+    found = find_spec("torch") is not None
+    missing = pytest.mark.skipif(not found, reason="needs PyTorch")
+    for mark in pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400), missing:
         test = mark(test)
     return test
 

@@ -202,7 +202,7 @@ def test_the_json_has_the_choice_the_contenders_and_the_bound(run_cli):
     described = run_cli(*TWO, "--backward", "--layers", 4).stdout
     assert {*found} == {
         *("chain", "ranks", "dtype", "flops", "best", "contenders", "within_interval", "refused"),
-        *("bound_s", "gap", "decided", "bounded", "simulated", "finished", "measured"),
+        *("bound_s", "gap", "decided", "bounded", "simulated", "finished", "measured", "training"),
     }
     assert found["flops"] == 3 * 2 * 2 * 512 * 256 * 512 and found["measured"] is None
     for each in (found["best"], *found["contenders"]):
