@@ -319,7 +319,7 @@ def _weights(found: np.ndarray) -> np.ndarray:
     array([0.5, 0.5, 0. ])
     """
     logs, total = np.zeros((2, 3)), np.zeros((2, 3))
-    most = 2 * found.max(axis=2).sum(axis=1).min()  # larger ones do not matter
+    most = 2 * found.max(axis=2).sum(axis=1).min() or 1.0  # larger ones do not matter
     found = np.minimum(found, most) / most
     for step in range(1, _GRADIENTS + 1):
         of = np.exp(logs - logs.max(axis=1, keepdims=True))
