@@ -236,8 +236,8 @@ class Choice:
         Lower bound in seconds of all chains on these meshes.
     tried : list of Solution
         All simulated ones, the fastest first.
-    finished : bool
-        The search ended before the effort was spent.
+    finished, interrupted : bool
+        The search ended before the effort was spent; by an interrupt.
     """
 
     def __init__(self, chain: Chain, costs: Sequence[Costs], limit: float, fixed: dict, tell):
@@ -245,7 +245,8 @@ class Choice:
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
-        self.finished, self.line = False, "contenders"
+        self.finished = self.interrupted = False
+        self.line = "contenders"  # what the search does
         self.smallest: Solution | None = None  # of contenders that do not fit
         machine, ranks = costs[0].machine, costs[0].mesh.ranks
         least_s = chain.flops / (ranks * machine.compute.peak_flops)
@@ -311,6 +312,7 @@ class Choice:
         except KeyboardInterrupt:
             if not self.tried:
                 raise
+            self.interrupted = True
         if not self.tried:
             raise OutOfMemory(self._why_nothing_fits())
         self.tried.sort(key=_time)

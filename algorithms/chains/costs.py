@@ -401,7 +401,7 @@ class Costs:
                 ]
                 uses = tuple(use for one in moves for use in one[0])
                 fixed = tuple(map(sum, zip(*(one[1] for one in moves))))
-                local = tuple(self._divided(x, divided, axis) for axis, x in zip("mnk", extents))
+                local = tuple(cut(x, divided, axis, self.mesh) for axis, x in zip("mnk", extents))
                 for program in self._gemms(each, local, active, active is not None and by[active]):
                     yield Way(each.c, uses, Use(each.c, "", program), tuple(inner), fixed)
 
@@ -448,12 +448,6 @@ class Costs:
         else:
             make = lambda: list(self._overlapping(extents, each, triple, active))
         return self._program(key, make)
-
-    def _divided(self, extent: int, divided: Sequence[str], axis: str) -> int:
-        for parts, one in zip(self.mesh.extents, divided):
-            if one == axis:
-                extent = -(-extent // parts)
-        return extent
 
     def _program(self, key: tuple, make) -> list[Program]:
         if key not in self.known:
@@ -508,7 +502,7 @@ class Costs:
         slow = machine.accumulate_slowdown if where in (0, 1) and not signals else 0.0
         found = []
         for axis, needed in _DIVIDED.items():
-            if not axis or where is not None and triple[where] not in ("R", needed[where]):
+            if not axis or (where is not None and triple[where] not in ("R", needed[where])):
                 continue
             sizes = [-(-x // p) if one == axis else x for x, one in zip((m, n, k), "mnk")]
             shapes = (m / topk, k), (k, n), (m / topk, n)
@@ -542,11 +536,11 @@ class Costs:
                 continue
             group = self._group(dims)
             if one_sided:
-                whole = [x * (group.extent if before == f"S({y})" else 1)
-                         for y, x in enumerate(rows_cols)]  # fmt: skip
-                texts = (_WORDS.get(one, one) for one in (before, now[dims[0]]))
-                one, two = texts
-                problem = Problem(*whole, whole[1], group.extent, one, "row", two, self.dtype)
+                rows, cols = rows_cols
+                rows *= group.extent if before == "S(0)" else 1
+                cols *= group.extent if before == "S(1)" else 1
+                one, two = (_WORDS.get(each, each) for each in (before, now[dims[0]]))
+                problem = Problem(rows, cols, cols, group.extent, one, "row", two, self.dtype)
                 found = reads(problem, group, self.machine)
                 found.simulate()  # these do not change
                 yield found

@@ -147,10 +147,10 @@ class Mesh:
         >>> mesh = Mesh.read("dp=2,tp=4")
         >>> mesh.layout("[Replicate(), Shard(dim=1)]"), mesh.layout("P('dp', None)")
         (('R', 'S(1)'), ('S(0)', 'R'))
-        >>> mesh.layout("column"), mesh.layout("R,S(0)")
-        (('S(1)', 'S(1)'), ('R', 'S(0)'))
+        >>> mesh.layout("column"), mesh.layout("R,S(0)"), mesh.layout('P("dp", "tp")')
+        (('S(1)', 'S(1)'), ('R', 'S(0)'), ('S(0)', 'S(1)'))
         """
-        if re.fullmatch(r"\s*P(artitionSpec)?\(.*['N].*\)\s*", text):
+        if re.fullmatch(r"\s*P(artitionSpec)?\(.*['\"N].*\)\s*", text):
             return self._of_jax(text)
         whole = text.strip().lower()
         if whole in _WORDS:
@@ -234,15 +234,18 @@ def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Itera
     yield from [*two[:1], whole, *two[1:]] if node < ranks else [whole, *two]
 
 
-def cut(extent: int, layout: Sequence[str], side: int, mesh: Mesh) -> int:
-    """Rows (side 0) or columns (1) of the largest tile of a matrix.
+def cut(extent: int, divided: Sequence[str], by: str | int, mesh: Mesh) -> int:
+    """The largest part of an extent that is divided along the dimensions with an entry ``by``: rows
+    (0) or columns (1) of a layout, or an axis of a GEMM.
 
     Examples
     --------
-    >>> cut(10, ("S(0)", "S(0)"), 0, Mesh.read("dp=2,tp=4"))
-    2
+    >>> mesh = Mesh.read("dp=2,tp=4")
+    >>> cut(10, ("S(0)", "S(0)"), 0, mesh), cut(10, ("m", "k"), "k", mesh)
+    (2, 3)
     """
-    for each, parts in zip(layout, mesh.extents):
-        if each == f"S({side})":
+    by = by if isinstance(by, str) else f"S({by})"
+    for each, parts in zip(divided, mesh.extents):
+        if each == by:
             extent = -(-extent // parts)
     return extent

@@ -105,6 +105,7 @@ class Program:
     caption = ""
     stationary = "C"
     simulated: Simulated | None = None
+    nbytes = 0  # that all ranks receive
 
     def __init__(self, name: str, group: Group | None, machine: Machine):
         self.name, self.group, self._machine = name, group, machine
@@ -122,9 +123,6 @@ class Program:
             phases = dict.fromkeys(PHASES, 0.0) | {wait: seconds}
             counters = dict.fromkeys(COUNTERS, 0) | {"collective_bytes": self.nbytes}
             self.simulated = Simulated(seconds, counters, phases)
-
-    #: Bytes that all ranks receive.
-    nbytes = 0
 
 
 class LocalGemm(Program):
@@ -252,11 +250,9 @@ class Simulation(Program):
             traced = lambda rank: trace(program(rank), problem, rank, fresh=False)
             ahead: int | str = 1
         else:
-            options, in_place = (
-                dict(self._options),
-                bool(one.links)
-                and all(link.reads_in_place and link.shared != "initiator" for link in one.links),
-            )
+            options, in_place = dict(self._options), bool(one.links)
+            for link in one.links:
+                in_place &= link.reads_in_place and not link.own_timer
             if found.name == "universal" and len(problem.c.partition.copies()) > 1:
                 options["replicate_result"] = True
             options = found.resolve(problem, in_place, **options)
@@ -270,9 +266,7 @@ class Simulation(Program):
 
 def reads(problem: Problem, group: Group, machine: Machine) -> Simulation:
     """A matrix, A of a problem with n = k, redistributed as its C by one-sided reads."""
-    shape = problem.m, problem.n
-    nbytes = shape[0] * shape[1] * problem.itemsize
-    kept = len({operand.partition.text for operand in (problem.a, problem.c)}) == 1
-    moved = 0 if kept else nbytes * (group.extent - 1) // group.extent**2
+    nbytes = problem.m * problem.n * problem.itemsize
+    moved = nbytes * (group.extent - 1) // group.extent**2
     bound_s = moving_s([(1, 0, moved)], group.on(machine)) if moved else 0.0
     return Simulation("read", group, lambda: problem, machine, Times(bound_s, 0.0, bound_s))

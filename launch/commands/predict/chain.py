@@ -249,9 +249,10 @@ def chain_command(
     if text.within:
         print_line(f"Within the interval of the chosen: {', '.join(text.within)}.")
     bounded, simulated = found.counts
+    ended = "it was interrupted" if found.interrupted else "the effort was spent"
     print_line(
         f"{bounded} programs of operations bounded, {simulated} simulated"
-        f"{'' if found.finished else ', until the effort was spent'}."
+        f"{'' if found.finished else ', until ' + ended}."
     )
     if measured is not None:
         print_line(measured_text(text.rows[0], measured))
