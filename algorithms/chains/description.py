@@ -95,7 +95,7 @@ class Chain:
 
     Examples
     --------
-    >>> chain = layers(64, (16, 32, 16), ("relu",))
+    >>> chain = read(lines("X", (16, 32, 16), "relu", rows=64), "two layers")
     >>> [str(each) for each in chain.operations]
     ['Y1 = X·W1', 'H1 = relu(Y1)', 'Y2 = H1·W2']
     >>> chain.variables["H1"], chain.variables["Y2"]  # Y2 replaces X
@@ -231,26 +231,10 @@ class Chain:
         )
 
 
-def layers(
-    rows: int, widths: Sequence[int], between: Sequence[str] = (), *, backward: bool = False
-) -> Chain:
-    """X·W1 → f → ·W2 → …, as :func:`lines` describes it; ``backward``: with the gradients of the
-    input and of all weights, from that of the result.
-
-    Examples
-    --------
-    >>> chain = layers(64, (16, 32, 16), ("swiglu",), backward=True)
-    >>> [str(each) for each in chain.operations][3:]
-    ['dW2 = H1ᵀ·dY2', 'dH1 = dY2·W2ᵀ', 'dY1 = swiglu_grad(dH1, Y1)', 'dW1 = Xᵀ·dY1', 'dX = dY1·W1ᵀ']
-    """
-    name = "·".join(["X", *(f"W{x}" for x in range(1, len(widths)))])
-    return read(lines("X", widths, between, rows=rows), name, backward=backward)
-
-
 def lines(
     x: str,
     widths: Sequence[int],
-    between: Sequence[str] = (),
+    between: str = "",
     experts: tuple[int, int] = (0, 0),
     rows: int = 0,
 ) -> str:
@@ -261,18 +245,13 @@ def lines(
     x : str
     widths : sequence of int
         Columns of x, and of each multiplication's result after its function.
-    between : sequence of str
+    between : str
         The function after each multiplication but the last: one of
-        :data:`algorithms.chains.functions.BETWEEN`, one for all or one each. Empty: none.
+        :data:`algorithms.chains.functions.BETWEEN`, or none.
     experts : (int, int)
         The number of experts, and those of a token.
     rows : int
         Rows of x, if the text shall begin with it.
-
-    Raises
-    ------
-    UsageError
-        If there are no two widths, or functions do not fit their number.
 
     Examples
     --------
@@ -281,24 +260,15 @@ def lines(
     W1 = weight(16, 32, experts=8)
     Y1 = experts(X, W1, topk=2)
     """
-    if len(widths) < 2:
-        raise UsageError(f"a chain needs at least two widths, got {len(widths)}. Give 4096,16384.")
-    inner = len(widths) - 2
-    functions = list(between) * inner if len(between) == 1 else list(between) or ["none"] * inner
-    if len(functions) != inner:
-        raise UsageError(
-            f"{len(widths) - 1} multiplications have {inner} places between them, got "
-            f"{len(functions)} functions. Give one for all, or one each."
-        )
     count, topk = experts
     text = [f"{x} = input({rows}, {widths[0]})"] if rows else []
     for number, (high, wide) in enumerate(pairwise(widths), 1):
-        of, y, w = (*functions, "none")[number - 1], f"Y{number}", f"W{number}"
-        wide *= 1 if of == "none" else function(of).takes[0]
+        of, y, w = between if number < len(widths) - 1 else "", f"Y{number}", f"W{number}"
+        wide *= function(of).takes[0] if of else 1
         text.append(f"{w} = weight({high}, {wide}{f', experts={count}' if topk else ''})")
         text.append(f"{y} = {f'experts({x}, {w}, topk={topk})' if topk else f'{x} @ {w}'}")
         x = y
-        if of != "none":
+        if of:
             x = f"H{number}"
             text.append(f"{x} = {of}({y})")
     return "\n".join(text)
@@ -307,7 +277,7 @@ def lines(
 _FORMS = (
     "input(rows, columns), weight(rows, columns), weight(rows, columns, experts=8), A @ B, A + B, "
     "experts(A, B, topk=2), attention(A, heads=32, kv_heads=8, head_dim=128, sequence=8192), "
-    + ", ".join(f"{name}(A)" for name in BETWEEN[1:])
+    + ", ".join(f"{name}(A)" for name in BETWEEN)
 )
 
 
@@ -323,9 +293,11 @@ def read(text: str, name: str, *, backward: bool = False) -> Chain:
     Examples
     --------
     >>> text = "X = input(8 * 1024, 64)  # tokens\\nW = weight(64, 32)\\nY = X @ W\\nH = swiglu(Y)"
-    >>> chain = read(text, "mine")
-    >>> [str(each) for each in chain.operations], chain.matrices["H"].shape
-    (['Y = X·W', 'H = swiglu(Y)'], (8192, 16))
+    >>> chain = read(text, "mine", backward=True)
+    >>> [str(each) for each in chain.operations]
+    ['Y = X·W', 'H = swiglu(Y)', 'dY = swiglu_grad(dH, Y)', 'dW = Xᵀ·dY', 'dX = dY·Wᵀ']
+    >>> chain.matrices["H"].shape
+    (8192, 16)
     """
     chain, places = Chain(name), {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -379,7 +351,7 @@ def _read(chain: Chain, line: str) -> str:
                     return chain.multiply(c, a, b, experts=experts)
                 case "attention", [ast.Name(a)], ["head_dim", "heads", "kv_heads", "sequence"]:
                     return chain.between(c, attention(**sizes), a)
-                case _, [ast.Name(a)], [] if of in BETWEEN[1:]:
+                case _, [ast.Name(a)], [] if of in BETWEEN:
                     return chain.between(c, function(of), a)
     raise UsageError(f"{shown(line)} is not understood. Write NAME = one of {_FORMS}.")
 

@@ -139,8 +139,8 @@ _ELEMENTWISE: dict[str, tuple[tuple[int, ...], int, Callable]] = {
     "add": ((1, 1), 1, np.add),
 }
 
-#: Functions between two multiplications on the command line.
-BETWEEN = ("none", "relu", "gelu", "silu", "swiglu")
+#: Functions between two multiplications, of one matrix.
+BETWEEN = ("relu", "gelu", "silu", "swiglu")
 
 
 def functions() -> list[str]:
@@ -164,7 +164,7 @@ def function(name: str) -> Function:
     """
     if name not in _ELEMENTWISE:
         raise UsageError(
-            f"no function {name!r} between multiplications; there are {', '.join(BETWEEN[1:])}."
+            f"no function {name!r} between multiplications; there are {', '.join(BETWEEN)}."
         )
     return Function(name, *_ELEMENTWISE[name][:2])
 

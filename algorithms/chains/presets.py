@@ -63,7 +63,7 @@ def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, st
         return value
 
     act = str(config.get("hidden_act"))
-    of = [each.replace("silu", "swiglu") for each in ("silu", "gelu", "relu") if each in act]
+    of = {"silu": "swiglu", "gelu": "gelu", "relu": "relu"}.get(act.partition("_")[0], "")
     if not of or "gemma" in str(config.get("model_type")):  # whose gelu has a gate
         raise UsageError(
             f"{name}: hidden_act must be silu (with a gate), gelu or relu (without), got {act}. "
@@ -118,40 +118,41 @@ def presets() -> list[str]:
     return [f"{model}:{part}" for model in MODELS for part in parts(model, MODELS[model])]
 
 
-def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> Chain:
-    """A chain of a transformer's layer, or of a file.
+def text_of(name: str, tokens: int | None = None) -> str:
+    """The text of a transformer's layer, or of a file, for
+    :func:`algorithms.chains.description.read`.
 
     Parameters
     ----------
     name : str
-        ``MODEL:PART``, or ``PATH.json:PART`` with the config.json of a model, or the path of a text
-        for :func:`algorithms.chains.description.read`. A part is ``mlp``, ``experts``,
+        ``MODEL:PART``, or ``PATH.json:PART`` with the config.json of a model, or the path of a
+        text. A part is ``mlp``, ``experts``,
         ``attention`` (with its projections) or ``block``: both, each with its residual connection;
         or a projection of latent attention. Norms, routers and biases are left out.
     tokens : int, optional
         Rows: tokens of all sequences. By default one sequence, of at most 8192 tokens.
-    backward : bool
 
     Raises
     ------
     UsageError
-        If there is no such preset, a file is wrong or has its own tokens, or tokens are not whole
-        sequences in a chain with attention.
+        If there is no such preset, or a file is wrong or has its own tokens.
 
     Examples
     --------
-    >>> chain = preset("llama3-70b:attention")
-    >>> [str(each) for each in chain.operations]
-    ['QKV = X·Wqkv', 'O = attention(QKV)', 'Y = O·Wo']
-    >>> chain.matrices["Wqkv"].cols
-    10240
+    >>> print(text_of("llama3-70b:mlp", 64))
+    X = input(64, 8192)
+    W1 = weight(8192, 57344)
+    Y1 = X @ W1
+    H1 = swiglu(Y1)
+    W2 = weight(28672, 8192)
+    Y2 = H1 @ W2
     """
     model, _, part = (f"{name}:" if name.endswith(".json") else name).rpartition(":")
     try:
         if isfile(name) and model != name:
             if tokens is not None:
                 raise UsageError(f"{name} has the rows of X. Change them there, leave out -m.")
-            return read(Path(name).read_text("utf-8"), name, backward=backward)
+            return Path(name).read_text("utf-8")
         config = json.loads(Path(model).read_text("utf-8")) if isfile(model) else MODELS.get(model)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None
@@ -162,4 +163,23 @@ def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> C
             f"no preset and no file of a chain {name!r}; there are {', '.join(known)}."
             f"{did_you_mean(name, known)}"
         )
-    return read(found[part], name, backward=backward)
+    return found[part]
+
+
+def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> Chain:
+    """The chain of :func:`text_of`.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or tokens are not whole sequences in a chain with attention.
+
+    Examples
+    --------
+    >>> chain = preset("llama3-70b:attention")
+    >>> [str(each) for each in chain.operations]
+    ['QKV = X·Wqkv', 'O = attention(QKV)', 'Y = O·Wo']
+    >>> chain.matrices["Wqkv"].cols
+    10240
+    """
+    return read(text_of(name, tokens), name, backward=backward)

@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from algorithms.chains.description import lines
+from algorithms.chains.presets import text_of
 from algorithms.chains.programs import LIBRARY
 from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.chains import Asked, fill_of, order_of
@@ -27,21 +29,23 @@ from launch.sweeps.rounds import pooled
 RANKS = 2
 #: Wide and thin layers, forward and backward, with all functions between, and attention; ragged
 #: extents; given layouts, so that matrices move.
-CHAINS = {
-    "gpt": (Asked(None, 2048, "1024,4096,1024", "gelu"), ()),
-    "llama": (Asked(None, 4096, "512,1536,512", "swiglu", True), ()),
-    "deep": (Asked(None, 1024, "2048,2048,2048,2048", "relu"), ()),
-    "bottleneck": (Asked(None, 768, "4096,512,4096"), ()),
-    "tall": (Asked(None, 8192, "256,1024,256", "silu", True), ()),
-    "few tokens": (Asked(None, 256, "2048,5632,2048", "swiglu"), ()),
-    "few tokens, backward": (Asked(None, 256, "2048,5632,2048", "gelu", True), ()),
-    "ragged": (Asked(None, 1501, "701,1907,1103", "gelu", True), ()),
-    "attention": (Asked("llama3-8b:attention", 256), ()),
-    "tensor parallel": (
-        Asked(None, 1024, "1024,4096,1024", "silu", True),
-        ("X=R", "W1=column", "Y1=column", "W2=row"),
-    ),
+_LAYERS = {
+    "gpt": (2048, (1024, 4096, 1024), "gelu", False),
+    "llama": (4096, (512, 1536, 512), "swiglu", True),
+    "deep": (1024, (2048, 2048, 2048, 2048), "relu", False),
+    "bottleneck": (768, (4096, 512, 4096), "", False),
+    "tall": (8192, (256, 1024, 256), "silu", True),
+    "few tokens": (256, (2048, 5632, 2048), "swiglu", False),
+    "few tokens, backward": (256, (2048, 5632, 2048), "gelu", True),
+    "ragged": (1501, (701, 1907, 1103), "gelu", True),
+    "tensor parallel": (1024, (1024, 4096, 1024), "silu", True),
 }
+CHAINS = {
+    name: Asked(name, lines("X", widths, of, rows=rows), backward)
+    for name, (rows, widths, of, backward) in _LAYERS.items()
+}
+CHAINS["attention"] = Asked("attention", text_of("llama3-8b:attention", 256))
+_FIXED = {"tensor parallel": ("X=R", "W1=column", "Y1=column", "W2=row")}
 
 
 class Point(NamedTuple):
@@ -62,7 +66,7 @@ class Point(NamedTuple):
 
 def planned(name: str, machine, budget_s: float):
     """The predicted record of a chain, with its interval, and what runs it."""
-    asked, fix = CHAINS[name]
+    asked, fix = CHAINS[name], _FIXED.get(name, ())
     found = answer(asked, machine, RANKS, fix=fix, programs=LIBRARY)
     fill = fill_of(asked.chain(), None, "float32")
     order = order_of(found.choice.best, asked, machine.name, fill, budget_s=budget_s)

@@ -7,57 +7,28 @@ from dataclasses import asdict, dataclass, field
 
 from algorithms.chains.choose import Solution
 from algorithms.chains.costs import Training
-from algorithms.chains.description import Chain, Map, layers
-from algorithms.chains.presets import preset
-from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from algorithms.chains.description import Chain, Map, read
+from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
-
-from .case import FIELDS
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A chain as given on the command line: a preset, a file, or widths and the functions
-    between."""
+    """A chain as requested: its name, its text, and whether gradients are included."""
 
-    name: str | None = None
-    tokens: int | None = None
-    widths: str | None = None
-    between: str | None = None
+    name: str
+    text: str
     backward: bool = False
 
     def chain(self) -> Chain:
         """The chain.
 
-        Raises
-        ------
-        UsageError
-            If neither or both are given.
-
         Examples
         --------
-        >>> Asked(tokens=64, widths="16,32,16", between="gelu").chain().flops
-        131072
+        >>> Asked("mine", "X = input(8, 4)\\nW = weight(4, 2)\\nY = X @ W").chain().flops
+        128
         """
-        if (self.name is None) == (self.widths is None):
-            raise UsageError(
-                "give either --preset MODEL:PART (drbench list chains), config.json:PART or FILE, "
-                f"or --widths 4096,16384,4096, got {'both' if self.name else 'neither'}."
-            )
-        if self.name is not None:
-            if self.between:
-                raise UsageError("--preset has its own functions between. Leave --between out.")
-            return preset(self.name, self.tokens, backward=self.backward)
-        try:
-            found = [FIELDS["n"].read(each) for each in str(self.widths).split(",")]
-        except DrbenchError:
-            raise UsageError(
-                f"--widths are sizes separated by commas, as 4096,16Ki,4096; got {self.widths!r}."
-            ) from None
-        if self.tokens is None:
-            raise UsageError("-m, the number of rows of X, is missing.")
-        between = (self.between or "none").split(",")
-        return layers(self.tokens, found, between, backward=self.backward)
+        return read(self.text, self.name, backward=self.backward)
 
 
 @dataclass(frozen=True)
@@ -83,7 +54,7 @@ class ChainOrder:
 
         Examples
         --------
-        >>> order = ChainOrder(Asked(tokens=8, widths="4,4"), 2, "float64", {}, {}, "integer")
+        >>> order = ChainOrder(Asked("mine", "X = …"), 2, "float64", {}, {}, "integer")
         >>> ChainOrder.read(order.text()) == order
         True
         """
@@ -127,7 +98,7 @@ def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
         "machine": order.machine,
         "algorithm": "chain",
         "m": chain.matrices["X"].rows,
-        "preset": asked.name or f"{asked.widths} {asked.between or 'none'}",
+        "preset": asked.name,
         "options": f"{layouts};backward={str(asked.backward).lower()}{training.lower()}",
         "dtype": order.dtype,
         "ranks": order.ranks,
@@ -141,9 +112,9 @@ def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
 DTYPES = "float32", "float64", "bfloat16", "float16", "float8"
 
 
-def dtype_of(asked: Asked, dtype: str | None, machine: Machine, run: bool) -> str:
-    """The element type of a chain: the requested one; else bfloat16 for a model, if the machine has
-    it, unless the chain is run.
+def dtype_of(dtype: str | None, machine: Machine, run: bool) -> str:
+    """The element type of a chain: the requested one; else bfloat16 if the machine has it and the
+    chain is not run, or float32.
 
     Raises
     ------
@@ -156,8 +127,7 @@ def dtype_of(asked: Asked, dtype: str | None, machine: Machine, run: bool) -> st
             f"chains {'run' if run else 'are predicted'} in {', '.join(known)}, got {dtype}. Use "
             "one of them."
         )
-    named = asked.name is not None and "bfloat16" in machine.peaks and not run
-    return dtype or ("bfloat16" if named else "float32")
+    return dtype or ("bfloat16" if "bfloat16" in machine.peaks and not run else "float32")
 
 
 #: Functions that map integers to integers.
@@ -176,10 +146,9 @@ def fill_of(chain: Chain, asked: str | None, dtype: str) -> str:
 
     Examples
     --------
-    >>> fill_of(layers(8, (16, 32, 16), ("relu",)), None, "float32")
-    'integer'
-    >>> fill_of(layers(8, (16, 32, 16), ("gelu",)), None, "float32")
-    'uniform'
+    >>> text = "X = input(8, 16)\\nW = weight(16, 32)\\nY = X @ W\\nH = {}(Y)"
+    >>> [fill_of(read(text.format(of), of), None, "float32") for of in ("relu", "gelu")]
+    ['integer', 'uniform']
     """
     why = why_not_exact(chain, dtype)
     if asked == "integer" and why:

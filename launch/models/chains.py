@@ -1,4 +1,4 @@
-"""Chains for the commands: from a preset or widths, on a machine, as rows and text."""
+"""Chains for the commands: on a machine, as rows and text."""
 
 from __future__ import annotations
 

@@ -9,11 +9,12 @@ import time
 from math import inf
 
 import pytest
+from layer_chains import layers
 
 from algorithms.chains.choose import choose
 from algorithms.chains.contenders import CONTENDERS, contender
 from algorithms.chains.costs import Costs, Training
-from algorithms.chains.description import layers, read
+from algorithms.chains.description import read
 from algorithms.chains.mesh import Mesh, meshes
 from algorithms.chains.presets import preset
 from algorithms.chains.programs import COLLECTIVES, EVERYTHING

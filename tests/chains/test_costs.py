@@ -5,10 +5,10 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from layer_chains import layers
 
 from algorithms.chains.choose import choose
 from algorithms.chains.costs import Costs, Training
-from algorithms.chains.description import layers
 from algorithms.chains.mesh import Mesh
 from algorithms.chains.presets import preset
 from algorithms.chains.programs import COLLECTIVES, LIBRARY, LocalGemm, padded

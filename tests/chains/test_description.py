@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 from chains_by_numpy import by_numpy
+from layer_chains import layers
 
-from algorithms.chains.description import Map, layers, read
+from algorithms.chains.description import Map, read
 from algorithms.chains.presets import preset, presets
 from algorithms.overlap.experts import ExpertProblem
 from drbench.errors import UsageError
@@ -112,7 +113,7 @@ def test_the_text_of_a_preset_is_read_as_the_preset(name, backward, tmp_path):
     found, wanted = preset(str(path), backward=backward), preset(name, backward=backward)
     assert (found.matrices, found.operations) == (wanted.matrices, wanted.operations)
     assert found.variables == wanted.variables and found.name == str(path)
-    assert Asked(str(path), backward=backward).chain() == found
+    assert Asked(str(path), path.read_text(), backward).chain() == found
 
 
 START = "X = input(8, 4)\nW = weight(4, 6)\nE = weight(4, 6, experts=3)\n"
@@ -326,8 +327,6 @@ def test_a_file_has_its_own_tokens(tmp_path):
     path = tmp_path / "layer.txt"
     path.write_text("X = input(8, 4)\nW = weight(4, 4)\nY = X @ W")
     with pytest.raises(UsageError, match="leave out -m"):
-        Asked(str(path), 16).chain()
+        preset(str(path), 16)
     with pytest.raises(UsageError, match="no preset and no file of a chain"):
-        Asked(str(tmp_path / "other.txt")).chain()
-    with pytest.raises(UsageError, match="or FILE"):
-        Asked().chain()
+        preset(str(tmp_path / "other.txt"))

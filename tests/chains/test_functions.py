@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from chains_by_numpy import by_numpy
+from layer_chains import layers
 
 from algorithms.chains.costs import Costs, function_s
-from algorithms.chains.description import Chain, Map, layers
+from algorithms.chains.description import Chain, Map
 from algorithms.chains.functions import apply, attention, function, functions, gradient
 from algorithms.chains.mesh import Mesh
 from algorithms.chains.presets import MODELS, preset, presets
@@ -133,9 +134,7 @@ def test_sequences_and_heads_are_not_cut(extents):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: layers(4, (8,)), "at least two widths"),
-        (lambda: layers(4, (8, 8, 8), ("relu", "relu")), "one for all"),
-        (lambda: layers(4, (8, 8, 8), ("tanh",)), "no function 'tanh'"),
+        (lambda: function("tanh"), "no function 'tanh'"),
         (lambda: preset("llama3-70b:mpl"), "Did you mean llama3-70b:mlp"),
         (lambda: preset("gpt3:attention", 2050), "whole sequences"),
         (lambda: Chain("x").add("X", 0, 4), "at least one row"),

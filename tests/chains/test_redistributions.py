@@ -8,10 +8,11 @@ import pytest
 from arena import multiplied as arena
 from hypothesis import given
 from hypothesis import strategies as st
+from layer_chains import layers
 from mesh_tiles import Tiles, chunk, held, places
 
 from algorithms.chains.costs import Costs, steps
-from algorithms.chains.description import Matrix, layers
+from algorithms.chains.description import Matrix
 from algorithms.chains.mesh import Mesh
 from algorithms.chains.programs import OVERLAPPING
 from drbench.model.gemm import Compute

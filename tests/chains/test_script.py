@@ -13,9 +13,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from layer_chains import layers
 from starting import find_mpiexec, run_process
 
-from algorithms.chains.description import Map, layers
+from algorithms.chains.description import Map
 from algorithms.chains.functions import apply, attention, function
 from algorithms.chains.mesh import Mesh
 from algorithms.chains.presets import preset

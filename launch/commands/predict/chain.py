@@ -49,19 +49,6 @@ from ..options import (
     help="Rows of X: tokens of all sequences. [default: one sequence of the preset]",
 )
 @option(
-    "--widths",
-    metavar="SIZE,SIZE,…",
-    group="Problem",
-    help="Columns of X and of each result, as 4096,16384,4096.",
-)
-@option(
-    "--between",
-    metavar="FUNCTION,…",
-    group="Problem",
-    help="Operation between two multiplications: none, relu, gelu, silu or swiglu; one for all, or "
-    "one each. [default: none]",
-)
-@option(
     "--backward",
     is_flag=True,
     group="Problem",
@@ -71,7 +58,7 @@ from ..options import (
     "dtype",
     default=None,
     help="element type of all matrices.",
-    default_text="bfloat16 for a model, else float32",
+    default_text="bfloat16 where the machine has it; with --run float32",
 )
 @machine_option("machine")
 @ranks_option()
@@ -151,8 +138,8 @@ from ..options import (
 )
 @json_option()
 def chain_command(
-    name, tokens, widths, between, backward, dtype, machine, ranks, mesh, fix, memory, layers,
-    micro_batches, recompute, effort_s, run, iters, budget, transport, csv_path, placements,
+    name, tokens, backward, dtype, machine, ranks, mesh, fix, memory, layers, micro_batches,
+    recompute, effort_s, run, iters, budget, transport, csv_path, placements,
     as_json, **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of multiplications together, and compare its prediction with
@@ -161,7 +148,7 @@ def chain_command(
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
       drbench chain --preset llama3-8b:block --machine dgxh100 --mesh dp=2,tp=8
-      drbench chain -m 8Ki --widths 4096,16384,4096 --machine h100x8 -p 4
+      drbench chain --preset gpt3:mlp --machine h100x8 --mesh dp=2,tp=4 --backward
 
     Each operation has a lower bound of its time in every layout. Dynamic programming searches the
     layouts, and the operations of the best are simulated until no other can be faster. If the
@@ -169,6 +156,7 @@ def chain_command(
     """
     from algorithms.chains.costs import Training
     from algorithms.chains.mesh import Mesh
+    from algorithms.chains.presets import text_of
     from algorithms.chains.programs import EVERYTHING, LIBRARY
     from launch.cases.chains import Asked, dtype_of, fill_of, order_of
     from launch.cases.machine_models import find_machine
@@ -177,7 +165,11 @@ def chain_command(
     from launch.models.chains import answer, operation_rows, records_of, run_order, summary
     from launch.models.predict import ranks_on
 
-    asked = Asked(name, tokens, widths, between, backward)
+    if name is None:
+        raise UsageError(
+            "--preset is missing. Use MODEL:PART (drbench list chains), config.json:PART or a file."
+        )
+    asked = Asked(name, text_of(name, tokens), backward)
     chain = asked.chain()
     check_csv(csv_path)
     values["fill"] = None  # chosen if not given
@@ -194,7 +186,7 @@ def chain_command(
     ranks = ranks_on(model, ranks or (grid.ranks if grid else None))
     if grid and grid.ranks != ranks:
         raise UsageError(f"--mesh {grid} has {grid.ranks} ranks, got -p {ranks}. Leave -p out.")
-    dtype = dtype_of(asked, dtype, model, run)
+    dtype = dtype_of(dtype, model, run)
     if run and any(each.experts[0] for each in chain.multiplications):
         raise UnsupportedError(
             f"--run multiplies no experts (our implementation), got {chain.name}. Leave --run out: "

@@ -14,7 +14,10 @@ from statistics import fmean, stdev
 import pytest
 from starting import ROOT, clean_environ
 
-SMALL = "chain -m 64 --widths 32,64,32 --between relu".split()
+#: A small chain, and a larger one.
+FILES = ROOT / "tests" / "launch" / "commands"
+SMALL = ["chain", "--preset", str(FILES / "small_layers.txt")]
+LARGE = ["chain", "--preset", str(FILES / "large_layers.txt")]
 
 #: Two ranks that share memory, whose GEMMs are slow.
 MODEL = """
@@ -138,7 +141,7 @@ def test_examples_of_the_help_run(run_cli, example):
     assert len(examples()) >= 3
 
 
-TWO = "chain -m 512 --widths 256,512,256 --machine h100x8 --mesh dp=2,tp=2 --effort 0".split()
+TWO = [*LARGE, *"--machine h100x8 --mesh dp=2,tp=2 --effort 0".split()]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,8 @@ def test_a_layout_is_given_in_three_notations(run_cli, layout):
         ("--dtype bf8", 2, "bf8"),
         ("--dtype int8", 2, "int8"),
         ("--memory 1KiB", 6, "Use more ranks, fewer tokens or --layers"),
-        ("--preset llama3-70b:mpl", 2, "got both"),
+        ("--preset llama3-70b:mpl", 2, "Did you mean llama3-70b:mlp"),
+        ("-m 64", 2, "has the rows of X"),
         ("--iters 3", 2, "--run"),
     ],
 )
@@ -186,14 +190,13 @@ def test_experts_cannot_be_run(run_cli):
 @pytest.mark.parametrize(
     "words, dtype",
     [
-        (["--preset", "llama3-8b:mlp"], "bfloat16"),
-        (["-m", "64", "--widths", "128,128"], "float32"),
-        *((["-m", "64", "--widths", "128,128", "--dtype", name], name) for name in (
-            "float64", "bfloat16", "float16", "float8")),
+        ([], "bfloat16"),
+        *((["--dtype", name], name) for name in (
+            "float32", "float64", "bfloat16", "float16", "float8")),
     ],
 )  # fmt: skip
-def test_element_types_have_their_names_and_a_model_is_in_bfloat16(run_cli, words, dtype):
-    asked = ["chain", *words, *"--machine h100x8 -p 2 --effort 0 --json".split()]
+def test_element_types_have_their_names_and_chains_are_in_bfloat16(run_cli, words, dtype):
+    asked = [*LARGE, *words, *"--machine h100x8 -p 2 --effort 0 --json".split()]
     assert json.loads(run_cli(*asked).stdout)["dtype"] == dtype
 
 

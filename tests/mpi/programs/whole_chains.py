@@ -12,12 +12,12 @@ import sys
 import numpy as np
 from chains_by_numpy import by_numpy
 from harness import TRANSPORT, answer, ranks
+from layer_chains import layers
 from mpi4py import MPI
 
 import drbench
 from algorithms.chains.choose import Solution, choose
 from algorithms.chains.costs import Costs
-from algorithms.chains.description import layers
 from algorithms.chains.mesh import meshes
 from algorithms.chains.programs import LIBRARY
 from drbench.measure.verify_chain import multiplication_error
@@ -49,7 +49,7 @@ def chosen(chain, nprocs, seed):
             stored = [layouts[chain.variable(name)] for name in (*each.takes, each.c)]
             ways.append(rng.choice(costs.ways(chain, each, stored)))
         one = Solution("drawn", chain, costs, layouts, tuple(ways))
-    order = order_of(one, Asked(), "toy", "integer")
+    order = order_of(one, Asked("drawn", ""), "toy", "integer")
     return order.layouts, order.multiplications
 
 
