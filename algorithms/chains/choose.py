@@ -213,10 +213,9 @@ def choose(
     UsageError
         If a given layout fits no mesh.
     """
-    ends_s = Clock.cpu() + effort_s
     limit = min(inf if limit is None else limit, costs[0].machine.memory_bytes)
     found = Choice(chain, costs, limit, dict(fixed or {}), tell)
-    found.run(ends_s)
+    found.run(Clock.cpu() + effort_s)
     return found
 
 
@@ -294,18 +293,16 @@ class Choice:
                 x = self.costs.index(each.costs)
                 alone = {variable: [one] for variable, one in each.layouts.items()}
                 if all(one in domains[x][name] for name, [one] in alone.items()):
-                    each.costs.ends_s = ends_s if self.tried else inf
-                    self._search(each.costs, alone)
+                    self._search(each.costs, alone, ends_s)
             fitting = [x for x in domains if self._least[x] < inf]
             for x in fitting:  # a bound of each mesh first
-                self.costs[x].ends_s = ends_s if self.tried else inf
                 self.line = f"bounds of mesh {self.costs[x].mesh}"
-                self._search(self.costs[x], domains[x], x, simulate=False)
+                self._search(self.costs[x], domains[x], ends_s, x, simulate=False)
             order = sorted(fitting, key=self._least.__getitem__)
             for number, x in enumerate(order, 1):
                 self.line = f"mesh {self.costs[x].mesh}, {number} of {len(order)}"
                 if self._least[x] < (1 - _EQUAL) * self._best_s():
-                    self._search(self.costs[x], domains[x], x)
+                    self._search(self.costs[x], domains[x], ends_s, x)
             self.finished = True
         except Spent:
             pass
@@ -341,15 +338,16 @@ class Choice:
         self,
         costs: Costs,
         domains: Mapping[str, Sequence[Layout]],
+        ends_s: float,
         mesh: int | None = None,
         simulate: bool = True,
     ) -> None:
-        """The fastest chain in these layouts; ``mesh`` if these are all layouts of a mesh, for its
-        bound."""
+        """The fastest chain in these layouts, until the effort is spent and some chain is found;
+        ``mesh`` if these are all layouts of a mesh, for its bound."""
         while True:
             so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
             self.tell(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
-            factors = costs.factors(self.chain, domains)
+            factors = costs.factors(self.chain, domains, None, ends_s if self.tried else inf)
             found = search(domains, factors, self.limit)
             if mesh is not None:
                 known_s = found.least_s if found else inf
@@ -364,8 +362,6 @@ class Choice:
                 self.tried.append(one)
             if not new or self._best_s() <= (1 + _EQUAL) * found.label.time_s:
                 return
-            if Clock.cpu() > costs.ends_s:
-                raise Spent
 
     # -- contenders
 

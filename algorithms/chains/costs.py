@@ -205,11 +205,6 @@ class Costs:
     training : Training, optional
     programs : collection of str, optional
         Names of programs to choose from.
-
-    Attributes
-    ----------
-    ends_s : float
-        CPU seconds of this process after which nothing further is simulated (:class:`Spent`).
     """
 
     def __init__(
@@ -221,8 +216,7 @@ class Costs:
         programs: Collection[str] = EVERYTHING,
     ):
         self.machine, self.mesh, self.dtype, self.training = machine, mesh, dtype, training
-        self.allowed, self.ends_s = programs, inf
-        self.item = ITEMSIZES[dtype]
+        self.allowed, self.item = programs, ITEMSIZES[dtype]
         self.known: dict[tuple, list[Program]] = {}
         self._ways: dict[tuple, list[Way]] = {}
         self._moves: dict[tuple, tuple] = {}
@@ -255,6 +249,7 @@ class Costs:
         chain: Chain,
         domains: Mapping[str, Sequence[Layout]],
         still: Sequence[Collection[str]] | None = None,
+        ends_s: float = inf,
     ) -> list[Factor]:
         """The costs of every operation and the memory of every matrix, by the layouts of its
         variables; labels have the :class:`Way`.
@@ -264,12 +259,21 @@ class Costs:
         still : sequence of collection of str, optional
             For each dimension the matrices that are not redistributed along it, by kind:
             ``weight`` or ``made``; then nothing overlaps.
+        ends_s : float
+            CPU seconds of this process.
+
+        Raises
+        ------
+        Spent
+            After ``ends_s``.
         """
         found = [
             Factor((variable,), {(x,): [self._held(chain, variable, x)] for x in domains[variable]})
             for variable in dict.fromkeys(chain.variables.values())
         ]
         for each in chain.operations:
+            if Clock.cpu() > ends_s:
+                raise Spent
             names = (*each.takes, each.c) if isinstance(each, Matmul) else (each.c,)
             variables = [chain.variable(name) for name in names]
             scope = tuple(dict.fromkeys(variables))
@@ -291,9 +295,9 @@ class Costs:
         :meth:`Use.seconds` has them. What the backward pass computes again takes its time in
         sequence: the weights are gathered anyway."""
         if chain.is_gradient(of):
-            return Label(0.0, 0.0, 0, pool, how, (), 0.0, *busy)
+            return Label((0.0, 0.0, 0.0, *busy), 0, pool, how)
         again = busy[0] if self.training.recompute and chain.has_backward else 0.0
-        return Label(*busy[:2], 0, pool, how, (), busy[2], again)
+        return Label((*busy, again, 0.0, 0.0), 0, pool, how)
 
     def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], still) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
@@ -364,8 +368,6 @@ class Costs:
             return list(self._made(chain, each, stored, still))
         key = each.c, *stored
         if key not in self._ways:
-            if Clock.cpu() > self.ends_s:
-                raise Spent
             self._ways[key] = list(self._made(chain, each, stored, None))
             for way in self._ways[key]:
                 if way.gemm.program.simulated is None:

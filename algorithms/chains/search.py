@@ -16,13 +16,16 @@ eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programmi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from math import inf
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 
 #: Weights that are tried, steps of the bisection of the price of memory, and of gradients.
 _STEPS, _GRADIENTS = 14, 400
+_SERIAL = np.array([[1.0, 0, 0], [1.0, 0, 0]])
 
 
 class Label(NamedTuple):
@@ -30,10 +33,9 @@ class Label(NamedTuple):
 
     Attributes
     ----------
-    serial_s : float
-        Of operations in sequence.
-    link_s : float
-        Of links between nodes, overlapped with those; of a single node of its links.
+    seconds : tuple of 6 floats
+        Of the forward pass: of operations in sequence; of links between nodes (of a single node,
+        all its links); of links inside a node of several. Then those of the backward pass.
     nbytes : int
         That a rank holds for the whole chain.
     pool : int
@@ -42,58 +44,32 @@ class Label(NamedTuple):
         The caller's note on each operation, such as its program.
     chosen : tuple of (str, Any)
         The choices of variables.
-    inside_s : float
-        Of links inside a node of several.
-    back_s, back_link_s, back_inside_s : float
-        Seconds of the backward pass.
     """
 
-    serial_s: float = 0.0
-    link_s: float = 0.0
+    seconds: tuple[float, ...] = (0.0,) * 6
     nbytes: int = 0
     pool: int = 0
     how: tuple = ()
     chosen: tuple[tuple[str, Any], ...] = ()
-    inside_s: float = 0.0
-    back_s: float = 0.0
-    back_link_s: float = 0.0
-    back_inside_s: float = 0.0
 
     def then(self, other: Label) -> Label:
         """The label of both in sequence."""
         return Label(
-            self.serial_s + other.serial_s,
-            self.link_s + other.link_s,
+            tuple(map(add, self.seconds, other.seconds)),
             self.nbytes + other.nbytes,
             max(self.pool, other.pool),
             self.how + other.how,
             self.chosen + other.chosen,
-            *(one + two for one, two in zip(self[6:], other[6:])),
         )
 
     @property
     def time_s(self) -> float:
         """Seconds of both passes, each overlapped with its links."""
-        return max(self.forward) + max(self.backward)
-
-    @property
-    def forward(self) -> tuple[float, float, float]:
-        """Seconds of the forward pass: in sequence, of links, of links inside a node."""
-        return self.serial_s, self.link_s, self.inside_s
-
-    @property
-    def backward(self) -> tuple[float, float, float]:
-        """Likewise of the backward pass."""
-        return self.back_s, self.back_link_s, self.back_inside_s
+        return max(self.seconds[:3]) + max(self.seconds[3:])
 
     @property
     def memory(self) -> int:
         return self.nbytes + self.pool
-
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        """What adds up."""
-        return *self.forward, *self.backward, self.nbytes
 
 
 class Factor(NamedTuple):
@@ -123,13 +99,13 @@ def best(labels: Iterable[Label]) -> list[Label]:
 
     Examples
     --------
-    >>> one, two, three = Label(1.0, 0.0, 5), Label(2.0, 0.0, 3), Label(3.0, 0.0, 4)
-    >>> best([one, two, three]) == [one, two]
+    >>> fast, small, neither = (Label((x, 0, 0, 0, 0, 0), y) for x, y in ((1, 5), (2, 3), (3, 4)))
+    >>> best([neither, small, fast]) == [fast, small]
     True
     """
     kept: list[tuple[tuple, Label]] = []
     for each in sorted(labels, key=lambda label: label.time_s):
-        mine = *each.numbers, each.pool
+        mine = *each.seconds, each.nbytes, each.pool
         if not any(all(a <= b for a, b in zip(other, mine)) for other, _ in kept):
             kept.append((mine, each))
     return [each for _, each in kept]
@@ -150,8 +126,9 @@ def search(
 
     Examples
     --------
-    >>> pair = Factor(("x", "y"), {(a, b): [Label(float(a != b))] for a in "rc" for b in "rc"})
-    >>> end = Factor(("y",), {("r",): [Label(2.0)], ("c",): [Label(0.5)]})
+    >>> of = lambda seconds: [Label((seconds, 0, 0, 0, 0, 0))]
+    >>> pair = Factor(("x", "y"), {(a, b): of(float(a != b)) for a in "rc" for b in "rc"})
+    >>> end = Factor(("y",), {("r",): of(2.0), ("c",): of(0.5)})
     >>> found = search({"x": "r", "y": "rc"}, [pair, end])
     >>> found.label.time_s, found.least_s, sorted(found.label.chosen)
     (1.5, 1.5, [('x', 'r'), ('y', 'c')])
@@ -161,22 +138,22 @@ def search(
     if problem.fastest is None or not (problem.fastest.memory <= limit or problem.shrink()):
         return None
     if problem.fastest.memory > limit:
-        low, high = 0.0, problem.price
+        low, high, price = 0.0, inf, problem.fastest.time_s / max(limit, 1.0)
         for _ in range(_STEPS):
-            price = (low + high) / 2
             low, high = (low, price) if problem.weigh(price) else (price, high)
+            price = (low + high) / 2 if high < inf else 2 * price
     problem.improve()
     return Found(problem.best, min(problem.least_s, problem.best.time_s))
 
 
 class _Problem:
-    """The tables of factors as arrays, and the best choice so far."""
+    """The tables of factors as arrays, all candidates so far, and the best that fits."""
 
     def __init__(self, domains, factors: Sequence[Factor], limit: float):
         self.domains, self.factors, self.limit = domains, factors, limit
         self.best: Label | None = None  # that fits
         self.fastest: Label | None = None
-        self.least_s, self.of = 0.0, np.ones((2, 3))
+        self.least_s, self.of, self.found = 0.0, _SERIAL, []
         self._tables = [self._array(each) for each in factors]
 
     def consider(self, label: Label) -> bool:
@@ -201,15 +178,6 @@ class _Problem:
                             table[(*key, x)] = inf
         return False
 
-    @property
-    def price(self) -> float:
-        """Seconds a byte at which memory counts more than time."""
-        longest = sum(
-            float(table[..., :6][np.isfinite(table[..., :6])].max(initial=0.0))
-            for _, table in self._tables
-        )
-        return 8 * longest / max(self.limit, 1.0) + 1e-18
-
     def _array(self, factor: Factor):
         """The labels by the indices of choices, and their numbers in one array."""
         places = [{choice: x for x, choice in enumerate(self.domains[n])} for n in factor.scope]
@@ -222,28 +190,34 @@ class _Problem:
         table = np.full((*map(len, places), most, 7), inf)
         for key, found in labels.items():
             if found:
-                table[key][: len(found)] = [label.numbers for label in found]
+                table[key][: len(found)] = [(*label.seconds, label.nbytes) for label in found]
         return labels, table
 
     def weigh(self, price: float) -> bool:
-        """Try weights of sequence and links with a price of memory; whether a choice fits."""
-        of, found, fits = np.array([[1.0, 0, 0], [1.0, 0, 0]]), [], False
+        """Try weights of sequence and links with a price of memory, until no others have a larger
+        bound; whether a choice fits."""
+        fits, bound_s, self.of = False, 0.0, _SERIAL
         for _ in range(_STEPS):
-            label = self.choose((*of.ravel(), price))
+            if self.found:
+                seconds = np.array([each.seconds for each in self.found]).reshape(-1, 2, 3)
+                extra_s = np.array([self._paid_s(each, price) for each in self.found])
+                self.of = _weights(seconds, extra_s)
+                most_s = ((seconds * self.of).sum(axis=(1, 2)) + extra_s).min()
+                if bound_s >= (1 - 1e-3) * most_s:
+                    break
+            label = self.choose((*self.of.ravel(), price))
             if label is None:
                 return False
-            found.append((label.forward, label.backward))
-            bound_s = float((of * found[-1]).sum())
-            if self.limit < inf:
-                bound_s += price * (label.nbytes - self.limit)
-            self.least_s = max(self.least_s, bound_s)
+            self.found.append(label)
+            paid_s = self._paid_s(label, price)
+            bound_s = max(bound_s, float(self.of.ravel() @ label.seconds) + paid_s)
             fits |= self.consider(label)
-            tables = np.array(found)
-            self.of = of = _weights(tables)
-            most_s = (tables * of).sum(axis=(1, 2)).min()  # no weights have a larger bound
-            if not price and self.least_s >= (1 - 1e-3) * most_s:
-                break
+        self.least_s = max(self.least_s, bound_s)
         return fits
+
+    def _paid_s(self, label: Label, price: float) -> float:
+        """Seconds that memory above the limit counts as; below it, they are negative."""
+        return price * (label.nbytes - self.limit) if price else 0.0
 
     def choose(self, weights: Sequence[float]) -> Label | None:
         """The label of the least weighted sum; None if no choice is possible."""
@@ -266,66 +240,68 @@ class _Problem:
         return total
 
     def improve(self) -> None:
-        """Change one variable of the best choice at a time, or the alternatives of its factors, as
-        long as that is faster."""
-        better = self.best is not None
-        while better:
-            better = False
-            chosen = dict(self.best.chosen)
-            at = {name: self.domains[name].index(chosen[name]) for name in self.domains}
-            for name in self.domains:
-                for x in range(len(self.domains[name])):
-                    found = self._descend(at | {name: x})
-                    if found and found.time_s < self.best.time_s * (1 - 1e-9):
-                        self.best, better = found, True
+        """Find the fastest alternatives for the choices of each candidate; then change one variable
+        of the best at a time, as long as that is faster."""
+        places = {name: {one: x for x, one in enumerate(of)} for name, of in self.domains.items()}
+        at_of = lambda label: {name: places[name][one] for name, one in label.chosen}
+        for label in self.found:
+            self._choose_alternatives(at_of(label))
+        before = None
+        while before is not self.best:
+            before, at = self.best, at_of(self.best)
+            for name, choices in self.domains.items():
+                for x in range(len(choices)):
+                    self._choose_alternatives(at | {name: x})
 
-    def _descend(self, at: Mapping[str, int]) -> Label | None:
-        """The label of choices with the alternatives that, one factor after another, make it
-        fastest; None if they do not fit."""
+    def _choose_alternatives(self, at: Mapping[str, int]) -> None:
+        """Consider choices of all variables with the alternatives that, those of two factors at a
+        time, make them fastest."""
         keys = [tuple(at[name] for name in factor.scope) for factor in self.factors]
         options = [table[key] for key, (_, table) in zip(keys, self._tables)]
-        if any(np.isinf(each[:, 0]).all() for each in options):
-            return None
+        options.append(np.zeros((1, 7)))  # next to it, one factor alone
         of = self.of.ravel()
+        if any(np.isinf(each[:, 0]).all() for each in options):
+            return
         ways = [int((each[:, :6] @ of).argmin()) for each in options]
         total = sum(each[way] for each, way in zip(options, ways))
-        for _ in range(3):
-            for x, each in enumerate(options):
-                if len(each) > 1:
-                    sums = total - each[ways[x]] + each
-                    times = sums[:, :3].max(axis=1) + sums[:, 3:6].max(axis=1)
-                    times += 1e-2 * (sums[:, :6] @ of)  # also where the other links are longer
-                    times[sums[:, 6] > self.limit] = inf
-                    if np.isinf(times).all():
-                        return None
-                    ways[x] = int(times.argmin())
-                    total = sums[ways[x]]
-        label = self._total(at, ways)
-        return label if label.memory <= self.limit else None
+        if total[:6] @ of >= self.best.time_s * (1 - 1e-9):  # no alternatives are faster
+            return
+        several = [x for x, each in enumerate(options) if len(each) > 1 or each is options[-1]]
+        for x, y in combinations(several, 2):
+            one, two = options[x], options[y]
+            sums = total - one[ways[x]] - two[ways[y]] + one[:, None] + two
+            times = sums[..., :3].max(axis=-1) + sums[..., 3:6].max(axis=-1)
+            times += 1e-2 * (sums[..., :6] @ of)  # also where the other links are longer
+            times[sums[..., 6] > self.limit] = inf
+            ways[x], ways[y] = map(int, np.unravel_index(times.argmin(), times.shape))
+            total = sums[ways[x], ways[y]]
+        self.consider(self._total(at, ways))
 
 
-def _weights(found: np.ndarray) -> np.ndarray:
+def _weights(found: np.ndarray, extra_s: np.ndarray) -> np.ndarray:
     """Weights of the three seconds of each pass for which the least sum over candidates is largest,
     by exponentiated gradients (Kivinen and Warmuth, 1997).
 
     Parameters
     ----------
     found : ndarray, shape (candidates, 2, 3)
+    extra_s : ndarray, shape (candidates,)
+        Seconds that have no weight.
 
     Examples
     --------
     >>> one, two, back = [1.0, 3.0, 0.0], [3.0, 1.0, 0.0], [1.0, 0.0, 0.0]
-    >>> _weights(np.array([[one, back], [two, back]]))[0].round(1)
+    >>> _weights(np.array([[one, back], [two, back]]), np.zeros(2))[0].round(1)
     array([0.5, 0.5, 0. ])
     """
     logs, total = np.zeros((2, 3)), np.zeros((2, 3))
     most = 2 * found.max(axis=2).sum(axis=1).min() or 1.0  # larger ones do not matter
-    found = np.minimum(found, most) / most
+    found, extra_s = np.minimum(found, most) / most, extra_s / most
     for step in range(1, _GRADIENTS + 1):
         of = np.exp(logs - logs.max(axis=1, keepdims=True))
         of /= of.sum(axis=1, keepdims=True)
         total += of * (step > _GRADIENTS // 2)
-        least = found[(found * of).sum(axis=(1, 2)).argmin()]
+        least = found[((found * of).sum(axis=(1, 2)) + extra_s).argmin()]
         logs += 8 * least / step**0.5
     return total / total.sum(axis=1, keepdims=True)
 
