@@ -428,7 +428,7 @@ class Choice:
         least = f"; {self.smallest.name} {self._lack(self.smallest)}" if self.smallest else ""
         return (
             f"no layout of {self.chain.name} on {self.costs[0].mesh.ranks} ranks fits "
-            f"{self.limit / 2**30:.1f} GiB a rank{f' with {fixed}' if fixed else ''}{least}. Use "
+            f"{self.limit / 2**30:.4g} GiB a rank{f' with {fixed}' if fixed else ''}{least}. Use "
             f"more ranks, fewer tokens or --layers{more}."
         )
 

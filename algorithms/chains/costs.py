@@ -132,7 +132,10 @@ def why_not_aligned(each: Map, chain: Chain, layout: Layout, mesh: Mesh) -> str 
         prod(p for p, one in zip(mesh.extents, layout) if one == f"S({side})") for side in (0, 1)
     ]
     if parts[0] > 1 and of.rows > 1 and rows % (parts[0] * of.rows):
-        return f"{rows} rows are no whole sequences of {of.rows} on each of {parts[0]} ranks"
+        return (
+            f"{rows} rows are no whole sequences of {of.rows} on each of {parts[0]} ranks, as "
+            f"{parts[0] * of.rows} rows (-m) are"
+        )
     even = all(taken == of.gives for taken in of.takes)
     if parts[1] > 1 and not (even and of.gives == 1) and cols % (parts[1] * of.gives):
         what = "key/value heads" if of.heads else "columns"

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from functools import partial
 from os.path import isfile
 from pathlib import Path
+from textwrap import dedent
 
 from drbench.errors import UsageError, did_you_mean, shown
 
@@ -94,13 +95,14 @@ def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, st
             "key-value": add((width, latent, heads * (nope + value))),
             "output": add((heads * value, width)),
         }
-    found["attention"] = f"""X = input({tokens}, {width})
+    sizes = f"heads={heads}, kv_heads={kv_heads}, head_dim={head_dim}"
+    found["attention"] = dedent(f"""\
+        X = input({tokens}, {width})
         Wqkv = weight({width}, {(heads + 2 * kv_heads) * head_dim})
         QKV = X @ Wqkv
-        O = attention(QKV, heads={heads}, kv_heads={kv_heads}, head_dim={head_dim}, \
-            sequence={min(sequence, tokens)})
+        O = attention(QKV, {sizes}, sequence={min(sequence, tokens)})
         Wo = weight({heads * head_dim}, {width})
-        Y = O @ Wo"""
+        Y = O @ Wo""")
     if not shared:
         mlp = lines("Z", (width, expert, width), of, experts)
         found["block"] = f"{found['attention']}\nZ = X + Y\n{mlp}\nS = Z + Y2"

@@ -174,6 +174,13 @@ def _chains() -> Iterable[tuple[str, ...]]:
     return [(name,) for name in presets()]
 
 
+def _chain(name: str) -> str:
+    """The text of a preset, with one sequence: to be changed and given as a file."""
+    from algorithms.chains.presets import text_of
+
+    return text_of(name)
+
+
 _TRANSPORTS = [
     ("auto", "in place if the rank's memory is shared, else RMA"),
     ("direct", "in place only: tiles are read without a copy and accumulated under locks"),
@@ -212,6 +219,6 @@ KINDS = {
         lambda name: shipped("sweeps")[name].read_text(),
     ),
     "figures": _Kind("figure|~about|~takes", _figures),
-    "chains": _Kind("chain", _chains),
+    "chains": _Kind("chain", _chains, _chain),
 }
 list_.help = (list_.help or "").replace("{kinds}", ", ".join(KINDS))

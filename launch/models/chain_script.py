@@ -87,14 +87,15 @@ def _scheme(solution: Solution, matmuls: list[Matmul]) -> Iterator[str]:
                 yield f'    "{one.b}": {_TENSOR[keys[one]]}Parallel({layouts}),'
             yield "}"
             linear = []
-        elif kinds == {("S(0)", "R", "S(0)", True)}:
+        elif kinds == {("S(0)", "R", "S(0)", True)} and len(cut) < 2:
             copied.append(name)
-        elif kinds == {("S(0)", "R", "S(0)", False)} and not cut:
+        elif kinds == {("S(0)", "R", "S(0)", False)} and not (cut and copied):
             cut.append(name)
         elif mesh.extents[x] > 1:
             yield f"# {name}: no plan of parallelize_module or fully_shard; redistribute as below"
     names = '", "'.join(copied + cut)
     if cut:
-        yield f'# fully_shard(model, mesh=mesh["{names}"])  # cuts dimension 0'
+        of = f'mesh["{names}"]{"._flatten()" if len(cut) > 1 else ""}'
+        yield f"# fully_shard(model, mesh={of})  # cuts dimension 0"
     elif copied:
         yield f'# DistributedDataParallel(model, device_mesh=mesh["{names}"])'

@@ -213,7 +213,7 @@ def test_layouts_that_fit_are_chosen_and_others_are_named_with_what_they_need():
     with pytest.raises(OutOfMemory, match="Use more ranks, fewer tokens or --layers") as error:
         choose(BACK, [costs_of("h100x8", "tp=4", **training)], limit=1 << 20)
     assert "--recompute" in str(error.value) and "\n" not in str(error.value)
-    with pytest.raises(OutOfMemory, match="fits 0.0 GiB a rank with X row"):
+    with pytest.raises(OutOfMemory, match="fits .* GiB a rank with X row"):
         choose(SMALL, [costs_of("h100x8", "tp=4")], fixed={"X": "row"}, limit=1000)
 
 

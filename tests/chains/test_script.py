@@ -245,6 +245,7 @@ PLANNED = 'parallelize_module(model, mesh["tp"], plan)'
         ("dp=2,tp=2", "CS", SEQUENCE, [PLANNED, 'fully_shard(model, mesh=mesh["dp"])']),
         ("dp=2,tp=2", "DT", MEGATRON, [PLANNED, COPIED]),
         ("dp=2,fs=2", "DC", None, ['fully_shard(model, mesh=mesh["dp", "fs"])']),
+        ("dp=2,tp=2", "FF", None, ['fully_shard(model, mesh=mesh["dp", "tp"]._flatten())']),
         ("dp=4", "D", None, [COPIED]),
         ("dp=4", "M", None, []),
         ("dp=4", "R", None, []),

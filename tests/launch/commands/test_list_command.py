@@ -5,6 +5,7 @@ import json
 import pytest
 
 from algorithms import algorithms
+from algorithms.chains.presets import preset
 from launch.commands.listing import KINDS
 from launch.libraries import LIBRARIES
 from partitions import PRESETS
@@ -54,6 +55,13 @@ def test_a_name_without_options_is_one_row_and_every_name_is_json(run_cli):
     assert "Raccumulate" in run_cli("list", "transports", "rma").stdout
     [line] = run_cli("list", "machines", "h100x8", "--json").stdout.splitlines()
     assert json.loads(line)["machine"] == "h100x8"
+
+
+def test_a_listed_chain_is_a_file_for_the_command(run_cli, tmp_path):
+    path = tmp_path / "layer.txt"
+    path.write_text(run_cli("list", "chains", "mixtral-8x7b:block").stdout)
+    found, wanted = preset(str(path)), preset("mixtral-8x7b:block")
+    assert (found.matrices, found.operations) == (wanted.matrices, wanted.operations)
 
 
 def test_a_library_lists_the_options_it_uses(run_cli):
