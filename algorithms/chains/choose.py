@@ -22,7 +22,7 @@ from .contenders import CONTENDERS, contender
 from .costs import Costs, Spent, Use, Way, divided, why_not_aligned
 from .description import Chain, Map, Matmul
 from .mesh import Layout, Mesh
-from .programs import Program, Times
+from .programs import Group, Program, Times
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.
@@ -156,19 +156,14 @@ class Solution:
         """How a multiplication is computed: its redistributions and its program."""
         words, names = [], dict(zip("ABC", (*each.takes, each.c)))
         for use in self.way(each).uses:
-            program, where = use.program, self.along(use.program)
-            hidden = " hidden" if use.hidden else ""
-            if use.matrix:
-                words.append(f"{program.name} {names[use.matrix]}{where}{hidden}")
-            else:
-                words.append(f"{program.caption}{where}")
-        return "; ".join(filter(None, words)) or "local"
+            if use.program.group:
+                matrix = f" {names[use.matrix]}" if use.matrix else ""
+                hidden = " hidden" if use.hidden else ""
+                words.append(f"{use.program.name}{matrix}{self.along(use.program.group)}{hidden}")
+        return "; ".join(words) or "local"
 
-    def along(self, program: Program) -> str:
-        """The dimensions along which a program moves data."""
-        group = program.group
-        if group is None:
-            return ""
+    def along(self, group: Group) -> str:
+        """The dimensions along which the ranks of a group differ."""
         dims = [
             name
             for name, stride, extent in zip(self.mesh.names, self.mesh.strides, self.mesh.extents)

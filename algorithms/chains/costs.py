@@ -484,15 +484,14 @@ class Costs:
         known = {} if experts and each.transpose else OF_EXPERTS if experts else OVERLAPPING
         for name, (algorithm, options, taken) in known.items():
             if name in self.allowed and taken in (None, triple):
-                bound = self._bound(extents, triple, group, name, topk or 1)
+                bound = self._bound(extents, triple, group, options, topk or 1)
                 problem, options = partial(made, algorithm), options | of
                 yield Simulation(name, group, problem, self.machine, bound, algorithm, options)
 
-    def _bound(self, extents, triple, group: Group, name: str, topk: int = 1) -> Times:
+    def _bound(self, extents, triple, group: Group, options: Mapping, topk: int) -> Times:
         """A lower bound of a program along a dimension: its GEMM, which accumulates slow down, and
         the elements that a rank receives or sends, over the links to its own and to other nodes."""
         p, (m, n, k), machine = group.extent, extents, group.on(self.machine)
-        still, _, signals = name.removeprefix("stationary ").partition(",")
         near = min(p, machine.node_ranks or p)
         far = (p - near) / (p - 1)
         rates = [
@@ -503,8 +502,9 @@ class Costs:
             )
             for other in (1, p - 1)
         ]
-        where = "ABC".index(still) if still in list("ABC") else None
-        slow = machine.accumulate_slowdown if where in (0, 1) and not signals else 0.0
+        where = "ABC".index(options["stationary"]) if "stationary" in options else None
+        adds = where in (0, 1) and options["sums"] == "accumulate"
+        slow = machine.accumulate_slowdown if adds else 0.0
         found = []
         for axis, needed in _DIVIDED.items():
             if not axis or (where is not None and triple[where] not in ("R", needed[where])):

@@ -29,18 +29,18 @@ _SCATTER_C, _REDUCE_C = ("S(1)", "S(0)", "S(0)"), ("S(1)", "S(0)", "R")
 #: and signals in its second form.
 OVERLAPPING: dict[str, tuple[str, dict, tuple | None]] = {
     **{
-        f"stationary {x}": ("universal", {"stationary": x, "sums": "accumulate"}, None)
+        f"universal {x}": ("universal", {"stationary": x, "sums": "accumulate"}, None)
         for x in "CBA"
     },
     **{
-        f"stationary {x}, signals": ("universal", {"stationary": x, "sums": "push"}, None)
+        f"universal {x} signals": ("universal", {"stationary": x, "sums": "push"}, None)
         for x in "BA"
     },
     "ring A": ("tensor_parallel_1d", {"dataflow": "AG"}, _GATHER_A),
     "ring B": ("fsdp", {}, _GATHER_B),
     "ring C": ("tensor_parallel_1d", {"dataflow": "RdS"}, _SCATTER_C),
     **{
-        f"{name} ring {tile}": (name, {"variant": "ring", "tile": tile}, taken)
+        f"{name} ring tile {tile}": (name, {"variant": "ring", "tile": tile}, taken)
         for name, taken in (("ag_gemm", _GATHER_A), ("gemm_rs", _SCATTER_C))
         for tile in (256, 512, 1024)
     },
@@ -54,7 +54,7 @@ OF_EXPERTS: dict[str, tuple[str, dict, tuple | None]] = {
     "moe_rs": ("moe_rs", {}, _SCATTER_C),
 }
 #: What the library runs (:func:`drbench.multiply`, :func:`drbench.redistribute`).
-LIBRARY = frozenset((*(f"stationary {x}" for x in "CBA"), "read"))
+LIBRARY = frozenset((*(f"universal {x}" for x in "CBA"), "read"))
 #: Programs without overlap, of which published schemes consist.
 COLLECTIVES = frozenset(("gather", "scatter", "reduce", "exchange"))
 EVERYTHING = COLLECTIVES | {*OVERLAPPING, *OF_EXPERTS}
@@ -93,8 +93,6 @@ class Program:
     ----------
     name : str
         Of :data:`EVERYTHING` or :data:`LIBRARY`, or ``local``.
-    caption : str
-        For tables.
     group : Group or None
         None: no data moves.
     times : Times
@@ -102,7 +100,6 @@ class Program:
     simulated : Simulated or None
     """
 
-    caption = ""
     stationary = "C"
     simulated: Simulated | None = None
     nbytes = 0  # that all ranks receive
@@ -223,11 +220,6 @@ class Simulation(Program):
         self._problem, self._bound, self._options = problem, bound, options
         self._algorithm = get_algorithm(algorithm) if algorithm else None
         self.stationary = options.get("stationary", "C")
-        words = [options.get(key) for key in ("stationary", "variant")]
-        words += [f"tile {options['tile']}"] if "tile" in options else []
-        words += ["signals"] if options.get("sums") == "push" else []
-        self.caption = " ".join((algorithm, *(word for word in words if word)))
-        self.caption = name if name.startswith("ring") else self.caption
         super().__init__(name, group, machine)
 
     def times_on(self, machine):

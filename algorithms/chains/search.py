@@ -25,6 +25,8 @@ import numpy as np
 
 #: Weights that are tried, steps of the bisection of the price of memory, and of gradients.
 _STEPS, _GRADIENTS = 14, 400
+#: The share of the largest possible bound that is enough.
+_ENOUGH = 1 - 1e-3
 _SERIAL = np.array([[1.0, 0, 0], [1.0, 0, 0]])
 
 
@@ -142,6 +144,8 @@ def search(
         for _ in range(_STEPS):
             low, high = (low, price) if problem.weigh(price) else (price, high)
             price = (low + high) / 2 if high < inf else 2 * price
+            if problem.least_s >= _ENOUGH * problem.best.time_s:
+                break
     problem.improve()
     return Found(problem.best, min(problem.least_s, problem.best.time_s))
 
@@ -203,7 +207,7 @@ class _Problem:
                 extra_s = np.array([self._paid_s(each, price) for each in self.found])
                 self.of = _weights(seconds, extra_s)
                 most_s = ((seconds * self.of).sum(axis=(1, 2)) + extra_s).min()
-                if bound_s >= (1 - 1e-3) * most_s:
+                if bound_s >= _ENOUGH * most_s:
                     break
             label = self.choose((*self.of.ravel(), price))
             if label is None:

@@ -189,6 +189,6 @@ def test_programs_of_the_library_read_and_accumulate():
 
 def test_the_time_on_another_machine_is_that_of_its_programs_there():
     one, other = (seen(find_machine(name), "float32", "auto") for name in ("h100x8", "a100pcie"))
-    found = of(CHAIN, {}, one, programs=COLLECTIVES | {"stationary C", "ring A"})
+    found = of(CHAIN, {}, one, programs=COLLECTIVES | {"universal C", "ring A"})
     again = found.times_on([one, other])
     assert again[0] == pytest.approx(found.time_s) and again[1] > again[0]

@@ -191,7 +191,7 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
             d = mesh.strides.index(way.gemm.program.group.stride)
             triple = tuple(one[d] for one in stored)
             found.setdefault(way.gemm.program, (triple, way, d))
-    assert {program.name for program in found} >= {*OVERLAPPING} - {"stationary A, signals"}
+    assert {program.name for program in found} >= {*OVERLAPPING} - {"universal A signals"}
     for program, (triple, way, d) in dealt(found.items(), len(extents), len(found) // 12):
         program.simulate()
         traces, problem = runs[-1], runs[-1][0].problem
