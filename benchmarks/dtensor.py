@@ -224,14 +224,11 @@ def calls(sides: dict, budget_s: float) -> Iterator[dict]:
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("what", nargs="*", help="mlp, calls; both if none is named")
+    tables = {each.__name__: each for each in (mlp, calls)}
+    parser.add_argument("what", nargs="*", choices=tables, help="default: both")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of a step of mlp [8]")
     parser.add_argument("--out", type=Path, help="folder for a CSV file each")
     given = parser.parse_args()
-    tables = {each.__name__: each for each in (mlp, calls)}
-    for name in given.what:
-        if name not in tables:
-            parser.error(f"no table {name!r}; there are {', '.join(tables)}")
     torch.set_num_threads(1)
     sides = drbench_under_torch()
     for name in given.what or tables:
@@ -245,7 +242,6 @@ def main() -> int:
             for call, beyond, bar in CALLS:
                 print(call, "beyond", beyond, "us", call_us(found, call, beyond), "bar", bar)
         if given.out:
-            given.out.mkdir(parents=True, exist_ok=True)
             write_rows(given.out / f"{name}.csv", rows)
     drbench.torch.uninstall()
     return 0

@@ -17,7 +17,7 @@ from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, fitted, lin
 from .style import FONT_PT, Fill, LineStyle
 
 _LEAST_IN = 1.2  # of a panel, across
-BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
+_BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
 
 
 class Axis(NamedTuple):
@@ -189,7 +189,6 @@ def panels(
     high_in: float | Sequence[float] = 2.2,
     columns: int = 2,
     margins_in: tuple[float, float] = (0.56, 0.12),
-    below_in: float = BELOW_IN,
     finding: str = "",
     left_in: float = 0.0,
 ) -> tuple[Page, list[Axes]]:
@@ -200,7 +199,7 @@ def panels(
     )
     wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
-    tops_in = list(accumulate((TITLE_IN + max(row) + below_in for row in rows), initial=0))
+    tops_in = list(accumulate((TITLE_IN + max(row) + _BELOW_IN for row in rows), initial=0))
     page, found = Page(tops_in[-1], handles, notes, finding), []
     for index, (chart, high_in) in enumerate(zip(charts, highs_in)):
         row, column = divmod(index, columns)

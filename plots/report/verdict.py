@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pandas import DataFrame
 
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
-from plots.draw.numbers import number, time_unit
+from plots.draw.numbers import number, time_text
 from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
 from plots.select.cases import (
     UNIVERSAL,
@@ -138,7 +138,6 @@ def _true(column) -> int:
 
 
 def _fastest(row: Any) -> Fastest:
-    one, unit = time_unit(row.time_s)
     percent = lambda value, other: other if value is None else f"{value:.0f} %"
     roof = percent(row.percent_of_roof, "")
     rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
@@ -146,7 +145,7 @@ def _fastest(row: Any) -> Fastest:
         shape_name(row.shape),
         row.source.text,
         ": ".join(filter(None, (row.variant, configuration(row)))),
-        f"{number(row.time_s / one)} {unit}",
+        time_text(row.time_s),
         f"{number(rate)} GFLOP/s",
         "more ranks than cores"
         if row.oversubscribed
