@@ -13,7 +13,18 @@ from matplotlib.ticker import NullLocator
 from numpy import broadcast_to
 
 from .description import named
-from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, fitted, line_keywords, page_in
+from .page import (
+    GREY,
+    GRID,
+    HOLLOW,
+    MARKER_PT,
+    TITLE_IN,
+    Page,
+    bar_edge,
+    fitted,
+    line_keywords,
+    page_in,
+)
 from .style import FONT_PT, Fill, LineStyle
 
 _LEAST_IN = 1.2  # of a panel, across
@@ -180,6 +191,23 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
         style = {"va": "center", "size": size, "color": color, "annotation_clip": False}
         style |= {"xycoords": "axes fraction", "textcoords": "offset points"}
         named(axes.annotate(text, (1, place), (6, 0), **style), name)
+
+
+def labelled_panels(
+    charts: Sequence[Chart],
+    notes: Sequence[str],
+    high_in: float,
+    margins_in: tuple[float, float],
+    finding: str,
+    grid: dict[str, Any] = GRID,
+) -> tuple[Page, list[Axes]]:
+    """A page of drawn charts, two in a row, without a legend: a line has its name at its end."""
+    page, every = panels(charts, (), notes, high_in, 2, margins_in, finding=finding)
+    for axes, chart in zip(every, charts, strict=True):
+        draw_chart(axes, chart)
+        axes.grid(**grid)
+        label_lines(axes, chart, margins_in[1])
+    return page, every
 
 
 def panels(

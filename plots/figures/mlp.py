@@ -12,15 +12,8 @@ from math import ceil, floor
 
 from matplotlib.figure import Figure
 
-from plots.draw.chart import (
-    Axis,
-    Chart,
-    Spot,
-    draw_chart,
-    label_lines,
-    panels,
-    polyline,
-)
+from plots.draw.chart import Axis, Chart, Spot, labelled_panels, polyline
+from plots.draw.page import GRID
 from plots.draw.style import STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
@@ -30,6 +23,7 @@ from plots.select.records import Records
 from plots.select.selection import Line, doubts, missing
 
 _HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
+_GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
 _LEAST_SPAN = 20  # of the axis, in percent: smaller differences are noise
 
 
@@ -60,16 +54,11 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
     drawn = [[line for line in lines if line.points] for lines in chosen.values()]
     limits, step = ends([end for lines in drawn for end in _reach(lines)], axis)
     described = [_chart(lines, limits, step) for lines in drawn]
-    reported = finding(drawn)
-    page, every = panels(
-        described, (), _notes(chosen, drawn), _HIGH_IN, 2, _MARGINS_IN, finding=reported
-    )
-    for axes, chart in zip(every, described, strict=True):
-        draw_chart(axes, chart)
-        axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    notes = _notes(chosen, drawn)
+    page, every = labelled_panels(described, notes, _HIGH_IN, _MARGINS_IN, finding(drawn), _GRID)
+    for axes in every:
         if limits[0] < 100 < limits[1]:
             axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-        label_lines(axes, chart, _MARGINS_IN[1])
     return page.picture
 
 
