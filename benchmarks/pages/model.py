@@ -16,7 +16,7 @@ def tune_chosen(machine: str) -> str:
     """The choice of ``tune --measure`` for each problem, next to the fastest of all programs."""
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
     lines = []
-    for problem, each in verdicts(again.astype(str).to_dict("records")).items():
+    for problem, each in verdicts(again).items():
         choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
         sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
