@@ -155,6 +155,12 @@ def _throttled(found: DataFrame) -> Series:
     return found.transport.str.contains("throttled", na=False)
 
 
+def moves_nothing(found: DataFrame) -> Series:
+    """Which cases of several ranks move no bytes: with an operand on all ranks it is another
+    problem."""
+    return ((found.moved_bytes == 0) & (found.ranks > 1)).fillna(False).astype(bool)
+
+
 def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
     chosen = found if shape is None else found[found["shape"].map(shape.__eq__).astype(bool)]
     if chosen.empty and not found.empty:
