@@ -285,7 +285,7 @@ def line_keywords(style: LineStyle) -> dict:
     }
 
 
-def label(name: str, most: int = 60) -> str:
+def label(name: str) -> str:
     """A name for a legend: matplotlib hides names that begin with an underscore."""
-    name = elided(name, most) or "unnamed"
+    name = elided(name, 60) or "unnamed"
     return f" {name}" if name.startswith("_") else name
