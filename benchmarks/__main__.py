@@ -11,7 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 #: These run on two ranks of one thread each, and are started on them.
-ON_RANKS = {"signals", "dtensor", "library"}
+ON_RANKS = {"signals", "dtensor"}
 
 
 def list_benchmarks() -> dict[str, str]:

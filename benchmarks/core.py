@@ -32,7 +32,7 @@ from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.sweep_file import expand
 from launch.cases.sweep_values import read_toml
-from launch.host.files import ROOT
+from launch.host.files import ROOT, write_whole
 from launch.host.kernels import without_pins
 from launch.sweeps.rounds import rotated
 
@@ -267,25 +267,19 @@ def print_row(row: dict) -> None:
 
 
 def write_rows(path: Path, rows: list[dict]) -> None:
-    """Write a CSV file, whole or not at all: an earlier file stays until then."""
-    made = path.with_name(f"{path.name}.new")
-    DataFrame(rows, dtype=object).to_csv(made, index=False, lineterminator="\n")
-    made.replace(path)
+    """Write a CSV file and its folder, whole or not at all: an earlier file stays until then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; default: all")
+    parser.add_argument("sections", nargs="*", choices=SECTIONS, help="default: all")
     parser.add_argument("--scale", default="1", help="multiply all extents by this, as 1/4")
     parser.add_argument("--iters", type=int, default=5, help="least repeats of a case")
     parser.add_argument("--budget", type=float, default=8, help="seconds of a case")
     parser.add_argument("--out", type=Path, help="folder for a CSV file a section")
     chosen = parser.parse_args()
-    for name in chosen.sections:
-        if name not in SECTIONS:
-            parser.error(f"no section {name!r}; there are {', '.join(SECTIONS)}")
-    if chosen.out:
-        chosen.out.mkdir(parents=True, exist_ok=True)
     limits = {"iters": chosen.iters, "budget": chosen.budget}
     for name in chosen.sections or SECTIONS:
         begin, rows = time.perf_counter(), []

@@ -12,10 +12,11 @@ of one; rows are written to FOLDER/mlp.csv and calls.csv. Multiplications by pla
 
 # ruff: noqa: E402
 
+import statistics
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import mpi4py
 
@@ -32,7 +33,6 @@ import drbench.torch
 from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from benchmarks.dtensor_rows import CALLS, call_us, steps
-from benchmarks.library import median_s
 from drbench.common import Clock
 from drbench.measure.noise import enough
 from drbench.measure.roof import timed
@@ -48,28 +48,13 @@ LAYERS = ((256, 512, 2048), (1024, 512, 2048), (1024, 1024, 4096))
 LEAST, ROUNDS, REPEATS = 20, 11, 100
 
 
-def drbench_under_torch() -> dict[str, Callable]:
+def drbench_under_torch() -> dict:
     """Install drbench; return the contexts with its handlers, and without them."""
     table = handlers()
     alone = dict(table)
     drbench.torch.install(COMM, heap="512M")
-    both = dict(table)
-
-    def put(entries: dict) -> Callable:
-        @contextmanager
-        def within():
-            before = dict(table)
-            table.clear()
-            table.update(entries)
-            try:
-                yield
-            finally:
-                table.clear()
-                table.update(before)
-
-        return within
-
-    return {STOCK: put(alone), OURS: put(both)}
+    sides = {STOCK: alone, OURS: dict(table)}
+    return {name: patch.dict(table, entries, clear=True) for name, entries in sides.items()}
 
 
 # --- the MLP
@@ -123,7 +108,7 @@ def steps_of(model: nn.Module, x: DTensor, gradient: DTensor) -> dict[str, Calla
     return {"forward": forward, "forward and backward": train}
 
 
-def mlp(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
+def mlp(sides: dict, budget_s: float) -> Iterator[dict]:
     """Every layer, its forward pass and its training step, by both sides, alternating."""
     mesh = init_device_mesh("cpu", (COMM.size,))
     for batch, width, hidden in LAYERS:
@@ -136,12 +121,13 @@ def mlp(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
         ):
             model = model_of(width, hidden, mesh, *styles)
             x = shards[0].detach().clone().requires_grad_()
-            with sides[name]():
+            with sides[name]:
                 if name == OURS:
                     drbench.torch.adopt(model)
                 sides_of[name] = steps_of(model, x, shards[1])
                 made = sides_of[name]["forward and backward"]()
-                found = [each.full_tensor() for each in (made, x.grad, *_gradients(model))]
+                gradients = (each.grad for each in (x, *model.parameters()))
+                found = [each.full_tensor() for each in (made, *gradients)]
             if name == STOCK:
                 right = found
         for one, two in zip(found, right, strict=True):
@@ -152,22 +138,18 @@ def mlp(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
                 yield description | {"what": what} | row
 
 
-def _gradients(model: nn.Module) -> list[DTensor]:
-    return [each.grad for each in model.parameters()]
-
-
 def interleaved(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
     """Rounds of one repeat each, until the ratio of their times is known or the budget is spent."""
     for _ in range(3):
         for name, step in timed_of.items():
-            with sides[name]():
+            with sides[name]:
                 step()
     times: dict[str, dict[int, float]] = {name: {} for name in timed_of}
     start, round_index, done = Clock.now(), 0, False
     with no_collection():
         while not done:
             for name in rotated(list(timed_of), round_index):
-                with sides[name]():
+                with sides[name]:
                     found = timed(COMM, timed_of[name])
                 times[name][round_index] = found.seconds
                 yield {
@@ -185,7 +167,18 @@ def interleaved(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
 # --- the cost of a call
 
 
-def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
+def median_s(call: Callable) -> float:
+    """Median seconds of a call, of the slowest rank."""
+    COMM.Barrier()
+    times = []
+    for _ in range(REPEATS):
+        start = Clock.now()
+        call()
+        times.append(Clock.now() - start)
+    return max(COMM.allgather(statistics.median(times)))
+
+
+def calls(sides: dict, budget_s: float) -> Iterator[dict]:
     """Microseconds of a call, round by round: the median of each round, of the slowest rank."""
     n, mesh = 16, init_device_mesh("cpu", (COMM.size,))
     S0, R = [Shard(0)], [Replicate()]
@@ -213,11 +206,11 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
     for round_index in range(ROUNDS):
         for name in rotated(list(measured), round_index):
             side, call = measured[name]
-            with sides[side](), no_collection():
+            with sides[side], no_collection():
                 call()
-                us = 1e6 * median_s(COMM, call, REPEATS)
+                us = 1e6 * median_s(call)
                 yield {"call": name, "round": round_index + 1, "us": round(us, 3)}
-    with sides[OURS]():
+    with sides[OURS]:
         for round_index in range(ROUNDS):
             shape = 64 + round_index, 64 + round_index
             x, y = (distribute_tensor(torch.ones(shape), mesh, S0) for _ in range(2))
@@ -231,14 +224,11 @@ def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("what", nargs="*", help="mlp, calls; both if none is named")
+    tables = {each.__name__: each for each in (mlp, calls)}
+    parser.add_argument("what", nargs="*", choices=tables, help="default: both")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of a step of mlp [8]")
     parser.add_argument("--out", type=Path, help="folder for a CSV file each")
     given = parser.parse_args()
-    tables = {each.__name__: each for each in (mlp, calls)}
-    for name in given.what:
-        if name not in tables:
-            parser.error(f"no table {name!r}; there are {', '.join(tables)}")
     torch.set_num_threads(1)
     sides = drbench_under_torch()
     for name in given.what or tables:
@@ -252,7 +242,6 @@ def main() -> int:
             for call, beyond, bar in CALLS:
                 print(call, "beyond", beyond, "us", call_us(found, call, beyond), "bar", bar)
         if given.out:
-            given.out.mkdir(parents=True, exist_ok=True)
             write_rows(given.out / f"{name}.csv", rows)
     drbench.torch.uninstall()
     return 0

@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from time import process_time
 from typing import Any, NamedTuple
@@ -63,21 +64,25 @@ VARIANTS = {
 
 
 class Contender(NamedTuple):
-    """A program, its options, and what its time is compared with: the ``larger`` of compute and
-    transfers, or their ``sum``, from ``least`` times to ``most`` times that; ``label`` for its
-    name."""
+    """A named program, its options, and what its time is compared with: the ``larger`` of compute
+    and transfers, or their ``sum``, from ``least`` times to ``most`` times that."""
 
+    name: str
     algorithm: str
     options: dict[str, Any] = {}
     least: float | None = None
     most: float | None = None
     against: str = "larger"
-    label: str | None = None
 
-    @property
-    def name(self) -> str:
-        variant = self.options.get("variant")
-        return self.label or (f"{self.algorithm} {variant}" if variant else self.algorithm)
+
+def fused(kind: str, tiles: list[int]) -> list[Contender]:
+    """The variants of fused overlap, each with every tile."""
+    algorithm, variants, most = VARIANTS[kind]
+    return [
+        Contender(f"{algorithm} {v}", algorithm, {"variant": v, "tile": tile}, most=most)
+        for v in variants
+        for tile in tiles
+    ]
 
 
 class Ground:
@@ -89,14 +94,11 @@ class Ground:
     problem : Problem
     matrices : dict of str to DistributedMatrix
         A and B are filled.
-    in_place : bool
-        Whether programs read every tile in place.
     """
 
-    def __init__(self, comm: MPI.Comm, problem: Problem, matrices: dict, in_place: bool):
+    def __init__(self, comm: MPI.Comm, problem: Problem, matrices: dict):
         self.comm, self.problem, self.matrices = comm, problem, matrices
-        self.in_place, self.blas = in_place, load_blas()
-        self.fill = Fill("integer", 0, problem.k)
+        self.blas, self.fill = load_blas(), Fill("integer", 0, problem.k)
         for name in "AB":
             for block, tile in matrices[name].own_blocks():
                 self.fill.into(tile, name, block.row0, block.col0)
@@ -114,7 +116,8 @@ class Ground:
         options = contender.options
         if contender.algorithm == "collective":
             _, options = baseline_of(self.problem)
-        resolved = algorithm.resolve(self.problem, self.in_place, **options)
+        in_place = not (throttled or any(each.uses_rma for each in self.matrices.values()))
+        resolved = algorithm.resolve(self.problem, in_place, **options)
         program = algorithm.trace(self.problem, self.comm.rank, **resolved)
         link = Throttle(FREE, 0.0) if throttled else None
         depth = "all" if program.signals else 1
@@ -157,12 +160,12 @@ class Ground:
 
 
 @contextmanager
-def ground(size: int, layout: tuple[str, str, str], in_place: bool) -> Iterator[Ground]:
+def ground(size: int, layout: tuple[str, str, str]) -> Iterator[Ground]:
     """The ground of a cube (collective)."""
     with Topology(MPI.COMM_WORLD) as topology, no_collection():
         problem = Problem(size, size, size, topology.comm.size, *layout)
         with distributed(problem, topology) as matrices:
-            yield Ground(topology.comm, problem, matrices, in_place)
+            yield Ground(topology.comm, problem, matrices)
 
 
 def undisturbed_times(taken: list[dict], least: int, *names) -> list[tuple[float, ...]]:
@@ -183,18 +186,16 @@ def throttled(kind: str, tiles: list[int], size: int, least: int, budget_s: floa
     ``sums``: the universal algorithm where partial sums move, accumulated and pushed."""
     (tile,) = tiles
     if kind != "sums":
-        algorithm, variants, most = VARIANTS[kind]
-        contenders = [Contender("collective", {}, 0.95, 1.05, "sum")]
-        for variant in variants:
-            contenders.append(Contender(algorithm, {"variant": variant, "tile": tile}, None, most))
+        base = Contender("collective", "collective", {}, 0.95, 1.05, "sum")
+        contenders = [base, *fused(kind, tiles)]
         return on_slow_networks(LAYOUTS[kind], contenders, size, least, budget_s)
     rows = []
     for layout in ("row", "column, column, row"):
-        plain = {"stationary": "B", "sums": "accumulate"}
+        name, plain = f"universal, {layout}", {"stationary": "B", "sums": "accumulate"}
         pushed = plain | {"sums": "push", "chunk": tile}
         contenders = [
-            Contender("universal", plain, label=f"universal, {layout}, accumulated"),
-            Contender("universal", pushed, None, 1.20, label=f"universal, {layout}, signals"),
+            Contender(f"{name}, accumulated", "universal", plain),
+            Contender(f"{name}, signals", "universal", pushed, most=1.20),
         ]
         rows += on_slow_networks(LAYOUTS[layout], contenders, size, least, budget_s)
     return rows
@@ -208,7 +209,7 @@ def on_slow_networks(
     budget_s: float,
 ) -> list[dict]:
     """A row a contender and share of transfers."""
-    with ground(size, layout, in_place=False) as here:
+    with ground(size, layout) as here:
         executors = {each.name: here.executor(each, throttled=True) for each in contenders}
         moved = {name: here.moved(each) for name, each in executors.items()}
 
@@ -259,21 +260,15 @@ def on_slow_networks(
 def against_roof(kind: str, tiles: list[int], size: int, least: int, budget_s: float) -> list[dict]:
     """Programs on the transport that MPI gives, against local GEMMs and against the first of them,
     the universal algorithm."""
-    algorithm, variants, _ = VARIANTS[kind]
-    contenders = [Contender("universal")] + [
-        Contender(algorithm, {"variant": v, "tile": tile}) for v in variants for tile in tiles
-    ]
-    with ground(size, LAYOUTS[kind], in_place=True) as here:
-        here.in_place = not any(each.uses_rma for each in here.matrices.values())
+    contenders = [Contender("universal", "universal"), *fused(kind, tiles)]
+    with ground(size, LAYOUTS[kind]) as here:
         executors = [here.executor(each, throttled=False) for each in contenders]
         roof = Roof(here.problem, here.comm, HostWork(here.blas), here.fill)
-
-        def repeat(round_index: int) -> dict:
-            found = {"roof": roof.sample()} if round_index % 2 else {}
-            for place in rotated(range(len(contenders)), round_index):
-                found[place] = here.time(executors[place])
-            return found if round_index % 2 else found | {"roof": roof.sample()}
-
+        timed_of = {"roof": roof.sample}
+        timed_of |= {at: partial(here.time, each) for at, each in enumerate(executors)}
+        repeat = lambda round_index: {
+            name: timed_of[name]() for name in rotated(list(timed_of), round_index)
+        }
         taken = here.rounds(repeat, least, budget_s * len(contenders))
         for executor in executors:
             executor.close()

@@ -29,8 +29,8 @@ class Found(BaseException):
     """The first GEMM is about to run."""
 
 
-def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
-    """Map each file below ``root`` to the functions entered in it, both in the order of the call
+def walk() -> dict[str, list[str]]:
+    """Map each file of the repository to the functions entered in it, both in the order of the call
     path.
 
     Raises
@@ -38,14 +38,13 @@ def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
     RuntimeError
         If the command ends without a GEMM.
     """
-    sys.path.insert(0, str(root))
     for name in PINS:
         os.environ.pop(name, None)
     files: dict[str, list[str]] = {}
 
     def enter(frame, event, _):
         code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(f"{root}{os.sep}"):
+        if event != "call" or not code.co_filename.startswith(f"{ROOT}{os.sep}"):
             return
         if code.co_name.startswith("<") or not code.co_flags & 0x2:  # no function, or a class body
             return
@@ -54,7 +53,7 @@ def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
             caller = caller.f_back
         if caller is not None and caller.f_globals.get("__name__") != "__main__":
             return  # a decorator or a table, while a module is imported
-        path = Path(code.co_filename).relative_to(root).as_posix()
+        path = Path(code.co_filename).relative_to(ROOT).as_posix()
         if path.startswith("benchmarks/") or "site-packages" in path:
             return
         names = files.setdefault(path, [])
@@ -66,7 +65,7 @@ def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
 
     from drbench.__main__ import main
 
-    sys.argv = ["drbench", *arguments]
+    sys.argv = ["drbench", *COMMAND]
     sys.setprofile(enter)
     try:
         main()
@@ -74,11 +73,11 @@ def walk(root: Path, arguments=COMMAND) -> dict[str, list[str]]:
         return files
     finally:
         sys.setprofile(None)
-    raise RuntimeError(f"{' '.join(arguments)}: BLAS was never called")
+    raise RuntimeError(f"{' '.join(COMMAND)}: BLAS was never called")
 
 
 if __name__ == "__main__":
-    found = walk(ROOT)
+    found = walk()
     for path, names in found.items():
         print(f"{path}  {', '.join(names)}")
     print(f"{len(found)} files, {sum(map(len, found.values()))} functions")

@@ -128,7 +128,7 @@ def draw(
         figure; without one ``.pdf`` and ``.png`` are written.
     formats : sequence of str, optional
         Suffixes to write, instead of that of ``out``.
-    page_style : Look, optional
+    page_style : PageStyle, optional
         Width, title and small print.
     options
         Fields of :class:`plots.select.cases.Options`. An option that the figure does not have is

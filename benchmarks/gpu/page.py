@@ -48,6 +48,10 @@ class Check(NamedTuple):
         """Whether a result or an end is wrong; a rate below its bar is not."""
         return self.ok is False and not self.bar.startswith(">=")
 
+    def where(self, decided: bool) -> "Check":
+        """The line, without its bar where that is of something else."""
+        return self if decided else self._replace(bar="", ok=None)
+
 
 class Compared(NamedTuple):
     """A case with its measured and its predicted record; None for one that does not exist."""
@@ -130,7 +134,7 @@ class Node(NamedTuple):
         return found
 
 
-def _rows(path: Path) -> list[Record]:
+def read_rows(path: Path) -> list[Record]:
     """The records of a file; none if it does not exist or is damaged."""
     try:
         return read_csv(path)
@@ -139,7 +143,7 @@ def _rows(path: Path) -> list[Record]:
 
 
 def _by_case(folder: Path) -> dict[str, Record]:
-    return {row.case: row for row in _rows(folder / "records.csv")}
+    return {row.case: row for row in read_rows(folder / "records.csv")}
 
 
 # -- checks ------------------------------------------------------------------------------------
@@ -156,10 +160,9 @@ def checks_of_node(node: Node, ended: Iterable[dict]) -> Iterator[Check]:
         inside = [each.inside for each in cases if each.inside is not None]
         if inside:
             share = sum(inside) / len(inside)
-            what = f"times in the interval of {machine}"
-            bar = f">= {_INSIDE} (intervals)" if decided else ""
+            what, bar = f"times in the interval of {machine}", f">= {_INSIDE} (intervals)"
             value = f"{share:.2f} ({sum(inside)} of {len(inside)})"
-            yield Check(what, value, bar, share >= _INSIDE if decided else None)
+            yield Check(what, value, bar, share >= _INSIDE).where(decided)
     yield from _of_layers([each.measured for each in known if _ok(each.measured)], node.is_modelled)
 
 
@@ -171,17 +174,17 @@ def _of_transfers(lines: list[dict], decided: bool) -> Iterator[Check]:
     _, slower = doubted(machine)
     link = slower.link(0, 1)
     for name, rate in rates.items():
-        bar, ok, nbytes = "", None, lines[0]["nbytes"]
-        if name == "get" and decided:
-            time_s = nbytes / link.bandwidth_bytes_per_s + link.latency_s + slower.fence_s
-            least = nbytes / time_s / 1e9
-            bar, ok = f">= {least:.0f} (slower end of {MODEL})", rate >= least
+        nbytes = lines[0]["nbytes"]
+        time_s = nbytes / link.bandwidth_bytes_per_s + link.latency_s + slower.fence_s
+        least = nbytes / time_s / 1e9
         what = f"{name} of {format_bytes(nbytes)}, all GPUs at once"
-        yield Check(what, f"{rate:.0f} GB/s", bar, ok)
+        bar = f">= {least:.0f} (slower end of {MODEL})"
+        found = Check(what, f"{rate:.0f} GB/s", bar, rate >= least)
+        yield found.where(name == "get" and decided)
     if {"get", "accumulate"} <= rates.keys():
         share, least = rates["accumulate"] / rates["get"], machine.accumulate_efficiency
-        bar = f">= {least} (the paper, 5.1)" if decided else ""
-        yield Check("accumulate / get", f"{share:.2f}", bar, share >= least if decided else None)
+        bar = f">= {least} (the paper, 5.1)"
+        yield Check("accumulate / get", f"{share:.2f}", bar, share >= least).where(decided)
 
 
 def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
@@ -195,9 +198,9 @@ def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
             shares = [row.percent_of_roof or 0 for row in mine if row.stationary == stationary]
             if shares:
                 share = max(shares) / 100
-                bar = f">= {_BOUND} (predicted 0.92 to 0.98)" if decided else ""
+                bar = f">= {_BOUND} (predicted 0.92 to 0.98)"
                 what = f"{shape_name(shape)}, fp32, S-{stationary} / no-communication bound"
-                yield Check(what, f"{share:.2f}", bar, share >= _BOUND if decided else None)
+                yield Check(what, f"{share:.2f}", bar, share >= _BOUND).where(decided)
 
 
 # -- the page ----------------------------------------------------------------------------------
@@ -331,9 +334,9 @@ def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
     yield "## Libraries\n"
     yield "".join(f"- {line}\n" for each in ended for line in each["without"])
     problem = lambda row: ((row.m, row.n, row.k), _arithmetic(row))
-    ours = [row for row in _rows(node.out / "node" / "records.csv") if _ok(row)]
+    ours = [row for row in read_rows(node.out / "node" / "records.csv") if _ok(row)]
     lines = []
-    for row in _rows(node.out / "libraries" / "records.csv"):
+    for row in read_rows(node.out / "libraries" / "records.csv"):
         times = [each.time_s for each in ours if problem(each) == problem(row)]
         fastest, (shape, arithmetic) = min(times, default=None), problem(row)
         words = [row.algorithm, row.dataflow, row.preset]

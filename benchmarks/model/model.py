@@ -16,49 +16,60 @@ place inside a node, and cross by RMA. The roof, local GEMMs alone, is timed bet
 and shares of the roof are compared: a shared machine may be half as fast for minutes as when it was
 calibrated, which no order of cases corrects.
 
-On two ranks block and column are the same partition, so that up to eight cases are one program. The
-spread of these is the resolution of the measurement; so the pick is compared as a program, with all
-its repeats, under whichever name they ran.
+The columns are those of docs/results/model-accuracy.md.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of
+from benchmarks.pages.tables import table
 from drbench.model.fit import spread
-from launch.papers.ledger import concordance, dealt
+from launch.papers.ledger import concordance, dealt, time_errors
+from plots.select.cases import shape_text
 from plots.select.records import read_records
 
 #: Columns in which a measured and a predicted row of one case agree.
 CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport", "ranks"]
 
 
-class Errors(NamedTuple):
-    """How far predictions are from times: the share of pairs of cases in the right order, of how
-    many; the median of the absolute errors, the median error, the least and the largest, percent.
+#: Columns of :func:`summary`.
+SUMMARY = ("numbers", "pairs in order", "mean error", "bias", "range", "in interval")
+
+
+def summary(rows: DataFrame) -> tuple:
+    """How far predictions are from times: how many there are; the share of pairs of cases in the
+    right order, of how many; the mean of the absolute errors, the median error and the ends of all;
+    the share of times in their intervals, and half the width of the median interval.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With the columns ``unit``, ``value``, ``predicted``, ``low`` and ``high`` of the ledger
+        (:class:`launch.papers.ledger.LedgerRow`).
+
+    Examples
+    --------
+    >>> rows = {"value": [1.0, 2.0], "predicted": [1.1, 1.8], "low": 1.0, "high": 1.5, "unit": "s"}
+    >>> summary(DataFrame(rows))
+    (2, '1.000 of 1', '10.0 %', '+0.0 %', '−10 to +10 %', '50 % in ±18 %')
     """
-
-    concordance: float
-    pairs: int
-    median: float
-    bias: float
-    least: float
-    most: float
-
-
-class Picks(NamedTuple):
-    """Going by the prediction, for the programs of one shape: how far the pick, the median one, and
-    column with Stationary C are above the best measured, percent, counting all repeats of a program
-    under whichever name they ran; and how far apart the same program was measured under eight
-    names."""
-
-    programs: int
-    pick: float
-    median: float
-    column: float
-    apart: float
+    of_time = rows.unit == "s"  # a share of the roof is inverse to a time
+    times = (rows[name].where(of_time, 1 / rows[name]) for name in ("value", "predicted"))
+    right, count = concordance(*times)
+    percent = 100 * time_errors(rows)
+    ends = f"{percent.min():+.0f} to {percent.max():+.0f} %"
+    cells = f"{percent.abs().mean():.1f} %", f"{percent.median():+.1f} %", ends
+    known = rows.dropna(subset="low")
+    inside = known.value.between(known.low, known.high)
+    half = 50 * ((known.high - known.low) / known.predicted).median()
+    return (
+        len(rows),
+        f"{right:.3f} of {count}" if count else "",
+        *(cell.replace("-", "−") for cell in cells),
+        f"{100 * inside.mean():.0f} % in ±{half:.0f} %" if len(known) else "",
+    )
 
 
 def at_calibrated_speed(measured, predicted):
@@ -103,8 +114,7 @@ def at_calibrated_speed(measured, predicted):
 
 
 def paired(measured, predicted):
-    """The measured rows that are ok and were predicted, with the columns ``predicted_s`` and
-    ``error``, its share above the measured time, the median of the repeats.
+    """The measured rows that are ok and were predicted, with the column ``predicted_s``.
 
     Parameters
     ----------
@@ -112,81 +122,18 @@ def paired(measured, predicted):
         Of the measured, several rows may be of one case (:data:`CASE`).
     """
     times = predicted[[*CASE, "time_s"]].rename(columns={"time_s": "predicted_s"})
-    pairs = measured[measured.status == "ok"].merge(times, on=CASE)
-    return pairs.assign(error=pairs.predicted_s / pairs.time_s - 1)
+    return measured[measured.status == "ok"].merge(times, on=CASE)
 
 
-def errors(pairs: DataFrame) -> Errors:
-    right, total = concordance(pairs.time_s, pairs.predicted_s)
-    error = 100 * pairs.error
-    return Errors(right, total, error.abs().median(), error.median(), error.min(), error.max())
-
-
-class Held(NamedTuple):
-    """Number of cases, the share with times in the interval from the other half's residuals, and
-    the median of half these intervals, both in percent."""
-
-    cases: int
-    share: float
-    half: float
-
-
-def held(pairs: DataFrame) -> Held:
-    """Deal programs to two halves, pseudo-randomly but always the same."""
-    ratios = pairs.time_s / pairs.predicted_s
-    names = pairs[[*CASE]].astype(str).agg(" ".join, axis=1)
-    half = names.map(dealt)
+def with_intervals(pairs: DataFrame) -> DataFrame:
+    """The pairs as rows of the ledger, with intervals from the residuals of the other half of the
+    programs: these are dealt to two halves, pseudo-randomly but always the same."""
+    ratios, predicted = pairs.time_s / pairs.predicted_s, pairs.predicted_s
+    half = pairs[CASE].astype(str).agg(" ".join, axis=1).map(dealt)
     ends = {each: spread(list(ratios[half != each])) for each in (False, True)}
     low, high = (half.map({each: pair[at] for each, pair in ends.items()}) for at in (0, 1))
-    inside = (ratios >= low) & (ratios <= high)
-    return Held(len(pairs), 100 * inside.mean(), 100 * ((high - low) / 2).median())
-
-
-def picks(pairs: DataFrame) -> Picks:
-    """The :class:`Picks` of the cases of one shape."""
-    forms = ["a", "b", "c"]
-    same = pairs.assign(**pairs[forms].replace("block", "column"))  # on two ranks
-    by = [*forms, "stationary"]
-    programs = same.groupby(by, sort=False).agg(
-        least=("time_s", "min"),
-        most=("time_s", "max"),
-        cases=("time_s", "size"),
-        model=("predicted_s", "first"),
-    )
-    apart = (programs.most / programs.least)[programs.cases == 8].median()
-    times = same.explode("samples_s").groupby(by, sort=False).samples_s.median()
-    above = 100 * (times / times.min() - 1)
-    return Picks(
-        len(programs),
-        above[programs.model.idxmin()],
-        above.median(),
-        above.get(("column", "column", "column", "C"), float("nan")),
-        100 * (apart - 1),
-    )
-
-
-def report(measured: DataFrame, predicted: DataFrame) -> None:
-    """Print the error of each case's prediction, and the result of choosing by predictions."""
-    pairs = paired(measured, predicted)
-    several = pairs.nodes.gt(1).any()
-    if several:
-        print("of times:", describe(errors(pairs)), "; all below is of shares of the roof")
-        pairs = paired(at_calibrated_speed(measured, predicted), predicted)
-    print(f"{len(pairs)} cases measured and predicted, {len(measured) - len(pairs)} not ok")
-    print("all:", describe(errors(pairs)), describe(held(pairs)))
-    for shape, each in pairs.groupby(["m", "n", "k"], sort=False):
-        print(*shape, describe(errors(each)), "" if several else describe(picks(each)))
-
-
-def describe(numbers: NamedTuple) -> str:
-    """Names and values.
-
-    Examples
-    --------
-    >>> describe(Held(243, 91.23456, 4.0))
-    'cases=243 share=91.23 half=4'
-    """
-    return " ".join(f"{name}={value:.4g}" for name, value in numbers._asdict().items())
+    intervals = {"low": low * predicted, "high": high * predicted}
+    return pairs.assign(unit="s", value=pairs.time_s, predicted=predicted, **intervals)
 
 
 def main() -> None:
@@ -195,9 +142,18 @@ def main() -> None:
     parser.add_argument("predicted", type=Path)
     given = parser.parse_args()
     measured, predicted = (read_records([path]) for path in (given.measured, given.predicted))
-    if measured.nodes.gt(1).any():  # measured rows name the transport that auto came to
+    several = measured.nodes.gt(1).any()
+    if several:  # measured rows name the transport that auto came to
         predicted["transport"] = measured.transport.dropna().iloc[0]
-    report(measured, predicted)
+    found = {"times": paired(measured, predicted)}
+    if several:
+        found["shares of the roof"] = paired(at_calibrated_speed(measured, predicted), predicted)
+    found = {name: with_intervals(pairs) for name, pairs in found.items()}
+    *_, pairs = found.values()
+    shapes = pairs.groupby(["m", "n", "k"], sort=False)
+    found |= {shape_text(shape): each for shape, each in shapes}
+    print(table(["", *SUMMARY], [(name, *summary(each)) for name, each in found.items()]), end="")
+    print(f"{len(measured) - len(pairs)} cases are not ok, or were not predicted")
 
 
 if __name__ == "__main__":

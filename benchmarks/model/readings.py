@@ -84,7 +84,6 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "results/simulated/readings")
     out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
     command = "python -m benchmarks model.readings"
     made = {"command": command, "date": date.today(), "commit": commit()}
     found = {

@@ -19,6 +19,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from pandas import DataFrame
+
 from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from drbench.errors import CaseFailed
@@ -80,19 +82,6 @@ class Verdict(NamedTuple):
         False
         """
         return self.ratio.middle <= BAR or not (self.ratio.apart or self.ratio.low is None)
-
-
-def verdict(times: dict[str, dict[int, float]], choice: str = CHOICE) -> Verdict:
-    """The verdict on one problem; ``times`` are seconds by contender and round.
-
-    Examples
-    --------
-    >>> found = verdict({"choice": {0: 1.0, 1: 2.0}, "1": {0: 0.9, 1: 1.8}, "2": {0: 1.2, 1: 2.1}})
-    >>> found.fastest, round(found.ratio.middle, 3)
-    ('1', 1.111)
-    """
-    fastest = min(times, key=lambda who: median(times[who].values()))
-    return Verdict(fastest, ratio_of(over(times[choice], times[fastest])))
 
 
 def base_of(problem: str) -> Case:
@@ -204,16 +193,27 @@ def run(problem: str, model: Path, work: Path) -> tuple[list[dict], list[dict]]:
     return rows, again
 
 
-def verdicts(rows: Iterable[dict]) -> dict[str, Verdict]:
-    """By problem, from the rows of again.csv."""
-    times: dict[str, dict[str, dict[int, float]]] = {}
-    for row in rows:
-        mine = times.setdefault(row["problem"], {}).setdefault(row["contender"], {})
-        mine[int(row["turn"])] = float(row["time_s"])
-    return {
-        problem: verdict(found, next(who for who in found if who.startswith(CHOICE)))
-        for problem, found in times.items()
-    }
+def verdicts(again: DataFrame) -> dict[str, Verdict]:
+    """By problem, from the rows of again.csv.
+
+    Examples
+    --------
+    >>> times = {"choice": (1.0, 2.0), "1": (0.9, 1.8), "2": (1.2, 2.1)}
+    >>> rows = [("tall", who, n, s) for who, own in times.items() for n, s in enumerate(own)]
+    >>> columns = ["problem", "contender", "turn", "time_s"]
+    >>> found = verdicts(DataFrame(rows, columns=columns))["tall"]
+    >>> found.fastest, f"{found.ratio.middle:.3f}"
+    ('1', '1.111')
+    """
+    found = {}
+    for problem, rows in again.groupby("problem", sort=False):
+        times = {
+            who: own.set_index("turn").time_s for who, own in rows.groupby("contender", sort=False)
+        }
+        choice = next(who for who in times if who.startswith(CHOICE))
+        fastest = min(times, key=lambda who: times[who].median())
+        found[problem] = Verdict(fastest, ratio_of(over(times[choice], times[fastest])))
+    return found
 
 
 def main() -> int:
@@ -233,7 +233,7 @@ def main() -> int:
             again += repeated
             write_rows(out / "every.csv", every_row)
             write_rows(out / "again.csv", again)
-    found = verdicts(again)
+    found = verdicts(DataFrame(again))
     for problem, each in found.items():
         print(f"{problem}: choice / fastest {each.ratio}, {'met' if each.met else 'not met'}")
     return int(not all(each.met for each in found.values()))

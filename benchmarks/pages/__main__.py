@@ -7,10 +7,11 @@ A table is between ``<!-- docs: NAME(constants) -->`` and ``<!-- docs: end -->``
 of its own. Prose has no measured numbers: it points to a table.
 """
 
-import argparse
 import re
 import sys
 from pathlib import Path
+
+from benchmarks.__main__ import parser_of
 
 from . import core as core  # of these the tables are registered
 from . import gallery as gallery
@@ -50,17 +51,17 @@ def check(text: str, name: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--write", action="store_true", help="write the tables into the pages")
     given, findings, count = parser.parse_args(), [], 0
     for path in list_pages():
         text = path.read_text(encoding="utf-8")
-        count += len(_BLOCK.findall(text))
-        if given.write and (made := fill(text)) != text:
+        name, count = str(path.relative_to(ROOT)), count + len(_BLOCK.findall(text))
+        if not given.write:
+            findings += check(text, name)
+        elif (made := fill(text)) != text:
             path.write_text(made, encoding="utf-8")
-            text = made
-            print(f"{path.relative_to(ROOT)}: written")
-        findings += check(text, str(path.relative_to(ROOT)))
+            print(f"{name}: written")
     for finding in findings:
         print(finding, file=sys.stderr)
     print(f"{count} tables are those of the records; {len(findings)} differ")

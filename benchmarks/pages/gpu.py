@@ -9,7 +9,7 @@ from launch.host.units import between
 from launch.models.predict import predict, with_interval
 
 from .records import RESULTS, records
-from .tables import block, table
+from .tables import block, say_yes, table
 
 
 def _gpu(machine: str) -> dict:
@@ -62,7 +62,6 @@ _WORDS = {
 @block
 def gpu_checks(machine: str, *without: str) -> str:
     """Speeds on one GPU against their bars, without lines whose name has a word of ``without``."""
-    met = {True: "yes", False: "no", None: ""}
     lines = []
     for each in _gpu(machine)["checks"]:
         name = each["what"]
@@ -70,7 +69,7 @@ def gpu_checks(machine: str, *without: str) -> str:
             continue
         for old, new in _WORDS.items():
             name = name.replace(old, new)
-        lines.append((name, each["value"], each["bar"].replace(">=", "≥"), met[each["ok"]]))
+        lines.append((name, each["value"], each["bar"].replace(">=", "≥"), say_yes(each["ok"])))
     return table(["what", "measured", "bar", "met"], lines)
 
 
@@ -117,7 +116,7 @@ def gpu_overlap(machine: str, *blocks: int) -> str:
                 f"{line['both_ms'] / line['product_alone_ms']:.2f}",
                 f"{line['hidden']:.2f}",
                 bar["bar"].replace(">=", "≥").removesuffix(" hidden"),
-                {True: "yes", False: "no", None: ""}[bar["ok"]],
+                say_yes(bar["ok"]),
             )
         )
     header = ["arithmetic", "thread blocks that add", "GB/s of accumulates alone"]

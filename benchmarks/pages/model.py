@@ -2,11 +2,10 @@
 
 import math
 
-from pandas import DataFrame, Series
-
-from launch.papers.ledger import concordance, time_errors
+from pandas import DataFrame
 
 from ..model.chains import points
+from ..model.model import SUMMARY, summary
 from ..model.tune import CHOICE, verdicts
 from .records import CORE, RESULTS, rows, where
 from .tables import block, say_yes, table
@@ -17,7 +16,7 @@ def tune_chosen(machine: str) -> str:
     """The choice of ``tune --measure`` for each problem, next to the fastest of all programs."""
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
     lines = []
-    for problem, each in verdicts(again.astype(str).to_dict("records")).items():
+    for problem, each in verdicts(again).items():
         choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
         sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
@@ -47,38 +46,12 @@ _GROUPS = {
 def accuracy() -> str:
     """Errors of predicted times against measured and published ones, by group of the ledger, and of
     chains."""
-    every, lines = rows("ledger.csv"), []
-    for group, words in _GROUPS.items():
-        found = where(every, group=group)
-        known = found.dropna(subset="low")
-        inside = known.value.between(known.low, known.high)
-        half = (known.high - known.low) / known.predicted / 2
-        right, pairs = concordance(_seconds(found, "value"), _seconds(found, "predicted"))
-        order = f"{right:.3f} of {pairs}" if pairs else ""
-        lines.append((words, len(found), order, *_describe(time_errors(found), inside, half)))
-    ran = DataFrame(points(RESULTS / CORE / "chains" / "records.csv"))
-    half = (ran.high_s - ran.low_s) / ran.predicted_s / 2
-    inside = ran.median_s.between(ran.low_s, ran.high_s)
-    right, pairs = concordance(ran.median_s, ran.predicted_s)
-    found = _describe(ran.predicted_s / ran.median_s - 1, inside, half)
-    lines.append(("EPYC, chains of layers, 2 ranks", len(ran), f"{right:.3f} of {pairs}", *found))
-    header = ["what ran", "numbers", "pairs in order", "mean error", "bias", "range", "in interval"]
-    return table(header, lines)
-
-
-def _seconds(found: DataFrame, column: str) -> Series:
-    """A column as times: a share of the roof is inverse to a time."""
-    return found[column].where(found.unit == "s", 1 / found[column])
-
-
-def _describe(errors: Series, inside: Series, half: Series) -> list[str]:
-    """Mean of the absolute errors, median, ends; and the share of numbers in intervals of a
-    width."""
-    percent = 100 * errors
-    ends = f"{percent.min():+.0f} to {percent.max():+.0f} %"
-    held = f"{100 * inside.mean():.0f} % in ±{100 * half.median():.0f} %" if len(inside) else ""
-    cells = f"{percent.abs().mean():.1f} %", f"{percent.median():+.1f} %", ends
-    return [*(cell.replace("-", "−") for cell in cells), held]
+    every = rows("ledger.csv")
+    lines = [(words, *summary(where(every, group=group))) for group, words in _GROUPS.items()]
+    ran = DataFrame(points(RESULTS / CORE / "chains" / "records.csv")).assign(unit="s")
+    columns = {"median_s": "value", "predicted_s": "predicted", "low_s": "low", "high_s": "high"}
+    lines.append(("EPYC, chains of layers, 2 ranks", *summary(ran.rename(columns=columns))))
+    return table(["what ran", *SUMMARY], lines)
 
 
 @block

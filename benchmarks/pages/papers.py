@@ -3,8 +3,6 @@
 import re
 from functools import cache
 
-from pandas import DataFrame
-
 from launch.papers import papers
 from launch.papers.claims import HOLDS
 
@@ -132,17 +130,12 @@ def highest_lines() -> str:
     return table(["program", *(f"at most {count}" for count in most)], lines)
 
 
-def _turns(paper: str) -> DataFrame:
-    """The changes of a paper's verdicts."""
-    found = rows("simulated/readings/sensitivity.csv").fillna("")
-    return found[(found.paper == paper) & (found.machine != "")].copy()
-
-
 @block
 def turns_by_factor(paper: str) -> str:
     """Which verdicts change when one constant of a paper's machines is multiplied by a factor: +P5
     holds then, −P5 does not."""
-    found = _turns(paper)
+    found = rows("simulated/readings/sensitivity.csv").fillna("")
+    found = found[(found.paper == paper) & (found.machine != "")].copy()
     found[["constant", "factor"]] = found.change.str.split(" x ", expand=True)
     by = sorted({*found.factor}, key=float)
     lines, none = [], 0

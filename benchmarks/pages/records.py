@@ -46,17 +46,3 @@ def where(table: DataFrame, /, **fields) -> DataFrame:
     if table.empty:
         raise ValueError(f"no row with {fields}")
     return table
-
-
-def only(table: DataFrame, /, **fields):
-    """The one row with these values, as a named tuple.
-
-    Examples
-    --------
-    >>> only(DataFrame({"a": [1, 2], "b": [3, 4]}), a=2).b
-    4
-    """
-    found = where(table, **fields)
-    if len(found) > 1:
-        raise ValueError(f"{len(found)} rows with {fields}, not one")
-    return next(found.itertuples())

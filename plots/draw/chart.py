@@ -13,11 +13,22 @@ from matplotlib.ticker import NullLocator
 from numpy import broadcast_to
 
 from .description import named
-from .page import GREY, HOLLOW, MARKER_PT, TITLE_IN, Page, bar_edge, fitted, line_keywords, page_in
+from .page import (
+    GREY,
+    GRID,
+    HOLLOW,
+    MARKER_PT,
+    TITLE_IN,
+    Page,
+    bar_edge,
+    fitted,
+    line_keywords,
+    page_in,
+)
 from .style import FONT_PT, Fill, LineStyle
 
 _LEAST_IN = 1.2  # of a panel, across
-BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
+_BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
 
 
 class Axis(NamedTuple):
@@ -182,6 +193,23 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
         named(axes.annotate(text, (1, place), (6, 0), **style), name)
 
 
+def labelled_panels(
+    charts: Sequence[Chart],
+    notes: Sequence[str],
+    high_in: float,
+    margins_in: tuple[float, float],
+    finding: str,
+    grid: dict[str, Any] = GRID,
+) -> tuple[Page, list[Axes]]:
+    """A page of drawn charts, two in a row, without a legend: a line has its name at its end."""
+    page, every = panels(charts, (), notes, high_in, 2, margins_in, finding=finding)
+    for axes, chart in zip(every, charts, strict=True):
+        draw_chart(axes, chart)
+        axes.grid(**grid)
+        label_lines(axes, chart, margins_in[1])
+    return page, every
+
+
 def panels(
     charts: Sequence[Chart | tuple[str, str]],
     handles: Sequence,
@@ -189,7 +217,6 @@ def panels(
     high_in: float | Sequence[float] = 2.2,
     columns: int = 2,
     margins_in: tuple[float, float] = (0.56, 0.12),
-    below_in: float = BELOW_IN,
     finding: str = "",
     left_in: float = 0.0,
 ) -> tuple[Page, list[Axes]]:
@@ -200,7 +227,7 @@ def panels(
     )
     wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
-    tops_in = list(accumulate((TITLE_IN + max(row) + below_in for row in rows), initial=0))
+    tops_in = list(accumulate((TITLE_IN + max(row) + _BELOW_IN for row in rows), initial=0))
     page, found = Page(tops_in[-1], handles, notes, finding), []
     for index, (chart, high_in) in enumerate(zip(charts, highs_in)):
         row, column = divmod(index, columns)

@@ -22,6 +22,8 @@ from matplotlib.ticker import FixedLocator
 from numpy import asarray, ma
 
 _INDENT = "  "
+#: Of a line or marker that is not drawn.
+_BLANK = (None, "None", "", " ")
 
 
 def named(artist: Any, name: str, cases: Sequence[int | None] = ()) -> Any:
@@ -107,8 +109,7 @@ def _line(line: Line2D, axes: Axes) -> str:
     ):
         if line.get_transform() == transform:
             return f"rule{_called(line)}: {name} = {_number(points[0][at])}"
-    dashed = line.get_linestyle() not in ("None", "", " ")
-    marked = line.get_marker() not in (None, "None", "", " ")
+    dashed, marked = line.get_linestyle() not in _BLANK, line.get_marker() not in _BLANK
     kind = "points" if marked and not dashed else "line"
     described = points if dashed else sorted(points)
     return f"{kind}{_called(line)} ({_style_text(line)}): {_points(described)}"
@@ -120,7 +121,7 @@ def _called(artist: Artist) -> str:
 
 def _style_text(line: Line2D) -> str:
     marker = line.get_marker()
-    if marker in (None, "None", "", " "):
+    if marker in _BLANK:
         return to_hex(line.get_color())
     face, edge = line.get_markerfacecolor(), line.get_markeredgecolor()
     hollow = same_color(face, "white") and not same_color(edge, "white")

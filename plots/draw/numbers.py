@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from math import ceil, floor, log10
 
+_MOST_TICKS = 7
 
-def round_ticks(low: float, high: float, most: int = 7) -> list[float]:
+
+def round_ticks(low: float, high: float) -> list[float]:
     """Ticks at round numbers times powers of ten in a positive range, as many as possible.
 
     Examples
@@ -29,9 +31,9 @@ def round_ticks(low: float, high: float, most: int = 7) -> list[float]:
             for step in steps
             if low <= step * 10.0**decade <= high
         ]
-        if len(found) <= most:
+        if len(found) <= _MOST_TICKS:
             return found
-    return found[:: ceil(len(found) / most)]
+    return found[:: ceil(len(found) / _MOST_TICKS)]
 
 
 def log_ticks(low: float, high: float, text: Callable[[float], str]) -> dict[float, str]:
@@ -48,6 +50,18 @@ def time_unit(seconds: float) -> tuple[float, str]:
     ((0.001, 'ms'), (1.0, 's'), (1e-06, 'µs'))
     """
     return (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "µs")
+
+
+def time_text(seconds: float) -> str:
+    """A time in a unit that fits.
+
+    Examples
+    --------
+    >>> time_text(2.5e-3), time_text(0)
+    ('2.5 ms', '0 s')
+    """
+    length, unit = time_unit(seconds) if seconds else (1.0, "s")
+    return f"{number(seconds / length)} {unit}"
 
 
 def number(value: float) -> str:

@@ -184,28 +184,29 @@ class Page:
         axes = self.axes(left_in + before_in, top_in + TITLE_IN, wide_in, high_in)
         return named(axes, "\n".join(chart))
 
-    def text(self, left_in: float, top_in: float, text: str, size: float, **page_style) -> Text:
+    def text(self, left_in: float, top_in: float, text: str, size: float, **style) -> Text:
         """Text by the inches of its upper left corner."""
         at = self._at(left_in, top_in)
-        return self.picture.text(*at, text, size=size, va="top", **{"color": GREY, **page_style})
+        return self.picture.text(*at, text, size=size, va="top", **{"color": GREY, **style})
 
     def title(
         self, left_in: float, top_in: float, wide_in: float, name: str, subtitle: str
     ) -> None:
         """The two lines above a panel; long ones shrink, then lose their middle."""
-        for number, (text, size, page_style) in enumerate(
-            ((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (subtitle, FONT_PT, {}))
+        bold = {"weight": "bold", "color": "black"}
+        for down_in, text, size, style in (
+            (0.06, name, FONT_PT + 1, bold),
+            (0.21, subtitle, FONT_PT, {}),
         ):
-            bold = number == 0
-            text, size = fitted(text, size, wide_in, bold)
+            text, size = fitted(text, size, wide_in, bool(style))
             # named in the panel below
-            named(self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **page_style), "")
+            named(self.text(left_in, top_in + down_in, text, size, **style), "")
 
 
-def note(axes: Axes, text: str, at: tuple, offset: tuple, **page_style) -> None:
+def note(axes: Axes, text: str, at: tuple, offset: tuple, **style) -> None:
     """Small grey text some points away from a place."""
-    page_style = {"textcoords": "offset points", "size": SMALL_PT, "color": GREY, **page_style}
-    axes.annotate(text, at, offset, **page_style)
+    style = {"textcoords": "offset points", "size": SMALL_PT, "color": GREY, **style}
+    axes.annotate(text, at, offset, **style)
 
 
 def small_print(note: str, characters: int) -> list[tuple[str, str]]:
@@ -254,14 +255,14 @@ def line_handle(name: str, style: LineStyle) -> Line2D:
     return Line2D([], [], label=label(name), **line_keywords(style))
 
 
-def patch_handle(page_style: Fill) -> Patch:
+def patch_handle(fill: Fill) -> Patch:
     """The legend's entry of a bar."""
     return Patch(
-        facecolor=page_style.color,
-        edgecolor=bar_edge(page_style.color),
-        hatch=page_style.hatch,
+        facecolor=fill.color,
+        edgecolor=bar_edge(fill.color),
+        hatch=fill.hatch,
         linewidth=0.5,
-        label=label(page_style.name),
+        label=label(fill.name),
     )
 
 
@@ -284,7 +285,7 @@ def line_keywords(style: LineStyle) -> dict:
     }
 
 
-def label(name: str, most: int = 60) -> str:
+def label(name: str) -> str:
     """A name for a legend: matplotlib hides names that begin with an underscore."""
-    name = elided(name, most) or "unnamed"
+    name = elided(name, 60) or "unnamed"
     return f" {name}" if name.startswith("_") else name

@@ -9,18 +9,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from math import log2
 
-from plots.draw.chart import (
-    Axis,
-    Chart,
-    Charts,
-    Spot,
-    draw_chart,
-    label_lines,
-    panels,
-    polyline,
-)
+from plots.draw.chart import Axis, Chart, Charts, Spot, labelled_panels, polyline
 from plots.draw.numbers import bytes_text, log_ticks, number
-from plots.draw.page import GREY, GRID
+from plots.draw.page import GREY
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth
@@ -119,13 +110,8 @@ def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
         "95 % interval of the median. Of allgather and reducescatter (p - 1) / p of their size "
         "crosses a rank's link. copy: inside a rank's own memory"
     )
-    page, axes = panels(
-        found, (), [description, *notes], _HIGH_IN, 2, _MARGINS_IN, finding=finding(found)
-    )
-    for each, chart in zip(axes, found):
-        draw_chart(each, chart)
-        each.grid(**GRID)
-        label_lines(each, chart, _MARGINS_IN[1])
+    text = [description, *notes]
+    page, _ = labelled_panels(found, text, _HIGH_IN, _MARGINS_IN, finding(found))
     return Made(page.picture, notes)
 
 

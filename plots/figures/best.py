@@ -13,7 +13,7 @@ import matplotlib
 from pandas import DataFrame
 
 from plots.draw.description import named
-from plots.draw.numbers import number, time_unit
+from plots.draw.numbers import time_text
 from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
 from plots.draw.style import FONT_PT, SMALL_PT
 from plots.registry import Figure, Made
@@ -87,10 +87,9 @@ def finding(cells: DataFrame) -> str:
     if sure.empty:
         return f"Every case of {shape_text(cells['shape'].iloc[0])} is noisy: none is the best"
     best, *others = rows(sure)
-    one, unit = time_unit(best.time_s)
     layouts = f"A {best.a}, B {best.b}, C {best.c}, Stationary {best.stationary}"
     close = sum(case.percent >= _CLOSE_PERCENT for case in others)
-    subtitle = f"Fastest: {layouts}, {number(best.time_s / one)} {unit}"
+    subtitle = f"Fastest: {layouts}, {time_text(best.time_s)}"
     subtitle += f"; {close} of {cases(len(others), 'other')} within 5 %"
     return subtitle + ", not decided" * bool(not_decided(best, others))
 

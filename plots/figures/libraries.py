@@ -31,7 +31,14 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, rows
-from plots.select.selection import FASTEST, SETTING, not_decided, not_shown, usable
+from plots.select.selection import (
+    FASTEST,
+    SETTING,
+    moves_nothing,
+    not_decided,
+    not_shown,
+    usable,
+)
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
 _TIE = 1.02  # times as fast: less is a tie
@@ -50,7 +57,7 @@ def choose(
     kept, notes = usable(records, options)
     source = kept.source.map(Source.on_known_nodes)
     kept = kept.assign(name=kept[by].fillna("unnamed"), source=source)
-    still = (kept.moved_bytes == 0).fillna(False) & (kept.ranks > 1).fillna(False)
+    still = moves_nothing(kept)
     if still.any() and not still.all():
         notes.append(f"not drawn: {cases(still.sum())} moving nothing")
         kept = kept[~still]

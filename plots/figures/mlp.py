@@ -12,15 +12,8 @@ from math import ceil, floor
 
 from matplotlib.figure import Figure
 
-from plots.draw.chart import (
-    Axis,
-    Chart,
-    Spot,
-    draw_chart,
-    label_lines,
-    panels,
-    polyline,
-)
+from plots.draw.chart import Axis, Chart, Spot, labelled_panels, polyline
+from plots.draw.page import GRID
 from plots.draw.style import STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
@@ -30,6 +23,7 @@ from plots.select.records import Records
 from plots.select.selection import Line, doubts, missing
 
 _HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
+_GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
 _LEAST_SPAN = 20  # of the axis, in percent: smaller differences are noise
 
 
@@ -38,38 +32,26 @@ def not_drawn(panels: dict[str, list[Line]]) -> list[str]:
     return [f"{name}: {text}" for name, lines in panels.items() for text in missing(lines)]
 
 
-def _with_points(panels: dict[str, list[Line]]) -> dict[str, list[Line]]:
-    return {
-        name: lines for name, lines in panels.items() if any(line.points for line in lines)
-    } or panels
-
-
 def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
-    """Build the figure from the selected lines of each panel, two panels in a row.
+    """Build the figure from the selected lines of each panel, two panels in a row; a panel needs a
+    line with a point.
 
     Raises
     ------
     SelectionError
-        If a panel has no line with a point.
+        If no panel has one.
     """
-    for name, lines in chosen.items():
-        if not any(line.points for line in lines):
-            raise SelectionError(
-                f"nothing to draw for {name}: {'; '.join(missing(lines))}. Run more cases."
-            )
-    drawn = [[line for line in lines if line.points] for lines in chosen.values()]
-    limits, step = ends([end for lines in drawn for end in _reach(lines)], axis)
-    described = [_chart(lines, limits, step) for lines in drawn]
-    reported = finding(drawn)
-    page, every = panels(
-        described, (), _notes(chosen, drawn), _HIGH_IN, 2, _MARGINS_IN, finding=reported
-    )
-    for axes, chart in zip(every, described, strict=True):
-        draw_chart(axes, chart)
-        axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    drawn = {name: [line for line in lines if line.points] for name, lines in chosen.items()}
+    drawn = {name: lines for name, lines in drawn.items() if lines}
+    if not drawn:
+        raise SelectionError(f"nothing to draw for {'; '.join(not_drawn(chosen))}. Run more cases.")
+    limits, step = ends([end for lines in drawn.values() for end in _reach(lines)], axis)
+    described = [_chart(lines, limits, step) for lines in drawn.values()]
+    notes, best = _notes(chosen, drawn), finding([*drawn.values()])
+    page, every = labelled_panels(described, notes, _HIGH_IN, _MARGINS_IN, best, _GRID)
+    for axes in every:
         if limits[0] < 100 < limits[1]:
             axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-        label_lines(axes, chart, _MARGINS_IN[1])
     return page.picture
 
 
@@ -172,15 +154,15 @@ def _own(drawn: Sequence[Line]) -> Line:
     return next((line for line in drawn if line.stationary), drawn[0])
 
 
-def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> list[str]:
+def _notes(chosen: dict[str, list[Line]], drawn: dict[str, list[Line]]) -> list[str]:
     """Return notes on the meaning of the numbers, their intervals, lines of other sources, and
     omitted lines; notes of all panels once."""
-    points = [point for lines in drawn for line in lines for point in line.points]
-    still = any(line.stationary for lines in drawn for line in lines)
+    lines = list(chain.from_iterable(drawn.values()))
+    points = [point for line in lines for point in line.points]
+    still = any(line.stationary for line in lines)
     texts = ["S-C, S-B: Stationary C, Stationary B data movement"] * still
     factors = [
         f"{line.legend.removeprefix('UA - ')} {', '.join(point.factor for point in line.points)}"
-        for lines in drawn
         for line in lines
         if any(point.factor not in ("", "1") for point in line.points)
     ]
@@ -189,7 +171,7 @@ def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> li
             "replication factors (of A and B - C where they differ) by rising batch size: "
             + "; ".join(factors)
         )
-    if any(line.quantity == "percent_of_roof" for lines in drawn for line in lines):
+    if any(line.quantity == "percent_of_roof" for line in lines):
         texts.append("roof: the same local GEMMs without communication, interleaved")
     known = {p.mode for p in points if p.percent_of_roof_low is not None}
     if "measured" in known:
@@ -198,10 +180,11 @@ def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> li
         texts.append("vertical: 95 % interval of the prediction")
     marks = ("hollow", "oversubscribed", "stable", "once")
     texts += doubts(*([getattr(point, name) for point in points] for name in marks))
-    own_of = [[*_elsewhere(lines), *missing(chosen[name])] for name, lines in zip(chosen, drawn)]
-    shared = [text for text in own_of[0] if all(text in each for each in own_of)]
+    own_of = {name: [*_elsewhere(each), *missing(chosen[name])] for name, each in drawn.items()}
+    first, *_ = own_of.values()
+    shared = [text for text in first if all(text in each for each in own_of.values())]
     texts += shared
-    for name, each in zip(chosen, own_of):
+    for name, each in own_of.items():
         texts += [f"{name}: {text}" for text in each if text not in shared]
     return texts
 
@@ -223,8 +206,7 @@ def make(records: Records, options: Options, layer: str | None = None) -> Made:
     and problem.
     """
     found = select_panels(records, layer, options.quantity)
-    # a layer without lines has no panel, but figure() gives the reasons if all are without
-    return Made(figure(_with_points(found), options.axis), not_drawn(found))
+    return Made(figure(found, options.axis), not_drawn(found))
 
 
 _TAKES = ("quantity", "axis")

@@ -8,32 +8,15 @@ from math import prod
 
 from pandas import DataFrame, Series
 
-from plots.draw.chart import (
-    Axis,
-    Chart,
-    Marks,
-    Spot,
-    draw_chart,
-    label_lines,
-    panels,
-    polyline,
-)
+from plots.draw.chart import Axis, Chart, Marks, Spot, labelled_panels, polyline
 from plots.draw.numbers import log_ticks, number, time_unit
-from plots.draw.page import GRID
 from plots.draw.style import style_of
 from plots.registry import Figure, Made
-from plots.select.cases import (
-    Options,
-    SelectionError,
-    Shape,
-    Source,
-    cases,
-    names,
-)
+from plots.select.cases import Options, SelectionError, Shape, Source, cases, names
 from plots.select.records import Records
 from plots.select.selection import FASTEST, groups, not_shown, usable
 
-_MOST_PANELS, _MOST_LINES, _MARGINS_IN = 6, 12, (0.56, 1.15)
+_MOST_PANELS, _MOST_LINES, _HIGH_IN, _MARGINS_IN = 6, 12, 2.2, (0.56, 1.15)
 
 
 #: Title and source of a problem, and its lines: the fastest case of each series at each number of
@@ -203,13 +186,8 @@ def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> 
     ideal = "ideal: the fastest case on the fewest ranks, " + (
         "its rate a rank kept" if weak else "its time divided by the ranks"
     )
-    page, axes = panels(
-        charts, (), [f"dashed: {ideal}", *notes], margins_in=_MARGINS_IN, finding=finding(found)
-    )
-    for each, chart in zip(axes, charts):
-        draw_chart(each, chart)
-        each.grid(**GRID)
-        label_lines(each, chart, _MARGINS_IN[1])
+    text = [f"dashed: {ideal}", *notes]
+    page, _ = labelled_panels(charts, text, _HIGH_IN, _MARGINS_IN, finding(found))
     return Made(page.picture, notes)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
 from plots.draw.description import named
-from plots.draw.numbers import number, time_unit
+from plots.draw.numbers import number, time_text, time_unit
 from plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
 from plots.draw.style import FONT_PT, Fill
 from plots.registry import Figure, Made
@@ -45,10 +45,9 @@ class Panel(NamedTuple):
     @property
     def title(self) -> str:
         """Its name, its time, and the ratio of that to the time of its local GEMMs."""
-        one, unit = time_unit(self.stop_s)
         busy_s = sum(event.stop_s - event.start_s for event in self.tracks.get("compute", ()))
         times = f", {self.stop_s / busy_s:.1f} × local GEMM time" if busy_s else ""
-        return f"{elided(self.name, 60)}: {number(self.stop_s / one)} {unit}{times}"
+        return f"{elided(self.name, 60)}: {time_text(self.stop_s)}{times}"
 
 
 def panel(path: str, text: str) -> Panel:

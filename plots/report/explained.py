@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plots.draw.numbers import bytes_text, number, time_unit
+from plots.draw.numbers import bytes_text, number, time_text
 
 from .page import embedded, rendered
 
@@ -66,7 +66,7 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
             case
             | {
                 "links": [
-                    [name, where, _amount(nbytes, "B"), _busy(case, seconds)]
+                    [name, where, bytes_text(nbytes), _busy(case, seconds)]
                     for name, where, nbytes, seconds in case["links"]
                 ],
                 "moves": any(bar[8] for bars in case["ranks"] for bar in bars),
@@ -103,13 +103,13 @@ def verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
     for case in cases:
         fact = {name: value for name, value, _ in case["facts"]}
         share = f"{100 * fact['local GEMMs'] / fact['time']:.3g} %" if fact["time"] else "all"
-        time = _amount(fact["time"], "s")
+        time = time_text(fact["time"])
         if case["interval"]:
-            time += f" (between {' and '.join(_amount(end, 's') for end in case['interval'])})"
+            time += f" (between {' and '.join(map(time_text, case['interval']))})"
         whole = f"{time}: local GEMMs" if case["timed"] else "Local GEMMs"
         moved = (
-            f"the ranks move {_amount(fact['moved'], 'B')}, the busiest sends or receives "
-            f"{_amount(fact['busiest'], 'B')}, and buffers take {_amount(fact['buffers'], 'B')}"
+            f"the ranks move {bytes_text(fact['moved'])}, the busiest sends or receives "
+            f"{bytes_text(fact['busiest'])}, and buffers take {bytes_text(fact['buffers'])}"
             if fact["moved"]
             else "nothing moves between ranks"
         )
@@ -141,28 +141,14 @@ def _facts(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _value_text(case: dict[str, Any], value: float, unit: str) -> str:
     """A value with its unit; a time with its share of the whole."""
-    if unit != "s":
-        return _amount(value, unit)
-    share = f"{100 * value / case['time_s']:.3g} %" if case["time_s"] else ""
+    if unit == "B":
+        return bytes_text(value)
     if not case["timed"]:
         return "1" if value == case["time_s"] else f"{value / case['time_s']:.3f}"
-    return _amount(value, "s") + (f" ({share})" if value != case["time_s"] else "")
+    return time_text(value) if value == case["time_s"] else _busy(case, value)
 
 
 def _busy(case: dict[str, Any], seconds: float) -> str:
+    """A time with its share of the whole, or without a machine model the share alone."""
     share = f"{100 * seconds / case['time_s']:.3g} %" if case["time_s"] else ""
-    return f"{_amount(seconds, 's')} ({share})" if case["timed"] else share
-
-
-def _amount(value: float, unit: str) -> str:
-    """A number of bytes or seconds in a readable unit.
-
-    Examples
-    --------
-    >>> _amount(3 * 2**20, "B"), _amount(2.5e-3, "s"), _amount(0, "s")
-    ('3 MiB', '2.5 ms', '0 s')
-    """
-    if unit == "B":
-        return bytes_text(value)
-    one, name = time_unit(value) if value else (1.0, "s")
-    return f"{number(value / one)} {name}"
+    return f"{time_text(seconds)} ({share})" if case["timed"] else share

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pandas import DataFrame
 
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
-from plots.draw.numbers import number, time_unit
+from plots.draw.numbers import number, time_text
 from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
 from plots.select.cases import (
     UNIVERSAL,
@@ -20,7 +20,7 @@ from plots.select.cases import (
     shape_name,
 )
 from plots.select.records import Records, frame, rows
-from plots.select.selection import FASTEST, SETTING, not_decided
+from plots.select.selection import FASTEST, SETTING, moves_nothing, not_decided
 
 _LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
@@ -95,8 +95,7 @@ def verdict(found: DataFrame) -> Verdict:
     counts += [(name, int(count)) for name, count in doubtful.items()]
     ok = found[(found.status == "ok") & (found[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
     ok = ok.assign(source=ok.source.map(Source.on_known_nodes))
-    # with an operand on all ranks it is another problem
-    still = (ok.moved_bytes == 0).fillna(False) & (ok.ranks > 1).fillna(False)
+    still = moves_nothing(ok)
     moving = (~still).groupby([ok[name] for name in _PROBLEM], dropna=False).transform("any")
     notes, best = [], ok[~ok.hollow & ~(still & moving)]
     lost = len(ok.drop_duplicates(_PROBLEM)) - len(best.drop_duplicates(_PROBLEM))
@@ -138,7 +137,6 @@ def _true(column) -> int:
 
 
 def _fastest(row: Any) -> Fastest:
-    one, unit = time_unit(row.time_s)
     percent = lambda value, other: other if value is None else f"{value:.0f} %"
     roof = percent(row.percent_of_roof, "")
     rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
@@ -146,7 +144,7 @@ def _fastest(row: Any) -> Fastest:
         shape_name(row.shape),
         row.source.text,
         ": ".join(filter(None, (row.variant, configuration(row)))),
-        f"{number(row.time_s / one)} {unit}",
+        time_text(row.time_s),
         f"{number(rate)} GFLOP/s",
         "more ranks than cores"
         if row.oversubscribed
@@ -191,10 +189,12 @@ def _words(row: Any) -> Iterator[str]:
     theirs = row.algorithm in (*LIBRARIES, *ON_DRBENCH)
     if (row.algorithm or "").startswith("dtensor"):  # its mesh follows from the placements
         given["mesh"] = None
-    given |= {"threads": row.threads if (row.threads or 1) > 1 else None}
-    given |= {"dtype": row.dtype if row.dtype != "float32" else None}
-    given |= {"transport": row.transport if "throttled" in (row.transport or "") else None}
-    given |= {"machine": row.machine if row.mode == "simulated" else None}
+    given |= {
+        "threads": row.threads if (row.threads or 1) > 1 else None,
+        "dtype": row.dtype if row.dtype != "float32" else None,
+        "transport": row.transport if "throttled" in (row.transport or "") else None,
+        "machine": row.machine if row.mode == "simulated" else None,
+    }
     for name, value in given.items():
         if value is not None:
             yield from (f"--{name}", str(value))

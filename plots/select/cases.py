@@ -147,9 +147,11 @@ def layer_of(record: Record) -> str | None:
     >>> layer_of(case(49152, 12288)), layer_of(case(12288, 49152)), layer_of(case(64, 64))
     ('mlp1', 'mlp2', None)
     """
-    if not (record.n and record.k) or form(record):
-        return None
-    return "mlp1" if record.n == 4 * record.k else "mlp2" if record.k == 4 * record.n else None
+    return _layer(record.n, record.k) if record.n and record.k and not form(record) else None
+
+
+def _layer(n: int, k: int) -> str | None:
+    return "mlp1" if n == 4 * k else "mlp2" if k == 4 * n else None
 
 
 def line_of(record: Record) -> str | None:
@@ -304,7 +306,7 @@ def shape_name(shape: Shape) -> str:
     m, n, k = shape
     if m == n == k:
         return f"{m}³"
-    layer = LAYERS[0] if n == 4 * k else LAYERS[1] if k == 4 * n else None
+    layer = _layer(n, k)
     return f"MLP-{layer[-1]}, m = {m}" if layer else shape_text(shape)
 
 
@@ -317,8 +319,7 @@ def by_name(shape: Shape) -> tuple:
     [(7, 7, 7), (64, 64, 16), (256, 64, 16), (64, 32, 128), (8, 9, 10)]
     """
     m, n, k = shape
-    kind = 0 if m == n == k else 1 if n == 4 * k else 2 if k == 4 * n else 3
-    return kind, n, k, m
+    return m != n or n != k, _layer(n, k) or "others", n, k, m
 
 
 def rising(value) -> tuple:

@@ -155,6 +155,12 @@ def _throttled(found: DataFrame) -> Series:
     return found.transport.str.contains("throttled", na=False)
 
 
+def moves_nothing(found: DataFrame) -> Series:
+    """Which cases of several ranks move no bytes: with an operand on all ranks it is another
+    problem."""
+    return ((found.moved_bytes == 0) & (found.ranks > 1)).fillna(False).astype(bool)
+
+
 def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
     chosen = found if shape is None else found[found["shape"].map(shape.__eq__).astype(bool)]
     if chosen.empty and not found.empty:
@@ -193,12 +199,11 @@ def groups(found: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]
     return sorted(found.groupby(by, sort=False, observed=True), key=lambda each: rising(each[0]))
 
 
-def shown(
-    found: DataFrame, most: int, what: str = "shapes"
-) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
+def shown(found: DataFrame, most: int) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
     """The cases of each source and shape, at most some of them, and a note on the others."""
     every = groups(found, ["source", "shape"])
-    return every[:most], not_shown([shape_text(shape) for (_, shape), _ in every[most:]], what)
+    left = [shape_text(shape) for (_, shape), _ in every[most:]]
+    return every[:most], not_shown(left, "shapes")
 
 
 def not_shown(left: Sequence[str], what: str) -> list[str]:

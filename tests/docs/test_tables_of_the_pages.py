@@ -69,7 +69,7 @@ def test_a_changed_record_is_found(monkeypatch, tmp_path):
         shutil.copytree(records.RESULTS / name, tmp_path / name)
     page = "<!-- docs: core_bars() -->\n" + make("core_bars()") + "<!-- docs: end -->\n"
     path = tmp_path / f"{records.CORE}/performance/planning.csv"
-    was = records.only(records.core("planning"), case="512 x 512 tiles, S-A").most_s
+    was = records.core("planning", case="512 x 512 tiles, S-A").most_s.item()
     path.write_text(path.read_text().replace(str(was), "0.431", 1))
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     records.rows.cache_clear()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.model.model import at_calibrated_speed, errors, held, paired, picks
+from benchmarks.model.model import at_calibrated_speed, paired, summary, with_intervals
 from drbench.measure.record import Record
 from plots.select.records import frame
 
@@ -32,17 +32,12 @@ def pairs():
 
 
 def test_errors_are_of_median_times(pairs):
-    assert list(pairs.error) == pytest.approx([3 / 4 - 1, 3.1 / 2 - 1, 0.1])
-    found = errors(pairs)
+    rows = pairs.assign(value=pairs.time_s, predicted=pairs.predicted_s, low=None, unit="s", high=0)
     # column and row, column and block count, row and block do not; the second is predicted wrong
-    assert (found.pairs, found.most) == (2, pytest.approx(55)) and found.concordance == 0.5
-
-
-def test_a_program_is_ranked_by_the_median_of_all_its_repeats(pairs):
-    found = picks(pairs)
-    assert found.programs == 2
-    # column and block on two ranks are one program: 1, 1.5, 2, 4, 4, 4 and 2, 2, 2
-    assert (found.pick, found.column) == (0, pytest.approx(50))
+    count, order, mean, bias, ends, held = summary(rows)
+    assert (count, order, held) == (3, "0.500 of 2", "")
+    # 3 / 4 - 1, 3.1 / 2 - 1, 2.2 / 2 - 1
+    assert (mean, bias, ends) == ("30.0 %", "+10.0 %", "−25 to +55 %")
 
 
 def test_shares_of_the_roof_are_compared_at_the_speed_of_the_calibration():
@@ -59,7 +54,7 @@ def test_shares_of_the_roof_are_compared_at_the_speed_of_the_calibration():
     predicted = frame([text("row"), text("column"), text("block")])
     pairs = paired(at_calibrated_speed(measured, predicted), predicted)
     assert dict(zip(pairs.c, pairs.time_s)) == {"row": 4.0, "column": 8.0}
-    assert list(pairs.error) == pytest.approx([0.25, -0.375])
+    assert list(pairs.predicted_s / pairs.time_s) == pytest.approx([1.25, 0.625])
 
 
 def test_intervals_are_judged_by_the_residuals_of_the_other_half():
@@ -67,8 +62,11 @@ def test_intervals_are_judged_by_the_residuals_of_the_other_half():
     triples = [(a, b, c) for a in forms for b in forms for c in forms]
     measured = [row(*each, [1.0 + 0.001 * at]) for at, each in enumerate(triples)]
     predicted = [row(*each, [1.0], "simulated") for each in triples]
-    found = held(paired(frame(measured), frame(predicted)))
-    assert found.cases == 27 and found.share > 85 and 1 < found.half < 5
+    rows = with_intervals(paired(frame(measured), frame(predicted)))
+    half = (rows.high - rows.low) / 2
+    assert len(rows) == 27 and 0.01 < half.median() < 0.05
+    assert rows.value.between(rows.low, rows.high).mean() > 0.85
     measured[5] = row(*triples[5], [3.0])  # one program alone has a large error, which is reported
-    worse = held(paired(frame(measured), frame(predicted)))
-    assert worse.half > found.half or worse.share < found.share
+    worse = with_intervals(paired(frame(measured), frame(predicted)))
+    inside = [each.value.between(each.low, each.high).mean() for each in (worse, rows)]
+    assert ((worse.high - worse.low) / 2).median() > half.median() or inside[0] < inside[1]
