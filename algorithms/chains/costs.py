@@ -134,7 +134,7 @@ def why_not_aligned(each: Map, chain: Chain, layout: Layout, mesh: Mesh) -> str 
     if parts[0] > 1 and of.rows > 1 and rows % (parts[0] * of.rows):
         return (
             f"{rows} rows are no whole sequences of {of.rows} on each of {parts[0]} ranks, as "
-            f"{parts[0] * of.rows} rows (-m) are"
+            f"{parts[0] * of.rows} are (-m)"
         )
     even = all(taken == of.gives for taken in of.takes)
     if parts[1] > 1 and not (even and of.gives == 1) and cols % (parts[1] * of.gives):

@@ -16,6 +16,7 @@ DeepSeek-V3     DeepSeek-AI, 2024, §4.2, and config.json; 4096 tokens in pre-tr
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from os.path import isfile
@@ -132,12 +133,13 @@ def text_of(name: str, tokens: int | None = None) -> str:
         ``attention`` (with its projections) or ``block``: both, each with its residual connection;
         or a projection of latent attention. Norms, routers and biases are left out.
     tokens : int, optional
-        Rows: tokens of all sequences. By default one sequence, of at most 8192 tokens.
+        Rows of X: tokens of all sequences. By default those of a file; of a model one sequence, of
+        at most 8192 tokens.
 
     Raises
     ------
     UsageError
-        If there is no such preset, or a file is wrong or has its own tokens.
+        If there is no such preset, or a file is wrong.
 
     Examples
     --------
@@ -152,9 +154,8 @@ def text_of(name: str, tokens: int | None = None) -> str:
     model, _, part = (f"{name}:" if name.endswith(".json") else name).rpartition(":")
     try:
         if isfile(name) and model != name:
-            if tokens is not None:
-                raise UsageError(f"{name} has the rows of X. Change them there, leave out -m.")
-            return Path(name).read_text("utf-8")
+            text, rows = Path(name).read_text("utf-8"), tokens and rf"\g<1>{tokens}"
+            return re.sub(r"(?m)^(\s*X\s*=\s*input\()[^,#]*", rows, text) if rows else text
         config = json.loads(Path(model).read_text("utf-8")) if isfile(model) else MODELS.get(model)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None

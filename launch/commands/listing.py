@@ -56,8 +56,8 @@ def list_(what, name, as_json):
     kind = KINDS[what]
     if name is None:
         return _print(kind.columns, kind.rows(), as_json)
-    if what == "machines" and not as_json:  # a file can be a machine, too
-        return print(_machine(name).rstrip("\n"))
+    if what in ("machines", "chains") and not as_json:  # files, too
+        return print(kind.show(name).rstrip("\n"))
     rows = [*kind.rows()]
     if kind.show is None:  # tiles is tiles:128x96@2x3
         so = [row[0] for row in rows if row[0].startswith(name)]

@@ -323,10 +323,12 @@ def test_a_config_without_a_part_is_answered_with_its_parts(tmp_path):
         preset(str(path))
 
 
-def test_a_file_has_its_own_tokens(tmp_path):
+def test_the_tokens_of_a_file_can_be_replaced(tmp_path):
     path = tmp_path / "layer.txt"
-    path.write_text("X = input(8, 4)\nW = weight(4, 4)\nY = X @ W")
-    with pytest.raises(UsageError, match="leave out -m"):
-        preset(str(path), 16)
+    path.write_text(
+        "# X = input(1, 4)\n X =input(2 * 4, 4) # input(8, 4)\nW = weight(4, 4)\nY = X @ W"
+    )
+    assert preset(str(path)).matrices["Y"].shape == (8, 4)
+    assert preset(str(path), 16).matrices["Y"].shape == (16, 4)
     with pytest.raises(UsageError, match="no preset and no file of a chain"):
         preset(str(tmp_path / "other.txt"))

@@ -46,7 +46,8 @@ from ..options import (
     type=SIZE,
     metavar="SIZE",
     group="Problem",
-    help="Rows of X: tokens of all sequences. [default: one sequence of the preset]",
+    help="Rows of X: tokens of all sequences. [default: one sequence of the model, or as in the "
+    "file]",
 )
 @option(
     "--backward",
@@ -228,6 +229,9 @@ def chain_command(
     print_line(
         f"{chain.name}: {len(chain.multiplications)} multiplications, {chain.flops / 1e12:.4g} "
         f"TFLOP, {dtype}, {ranks} ranks of {model.name}, mesh {found.best.mesh}"
+        f"{f', 1 of {layers} layers' * (layers > 1)}"
+        f"{f', 1 of {micro_batches} micro-batches' * (micro_batches > 1)}"
+        f"{', with recomputation' * recompute}"
     )
     out.print(table("operation|~layouts|~how", operation_rows(found.best)))
     out.print(table("matrix|~drbench|~PyTorch|~JAX", layout_rows(found.best)))

@@ -171,7 +171,6 @@ def test_a_layout_is_given_in_three_notations(run_cli, layout):
         ("--dtype int8", 2, "int8"),
         ("--memory 1KiB", 6, "Use more ranks, fewer tokens or --layers"),
         ("--preset llama3-70b:mpl", 2, "Did you mean llama3-70b:mlp"),
-        ("-m 64", 2, "has the rows of X"),
         ("--iters 3", 2, "--run"),
     ],
 )
