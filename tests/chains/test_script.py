@@ -132,7 +132,7 @@ def everything(per):
 
 
 def test_placements_read_back_are_the_layouts_and_those_of_linear_the_transposed():
-    for each in everything(2):
+    for each in everything(1):
         text = script_text(each)
         compile(text, "layer.py", "exec")
         placements, linear = names_of(text, ["placements", "linear"])
