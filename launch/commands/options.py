@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
 from launch.host.mpi import launched
 
-from .completion import STATIONARY, complete_pair, names_of, one_of
+from .completion import STATIONARY, complete_pair, names_of, one_of, words_of
 
 #: Headings of the help, in their order.
 _HEADINGS = (
@@ -35,7 +36,6 @@ _HEADINGS = (
     "Output",
     "Options",
 )
-_METAVARS = {"elements": "SIZE", "bytes": "BYTES", int: "N", float: "NUMBER", str: "TEXT"}
 
 
 class _Option(click.Option):
@@ -86,14 +86,10 @@ class _Command(click.Command):
                 formatter.write_dl(found[heading])
 
 
-def command(*name, **words):
-    """A command with grouped help; it refuses options by ``needs`` and ``useless``."""
-    return click.command(*name, cls=_Command, **words)
-
-
-def option(*names, **words):
-    """An option; ``group`` is its heading in the help."""
-    return click.option(*names, cls=_Option, **words)
+#: A command with grouped help; it refuses options by ``needs`` and ``useless``.
+command = partial(click.command, cls=_Command)
+#: An option; ``group`` is its heading in the help.
+option = partial(click.option, cls=_Option)
 
 
 class Value(click.ParamType):
@@ -113,7 +109,7 @@ class Value(click.ParamType):
 
     def shell_complete(self, ctx, param, incomplete):
         """The words that the value may be."""
-        words = (word for each in self.options for word in each.words)
+        words = (word for each in self.options for word in words_of(each))
         return one_of(*words)(ctx, param, incomplete)
 
 
@@ -163,50 +159,29 @@ def installed(context, parameter, value):
     return value
 
 
-def _described(described: Option, kind: click.ParamType | None, *names: str, **words):
-    """The click option of a description; its value is None if it is not given and has no
-    default."""
-    switch = described.default is False  # None if not given: each algorithm has its default
-    if described.type is bool or described.default is not None:
-        words["default"] = None if switch else described.default
-    words |= {
-        "help": described.help
-        + (f" [default: {described.default_text}]" if described.default_text else ""),
-        "group": described.group,
-    }
-    if described.name in _COMPLETED:
-        words["shell_complete"] = _COMPLETED[described.name]
-    flag = described.flag
-    if described.type is bool:
-        if not switch:
-            flag = f"{flag}/--no-{flag[2:]}"
-        return option(flag, described.name, is_flag=True, **words)
-    if described.metavar:
-        words["metavar"] = described.metavar
-    if isinstance(described.type, tuple) and kind is None:
-        kind = click.Choice(described.type)
-    elif kind is None or isinstance(kind, Value):
-        words.setdefault("metavar", _METAVARS.get(described.unit, _METAVARS.get(described.type)))
-    return option(*(names or [flag]), described.name, type=kind or Value(described), **words)
-
-
 def of_case(*names: str, kind: click.ParamType | None = None, required: bool = True, **changes):
     """A decorator that adds the options of fields of a case, their descriptions replaced by
-    ``changes``.
+    ``changes``. An option that is not given and has no default is None.
 
     ``required``: whether m, n and k must be given; ``kind`` converts the value instead.
     """
 
     def add(command):
         for name in reversed(names):
-            words = {}
-            if name in "mnk":
-                words |= {"required": required and "default" not in changes}
-            if name == "backend":
-                words |= {"callback": installed}
-            short = [f"-{name}"] if name in "mnk" else []
             described = replace(FIELDS[name], **changes)
-            command = _described(described, kind, *short, **words)(command)
+            more = f" [default: {described.default_text}]" if described.default_text else ""
+            words = {"help": f"{described.help}{more}", "group": described.group}
+            words["metavar"] = "|".join(described.values)
+            if described.default is not None:
+                words["default"] = described.default
+            if name in _COMPLETED:
+                words["shell_complete"] = _COMPLETED[name]
+            flag = described.flag
+            if name in "mnk":
+                flag, words["required"] = f"-{name}", required
+            if name == "backend":
+                words["callback"] = installed
+            command = option(flag, name, type=kind or Value(described), **words)(command)
         return command
 
     return add
