@@ -24,6 +24,8 @@ FIGURES = (
 
 #: Values of ``--stationary``.
 STATIONARY = ("auto", "A", "B", "C")
+#: Options of algorithms that are separate options of the command line.
+OWN = ("stationary", "mesh")
 
 Completion = Callable[[Context, Parameter, str], list[CompletionItem]]
 
@@ -120,8 +122,8 @@ def complete_pair(context: Context, parameter: Parameter, incomplete: str) -> li
     name, equals, _ = incomplete.partition("=")
     known = dict(taker_of(context.params.get("algorithm") or FIELDS["algorithm"].default).options)
     known |= {each.name: each for each in FIELDS.values() if not each.group}
-    if not equals:  # --stationary and --mesh are separate options
-        found = [f"{each}=" for each in known if each not in ("stationary", "mesh")]
+    if not equals:
+        found = [f"{each}=" for each in known if each not in OWN]
     else:
         found = [f"{name}={word}" for word in words_of(known[name])] if name in known else []
     return one_of(*found)(context, parameter, incomplete)

@@ -14,14 +14,14 @@ import click
 
 from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
 from drbench.measure.record_file import TornRowWarning
-from drbench.options import Option, read_as_any
+from drbench.options import Option
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
 from launch.host.mpi import launched
 
-from .completion import STATIONARY, complete_pair, names_of, one_of, words_of
+from .completion import OWN, STATIONARY, complete_pair, names_of, one_of, words_of
 
 #: Headings of the help, in their order.
 _HEADINGS = (
@@ -93,24 +93,28 @@ option = partial(click.option, cls=_Option)
 
 
 class Value(click.ParamType):
-    """A value that fits one of several descriptions."""
+    """A value that fits a description."""
 
     name = "value"
 
-    def __init__(self, *options: Option):
-        self.options = options
+    def __init__(self, option: Option):
+        self.option = option
 
     def convert(self, value, param, ctx):
-        """The value, converted and checked by the descriptions."""
+        """The value, converted and checked by the description."""
         try:
-            return read_as_any(self.options, value)
+            return self.option.read(value)
         except DrbenchError as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):
         """The words that the value may be."""
-        words = (word for each in self.options for word in words_of(each))
-        return one_of(*words)(ctx, param, incomplete)
+        return one_of(*words_of(self.option))(ctx, param, incomplete)
+
+
+def checked(check: Callable) -> Value:
+    """A text that a function checks, and may convert."""
+    return Value(Option(check=check))
 
 
 class _File(click.Path):
@@ -132,9 +136,9 @@ def _written_as(*suffixes: str) -> Callable[[str], str]:
 
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
-PAGE = Value(Option(check=_written_as(".html")))
-PAGE_OR_DATA = Value(Option(check=_written_as(".html", ".json")))
-SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
+PAGE = checked(_written_as(".html"))
+PAGE_OR_DATA = checked(_written_as(".html", ".json"))
+SCALE = checked(lambda text: text if scale_of(text) else None)
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
 #: How a shell completes fields of a case whose values are names.
@@ -144,8 +148,6 @@ _COMPLETED = {
     "algorithm": names_of("algorithms", "libraries"),
     "transport": names_of("transports"),
 }
-#: Options of algorithms that are separate options of the command line.
-_OWN = ("stationary", "mesh")
 
 
 def installed(context, parameter, value):
@@ -212,22 +214,20 @@ def reading(remedy: str = "Use files that can be read."):
         raise UsageError(str(error)) from None
 
 
-def _shared(*names, **words):
-    """An option of several commands with one help text; its other attributes can be replaced."""
-    return lambda **more: option(*names, **words | more)
-
-
-json_option = _shared(
-    "--json", "as_json", is_flag=True, group="Output", help="Print JSON instead of text."
+# Options of several commands with one help text; their other attributes can be replaced.
+json_option = partial(
+    option, "--json", "as_json", is_flag=True, group="Output", help="Print JSON instead of text."
 )
-brief_option = _shared(
+brief_option = partial(
+    option,
     "--brief",
     "as_json",
     flag_value="brief",
     group="Output",
     help="Print one line to grep: seconds, GFLOP/s, bytes.",
 )
-csv_option = _shared(
+csv_option = partial(
+    option,
     "--csv",
     "csv_path",
     type=FILE,
@@ -235,21 +235,24 @@ csv_option = _shared(
     group="Output",
     help="Append the records to this file.",
 )
-out_option = _shared(
+out_option = partial(
+    option,
     "--out",
     type=click.Path(file_okay=False),
     metavar="DIR",
     group="Output",
     help="Folder of the records.",
 )
-peak_option = _shared(
+peak_option = partial(
+    option,
     "--peak",
-    type=Value(Option(check=check_peak)),
+    type=checked(check_peak),
     metavar="GFLOPS|NAME|FILE|none",
     group="Measurement",
     help="Peak of a rank, for percent of peak.",
 )
-ranks_option = _shared(
+ranks_option = partial(
+    option,
     "-p",
     "--ranks",
     type=Value(Option(type=int, least=1)),
@@ -257,7 +260,8 @@ ranks_option = _shared(
     group="Ranks and data movement",
     help="Ranks. [default: usable cores, or machine's devices]",
 )
-save_option = _shared(
+save_option = partial(
+    option,
     "-o",
     "--save",
     "save",
@@ -268,13 +272,15 @@ save_option = _shared(
 )
 #: Element types of commands that plan or predict, and run nothing.
 MODELLED = tuple(ITEMSIZES)
-yes_option = _shared(
+yes_option = partial(
+    option,
     "--yes",
     is_flag=True,
     group="Options",
     help="Start even a long run, or very many ranks.",
 )
-timeout_option = _shared(
+timeout_option = partial(
+    option,
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
@@ -283,17 +289,16 @@ timeout_option = _shared(
 )
 
 
-def machine_option(name: str = "model"):
-    """``--machine``, the machine model; ``name`` is the parameter's name."""
-    return option(
-        "--machine",
-        name,
-        type=TEXT,
-        metavar="NAME|FILE",
-        group="Machine model",
-        help="Machine model; NAME,CONSTANT=VALUE changes it.",
-        shell_complete=names_of("machines", or_file=True),
-    )
+#: The machine model; its argument is the parameter's name.
+machine_option = partial(
+    option,
+    "--machine",
+    type=TEXT,
+    metavar="NAME|FILE",
+    group="Machine model",
+    help="Machine model; NAME,CONSTANT=VALUE changes it.",
+    shell_complete=names_of("machines", or_file=True),
+)
 
 
 def problem_options(*fields: str, required: bool = True, **dtype):
@@ -356,7 +361,7 @@ def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorit
         "-o",
         "option",
         multiple=True,
-        type=Value(Option(check=pair)),
+        type=checked(pair),
         metavar="NAME=VALUE",
         help=help,
         shell_complete=complete_pair,
@@ -390,7 +395,7 @@ def take_options(values: dict) -> dict:
     values |= {name: FIELDS[name].default for name in fields if name not in values}
     algorithm = values.get("algorithm")
     known = taker_of(algorithm).options if algorithm else {}
-    given = {name: values.pop(name, None) for name in _OWN} | pairs
+    given = {name: values.pop(name, None) for name in OWN} | pairs
     options = {}
     for name, text in given.items():
         if text is None:
