@@ -28,7 +28,8 @@ from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of
 from drbench.model.fit import spread
-from launch.papers.ledger import concordance, dealt
+from launch.papers.claims import concordance
+from launch.papers.ledger import dealt
 from plots.select.records import read_records
 
 #: Columns in which a measured and a predicted row of one case agree.

@@ -4,7 +4,8 @@ import math
 
 from pandas import DataFrame, Series
 
-from launch.papers.ledger import concordance, time_errors
+from launch.papers.claims import concordance
+from launch.papers.ledger import time_errors
 
 from ..model.chains import points
 from ..model.tune import CHOICE, verdicts
