@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from drbench import __version__
-from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import UsageError
 from drbench.measure.record import Record
+from drbench.model.machine import Machine
 from drbench.options import check_options
 from launch.cases.case import FIELDS, Case, partition_texts
 from launch.cases.command_line import describe, run_command
 from launch.cases.machine_models import find_machine
 from launch.models.answer import answer
-from launch.models.candidates import REFINED, REPLICATION, TuneRequest, effort_for
+from launch.models.candidates import REPLICATION, TuneRequest
 from launch.models.explained import explained
-from launch.models.predict import predict_with, ranks_on, with_interval
+from launch.models.predict import predict_with, ranks_on, refuse_failed
 from launch.models.tune import Found
 from launch.models.tune import tune as search
 
@@ -160,12 +161,10 @@ def simulate(case: Case, machine: str, ranks: int | None = None) -> Prediction:
     >>> print(drbench.simulate(case, "h100x8", ranks=2))
     predicted: 99.2 us (66.8-166), 48720 GFLOP/s, 69.9 % of the no-communication bound
     """
-    model, (case, ranks) = find_machine(machine), _checked(case, machine, ranks)
-    record, _ = predict_with(case, model, ranks, pool=True)
-    if record.status != "ok":
-        refused = OutOfMemory if record.status == "out_of_memory" else UnsupportedError
-        raise refused(record.reason)
-    return Prediction(case, with_interval(record, case, model, ranks))
+    model, case, ranks = _checked(case, machine, ranks)
+    record, _ = predict_with(case, model, ranks, pool=True, interval=True)
+    refuse_failed(record)
+    return Prediction(case, record)
 
 
 def tune(
@@ -221,28 +220,21 @@ def tune(
     >>> choice.ranking[0].time_s < choice.yours.time_s
     True
     """
-    model, (case, ranks) = find_machine(machine), _checked(case, machine, ranks)
+    model, case, ranks = _checked(case, machine, ranks)
     if replication not in REPLICATION:
         raise UsageError(f"replication is one of {', '.join(REPLICATION)}; got {replication!r}.")
     if set(fix) - {name for name in "abc" if getattr(case, name)}:
         raise UsageError(f"fix names matrices whose layout the case names, got {fix!r}.")
-    today = case.a, case.b, case.c
-    fixed: dict[str, Any] = {
-        name: text if name in fix else None for name, text in zip("abc", today)
-    }
-    if effort is None:
-        effort = effort_for(ranks)
-    request = TuneRequest(
-        replace(case, preset=None, **fixed),
+    request = TuneRequest.of(
+        case,
         ranks,
-        tuple(only) or None,
-        memory,
-        replication,
-        top,
-        today=today,
+        fix,
+        effort,
+        algorithms=tuple(only) or None,
+        memory=memory,
+        replication=replication,
+        top=top,
         multiplications=multiplications,
-        effort=effort or None,
-        refine=REFINED,
     )
     found = search(request, model)
     ranking = [Prediction(each.case, each.record) for each in found.ranking if each.record]
@@ -276,18 +268,18 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
     """
     from plots.report.explained import explained_page, verdict
 
-    model, shown = find_machine(machine), []
+    shown = []
     for each in filter(None, (case, other)):
-        checked, count = _checked(each, machine, ranks)
+        model, checked, count = _checked(each, machine, ranks)
         shown.append(explained(checked, model, count))
     return Page(explained_page(shown, __version__), "\n".join(filter(None, verdict(shown))))
 
 
-def _checked(case: Case, machine: str, ranks: int | None) -> tuple[Case, int]:
-    """The case with its layouts and the name of the machine, its values checked, and so many
-    ranks."""
+def _checked(case: Case, machine: str, ranks: int | None) -> tuple[Machine, Case, int]:
+    """The machine, the case with its layouts and the name of the machine, its values checked, and
+    the number of ranks."""
     model = find_machine(machine)
     check_options(FIELDS, vars(case))
     ranks = ranks_on(model, ranks)
     layouts: dict[str, Any] = partition_texts(vars(case), ranks)
-    return replace(case, machine=model.name, **layouts), ranks
+    return model, replace(case, machine=model.name, **layouts), ranks

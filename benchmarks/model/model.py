@@ -26,7 +26,8 @@ from pandas import DataFrame
 from benchmarks.__main__ import parser_of
 from benchmarks.pages.tables import table
 from drbench.model.fit import spread
-from launch.papers.ledger import concordance, dealt, time_errors
+from launch.papers.claims import concordance
+from launch.papers.ledger import dealt, time_errors
 from plots.select.cases import shape_text
 from plots.select.records import read_records
 

@@ -137,10 +137,15 @@ class MachineFile:
         >>> {kind: collective.launch_s for kind, collective in found.items()}
         {'allgather': 2.0, 'shift': 1.0, 'reduce': 0.0}
         """
+        return self.with_values({path: value})
+
+    def with_values(self, values: dict) -> Self:
+        """The machine with several constants replaced, as :meth:`with_value` replaces one."""
         raw = copy.deepcopy(self.sources)
-        last = path.rpartition(".")[2]
-        for place in self._tables(raw, path, callable(value)):
-            place[last] = value(place[last]) if callable(value) else value
+        for path, value in values.items():
+            last = path.rpartition(".")[2]
+            for place in self._tables(raw, path, callable(value)):
+                place[last] = value(place[last]) if callable(value) else value
         return self.from_dict(raw, self.name)
 
     def constant(self, path: str) -> float:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import click
 
 from drbench.errors import EXIT_CODES
-from drbench.options import Option
 from launch.cases.case import Case, check_case
 from launch.host.files import check_output, rows_before
 from launch.host.mpi import is_rank, run_ranks
@@ -19,7 +18,7 @@ from launch.studies.bandwidth import (
 
 from .options import (
     TEXT,
-    Value,
+    checked,
     command,
     csv_option,
     json_option,
@@ -38,7 +37,7 @@ from .options import (
 )
 @option(
     "--sizes",
-    type=Value(Option(check=sizes_of)),
+    type=checked(sizes_of),
     default="4KiB:64MiB:4",
     metavar="SIZES",
     group="Measurement",

@@ -2,9 +2,19 @@
 nothing that draws or computes, so that a completion takes a fraction of a second."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from operator import itemgetter
 
 from click import Context, Parameter
 from click.shell_completion import CompletionItem
+
+from algorithms import algorithms
+from drbench.options import Option
+from launch.cases.case import FIELDS, taker_of
+from launch.cases.sweep_values import shipped
+from launch.libraries import LIBRARIES
+from partitions import PRESETS
+from partitions.text import added_kinds
 
 #: Names of figures. (The modules of figures load Matplotlib and pandas, in about a second.)
 FIGURES = (
@@ -14,32 +24,10 @@ FIGURES = (
 
 #: Values of ``--stationary``.
 STATIONARY = ("auto", "A", "B", "C")
+#: Options of algorithms that are separate options of the command line.
+OWN = ("stationary", "mesh")
 
 Completion = Callable[[Context, Parameter, str], list[CompletionItem]]
-
-
-def _algorithms() -> Iterable[str]:
-    from algorithms import algorithms
-
-    return algorithms()
-
-
-def _libraries() -> Iterable[str]:
-    from launch.libraries import LIBRARIES
-
-    return LIBRARIES
-
-
-def _presets() -> Iterable[str]:
-    from partitions import PRESETS
-
-    return PRESETS
-
-
-def _partitions() -> Iterable[str]:
-    from partitions.text import added_kinds
-
-    return ["row", "column", "block", "traditional", *(name for name, _ in added_kinds())]
 
 
 def _machines() -> Iterable[str]:
@@ -48,34 +36,28 @@ def _machines() -> Iterable[str]:
     return machine_names()
 
 
-def _launchers() -> Iterable[str]:
-    from launch.cases.sweep_values import shipped
-
-    return shipped("machines")
-
-
-def _sweeps() -> Iterable[str]:
-    from launch.cases.sweep_values import shipped
-
-    return shipped("sweeps")
-
-
 def _chains() -> Iterable[str]:
-    from algorithms.chains.presets import presets
+    from algorithms.chains.presets import presets  # loads NumPy
 
     return presets()
 
 
 #: The names of each kind of ``drbench list``.
 NAMES: dict[str, Callable[[], Iterable[str]]] = {
-    "algorithms": _algorithms,
-    "partitions": _partitions,
-    "presets": _presets,
-    "libraries": _libraries,
+    "algorithms": algorithms,
+    "partitions": lambda: [
+        "row",
+        "column",
+        "block",
+        "traditional",
+        *map(itemgetter(0), added_kinds()),
+    ],
+    "presets": lambda: PRESETS,
+    "libraries": lambda: LIBRARIES,
     "machines": _machines,
-    "launchers": _launchers,
+    "launchers": partial(shipped, "machines"),
     "transports": lambda: ("auto", "direct", "rma", "throttled:"),
-    "sweeps": _sweeps,
+    "sweeps": partial(shipped, "sweeps"),
     "figures": lambda: FIGURES,
     "chains": _chains,
 }
@@ -88,6 +70,13 @@ def one_of(*words: str) -> Completion:
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
     return complete
+
+
+def words_of(option: Option) -> tuple[str, ...]:
+    """The words that the value of an option may be."""
+    if option.type is bool:
+        return "true", "false"
+    return (*option.type, *option.words) if isinstance(option.type, tuple) else option.words
 
 
 def names_of(*kinds: str, or_file: bool = False) -> Completion:
@@ -130,15 +119,11 @@ def complete_names(*kinds: str) -> Completion:
 
 def complete_pair(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete ``NAME=`` of an option of the algorithm, then its values, as ``-o sums=push``."""
-    from launch.cases.case import FIELDS, taker_of
-
     name, equals, _ = incomplete.partition("=")
     known = dict(taker_of(context.params.get("algorithm") or FIELDS["algorithm"].default).options)
     known |= {each.name: each for each in FIELDS.values() if not each.group}
-    if not equals:  # --stationary and --mesh are separate options
-        found = [f"{each}=" for each in known if each not in ("stationary", "mesh")]
+    if not equals:
+        found = [f"{each}=" for each in known if each not in OWN]
     else:
-        kind = known[name].type if name in known else ()
-        words = ("true", "false") if kind is bool else kind if isinstance(kind, tuple) else ()
-        found = [f"{name}={word}" for word in (*words, *getattr(known.get(name), "words", ()))]
+        found = [f"{name}={word}" for word in words_of(known[name])] if name in known else []
     return one_of(*found)(context, parameter, incomplete)

@@ -7,20 +7,21 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
 from drbench.measure.record_file import TornRowWarning
-from drbench.options import Option, read_as_any
+from drbench.options import Option
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
 from launch.host.mpi import launched
 
-from .completion import STATIONARY, complete_pair, names_of, one_of
+from .completion import OWN, STATIONARY, complete_pair, names_of, one_of, words_of
 
 #: Headings of the help, in their order.
 _HEADINGS = (
@@ -35,7 +36,6 @@ _HEADINGS = (
     "Output",
     "Options",
 )
-_METAVARS = {"elements": "SIZE", "bytes": "BYTES", int: "N", float: "NUMBER", str: "TEXT"}
 
 
 class _Option(click.Option):
@@ -86,35 +86,35 @@ class _Command(click.Command):
                 formatter.write_dl(found[heading])
 
 
-def command(*name, **words):
-    """A command with grouped help; it refuses options by ``needs`` and ``useless``."""
-    return click.command(*name, cls=_Command, **words)
-
-
-def option(*names, **words):
-    """An option; ``group`` is its heading in the help."""
-    return click.option(*names, cls=_Option, **words)
+#: A command with grouped help; it refuses options by ``needs`` and ``useless``.
+command = partial(click.command, cls=_Command)
+#: An option; ``group`` is its heading in the help.
+option = partial(click.option, cls=_Option)
 
 
 class Value(click.ParamType):
-    """A value that fits one of several descriptions."""
+    """A value that fits a description."""
 
     name = "value"
 
-    def __init__(self, *options: Option):
-        self.options = options
+    def __init__(self, option: Option):
+        self.option = option
 
     def convert(self, value, param, ctx):
-        """The value, converted and checked by the descriptions."""
+        """The value, converted and checked by the description."""
         try:
-            return read_as_any(self.options, value)
+            return self.option.read(value)
         except DrbenchError as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):
         """The words that the value may be."""
-        words = (word for each in self.options for word in each.words)
-        return one_of(*words)(ctx, param, incomplete)
+        return one_of(*words_of(self.option))(ctx, param, incomplete)
+
+
+def checked(check: Callable) -> Value:
+    """A text that a function checks, and may convert."""
+    return Value(Option(check=check))
 
 
 class _File(click.Path):
@@ -136,9 +136,9 @@ def _written_as(*suffixes: str) -> Callable[[str], str]:
 
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
-PAGE = Value(Option(check=_written_as(".html")))
-PAGE_OR_DATA = Value(Option(check=_written_as(".html", ".json")))
-SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
+PAGE = checked(_written_as(".html"))
+PAGE_OR_DATA = checked(_written_as(".html", ".json"))
+SCALE = checked(lambda text: text if scale_of(text) else None)
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
 #: How a shell completes fields of a case whose values are names.
@@ -148,8 +148,6 @@ _COMPLETED = {
     "algorithm": names_of("algorithms", "libraries"),
     "transport": names_of("transports"),
 }
-#: Options of algorithms that are separate options of the command line.
-_OWN = ("stationary", "mesh")
 
 
 def installed(context, parameter, value):
@@ -163,50 +161,29 @@ def installed(context, parameter, value):
     return value
 
 
-def _described(described: Option, kind: click.ParamType | None, *names: str, **words):
-    """The click option of a description; its value is None if it is not given and has no
-    default."""
-    switch = described.default is False  # None if not given: each algorithm has its default
-    if described.type is bool or described.default is not None:
-        words["default"] = None if switch else described.default
-    words |= {
-        "help": described.help
-        + (f" [default: {described.default_text}]" if described.default_text else ""),
-        "group": described.group,
-    }
-    if described.name in _COMPLETED:
-        words["shell_complete"] = _COMPLETED[described.name]
-    flag = described.flag
-    if described.type is bool:
-        if not switch:
-            flag = f"{flag}/--no-{flag[2:]}"
-        return option(flag, described.name, is_flag=True, **words)
-    if described.metavar:
-        words["metavar"] = described.metavar
-    if isinstance(described.type, tuple) and kind is None:
-        kind = click.Choice(described.type)
-    elif kind is None or isinstance(kind, Value):
-        words.setdefault("metavar", _METAVARS.get(described.unit, _METAVARS.get(described.type)))
-    return option(*(names or [flag]), described.name, type=kind or Value(described), **words)
-
-
 def of_case(*names: str, kind: click.ParamType | None = None, required: bool = True, **changes):
     """A decorator that adds the options of fields of a case, their descriptions replaced by
-    ``changes``.
+    ``changes``. An option that is not given and has no default is None.
 
     ``required``: whether m, n and k must be given; ``kind`` converts the value instead.
     """
 
     def add(command):
         for name in reversed(names):
-            words = {}
-            if name in "mnk":
-                words |= {"required": required and "default" not in changes}
-            if name == "backend":
-                words |= {"callback": installed}
-            short = [f"-{name}"] if name in "mnk" else []
             described = replace(FIELDS[name], **changes)
-            command = _described(described, kind, *short, **words)(command)
+            more = f" [default: {described.default_text}]" if described.default_text else ""
+            words = {"help": f"{described.help}{more}", "group": described.group}
+            words["metavar"] = "|".join(described.values)
+            if described.default is not None:
+                words["default"] = described.default
+            if name in _COMPLETED:
+                words["shell_complete"] = _COMPLETED[name]
+            flag = described.flag
+            if name in "mnk":
+                flag, words["required"] = f"-{name}", required
+            if name == "backend":
+                words["callback"] = installed
+            command = option(flag, name, type=kind or Value(described), **words)(command)
         return command
 
     return add
@@ -237,22 +214,20 @@ def reading(remedy: str = "Use files that can be read."):
         raise UsageError(str(error)) from None
 
 
-def _shared(*names, **words):
-    """An option of several commands with one help text; its other attributes can be replaced."""
-    return lambda **more: option(*names, **words | more)
-
-
-json_option = _shared(
-    "--json", "as_json", is_flag=True, group="Output", help="Print JSON instead of text."
+# Options of several commands with one help text; their other attributes can be replaced.
+json_option = partial(
+    option, "--json", "as_json", is_flag=True, group="Output", help="Print JSON instead of text."
 )
-brief_option = _shared(
+brief_option = partial(
+    option,
     "--brief",
     "as_json",
     flag_value="brief",
     group="Output",
     help="Print one line to grep: seconds, GFLOP/s, bytes.",
 )
-csv_option = _shared(
+csv_option = partial(
+    option,
     "--csv",
     "csv_path",
     type=FILE,
@@ -260,21 +235,24 @@ csv_option = _shared(
     group="Output",
     help="Append the records to this file.",
 )
-out_option = _shared(
+out_option = partial(
+    option,
     "--out",
     type=click.Path(file_okay=False),
     metavar="DIR",
     group="Output",
     help="Folder of the records.",
 )
-peak_option = _shared(
+peak_option = partial(
+    option,
     "--peak",
-    type=Value(Option(check=check_peak)),
+    type=checked(check_peak),
     metavar="GFLOPS|NAME|FILE|none",
     group="Measurement",
     help="Peak of a rank, for percent of peak.",
 )
-ranks_option = _shared(
+ranks_option = partial(
+    option,
     "-p",
     "--ranks",
     type=Value(Option(type=int, least=1)),
@@ -282,7 +260,8 @@ ranks_option = _shared(
     group="Ranks and data movement",
     help="Ranks. [default: usable cores, or machine's devices]",
 )
-save_option = _shared(
+save_option = partial(
+    option,
     "-o",
     "--save",
     "save",
@@ -293,13 +272,15 @@ save_option = _shared(
 )
 #: Element types of commands that plan or predict, and run nothing.
 MODELLED = tuple(ITEMSIZES)
-yes_option = _shared(
+yes_option = partial(
+    option,
     "--yes",
     is_flag=True,
     group="Options",
     help="Start even a long run, or very many ranks.",
 )
-timeout_option = _shared(
+timeout_option = partial(
+    option,
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
@@ -308,17 +289,16 @@ timeout_option = _shared(
 )
 
 
-def machine_option(name: str = "model"):
-    """``--machine``, the machine model; ``name`` is the parameter's name."""
-    return option(
-        "--machine",
-        name,
-        type=TEXT,
-        metavar="NAME|FILE",
-        group="Machine model",
-        help="Machine model; NAME,CONSTANT=VALUE changes it.",
-        shell_complete=names_of("machines", or_file=True),
-    )
+#: The machine model; its argument is the parameter's name.
+machine_option = partial(
+    option,
+    "--machine",
+    type=TEXT,
+    metavar="NAME|FILE",
+    group="Machine model",
+    help="Machine model; NAME,CONSTANT=VALUE changes it.",
+    shell_complete=names_of("machines", or_file=True),
+)
 
 
 def problem_options(*fields: str, required: bool = True, **dtype):
@@ -381,7 +361,7 @@ def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorit
         "-o",
         "option",
         multiple=True,
-        type=Value(Option(check=pair)),
+        type=checked(pair),
         metavar="NAME=VALUE",
         help=help,
         shell_complete=complete_pair,
@@ -415,7 +395,7 @@ def take_options(values: dict) -> dict:
     values |= {name: FIELDS[name].default for name in fields if name not in values}
     algorithm = values.get("algorithm")
     known = taker_of(algorithm).options if algorithm else {}
-    given = {name: values.pop(name, None) for name in _OWN} | pairs
+    given = {name: values.pop(name, None) for name in OWN} | pairs
     options = {}
     for name, text in given.items():
         if text is None:

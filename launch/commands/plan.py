@@ -56,7 +56,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
     group="Output",
     help="Steps of the program to list.",
 )
-@machine_option()
+@machine_option("model")
 @json_option(flag_value="json")
 @brief_option()
 def plan(ranks, rank, limit, as_json, **values):
@@ -82,23 +82,36 @@ def plan(ranks, rank, limit, as_json, **values):
         trace = algorithm.trace(problem, each, model, **resolved)
         plan_s, moved = Clock.now() - start, traffic(trace)
         held = memory_bytes(trace, case.ahead(resolved))
-        own = {"plan_s": plan_s, "tile": sum(map(held.get, "ABC"))} | moved.counters | held
-        rows[each] = {name: getattr(trace, name) for name in ("flops", "panel_bytes")} | own
-        rows[each]["steps"] = len(trace.steps)
+        rows[each] = {
+            "flops": trace.flops,
+            "panel_bytes": trace.panel_bytes,
+            "plan_s": plan_s,
+            "steps": len(trace.steps),
+            "tile": sum(map(held.get, "ABC")),
+            **moved.counters,
+            **held,
+        }
         if trace.signals:
             signalled.append(trace)
     sums, flops = ("plan_s", "steps", "flops", *COUNTERS, "panel_bytes"), [*_column(rows, "flops")]
-    found = {"algorithm": algorithm.name, "m": case.m, "n": case.n, "k": case.k}
-    found |= {"dtype": problem.dtype, "ranks": ranks, "rank": rank, **problem.texts}
-    found |= {"transpose": problem.transpose or None, "updates": problem.updates}
-    found |= {name: resolved.get(name) for name in _RESOLVED}
-    found |= {name: sum(_column(rows, name)) for name in sums}
+    found = {
+        "algorithm": algorithm.name,
+        **{name: getattr(case, name) for name in "mnk"},
+        "dtype": problem.dtype,
+        "ranks": ranks,
+        "rank": rank,
+        **problem.texts,
+        "transpose": problem.transpose or None,
+        "updates": problem.updates,
+        **{name: resolved.get(name) for name in _RESOLVED},
+        **{name: sum(_column(rows, name)) for name in sums},
+    }
     if rank == "all":
         if signalled:  # checks that each has its counterpart, and finds no deadlock
             found["signals"] = len(pairs_of(signalled))
         found["balance_limit"] = balance(flops)
-    largest = ("tile", "pool", "pool_direct")
-    found |= {f"{name}_bytes": max(_column(rows, name)) for name in largest}
+    for name in ("tile", "pool", "pool_direct"):
+        found[f"{name}_bytes"] = max(_column(rows, name))
     if as_json:
         print(json.dumps(found) if as_json == "json" else brief(found))
         return

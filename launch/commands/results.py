@@ -8,14 +8,13 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import OPTION_COLUMNS
-from drbench.options import Option
 from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
 
 from .completion import names_of
 from .options import (
     PAGE,
-    Value,
+    checked,
     command,
     csv_option,
     json_option,
@@ -105,7 +104,7 @@ def _list(path: str, limit: int) -> None:
 
 
 def _row(pair, keys) -> dict:
-    found = dict(zip(_RATIOS, (pair.outcome, pair.best, pair.median, pair.low, pair.high)))
+    found = dict(zip(_RATIOS, pair[2:]))
     for name in ("best_s", "median_s", "status", "reason"):
         found |= {f"old_{name}": getattr(pair.old, name, None)}
         found |= {f"new_{name}": getattr(pair.new, name, None)}
@@ -197,7 +196,7 @@ def _shape(text: str) -> tuple[int, ...]:
     default="fitted",
     help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
 )
-@option("--shape", type=Value(Option(check=_shape)), metavar="MxNxK", help="Only this shape.")
+@option("--shape", type=checked(_shape), metavar="MxNxK", help="Only this shape.")
 @option(
     "--width",
     type=click.FloatRange(2, 20),

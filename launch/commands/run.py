@@ -51,7 +51,7 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 @brief_option()
 @of_case("machine")
 @yes_option(group="Ranks and data movement")
-@machine_option()
+@machine_option("model")
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     """Run one multiplication on MPI ranks, verify and time it.

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from drbench.errors import UsageError
-from drbench.options import Option
 from launch.cases.launchers import load_launcher
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import find_sweep, ranks_of
@@ -26,7 +25,7 @@ from .options import (
     BYTES,
     SCALE,
     TEXT,
-    Value,
+    checked,
     command,
     csv_option,
     json_option,
@@ -75,7 +74,7 @@ def _part(text: str) -> tuple[int, int]:
     "-o",
     "override",
     multiple=True,
-    type=Value(Option(check=partial(pair, form="KEY=VALUE", example="m=4Ki"))),
+    type=checked(partial(pair, form="KEY=VALUE", example="m=4Ki")),
     metavar="KEY=VALUE",
     help="Replace a key of the file, as m=4Ki, ranks=1,2,4 or preset=row. Repeatable.",
 )
@@ -135,7 +134,7 @@ def _part(text: str) -> tuple[int, int]:
 )
 @option(
     "--part",
-    type=Value(Option(check=_part)),
+    type=checked(_part),
     default="1/1",
     metavar="I/N",
     help="Every N-th case, from the I-th: splits a sweep into jobs, each with its own --out.",

@@ -50,7 +50,7 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
     multiplications changing pays."""
     best, lines = found.ranking[0], []
     if found.mine:
-        lines.append(f"Your layouts, {_costs(found.mine, request)}.")
+        lines.append(f"Your layouts, {_costs(found.mine)}.")
     elif found.why_not:
         lines.append(f"Your layouts: {found.why_not}")
     unknown, times = off(found), found.times_better
@@ -60,7 +60,7 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
         name += (
             f", nothing else is better within {plural(request.multiplications, 'multiplication')}"
         )
-    lines.append(f"{name}: {_costs(best, request)}{gain}.")
+    lines.append(f"{name}: {_costs(best)}{gain}.")
     if found.why_not or found.better:
         lines.append(_price(found, request))
     elif not any(request.today):
@@ -70,18 +70,17 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
     return lines
 
 
-def _costs(place: Place, request: TuneRequest) -> str:
+def _costs(place: Place) -> str:
     """The layouts of a place, its program, and its cost."""
     named = ", ".join(f"{name} {text}" for name, text in zip("ABC", place.layouts))
-    record, case = place.record, request.case
+    record, counts = place.record, place.counts
     if record is not None:
         of_roof = f"{record.percent_of_roof:.0f} % of the roof"
         return f"{named}: {name_of(place)}, {predicted_text(record)}, {of_roof}"
-    share = place.loads.busiest_flops / (2 * case.m * case.n * case.k / request.ranks)
-    moves = format_bytes(place.loads.busiest_bytes)
+    moves = format_bytes(counts.loads.busiest_bytes)
     return (
-        f"{named}: {name_of(place)}, its busiest rank moves {moves} and does {share:.2f} times its "
-        "share of the FLOPs"
+        f"{named}: {name_of(place)}, its busiest rank moves {moves} and does {counts.share:.2f} "
+        "times its share of the FLOPs"
     )
 
 

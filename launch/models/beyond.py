@@ -73,27 +73,28 @@ def beyond(
     return "; ".join(filter(None, found)) or None
 
 
-def _describe_range(name: str, needed: tuple[int, int] | None, known: list) -> str:
-    """Describe the part of a range that is outside the known one; empty if there is none.
+def _describe_range(name: str, needed: set[int], known: list) -> str:
+    """Describe how far needed values are below and above the known range; empty if none is. Zeros
+    need nothing.
 
     Examples
     --------
-    >>> _describe_range("m", (4, 4096), [8, 2048]), _describe_range("k", (8, 9), [8, 2048])
+    >>> _describe_range("m", {4, 9, 4096}, [8, 2048]), _describe_range("k", {0, 9}, [8, 2048])
     ('GEMMs with m of 4 and 4096 (8 to 2048)', '')
-    >>> _describe_range("bytes", (2**16, 2**26), [2**14, 2**24])
+    >>> _describe_range("bytes", {2**16, 2**26}, [2**14, 2**24])
     'transfers of 64 MiB (16 KiB to 16 MiB)'
     """
-    if needed is None:
-        return ""
     low, high = known
-    out = [value for value, is_out in zip(needed, (needed[0] < low, needed[1] > high)) if is_out]
+    below = sorted(value for value in needed if 0 < value < low)
+    above = sorted(value for value in needed if value > high)
+    out = below[:1] + above[-1:]
     written = format_bytes if name in _OF_BYTES else str
     described = _RANGES[name].format(" and ".join(map(written, out)))
     return f"{described} ({written(low)} to {written(high)})" if out else ""
 
 
-def _needed(machine: Machine, traces: Iterable[Trace], costs: Costs) -> dict:
-    """(minimum, maximum) of each range that the traces need; None if they need none."""
+def _needed(machine: Machine, traces: Iterable[Trace], costs: Costs) -> dict[str, set[int]]:
+    """The values of each range that the traces need."""
     found: dict[str, set[int]] = {name: set() for name in _RANGES}
     for trace in traces:
         for extents in gemms_of(trace, machine):
@@ -106,8 +107,7 @@ def _needed(machine: Machine, traces: Iterable[Trace], costs: Costs) -> dict:
             elif step.index not in free:
                 item = costs.item(step)
                 found["bytes"].update(item * count for _, count in step.moved(trace.rank))
-    ranges = {name: some - {0} for name, some in found.items()}
-    return {name: (min(some), max(some)) if some else None for name, some in ranges.items()}
+    return found
 
 
 class Sure(NamedTuple):

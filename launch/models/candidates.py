@@ -19,15 +19,10 @@ REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
 #: CPU seconds of a search, at least; many ranks get one second per this number.
 EFFORT, _RANKS_A_SECOND = 4.5, 40
 #: First places that are also tried with other look-aheads, chunks and lowerings.
-REFINED = 3
+_REFINED = 3
 
 #: Aligned tiles are tried with replicas up to this many ranks: each bound needs a trace.
 _FEW = 16
-
-
-def effort_for(ranks: int) -> float:
-    """CPU seconds of a search without ``--effort``."""
-    return max(EFFORT, ranks / _RANKS_A_SECOND)
 
 
 @dataclass(frozen=True)
@@ -67,26 +62,26 @@ class TuneRequest:
     effort: float | None = None
     refine: int = 0
 
+    @classmethod
+    def of(
+        cls, case: Case, ranks: int, fix: str = "", effort: float | None = None, **more
+    ) -> "TuneRequest":
+        """The request of a user: the layouts of the case are the current ones, and the matrices in
+        ``fix``, as ``"ac"``, keep them; ``effort`` 0 searches everything, None is the default for
+        the number of ranks.
 
-def candidates(request: TuneRequest, how: Sequence[dict]) -> Iterator[Case]:
-    """Every case to consider: the universal algorithm with each of the :func:`data_movements`
-    ``how`` on each triple of layouts, then :func:`others`.
-
-    Examples
-    --------
-    >>> base = Case(64, 64, 64, a="column", b="row")
-    >>> cases = list(
-    ...     candidates(TuneRequest(base, 4, algorithms=("universal",)), data_movements(False))
-    ... )
-    >>> len(cases), cases[0].a, cases[0].c, cases[0].options
-    (21, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
-    """
-    tried = texts(request)
-    for triple in itertools.product(*(tried[name] for name in "ABC")) if tried else ():
-        if replicated(request, [factor for _, factor in triple]):
-            for stationary, movement in itertools.product("CBA", how):
-                yield on_triple(request.case, [text for text, _ in triple], stationary, movement)
-    yield from others(request, how)
+        Examples
+        --------
+        >>> request = TuneRequest.of(Case(8, 8, 8, "row", "column"), 400, "a", top=3)
+        >>> request.case.a, request.case.b, request.today, request.effort
+        ('row', None, ('row', 'column', None), 10.0)
+        """
+        today = case.a, case.b, case.c
+        kept = {name: text if name in fix else None for name, text in zip("abc", today)}
+        if effort is None:
+            effort = max(EFFORT, ranks / _RANKS_A_SECOND)
+        more |= {"today": today, "effort": effort or None, "refine": _REFINED}
+        return cls(replace(case, preset=None, **kept), ranks, **more)
 
 
 def replicated(request: TuneRequest, factors: Sequence[int]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from algorithms import get_algorithm
 from algorithms.lowering.op_costs import BALANCE
 from drbench.common import StepTime
-from drbench.errors import OutOfMemory, UsageError
+from drbench.errors import UsageError
 from drbench.measure.record import OPTION_COLUMNS, Record, read_options
 from drbench.measure.timeline import read_chrome_trace
 from drbench.model.bounds import carried_by_links
@@ -29,8 +29,8 @@ from .predict import (
     planning_model,
     predict_with,
     programs_of,
+    refuse_failed,
     simulated_keys,
-    with_interval,
 )
 
 #: Number of links that the page names, the busiest first.
@@ -75,12 +75,12 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
         )
     with no_collection():
         programs = programs_of(case, model, ranks, everyone=True)
-        record, found = predict_with(case, model, ranks, timeline=True, made=programs)
-        if found is None:
-            raise OutOfMemory(record.reason)
-        described = _describe_case(case, model, programs, found.timeline, machine is not None)
-    if machine is not None:
-        record = with_interval(record, case, machine, ranks, programs)
+        known = machine is not None
+        how = {"timeline": True, "made": programs, "interval": known}
+        record, found = predict_with(case, model, ranks, **how)
+        refuse_failed(record)
+        described = _describe_case(case, model, programs, found.timeline, known)
+    if known:
         ends = [record.median_low_s, record.median_high_s]
         described["interval"] = None if None in ends else ends
         described["percent_of_peak"] = record.percent_of_peak
@@ -146,8 +146,8 @@ def case_of_timeline(description: dict[str, Any]) -> Case:
         for name, value in words.items()
         if value is not None and name in known
     }
-    fields = {name: description[name] for name in FIELDS if description.get(name) is not None}
-    fields = {name: value for name, value in fields.items() if name not in ("model", "timeline")}
+    names = FIELDS.keys() - {"model", "timeline"}
+    fields = {name: description[name] for name in names if description.get(name) is not None}
     return Case(**fields | {"options": options})
 
 

@@ -14,6 +14,7 @@ It combines three sources of error as independent ones:
 """
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from math import exp, hypot, log
 from typing import NamedTuple
@@ -105,19 +106,22 @@ def otherwise(machine: Machine) -> list[Machine]:
 
 
 def alternatives(machine: Machine) -> tuple[list[Machine], list[Machine]]:
-    """Alternatives of a machine: with other constants, and with the other rule of sharing links."""
-    return doubted(machine), otherwise(machine)
+    """Alternatives of a machine: with other constants, and with the other rule of sharing links.
+    They are made once for each machine."""
+    found = machine.known.get("alternatives")
+    if found is None:
+        found = machine.known["alternatives"] = doubted(machine), otherwise(machine)
+    return found
 
 
 def _moved(machine: Machine, slower: bool) -> Machine:
+    values = {}
     for path in machine.assumed:
-        rate, share = path.endswith(_RATES), path.endswith(_SHARES)
-        by = machine.factors.get(path) or (RATED if rate or share else GUESSED)
-        by = by if slower != (rate or share) else 1 / by
-        machine = machine.with_value(
-            path, lambda value, by=by, share=share: _times(value, by, share)
-        )
-    return machine
+        share = path.endswith(_SHARES)
+        rate = share or path.endswith(_RATES)
+        by = machine.factors.get(path) or (RATED if rate else GUESSED)
+        values[path] = partial(_times, by=by if slower != rate else 1 / by, share=share)
+    return machine.with_values(values)
 
 
 def _times(value: float, by: float, share: bool) -> float:

@@ -76,33 +76,30 @@ def predict_with(
     pool: bool = False,
     within_s: float = inf,
     made: "Programs | None" = None,
+    interval: bool = False,
 ) -> tuple[Record, Simulated | None]:
     """(record of :func:`predict`, simulation); the latter is None if the case was refused.
 
     ``timeline`` keeps a bar for each step; ``pool`` also plans the receive memory, which takes as
     long as the rest. A simulation stops where the case exceeds ``within_s``
     (:class:`drbench.model.simulate.Beyond`). ``made``: its programs, if known from another
-    look-ahead.
+    look-ahead. ``interval`` adds the interval (:func:`with_interval`).
     """
     ranks = ranks_on(machine, ranks)
     keys = simulated_keys(case, machine, ranks)
     try:
         made = made or programs_of(case, machine, ranks, timeline)
         keys |= made.problem.texts | resolved_keys(case, made.resolved)
-        return _simulated(case, made, keys, timeline, pool, within_s)
+        record, found = _simulated(case, made, keys, timeline, pool, within_s)
     except UsageError:
         raise
     except DrbenchError as error:
         return Record(**keys, status=error.status, reason=str(error)), None
+    return with_interval(record, case, machine, ranks, made) if interval else record, found
 
 
 def with_interval(
-    record: Record,
-    case: Case,
-    machine: Machine,
-    ranks: int,
-    made: "Programs | None" = None,
-    others: Sequence[Sequence[Machine]] | None = None,
+    record: Record, case: Case, machine: Machine, ranks: int, made: "Programs | None" = None
 ) -> Record:
     """A simulated record with the interval of its time, in the columns of the interval of a
     measured median; unchanged if the interval is unknown.
@@ -115,8 +112,6 @@ def with_interval(
         As there.
     made : Programs, optional
         The programs of the case on this machine, if known.
-    others : sequence of sequences of Machine, optional
-        The :func:`alternatives` of the machine, if known.
 
     Examples
     --------
@@ -133,7 +128,7 @@ def with_interval(
             predict_with(case, other, ranks, made=made and made.on(case, other))[0]
             for other in changed
         ]
-        for changed in others or alternatives(machine)
+        for changed in alternatives(machine)
     ]
     found = combined(
         residuals_of(machine, case.transport),
@@ -148,6 +143,13 @@ def with_interval(
     }
     low, high = record.best_s * found.low, record.best_s * found.high
     return replace(record, median_low_s=low, median_high_s=high, **roof)
+
+
+def refuse_failed(record: Record) -> None:
+    """Raise the OutOfMemory or UnsupportedError of a simulated record that is not ok."""
+    if record.status != "ok":
+        error = OutOfMemory if record.status == OutOfMemory.status else UnsupportedError
+        raise error(record.reason)
 
 
 def ranks_on(machine: Machine, ranks: int | None = None) -> int:

@@ -1,7 +1,6 @@
 """Predict many cases: those of a sweep on one machine, those of the paper's figures on several."""
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -9,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from algorithms import algorithms
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import UsageError
+from drbench.host.cores import usable_cores
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from launch.cases.case import Case
@@ -20,14 +20,12 @@ from launch.sweeps.rounds import Job
 from launch.sweeps.store import Store
 from partitions import LayoutError
 
-from .intervals import alternatives
-from .predict import predict_with, programs_of, simulated_keys, with_interval
+from .predict import predict_with, programs_of, simulated_keys
 
-#: Hidden size, its multiple, and batch sizes of the paper (§5.2.1).
-HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)
-
-#: n and k of the two layers.
-LAYERS = {"mlp1": (RATIO * HIDDEN, HIDDEN), "mlp2": (HIDDEN, RATIO * HIDDEN)}
+#: Batch sizes of the paper (§5.2.1).
+BATCHES = (1024, 2048, 4096, 8192)
+#: n and k of the two layers; the hidden size is 12288.
+LAYERS = {"mlp1": (49152, 12288), "mlp2": (12288, 49152)}
 #: The options of the program that PyTorch's DTensor runs.
 DTENSOR = "dtensor_mm"
 #: Cases that a process predicts per task.
@@ -40,11 +38,10 @@ def dtensor_case(m: int, n: int, k: int, by: str) -> Case:
 
 
 def legend_cases(
-    layer: str, ranks: int, batches: Sequence[int] = BATCHES, options: dict | None = None, **fields
+    layer: str, ranks: int, batches: Sequence[int] = BATCHES, options: dict | None = None
 ) -> Iterator[Case]:
     """The cases from which a figure selects its points: the sweep ``mlp1`` or ``mlp2`` as the
-    paper's program, and DTensor by rows and by columns. ``options`` replace the paper's, ``fields``
-    are other fields of :class:`Case`.
+    paper's program, and DTensor by rows and by columns. ``options`` replace the paper's.
 
     Examples
     --------
@@ -54,52 +51,39 @@ def legend_cases(
     """
     given = [("m", str(batch)) for batch in batches]
     for case in load_sweep(layer, ranks, overrides=given, simulate=True).cases:
-        options_of = case.options | (options or {})
-        yield replace(case, **{"roof": False, "options": options_of, **fields})
+        yield replace(case, roof=False, options=case.options | (options or {}))
     n, k = LAYERS[layer]
     for batch, by in itertools.product(batches, ("row", "column")):
-        yield replace(dtensor_case(batch, n, k, by), **fields)
+        yield dtensor_case(batch, n, k, by)
 
 
 @contextmanager
 def simulated(machine: Machine, store: Store, watch: SweepProgress) -> Iterator[Callable]:
     """A context whose function predicts a job, like ``supervised`` of the supervisor for runs."""
-    yield partial(_predicted, machine, alternatives(machine))
+    yield partial(_predicted, machine)
 
 
-def _predicted(machine: Machine, others: list, job: Job) -> Record:
-    """The record of one case, with its interval; an inconsistent case gives a row with the reason.
-    Its ranks are traced once."""
+def _predicted(machine: Machine, job: Job) -> Record:
+    """The record of one case, with its interval; an inconsistent case gives a row with the
+    reason."""
     _, ranks, case = job
-    keys = simulated_keys(case, machine, ranks) | {"environment": model_version(machine)}
+    keys = simulated_keys(case, machine, ranks)
     if case.algorithm not in algorithms():
-        return Record(
-            **keys,
-            status="unsupported",
-            reason=f"{case.algorithm} is not an algorithm of drbench, and only these can be "
-            "simulated",
-        )
-    try:
-        made = programs_of(case, machine, ranks)
-        record, _ = predict_with(case, machine, ranks, made=made)
-        record = replace(record, environment=keys["environment"])
-        return with_interval(record, case, machine, ranks, made, others)
-    except (UsageError, LayoutError) as error:
-        return Record(**keys, status="failed", reason=str(error))
-    except DrbenchError as error:
-        return Record(**keys, status=error.status, reason=str(error))
+        why = f"{case.algorithm} is not an algorithm of drbench, and only these can be simulated"
+        record = Record(**keys, status="unsupported", reason=why)
+    else:
+        try:
+            record, _ = predict_with(case, machine, ranks, interval=True)
+        except (UsageError, LayoutError) as error:
+            record = Record(**keys, status="failed", reason=str(error))
+    return replace(record, environment=model_version(machine))
 
 
 def predict_on(
-    machines: Sequence[Machine], cases: Iterable[Case], ranks: int, processes: int | None = None
+    machines: Sequence[Machine], cases: Iterable[Case], ranks: int
 ) -> list[list[Record]]:
-    """Predict all cases on each machine. A case is traced once, and again only if its program
-    depends on the constants that differ.
-
-    Parameters
-    ----------
-    processes : int, optional
-        By default the number of cores of this process.
+    """Predict all cases on each machine, in a process per usable core. A case is traced once, and
+    again only if its program depends on the constants that differ.
 
     Returns
     -------
@@ -117,18 +101,13 @@ def predict_on(
     >>> machine = find_machine("h100x8")
     >>> slower = machine.vary("links.nvlink.bandwidth_bytes_per_s", 0.1)
     >>> cases = [Case(1024, 1024, 1024, "row", "row", "row")]
-    >>> (base,), (slow,) = predict_on([machine, slower], cases, 8, 1)
+    >>> (base,), (slow,) = predict_on([machine, slower], cases, 8)
     >>> base.get_bytes == slow.get_bytes, base.best_s < slow.best_s
     (True, True)
     """
-    predicted = partial(_on_each, machines, ranks)
-    processes = processes or len(os.sched_getaffinity(0))
-    if processes == 1:
-        rows = list(map(predicted, cases))
-    else:
-        with ProcessPoolExecutor(processes) as pool:
-            rows = list(pool.map(predicted, cases, chunksize=_CHUNK))
-    return [list(records) for records in zip(*rows)]
+    with ProcessPoolExecutor(usable_cores()) as pool:
+        rows = pool.map(partial(_on_each, machines, ranks), cases, chunksize=_CHUNK)
+        return [list(records) for records in zip(*rows)]
 
 
 def _on_each(machines: Sequence[Machine], ranks: int, case: Case) -> list[Record]:

@@ -2,11 +2,10 @@
 load balance.
 
 Each candidate has a lower bound and an estimate: for triples of layouts all at once
-(:mod:`.sieve`), for others from the program of one rank, which is traced and, unless it waits for
-signals of other ranks, simulated alone, its groups representing all ranks. Candidates of one kind
-are a family, with similar errors of the estimates: the best of every family is judged before the
-second of any, the cheapest to simulate first; then the most promising of all is next, with the
-estimates of a family scaled by the ratios of its judged programs.
+(:mod:`.sieve`), then from the program of one rank, which is traced. Candidates of one kind are a
+family, with similar errors of the estimates: the best of every family is judged before the second
+of any, the cheapest to simulate first; then the most promising of all is next, with the estimates
+of a family scaled by the ratios of its judged programs.
 
 The search ends when no remaining bound is below the last of the best so far, so that no remaining
 candidate can be among them; or when the ``effort``, in CPU seconds, is spent: then it reports how
@@ -21,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
-from itertools import count, groupby
+from itertools import groupby
 from math import ceil, inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, NoReturn
@@ -29,13 +28,13 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from drbench.common import Clock
-from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
 from drbench.model.bounds import Bound, bound_of, moving_s
 from drbench.model.machine import Machine
-from drbench.model.simulate import Beyond, Simulator
+from drbench.model.simulate import Beyond
 from drbench.model.symmetry import even
-from drbench.plan.explain import Loads, busiest, loads
+from drbench.plan.explain import busiest, loads
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace, no_collection
@@ -46,7 +45,6 @@ from partitions import flows
 from .beyond import Sure, how_sure
 from .candidates import (
     TuneRequest,
-    candidates,
     changed,
     data_movements,
     look_aheads,
@@ -57,7 +55,7 @@ from .candidates import (
     texts,
     with_copies,
 )
-from .counts import counted, least_bytes, share_of
+from .counts import Counted, counted, least_bytes, share_of
 from .predict import (
     nodes_on,
     planning_model,
@@ -65,6 +63,7 @@ from .predict import (
     programs_of,
     ranks_on,
     reads_in_place,
+    refuse_failed,
     seen_by,
     with_interval,
 )
@@ -118,12 +117,10 @@ class Place(NamedTuple):
         Text forms of the partitions of A, B and C.
     record : Record or None
         By a machine model; None without one.
-    loads : Loads or None
+    counts : Counted or None
         Without a machine model.
     bound : Bound or None
         By a machine model: a lower bound of its time, from its GEMMs and its busiest link.
-    needed : int or None
-        Without a machine model: the most bytes that a rank stores and moves.
     key : tuple
         The sort key of places, including its share of ``moving``.
     """
@@ -133,20 +130,19 @@ class Place(NamedTuple):
     moving: Moving
     layouts: tuple[str, ...]
     record: Record | None = None
-    loads: Loads | None = None
+    counts: Counted | None = None
     bound: Bound | None = None
-    needed: int | None = None
     key: tuple = ()
 
     @property
     def moved_bytes(self) -> int:
         """Total over all ranks, in the multiplication."""
-        return self.loads.moved_bytes if self.record is None else self.record.moved_bytes or 0
+        return self.counts.loads.moved_bytes if self.counts else self.record.moved_bytes or 0
 
     @property
     def cost(self) -> float:
         """Seconds, or without a model the bytes that the busiest rank sends or receives."""
-        return self.loads.busiest_bytes if self.record is None else self.record.best_s
+        return self.counts.loads.busiest_bytes if self.counts else self.record.best_s
 
 
 @dataclass
@@ -266,10 +262,9 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
 
 def _compare_with_today(found: Found, request: TuneRequest, machine: Machine | None) -> None:
     """Find the best on the current layouts, and whether the first place is better."""
-    case = request.case
-    kept = {name: own or getattr(case, name) for name, own in zip("abc", request.today)}
+    kept = {name: text for name, text in zip("abc", request.today) if text}
     effort = request.effort and request.effort / 3
-    case = replace(case, **kept)
+    case = replace(request.case, **kept)
     stay = replace(request, case=case, today=(None,) * 3, top=1, effort=effort)
     try:
         found.mine = _Search(stay, machine).run().ranking[0]
@@ -302,15 +297,6 @@ class _ByTime:
         """A lower bound of the cost of every program with this trace of a rank."""
         return bound_of([trace], self.seen).seconds
 
-    def alone(self, case: Case) -> float:
-        """The time of the first rank alone, with its groups representing all ranks."""
-        case, algorithm, problem, options = with_copies(case, self.ranks)
-        resolved = algorithm.resolve(problem.on_nodes(self.nodes), self.in_place, **options)
-        trace = algorithm.trace(problem, 0, planning_model(self.seen, resolved), **resolved)
-        with suppress(DrbenchError):
-            return Simulator([trace], self.seen).run(case.ahead(resolved)).time_s
-        return 0.0
-
     def judge(
         self, cases: Sequence[Case], moving: Moving, extra: float, within: float
     ) -> Iterator[Place]:
@@ -329,14 +315,10 @@ class _ByTime:
             how = {"pool": True, "within_s": (within - extra) * (1 + 1e-9), "made": made}
             with suppress(Beyond):
                 record, _ = predict_with(case, self.machine, self.ranks, **how)
-                if record.status == "out_of_memory":
-                    raise OutOfMemory(record.reason)
-                if record.status != "ok":
-                    raise UnsupportedError(record.reason)
+                refuse_failed(record)
                 key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))
-                memory = held + (record.pool_bytes or 0)
-                description = {"record": record, "bound": bound, "key": key}
-                yield Place(case, memory, moving, (*problem.texts.values(),), **description)
+                memory, texts = held + (record.pool_bytes or 0), (*problem.texts.values(),)
+                yield Place(case, memory, moving, texts, record, bound=bound, key=key)
                 within = min(within, key[0])
 
     def with_interval(self, place: Place) -> Place:
@@ -370,8 +352,7 @@ class _ByBytes:
         moved = found.loads.moved_bytes + moving.moved_bytes / self.request.multiplications
         cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
         key = cost, moved, found.loads.transfers, *found.loads
-        description = {"loads": found.loads, "needed": found.needed, "key": key}
-        yield Place(cases[0], found.memory, moving, found.layouts, **description)
+        yield Place(cases[0], found.memory, moving, found.layouts, counts=found, key=key)
 
     def with_interval(self, place: Place) -> Place:
         return place
@@ -380,14 +361,11 @@ class _ByBytes:
 def _operand(request: TuneRequest, name: str, text: str) -> Operand:
     """A matrix of the request in a layout."""
     case = request.case
-    sizes, transposed = (case.m, case.n, case.k), case.transpose or ""
-    return Problem(*sizes, request.ranks, **{name.lower(): text}, transpose=transposed).operand(
-        name
-    )
+    more = {name.lower(): text, "transpose": case.transpose or ""}
+    return Problem(case.m, case.n, case.k, request.ranks, **more).operand(name)
 
 
-@dataclass(eq=False)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A program that was traced on one rank.
 
     Attributes
@@ -400,9 +378,6 @@ class _Candidate:
         Estimate of its cost.
     needs_s : float
         CPU seconds of tracing and simulating all ranks, extrapolated from the first rank.
-    final : bool
-        Whether the estimate is final: the time of its first rank, simulated alone; or its bound,
-        if it waits for signals, or nothing is simulated.
     """
 
     case: Case
@@ -411,7 +386,6 @@ class _Candidate:
     estimate: float
     moving: Moving
     needs_s: float
-    final: bool
 
 
 class _Source:
@@ -498,36 +472,38 @@ class _Search:
         self.request, self.found, self.why = request, Found(), ""
         self.ruler = _ByBytes(request) if machine is None else _ByTime(request, machine)
         self.sizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
-        given = [(name, text) for name, text in zip("ABC", request.today) if text is not None]
-        self.today = {name: _operand(request, name, text).partition for name, text in given}
+        self.today = {
+            name: _operand(request, name, text).partition
+            for name, text in zip("ABC", request.today)
+            if text
+        }
         self.brought = cache(self._brought)
         self.names: dict[tuple, int] = {}  # traced programs and their numbers
         self.best: dict[tuple, Place] = {}  # of each judged program
         self.places: list[tuple] = []  # names of the placed programs, best first
         self.late: list[_Candidate] = []  # not judged within the effort
         self.started = Clock.cpu()
-        self.numbers = count()
         self.sources: list[_Source] = []
         self.families: dict[tuple, _Family] = defaultdict(_Family)
 
     def run(self) -> Found:
         """Judge all candidates that may have a place, and return the result."""
-        self._open()
+        self.collect()
         while self.request.effort and not self._spent(_TRACED):
-            source = min(self.sources, key=lambda source: (source.guess == inf, source.took_s))
-            self._trace(source)
-            if source.guess == inf == min(each.guess for each in self.sources):
+            sources = [each for each in self.sources if each.guess < inf]
+            if not sources:
                 break
-        took = {self._trace: 0.0, self._judge: 0.0}  # seconds
+            self.trace(min(sources, key=attrgetter("took_s")))
+        took = {self.trace: 0.0, self._judge: 0.0}  # seconds
         while not (self.best and self._spent(_JUDGED)):
             source = min(self.sources, key=attrgetter("guess"))
             family = min(self.families.values(), key=self._priority, default=_Family())
             if source.guess == family.next == inf:
                 break
             traces_next = family.next == inf or (
-                source.guess <= family.next and took[self._trace] <= _SHARE * took[self._judge]
+                source.guess <= family.next and took[self.trace] <= _SHARE * took[self._judge]
             )
-            act, of = (self._trace, source) if traces_next else (self._judge, family)
+            act, of = (self.trace, source) if traces_next else (self._judge, family)
             start = Clock.cpu()
             act(of)
             took[act] += Clock.cpu() - start
@@ -537,6 +513,10 @@ class _Search:
         self._refine()
         self._rank()
         return self.found
+
+    def traced(self) -> list[_Candidate]:
+        """The traced candidates that are not judged."""
+        return [each[-1] for family in self.families.values() for each in family.open]
 
     def _spent(self, share: float, needed_s: float = 0.0) -> bool:
         """Whether a share of the effort is spent, including the next ``needed_s``."""
@@ -570,7 +550,7 @@ class _Search:
         )
         self.places = [next(alike)[-1] for _, alike in groupby(order, key=itemgetter(0, 1))]
 
-    def _open(self) -> None:
+    def collect(self) -> None:
         """Collect the candidates to trace: triples of layouts with Stationary C, B and A, and
         others, those with few steps first."""
         request, ruler = self.request, self.ruler
@@ -610,10 +590,8 @@ class _Search:
             of = (values[..., which].ravel()[left] for values in (bounds, guesses))
             self.sources.append(_Source(each, *of))
 
-    def _trace(self, source: _Source) -> None:
+    def trace(self, source: _Source) -> None:
         """Trace the next candidate of a source, unless it cannot have a place."""
-        if source.guess == inf:
-            return
         start = Clock.cpu()
         least, guess, cases = source.take()
         for case in cases if least <= self.worst else ():
@@ -651,11 +629,10 @@ class _Search:
         congruent = algorithm.congruent
         folded = even(problem) and congruent and congruent(problem, **resolved)
         longest = max((len(group) for group in trace.groups), default=1)
-        # without times, or with waits for signals, the estimate cannot be improved
-        final = ruler.seen is None or any(step.signals for step in trace.steps)
         needs_s = 2 * took_s * (longest if folded else request.ranks)
-        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, final)
-        self._put(self.families[_family_of(case, resolved)], made)
+        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s)
+        heap = self.families[_family_of(case, resolved)].open
+        heappush(heap, (made.estimate, self.names[name], made))
         return made
 
     def _moving(self, problem: Problem) -> Moving:
@@ -671,19 +648,10 @@ class _Search:
         seconds = moving_s(moved, seen) if seen else 0.0
         return Moving(sum(each[2] for each in moved), busiest(moved), seconds)
 
-    def _put(self, family: _Family, candidate: _Candidate) -> None:
-        heappush(family.open, (candidate.estimate, next(self.numbers), candidate))
-
     def _judge(self, family: _Family) -> None:
-        """Improve the estimate of the most promising of a family, or judge it and update the
-        scale."""
+        """Judge the most promising of a family, and update its scale."""
         *_, candidate = heappop(family.open)
         if candidate.bound > self.worst:
-            return
-        if not candidate.final:
-            extra = candidate.moving.price / self.request.multiplications
-            estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
-            self._put(family, replace(candidate, estimate=estimate, final=True))
             return
         if self.best and self._spent(_JUDGED, candidate.needs_s):
             self.late.append(candidate)
@@ -727,19 +695,16 @@ class _Search:
     def _rank(self) -> None:
         """Make the requested places, with the interval of the first, and of others while the effort
         lasts."""
-        took_s = 0.0
         for name in self.places[: self.request.top]:
-            place, start = self.best[name], Clock.cpu()
-            if not took_s or not self._spent(_INTERVALS, took_s):
+            place = self.best[name]
+            if not (self.found.ranking and self._spent(_INTERVALS)):
                 place = self.ruler.with_interval(place)
-                took_s = Clock.cpu() - start
             self.found.ranking.append(place)
 
     def _note_excluded(self) -> None:
         """Count the remaining candidates, and bound how good they could be."""
-        worst, families = self.worst, self.families.values()
-        late = [*self.late, *(each[-1] for family in families for each in family.open)]
-        bounds = [each.bound for each in late if each.bound <= worst]
+        worst = self.worst
+        bounds = [each.bound for each in (*self.late, *self.traced()) if each.bound <= worst]
         for source in self.sources:
             bounds += source.left(worst)
         self.found.left = len(bounds)
@@ -783,10 +748,9 @@ def _family_of(case: Case, options: dict) -> tuple:
 
 
 def every_program(request: TuneRequest, machine: Machine | None = None) -> list[Case]:
-    """One case of each program among the candidates of a request, in their order: those that an
-    unlimited search would judge. Candidates with the same program are one; refused and too large
-    ones are left out. Communication tiles, look-aheads and other settings of a search are not
-    included.
+    """One case of each program among the candidates of a request: those that an unlimited search
+    would judge. Candidates with the same program are one; refused and too large ones are left out.
+    Communication tiles, look-aheads and other settings of a search are not included.
 
     Raises
     ------
@@ -796,11 +760,12 @@ def every_program(request: TuneRequest, machine: Machine | None = None) -> list[
     Examples
     --------
     >>> request = TuneRequest(Case(64, 64, 64, "row", "row"), 2, ("universal",), replication="none")
-    >>> [(case.c, case.options["stationary"]) for case in every_program(request)]
-    [('row', 'C'), ('row', 'B'), ('row', 'A'), ('column', 'C'), ('column', 'B'), ('column', 'A')]
+    >>> sorted((case.c, case.options["stationary"]) for case in every_program(request))
+    [('column', 'A'), ('column', 'B'), ('column', 'C'), ('row', 'A'), ('row', 'B'), ('row', 'C')]
     """
     search = _Search(request, machine)
-    made = (
-        search._add(case, 0.0, 0.0) for case in candidates(request, search.ruler.data_movements)
-    )
-    return [each.case for each in made if each]
+    search.collect()
+    for source in search.sources:
+        while source.guess < inf:
+            search.trace(source)
+    return [each.case for each in search.traced()]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from numpy import array, maximum, minimum, triu_indices
+
 from drbench.model.machine import Machine
 
 #: Texts of verdicts.
@@ -140,14 +142,14 @@ class Rows:
     Attributes
     ----------
     table : DataFrame
-    ranges : DataFrame
+    ranges : Rows
         Published ranges of whole figures, if there is such a table.
     """
 
     def __init__(self, table, ranges=None):
         self.table, self.ranges = table, ranges
 
-    def where(self, *, table=None, **values):
+    def where(self, **values):
         """The rows with these values; a list matches any of its values.
 
         Raises
@@ -165,8 +167,7 @@ class Rows:
         Traceback (most recent call last):
         KeyError: 'rows with m 64'
         """
-        found = self.table if table is None else table
-        kept: Any = True
+        found, kept = self.table, True
         for name, value in values.items():
             column = found[name]
             kept &= column.isin(value) if isinstance(value, list) else column == value
@@ -195,11 +196,11 @@ class Rows:
         found = self.ours(**values)
         return found.pivot_table(value, down, across, aggfunc="first", sort=False)
 
-    def paired(self, same: list[str]):
-        """The published rows, each joined with the simulated one of the same values: ``x`` is the
-        paper's, ``x_ours`` ours."""
+    def paired(self, same: list[str], **values):
+        """The published rows with these values, each joined with the simulated one of the same
+        values: ``x`` is the paper's, ``x_ours`` ours."""
         theirs = self.where(mode="published")
-        return theirs.merge(self.ours(), on=same, suffixes=("", "_ours"))
+        return Rows(theirs.merge(self.ours(), on=same, suffixes=("", "_ours"))).where(**values)
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,23 @@ class Paper:
     def write_study(self, name: str, path: Path) -> None:
         """Simulate a study again, and write its rows."""
         self.rows.write(path, self.studies[name]())
+
+
+def concordance(
+    times: Sequence[float], predicted: Sequence[float], apart: float = 1.10
+) -> tuple[float, int]:
+    """(share of pairs in the predicted order, number of pairs), of pairs of cases whose times
+    differ by more than a factor.
+
+    Examples
+    --------
+    >>> concordance([1.0, 2.0, 4.0, 4.1], [1.1, 2.2, 2.0, 2.1])
+    (0.6, 5)
+    """
+    one, other = triu_indices(len(times), 1)
+    (t, u), (p, q) = ((each[one], each[other]) for each in map(array, (times, predicted)))
+    right = ((t < u) == (p < q))[maximum(t, u) > apart * minimum(t, u)]
+    return float(right.mean()), len(right)
 
 
 def counted(words: Iterable[str]) -> str:

@@ -24,14 +24,13 @@ F16, M2 to M22).
 repeats in seconds.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from numpy import array, maximum, minimum, triu_indices
 from pandas import DataFrame
 
 from drbench.measure.record import Record
@@ -47,14 +46,13 @@ from launch.models.simulate_sweeps import dtensor_case
 from plots.select.records import read_published
 from plots.select.typed_rows import Rows as Kind
 
-from .claims import Claim, Paper, Rows
+from .claims import Claim, Paper, Rows, concordance
 
 #: Least share of a group's numbers within their intervals, and largest median half width of these
 #: intervals in percent.
 LEAST_HELD, MOST_HALF = 0.90, 10.0
-#: Ratio of measured times above which pairs are compared, and least share of pairs in the right
-#: order.
-APART, CONCORDANT = 1.10, 0.97
+#: Least share of pairs of measured times in the right order.
+CONCORDANT = 0.97
 _RESULTS = ROOT / "results"
 
 
@@ -250,22 +248,6 @@ def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
         holds = holds and held >= LEAST_HELD and half <= MOST_HALF
         text += f", {100 * held:.1f} % in their intervals of ± {half:.1f} %"
     return holds, text
-
-
-def concordance(times: Sequence[float], predicted: Sequence[float]) -> tuple[float, int]:
-    """(share of pairs in the predicted order, number of pairs), of pairs of cases whose measured
-    times differ by more than 10 %.
-
-    Examples
-    --------
-    >>> concordance([1.0, 2.0, 4.0, 4.1], [1.1, 2.2, 2.0, 2.1])
-    (0.6, 5)
-    """
-    one, other = triu_indices(len(times), 1)
-    (t, u), (p, q) = ((each[one], each[other]) for each in map(array, (times, predicted)))
-    apart = maximum(t, u) > APART * minimum(t, u)
-    right = ((t < u) == (p < q))[apart]
-    return float(right.mean()), len(right)
 
 
 def _in_order(rows: Rows, *groups: str) -> Iterator[tuple[bool, str]]:

@@ -566,9 +566,9 @@ BATCHES = {"mlp1": (1024, 2048, 4096, 8192), "mlp2": (1024, 8192)}
 MOST_OF_C = 4
 
 
-def cases_for_claims(layer: str, ranks: int, **fields) -> list[Case]:
-    """The cases of a figure without those with C in more replicas (:data:`MOST_OF_C`); fields as in
-    :func:`~launch.models.simulate_sweeps.legend_cases`.
+def cases_for_claims(layer: str, ranks: int, **how) -> list[Case]:
+    """The cases of a figure without those with C in more replicas (:data:`MOST_OF_C`); ``how`` as
+    in :func:`~launch.models.simulate_sweeps.legend_cases`.
 
     Examples
     --------
@@ -578,7 +578,7 @@ def cases_for_claims(layer: str, ranks: int, **fields) -> list[Case]:
     factor = lambda text: int(text.partition("/c")[2] or 1)
     return [
         case
-        for case in legend_cases(layer, ranks, **fields)
+        for case in legend_cases(layer, ranks, **how)
         if factor(case.c) <= MOST_OF_C or factor(case.c) == factor(case.a)
     ]
 

@@ -109,8 +109,9 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
             raise UsageError(
                 f"{side} has no records. Give a result file or the folder of a sweep that ran."
             )
-    filled = [{name for name in KEYS if table[name].notna().any()} for table in tables.values()]
-    before, now = filled
+    before, now = (
+        {name for name in KEYS if table[name].notna().any()} for table in tables.values()
+    )
     fields = [name for name in KEYS if name in before & now]
     notes = [
         f"not compared by {name}: {'NEW' if name in before else 'OLD'} does not record it"

@@ -11,8 +11,6 @@ from drbench.measure.record import Record
 from launch.libraries import ON_DRBENCH
 from launch.sweeps.rounds import fastest_of, over, pooled, round_of, seconds_of
 
-#: drbench's partitionings whose median, best and worst are compared.
-PARTITIONINGS = ("row", "column", "inner", "outer", "block")
 #: DTensor itself, and DTensor executed by drbench.
 STOCK, OURS = "dtensor", "dtensor+drbench"
 _NAME = re.compile(r"^(\d+) \| (.+) \| (.+) \| (.+)")
@@ -36,15 +34,10 @@ class Line(NamedTuple):
         The same for the fastest setting of any library that was run in every round.
     rounds : int
         The number of rounds in which it was ok.
-    noisy, oversubscribed : bool
-        Whether most of its rounds are noisy, and whether any is oversubscribed.
-    own_roof, roof : float or None
-        Percent of the roof of its own BLAS, and of drbench's in the same round: medians over the
-        rounds.
+    noisy : bool
+        Whether most of its rounds are noisy.
     moved_bytes : int or None
         Total over all ranks in one multiplication.
-    reason : str
-        Why values or rounds are missing, else ``""``.
     """
 
     shape: str
@@ -57,11 +50,7 @@ class Line(NamedTuple):
     best_reference: str | None
     rounds: int
     noisy: bool
-    oversubscribed: bool
-    own_roof: float | None
-    roof: float | None
     moved_bytes: int | None
-    reason: str
 
 
 #: The records of a contender by round.
@@ -97,48 +86,21 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
     }
     among = ({who: times[who] for who in chosen if who in times} for chosen in (defaults, moving))
     references = [fastest_of(each) if each else () for each in among]
-    roofs: dict[int, list[float]] = {}
-    for who, run in ok.items():
-        for round_index, each in run.items():
-            if who[0] == "drbench" and each.roof_gflops is not None:
-                roofs.setdefault(round_index, []).append(each.roof_gflops)
-    for who, run in runs.items():
-        mine, failed = ok[who], [each for each in run.values() if each.status != "ok"]
-        why = [f"{each.status}: {each.reason}" for each in failed]
-        if mine and failed:
-            why = [f"{len(failed)} of {len(run)} rounds: {why[0]}"]
+    for who, mine in ok.items():
         compared = []
         for reference in references:
             ratios = over(times.get(who, {}), times.get(reference, {}))
             compared += [ratio_of(ratios), " ".join(reference)] if ratios else [Ratio(None), None]
-        rounds = mine.values()
+        samples = [time for each in mine.values() for time in each.samples_s or [each.time_s]]
         yield Line(
             shape,
             *who,
-            _median(time for each in rounds for time in each.samples_s or [each.time_s]),
+            median(samples) if samples else None,
             *compared,
             len(mine),
-            _noisy(mine),
-            any(each.oversubscribed for each in rounds),
-            _median(each.percent_of_roof for each in rounds),
-            _median(
-                100 * each.gflops / median(roofs[round_index])
-                for round_index, each in mine.items()
-                if round_index in roofs
-            ),
+            2 * sum(bool(each.noisy) for each in mine.values()) > len(mine),
             _moved(mine),
-            why[-1] if why else "",
         )
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return median(found) if found else None
-
-
-def _noisy(run: Runs) -> bool:
-    """Whether most of its rounds are noisy; unknown counts as not noisy."""
-    return 2 * sum(bool(each.noisy) for each in run.values()) > len(run)
 
 
 def _moved(run: Runs) -> int | None:

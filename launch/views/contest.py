@@ -140,7 +140,7 @@ _LISTED = (
 def _verdict(ranked: Sequence[RankedCase], tiles: bool) -> list[str]:
     """Lines with the fastest and those not distinguishable from it; with drbench and libraries also
     the ratio of the best of the other side."""
-    timed = sorted((each for each in ranked if each.ratio), key=_order)
+    timed = [each for each in ranked if each.ratio]
     if not timed:
         return []
     if not any(each.fastest for each in timed):

@@ -52,11 +52,9 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
         Number of ranks, if a launcher has started this process, else 1.
     """
     devices = seen["devices"]
-    same: dict[str, list[int]] = {}
-    for device in devices:
-        what = f"{device['name']}, {format_bytes(device['bytes'])}, {device['architecture']}"
-        same.setdefault(what, []).append(device["index"])
-    names = "; ".join(f"{_numbers(indices)}: {what}" for what, indices in same.items())
+    model = lambda gpu: f"{gpu['name']}, {format_bytes(gpu['bytes'])}, {gpu['architecture']}"
+    same = _by(devices, model).items()
+    names = "; ".join(f"{_numbers(those)}: {what}" for what, those in same)
     cuda, driver = (f"{n // 1000}.{n % 1000 // 10}" for n in (seen["runtime"], seen["driver"]))
     text = f"{names}; CuPy {seen['cupy']}, {seen['cublas']}, CUDA {cuda}, driver for CUDA {driver}"
     name = "CUDA_VISIBLE_DEVICES"
@@ -68,12 +66,8 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
     if limits:
         text = f"{' '.join(limits)}: a rank may see its own GPU only, and not reach the others"
         yield Finding("GPUs of a rank", "advice", text, _ALL_GPUS)
-    modes: dict[str, list[int]] = {}
-    for device in devices:
-        if mode := _MODES.get(device["compute_mode"]):
-            modes.setdefault(mode, []).append(device["index"])
-    for mode, indices in modes.items():
-        text = f"GPU {_numbers(indices)}: {mode}. Ranks cannot share a GPU, nor use one in use"
+    for mode, those in _by(devices, lambda gpu: _MODES.get(gpu["compute_mode"])).items():
+        text = f"GPU {_numbers(those)}: {mode}. Ranks cannot share a GPU, nor use one in use"
         yield Finding("compute mode", "advice", text, "nvidia-smi -c DEFAULT (as administrator)")
     yield found(
         not seen["no_waits"],
@@ -93,14 +87,15 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
     yield Finding("MPI on GPU memory", "ok", seen["mpi"] + staged)
 
 
-def _numbers(indices: list[int]) -> str:
+def _numbers(gpus: list[dict]) -> str:
     """Numbers of GPUs, short.
 
     Examples
     --------
-    >>> _numbers([0, 1, 2, 3]), _numbers([2]), _numbers([0, 2])
-    ('0-3', '2', '0, 2')
+    >>> [_numbers([{"index": n} for n in numbers]) for numbers in ([0, 1, 2, 3], [2], [0, 2])]
+    ['0-3', '2', '0, 2']
     """
+    indices = [gpu["index"] for gpu in gpus]
     if len(indices) > 1 and indices == list(range(indices[0], indices[-1] + 1)):
         return f"{indices[0]}-{indices[-1]}"
     return ", ".join(map(str, indices))
@@ -257,12 +252,12 @@ def _named(pairs: list[dict], probe: dict) -> str:
     return f"GPU {', '.join(listed)}{more}" if pairs else "all GPUs at once"
 
 
-def _by(pairs: list[dict], reason: Callable[[dict], str | None]) -> dict[str, list[dict]]:
-    """Pairs by a reason, without those that have none."""
+def _by(those: list[dict], text: Callable[[dict], str | None]) -> dict[str, list[dict]]:
+    """Pairs or GPUs by a text about each, without those that have none."""
     found: dict[str, list[dict]] = {}
-    for pair in pairs:
-        if why := reason(pair):
-            found.setdefault(why, []).append(pair)
+    for each in those:
+        if what := text(each):
+            found.setdefault(what, []).append(each)
     return found
 
 

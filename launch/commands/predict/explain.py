@@ -23,6 +23,7 @@ from ..options import (
     option,
     problem_options,
     ranks_option,
+    reading,
     take_options,
 )
 
@@ -88,11 +89,11 @@ def explain(context, save, compare, **values):
     flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
     source = context.get_parameter_source
     asked = [name for name in flags if source(name) is click.core.ParameterSource.COMMANDLINE]
-    cases = [_options_given(dict(values), [flags[name] for name in asked])]
+    described = [(dict(values), asked)]
     if compare is not None:
         given = _given(context, values, compare)
-        asked = [flags[name] for name in given]
-        cases.append(_options_given(_case_to_compare(context, values, given), asked))
+        described.append((_case_to_compare(values, given), given))
+    cases = [_options_given(each, [flags[name] for name in names]) for each, names in described]
     made_by = shlex.join(["drbench", *sys.argv[1:]])
     if Path(save).suffix == ".json":
         text, use = data_text(cases, made_by), f"draw it: drbench plot layouts {save} -o FILE.svg"
@@ -102,14 +103,11 @@ def explain(context, save, compare, **values):
     click.echo(f"{save}: {len(text.encode()) / 1e6:.2g} MB; {use}")
 
 
-def _case_to_compare(context: click.Context, values: dict, given: dict) -> dict:
+def _case_to_compare(values: dict, given: dict) -> dict:
     """The values of the second case: those of the first, with the changes of ``--compare``."""
     first, (fields, pairs) = dict(values), values["option"]
     if given.get("algorithm", values["algorithm"]) != values["algorithm"]:
-        defaults = {each.name: each.get_default(context) for each in context.command.params}
-        known = (str, bool, int, float)  # click uses a sentinel for no default
-        plain = {name: x if isinstance(x, known) else None for name, x in defaults.items()}
-        first = {name: values[name] if name in _KEPT else plain[name] for name in values}
+        first |= dict.fromkeys(values.keys() - _KEPT)
         pairs = {name: pairs[name] for name in pairs if name in _KEPT}
     elif "preset" in given:
         first |= dict.fromkeys("abc")
@@ -154,11 +152,8 @@ def _options_given(values: dict, asked: list[str]) -> dict:
                 raise UsageError(
                     f"--timeline has the case that ran, and takes no {flag}. Leave it out."
                 )
-        try:
-            text = Path(timeline).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "no text"
-            raise UsageError(f"--timeline {timeline}: {why}. Use a file of drbench run.") from None
+        with reading("Use a file of drbench run."):
+            text = Path(timeline).read_text(encoding="utf-8", errors="replace")
         machine = values["machine"]
         return explained_timeline(text, machine and find_machine(machine))
     options = take_options(values)

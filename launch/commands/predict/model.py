@@ -67,7 +67,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
     """
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import DESCRIPTION_FIELDS
-    from launch.models.predict import predict_with, with_interval
+    from launch.models.predict import predict_with
 
     values["options"] = take_options(values)
     if values["machine"] is None:
@@ -83,8 +83,8 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
             f"--threads applies to machines calibrated on cores; {model.name} is not. Leave it out."
         )
     case = case_of(values | {"machine": model.name}, ranks)
-    record, found = predict_with(case, model, ranks, timeline=bool(timeline), pool=True)
-    record = with_interval(record, case, model, ranks)
+    how = {"timeline": bool(timeline), "pool": True, "interval": True}
+    record, found = predict_with(case, model, ranks, **how)
     code = output_record(record, csv_path, as_json)
     if timeline and found:
         description = {name: getattr(record, name) for name in DESCRIPTION_FIELDS}

@@ -10,7 +10,6 @@ from operator import itemgetter
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
-from drbench.options import Option
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
@@ -24,8 +23,8 @@ from ..options import (
     BYTES,
     MODELLED,
     TEXT,
-    Value,
     brief_option,
+    checked,
     command,
     csv_option,
     json_option,
@@ -57,7 +56,9 @@ def _letters(text: str) -> str:
     "tune",
     needs={
         **dict.fromkeys(("--iters", "--budget", "--threads", "--backend"), "--measure"),
-        **dict.fromkeys(("--transport", "-o prefetch", "-o compute"), "--machine --measure"),
+        **dict.fromkeys(
+            ("--transport", "-o prefetch", "-o compute", "--csv"), "--machine --measure"
+        ),
         "--multiplications": "--preset --a --b --c",
     },
 )
@@ -71,7 +72,7 @@ def _letters(text: str) -> str:
 @of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
 @option(
     "--fix",
-    type=Value(Option(check=_letters)),
+    type=checked(_letters),
     metavar="A,B,C",
     group="Layout",
     help="Matrices that keep their partitions. [default: all may change]",
@@ -137,7 +138,7 @@ def _letters(text: str) -> str:
     "time each; 0: --iters rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
-@of_case("backend", default=None, help="With --measure: numpy or cupy.", default_text="numpy")
+@of_case("backend", help="With --measure: numpy or cupy.")
 @yes_option()
 @csv_option()
 @json_option(flag_value="json")
@@ -174,42 +175,30 @@ def tune_command(
     """
     from launch.cases.case import Case, check_case, partition_texts
     from launch.models.answer import answer
-    from launch.models.candidates import REFINED, TuneRequest, effort_for
+    from launch.models.candidates import TuneRequest
     from launch.models.tune import tune
 
     check_csv(csv_path)
     take_options(values)
     model, ranks = modelled(values, ranks)
     refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
-    values["backend"] = values["backend"] or "numpy"
     if measure is not None:
         check_case(Case(8, 8, 8, dtype=values["dtype"], backend=values["backend"]))
-    if csv_path and model is None and measure is None:
-        raise UsageError(
-            "--csv writes times, which need a machine model. Give a --machine, or "
-            "measure with --measure."
-        )
     today = partition_texts(values, ranks)
-    for name in fix or "":
+    fix = fix or ""
+    for name in fix:
         if today[name] is None:
             raise UsageError(f"--fix {name.upper()}, and --{name} gives no partition. Give it.")
-    values |= {
-        "preset": None,
-        **{name: today[name] if name in (fix or "") else None for name in "abc"},
-    }
-    if effort is None:
-        effort = effort_for(ranks)
-    request = TuneRequest(
-        Case(**values),
+    request = TuneRequest.of(
+        Case(**values | today),
         ranks,
-        tuple(name.strip() for name in names.split(",")) if names else None,
-        memory,
-        replication,
-        max(top, _MOST_PROBED if measure == 0 else measure or 0),
-        today=tuple(today[name] for name in "abc"),
+        fix,
+        effort,
+        algorithms=tuple(name.strip() for name in names.split(",")) if names else None,
+        memory=memory,
+        replication=replication,
+        top=max(top, _MOST_PROBED if measure == 0 else measure or 0),
         multiplications=multiplications,
-        effort=effort or None,
-        refine=REFINED,
     )
     found = tune(request, model)
     how = {"iters": iters, "budget": budget}  # for the measurement, not for the shown command
@@ -239,10 +228,10 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
     """The values of one place: a row of the table, and of the JSON."""
     from launch.models.answer import name_of, redistribution_text
 
-    record, case, moving = place.record, place.case, place.moving
+    record, moving = place.record, place.moving
     row = {
         "what": name_of(place),
-        "command": plugged(run_command(case, request.ranks)),
+        "command": plugged(run_command(place.case, request.ranks)),
         "layouts": list(place.layouts),
         "memory_bytes": place.memory,
         "moved_bytes": place.moved_bytes,
@@ -258,13 +247,13 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
             "bound": place.bound._asdict(),
             "record": record.to_json_dict(),
         }
-    even = 2 * case.m * case.n * case.k / request.ranks
+    counts = place.counts
     return row | {
-        "busiest_bytes": place.loads.busiest_bytes,
-        "busiest_flops": place.loads.busiest_flops,
-        "share_of_flops": place.loads.busiest_flops / even,
-        "needed_bytes": place.needed,
-        "over_bound": place.needed / least_bytes if least_bytes else None,
+        "busiest_bytes": counts.loads.busiest_bytes,
+        "busiest_flops": counts.loads.busiest_flops,
+        "share_of_flops": counts.share,
+        "needed_bytes": counts.needed,
+        "over_bound": counts.needed / least_bytes if least_bytes else None,
     }
 
 
@@ -329,12 +318,11 @@ def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
 
 def _brief(found, request) -> str:
     """The line that ``--brief`` prints: the first place next to the current layouts."""
-    first, values = found.ranking[0], {}
-    for name in ("time_s", "busiest_bytes"):
-        known = (first.record is None) == (name == "busiest_bytes")
-        values[name] = first.cost if known else None
-        values[f"your_{name}"] = found.mine.cost if known and found.mine else None
-    values |= {
+    first, mine = found.ranking[0], found.mine
+    cost = "busiest_bytes" if first.record is None else "time_s"
+    values = {
+        cost: first.cost,
+        f"your_{cost}": mine and mine.cost,
         "moved_bytes": first.moved_bytes,
         "memory_bytes": first.memory,
         "redistribution_bytes": first.moving.moved_bytes,

@@ -18,7 +18,6 @@ in ``results/simulated/earlier``, with all verdicts.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 
 from pandas import DataFrame
@@ -29,7 +28,7 @@ from algorithms.chains.mesh import Mesh
 from launch.cases.machine_models import find_machine
 
 from ..blocks import block_of
-from ..claims import Claim, Paper, Rows, named
+from ..claims import Claim, Paper, Rows, concordance, named
 from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, MOST_CHIPS, SEQ, STUDIES, VARIED, simulate
@@ -68,9 +67,9 @@ def _agrees(ours, paper: Sequence[float], share: float = DIFFERENCE, points: flo
     return agrees, ", ".join(f"{one:.1f} (paper {other})" for one, other in pairs) + " %"
 
 
-def _gain(rows: Rows, paper, column, study, across, one, other, points: float = 0.0, **values):
+def _gain(rows: Rows, paper, column, study, across, one, other, points: float = 0.0):
     """Whether one value exceeds another by the percentage of the paper."""
-    found = _by(rows, column, study, across, **values)
+    found = _by(rows, column, study, across)
     share = 0.0 if points else DIFFERENCE
     return _agrees(100 * (found[one] / found[other] - 1), paper, share, points)
 
@@ -145,22 +144,18 @@ def _picks(rows: Rows, study: str, field: str, wanted: str = ""):
     for model, found in rows.ours(study=study, product=ALL).groupby("model", sort=False):
         found = found.set_index(field)[["seconds", "estimated_s"]]
         simulated, modelled = found.idxmin()
-        right = [
-            (one.seconds < other.seconds) == (one.estimated_s < other.estimated_s)
-            for one, other in combinations(found.itertuples(), 2)
-            if max(one.seconds, other.seconds) > FASTER * min(one.seconds, other.seconds)
-        ]
+        share, pairs = concordance(found.seconds, found.estimated_s, FASTER)
         yield (
-            simulated == modelled == (wanted or modelled) and all(right) and len(right) > 0,
+            simulated == modelled == (wanted or modelled) and share == 1,
             (
-                f"{model}: {modelled} by the cost model, {simulated} simulated, {sum(right)} of "
-                f"{len(right)} pairs in order"
+                f"{model}: {modelled} by the cost model, {simulated} simulated, "
+                f"{share * pairs:.0f} of {pairs} pairs in order"
             ),
         )
 
 
 def _order_of_table_3(rows: Rows):
-    both = rows.where(table=rows.paired(SAME), study="slice4x4", variant=["", _APART])
+    both = rows.paired(SAME, study="slice4x4", variant=["", _APART])
     ours, paper = (
         both.pivot(index="model", columns="algorithm", values=f"utilization_percent{whose}")
         for whose in ("_ours", "")

@@ -45,7 +45,7 @@ RATIOS = {"over_chunks": ("chunks", "flux"), "over_flux": ("flux", "td")}
 
 def stated(rows: Rows, **values) -> Iterator[tuple]:
     """(row of the published ranges, our values) for each published range with these values."""
-    for stated_row in rows.where(table=rows.ranges, **values).itertuples():
+    for stated_row in rows.ranges.where(**values).itertuples():
         of = {"study": stated_row.study, "machine": stated_row.machine}
         if stated_row.quantity in RATIOS:
             slow, fast = RATIOS[stated_row.quantity]
@@ -95,7 +95,7 @@ def _f3(rows: Rows):
 def _f4(rows: Rows):
     ours = rows.ours(study=[*FLUX_MACHINES], method="flux")
     best = ours.loc[ours.efficiency_percent.idxmax()]
-    paper = rows.where(table=rows.ranges, study="flux").high.item()
+    paper = rows.ranges.where(study="flux").high.item()
     factor, operation = (100 - best.efficiency_percent) / (100 - paper), best["product"]
     return best.machine == "a100nvlink" and 0.5 <= factor <= 2, (
         f"{best.efficiency_percent:.1f} % (paper {paper:.0f}): {best.machine}, "
@@ -141,7 +141,7 @@ def _whole(rows: Rows, study: str):
 
 def _points(rows: Rows, column: str, study: str | list[str], ranks=_RANKS):
     """Whether our points agree with TD's of a figure or table; then those of other methods."""
-    every = rows.where(table=rows.paired(SAME), study=study, ranks=ranks)
+    every = rows.paired(SAME, study=study, ranks=ranks)
     theirs_first = lambda group: (group[0][0], group[0][1] != "td")
     for (name, method), found in sorted(every.groupby(["study", "method"]), key=theirs_first):
         ours, paper = found[f"{column}_ours"], found[column]

@@ -45,7 +45,8 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
     series = lambda of: of.method.map(_NAMES) + of.ranks.map(", {} GPUs".format)
     shown = every.efficiency_percent.clip(lower=_LEAST)
     every = every.assign(series=series(every), shown=shown)
-    published = rows.ranges[rows.ranges.study.isin(_FLUX) & rows.ranges.low.notna()]
+    published = rows.ranges.table
+    published = published[published.study.isin(_FLUX) & published.low.notna()]
     published = published[published.quantity == "efficiency_percent"]
     offset = published.method.map({"flux": 1.1, "chunks": 0.9})
     published = published.assign(
@@ -81,7 +82,7 @@ def _against(
 ) -> Made:
     """Our numbers over the paper's, by the paper's: one mark per row, one panel per operation."""
     drawn(rows, studies)
-    both = rows.where(table=rows.paired(SAME), study=studies)
+    both = rows.paired(SAME, study=studies)
     series = both.method.map(_NAMES) + both.ranks.map(", {} ".format) + both.machine.map(_MACHINES)
     both = both.assign(x=per * both[column], y=both[f"{column}_ours"] / both[column], series=series)
     styles = {name: style._replace(dashes="None") for name, style in zip(series.unique(), _STYLES)}

@@ -115,7 +115,7 @@ def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> Tabl
     experts = table.variant.where(table["product"].isin(["ag_moe", "moe_rs"]), "")
     ends = DataFrame(ranges, columns=OverlapRange._fields)
     numbers = dict.fromkeys(("low", "high", "mean"), float)
-    return Table(table.assign(experts=experts), ends.astype(numbers))
+    return Table(table.assign(experts=experts), Table(ends.astype(numbers)))
 
 
 def read_tables(paths: Sequence[str | os.PathLike]) -> Table:

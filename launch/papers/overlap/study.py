@@ -70,8 +70,8 @@ _PROGRAMS = {
     "ag_moe": ("ag_moe", "ag2_moe"),
     "moe_rs": ("moe_rs", "moe_rs2"),
 }
-_VARIANTS = {"ag": ("pull", "push"), "ag_moe": ("pull", "push"), "rs": ("write",)}
-_VARIANTS["moe_rs"] = _VARIANTS["rs"]
+_COPIES, _RESULTS = ("pull", "push"), ("write",)
+_VARIANTS = {"ag": _COPIES, "ag_moe": _COPIES, "rs": _RESULTS, "moe_rs": _RESULTS}
 #: FLUX's others: copies round a ring on PCIe (4.3); results pulled by the rank that adds them on
 #: Hopper (4.2; no atomics for bfloat16).
 _OTHERS = {
@@ -279,10 +279,7 @@ class Block(NamedTuple):
 
 def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
     """The machine of a name, or its changed one; with some constants replaced."""
-    machine = changed.get(name) or find_machine(name)
-    for constant, value in constants:
-        machine = machine.with_value(constant, value)
-    return machine
+    return (changed.get(name) or find_machine(name)).with_values(dict(constants))
 
 
 def _flux_shapes(ms: Iterable[int], operations: Iterable[str] = tuple(FLUX_SHAPES)) -> list:

@@ -19,7 +19,15 @@ from drbench.model.machine import Link, Machine
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
-from launch.models.candidates import TuneRequest, candidates, data_movements, with_copies
+from launch.models.candidates import (
+    TuneRequest,
+    data_movements,
+    on_triple,
+    others,
+    replicated,
+    texts,
+    with_copies,
+)
 from launch.models.counts import counted
 from launch.models.predict import predict_with
 from launch.models.tune import EVEN, tune
@@ -58,6 +66,16 @@ def test_the_grid_with_the_least_traffic_is_found_or_one_without_idle_ranks_if_t
         assert first.case.a in (grid, "row", "column", "traditional:1x5")  # equally fast
     by_bytes = tune(replace(request, case=Case(512, 512, 512), ranks=8))
     assert by_bytes.ranking[0].case.a == "grid:2x2x2"
+
+
+def candidates(request, movements):
+    """Every case to consider, one by one."""
+    named = texts(request)
+    for triple in itertools.product(*named.values()) if named else ():
+        if replicated(request, [factor for _, factor in triple]):
+            for stationary, movement in itertools.product("CBA", movements):
+                yield on_triple(request.case, [text for text, _ in triple], stationary, movement)
+    yield from others(request, movements)
 
 
 def everything(request, machine, tiles=()):
@@ -315,7 +333,8 @@ def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates
     assert described == sorted(described) and described[0] == min(keys) and described[0][0] is False
     assert set(described) <= set(sorted(set(keys))[: len(set(described))])
     for place, (_, busiest, moved, _) in zip(found.ranking, described):
-        assert (place.loads.busiest_bytes, place.loads.moved_bytes) == (busiest, moved)
+        loads = place.counts.loads
+        assert (loads.busiest_bytes, loads.moved_bytes) == (busiest, moved)
         assert place.record is None and place.moving == (0, 0, None)
     assert {key[0] for key in keys} == {True, False}  # 10 rows are 3, 3, 3 and 1
 

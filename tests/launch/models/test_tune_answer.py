@@ -87,7 +87,9 @@ def test_rows_need_the_stored_and_the_fetched_bytes_and_no_layout_less_than_the_
     case = Case(768, 8, 16, a="row", b="row", c="row", options={"stationary": "C"})
     assert counted(case, 8).needed == 4 * (96 * 16 + 16 * 8 + 96 * 8)
     found = tune(TuneRequest(Case(512, 512, 512), 8, ("universal", "summa"), replication="none"))
-    assert min(place.needed for place in found.ranking) == least_bytes(Case(512, 512, 512), 8)
+    assert min(place.counts.needed for place in found.ranking) == least_bytes(
+        Case(512, 512, 512), 8
+    )
     assert found.ranking[0].case.a == "grid:2x2x2"
 
 

@@ -21,7 +21,7 @@ def test_every_record_is_that_of_its_case_on_its_machine():
         machine.vary("links.nvlink.bandwidth_bytes_per_s", 0.1),
         machine.vary("accumulate_efficiency", 0.1).vary("compute.launch_s", 20),
     ]
-    for changed, records in zip(machines, found := predict_on(machines, CASES, 8, 2)):
+    for changed, records in zip(machines, found := predict_on(machines, CASES, 8)):
         alone = [predict(case, changed, 8) for case in CASES]
         assert [replace(r, plan_s=None) for r in records] == [
             replace(r, plan_s=None) for r in alone

@@ -54,17 +54,10 @@ RECORDS = [
 ]
 
 
-def test_a_drifting_machine_cancels_in_ratios_to_the_roof_of_the_same_round():
+def test_the_time_of_a_contender_is_the_median_over_its_rounds_and_none_if_it_was_refused():
     by_name = {(line.who, line.label): line for line in lines(RECORDS)}
-    assert by_name["drbench", "row"].roof == 50.0 and by_name["drbench", "column"].roof == 100.0
-    # 1 of 4 in the first round, 0.5 of 2 in the second
-    assert by_name["dtensor", "row"].roof == 25.0
-    assert by_name["dtensor", "row"].own_roof == 75.0  # 100 % and 50 % of its own
-    assert (
-        by_name["cosma", "its own choice"].roof == 50.0
-        and by_name["cosma", "its own choice"].own_roof is None
-    )
     assert by_name["drbench", "row"].median_s == 1.5
+    assert by_name["pylops", "summa"].median_s is None
 
 
 def test_times_are_compared_round_by_round_with_the_best_default_and_setting_of_a_library():
