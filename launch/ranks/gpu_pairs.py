@@ -38,7 +38,6 @@ _WARM_UP, _TRIPS, _LATE_S = 5, 20, 0.5
 _BUSY = 20
 #: Bytes for the flags of the other ranks.
 _FLAGS = 4096
-_COPY_ANY = 4  # cudaMemcpyDefault
 
 
 def _rounded(value: float) -> float:
@@ -78,8 +77,8 @@ class Pairs:
         self.stream, self.release = device.stream("pairs"), device.stream("release")
         device.sharers = topology.node.allgather(device.bus_id).count(device.bus_id)
         free, total = device._runtime.memGetInfo()
-        gpu = {"index": device.info.index, "bus": device.bus_id, "free": free, "bytes": total}
-        self.gpus = self.comm.allgather(gpu | {"sharers": device.sharers})
+        gpu = {"index": device.info.index, "bus": device.bus_id, "sharers": device.sharers}
+        self.gpus = self.comm.allgather(gpu | {"free": free, "bytes": total})
         self.flags = not any(self.comm.allgather(device.why_no_waits()))
         self.slab = Slab(topology, device, 2 * nbytes + _FLAGS)
         self.parts = [base if base is None else self._parts(base) for base in self.slab.in_reach]
@@ -109,30 +108,14 @@ class Pairs:
         if not (self._sums(matrix) == right).all():
             self.wrong.append(what)
 
-    def _copy(self, what: str, source: DeviceArray, target: DeviceArray, right, copy=None) -> float:
-        """GB/s of ``copy``, whose target is checked."""
+    def _copy(self, what: str, source: DeviceArray, right: np.ndarray) -> float:
+        """GB/s of a copy to this rank, which is checked."""
         self.device.zero(self.copied, self.stream)
-        copy = copy or (lambda: self.device.copy(target, source, self.stream))
+        target = self.copied.reshape(-1)[: source.size].reshape(source.shape)
+        copy = partial(self.device.copy, target, source, self.stream)
         rate = self._rate(copy, target.nbytes)
         self._check(what, target, right)
         return rate
-
-    def _rows(self, of: int) -> dict[str, list[float]]:
-        """For each width of rows in the memory of a rank, GB/s of the copy engine and of drbench's
-        kernel."""
-        found, device = {}, self.device
-        for width in _WIDTHS:
-            source = _strided(self.parts[of].source, width)
-            target = self.copied.reshape(-1)[: source.size].reshape(source.shape)
-            rows = target.ctypes.data, source.ctypes.data, len(source), width, width, 2 * width
-            kernel = device._ready(device._kernels.copy_rows(*rows, concurrent=True))
-            words = rows[0], width, rows[1], 2 * width, width, len(source), _COPY_ANY
-            engine = partial(device._runtime.memcpy2DAsync, *words, self.stream.cupy.ptr)
-            found[str(width)] = [
-                self._copy(f"rows of {width} B, {how}", source, target, self.right[of][width], copy)
-                for how, copy in (("engine", engine), ("kernel", partial(kernel, self.stream)))
-            ]
-        return found
 
     def add(self, what: str, into: dict[int, int], part: int = 1) -> float | None:
         """GB/s of this rank's adds: rank r adds into the memory of ``into[r]``, all at the same
@@ -153,18 +136,23 @@ class Pairs:
 
     def pair(self, one: int, other: int) -> dict:
         """What rank ``one`` does in the memory of ``other``."""
-        reach, atomic = self.slab.reach, self.slab.added.reach[one][other]
-        found: dict = {"from": one, "to": other, "reached": reach[one][other], "atomic": atomic}
-        mine: dict = {}
-        if reach[one][other] and self.rank == one:
-            source, right = self.parts[other].source, self.right[other]["all"]
-            mine["copy"] = self._copy("copy", source, self.copied, right)
-            mine["rows"] = self._rows(other)
-        if reach[one][other] and atomic:
+        reach, atomic, mine = self.slab.reach, self.slab.added.reach[one][other], {}
+        found = {"from": one, "to": other, "reached": reach[one][other], "atomic": atomic}
+        if not reach[one][other]:
+            return found | {"wrong": []}
+        if self.rank == one:
+            source, right = self.parts[other].source, self.right[other]
+            mine["copy"] = self._copy("copy", source, right["all"])
+            mine["rows"] = {
+                width: self._copy(f"rows of {width} B", _strided(source, width), right[width])
+                for width in _WIDTHS
+            }
+        if atomic:
             rate = self.add("add", {one: other})
             self.add("adds of both at the same time", {one: other, other: other}, _PART)
-            mine |= {} if rate is None else {"add": rate}
-        if reach[one][other] and reach[other][one] and self.flags:
+            if self.rank == one:
+                mine["add"] = rate
+        if reach[other][one] and self.flags:
             self.comm.Barrier()
             mine |= self._trips(one, other)
         return found | self._joined(mine)
