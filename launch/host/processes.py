@@ -17,6 +17,8 @@ from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
 #: Seconds that a program has to end after the signal.
 GRACE_S = 5.0
+#: Seconds that a test in a separate process may take.
+_ALONE_S = 60
 #: Steps from here on are batch scripts and shells of salloc (Slurm's SLURM_MAX_NORMAL_STEP_ID).
 FIRST_PSEUDO_STEP = 0xFFFFFFF0
 #: Hydra, Intel MPI, Open MPI 4 and 5: ranks on this host, without asking Slurm.
@@ -200,16 +202,18 @@ def _stays_here(environ) -> bool:
     return "SLURM_JOB_ID" not in environ or bool(on_this_host(environ))
 
 
-def run_alone(command: list[str], seconds: float) -> subprocess.CompletedProcess | None:
-    """Run a program that is not a rank from a rank; it may crash. None if it did not end in
-    time."""
+def run_alone(*words: str) -> tuple[str, str]:
+    """Run Python with these arguments from a rank, in a process that is not a rank and may crash;
+    return its output, and why it failed (empty if it did not)."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
     environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        return subprocess.run(command, env=environ, timeout=seconds, **pipes)
+        done = subprocess.run([sys.executable, *words], env=environ, timeout=_ALONE_S, **pipes)
     except subprocess.TimeoutExpired:
-        return None
+        return "", f"did not end within {_ALONE_S} s"
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1][:200]
+    return done.stdout, f"ended with {done.returncode} ({last})" if done.returncode else ""
 
 
 def _end_with(parent: int) -> None:
