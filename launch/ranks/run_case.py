@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import mpi4py
@@ -67,6 +67,7 @@ from launch.cases.case import (
 from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, compute_column, with_peak
 from launch.host.files import check_csv, check_output, output_record, write_output
+from launch.host.leftovers import mapped_files
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
 from launch.libraries.base import host_type
@@ -77,16 +78,6 @@ from .samples import sample
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio for each repeat.
 _BASELINE_EVERY = 6
-#: Columns that are unknown for a library.
-_UNKNOWN = (
-    "prefetch",
-    "get",
-    "progress",
-    "pool_bytes",
-    "steps",
-    "plan_s",
-    *(f"phase_{name}_s" for name in PHASES),
-)
 
 
 def run_here(
@@ -100,9 +91,8 @@ def run_here(
     comm = world()
     case = case_of(comm.size)
     peaks = peaks_of(case)
-    if csv_path or case.timeline:
-        check = lambda: (check_csv(csv_path), check_output("--timeline", case.timeline))
-        call_together(comm, lambda: comm.rank or check())
+    check = lambda: (check_csv(csv_path), check_output("--timeline", case.timeline))
+    call_together(comm, lambda: comm.rank or check())
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
@@ -147,18 +137,11 @@ def _forget_names(comm) -> None:
     """Unlink MPICH's start-up segment, which all ranks have mapped, so that killed ranks do not
     leave it behind."""
     comm.Barrier()
-    with open("/proc/self/maps") as file:
-        names = {
-            line.split(None, 5)[-1].strip()
-            for line in file
-            if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line
-        }
+    names = {path for path in mapped_files() if path.startswith("/dev/shm/mpich_shm_")}
     comm.Barrier()
     for name in names:
-        try:
+        with suppress(FileNotFoundError):  # another rank of this node was first
             os.unlink(name)
-        except FileNotFoundError:
-            pass  # another rank of this node was first
 
 
 def everyone_is_here(comm: MPI.Comm | None = None) -> bool:
@@ -271,26 +254,26 @@ def _run_algorithm(
                 keys["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
                 _fill(backend, matrices[name], fill)
-            with backend.executor(trace, matrices, ahead) as executor:
+            with (
+                backend.executor(trace, matrices, ahead) as executor,
+                backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other,
+            ):
                 keys.update(backend.record_columns(executor))
-                with (
-                    backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other
-                ):
-                    for each in (executor, other) if other else (executor,):
-                        each.alpha, each.beta = case.scalars
-                        if problem.keeps(comm.rank):
-                            each.restore = lambda: _fill(backend, matrices["C"], fill)
-                    measured = _measure(
-                        case,
-                        problem,
-                        comm,
-                        executor,
-                        backend.work,
-                        fill,
-                        other,
-                        backend.core_due,
-                        roofs,
-                    )
+                for each in filter(None, (executor, other)):
+                    each.alpha, each.beta = case.scalars
+                    if problem.keeps(comm.rank):
+                        each.restore = lambda: _fill(backend, matrices["C"], fill)
+                measured = _measure(
+                    case,
+                    problem,
+                    comm,
+                    executor,
+                    backend.work,
+                    fill,
+                    other,
+                    backend.core_due,
+                    roofs,
+                )
                 if case.timeline and timelines is not None:
                     timelines += _timeline(executor, comm, keys)
             verdict = Verification()
@@ -336,7 +319,7 @@ def _never_sent(
         return ""
     if in_place_on(case, topology.nodes):
         return "ABC"
-    if "stationary" not in algorithm.options or case.get != "view":
+    if case.get != "view":
         return ""
     resolved = algorithm.resolve(problem, False, **options)
     stays = resolved["stationary"]
@@ -372,11 +355,7 @@ def _run_library(
         )
     call_together(comm, lambda: present(library))
     _, problem, options = bound(case, comm.size)
-    keys.update(
-        dict.fromkeys(_UNKNOWN),
-        transport=None,
-        **problem.texts,
-    )
+    keys.update(problem.texts, **dict.fromkeys(("transport", "prefetch", "get", "progress")))
     fill = Fill(case.fill, case.seed, case.k, dtype=case.dtype)
     threads = case.threads or topology.cores_per_rank
     keys.update(threads=threads, nodes=topology.nodes)
@@ -411,11 +390,8 @@ def _run_library(
             verdict = verify(job, problem, fill, problem.c.partition.replicas)
     finally:
         job.close()
-    described = comm.bcast(list(job.moved))
-    for name in list(measured):
-        if name in _UNKNOWN or (name.endswith("_bytes") and name not in described):
-            measured[name] = None
-    keys.update(measured)
+    unknown = {*COUNTERS}.difference(comm.bcast([*job.moved]))
+    keys.update(measured | dict.fromkeys(unknown))
     return verdict
 
 
@@ -442,23 +418,20 @@ def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) ->
     clock, roof, known = executor.clock, None, {} if roofs is None else roofs
     phases, alone_s, collective_s = [], [], []
     if case.roof:
-        multiplier = (
-            case.backend,
-            case.threads,
-            case.algorithm if case.algorithm in LIBRARIES else None,
-        )
         same = (
             tuple(problem.local_shapes()),
             case.dtype,
             case.compute,
             problem.transpose,
             problem.updates,
-            *multiplier,
+            case.backend,
+            case.threads,
+            case.algorithm in LIBRARIES and case.algorithm,
         )
         roof = Roof(problem, comm, work, fill, known.get(same))
         known[same] = roof.shape
     for _ in range(case.warmup):
-        for each in (baseline, executor) if baseline else (executor,):
+        for each in filter(None, (baseline, executor)):
             each.poison()
             comm.Barrier()
             each.run()
