@@ -43,12 +43,8 @@ def serve() -> int:
         threading.Thread(target=_listen, args=(cases,), daemon=True).start()
     roofs: dict = {}
     with Topology(comm) as topology:
-        step = {
-            name: os.environ[f"SLURM_{name.upper()}_ID"]
-            for name in ("job", "step")
-            if os.environ.get(f"SLURM_{name.upper()}_ID", "").isdigit()
-        }
-        write_line({"ready": facts, "slurm": step})
+        step = [os.environ.get(f"SLURM_{name}_ID", "") for name in ("JOB", "STEP")]
+        write_line({"ready": facts, "slurm": ".".join(step)})
         while True:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
