@@ -1,6 +1,6 @@
 """The largest eigenvalue of a symmetric matrix in blocks on all ranks.
 
-mpiexec -n 4 python examples/power_iteration.py [n] [steps]
+mpiexec -n 4 python examples/power_iteration.py [n steps]
 """
 
 import sys
@@ -33,7 +33,7 @@ def power_iteration(ctx, n, steps):
 
 
 if __name__ == "__main__":
-    n, steps = (int(each) for each in (*sys.argv[1:], *["500", "60"][len(sys.argv) - 1 :]))
+    n, steps = map(int, sys.argv[1:] or (500, 60))
     with drbench.init(heap="256M") as ctx:
         value, residual = power_iteration(ctx, n, steps)
         if ctx.rank == 0:
