@@ -86,7 +86,6 @@ class Pairs:
         self.copied = _matrix(at_address(device.allocate(nbytes).address, nbytes, np.uint8))
         device.fill(self.own.source, Fill("integer", 0, _ROW), "A", self.rank * rows, 0)
         device.zero(self.own.flags.reshape(1, -1), self.stream)
-        self.trips = [0] * self.comm.size  # so far, of flags that this rank and another write
         sums: dict = {width: self._sums(_strided(self.own.source, width)) for width in _WIDTHS}
         self.right = self.comm.allgather(sums | {"all": self._sums(self.own.source)})
 
@@ -174,14 +173,14 @@ class Pairs:
             return {}
         partner, stream, why = one + other - self.rank, self.stream, ""
         here, there = self.own.flags[partner:], self.parts[partner].flags[self.rank :]
-        first = self.trips[partner] + 1
-        self.trips[partner] += _WARM_UP + _TRIPS
+        first = 1 + (one > other) * (_WARM_UP + _TRIPS)  # after those of the other direction
+        timed, last = first + _WARM_UP, first + _WARM_UP + _TRIPS - 1
         steps = [partial(self.device.write_flag, there), partial(self.device.wait_flag, here)]
         for _ in range(_BUSY):
             self.device.copy(self.copied, self.own.source, stream)
         try:
-            for number in range(first, self.trips[partner] + 1):
-                if number == first + _WARM_UP:
+            for number in range(first, last + 1):
+                if number == timed:
                     stream.record(self.timer.zero)
                 for step in steps if self.rank == one else steps[::-1]:
                     step(number, stream)
@@ -190,7 +189,7 @@ class Pairs:
         stream.record(self.timer.one)
         if not reached(self.timer.one, _LATE_S):
             why = why or f"a flag was not seen in {_LATE_S} s"
-            self.device.write_flag(here, self.trips[partner], self.release)
+            self.device.write_flag(here, last, self.release)
             self.stuck = not reached(self.timer.one, _LATE_S)
         if self.rank == other:
             return {"no_flag": why}
@@ -263,31 +262,31 @@ class Pairs:
         self.device.close()
 
 
-def measure(comm: MPI.Comm, nbytes: int) -> tuple[dict, bool]:
-    """The line, and whether a rank is stuck (collective)."""
+def measure(comm: MPI.Comm, nbytes: int) -> dict:
+    """The line, in plain values (collective)."""
     with Topology(comm) as topology:
         node = topology.node
         try:
             device = call_together(comm, partial(cuda_device, node.rank, node.size))
         except DrbenchError as error:  # on every rank
-            return {"kind": "pairs", "failed": str(error)}, False
+            return {"kind": "pairs", "failed": str(error)}
         pairs = Pairs(topology, device, nbytes)
         found = pairs.every()
         if not pairs.stuck:
             pairs.close()
-    return found, pairs.stuck
+    return found
 
 
 def main(nbytes: int = _BYTES) -> None:
     start_mpi()
     try:
-        found, stuck = measure(MPI.COMM_WORLD, nbytes)
+        found = measure(MPI.COMM_WORLD, nbytes)
     except Exception as error:  # on one rank: mpi4py then ends all
         print(json.dumps({"kind": "pairs", "failed": str(error)}), flush=True)
         raise
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(found), flush=True)
-    if stuck:  # freeing memory would wait for ever
+    if found.get("stuck"):  # freeing memory would wait for ever
         MPI.COMM_WORLD.Barrier()
         os._exit(0)
 
