@@ -165,15 +165,14 @@ def run_case(
     comm: MPI.Comm = MPI.COMM_WORLD,
     topology: Topology | None = None,
     mem_limit: int | None = None,
-    roofs: dict | None = None,
     timelines: list[str] | None = None,
 ) -> Record:
     """Run one case on all ranks of ``comm`` (collective); returns the same Record on every rank.
 
-    ``topology`` saves the search for it in each of many cases; ``mem_limit`` is the most memory, in
-    bytes, of the ranks of a node together. ``roofs`` keeps the local shapes of the roof between
-    cases, so that equal problems share one, found once. The text of the timeline, if the case
-    requests one, is appended to ``timelines`` on rank 0.
+    ``topology`` saves the search for it in each of many cases, and keeps the local shapes of the
+    roof, so that equal problems share one, found once; ``mem_limit`` is the most memory, in bytes,
+    of the ranks of a node together. The text of the timeline, if the case requests one, is appended
+    to ``timelines`` on rank 0.
 
     Raises
     ------
@@ -190,9 +189,9 @@ def run_case(
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
             if case.algorithm in LIBRARIES:
-                verdict = _run_library(case, topology, keys, mem_limit, roofs)
+                verdict = _run_library(case, topology, keys, mem_limit)
             else:
-                verdict = _run_algorithm(case, topology, keys, mem_limit, roofs, timelines)
+                verdict = _run_algorithm(case, topology, keys, mem_limit, timelines)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -216,7 +215,6 @@ def _run_algorithm(
     topology: Topology,
     keys: dict,
     mem_limit: int | None,
-    roofs: dict | None,
     timelines: list[str] | None,
 ) -> Verification:
     """Run a case of our algorithms and fill the columns of its record."""
@@ -266,13 +264,12 @@ def _run_algorithm(
                 measured = _measure(
                     case,
                     problem,
-                    comm,
+                    topology,
                     executor,
                     backend.work,
                     fill,
                     other,
                     backend.core_due,
-                    roofs,
                 )
                 if case.timeline and timelines is not None:
                     timelines += _timeline(executor, comm, keys)
@@ -341,9 +338,7 @@ def _baseline(case: Case, problem, rank: int):
     return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
 
 
-def _run_library(
-    case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
-) -> Verification:
+def _run_library(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
     """Run a case of a library, with the same fill, clock, repeats, roof and verification."""
     library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
@@ -377,13 +372,12 @@ def _run_library(
         measured = _measure(
             case,
             problem,
-            comm,
+            topology,
             job,
             HostWork(job.blas),
             fill,
             None,
             None if keys["oversubscribed"] else 1.0,  # threads of libraries may sleep
-            roofs,
         )
         verdict = Verification()
         if case.check:
@@ -411,11 +405,11 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     return [chrome_trace((event for events in found for event in events), description)]
 
 
-def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) -> dict:
+def _measure(case, problem, topology, executor, work, fill, baseline, due) -> dict:
     """Warm up, then repeat, with a sample of the roof after each repeat and one of the baseline
     after every few, so that drift of the machine affects all alike. ``due`` is the share of a core
     that a rank can have."""
-    clock, roof, known = executor.clock, None, {} if roofs is None else roofs
+    clock, comm, roof, known = executor.clock, topology.comm, None, topology.roofs
     phases, alone_s, collective_s = [], [], []
     if case.roof:
         same = (
