@@ -29,11 +29,8 @@ DESCRIPTION_FIELDS = ("algorithm", *OPTION_COLUMNS) + tuple(
     "progress machine mode".split()
 )
 
-BACKENDS = ("numpy", "cupy")
-#: Backends that use a field, and their names in messages.
-_CORES, _GPUS = BACKENDS[:1], BACKENDS[1:]
-_CALLED = {_CORES: "cores", _GPUS: "GPUs"}
-
+#: Where each backend multiplies.
+BACKENDS = {"numpy": "cores", "cupy": "GPUs"}
 
 #: Implementations of collectives, by backend.
 COLLECTIVES = {
@@ -42,9 +39,9 @@ COLLECTIVES = {
 }
 
 
-def _is(kind=str, default=None, group="", *, on=BACKENDS, ours=False, **words):
-    """A field and its description: ``on`` are the backends that use it; with ``ours`` only our
-    executor does, not a library. A field without a heading is given by ``-o``."""
+def _is(kind=str, default=None, group="", *, on="", ours=False, **words):
+    """A field and its description: ``on`` is the backend that uses it, if only one does; with
+    ``ours`` only our executor does, not a library. A field without a heading is given by ``-o``."""
     words |= {"type": kind, "group": group}
     return field(default=default, metadata={"words": words, "on": on, "ours": ours})
 
@@ -155,7 +152,7 @@ class Case:
         help="Element type of all matrices, or AB:C.",
     )
     backend: str = _is(
-        BACKENDS,
+        tuple(BACKENDS),
         "numpy",
         _MOVES,
         metavar="NAME",
@@ -183,34 +180,34 @@ class Case:
     )
     compute: str | None = _is(
         ("tf32",),
-        on=_GPUS,
+        on="cupy",
         help="GPUs: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         default_text="float32 (no TF32)",
     )
     max_gemms: int | None = _ours(
         int,
-        on=_GPUS,
+        on="cupy",
         least=1,
         help="cupy: GEMMs that may run at the same time.",
         default_text="1",
     )
     max_accumulates: int | None = _ours(
         int,
-        on=_GPUS,
+        on="cupy",
         least=1,
         help="cupy: accumulates that may run at the same time.",
         default_text="1",
     )
     accumulate_blocks: int | None = _ours(
         int,
-        on=_GPUS,
+        on="cupy",
         least=1,
         help="cupy: most thread blocks of an accumulate, or of a reduction during GEMMs.",
         default_text="12",
     )
     copy_streams: int | None = _ours(
         int,
-        on=_GPUS,
+        on="cupy",
         least=1,
         help="cupy: streams for copies of each direction; other ranks share them round-robin.",
         default_text="1",
@@ -229,13 +226,13 @@ class Case:
     progress: str = _ours(
         ("poll", "none"),
         "poll",
-        on=_CORES,
+        on="numpy",
         help="Who drives MPI in a GEMM: poll splits long GEMMs and polls in between; none: no one.",
     )
     threads: int | None = _is(
         int,
         group=_MOVES,
-        on=_CORES,
+        on="numpy",
         least=1,
         help="BLAS threads per rank.",
         default_text="cores // ranks",
@@ -312,19 +309,16 @@ class Case:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 
 
+_DESCRIBED = {each.name: each for each in fields(Case) if each.metadata}
 #: Fields of a case, without the algorithm's options, as options by name.
 FIELDS: dict[str, Option] = {
-    each.name: Option(
-        each.name,
-        default=None if each.default is MISSING else each.default,
-        **each.metadata["words"],
+    name: Option(
+        name, default=None if each.default is MISSING else each.default, **each.metadata["words"]
     )
-    for each in fields(Case)
-    if each.metadata
+    for name, each in _DESCRIBED.items()
 }
 #: Fields that only our executor uses, not a library.
-OURS = {each.name for each in fields(Case) if each.metadata.get("ours")}
-_OBEYED_BY = {each.name: each.metadata["on"] for each in fields(Case) if each.metadata}
+OURS = {name for name, each in _DESCRIBED.items() if each.metadata["ours"]}
 
 
 def given_fields(case: Case) -> list[str]:
@@ -351,11 +345,11 @@ def check_case(case: Case) -> None:
     """
     check_options(FIELDS, vars(case))
     for name in given_fields(case):
-        on = _OBEYED_BY[name]
-        if case.backend not in on:
-            other = "" if on[0] == "numpy" else ", or use --backend cupy"
+        on = _DESCRIBED[name].metadata["on"]
+        if on not in ("", case.backend):
+            other = "" if on == "numpy" else ", or use --backend cupy"
             raise UsageError(
-                f"{FIELDS[name].flag} is for {_CALLED[on]}, but the backend is {case.backend}. "
+                f"{FIELDS[name].flag} is for {BACKENDS[on]}, but the backend is {case.backend}. "
                 f"Leave it out{other}."
             )
     on_cores = case.backend == "numpy"
@@ -411,20 +405,6 @@ def refuse_our_options(case: Case) -> None:
             )
 
 
-def recorded(options: dict) -> dict:
-    """The options as columns of the record: those with their own column, and the others together.
-
-    Examples
-    --------
-    >>> recorded({"stationary": "B", "chunk": None, "colour": 3, "shade": "a;b"})
-    {'stationary': 'B', 'chunk': None, 'options': 'colour=3;shade=a%3Bb'}
-    """
-    plain = {name: None if value in ("auto", "none") else value for name, value in options.items()}
-    own = {name: value for name, value in plain.items() if name in HEADER}
-    others = {name: value for name, value in plain.items() if name not in own}
-    return own | {"options": options_text(others) if others else None}
-
-
 def case_keys(case: Case) -> dict:
     """The columns of the record that depend on the case alone.
 
@@ -460,15 +440,20 @@ def blocks_in_place(case: Case, node_of: list[int], rank: int) -> Callable[[Any]
 
 
 def resolved_keys(case: Case, resolved: dict) -> dict:
-    """The columns of the record that depend on the resolved options.
+    """The columns of the record that depend on the resolved options: those with their own column,
+    and the others together.
 
     Examples
     --------
-    >>> resolved_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push"})
-    {'stationary': 'B', 'options': 'sums=push', 'prefetch': None}
+    >>> resolved_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push", "shade": "a;b"})
+    {'stationary': 'B', 'options': 'sums=push;shade=a%3Bb', 'prefetch': None}
     """
-    ahead = case.ahead(resolved)
-    return recorded(resolved) | {"prefetch": None if ahead == "all" else ahead}
+    ahead, found, others = case.ahead(resolved), {}, {}
+    for name, value in resolved.items():
+        of = found if name in HEADER else others
+        of[name] = None if value in ("auto", "none") else value
+    found["options"] = options_text(others) if others else None
+    return found | {"prefetch": None if ahead == "all" else ahead}
 
 
 def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:
