@@ -34,8 +34,9 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 def console(**how) -> Console:
     """Standard output; 160 columns wide if it is not a terminal, unless COLUMNS is set."""
     out = Console(highlight=False, **how)
-    wide = out.is_terminal or "COLUMNS" in os.environ
-    return out if wide else Console(highlight=False, width=160, **how)
+    if not out.is_terminal and "COLUMNS" not in os.environ:
+        out.width = 160
+    return out
 
 
 class _Fitted(Table):

@@ -13,6 +13,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from textwrap import shorten
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from drbench.host.blas import Blas
-
-
-_LONGEST = 300
 
 
 class Availability(NamedTuple):
@@ -373,5 +371,4 @@ def own_words(error: BaseException) -> str:
     >>> own_words(RuntimeError("Sharding propagation failed\\n  for mm"))
     'RuntimeError: Sharding propagation failed for mm'
     """
-    words = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
+    return shorten(f"{type(error).__name__}: {error}", 300, placeholder="...")
