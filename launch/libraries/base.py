@@ -276,10 +276,10 @@ class Library:
                 f"{dtype}. Use --dtype float32."
             )
         if compute and not (cls.on_gpu(options) and dtype == "float32"):
-            where = dtype if cls.on_gpu(options) else "cores"
+            where = "GPUs" if cls.on_gpu(options) else "cores"
             raise UnsupportedError(
                 f"-o compute={compute} is arithmetic of GPUs for float32, but {cls.name} "
-                f"multiplies {dtype}{'' if where == dtype else f' on {where}'} here. Leave it out."
+                f"multiplies {dtype} on {where} here. Leave it out."
             )
 
     def refuse_shared_gpus(self, gpu: str | None) -> None:
