@@ -11,6 +11,7 @@ from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, shown
 from drbench.options import Option, read_as_any
+from launch.host.files import refuse_os_errors
 
 #: More values than this from one range are taken for a mistake.
 _MOST = 100_000
@@ -42,9 +43,8 @@ def read_toml(
         If the file cannot be read (with a remedy), or is not TOML.
     """
     try:
-        return parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}. {remedy}") from None
+        with refuse_os_errors(str(path), remedy):
+            return parse(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path.name} is not TOML: {error}.") from None
 
@@ -83,7 +83,7 @@ def read_at(where: str, options: Iterable[Option], value: Any) -> Any:
         raise UsageError(f"{where}: {error}") from None
 
 
-def scale_of(text, where: str = "") -> Fraction:
+def scale_of(text: Any, where: str = "") -> Fraction:
     """A factor on all extents, as ``1/16``, ``0.25`` or ``2/1``.
 
     Raises
@@ -102,19 +102,14 @@ def scale_of(text, where: str = "") -> Fraction:
     """
     where, given = f"{where} " if where else "", str(text)
     try:
-        factor = Fraction(given) if not isinstance(text, bool) else Fraction(0)
+        factor = Fraction(given)
     except (ValueError, ZeroDivisionError):
         factor = Fraction(0)
     if factor <= 0:
         raise UsageError(
             f"{where}{shown(text)} is not a scale. Use a factor such as 1/16, 0.25 or 2/1."
         )
-    if (
-        factor > 1
-        and factor.denominator == 1
-        and "/" not in given
-        and not isinstance(text, Fraction)
-    ):
+    if factor > 1 and factor.denominator == 1 and "/" not in given:
         number = shown(factor.numerator)
         raise UsageError(
             f"{where}{given:.40}: write 1/{number} to divide by {number} or {number}/1 to "
