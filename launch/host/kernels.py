@@ -40,11 +40,9 @@ class Kernels:
 
 
 def processor_name() -> str:
-    try:
-        named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        return named[1].strip() if named else platform.machine()
-    except OSError:
-        return platform.processor() or platform.machine()
+    """The model of the processor, else its architecture."""
+    named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return named[1].strip() if named else platform.machine()
 
 
 def pinned(environ=os.environ) -> dict[str, str]:

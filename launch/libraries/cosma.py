@@ -104,7 +104,7 @@ class Cosma(Library):
         measured = time_columns(samples)
         # of its own making, or no question to it
         keys |= dict.fromkeys(("prefetch", "get", "progress", "seed", "a", "b", "c"))
-        keys |= {
+        keys |= measured | {
             "mode": "measured",
             "budget_s": 0.0,
             "ranks": ranks,
@@ -118,7 +118,6 @@ class Cosma(Library):
         }
         return Record(
             **keys,
-            **measured,
             status="wrong" if reason else "ok",
             reason=reason,
             noisy=is_noisy(samples),

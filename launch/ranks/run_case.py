@@ -127,7 +127,7 @@ def world() -> MPI.Comm:
         start_mpi()
     if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
         raise MissingError(mismatch_message(here, library))
-    if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
+    if here is None and started_by_us() > 1 and MPI.COMM_WORLD.size == 1:
         sys.exit(STRANGERS)  # none knows whether it is rank 0: their starter reports it
     _forget_names(MPI.COMM_WORLD)
     return MPI.COMM_WORLD

@@ -205,9 +205,9 @@ def _kernel_kills() -> int:
     return 0
 
 
-def _how(code: int | None, tail: str) -> tuple[str, bool]:
+def _how(code: int, tail: str) -> tuple[str, bool]:
     """How the ranks ended, in words, and whether one of them crashed rather than being killed."""
-    if code is not None and code < 0:
+    if code < 0:
         return f"the launcher was killed by {_signal(-code)}", False
     named = re.search(r"\(signal (\d+)\)", tail)
     number = int(named[1]) if named else None
@@ -216,8 +216,6 @@ def _how(code: int | None, tail: str) -> tuple[str, bool]:
     if number is not None:
         killed = number in (signal.SIGKILL, signal.SIGTERM)
         return f"a rank was killed by {_signal(number)}", not killed
-    if code is None:
-        return "the ranks stopped answering", True
     return f"the ranks ended, their launcher with {code}", code != signal.SIGKILL
 
 
