@@ -89,6 +89,11 @@ class Plan(NamedTuple):
         return sorted({job.ranks for job in self.jobs})
 
     @property
+    def on_ranks(self) -> str:
+        """The numbers of ranks, in words."""
+        return f"{', '.join(map(str, self.counts))} rank{'s' * (self.counts != [1])}"
+
+    @property
     def times(self) -> int:
         """How often each case runs with all its repeats."""
         rounds = self.sweep.rounds

@@ -70,8 +70,6 @@ def run_sweep(
         run = partial(supervised, Settings(plan.launcher, *limits, request.environ, peaks))
     if request.stream:
         _stream(HEADER)
-    counts = sorted({job.ranks for job in mine})
-    on = f"{', '.join(map(str, counts))} rank{'s' * (counts != [1])}"
     try:
         found = run_experiment(
             plan.experiment(mine, request.simulate),
@@ -81,7 +79,7 @@ def run_sweep(
             names=plan.experiment(plan.jobs, request.simulate).names,
             most=request.max_cases,
             on_record=lambda record: request.stream and _stream(record.to_row()),
-            description=f"{sweep.name}: {plural(len(mine), 'case')} on {on}",
+            description=f"{sweep.name}: {plural(len(mine), 'case')} on {plan.on_ranks}",
             fresh=request.fresh,
             retry=request.retry,
         )
