@@ -20,7 +20,7 @@ GRACE_S = 5.0
 #: Seconds that a test in a separate process may take.
 _ALONE_S = 60
 #: Steps from here on are batch scripts and shells of salloc (Slurm's SLURM_MAX_NORMAL_STEP_ID).
-FIRST_PSEUDO_STEP = 0xFFFFFFF0
+_FIRST_PSEUDO_STEP = 0xFFFFFFF0
 #: Hydra, Intel MPI, Open MPI 4 and 5: ranks on this host, without asking Slurm.
 _HERE = {
     "HYDRA_LAUNCHER": "fork",
@@ -97,35 +97,36 @@ def on_this_host(environ) -> dict[str, str]:
     """
     if "SLURM_JOB_ID" not in environ:
         return {}
-    step = environ.get("SLURM_STEP_ID", "")
-    inside = step.isdigit() and int(step) < FIRST_PSEUDO_STEP
-    if not inside and environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
+    if not in_slurm_step(environ) and environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
         return {}
     return _HERE
 
 
-def _guard(token: str, since: float) -> subprocess.Popen | None:
+def in_slurm_step(environ) -> bool:
+    """Whether a process is in a step of srun, not in a batch script or a shell of salloc."""
+    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
+    return step.isdigit() and int(step) < _FIRST_PSEUDO_STEP
+
+
+def _guard(token: str, since: float) -> subprocess.Popen:
     """Start the guard process, which may outlive this one by a moment: see
     :mod:`launch.host.guard`."""
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
-    with suppress(OSError):  # no process or memory left: the kernel still signals the launcher
-        return subprocess.Popen(
-            [sys.executable, "-S", program, token, str(since)],
-            env=environ,
-            start_new_session=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    return None
+    return subprocess.Popen(
+        [sys.executable, "-S", program, token, str(since)],
+        env=environ,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
-def _dismiss(guard: subprocess.Popen | None) -> None:
+def _dismiss(guard: subprocess.Popen) -> None:
     """End the guard: nothing is left to guard."""
-    if guard is not None:
-        with suppress(OSError):  # someone has killed it
-            guard.communicate(b".")
+    with suppress(OSError):  # someone has killed it
+        guard.communicate(b".")
 
 
 class _Interrupt:
