@@ -48,7 +48,6 @@ class Experiment(NamedTuple):
 
     Attributes
     ----------
-    name : str
     groups : sequence of sequence of Job
         The jobs of a group are compared with each other.
     rounds : int or str
@@ -67,7 +66,6 @@ class Experiment(NamedTuple):
     contenders that are hardest to distinguish.
     """
 
-    name: str
     groups: Sequence[Sequence[Job]]
     rounds: int | str = 0
     probe: bool = False
@@ -104,7 +102,7 @@ class Experiment(NamedTuple):
         Examples
         --------
         >>> jobs = [Job(name, 1 + (name == "c"), Case(8, 8, 8)) for name in "abc"]
-        >>> [job.name for job in Experiment("x", [jobs], 2).todo({})]
+        >>> [job.name for job in Experiment([jobs], 2).todo({})]
         ['1 | a', '1 | b', '1 | c', '2 | c', '2 | b', '2 | a']
         """
         if not self.rounds:

@@ -41,11 +41,11 @@ def run_sweep(
     plan: Plan,
     request: SweepRequest,
     console: Console,
-    run: Runner | None = None,
-    show: Callable[[dict], None] = lambda found: None,
+    run: Runner | None,
+    show: Callable[[dict], None],
 ) -> int:
     """Run the cases without a row, and return the exit code. With ``stream`` each record is written
-    to standard output, those of earlier runs first. ``run`` runs cases, by default on ranks, and
+    to standard output, those of earlier runs first. ``run`` runs cases (None: on ranks), and
     ``show`` gets the records of each case by round at the end.
 
     Returns
