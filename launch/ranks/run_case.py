@@ -84,7 +84,7 @@ def run_here(
     case_of: Callable[[int], Case],
     csv_path: str | None,
     as_json: str | None,
-    peaks_of: Callable[[Case], Peaks] = lambda case: {},
+    peaks_of: Callable[[Case], Peaks],
 ) -> int:
     """Run one case, ``case_of(ranks)``, on the ranks of this process, and return the exit code, the
     same on every rank. ``peaks_of(case)`` gives the peaks for percent of peak."""
