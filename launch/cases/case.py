@@ -41,6 +41,7 @@ def _is(kind=str, default=None, group="", *, on="", ours=False, **words):
 
 
 _ours = partial(_is, ours=True)
+_on_gpus = partial(_ours, int, on="cupy", least=1)
 
 
 def _seconds(value: float) -> float:
@@ -63,7 +64,8 @@ def _partition(text: str) -> str:
     return text
 
 
-_SIZE = {"least": 1, "unit": "elements"}
+_size = partial(_is, int, MISSING, "Problem", least=1, unit="elements")
+_layout = partial(_is, group="Layout", check=_partition, metavar="PARTITION")
 _MOVES = "Ranks and data movement"
 
 
@@ -90,25 +92,12 @@ class Case:
         schedules ``cost`` and ``exhaustive``; None: 100 FLOPs take as long as a byte.
     """
 
-    m: int = _is(int, MISSING, "Problem", **_SIZE, help="Rows of A and C, as 4096 or 48Ki.")
-    n: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of B and C.")
-    k: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of A, rows of B.")
-    a: str | None = _is(
-        group="Layout",
-        check=_partition,
-        metavar="PARTITION",
-        help="Partition of A.",
-        default_text="the algorithm's own",
-    )
-    b: str | None = _is(
-        group="Layout",
-        check=_partition,
-        metavar="PARTITION",
-        help="Partition of B; see drbench list partitions.",
-    )
-    c: str | None = _is(
-        group="Layout", check=_partition, metavar="PARTITION", help="Partition of C, likewise."
-    )
+    m: int = _size(help="Rows of A and C, as 4096 or 48Ki.")
+    n: int = _size(help="Columns of B and C.")
+    k: int = _size(help="Columns of A, rows of B.")
+    a: str | None = _layout(help="Partition of A.", default_text="the algorithm's own")
+    b: str | None = _layout(help="Partition of B; see drbench list partitions.")
+    c: str | None = _layout(help="Partition of C, likewise.")
     algorithm: str = _is(
         str,
         "universal",
@@ -178,31 +167,19 @@ class Case:
         help="GPUs: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         default_text="float32 (no TF32)",
     )
-    max_gemms: int | None = _ours(
-        int,
-        on="cupy",
-        least=1,
+    max_gemms: int | None = _on_gpus(
         help="cupy: GEMMs that may run at the same time.",
         default_text="1",
     )
-    max_accumulates: int | None = _ours(
-        int,
-        on="cupy",
-        least=1,
+    max_accumulates: int | None = _on_gpus(
         help="cupy: accumulates that may run at the same time.",
         default_text="1",
     )
-    accumulate_blocks: int | None = _ours(
-        int,
-        on="cupy",
-        least=1,
+    accumulate_blocks: int | None = _on_gpus(
         help="cupy: most thread blocks of an accumulate, or of a reduction during GEMMs.",
         default_text="12",
     )
-    copy_streams: int | None = _ours(
-        int,
-        on="cupy",
-        least=1,
+    copy_streams: int | None = _on_gpus(
         help="cupy: streams for copies of each direction; other ranks share them round-robin.",
         default_text="1",
     )
