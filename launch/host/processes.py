@@ -213,8 +213,13 @@ def run_alone(*words: str) -> tuple[str, str]:
         done = subprocess.run([sys.executable, *words], env=environ, timeout=_ALONE_S, **pipes)
     except subprocess.TimeoutExpired:
         return "", f"did not end within {_ALONE_S} s"
-    last = (done.stderr.strip().splitlines() or ["no message"])[-1][:200]
-    return done.stdout, f"ended with {done.returncode} ({last})" if done.returncode else ""
+    failure = f"ended with {done.returncode} ({last_line(done.stderr)})"
+    return done.stdout, failure if done.returncode else ""
+
+
+def last_line(text: str) -> str:
+    """The last line of an output, cut where it is long."""
+    return (text.strip().splitlines() or ["nothing"])[-1][:200]
 
 
 def _end_with(parent: int) -> None:
