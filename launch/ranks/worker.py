@@ -43,7 +43,7 @@ def serve() -> int:
         threading.Thread(target=_listen, args=(cases,), daemon=True).start()
     with Topology(comm) as topology:
         step = [os.environ.get(f"SLURM_{name}_ID", "") for name in ("JOB", "STEP")]
-        write_line({"ready": facts, "slurm": ".".join(step)})
+        write_line({"ready": facts, "slurm": ".".join(step) if all(step) else ""})
         while True:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
