@@ -11,7 +11,6 @@ from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, shown
 from drbench.options import Option, read_as_any
-from launch.host.files import refuse_os_errors
 
 #: More values than this from one range are taken for a mistake.
 _MOST = 100_000
@@ -43,8 +42,9 @@ def read_toml(
         If the file cannot be read (with a remedy), or is not TOML.
     """
     try:
-        with refuse_os_errors(str(path), remedy):
-            return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}. {remedy}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path.name} is not TOML: {error}.") from None
 
