@@ -114,31 +114,6 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     return made
 
 
-def lowered_words(record: Record) -> str:
-    """How the program was lowered; empty if it was not.
-
-    Examples
-    --------
-    >>> lowered_words(
-    ...     Record(
-    ...         mode="measured",
-    ...         status="failed",
-    ...         reason="-",
-    ...         schedule="cost",
-    ...         ir_max_compute=1,
-    ...         ir_max_comm=2,
-    ...     )
-    ... )
-    'lowered (cost, at most 1 computes and 2 transfers at a time)'
-    """
-    if record.schedule in (None, "direct"):
-        return ""
-    return (
-        f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and "
-        f"{record.ir_max_comm} transfers at a time)"
-    )
-
-
 def answer_text(record: Record) -> str:
     """Whether a case is correct, its time, rate and ratio to the no-communication bound, or its
     status.
@@ -239,7 +214,9 @@ def show_record(record: Record) -> None:
             if name not in _SHOWN_OPTIONS
         ),
         f"prefetch {record.prefetch}" if record.prefetch is not None else "",
-        lowered_words(record),
+        record.schedule not in (None, "direct")
+        and f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and "
+        f"{record.ir_max_comm} transfers at a time)",
     )
     if simulated:
         add("machine", record.machine, plural(record.ranks, "rank"), "simulated")
