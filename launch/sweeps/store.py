@@ -2,6 +2,8 @@
 
 ====================  ==========================================================================
 ``records.csv``       one row per case, appended and synced by ``append_csv``
+``journal.txt``       a line for each time a case was sent to ranks, so that a case that crashes the
+                      machine is not repeated for ever
 ``superseded.csv``    rows of cases whose definition has changed, or that ran again (--retry)
 ``*.damaged.txt``     lines of result files that were not records; their cases run again
 ``previous-N/``       the files that ``--fresh`` moved
@@ -15,6 +17,7 @@ import hashlib
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -125,14 +128,17 @@ class Store:
     ----------
     done : dict of str to Record
         Records by case id.
+    attempts : Counter
+        How often each case was sent to ranks since its last row.
     notes : list of str
         Messages of opening the folder.
     """
 
     def __init__(self, folder: Path):
         self.folder = Path(folder)
-        self.records_path = folder / "records.csv"
+        self.records_path, self.journal_path = folder / "records.csv", folder / "journal.txt"
         self.done: dict[str, Record] = {}
+        self.attempts: Counter = Counter()
         self.notes: list[str] = []
 
     def open(self, ranks: int, ids: Iterable[str], retry: bool = False) -> None:
@@ -156,7 +162,20 @@ class Store:
                 f"{self.folder} holds {plural(len(records), 'row')}, none of these cases "
                 f"({changed}). Use another --out to keep both, or move them aside with --fresh."
             )
+        if retry:
+            self.journal_path.unlink(missing_ok=True)
         self._supersede(records)
+        if self.journal_path.exists():
+            words = self.journal_path.read_bytes().decode("utf-8", "replace").split()
+            self.attempts = Counter(word for word in words if word not in self.done)
+
+    def started(self, case: str) -> None:
+        """Write to the journal that a case is about to be sent to ranks."""
+        with open(self.journal_path, "a") as file:
+            file.write(f"\n{case}\n")  # the last line may be torn
+            file.flush()
+            os.fsync(file.fileno())
+        self.attempts[case] += 1
 
     def add(self, record: Record) -> None:
         """Append the row of a case; it is on disk when this returns.
@@ -179,10 +198,11 @@ class Store:
                 "written; free disk space and run the same command again."
             ) from None
         self.done[record.case] = record
+        self.attempts.pop(record.case, None)
 
     def set_aside(self) -> None:
         """Move existing results to ``previous-N``."""
-        names = "records.csv superseded.csv environment.json environments"
+        names = "records.csv journal.txt superseded.csv environment.json environments"
         there = [path for each in names.split() if (path := self.folder / each).exists()]
         if there:
             names = (self.folder / f"previous-{number}" for number in count(1))

@@ -22,7 +22,8 @@ from .store import Store
 
 #: Crashes of a case's ranks before it counts as failed: an earlier case may have caused the first.
 CRASHES = 3
-#: Times a case is sent to ranks that are then killed. More, because the case is rarely the cause.
+#: Times a case is sent to ranks that are then killed, or whose supervisor or machine ends. More,
+#: because the case is rarely the cause.
 ATTEMPTS = 8
 #: Consecutive starts that may fail.
 _STARTS = 3
@@ -71,6 +72,7 @@ def supervised(settings: Settings, store: Store, watch) -> Iterator[Callable[[Jo
     A case whose ranks raise, hang past the time limit or run out of memory gets its row at once.
     One whose ranks crash or are killed runs again in a new mpiexec, since it may not have been the
     cause: after :data:`CRASHES` crashes, or :data:`ATTEMPTS` unfinished attempts, it is ``failed``.
+    The journal also counts those of earlier, killed supervisors.
     """
     with open(store.folder / "log.txt", "ab") as log:
         here = _Supervisor(settings, store, watch, log)
@@ -97,16 +99,20 @@ class _Supervisor:
         if self._kind != (job.ranks, job.library):
             self.stop(in_order=True)
             self._kind = (job.ranks, job.library)
-        record, environment, attempts, crashes = None, None, 0, 0
+        record, environment, crashes = None, None, 0
         if job.library and get_library(job.case.algorithm).launch:  # a separate program
             record = run_program(job.case, job.ranks, self._settings.timeout_s)
         while record is None:
-            if attempts == ATTEMPTS:
-                reason = f"sent to ranks {attempts} times, which each time ended before it did"
+            if (attempts := self._store.attempts[job.name]) >= ATTEMPTS:
+                reason = (
+                    f"sent to ranks {attempts} times, and each time they, the sweep or the "
+                    "machine stopped before it was finished"
+                )
                 record = failure(job.case, job.ranks, "failed", reason)
                 break
             self._have_ranks(job.ranks)
-            environment, attempts = self._environment, attempts + 1
+            environment = self._environment
+            self._store.started(job.name)
             try:
                 limits = self._settings.mem_limit, self._settings.timeout_s
                 record = Record.from_row(self._ranks.run(asdict(job.case), *limits))

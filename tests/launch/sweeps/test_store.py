@@ -46,6 +46,22 @@ def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, r
             assert path.read_bytes() == whole
 
 
+def test_truncating_the_journal_at_every_byte_counts_no_attempt_too_many(tmp_path, rows):
+    store = opened(tmp_path)
+    for name in (IDS[0], IDS[0], IDS[1]):
+        store.started(name)
+    whole = store.journal_path.read_bytes()
+    for size in range(len(whole) + 1):
+        store.journal_path.write_bytes(whole[:size])
+        store = opened(tmp_path)
+        assert store.attempts[IDS[0]] <= 2 and store.attempts[IDS[1]] <= 1
+        assert size < len(whole) or dict(store.attempts) == {IDS[0]: 2, IDS[1]: 1}
+        store.started(IDS[2])
+        assert opened(tmp_path).attempts[IDS[2]] == 1
+    store.add(rows(CASES[2], case=IDS[2]))
+    assert store.attempts[IDS[2]] == opened(tmp_path).attempts[IDS[2]] == 0
+
+
 @pytest.mark.parametrize("crashed", [False, True])
 def test_rows_of_changed_cases_are_kept_elsewhere_once_and_run_again(tmp_path, rows, crashed):
     records, aside = read_csv(filled(tmp_path, rows).records_path), tmp_path / "superseded.csv"
@@ -84,9 +100,10 @@ def test_retry_removes_rows_that_are_not_ok_and_keeps_a_copy(tmp_path, rows):
     store = opened(tmp_path)
     for name, case, status in zip(IDS, CASES, ("ok", "timeout", "unsupported")):
         store.add(rows(case, status=status, case=name))
+    store.started(IDS[1])
     again = Store(tmp_path)
     again.open(2, IDS, retry=True)
-    assert list(again.done) == [IDS[0], IDS[2]]
+    assert list(again.done) == [IDS[0], IDS[2]] and again.attempts[IDS[1]] == 0
     (aside,) = read_csv(tmp_path / "superseded.csv")
     assert (aside.case, aside.status) == (IDS[1], "timeout")
 
@@ -113,6 +130,19 @@ def test_the_first_row_of_a_case_counts(tmp_path, rows):
     path = filled(tmp_path, rows, 1).records_path
     append_csv(path, rows(CASES[0], case=IDS[0], status="timeout"))
     assert opened(tmp_path).done[IDS[0]].status == "ok"
+
+
+def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkeypatch):
+    """Otherwise a case that crashes the machine would be tried for ever."""
+    store, synced, real = opened(tmp_path), [], os.fsync
+
+    def fsync(handle):
+        synced.append((os.readlink(f"/proc/self/fd/{handle}"), os.fstat(handle).st_size))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.started(IDS[0])
+    assert synced == [(str(store.journal_path), len(IDS[0]) + 2)]
 
 
 @pytest.fixture

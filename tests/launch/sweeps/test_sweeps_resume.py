@@ -15,6 +15,8 @@ import pytest
 from starting import wait_until, within
 
 from drbench.measure.record_file import read_csv
+from launch.sweeps.plan import SweepRequest, plan_cases
+from launch.sweeps.supervisor import ATTEMPTS
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
@@ -76,6 +78,19 @@ def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault)
     again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
     # repr: an error may be NaN
     assert repr(second) == repr(records) and "14 done before" in again.stdout
+
+
+def test_a_case_that_repeatedly_crashed_the_sweep_or_the_machine_is_given_up(
+    swept, sweep_file, tmp_path
+):
+    file = sweep_file(CASES + "k = [8, 9]\n")
+    jobs = plan_cases(SweepRequest(file, 2, "out")).jobs
+    (name,) = [job.name for job in jobs if job.case.k == 8]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "journal.txt").write_text(f"{name}\n" * ATTEMPTS)
+    _, records = swept(file, code=5)
+    assert [(record.k, record.status) for record in records] == [(8, "failed"), (9, "ok")]
+    assert f"{ATTEMPTS} times" in records[0].reason
 
 
 def test_a_sweep_in_parts_is_the_sweep(swept, sweep_file, tmp_path):
