@@ -1,7 +1,7 @@
 """The Cholesky factor of a symmetric, positive definite matrix that is distributed block-cyclically
 over all ranks: A = L·Lᵀ, a block of columns at a time.
 
-mpiexec -n 4 python examples/cholesky.py [n] [block]
+mpiexec -n 4 python examples/cholesky.py [n block]
 """
 
 import sys
@@ -47,7 +47,7 @@ def factor(ctx, n, block):
 
 
 if __name__ == "__main__":
-    n, block = (int(each) for each in (*sys.argv[1:], *["512", "64"][len(sys.argv) - 1 :]))
+    n, block = map(int, sys.argv[1:] or (512, 64))
     with drbench.init(heap="256M") as ctx:
         L, error = factor(ctx, n, block)
         logarithm = 2 * ctx.comm.allreduce(

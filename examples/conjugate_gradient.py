@@ -1,7 +1,7 @@
 """A·X = B for many right-hand sides at once, A symmetric and positive definite, by conjugate
 gradients.
 
-mpiexec -n 4 python examples/conjugate_gradient.py [n] [right-hand sides]
+mpiexec -n 4 python examples/conjugate_gradient.py [n right-hand-sides]
 """
 
 import sys
@@ -42,7 +42,7 @@ def solve(ctx, A, B, tolerance=1e-10, most=1000):
 
 
 if __name__ == "__main__":
-    n, sides = (int(each) for each in (*sys.argv[1:], *["500", "8"][len(sys.argv) - 1 :]))
+    n, sides = map(int, sys.argv[1:] or (500, 8))
     with drbench.init(heap="256M") as ctx:
         A = ctx.empty((n, n), "block", "float64")
         A.local[...] = matrix(A.rows, A.columns)

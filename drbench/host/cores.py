@@ -3,7 +3,7 @@ control groups."""
 
 import os
 import socket
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -103,19 +103,26 @@ def core_quota(groups: Path = _GROUPS, member: Path = _MEMBER) -> float | None:
     member : Path
         The groups of this process, a line ``number:controllers:/path`` each.
     """
-    found = []
+    return min(filter(None, map(_of_group, control_groups("cpu", groups, member))), default=None)
+
+
+def control_groups(
+    controller: str, groups: Path = _GROUPS, member: Path = _MEMBER
+) -> Iterator[Path]:
+    """Yield the folders of this process's control groups of a controller, such as ``cpu``, and of
+    all groups above; they may not exist. Parameters as of :func:`core_quota`."""
     try:
-        lines = member.read_text().split()
+        lines = member.read_text().splitlines()
     except OSError:
-        return None
+        return
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        _, _, group = line.partition(":")
+        controllers, _, path = group.partition(":")
+        if controllers and controller not in controllers.split(","):
             continue
         mounts = [groups / controllers] if controllers else [groups, groups / "unified"]
         places = [Path(path.lstrip("/")), *Path(path.lstrip("/")).parents]
-        found += [_of_group(mount / place) for mount in mounts for place in places]
-    return min(filter(None, found), default=None)
+        yield from (mount / place for mount in mounts for place in places)
 
 
 def _of_group(group: Path) -> float | None:

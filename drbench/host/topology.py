@@ -53,6 +53,8 @@ class Topology:
         Of the tiles on this node.
     kept : dict
         Objects by key that take long to make, such as groups of NCCL; closed with this one.
+    roofs : dict
+        Local shapes of the roof by problem, once they are found.
     """
 
     def __init__(self, comm: MPI.Comm):
@@ -65,6 +67,7 @@ class Topology:
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._occupancies)
         self._groups: dict[Group, MPI.Comm] = {}
         self.kept: dict = {}
+        self.roofs: dict = {}
         self.locks = RangeLocks(self.node)
 
     @property

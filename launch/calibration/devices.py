@@ -16,23 +16,23 @@ from launch.ranks.transfers import Rows, trace_of
 
 from .cores import best_of, compute_section, ranges
 
-#: Local GEMMs, (m, n, k), in units that fill a device: thick and thin along each axis.
+#: Local GEMMs, (m, n, k), that fill a device: thick and thin along each axis.
 _SHAPES = [
-    (8, 8, 8),
-    (16, 8, 4),
-    (1, 16, 8),
-    (2, 16, 8),
-    (8, 1, 16),
-    (8, 2, 16),
-    (16, 8, 1),
-    (4, 4, 4),
-    (2, 2, 2),
-    (1, 1, 1),
-    (2, 2, 32),
-    (1, 1, 32),
+    (4096, 4096, 4096),
+    (8192, 4096, 2048),
+    (512, 8192, 4096),
+    (1024, 8192, 4096),
+    (4096, 512, 8192),
+    (4096, 1024, 8192),
+    (8192, 4096, 512),
+    (2048, 2048, 2048),
+    (1024, 1024, 1024),
+    (512, 512, 512),
+    (1024, 1024, 16384),
+    (512, 512, 16384),
 ]
-#: The unit in elements, and transfers in bytes.
-_UNIT, _SIZES = 512, [1 << s for s in range(16, 29, 3)]
+#: Transfers, in bytes.
+_SIZES = [1 << s for s in range(16, 29, 3)]
 _REPEATS = 10
 
 
@@ -44,16 +44,14 @@ def devices(topology: Topology, trials: int) -> tuple[str, dict]:
     UnsupportedError
         If the devices cannot access each other's memory.
     """
-    comm, unit, sizes = topology.comm, _UNIT, _SIZES
+    comm = topology.comm
     case = Case(8, 8, 8, backend="cupy")
     with open_backend(case, TransportChoice("auto"), topology) as opened:
-        shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
-        gemms = _gemms(comm, opened, shapes, trials)
-        found = _transfers(comm, opened, sizes, trials)
+        gemms, found = _gemms(comm, opened, trials), _transfers(comm, opened, trials)
         (latency_s, rate), keys = found["get"], opened.keys
         where = f"{keys['device']}, {keys['blas']}, {keys['ranks_per_device']} rank(s) per device"
         return where, {
-            "calibrated": {"dtypes": ["float32"]} | ranges(shapes, sizes, sizes),
+            "calibrated": {"dtypes": ["float32"]} | ranges(_SHAPES, _SIZES, _SIZES),
             "accumulate_efficiency": (
                 min(1.0, found["add"][1] / rate),
                 "accumulate over copy, both between ranks; at most 1",
@@ -66,7 +64,7 @@ def devices(topology: Topology, trials: int) -> tuple[str, dict]:
                     "latency_s": latency_s,
                 }
             },
-            "collectives": _collectives(comm, opened, sizes, trials),
+            "collectives": _collectives(comm, opened, trials),
         }
 
 
@@ -81,18 +79,18 @@ def _best(comm, stream, trials: int, enqueue) -> float:
     return best_of(comm, several, trials) / _REPEATS
 
 
-def _gemms(comm, backend, shapes: list, trials: int) -> list[tuple[int, int, int, float]]:
+def _gemms(comm, backend, trials: int) -> list[tuple[int, int, int, float]]:
     """Time GEMMs on all ranks at once."""
     device, dtype = backend.device, np.dtype(np.float32)
     memory = [
-        backend.work.empty(max(shape[x] * shape[y] for shape in shapes), dtype)
+        backend.work.empty(max(shape[x] * shape[y] for shape in _SHAPES), dtype)
         for x, y in ((0, 2), (2, 1), (0, 1))
     ]
     stream = device.stream("calibrate", multiplies=True)
     for array in memory:
         device.zero(array.reshape(1, -1), stream)
     found = []
-    for m, n, k in shapes:
+    for m, n, k in _SHAPES:
         a, b, c = (
             array[: rows * cols].reshape(rows, cols)
             for array, rows, cols in zip(memory, (m, k, m), (k, n, n))
@@ -102,10 +100,10 @@ def _gemms(comm, backend, shapes: list, trials: int) -> list[tuple[int, int, int
     return found
 
 
-def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
+def _transfers(comm, backend, trials: int) -> dict:
     """Time copies from, and accumulates into, the next rank's memory, and an add inside the device:
     (latency, bytes per second), bytes per second."""
-    device, largest = backend.device, sizes[-1] // 4
+    device, largest = backend.device, _SIZES[-1] // 4
     problem = Problem(comm.size, largest, 1, comm.size, a="row", b="row", c="row")
     memory = device.allocate(4 * largest)
     own, stream = (
@@ -124,7 +122,7 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
         device.zero(c.storage.reshape(1, -1), stream)
         stream.synchronise()
         samples: dict[str, list] = {"get": [], "add": []}
-        for nbytes in sizes:
+        for nbytes in _SIZES:
             block = problem.c.block((right, right + 1), (0, nbytes // 4))
             here, there = own[:, : nbytes // 4], c.view(block)
 
@@ -139,10 +137,10 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
     return {kind: fit_line(points) for kind, points in samples.items()} | {"memory": local}
 
 
-def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
+def _collectives(comm, backend, trials: int) -> dict:
     """Time one step on all ranks, through the executor of programs."""
     found: dict[str, list] = {}
-    for nbytes in sizes:
+    for nbytes in _SIZES:
         for name in ("allgather", "reducescatter", "shift"):
             shards = 1 if name == "shift" else comm.size
             rows = Rows.of(shards * nbytes // 4, comm.size, comm.rank)

@@ -9,7 +9,6 @@ from operator import itemgetter
 import numpy as np
 from mpi4py import MPI
 
-from drbench.host.blas import load_blas
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, nonnegative
@@ -24,7 +23,7 @@ from .cores import (
     rows_of_ranks,
     transfers,
 )
-from .speed import SpeedNormalisation
+from .speed import SpeedNormalisation, square_gemm
 
 #: A smaller share of a transfer's time counts as zero: timing is not more precise.
 _LEAST = 0.02
@@ -142,13 +141,11 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
     All ranks do it at once, so that the loss includes both ends: the target packs strided rows, and
     accumulates into its tile.
     """
-    comm, blas = topology.comm, load_blas()
-    a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
-    found = []
+    comm, gemm, found = topology.comm, square_gemm(_EDGE), []
 
     def multiply(gemms: int, requests: Sequence = ()):
         for _ in range(gemms):
-            blas.gemm(a, b, c, 1.0)
+            gemm()
             MPI.Request.Testall(requests)
 
     def moved(gemms: int = 0):

@@ -25,6 +25,12 @@ _EDGE, _TIMES = 512, 8
 DRIFT = 0.10
 
 
+def square_gemm(edge: int) -> Callable[[], None]:
+    """A function that multiplies two matrices of this edge on the cores of a rank."""
+    blas, operands = load_blas(), [np.ones((edge, edge), "f4") for _ in range(3)]
+    return lambda: blas.gemm(*operands, 1.0)
+
+
 class SpeedNormalisation:
     """The speed of a machine during calibration.
 
@@ -58,12 +64,11 @@ class SpeedNormalisation:
     def of_cores(cls, comm, due: float | None) -> "SpeedNormalisation":
         """The normalisation by GEMMs on the cores of all ranks at once (its methods are
         collective)."""
-        blas = load_blas()
-        a, b, c = (np.ones((_EDGE, _EDGE), "f4") for _ in range(3))
+        gemm = square_gemm(_EDGE)
 
         def multiply():
             for _ in range(_TIMES):
-                blas.gemm(a, b, c, 1.0)
+                gemm()
 
         multiply()
         return cls(lambda: timed(comm, multiply), due)

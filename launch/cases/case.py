@@ -29,27 +29,19 @@ DESCRIPTION_FIELDS = ("algorithm", *OPTION_COLUMNS) + tuple(
     "progress machine mode".split()
 )
 
-BACKENDS = ("numpy", "cupy")
-#: Backends that use a field, and their names in messages.
-_CORES, _GPUS = BACKENDS[:1], BACKENDS[1:]
-_CALLED = {_CORES: "cores", _GPUS: "GPUs"}
+#: Where each backend multiplies.
+BACKENDS = {"numpy": "cores", "cupy": "GPUs"}
 
 
-#: Implementations of collectives, by backend.
-COLLECTIVES = {
-    "numpy": ("mpi",),
-    "cupy": ("auto", "nccl", "gpu-aware", "staged"),
-}
-
-
-def _is(kind=str, default=None, group="", *, on=BACKENDS, ours=False, **words):
-    """A field and its description: ``on`` are the backends that use it; with ``ours`` only our
-    executor does, not a library. A field without a heading is given by ``-o``."""
+def _is(kind=str, default=None, group="", *, on="", ours=False, **words):
+    """A field and its description: ``on`` is the backend that uses it, if only one does; with
+    ``ours`` only our executor does, not a library. A field without a heading is given by ``-o``."""
     words |= {"type": kind, "group": group}
     return field(default=default, metadata={"words": words, "on": on, "ours": ours})
 
 
 _ours = partial(_is, ours=True)
+_on_gpus = partial(_ours, int, on="cupy", least=1)
 
 
 def _seconds(value: float) -> float:
@@ -72,7 +64,8 @@ def _partition(text: str) -> str:
     return text
 
 
-_SIZE = {"least": 1, "unit": "elements"}
+_size = partial(_is, int, MISSING, "Problem", least=1, unit="elements")
+_layout = partial(_is, group="Layout", check=_partition, metavar="PARTITION")
 _MOVES = "Ranks and data movement"
 
 
@@ -99,25 +92,12 @@ class Case:
         schedules ``cost`` and ``exhaustive``; None: 100 FLOPs take as long as a byte.
     """
 
-    m: int = _is(int, MISSING, "Problem", **_SIZE, help="Rows of A and C, as 4096 or 48Ki.")
-    n: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of B and C.")
-    k: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of A, rows of B.")
-    a: str | None = _is(
-        group="Layout",
-        check=_partition,
-        metavar="PARTITION",
-        help="Partition of A.",
-        default_text="the algorithm's own",
-    )
-    b: str | None = _is(
-        group="Layout",
-        check=_partition,
-        metavar="PARTITION",
-        help="Partition of B; see drbench list partitions.",
-    )
-    c: str | None = _is(
-        group="Layout", check=_partition, metavar="PARTITION", help="Partition of C, likewise."
-    )
+    m: int = _size(help="Rows of A and C, as 4096 or 48Ki.")
+    n: int = _size(help="Columns of B and C.")
+    k: int = _size(help="Columns of A, rows of B.")
+    a: str | None = _layout(help="Partition of A.", default_text="the algorithm's own")
+    b: str | None = _layout(help="Partition of B; see drbench list partitions.")
+    c: str | None = _layout(help="Partition of C, likewise.")
     algorithm: str = _is(
         str,
         "universal",
@@ -155,7 +135,7 @@ class Case:
         help="Element type of all matrices, or AB:C.",
     )
     backend: str = _is(
-        BACKENDS,
+        tuple(BACKENDS),
         "numpy",
         _MOVES,
         metavar="NAME",
@@ -183,42 +163,31 @@ class Case:
     )
     compute: str | None = _is(
         ("tf32",),
-        on=_GPUS,
+        on="cupy",
         help="GPUs: multiply float32 in TF32, which keeps 10 bits of the fraction.",
         default_text="float32 (no TF32)",
     )
-    max_gemms: int | None = _ours(
-        int,
-        on=_GPUS,
-        least=1,
+    max_gemms: int | None = _on_gpus(
         help="cupy: GEMMs that may run at the same time.",
         default_text="1",
     )
-    max_accumulates: int | None = _ours(
-        int,
-        on=_GPUS,
-        least=1,
+    max_accumulates: int | None = _on_gpus(
         help="cupy: accumulates that may run at the same time.",
         default_text="1",
     )
-    accumulate_blocks: int | None = _ours(
-        int,
-        on=_GPUS,
-        least=1,
+    accumulate_blocks: int | None = _on_gpus(
         help="cupy: most thread blocks of an accumulate, or of a reduction during GEMMs.",
         default_text="12",
     )
-    copy_streams: int | None = _ours(
-        int,
-        on=_GPUS,
-        least=1,
+    copy_streams: int | None = _on_gpus(
         help="cupy: streams for copies of each direction; other ranks share them round-robin.",
         default_text="1",
     )
     collectives: str | None = _ours(
-        tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
-        help="Implementation of collectives (cores: mpi).",
-        default_text="mpi; on devices the first that works",
+        ("auto", "nccl", "gpu-aware", "staged"),
+        on="cupy",
+        help="GPUs: implementation of collectives. On cores it is MPI's.",
+        default_text="the first that works",
     )
     prefetch: int | str | None = _ours(
         int,
@@ -229,13 +198,13 @@ class Case:
     progress: str = _ours(
         ("poll", "none"),
         "poll",
-        on=_CORES,
+        on="numpy",
         help="Who drives MPI in a GEMM: poll splits long GEMMs and polls in between; none: no one.",
     )
     threads: int | None = _is(
         int,
         group=_MOVES,
-        on=_CORES,
+        on="numpy",
         least=1,
         help="BLAS threads per rank.",
         default_text="cores // ranks",
@@ -306,25 +275,22 @@ class Case:
         for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
             if getattr(self, name) == plain:  # the same case as without the field
                 object.__setattr__(self, name, None)
-        if self.collectives == "auto" and self.backend != "numpy":
+        if self.collectives == "auto":
             object.__setattr__(self, "collectives", None)
         if self.get is None:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 
 
+_DESCRIBED = {each.name: each for each in fields(Case) if each.metadata}
 #: Fields of a case, without the algorithm's options, as options by name.
 FIELDS: dict[str, Option] = {
-    each.name: Option(
-        each.name,
-        default=None if each.default is MISSING else each.default,
-        **each.metadata["words"],
+    name: Option(
+        name, default=None if each.default is MISSING else each.default, **each.metadata["words"]
     )
-    for each in fields(Case)
-    if each.metadata
+    for name, each in _DESCRIBED.items()
 }
 #: Fields that only our executor uses, not a library.
-OURS = {each.name for each in fields(Case) if each.metadata.get("ours")}
-_OBEYED_BY = {each.name: each.metadata["on"] for each in fields(Case) if each.metadata}
+OURS = {name for name, each in _DESCRIBED.items() if each.metadata["ours"]}
 
 
 def given_fields(case: Case) -> list[str]:
@@ -351,23 +317,18 @@ def check_case(case: Case) -> None:
     """
     check_options(FIELDS, vars(case))
     for name in given_fields(case):
-        on = _OBEYED_BY[name]
-        if case.backend not in on:
-            other = "" if on[0] == "numpy" else ", or use --backend cupy"
+        on = _DESCRIBED[name].metadata["on"]
+        if on not in ("", case.backend):
+            other = "" if on == "numpy" else ", or use --backend cupy"
             raise UsageError(
-                f"{FIELDS[name].flag} is for {_CALLED[on]}, but the backend is {case.backend}. "
+                f"{FIELDS[name].flag} is for {BACKENDS[on]}, but the backend is {case.backend}. "
                 f"Leave it out{other}."
             )
     on_cores = case.backend == "numpy"
-    if case.dtype in PLANNED:
+    if case.dtype in PLANNED or (on_cores and case.dtype.startswith("bfloat16")):
         raise UnsupportedError(
-            f"{case.dtype} multiplications run on machine models only. Use drbench "
+            f"{case.dtype} multiplications do not run on {BACKENDS[case.backend]}. Use drbench "
             "simulate, --dtype float32, or --dtype bfloat16:float32 with --backend cupy."
-        )
-    if on_cores and case.dtype.startswith("bfloat16"):
-        raise UnsupportedError(
-            f"{case.dtype} multiplications do not run on cores. Use --dtype float32, "
-            "--backend cupy, or drbench simulate."
         )
     if not on_cores and case.transport.startswith("throttled"):
         raise UnsupportedError(
@@ -375,12 +336,6 @@ def check_case(case: Case) -> None:
             f"{case.backend}. Use --backend numpy."
         )
     check_rounding(case)
-    kinds = COLLECTIVES[case.backend]
-    if case.collectives is not None and case.collectives not in kinds:
-        raise UsageError(
-            f"-o collectives={case.collectives} is for {'GPUs' if on_cores else 'cores'}, but the "
-            f"backend is {case.backend}. Use -o collectives={' or '.join(kinds)}."
-        )
 
 
 def check_rounding(case: Case) -> None:
@@ -409,20 +364,6 @@ def refuse_our_options(case: Case) -> None:
                 f"{case.algorithm} moves its data itself and takes no {FIELDS[name].flag}. Leave "
                 "it out."
             )
-
-
-def recorded(options: dict) -> dict:
-    """The options as columns of the record: those with their own column, and the others together.
-
-    Examples
-    --------
-    >>> recorded({"stationary": "B", "chunk": None, "colour": 3, "shade": "a;b"})
-    {'stationary': 'B', 'chunk': None, 'options': 'colour=3;shade=a%3Bb'}
-    """
-    plain = {name: None if value in ("auto", "none") else value for name, value in options.items()}
-    own = {name: value for name, value in plain.items() if name in HEADER}
-    others = {name: value for name, value in plain.items() if name not in own}
-    return own | {"options": options_text(others) if others else None}
 
 
 def case_keys(case: Case) -> dict:
@@ -460,15 +401,20 @@ def blocks_in_place(case: Case, node_of: list[int], rank: int) -> Callable[[Any]
 
 
 def resolved_keys(case: Case, resolved: dict) -> dict:
-    """The columns of the record that depend on the resolved options.
+    """The columns of the record that depend on the resolved options: those with their own column,
+    and the others together.
 
     Examples
     --------
-    >>> resolved_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push"})
-    {'stationary': 'B', 'options': 'sums=push', 'prefetch': None}
+    >>> resolved_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push", "shade": "a;b"})
+    {'stationary': 'B', 'options': 'sums=push;shade=a%3Bb', 'prefetch': None}
     """
-    ahead = case.ahead(resolved)
-    return recorded(resolved) | {"prefetch": None if ahead == "all" else ahead}
+    ahead, found, others = case.ahead(resolved), {}, {}
+    for name, value in resolved.items():
+        of = found if name in HEADER else others
+        of[name] = None if value in ("auto", "none") else value
+    found["options"] = options_text(others) if others else None
+    return found | {"prefetch": None if ahead == "all" else ahead}
 
 
 def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:

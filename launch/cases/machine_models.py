@@ -12,13 +12,14 @@ from algorithms.universal.packing import cores
 from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
-from launch.host.files import write_whole
+from launch.host.files import refuse_os_errors, write_whole
 
 from .sweep_values import read_toml, shipped
 
 #: The command that measures a model of this machine.
 CALIBRATE = "drbench calibrate -p 2 --save mine.toml"
-_TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
+#: A machine with the shape of its torus.
+_TORUS = re.compile(r"([a-z0-9]+)-([1-9]\d*)x([1-9]\d*)")
 
 
 def machine_names() -> list[str]:
@@ -96,17 +97,17 @@ def find_machine(name: str) -> Machine:
     path = Path(name)
     if name.endswith(".toml") or "/" in name:
         return Machine.load(path)
-    torus = _TORUS.fullmatch(name)
-    known = machine_names()
-    if torus and torus["file"] in known:
-        shape = [int(torus["rows"]), int(torus["cols"])]
-        return Machine.load(shipped("machines")[torus["file"]], name, torus=shape)
-    if name not in known:
+    file, torus, known = name, _TORUS.fullmatch(name), machine_names()
+    changes: dict = {}
+    if torus:
+        file, *shape = torus.groups()
+        changes = {"name": name, "torus": [*map(int, shape)]}
+    if file not in known:
         raise UsageError(
             f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or "
             f"give a TOML file.{did_you_mean(name, known)}"
         )
-    return Machine.load(shipped("machines")[name])
+    return Machine.load(shipped("machines")[file], **changes)
 
 
 def of_schedule(
@@ -178,12 +179,8 @@ def write_model(path: str | os.PathLike, model: dict) -> str:
         document.remove("model")
     own.add("model", _table(model))
     kept, text = (tomlkit.dumps(each).strip("\n") for each in (document, own))
-    try:
+    with refuse_os_errors(f"--save {path}", "Use a file that can be written."):
         write_whole(Path(path), f"{kept}\n\n{text}\n" if kept else f"{text}\n")
-    except OSError as error:
-        raise UsageError(
-            f"--save {path}: {error.strerror}. Use a file that can be written."
-        ) from None
     return text
 
 

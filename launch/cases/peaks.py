@@ -118,7 +118,7 @@ def with_peak(record: Record, peaks: Peaks) -> Record:
     >>> found.peak_gflops, found.percent_of_peak, found.peak_source
     (150.0, 80.0, 'given')
     """
-    if record.status != "ok" or not record.gflops or not record.dtype or not record.ranks:
+    if record.status != "ok" or not record.gflops:
         return record
     peak = peaks.get(arithmetic(record.dtype, record.compute))
     total = peak and peak.of_ranks(record)

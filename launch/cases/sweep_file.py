@@ -177,7 +177,7 @@ def find_sweep(text: str) -> Path:
 def load_sweep(
     text: str,
     ranks: int,
-    scale: str | Fraction | None = None,
+    scale: str | None = None,
     overrides: Iterable[tuple[str, str]] = (),
     machine: str | None = None,
     simulate: bool = False,
@@ -189,7 +189,7 @@ def load_sweep(
     text : str
         Path of a TOML file, or the name of a shipped sweep.
     ranks : int
-    scale : str or Fraction, optional
+    scale : str, optional
         Replaces that of the file, as ``"1/16"``.
     overrides : iterable of (str, str)
         Keys of the file and replacements of their values, as for ``-o``.
@@ -271,7 +271,7 @@ def expand(
     table: dict,
     ranks: int,
     file: str = "sweep",
-    scale: str | Fraction | None = None,
+    scale: str | None = None,
     overrides: Iterable[tuple[str, str]] = (),
     machine: str | None = None,
     simulate: bool = False,
@@ -306,10 +306,10 @@ def expand(
     where = f"{file}: scale" if scale is None else "--scale"
     factor = scale_of(table.get("scale", "1") if scale is None else scale, where)
     defaults, blocks = table.get("defaults", {}), table.get("cases")
-    is_table = isinstance(defaults, dict)
-    require(is_table, f"{file}: defaults", "a table, as [defaults]", defaults)
-    are_tables = isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks)
-    require(are_tables and blocks, f"{file}: cases", "one or more tables, as [[cases]]", blocks)
+    is_table = lambda value: isinstance(value, dict)
+    require(is_table(defaults), f"{file}: defaults", "a table, as [defaults]", defaults)
+    are_tables = blocks and isinstance(blocks, list) and all(map(is_table, blocks))
+    require(are_tables, f"{file}: cases", "one or more tables, as [[cases]]", blocks)
     blocks = [defaults | block for block in blocks]
     changes, grow = {} if machine is None else {"machine": machine}, top.get("grow")
     cases: dict[str, Case] = {}
@@ -319,13 +319,14 @@ def expand(
         instead = set().union(*(_INSTEAD.get(key, ()) for key in mine))
         block = {key: value for key, value in block.items() if key not in instead} | mine
         twins = block.pop("same_tiles", False)
+        twins = read_at(f"{where}: same_tiles", [BLOCK_KEYS["same_tiles"]], twins)
         for values in _choices(block, ranks, where, len(cases)):
             kept = _taken(values, mine, where)
             if kept is None:
                 continue
             unused -= kept.keys()
             made = [_case(kept, ranks, factor, where)]
-            if read_at(f"{where}: same_tiles", [BLOCK_KEYS["same_tiles"]], twins):
+            if twins:
                 with suppress(UnsupportedError):  # not on this mesh: gets a row with the reason
                     made.append(_universal(*made, ranks, where))
             for case in made:
@@ -408,7 +409,7 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
     if "libraries" in axes:
         every = "all" in _axis("settings", settings, ranks, f"{where}: settings")
         axes["libraries"] = [
-            {"libraries": {"algorithm": name["libraries"]} | fields}
+            {"algorithm": name["libraries"]} | fields
             for name in axes["libraries"]
             for fields in get_library(name["libraries"]).settings(ranks)[: None if every else 1]
         ]
@@ -448,7 +449,7 @@ def _joined(parts: Iterable[dict]) -> dict:
 def _taken(values: dict, given: dict, where: str) -> dict | None:
     """The values without overrides that their algorithm or library does not have; None if it
     refuses the value of one: OS is not a dataflow of every algorithm with dataflows."""
-    name = values.get("libraries", values).get("algorithm", Case.algorithm)
+    name = values.get("algorithm", Case.algorithm)
     try:
         taker = taker_of(name)
     except UsageError as error:
@@ -473,13 +474,11 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
         For values that are wrong on any number of ranks.
     """
     values = dict(values)
-    library = values.pop("libraries", {})
-    values |= {key: value for key, value in library.items() if key != "options"}
     name = values.get("algorithm", Case.algorithm)
     triple, factors = values.pop("partitions", None), values.pop("replication", None)
     options = {key: values.pop(key) for key in list(values) if key not in FIELDS}
-    options |= library.get("options", {})
-    if library and values.get("backend") == "cupy" and "device" in LIBRARIES[name]:
+    options |= options.pop("options", {})
+    if values.get("backend") == "cupy" and "device" in LIBRARIES.get(name, ()):
         options["device"] = "cuda"
         values["backend"] = Case.backend
     values |= {key: scaled_size(values[key], scale) for key in _SHAPE}

@@ -83,7 +83,7 @@ def read_at(where: str, options: Iterable[Option], value: Any) -> Any:
         raise UsageError(f"{where}: {error}") from None
 
 
-def scale_of(text, where: str = "") -> Fraction:
+def scale_of(text: Any, where: str = "") -> Fraction:
     """A factor on all extents, as ``1/16``, ``0.25`` or ``2/1``.
 
     Raises
@@ -102,19 +102,14 @@ def scale_of(text, where: str = "") -> Fraction:
     """
     where, given = f"{where} " if where else "", str(text)
     try:
-        factor = Fraction(given) if not isinstance(text, bool) else Fraction(0)
+        factor = Fraction(given)
     except (ValueError, ZeroDivisionError):
         factor = Fraction(0)
     if factor <= 0:
         raise UsageError(
             f"{where}{shown(text)} is not a scale. Use a factor such as 1/16, 0.25 or 2/1."
         )
-    if (
-        factor > 1
-        and factor.denominator == 1
-        and "/" not in given
-        and not isinstance(text, Fraction)
-    ):
+    if factor > 1 and factor.denominator == 1 and "/" not in given:
         number = shown(factor.numerator)
         raise UsageError(
             f"{where}{given:.40}: write 1/{number} to divide by {number} or {number}/1 to "

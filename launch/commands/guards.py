@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
@@ -41,10 +40,10 @@ def default_ranks(threads: int | None = None, backend: str | None = None, words:
 def gpu_report() -> dict | None:
     """Describe the GPUs of this node, or return None. A separate process finds them, because a
     driver may hang and CuPy of another CUDA may crash."""
-    done = run_alone([sys.executable, "-m", "launch.ranks.gpu_report"], 60)
+    text, _ = run_alone("-m", "launch.ranks.gpu_report")
     try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (AttributeError, ValueError, IndexError):
+        return json.loads(text.splitlines()[-1])
+    except (ValueError, IndexError):
         return None
 
 

@@ -43,13 +43,12 @@ from .options import (
 )
 
 
-def _part(text: str) -> tuple[int, int]:
-    """(i, n) of the text ``i/n``: the i-th part of n."""
+def _part(text: str) -> str:
+    """Check the text ``i/n``, the i-th part of n, and return it."""
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
-    part = (int(found[1]), int(found[2])) if found else (0, 0)
-    if not 1 <= part[0] <= part[1]:
+    if not (found and 1 <= int(found[1]) <= int(found[2])):
         raise UsageError(f"{text!r} is not a part. Use for example 2/4, the second of four.")
-    return part
+    return text
 
 
 @command(

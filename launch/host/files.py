@@ -8,7 +8,8 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
@@ -51,6 +52,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+@contextmanager
+def refuse_os_errors(where: str, remedy: str) -> Iterator[None]:
+    """A context in which an OSError, such as that of a full disk, becomes a UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}. {remedy}") from None
+
+
 def made_folder(path: str | os.PathLike) -> Path:
     """The folder of ``--out``, created if needed.
 
@@ -59,12 +69,8 @@ def made_folder(path: str | os.PathLike) -> Path:
     UsageError
         If it cannot be created.
     """
-    try:
+    with refuse_os_errors(f"--out {path}", "Use a folder that can be made."):
         Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"--out {os.fspath(path)}: {error.strerror}. Use a folder that can be made."
-        ) from None
     return Path(path)
 
 
@@ -82,30 +88,16 @@ def check_output(option: str, path: str | None) -> None:
         raise UsageError(f"{option} {path}: no folder {folder}. Make it first.")
     if os.path.isdir(path):
         raise UsageError(f"{option} {path}: it is a folder. Use the name of a file.")
-    try:
-        kind = _file_kind(path)
-        if kind is None:  # not created here: another run may append to it
+    with refuse_os_errors(f"{option} {path}", "Use another name."):
+        try:
+            kind = os.stat(path).st_mode
+        except FileNotFoundError:  # not created here: another run may append to it
             tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
-        elif stat.S_ISREG(kind):
+            return
+        if stat.S_ISREG(kind):
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND))
         elif not os.access(path, os.W_OK):  # not opened: a pipe would wait for its reader
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise UsageError(f"{option} {path}: {error.strerror}. Use another name.") from None
-
-
-def _file_kind(path: str) -> int | None:
-    """The mode of a file, None if it does not exist.
-
-    Raises
-    ------
-    OSError
-        If it cannot exist, for example with a name that is too long.
-    """
-    try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
-        return None
 
 
 def write_output(option: str, path: str | os.PathLike, text: str) -> None:
@@ -116,12 +108,8 @@ def write_output(option: str, path: str | os.PathLike, text: str) -> None:
     UsageError
         If it cannot be written, for example because the disk is full.
     """
-    try:
+    with refuse_os_errors(f"{option} {path}", "Use a file that can be written."):
         Path(path).write_text(text, encoding="utf-8", errors="replace", newline="")
-    except OSError as error:
-        raise UsageError(
-            f"{option} {os.fspath(path)}: {error.strerror}. Use a file that can be written."
-        ) from None
 
 
 def write_table(path: str | os.PathLike, rows: list[dict]) -> None:
@@ -192,19 +180,19 @@ def add_records(path: str | None, *records: Record) -> None:
     ------
     UsageError
     """
+    if not path:
+        return
     try:
-        with warnings.catch_warnings(record=True) as warned:
+        with (
+            warnings.catch_warnings(record=True) as warned,
+            refuse_os_errors(f"--csv {path}", "Use a file that can be written."),
+        ):
             warnings.simplefilter("always")
-            if path:
-                append_csv(path, *records)
-        for warning in warned:  # about a torn last line
-            sys.stderr.write(f"drbench: {warning.message}\n")
+            append_csv(path, *records)
     except RecordError as error:
         raise UsageError(f"--csv: {error}") from None
-    except OSError as error:
-        raise UsageError(
-            f"--csv {path}: {error.strerror}. Use a file that can be written."
-        ) from None
+    for warning in warned:  # about a torn last line
+        sys.stderr.write(f"drbench: {warning.message}\n")
 
 
 def output_record(record: Record, csv_path: str | None, as_json: str | None) -> int:

@@ -40,11 +40,9 @@ class Kernels:
 
 
 def processor_name() -> str:
-    try:
-        named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        return named[1].strip() if named else platform.machine()
-    except OSError:
-        return platform.processor() or platform.machine()
+    """The model of the processor, else its architecture."""
+    named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return named[1].strip() if named else platform.machine()
 
 
 def pinned(environ=os.environ) -> dict[str, str]:
@@ -69,30 +67,17 @@ def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int =
     return Kernels(names[0], statistics.mean(rates), min(shares))
 
 
-def weaker_pins() -> tuple[Kernels, Kernels] | None:
-    """(kernels with pins, kernels without) if pins are set and the latter are other, faster
-    kernels; else None."""
-    if not pinned():
-        return None
-    held, free = measure_kernels(), measure_kernels(without_pins())
-    return (
-        (held, free)
-        if held.name != free.name and free.flops_per_s > 1.05 * held.flops_per_s
-        else None
-    )
-
-
 def without_weaker_pins(print_line: Callable[[str], None]) -> dict[str, str]:
-    """The environment for ranks on this machine: without pins that exclude the best kernels of its
-    processor, which is reported in one line."""
-    found = weaker_pins()
-    if found is None:
-        return dict(os.environ)
-    held, free = found
-    names = " and ".join(f"{name}={value}" for name, value in pinned().items())
-    print_line(
-        f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} "
-        f"GFLOP/s per thread); unset for this run: {free.name} kernels reach "
-        f"{free.flops_per_s / 1e9:.0f} GFLOP/s"
-    )
-    return without_pins()
+    """The environment for ranks on this machine: without pins to other, slower kernels than the
+    best of its processor, which is reported in one line."""
+    if pinned():
+        held, free = measure_kernels(), measure_kernels(without_pins())
+        if held.name != free.name and free.flops_per_s > 1.05 * held.flops_per_s:
+            names = " and ".join(f"{name}={value}" for name, value in pinned().items())
+            print_line(
+                f"{names} holds this processor to {held.name} kernels "
+                f"({held.flops_per_s / 1e9:.0f} GFLOP/s per thread); unset for this run: "
+                f"{free.name} kernels reach {free.flops_per_s / 1e9:.0f} GFLOP/s"
+            )
+            return without_pins()
+    return dict(os.environ)

@@ -107,13 +107,18 @@ def _written(since: float) -> set[str]:
     return found
 
 
+def mapped_files(pid: int | str = "self") -> set[str]:
+    """Files that a process has mapped; the names of deleted ones end with ``(deleted)``."""
+    lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    return {line[line.index("/") :] for line in lines if "/" in line}
+
+
 def held_files(pids=None) -> set[str]:
     """Files under /dev/shm that these processes (by default all) have open or mapped."""
     start, found = f"{SHARED_MEMORY}/", set()
     for pid in _pids() if pids is None else pids:
         with suppress(OSError):  # it has just ended, or belongs to another user
-            for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
-                found.add(line[line.find("/") :])
+            found |= mapped_files(pid)
             for handle in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):  # it has just been closed
                     found.add(os.readlink(f"/proc/{pid}/fd/{handle}"))

@@ -1,15 +1,24 @@
 """The memory that is available on this node."""
 
 import mmap
+from itertools import chain
 from pathlib import Path
 
 import psutil
+
+from drbench.host.cores import control_groups
 
 #: Pages of a window in addition to each rank's tiles: its last page, and those of MPI and our
 #: locks. (MPICH 5 used one page per window of two ranks.)
 _EXTRA_PAGES = 4
 #: Windows of a case: A, B and C, and the inboxes of the program and of its baseline.
 _WINDOWS = 5
+#: Files of a control group with its limit and its usage, and the name of its page cache in
+#: ``memory.stat``: in version 2, in version 1.
+_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def windows_bytes(shared: list[int]) -> int:
@@ -29,40 +38,17 @@ def windows_bytes(shared: list[int]) -> int:
 def available_memory(root: Path = Path("/")) -> int:
     """Available bytes on this node: as reported by the kernel, or the rest of the limit of our
     control group or one above it, counting its reclaimable page cache as free."""
-    return min([psutil.virtual_memory().available, *_left_in_groups(root)])
+    groups = control_groups("memory", root / "sys/fs/cgroup", root / "proc/self/cgroup")
+    left = (_left_in(group, *names) for group in groups for names in _FILES)
+    return min([psutil.virtual_memory().available, *chain.from_iterable(left)])
 
 
-def _left_in_groups(root: Path) -> list[int]:
-    """The rest of the limit of each of our control groups, version 1 or 2; none without a limit."""
+def _left_in(group: Path, limit: str, usage: str, cache: str) -> list[int]:
+    """The rest of the limit of a control group; empty without such a group or a limit."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    left = []
-    for line in lines:
-        _, _, rest = line.partition(":")
-        kinds, _, path = rest.partition(":")
-        if kinds and "memory" not in kinds.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / ("memory" if kinds else "")
-        names = (
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            if kinds
-            else ("memory.max", "memory.current", "inactive_file")
-        )
-        group = top / path.lstrip("/")
-        for folder in (group, *group.parents):
-            if folder == top.parent:
-                break
-            left += _left_in(folder, *names)
-    return left
-
-
-def _left_in(folder: Path, limit: str, usage: str, cache: str) -> list[int]:
-    try:
-        most = int((folder / limit).read_text())  # "max" is no limit
-        used = int((folder / usage).read_text())
-        counted = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        most = int((group / limit).read_text())  # "max" is no limit
+        used = int((group / usage).read_text())
+        counted = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         return [max(0, most - used + int(counted.get(cache, 0)))]
     except (OSError, ValueError):
         return []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drbench.errors import EXIT_CODES, CaseFailed, MissingError
 
-from .processes import FIRST_PSEUDO_STEP, running
+from .processes import in_slurm_step, running
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
 _VARIABLES = [
@@ -46,10 +46,7 @@ def launched(environ=os.environ) -> Launched | None:
     for size, rank in _VARIABLES:
         if environ.get(size, "").isdigit() and environ.get(rank, "").isdigit():
             return Launched(int(environ[size]), int(environ[rank]), size)
-    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
-    if (
-        step.isdigit() and int(step) < FIRST_PSEUDO_STEP and "SLURM_PROCID" in environ
-    ):  # a step of srun, not the batch script
+    if in_slurm_step(environ) and "SLURM_PROCID" in environ:
         size = environ.get("SLURM_STEP_NUM_TASKS", environ.get("SLURM_NTASKS", "1"))
         return Launched(int(size), int(environ["SLURM_PROCID"]), "SLURM_STEP_NUM_TASKS")
     return None
@@ -88,20 +85,16 @@ def mpiexec_command(ranks: int) -> list[str]:
     """The launcher and its arguments, without the program."""
     mpiexec = find_mpiexec()
     command = [mpiexec, "-n", str(ranks)]
-    if _is_open_mpi(mpiexec):
+    version = subprocess.run(
+        [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    ).stdout
+    if any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE")):
         command += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
         if not os.path.isdir(
             "/sys/class/infiniband"
         ):  # without its devices the UCX windows fail over and print pages
             command += ["--mca", "osc", "^ucx"]
     return command
-
-
-def _is_open_mpi(mpiexec: str) -> bool:
-    version = subprocess.run(
-        [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL
-    ).stdout
-    return any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE"))
 
 
 def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, environ=None) -> int:

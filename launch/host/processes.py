@@ -17,8 +17,10 @@ from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
 #: Seconds that a program has to end after the signal.
 GRACE_S = 5.0
+#: Seconds that a test in a separate process may take.
+_ALONE_S = 60
 #: Steps from here on are batch scripts and shells of salloc (Slurm's SLURM_MAX_NORMAL_STEP_ID).
-FIRST_PSEUDO_STEP = 0xFFFFFFF0
+_FIRST_PSEUDO_STEP = 0xFFFFFFF0
 #: Hydra, Intel MPI, Open MPI 4 and 5: ranks on this host, without asking Slurm.
 _HERE = {
     "HYDRA_LAUNCHER": "fork",
@@ -95,35 +97,36 @@ def on_this_host(environ) -> dict[str, str]:
     """
     if "SLURM_JOB_ID" not in environ:
         return {}
-    step = environ.get("SLURM_STEP_ID", "")
-    inside = step.isdigit() and int(step) < FIRST_PSEUDO_STEP
-    if not inside and environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
+    if not in_slurm_step(environ) and environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
         return {}
     return _HERE
 
 
-def _guard(token: str, since: float) -> subprocess.Popen | None:
+def in_slurm_step(environ) -> bool:
+    """Whether a process is in a step of srun, not in a batch script or a shell of salloc."""
+    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
+    return step.isdigit() and int(step) < _FIRST_PSEUDO_STEP
+
+
+def _guard(token: str, since: float) -> subprocess.Popen:
     """Start the guard process, which may outlive this one by a moment: see
     :mod:`launch.host.guard`."""
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
-    with suppress(OSError):  # no process or memory left: the kernel still signals the launcher
-        return subprocess.Popen(
-            [sys.executable, "-S", program, token, str(since)],
-            env=environ,
-            start_new_session=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    return None
+    return subprocess.Popen(
+        [sys.executable, "-S", program, token, str(since)],
+        env=environ,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
-def _dismiss(guard: subprocess.Popen | None) -> None:
+def _dismiss(guard: subprocess.Popen) -> None:
     """End the guard: nothing is left to guard."""
-    if guard is not None:
-        with suppress(OSError):  # someone has killed it
-            guard.communicate(b".")
+    with suppress(OSError):  # someone has killed it
+        guard.communicate(b".")
 
 
 class _Interrupt:
@@ -200,16 +203,23 @@ def _stays_here(environ) -> bool:
     return "SLURM_JOB_ID" not in environ or bool(on_this_host(environ))
 
 
-def run_alone(command: list[str], seconds: float) -> subprocess.CompletedProcess | None:
-    """Run a program that is not a rank from a rank; it may crash. None if it did not end in
-    time."""
+def run_alone(*words: str) -> tuple[str, str]:
+    """Run Python with these arguments from a rank, in a process that is not a rank and may crash;
+    return its output, and why it failed (empty if it did not)."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
     environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        return subprocess.run(command, env=environ, timeout=seconds, **pipes)
+        done = subprocess.run([sys.executable, *words], env=environ, timeout=_ALONE_S, **pipes)
     except subprocess.TimeoutExpired:
-        return None
+        return "", f"did not end within {_ALONE_S} s"
+    failure = f"ended with {done.returncode} ({last_line(done.stderr)})"
+    return done.stdout, failure if done.returncode else ""
+
+
+def last_line(text: str) -> str:
+    """The last line of an output, cut where it is long."""
+    return (text.strip().splitlines() or ["nothing"])[-1][:200]
 
 
 def _end_with(parent: int) -> None:

@@ -34,8 +34,9 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 def console(**how) -> Console:
     """Standard output; 160 columns wide if it is not a terminal, unless COLUMNS is set."""
     out = Console(highlight=False, **how)
-    wide = out.is_terminal or "COLUMNS" in os.environ
-    return out if wide else Console(highlight=False, width=160, **how)
+    if not out.is_terminal and "COLUMNS" not in os.environ:
+        out.width = 160
+    return out
 
 
 class _Fitted(Table):
@@ -111,31 +112,6 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     for cells in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return made
-
-
-def lowered_words(record: Record) -> str:
-    """How the program was lowered; empty if it was not.
-
-    Examples
-    --------
-    >>> lowered_words(
-    ...     Record(
-    ...         mode="measured",
-    ...         status="failed",
-    ...         reason="-",
-    ...         schedule="cost",
-    ...         ir_max_compute=1,
-    ...         ir_max_comm=2,
-    ...     )
-    ... )
-    'lowered (cost, at most 1 computes and 2 transfers at a time)'
-    """
-    if record.schedule in (None, "direct"):
-        return ""
-    return (
-        f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and "
-        f"{record.ir_max_comm} transfers at a time)"
-    )
 
 
 def answer_text(record: Record) -> str:
@@ -238,7 +214,9 @@ def show_record(record: Record) -> None:
             if name not in _SHOWN_OPTIONS
         ),
         f"prefetch {record.prefetch}" if record.prefetch is not None else "",
-        lowered_words(record),
+        record.schedule not in (None, "direct")
+        and f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and "
+        f"{record.ir_max_comm} transfers at a time)",
     )
     if simulated:
         add("machine", record.machine, plural(record.ranks, "rank"), "simulated")

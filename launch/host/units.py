@@ -57,9 +57,13 @@ def seconds(value: float | None) -> str:
         return "-"
     if value >= 1000:
         return f"{value:.0f} s"
-    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= scale or unit == "us":
-            return f"{value / scale:.3g} {unit}"
+    scale, unit = _unit(value)
+    return f"{value / scale:.3g} {unit}"
+
+
+def _unit(value: float) -> tuple[float, str]:
+    """The unit of a time, in seconds, and its name."""
+    return (1.0, "s") if value >= 1 else (1e-3, "ms") if value >= 1e-3 else (1e-6, "us")
 
 
 def between(value: float, low: float | None, high: float | None) -> str:
@@ -84,5 +88,5 @@ def span(low: float, high: float, value: float) -> str:
     >>> span(0.0119, 0.0131, 0.0123)
     '11.9-13.1'
     """
-    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6}[seconds(value).split()[1]]
+    scale, _ = _unit(value)
     return f"{low / scale:.3g}-{high / scale:.3g}"

@@ -13,6 +13,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from textwrap import shorten
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from drbench.host.blas import Blas
-
-
-_LONGEST = 300
 
 
 class Availability(NamedTuple):
@@ -278,10 +276,10 @@ class Library:
                 f"{dtype}. Use --dtype float32."
             )
         if compute and not (cls.on_gpu(options) and dtype == "float32"):
-            where = dtype if cls.on_gpu(options) else "cores"
+            where = "GPUs" if cls.on_gpu(options) else "cores"
             raise UnsupportedError(
                 f"-o compute={compute} is arithmetic of GPUs for float32, but {cls.name} "
-                f"multiplies {dtype}{'' if where == dtype else f' on {where}'} here. Leave it out."
+                f"multiplies {dtype} on {where} here. Leave it out."
             )
 
     def refuse_shared_gpus(self, gpu: str | None) -> None:
@@ -373,5 +371,4 @@ def own_words(error: BaseException) -> str:
     >>> own_words(RuntimeError("Sharding propagation failed\\n  for mm"))
     'RuntimeError: Sharding propagation failed for mm'
     """
-    words = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
+    return shorten(f"{type(error).__name__}: {error}", 300, placeholder="...")

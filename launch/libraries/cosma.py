@@ -20,6 +20,8 @@ from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import is_noisy, time_columns
 from drbench.measure.record import Record
+from launch.host.mpi import mpiexec_command
+from launch.host.processes import last_line, running
 from partitions import divisors
 
 from .base import Availability, Library
@@ -71,8 +73,6 @@ class Cosma(Library):
     @staticmethod
     def launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Record:
         """Run cosma_miniapp on ``ranks`` ranks; the Record of its output."""
-        from launch.host.mpi import mpiexec_command
-
         Cosma.check_arithmetic(case.dtype, case.compute, {})
         options = Cosma.pick(case.options)
         variant, overlap = options.get("variant"), options.get("overlap")
@@ -104,7 +104,7 @@ class Cosma(Library):
         measured = time_columns(samples)
         # of its own making, or no question to it
         keys |= dict.fromkeys(("prefetch", "get", "progress", "seed", "a", "b", "c"))
-        keys |= {
+        keys |= measured | {
             "mode": "measured",
             "budget_s": 0.0,
             "ranks": ranks,
@@ -118,7 +118,6 @@ class Cosma(Library):
         }
         return Record(
             **keys,
-            **measured,
             status="wrong" if reason else "ok",
             reason=reason,
             noisy=is_noisy(samples),
@@ -159,7 +158,7 @@ def read_times(text: str) -> list[float]:
     """
     found = re.search(r"COSMA TIMES \[ms\] =((?:\s+\d+(?:\.\d+)?)+)", text)
     if not found:
-        raise CaseFailed(f"{_PROGRAM} printed no times; its last line: {_last_line(text)}")
+        raise CaseFailed(f"{_PROGRAM} printed no times; its last line: {last_line(text)}")
     return [float(word) / 1000 for word in found[1].split()]
 
 
@@ -175,10 +174,6 @@ def read_strategy(text: str) -> str:
     return ",".join(f"{kind[0]}{axis}{parts}" for kind, axis, parts in dict.fromkeys(found))
 
 
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["nothing"])[-1][:200]
-
-
 def _printed(command: tuple, environ: tuple, timeout: float | None) -> str:
     """Run the program and return its output.
 
@@ -187,8 +182,6 @@ def _printed(command: tuple, environ: tuple, timeout: float | None) -> str:
     UnsupportedError
         If it refuses the strategy, in its own words.
     """
-    from launch.host.processes import running
-
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with running(_PROGRAM, list(command), dict(environ), **pipes) as process:
         text, _ = process.communicate(timeout=timeout)
@@ -211,7 +204,7 @@ def _is_correct(command: tuple, environ: tuple, timeout: float | None) -> bool:
     text = _printed((*command, "--test"), environ, timeout)
     found = re.findall(r"Result is( NOT)? CORRECT!", text)
     if not found:
-        raise CaseFailed(f"{_PROGRAM} --test reports no result; its last line: {_last_line(text)}")
+        raise CaseFailed(f"{_PROGRAM} --test reports no result; its last line: {last_line(text)}")
     return not any(found)
 
 

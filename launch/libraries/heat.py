@@ -43,10 +43,8 @@ class Heat(TorchLibrary):
     def settings(nprocs):
         """Pairs of splits, rows of both first."""
         every = f"row/c{nprocs}"
-        pairs = [
-            *("row row", "row column", "column row", "column column"),
-            *(f"row {every}", f"{every} column"),
-        ]
+        pairs = ["row row", "row column", "column row", "column column"]
+        pairs += [f"row {every}", f"{every} column"]
         return [dict(zip("ab", pair.split())) for pair in pairs]
 
     def prepare(self, options):

@@ -1,10 +1,11 @@
 """The answer of a search in words: the cost of the current layouts, the best, and whether changing
 pays."""
 
+from dataclasses import replace
 from math import inf
 
 from drbench.measure.record import Record
-from launch.cases.case import case_keys, recorded
+from launch.cases.case import case_keys
 from launch.cases.command_line import describe
 from launch.host.show import predicted_text
 from launch.host.units import format_bytes, plural, seconds
@@ -34,7 +35,7 @@ def name_of(place: Place) -> str:
         layer = _MEGATRON.get((place.case.options.get("strategy"), place.layouts))
     if record is None:
         options = place.case.options | {"replicate_result": None}
-        keys = case_keys(place.case) | recorded(options)
+        keys = case_keys(replace(place.case, options=options))
         record = Record(**keys, mode="simulated", status="failed", reason="-")
     return describe(record) + (f" (Megatron {layer})" if layer else "")
 

@@ -83,7 +83,6 @@ class HostBackend:
             "blas": self._blas.info.library,
             "blas_kernel": self._blas.info.kernel,
         }
-        self._yields = self.keys["oversubscribed"]
         self.core_due = topology.core_due(threads)
 
     def free_bytes(self) -> None:
@@ -106,7 +105,8 @@ class HostBackend:
             get=self._case.get,
             throttle=throttle,
         )
-        found.yields, found.polls = self._yields, self._case.progress == "poll"
+        found.yields = self.keys["oversubscribed"]
+        found.polls = self._case.progress == "poll"
         return found
 
     def record_columns(self, executor) -> dict:

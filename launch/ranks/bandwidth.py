@@ -144,22 +144,17 @@ def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
         On every rank.
     """
     elements = getattr(c, "device", None) or HostElements
-    wrong, transfers = 0, [step for step in executor.trace.steps if step.counter]
-    source = lambda rank: fill.rows("A", rank % rows.ranks, rank % rows.ranks + 1, rows.problem.n)
-    before = fill.rows("A", rows.ranks + rows.rank, rows.ranks + rows.rank + 1, rows.problem.n)
-    expected = _expected(name, rows, source, before, len(transfers) - 1)
-    last = executor.trace.steps[-1]
-    if last.shape is not None:  # the step has a value
-        found = [elements.rows_of(executor.values[last.index], np.arange(len(expected)))]
+    steps, target = executor.trace.steps, rows.ranks + rows.rank
+    row = lambda number: fill.rows("A", number, number + 1, rows.problem.n)
+    source = lambda rank: row(rank % rows.ranks)
+    transfers = sum(step.counter is not None for step in steps)
+    expected = _expected(name, rows, source, row(target), transfers - 1)
+    if steps[-1].shape is not None:  # the step has a value
+        received = executor.values[steps[-1].index]
     else:
-        found = [
-            elements.rows_of(tile, np.zeros(1, int))
-            for block, tile in c.own_blocks()
-            if block.row0 == rows.ranks + rows.rank
-        ]
-    for each in found:
-        wrong += int((each[:, : expected.shape[1]] != expected).sum())
-    wrong = comm.allreduce(wrong)
+        received = next(tile for block, tile in c.own_blocks() if block.row0 == target)
+    found = elements.rows_of(received, np.arange(len(expected)))
+    wrong = comm.allreduce(int((found[:, : expected.shape[1]] != expected).sum()))
     if wrong:
         raise CaseFailed(
             f"{name} of {expected.nbytes} bytes: {wrong} received elements are wrong. Please "

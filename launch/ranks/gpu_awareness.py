@@ -3,13 +3,11 @@ crash."""
 
 import ctypes
 import functools
-import sys
 
 from mpi4py import MPI
 
+from launch.host.leftovers import mapped_files
 from launch.host.processes import run_alone
-
-_TIMEOUT_S = 60
 
 
 @functools.cache
@@ -41,22 +39,15 @@ def mpi_reports() -> tuple[bool, str]:
 def _find(name: str):
     """A function of the MPI library of this process, or None. mpi4py loads the library privately,
     so it is searched among the mapped files."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        files = {line.split(maxsplit=5)[-1].strip() for line in maps if "/libmpi" in line}
-    found = (getattr(ctypes.CDLL(path), name, None) for path in sorted(files))
+    files = sorted(path for path in mapped_files() if "/libmpi" in path)
+    found = (getattr(ctypes.CDLL(path), name, None) for path in files)
     return next(filter(None, found), None)
 
 
-def try_it(command: list[str] | None = None) -> tuple[bool, str]:
+def try_it(*words: str) -> tuple[bool, str]:
     """Send device memory to this rank and read it through a window, in a separate process, which a
-    wrong build may crash."""
-    done = run_alone(command or [sys.executable, "-m", "launch.ranks.gpu_selftest"], _TIMEOUT_S)
-    if done is None:
-        return False, f"the self-test of MPI on device memory hung for {_TIMEOUT_S} s"
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return (
-            False,
-            f"the self-test of MPI on device memory ended with {done.returncode} ({last[:200]})",
-        )
+    wrong build may crash; ``words`` replace the arguments of Python."""
+    _, failure = run_alone(*(words or ("-m", "launch.ranks.gpu_selftest")))
+    if failure:
+        return False, f"the self-test of MPI on device memory {failure}"
     return True, "device memory was sent and read through a window in a self-test"

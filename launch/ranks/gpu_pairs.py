@@ -38,7 +38,6 @@ _WARM_UP, _TRIPS, _LATE_S = 5, 20, 0.5
 _BUSY = 20
 #: Bytes for the flags of the other ranks.
 _FLAGS = 4096
-_COPY_ANY = 4  # cudaMemcpyDefault
 
 
 def _rounded(value: float) -> float:
@@ -78,8 +77,8 @@ class Pairs:
         self.stream, self.release = device.stream("pairs"), device.stream("release")
         device.sharers = topology.node.allgather(device.bus_id).count(device.bus_id)
         free, total = device._runtime.memGetInfo()
-        gpu = {"index": device.info.index, "bus": device.bus_id, "free": free, "bytes": total}
-        self.gpus = self.comm.allgather(gpu | {"sharers": device.sharers})
+        gpu = {"index": device.info.index, "bus": device.bus_id, "sharers": device.sharers}
+        self.gpus = self.comm.allgather(gpu | {"free": free, "bytes": total})
         self.flags = not any(self.comm.allgather(device.why_no_waits()))
         self.slab = Slab(topology, device, 2 * nbytes + _FLAGS)
         self.parts = [base if base is None else self._parts(base) for base in self.slab.in_reach]
@@ -87,7 +86,6 @@ class Pairs:
         self.copied = _matrix(at_address(device.allocate(nbytes).address, nbytes, np.uint8))
         device.fill(self.own.source, Fill("integer", 0, _ROW), "A", self.rank * rows, 0)
         device.zero(self.own.flags.reshape(1, -1), self.stream)
-        self.trips = [0] * self.comm.size  # so far, of flags that this rank and another write
         sums: dict = {width: self._sums(_strided(self.own.source, width)) for width in _WIDTHS}
         self.right = self.comm.allgather(sums | {"all": self._sums(self.own.source)})
 
@@ -109,30 +107,14 @@ class Pairs:
         if not (self._sums(matrix) == right).all():
             self.wrong.append(what)
 
-    def _copy(self, what: str, source: DeviceArray, target: DeviceArray, right, copy=None) -> float:
-        """GB/s of ``copy``, whose target is checked."""
+    def _copy(self, what: str, source: DeviceArray, right: np.ndarray) -> float:
+        """GB/s of a copy to this rank, which is checked."""
         self.device.zero(self.copied, self.stream)
-        copy = copy or (lambda: self.device.copy(target, source, self.stream))
+        target = self.copied.reshape(-1)[: source.size].reshape(source.shape)
+        copy = partial(self.device.copy, target, source, self.stream)
         rate = self._rate(copy, target.nbytes)
         self._check(what, target, right)
         return rate
-
-    def _rows(self, of: int) -> dict[str, list[float]]:
-        """For each width of rows in the memory of a rank, GB/s of the copy engine and of drbench's
-        kernel."""
-        found, device = {}, self.device
-        for width in _WIDTHS:
-            source = _strided(self.parts[of].source, width)
-            target = self.copied.reshape(-1)[: source.size].reshape(source.shape)
-            rows = target.ctypes.data, source.ctypes.data, len(source), width, width, 2 * width
-            kernel = device._ready(device._kernels.copy_rows(*rows, concurrent=True))
-            words = rows[0], width, rows[1], 2 * width, width, len(source), _COPY_ANY
-            engine = partial(device._runtime.memcpy2DAsync, *words, self.stream.cupy.ptr)
-            found[str(width)] = [
-                self._copy(f"rows of {width} B, {how}", source, target, self.right[of][width], copy)
-                for how, copy in (("engine", engine), ("kernel", partial(kernel, self.stream)))
-            ]
-        return found
 
     def add(self, what: str, into: dict[int, int], part: int = 1) -> float | None:
         """GB/s of this rank's adds: rank r adds into the memory of ``into[r]``, all at the same
@@ -153,18 +135,23 @@ class Pairs:
 
     def pair(self, one: int, other: int) -> dict:
         """What rank ``one`` does in the memory of ``other``."""
-        reach, atomic = self.slab.reach, self.slab.added.reach[one][other]
-        found: dict = {"from": one, "to": other, "reached": reach[one][other], "atomic": atomic}
-        mine: dict = {}
-        if reach[one][other] and self.rank == one:
-            source, right = self.parts[other].source, self.right[other]["all"]
-            mine["copy"] = self._copy("copy", source, self.copied, right)
-            mine["rows"] = self._rows(other)
-        if reach[one][other] and atomic:
+        reach, atomic, mine = self.slab.reach, self.slab.added.reach[one][other], {}
+        found = {"from": one, "to": other, "reached": reach[one][other], "atomic": atomic}
+        if not reach[one][other]:
+            return found | {"wrong": []}
+        if self.rank == one:
+            source, right = self.parts[other].source, self.right[other]
+            mine["copy"] = self._copy("copy", source, right["all"])
+            mine["rows"] = {
+                width: self._copy(f"rows of {width} B", _strided(source, width), right[width])
+                for width in _WIDTHS
+            }
+        if atomic:
             rate = self.add("add", {one: other})
             self.add("adds of both at the same time", {one: other, other: other}, _PART)
-            mine |= {} if rate is None else {"add": rate}
-        if reach[one][other] and reach[other][one] and self.flags:
+            if self.rank == one:
+                mine["add"] = rate
+        if reach[other][one] and self.flags:
             self.comm.Barrier()
             mine |= self._trips(one, other)
         return found | self._joined(mine)
@@ -186,14 +173,14 @@ class Pairs:
             return {}
         partner, stream, why = one + other - self.rank, self.stream, ""
         here, there = self.own.flags[partner:], self.parts[partner].flags[self.rank :]
-        first = self.trips[partner] + 1
-        self.trips[partner] += _WARM_UP + _TRIPS
+        first = 1 + (one > other) * (_WARM_UP + _TRIPS)  # after those of the other direction
+        timed, last = first + _WARM_UP, first + _WARM_UP + _TRIPS - 1
         steps = [partial(self.device.write_flag, there), partial(self.device.wait_flag, here)]
         for _ in range(_BUSY):
             self.device.copy(self.copied, self.own.source, stream)
         try:
-            for number in range(first, self.trips[partner] + 1):
-                if number == first + _WARM_UP:
+            for number in range(first, last + 1):
+                if number == timed:
                     stream.record(self.timer.zero)
                 for step in steps if self.rank == one else steps[::-1]:
                     step(number, stream)
@@ -202,7 +189,7 @@ class Pairs:
         stream.record(self.timer.one)
         if not reached(self.timer.one, _LATE_S):
             why = why or f"a flag was not seen in {_LATE_S} s"
-            self.device.write_flag(here, self.trips[partner], self.release)
+            self.device.write_flag(here, last, self.release)
             self.stuck = not reached(self.timer.one, _LATE_S)
         if self.rank == other:
             return {"no_flag": why}
@@ -275,31 +262,31 @@ class Pairs:
         self.device.close()
 
 
-def measure(comm: MPI.Comm, nbytes: int) -> tuple[dict, bool]:
-    """The line, and whether a rank is stuck (collective)."""
+def measure(comm: MPI.Comm, nbytes: int) -> dict:
+    """The line, in plain values (collective)."""
     with Topology(comm) as topology:
         node = topology.node
         try:
             device = call_together(comm, partial(cuda_device, node.rank, node.size))
         except DrbenchError as error:  # on every rank
-            return {"kind": "pairs", "failed": str(error)}, False
+            return {"kind": "pairs", "failed": str(error)}
         pairs = Pairs(topology, device, nbytes)
         found = pairs.every()
         if not pairs.stuck:
             pairs.close()
-    return found, pairs.stuck
+    return found
 
 
 def main(nbytes: int = _BYTES) -> None:
     start_mpi()
     try:
-        found, stuck = measure(MPI.COMM_WORLD, nbytes)
+        found = measure(MPI.COMM_WORLD, nbytes)
     except Exception as error:  # on one rank: mpi4py then ends all
         print(json.dumps({"kind": "pairs", "failed": str(error)}), flush=True)
         raise
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(found), flush=True)
-    if stuck:  # freeing memory would wait for ever
+    if found.get("stuck"):  # freeing memory would wait for ever
         MPI.COMM_WORLD.Barrier()
         os._exit(0)
 

@@ -2,7 +2,6 @@
 crash."""
 
 import json
-import sys
 from itertools import permutations
 
 from drbench.errors import MissingError
@@ -10,7 +9,7 @@ from drbench.errors import MissingError
 _COMPUTE_MODE = 20  # cudaDevAttrComputeMode
 
 
-def main() -> int:
+def main() -> None:
     from drbench.device.gpu.cuda import cuda_device
     from drbench.device.gpu.nccl import nccl_version, why_no_nccl
 
@@ -19,16 +18,15 @@ def main() -> int:
     except MissingError as error:
         what, _, remedy = str(error).partition(". ")
         print(json.dumps({"missing": what, "remedy": remedy.rstrip(".")}))
-        return 0
-    found = describe(device)
-    reason = why_no_nccl(1)
-    found |= {
+        return
+    reason, (able, evidence) = why_no_nccl(1), _mpi()
+    more = {
         "nccl": None if reason else f"NCCL {nccl_version()}, one rank per GPU",
         "no_nccl": reason,
+        "gpu_aware": able,
+        "mpi": evidence,
     }
-    found |= dict(zip(("gpu_aware", "mpi"), _mpi()))
-    print(json.dumps(found))
-    return 0
+    print(json.dumps(describe(device) | more))
 
 
 def describe(device) -> dict:
@@ -69,4 +67,4 @@ def _mpi() -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,7 +4,7 @@ Started by :mod:`launch.ranks.gpu_awareness`; it may crash."""
 import sys
 
 
-def main() -> int:
+def main() -> None:
     import numpy as np
     from mpi4py import MPI
 
@@ -20,29 +20,26 @@ def main() -> int:
     device.copy(sent, numbers, stream)
     stream.synchronise()
 
-    def arrived() -> bool:
-        return bool((device.rows_of(received.reshape(1, size), np.arange(1)) == numbers).all())
-
-    def forget() -> None:
+    def check(transfer, wrong: str) -> None:
         device.zero(received.reshape(1, size), stream)
         stream.synchronise()
+        transfer()
+        if not (device.rows_of(received.reshape(1, size), np.arange(1)) == numbers).all():
+            sys.exit(wrong)
 
-    forget()
-    MPI.COMM_SELF.Sendrecv([sent, size, MPI.FLOAT], 0, 0, [received, size, MPI.FLOAT], 0, 0)
-    if not arrived():
-        print("a message of device memory arrived wrong", file=sys.stderr)
-        return 1
-    forget()
-    window = MPI.Win.Create(sent, 4, comm=MPI.COMM_SELF)
-    window.Lock_all()
-    window.Rget([received, size, MPI.FLOAT], 0).Wait()
-    window.Unlock_all()
-    window.Free()
-    if not arrived():
-        print("device memory read through a window was wrong", file=sys.stderr)
-        return 1
-    return 0
+    def send() -> None:
+        MPI.COMM_SELF.Sendrecv([sent, size, MPI.FLOAT], 0, 0, [received, size, MPI.FLOAT], 0, 0)
+
+    def read() -> None:
+        window = MPI.Win.Create(sent, 4, comm=MPI.COMM_SELF)
+        window.Lock_all()
+        window.Rget([received, size, MPI.FLOAT], 0).Wait()
+        window.Unlock_all()
+        window.Free()
+
+    check(send, "a message of device memory arrived wrong")
+    check(read, "device memory read through a window was wrong")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import mpi4py
@@ -67,6 +67,7 @@ from launch.cases.case import (
 from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, compute_column, with_peak
 from launch.host.files import check_csv, check_output, output_record, write_output
+from launch.host.leftovers import mapped_files
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
 from launch.libraries.base import host_type
@@ -77,32 +78,21 @@ from .samples import sample
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio for each repeat.
 _BASELINE_EVERY = 6
-#: Columns that are unknown for a library.
-_UNKNOWN = (
-    "prefetch",
-    "get",
-    "progress",
-    "pool_bytes",
-    "steps",
-    "plan_s",
-    *(f"phase_{name}_s" for name in PHASES),
-)
 
 
 def run_here(
     case_of: Callable[[int], Case],
     csv_path: str | None,
     as_json: str | None,
-    peaks_of: Callable[[Case], Peaks] = lambda case: {},
+    peaks_of: Callable[[Case], Peaks],
 ) -> int:
     """Run one case, ``case_of(ranks)``, on the ranks of this process, and return the exit code, the
     same on every rank. ``peaks_of(case)`` gives the peaks for percent of peak."""
     comm = world()
     case = case_of(comm.size)
     peaks = peaks_of(case)
-    if csv_path or case.timeline:
-        check = lambda: (check_csv(csv_path), check_output("--timeline", case.timeline))
-        call_together(comm, lambda: comm.rank or check())
+    check = lambda: (check_csv(csv_path), check_output("--timeline", case.timeline))
+    call_together(comm, lambda: comm.rank or check())
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
@@ -137,7 +127,7 @@ def world() -> MPI.Comm:
         start_mpi()
     if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
         raise MissingError(mismatch_message(here, library))
-    if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
+    if here is None and started_by_us() > 1 and MPI.COMM_WORLD.size == 1:
         sys.exit(STRANGERS)  # none knows whether it is rank 0: their starter reports it
     _forget_names(MPI.COMM_WORLD)
     return MPI.COMM_WORLD
@@ -147,18 +137,11 @@ def _forget_names(comm) -> None:
     """Unlink MPICH's start-up segment, which all ranks have mapped, so that killed ranks do not
     leave it behind."""
     comm.Barrier()
-    with open("/proc/self/maps") as file:
-        names = {
-            line.split(None, 5)[-1].strip()
-            for line in file
-            if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line
-        }
+    names = {path for path in mapped_files() if path.startswith("/dev/shm/mpich_shm_")}
     comm.Barrier()
     for name in names:
-        try:
+        with suppress(FileNotFoundError):  # another rank of this node was first
             os.unlink(name)
-        except FileNotFoundError:
-            pass  # another rank of this node was first
 
 
 def everyone_is_here(comm: MPI.Comm | None = None) -> bool:
@@ -182,15 +165,14 @@ def run_case(
     comm: MPI.Comm = MPI.COMM_WORLD,
     topology: Topology | None = None,
     mem_limit: int | None = None,
-    roofs: dict | None = None,
     timelines: list[str] | None = None,
 ) -> Record:
     """Run one case on all ranks of ``comm`` (collective); returns the same Record on every rank.
 
-    ``topology`` saves the search for it in each of many cases; ``mem_limit`` is the most memory, in
-    bytes, of the ranks of a node together. ``roofs`` keeps the local shapes of the roof between
-    cases, so that equal problems share one, found once. The text of the timeline, if the case
-    requests one, is appended to ``timelines`` on rank 0.
+    ``topology`` saves the search for it in each of many cases, and keeps the local shapes of the
+    roof, so that equal problems share one, found once; ``mem_limit`` is the most memory, in bytes,
+    of the ranks of a node together. The text of the timeline, if the case requests one, is appended
+    to ``timelines`` on rank 0.
 
     Raises
     ------
@@ -207,9 +189,9 @@ def run_case(
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
             if case.algorithm in LIBRARIES:
-                verdict = _run_library(case, topology, keys, mem_limit, roofs)
+                verdict = _run_library(case, topology, keys, mem_limit)
             else:
-                verdict = _run_algorithm(case, topology, keys, mem_limit, roofs, timelines)
+                verdict = _run_algorithm(case, topology, keys, mem_limit, timelines)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -233,7 +215,6 @@ def _run_algorithm(
     topology: Topology,
     keys: dict,
     mem_limit: int | None,
-    roofs: dict | None,
     timelines: list[str] | None,
 ) -> Verification:
     """Run a case of our algorithms and fill the columns of its record."""
@@ -271,26 +252,25 @@ def _run_algorithm(
                 keys["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
                 _fill(backend, matrices[name], fill)
-            with backend.executor(trace, matrices, ahead) as executor:
+            with (
+                backend.executor(trace, matrices, ahead) as executor,
+                backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other,
+            ):
                 keys.update(backend.record_columns(executor))
-                with (
-                    backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other
-                ):
-                    for each in (executor, other) if other else (executor,):
-                        each.alpha, each.beta = case.scalars
-                        if problem.keeps(comm.rank):
-                            each.restore = lambda: _fill(backend, matrices["C"], fill)
-                    measured = _measure(
-                        case,
-                        problem,
-                        comm,
-                        executor,
-                        backend.work,
-                        fill,
-                        other,
-                        backend.core_due,
-                        roofs,
-                    )
+                for each in filter(None, (executor, other)):
+                    each.alpha, each.beta = case.scalars
+                    if problem.keeps(comm.rank):
+                        each.restore = lambda: _fill(backend, matrices["C"], fill)
+                measured = _measure(
+                    case,
+                    problem,
+                    topology,
+                    executor,
+                    backend.work,
+                    fill,
+                    other,
+                    backend.core_due,
+                )
                 if case.timeline and timelines is not None:
                     timelines += _timeline(executor, comm, keys)
             verdict = Verification()
@@ -336,7 +316,7 @@ def _never_sent(
         return ""
     if in_place_on(case, topology.nodes):
         return "ABC"
-    if "stationary" not in algorithm.options or case.get != "view":
+    if case.get != "view":
         return ""
     resolved = algorithm.resolve(problem, False, **options)
     stays = resolved["stationary"]
@@ -358,9 +338,7 @@ def _baseline(case: Case, problem, rank: int):
     return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
 
 
-def _run_library(
-    case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
-) -> Verification:
+def _run_library(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
     """Run a case of a library, with the same fill, clock, repeats, roof and verification."""
     library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
@@ -372,11 +350,7 @@ def _run_library(
         )
     call_together(comm, lambda: present(library))
     _, problem, options = bound(case, comm.size)
-    keys.update(
-        dict.fromkeys(_UNKNOWN),
-        transport=None,
-        **problem.texts,
-    )
+    keys.update(problem.texts, **dict.fromkeys(("transport", "prefetch", "get", "progress")))
     fill = Fill(case.fill, case.seed, case.k, dtype=case.dtype)
     threads = case.threads or topology.cores_per_rank
     keys.update(threads=threads, nodes=topology.nodes)
@@ -398,24 +372,20 @@ def _run_library(
         measured = _measure(
             case,
             problem,
-            comm,
+            topology,
             job,
             HostWork(job.blas),
             fill,
             None,
             None if keys["oversubscribed"] else 1.0,  # threads of libraries may sleep
-            roofs,
         )
         verdict = Verification()
         if case.check:
             verdict = verify(job, problem, fill, problem.c.partition.replicas)
     finally:
         job.close()
-    described = comm.bcast(list(job.moved))
-    for name in list(measured):
-        if name in _UNKNOWN or (name.endswith("_bytes") and name not in described):
-            measured[name] = None
-    keys.update(measured)
+    unknown = {*COUNTERS}.difference(comm.bcast([*job.moved]))
+    keys.update(measured | dict.fromkeys(unknown))
     return verdict
 
 
@@ -435,30 +405,27 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     return [chrome_trace((event for events in found for event in events), description)]
 
 
-def _measure(case, problem, comm, executor, work, fill, baseline, due, roofs) -> dict:
+def _measure(case, problem, topology, executor, work, fill, baseline, due) -> dict:
     """Warm up, then repeat, with a sample of the roof after each repeat and one of the baseline
     after every few, so that drift of the machine affects all alike. ``due`` is the share of a core
     that a rank can have."""
-    clock, roof, known = executor.clock, None, {} if roofs is None else roofs
+    clock, comm, roof, known = executor.clock, topology.comm, None, topology.roofs
     phases, alone_s, collective_s = [], [], []
     if case.roof:
-        multiplier = (
-            case.backend,
-            case.threads,
-            case.algorithm if case.algorithm in LIBRARIES else None,
-        )
         same = (
             tuple(problem.local_shapes()),
             case.dtype,
             case.compute,
             problem.transpose,
             problem.updates,
-            *multiplier,
+            case.backend,
+            case.threads,
+            case.algorithm in LIBRARIES and case.algorithm,
         )
         roof = Roof(problem, comm, work, fill, known.get(same))
         known[same] = roof.shape
     for _ in range(case.warmup):
-        for each in (baseline, executor) if baseline else (executor,):
+        for each in filter(None, (baseline, executor)):
             each.poison()
             comm.Barrier()
             each.run()

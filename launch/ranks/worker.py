@@ -41,21 +41,16 @@ def serve() -> int:
     cases: queue.SimpleQueue = queue.SimpleQueue()
     if comm.rank == 0:
         threading.Thread(target=_listen, args=(cases,), daemon=True).start()
-    roofs: dict = {}
     with Topology(comm) as topology:
-        step = {
-            name: os.environ[f"SLURM_{name.upper()}_ID"]
-            for name in ("job", "step")
-            if os.environ.get(f"SLURM_{name.upper()}_ID", "").isdigit()
-        }
-        write_line({"ready": facts, "slurm": step})
+        step = [os.environ.get(f"SLURM_{name}_ID", "") for name in ("JOB", "STEP")]
+        write_line({"ready": facts, "slurm": ".".join(step) if all(step) else ""})
         while True:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
                 return 0
             case, timelines = Case(**order["case"]), []
             try:
-                record = run_case(case, comm, topology, order.get("mem_limit"), roofs, timelines)
+                record = run_case(case, comm, topology, order.get("mem_limit"), timelines)
             except UsageError as error:
                 if not everyone_is_here(comm):
                     _fail(comm, error)

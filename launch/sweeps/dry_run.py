@@ -110,9 +110,8 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             )
         elif number == limit + 1:
             print_line(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
-    ranks = ", ".join(map(str, plan.counts))
     print_line(
-        f"cases: {len(chosen)} on {ranks} rank{'s' * (ranks != '1')} and "
+        f"cases: {len(chosen)} on {plan.on_ranks} and "
         f"{plural(max(map(launcher.nodes, plan.counts)), 'node')}; "
         f"no communication: {counts['no communication']} (marked, not in figures); "
         f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"

@@ -61,7 +61,7 @@ def run_experiment(
         raise UsageError(f"{out} holds the records of another run. Use another --out.")
     ranks = max(job.ranks for job in jobs)
     folder, wanted = inside if rounds else out, [*ours, *names]
-    with opened(folder, experiment.name, ranks, wanted, console, **modes) as store:
+    with opened(folder, ranks, wanted, console, **modes) as store:
         before = [store.done[name] for name in ours if name in store.done]
         if description:
             done = f", {len(before)} done before" if before else ""
@@ -111,7 +111,7 @@ def run_rounds(
     ``out`` nothing is kept. A ``probe`` finds the fastest only.
     """
     jobs = [Job(case_id(case, ranks), ranks, case) for case in cases]
-    experiment = Experiment("tune", [jobs], "known", probe)
+    experiment = Experiment([jobs], "known", probe)
     with ExitStack() as stack:  # without a temporary folder if ``out`` is given
         if out is None:
             out = stack.enter_context(TemporaryDirectory(prefix="drbench-tune-"))

@@ -51,6 +51,7 @@ def hold_folder(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
             file.flush()
+            os.fsync(file.fileno())  # finds a full disk before any work
             yield
         finally:
             path.unlink(missing_ok=True)

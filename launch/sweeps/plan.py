@@ -31,6 +31,8 @@ class SweepRequest:
         For a sweep with several numbers of ranks, the largest.
     override : tuple of (str, str)
         Keys of the file, and replacements of their values.
+    part : str
+        ``i/n``: every n-th case, from the i-th.
     machine : str or None
         With ``simulate``, the machine model on which times are predicted.
     """
@@ -45,7 +47,7 @@ class SweepRequest:
     timeout: float = 120.0
     mem_limit: int | None = None
     max_cases: int | None = None
-    part: tuple[int, int] = (1, 1)
+    part: str = "1/1"
     fresh: bool = False
     retry: bool = False
     peak: str | None = None
@@ -68,8 +70,6 @@ class SweepRequest:
             if each.name == "override":
                 words += [word for pair in value for word in ("-o", "=".join(map(str, pair)))]
                 continue
-            if each.name == "part":
-                value = "{}/{}".format(*value)
             words.append(flag if value is True else f"{flag}={value}")
         return words
 
@@ -89,6 +89,11 @@ class Plan(NamedTuple):
         return sorted({job.ranks for job in self.jobs})
 
     @property
+    def on_ranks(self) -> str:
+        """The numbers of ranks, in words."""
+        return f"{', '.join(map(str, self.counts))} rank{'s' * (self.counts != [1])}"
+
+    @property
     def times(self) -> int:
         """How often each case runs with all its repeats."""
         rounds = self.sweep.rounds
@@ -105,7 +110,7 @@ class Plan(NamedTuple):
             elif len(self.counts) > 1 or not sweep.rounds:
                 key = ()
             groups.setdefault(key, []).append(job)
-        return Experiment(sweep.name, list(groups.values()), 0 if simulate else sweep.rounds)
+        return Experiment(list(groups.values()), 0 if simulate else sweep.rounds)
 
 
 def _tiles(job: Job) -> tuple:
@@ -132,5 +137,5 @@ def plan_cases(request: SweepRequest) -> Plan:
             request.sweep, ranks, request.scale, request.override, label, request.simulate
         )
         jobs += [Job(case_id(case, ranks, code), ranks, case) for case in sweep.cases]
-    first, step = request.part  # every n-th, from the i-th
+    first, step = map(int, request.part.split("/"))  # every n-th, from the i-th
     return Plan(sweep, launcher, jobs, jobs[first - 1 :: step])

@@ -23,15 +23,13 @@ def title(case: Case) -> str:
 
     Examples
     --------
-    >>> layout = {"a": "row/c2", "b": "row/c2", "c": "row/c2", "preset": "row"}
-    >>> title(Case(64, 3072, 768, **layout, options={"stationary": "C"}))
-    '64x3072x768 row c2 S-C'
+    >>> title(Case(64, 3072, 768, "row/c2", "row/c2", "row/c2", options={"stationary": "C"}))
+    '64x3072x768 row/c2 S-C'
+    >>> title(Case(64, 3072, 768, "row", "column", "row", algorithm="collective"))
+    '64x3072x768 collective row column row'
     """
     texts = [text for text in (case.a, case.b, case.c) if text is not None]
-    if case.preset and texts:
-        factors = [text.partition("/")[2] or "c1" for text in texts]
-        factors = factors[:1] if len({*factors}) == 1 else factors
-        texts = [case.preset] if factors == ["c1"] else [case.preset, ",".join(factors)]
+    texts = texts[:1] if len({*texts}) == 1 else texts
     own = {name: getattr(case, name) for name in ("transpose", "alpha", "beta")}
     options = dict(case.options)
     still = options.pop("stationary", None)

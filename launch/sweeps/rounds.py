@@ -48,7 +48,6 @@ class Experiment(NamedTuple):
 
     Attributes
     ----------
-    name : str
     groups : sequence of sequence of Job
         The jobs of a group are compared with each other.
     rounds : int or str
@@ -67,7 +66,6 @@ class Experiment(NamedTuple):
     contenders that are hardest to distinguish.
     """
 
-    name: str
     groups: Sequence[Sequence[Job]]
     rounds: int | str = 0
     probe: bool = False
@@ -89,8 +87,13 @@ class Experiment(NamedTuple):
         """The names of all possible rows."""
         if not self.rounds:
             return [job.name for job in self.jobs]
-        indices = range(max(self.least, MOST_REPEATS))
-        return [round_name(round_index, job.name) for round_index in indices for job in self.jobs]
+        most = range(self._most)
+        return [round_name(round_index, job.name) for round_index in most for job in self.jobs]
+
+    @property
+    def _most(self) -> int:
+        """The largest number of rounds that rows may have."""
+        return max(self.least, MOST_REPEATS)
 
     def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
         """Yield the next jobs, depending on the growing ``done``. Libraries and numbers of ranks,
@@ -99,14 +102,14 @@ class Experiment(NamedTuple):
         Examples
         --------
         >>> jobs = [Job(name, 1 + (name == "c"), Case(8, 8, 8)) for name in "abc"]
-        >>> [job.name for job in Experiment("x", [jobs], 2).todo({})]
+        >>> [job.name for job in Experiment([jobs], 2).todo({})]
         ['1 | a', '1 | b', '1 | c', '2 | c', '2 | b', '2 | a']
         """
         if not self.rounds:
             yield from self.jobs
             return
         known, left = self.rounds == "known", self.groups
-        for round_index in range(max(self.least, MOST_REPEATS) if known else self.least):
+        for round_index in range(self._most if known else self.least):
             for group in rotated(left, round_index):
                 for batch in rotated(_batches(group), round_index):
                     yield from (
@@ -120,8 +123,7 @@ class Experiment(NamedTuple):
     def runs(self, done: Mapping[str, Record]) -> dict[str, dict[int, Record]]:
         """The records of each case by round."""
         if self.rounds:
-            most = len(self.names) // len(self.jobs)
-            return {job.name: runs_of(job.name, done, most) for job in self.jobs}
+            return {job.name: _run_of(job.name, done, self._most) for job in self.jobs}
         return {name: {0: done[name]} if name in done else {} for name in self.names}
 
     def _in_round(self, job: Job, round_index: int) -> Job:
@@ -133,7 +135,7 @@ class Experiment(NamedTuple):
     def _unknown(self, group: Sequence[Job], done: Mapping[str, Record], rounds: int) -> list[Job]:
         """The jobs that continue after this number of rounds: those whose ratio is not known, and
         the fastest for comparison. A job that was not ok has no further turn."""
-        runs = {job.name: runs_of(job.name, done, rounds) for job in group}
+        runs = {job.name: _run_of(job.name, done, rounds) for job in group}
         runs = {
             name: run
             for name, run in runs.items()
@@ -228,10 +230,10 @@ def over(times: Times, base: Times) -> list[float]:
     ]
 
 
-def runs_of(name: str, done: Mapping[str, Record], rounds: int = MOST_REPEATS) -> dict[int, Record]:
+def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> dict[int, Record]:
     """The records of a contender by round."""
-    found = {round_index: done.get(round_name(round_index, name)) for round_index in range(rounds)}
-    return {round_index: record for round_index, record in found.items() if record is not None}
+    names = ((round_index, round_name(round_index, name)) for round_index in range(rounds))
+    return {round_index: done[row] for round_index, row in names if row in done}
 
 
 def seconds_of(run: Mapping[int, Record]) -> Times:
@@ -346,10 +348,11 @@ def pooled(records: Iterable[Record]) -> Record:
     samples = list(chain.from_iterable(found[:share] for found in samples_of))
     roofed = [record for record in records if record.percent_of_roof is not None]
     percents = [record.percent_of_roof for record in roofed]
-    first, times = records[0], time_columns(samples, percents[1:] and percents)
-    faster = first.time_s / times["median_s"]
-    rate = first.gflops and first.gflops * faster
-    changed = times | {"gflops": rate, "case": None}
+    first, changed = records[0], time_columns(samples, percents[1:] and percents)
+    faster = first.time_s / changed["median_s"]
+    for name in ("gflops", "percent_of_peak"):
+        if value := getattr(first, name):
+            changed[name] = value * faster
     for name, of in (("cpu_s", median), ("core_share", median), ("disturbed", sum)):
         known = [value for each in records if (value := getattr(each, name)) is not None]
         changed[name] = of(known) if known else None
@@ -359,6 +362,4 @@ def pooled(records: Iterable[Record]) -> Record:
         changed["stable"] = roofed[0].stable
     most = lambda rows: 2 * sum(bool(row.noisy) for row in rows) > len(rows)
     changed["noisy"] = is_noisy(samples) or most(roofed) or most(records)
-    if first.percent_of_peak:
-        changed["percent_of_peak"] = first.percent_of_peak * faster
-    return replace(first, **changed)
+    return replace(first, case=None, **changed)

@@ -112,7 +112,7 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
         part, ending = request, ""
         if parts > 1:
             out, ending = os.path.join(request.out, f"part-{number}"), f"-{number}of{parts}"
-            part = replace(request, part=(number, parts), out=out)
+            part = replace(request, part=f"{number}/{parts}", out=out)
         plan = plan_cases(part)
         name, launcher, ranks = plan.sweep.name, plan.launcher, request.ranks
         if len(plan.counts) > 1:

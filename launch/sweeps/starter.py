@@ -78,7 +78,7 @@ class Ranks:
     ):
         self.command = [*launcher, sys.executable, "-m", "drbench", "serve"]
         self.environ = environ
-        self._here, self._slurm = False, {}
+        self._here, self._step = False, ""
         self._log, self._tick, self._failure, self._oom = log, tick, None, _kernel_kills()
         self._answers, self._tail = SimpleQueue(), deque(maxlen=_TAIL)
         self._started = Started(
@@ -97,7 +97,7 @@ class Ranks:
     def wait_ready(self, seconds: float) -> list[dict]:
         """Wait until all ranks are up, and return the environment that each reports."""
         message = self._next(seconds)
-        self._slurm, facts = message["slurm"], message["ready"]
+        self._step, facts = message["slurm"], message["ready"]
         # whether all ranks are known to be on this host
         self._here = {each["host"] for each in facts} <= {socket.gethostname()}
         return facts
@@ -125,10 +125,10 @@ class Ranks:
     def stop(self, grace_s: float) -> None:
         """End all started processes, and remove their leftovers. Asks the launcher first, then
         kills."""
-        by_srun = "step" in self._slurm and Path(self.command[0]).name == "srun"
+        by_srun = self._step and Path(self.command[0]).name == "srun"
         if by_srun and self.process.poll() is None:
             subprocess.run(
-                ["scancel", "--signal=KILL", f"{self._slurm['job']}.{self._slurm['step']}"],
+                ["scancel", "--signal=KILL", self._step],
                 stdin=subprocess.DEVNULL,
                 timeout=30,
                 check=False,
@@ -205,9 +205,9 @@ def _kernel_kills() -> int:
     return 0
 
 
-def _how(code: int | None, tail: str) -> tuple[str, bool]:
+def _how(code: int, tail: str) -> tuple[str, bool]:
     """How the ranks ended, in words, and whether one of them crashed rather than being killed."""
-    if code is not None and code < 0:
+    if code < 0:
         return f"the launcher was killed by {_signal(-code)}", False
     named = re.search(r"\(signal (\d+)\)", tail)
     number = int(named[1]) if named else None
@@ -216,8 +216,6 @@ def _how(code: int | None, tail: str) -> tuple[str, bool]:
     if number is not None:
         killed = number in (signal.SIGKILL, signal.SIGTERM)
         return f"a rank was killed by {_signal(number)}", not killed
-    if code is None:
-        return "the ranks stopped answering", True
     return f"the ranks ended, their launcher with {code}", code != signal.SIGKILL
 
 

@@ -4,7 +4,6 @@
 ``records.csv``       one row per case, appended and synced by ``append_csv``
 ``journal.txt``       a line for each time a case was sent to ranks, so that a case that crashes the
                       machine is not repeated for ever
-``sweep.json``        name, ranks and the id of every case of the sweep
 ``superseded.csv``    rows of cases whose definition has changed, or that ran again (--retry)
 ``*.damaged.txt``     lines of result files that were not records; their cases run again
 ``previous-N/``       the files that ``--fresh`` moved
@@ -32,7 +31,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import append_csv, read_damaged_csv
 from launch.cases.case import GOOD, Case
-from launch.host.files import made_folder, sync_folder, write_json
+from launch.host.files import made_folder, sync_folder
 from launch.host.processes import interruptible
 from launch.host.units import plural
 
@@ -73,7 +72,6 @@ def write_csv(path: Path, records: Iterable[Record]) -> None:
 @contextmanager
 def opened(
     folder: str | os.PathLike,
-    name: str,
     ranks: int,
     wanted: Iterable[str],
     print_line: Console,
@@ -86,6 +84,8 @@ def opened(
 
     Parameters
     ----------
+    ranks : int
+        Of the largest case.
     wanted : iterable of str
         Ids of the cases. Rows of others are moved to another file.
     fresh, retry : bool
@@ -103,7 +103,7 @@ def opened(
             store = Store(folder)
             if fresh:
                 store.set_aside()
-            store.open(name, ranks, list(wanted), retry)
+            store.open(ranks, wanted, retry)
             for note in store.notes:
                 print_line.print(note, markup=False)
             yield store
@@ -141,27 +141,25 @@ class Store:
         self.attempts: Counter = Counter()
         self.notes: list[str] = []
 
-    def open(self, name: str, ranks: int, ids: list[str], retry: bool = False) -> None:
+    def open(self, ranks: int, ids: Iterable[str], retry: bool = False) -> None:
         """Resume a sweep; with ``retry`` without the rows of cases that were neither ok nor
         unsupported.
 
         Raises
         ------
         UsageError
-            If the folder contains results of another sweep, of other cases only, or a file that is
-            not ours.
+            If the folder contains results of other cases only, or a file that is not ours.
         """
-        before = self._before(name)
         records, wanted = self._read(self.records_path), dict.fromkeys(ids)
         for record in records:
             if record.case in wanted and not (retry and record.status not in GOOD):
                 self.done.setdefault(record.case, record)
         if records and not any(record.case in wanted for record in records):
-            changed = "another --scale, -o or file"
-            if before.get("ranks", ranks) != ranks:
-                changed = f"they are on {plural(before['ranks'], 'rank')}, these on {ranks}"
+            changed, before = "another sweep, --scale or -o", max(each.ranks for each in records)
+            if before != ranks:
+                changed = f"they are on {plural(before, 'rank')}, these on {ranks}"
             raise UsageError(
-                f"{self.folder} holds {plural(len(records), 'row')} of {name}, none of these cases "
+                f"{self.folder} holds {plural(len(records), 'row')}, none of these cases "
                 f"({changed}). Use another --out to keep both, or move them aside with --fresh."
             )
         if retry:
@@ -170,9 +168,6 @@ class Store:
         if self.journal_path.exists():
             words = self.journal_path.read_bytes().decode("utf-8", "replace").split()
             self.attempts = Counter(word for word in words if word not in self.done)
-        write_json(
-            self.folder / "sweep.json", {"name": name, "ranks": ranks, "cases": list(wanted)}
-        )
 
     def started(self, case: str) -> None:
         """Write to the journal that a case is about to be sent to ranks."""
@@ -207,7 +202,7 @@ class Store:
 
     def set_aside(self) -> None:
         """Move existing results to ``previous-N``."""
-        names = "records.csv journal.txt sweep.json superseded.csv environment.json environments"
+        names = "records.csv journal.txt superseded.csv environment.json environments"
         there = [path for each in names.split() if (path := self.folder / each).exists()]
         if there:
             names = (self.folder / f"previous-{number}" for number in count(1))
@@ -218,21 +213,6 @@ class Store:
             sync_folder(aside)
             sync_folder(self.folder)
             self.notes.append(f"earlier results: {aside}")
-
-    def _before(self, name: str) -> dict:
-        """The content of ``sweep.json`` of the same sweep; empty if it cannot be read."""
-        try:
-            found = json.loads((self.folder / "sweep.json").read_text())
-        except (FileNotFoundError, ValueError):  # or truncated by a crash: the rows are complete
-            return {}
-        known = isinstance(found, dict) and found.get("name")
-        if known != name:
-            holds = f"holds the sweep {known!r}" if known else "has another sweep.json"
-            raise UsageError(
-                f"{self.folder.name} {holds}, not {name!r}. Use another --out, or --fresh to move "
-                "it aside."
-            )
-        return found
 
     def _supersede(self, records: list[Record]) -> None:
         """Move the rows that are no longer valid to another file."""

@@ -14,7 +14,7 @@ from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import describe, write_environment
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
-from launch.libraries import LIBRARIES, get_library
+from launch.libraries import get_library
 
 from .rounds import Job
 from .starter import Ranks, RanksEnded
@@ -84,22 +84,6 @@ def supervised(settings: Settings, store: Store, watch) -> Iterator[Callable[[Jo
             raise
 
 
-def _without_ranks(job: Job, settings: Settings) -> Record | None:
-    """The record of a case that does not run on our ranks: of a separate program, or of an
-    algorithm that is not installed."""
-    from algorithms import algorithms
-
-    name = job.case.algorithm
-    if name in LIBRARIES:
-        alone = get_library(name).launch is not None
-        return run_program(job.case, job.ranks, settings.timeout_s) if alone else None
-    if name in algorithms():
-        return None
-    known = ", ".join(algorithms())
-    reason = f"no algorithm {name!r} in this drbench; there are {known}"
-    return failure(job.case, job.ranks, "unsupported", reason)
-
-
 class _Supervisor:
     """The current ranks, for jobs of one library and number of ranks."""
 
@@ -115,7 +99,9 @@ class _Supervisor:
         if self._kind != (job.ranks, job.library):
             self.stop(in_order=True)
             self._kind = (job.ranks, job.library)
-        record, environment, crashes = _without_ranks(job, self._settings), None, 0
+        record, environment, crashes = None, None, 0
+        if job.library and get_library(job.case.algorithm).launch:  # a separate program
+            record = run_program(job.case, job.ranks, self._settings.timeout_s)
         while record is None:
             if (attempts := self._store.attempts[job.name]) >= ATTEMPTS:
                 reason = (

@@ -41,11 +41,11 @@ def run_sweep(
     plan: Plan,
     request: SweepRequest,
     console: Console,
-    run: Runner | None = None,
-    show: Callable[[dict], None] = lambda found: None,
+    run: Runner | None,
+    show: Callable[[dict], None],
 ) -> int:
     """Run the cases without a row, and return the exit code. With ``stream`` each record is written
-    to standard output, those of earlier runs first. ``run`` runs cases, by default on ranks, and
+    to standard output, those of earlier runs first. ``run`` runs cases (None: on ranks), and
     ``show`` gets the records of each case by round at the end.
 
     Returns
@@ -70,8 +70,6 @@ def run_sweep(
         run = partial(supervised, Settings(plan.launcher, *limits, request.environ, peaks))
     if request.stream:
         _stream(HEADER)
-    counts = sorted({job.ranks for job in mine})
-    on = f"{', '.join(map(str, counts))} rank{'s' * (counts != [1])}"
     try:
         found = run_experiment(
             plan.experiment(mine, request.simulate),
@@ -81,7 +79,7 @@ def run_sweep(
             names=plan.experiment(plan.jobs, request.simulate).names,
             most=request.max_cases,
             on_record=lambda record: request.stream and _stream(record.to_row()),
-            description=f"{sweep.name}: {plural(len(mine), 'case')} on {on}",
+            description=f"{sweep.name}: {plural(len(mine), 'case')} on {plan.on_ranks}",
             fresh=request.fresh,
             retry=request.retry,
         )

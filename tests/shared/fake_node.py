@@ -15,7 +15,7 @@ from types import ModuleType
 
 from fake_cuda import shared_cupy
 
-_UNIT, _SIZES = 64, [1 << 14, 1 << 17, 1 << 20]
+_SIZES = [1 << 14, 1 << 17, 1 << 20]
 _gpus, _library, _how = os.environ["DRBENCH_TEST_GPUS"].split(" ", 2)
 _context = shared_cupy(_library, devices=int(_gpus), **json.loads(_how))
 _context.__enter__()  # kept: its end removes the GPUs
@@ -35,7 +35,8 @@ class _Smaller:
 
         def exec_module(module):
             load(module)
-            module._UNIT, module._SIZES = _UNIT, _SIZES
+            module._SHAPES = [tuple(each // 8 for each in shape) for shape in module._SHAPES]
+            module._SIZES = _SIZES
 
         spec.loader.exec_module = exec_module
         return spec

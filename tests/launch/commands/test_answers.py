@@ -66,16 +66,16 @@ def test_the_resume_command_keeps_all_options_except_those_that_apply_once():
 
 def test_rows_of_another_number_of_ranks_are_not_moved_away(tmp_path, made):
     store = Store(tmp_path)
-    store.open("s", 2, ["a" * 16])
+    store.open(2, ["a" * 16])
     store.add(made("a" * 16))
-    with pytest.raises(UsageError, match="1 row .* on 2 ranks, these on 4.*--out.*fresh"):
-        Store(tmp_path).open("s", 4, ["b" * 16])
+    with pytest.raises(UsageError, match="1 row.* on 2 ranks, these on 4.*--out.*fresh"):
+        Store(tmp_path).open(4, ["b" * 16])
 
 
 @pytest.fixture
 def made():
     """``made(case)``: a record of that id."""
-    return lambda case: made_up(status="failed", reason="made up", case=case)
+    return lambda case: made_up(status="failed", reason="made up", case=case, ranks=2)
 
 
 #: Wrong lines of a sweep file and their messages: the block and the key are named.

@@ -179,7 +179,7 @@ def test_a_killed_command_leaves_no_shared_memory_of_ranks_that_ended_before_it_
 
 
 def test_the_kernel_signals_the_launcher_where_there_is_no_guard(tmp_path):
-    """As where no more processes may be started: the launcher receives SIGTERM."""
+    """As after someone has killed it: the launcher receives SIGTERM."""
     launcher = (
         "import signal, sys, time; note = lambda *_: sys.exit(open('signalled', 'w').close()); "
         "signal.signal(signal.SIGTERM, note); open('up', 'w').close(); time.sleep(60)"

@@ -95,8 +95,8 @@ def test_a_rank_refuses_gpus_that_are_shared_on_another_node():
         ("symm_mem", "float32", "tf32", {}, None),
         ("cublasmp", "bfloat16:float32", None, {}, None),
         ("dtensor", "float32", "tf32", {}, "dtensor multiplies float32 on cores here"),
-        ("cublasmp", "float64", "tf32", {}, "cublasmp multiplies float64 here"),
-        ("symm_mem", "bfloat16:float32", "tf32", {}, "multiplies bfloat16:float32 here"),
+        ("cublasmp", "float64", "tf32", {}, "cublasmp multiplies float64 on GPUs here"),
+        ("symm_mem", "bfloat16:float32", "tf32", {}, "multiplies bfloat16:float32 on GPUs here"),
         ("scalapack", "bfloat16:float32", None, {}, "got bfloat16:float32. Use --dtype float32"),
         ("heat", "bfloat16:float32", None, {}, "heat multiplies float32 and float64 here"),
     ],
@@ -137,10 +137,10 @@ def test_a_partition_that_a_library_chooses_itself_is_refused(name, given):
 
 
 def test_the_words_of_a_refusal_are_one_line_of_readable_length():
-    described = own_words(RuntimeError("first\nsecond " + "x" * 1000))
+    described = own_words(RuntimeError("first\nsecond " + "x " * 500))
     assert (
         described.startswith("RuntimeError: first second x")
-        and len(described) == 300
+        and 290 < len(described) <= 300
         and described.endswith("...")
     )
 

@@ -27,7 +27,7 @@ def ran(environ, tmp_path):
         small = {"m": 24, "n": 32, "k": 40, "iters": 1, "budget": 0, "threads": 1}
         todo = [Job(str(at), ranks, Case(**small | case)) for at, case in enumerate(cases)]
         console, ids = Console(), [job.name for job in todo]
-        with opened(tmp_path / "runs", "installed", ranks, ids, console) as store:
+        with opened(tmp_path / "runs", ranks, ids, console) as store:
             settings = Settings(timeout_s=90, environ=environ())
             watch = SweepProgress(len(todo), [], console)
             with supervised(settings, store, watch) as measure:

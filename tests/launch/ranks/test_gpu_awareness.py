@@ -53,5 +53,5 @@ def test_mpi_is_asked_although_its_library_is_loaded_for_mpi4py_alone(library):
     ],
 )
 def test_an_mpi_that_reports_cuda_support_is_tried_in_a_process_that_may_crash(program, described):
-    able, why = gpu_awareness.try_it([sys.executable, "-c", program])
+    able, why = gpu_awareness.try_it("-c", program)
     assert (able, described[1] in why) == (described[0], True), why

@@ -44,7 +44,7 @@ def played(groups, seconds_of, least=6, budget_s=1e9, probe=False):
     done, order, runs = {}, [], defaultdict(dict)
     more = {"iters": least, "budget": budget_s}
     jobs = [[Job(name, 2, replace(case, **more)) for name, case in g.items()] for g in groups]
-    for name, _, case in Experiment("rounds", jobs, "known", probe).todo(done):
+    for name, _, case in Experiment(jobs, "known", probe).todo(done):
         who, turn = name.partition(" | ")[2], round_of(name)
         found = seconds_of(who, turn)
         done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
@@ -174,7 +174,7 @@ def test_a_finished_comparison_has_no_further_turns():
     """The next turns depend only on the finished ones."""
     noise = Random(5)
     group = [Job(name, 2, replace(CASE, budget=3.0)) for name in "abc"]
-    experiment, done = Experiment("again", [group], "known"), {}
+    experiment, done = Experiment([group], "known"), {}
     for name, _, _ in experiment.todo(done):
         done[name] = row(noise.uniform(0.01, 0.02))
     before = len(done)

@@ -1,7 +1,6 @@
 """The folder of a sweep loses no finished case, has none twice, and never deletes a row."""
 
 import errno
-import json
 import os
 
 import pytest
@@ -16,9 +15,9 @@ CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]
 IDS = [case_id(case, 2) for case in CASES]
 
 
-def opened(folder, ids=IDS, name="test"):
+def opened(folder, ids=IDS):
     store = Store(folder)
-    store.open(name, 2, ids)
+    store.open(2, ids)
     return store
 
 
@@ -74,21 +73,18 @@ def test_rows_of_changed_cases_are_kept_elsewhere_once_and_run_again(tmp_path, r
     assert read_csv(store.records_path) == records[::2]
 
 
-@pytest.mark.parametrize(
-    "name, text",
-    [
-        ("sweep.json", '{"name": "other"}'),
-        ("sweep.json", "[]"),
-        ("sweep.json", '{"nam": 1}'),
-        ("sweep.json", "3"),
-        ("records.csv", "a,b\n1,2\n"),
-    ],
-)
-def test_a_folder_of_another_sweep_or_program_is_refused_and_not_changed(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
+def test_a_folder_of_another_sweep_is_refused_and_not_changed(tmp_path, rows):
+    before = filled(tmp_path, rows).records_path.read_bytes()
+    with pytest.raises(UsageError, match="3 rows, none of these cases.*--out.*--fresh"):
+        opened(tmp_path, ["0" * 16])
+    assert (tmp_path / "records.csv").read_bytes() == before
+
+
+def test_a_folder_of_another_program_is_refused_and_not_changed(tmp_path):
+    (tmp_path / "records.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="--fresh"):
         opened(tmp_path)
-    assert (tmp_path / name).read_text() == text
+    assert (tmp_path / "records.csv").read_text() == "a,b\n1,2\n"
 
 
 def test_fresh_moves_all_aside_and_deletes_nothing(tmp_path, rows):
@@ -106,18 +102,10 @@ def test_retry_removes_rows_that_are_not_ok_and_keeps_a_copy(tmp_path, rows):
         store.add(rows(case, status=status, case=name))
     store.started(IDS[1])
     again = Store(tmp_path)
-    again.open("test", 2, IDS, retry=True)
+    again.open(2, IDS, retry=True)
     assert list(again.done) == [IDS[0], IDS[2]] and again.attempts[IDS[1]] == 0
     (aside,) = read_csv(tmp_path / "superseded.csv")
     assert (aside.case, aside.status) == (IDS[1], "timeout")
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"name": "te'])
-def test_a_sweep_json_that_was_cut_off_does_not_stop_the_sweep(tmp_path, rows, text):
-    filled(tmp_path, rows, 2)
-    (tmp_path / "sweep.json").write_text(text)
-    assert list(opened(tmp_path).done) == IDS[:2]
-    assert json.loads((tmp_path / "sweep.json").read_text())["cases"] == IDS
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 40, b"x,y", b"4,measured,", b"\xff\xfe,1"])
@@ -180,7 +168,7 @@ def test_resume_on_a_full_or_read_only_disk_is_one_line_and_leaves_nothing(
     folder = tmp_path / "out"
     jobs = plan_cases(SweepRequest(file, 2, str(folder))).jobs
     folder.mkdir()
-    opened(folder, [job.name for job in jobs], "tiny").add(rows(jobs[0].case, case=jobs[0].name))
+    opened(folder, [job.name for job in jobs]).add(rows(jobs[0].case, case=jobs[0].name))
     before = {path: path.read_bytes() for path in folder.iterdir()}
     disk(number)
     assert os.strerror(number) in run_cli("sweep", file, "-p", 2, "--out", folder).refusal(2)
@@ -213,7 +201,7 @@ def test_a_folder_that_cannot_be_made_durable_is_no_failure(tmp_path, monkeypatc
 
     monkeypatch.setattr(os, "fsync", refuse)
     if number == errno.EIO:
-        with pytest.raises(OSError, match=os.strerror(number)):
+        with pytest.raises(UsageError, match=os.strerror(number)):
             filled(tmp_path, rows)
     else:
         filled(tmp_path, rows)

@@ -54,7 +54,7 @@ def tried(tmp_path, monkeypatch, rows):
         monkeypatch.setattr(supervisor, "describe", lambda *_: {})
         monkeypatch.setattr(supervisor, "write_environment", lambda *_: "e")
         name, store = case_id(CASE, 2), Store(tmp_path)
-        store.open("test", 2, [name])
+        store.open(2, [name])
         watch = SweepProgress(1, [], Console(file=io.StringIO()))
         with supervised(Settings(), store, watch) as measure:
             return measure(Job(name, 2, CASE)), len(text)
