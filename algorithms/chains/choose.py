@@ -314,20 +314,22 @@ class Choice:
     def _domains(self, costs: Costs) -> dict[str, list[Layout]]:
         """The layouts that each variable may have on a mesh, given ones fixed."""
         given = {name: costs.mesh.layout(text) for name, text in self.fixed.items()}
-        for each in self.chain.operations:
-            layout = given.get(self.chain.variable(each.c))
-            why = (
-                layout
-                and isinstance(each, Map)
-                and why_not_aligned(each, self.chain, layout, costs.mesh)
-            )
-            if why:
-                raise UsageError(f"{each.c} as {costs.mesh.text(layout)}: {why}.")
+        if why := self._why_not(costs, given):
+            raise UsageError(f"{why}.")
         return costs.domains(self.chain) | {name: [one] for name, one in given.items()}
 
-    def _best_s(self, costs: Costs | None = None) -> float:
-        """The time of the fastest chain that was found, or found on a mesh."""
-        return min((x.time_s for x in self.tried if costs in (None, x.costs)), default=inf)
+    def _why_not(self, costs: Costs, layouts: Mapping[str, Layout]) -> str | None:
+        """The reason why a function cannot be computed in layouts of variables."""
+        for each in self.chain.operations:
+            layout = layouts.get(self.chain.variable(each.c))
+            if layout and isinstance(each, Map):
+                if why := why_not_aligned(each, self.chain, layout, costs.mesh):
+                    return f"{each.c} as {costs.mesh.text(layout)}: {why}"
+        return None
+
+    def _best_s(self) -> float:
+        """The time of the fastest chain that was found."""
+        return min((each.time_s for each in self.tried), default=inf)
 
     def _search(
         self,
@@ -380,11 +382,8 @@ class Choice:
     def _contender(self, costs: Costs, name: str) -> Solution | str:
         """A published chain on a mesh, or the reason why it is not possible."""
         layouts, still = contender(self.chain, costs.mesh, name)
-        for each in self.chain.operations:
-            layout = layouts[self.chain.variable(each.c)]
-            why = isinstance(each, Map) and why_not_aligned(each, self.chain, layout, costs.mesh)
-            if why:
-                return f"{each.c} as {costs.mesh.text(layout)}: {why}"
+        if why := self._why_not(costs, layouts):
+            return why
         domains = {variable: [layout] for variable, layout in layouts.items()}
         found = search(domains, costs.factors(self.chain, domains, still))
         if found is None:

@@ -446,17 +446,11 @@ class Costs:
     def _gemms(self, each: Matmul, extents, active: int | None, triple) -> list[Program]:
         """The programs that multiply, locally or along a dimension."""
         key = extents, each.transpose, each.experts, active, triple
-        if active is None:
-            make = lambda: [
-                LocalGemm(extents, each.transpose, self.dtype, self.machine, each.experts[0])
-            ]
-        else:
-            make = lambda: list(self._overlapping(extents, each, triple, active))
-        return self._program(key, make)
-
-    def _program(self, key: tuple, make) -> list[Program]:
-        if key not in self.known:
-            self.known[key] = make()
+        if key not in self.known and active is None:
+            of = extents, each.transpose, self.dtype, self.machine, each.experts[0]
+            self.known[key] = [LocalGemm(*of)]
+        elif key not in self.known:
+            self.known[key] = list(self._overlapping(extents, each, triple, active))
         return self.known[key]
 
     def _group(self, dims: Sequence[int]) -> Group:
@@ -528,7 +522,9 @@ class Costs:
         if old == new:
             return []
         key = matrix.shape, matrix.count, old, new, one_sided
-        return self._program(key, lambda: list(self._moved(matrix, old, new, one_sided)))
+        if key not in self.known:
+            self.known[key] = list(self._moved(matrix, old, new, one_sided))
+        return self.known[key]
 
     def _moved(self, matrix, old: Layout, new: Layout, one_sided: bool) -> Iterator[Program]:
         now = list(old)

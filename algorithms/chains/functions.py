@@ -15,7 +15,6 @@ from math import pi, sqrt
 import numpy as np
 
 from drbench.errors import UsageError
-from partitions.intervals import Range
 
 #: Elements of the result that are computed at once: NumPy's temporary arrays for them stay in a
 #: core's cache, and their pages are not freed and faulted in again for each operation.
@@ -53,23 +52,6 @@ class Function:
     rows: int = 1
     heads: int = 0
     head_dim: int = 0
-
-    def fits(self, rows: Range, cols: Range) -> bool:
-        """Whether a block of the result holds whole units."""
-        return not any(end % self.rows for end in rows) and not any(
-            end % self.gives for end in cols
-        )
-
-    def input_columns(self, cols: Range, x: int) -> Range:
-        """The columns of input ``x`` that columns of the result are computed from.
-
-        Examples
-        --------
-        >>> function("swiglu").input_columns((4, 6), 0)
-        (8, 12)
-        """
-        start, stop = (end // self.gives * self.takes[x] for end in cols)
-        return start, stop
 
     def gemms(self, rows: int, cols: int) -> list[tuple[int, int, int]]:
         """The (m, n, k) of GEMMs inside the function, those of all heads and sequences stacked:

@@ -61,7 +61,7 @@ class Answer:
         """Whether no other chain is faster by more than the interval of the choice, by the
         bounds."""
         first = self.rows[0]
-        low_s = first.found.time_s if first.low_s is None else first.low_s
+        low_s = first.low_s or first.found.time_s
         return self.choice.gap <= 1 - low_s / first.found.time_s
 
     def row(self, name: str) -> Row:
@@ -246,5 +246,5 @@ def summary(answer: Answer, measured: Record | None = None) -> dict:
         "bounded": choice.counts[0],
         "simulated": choice.counts[1],
         "finished": choice.finished,
-        "measured": None if measured is None else measured.to_json_dict(),
+        "measured": measured and measured.to_json_dict(),
     }
