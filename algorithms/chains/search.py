@@ -10,7 +10,8 @@ A weighted mean of these is no longer than the longest. So the least weighted su
 is a lower bound of the time, and its choice is a candidate; the next weights are those for which
 the least sum over all candidates so far is largest (Lagrangian relaxation:
 Everett, 1963). Memory has a price, likewise. The least sum is found exactly: variables are
-eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972).
+eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programming, 1972). At last
+candidates are improved by changes of one variable, and of the alternatives of two operations.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from algorithms.lowering.op_costs import BALANCE
 from drbench.measure.timeline import chrome_trace
 from drbench.model.simulate import Simulator
 from drbench.plan.explain import traffic
-from launch.cases.case import DESCRIPTION_FIELDS, Case, bound, case_keys, recorded
+from launch.cases.case import DESCRIPTION_FIELDS, Case, bound, case_keys, resolved_keys
 from launch.cases.machine_models import find_machine, of_schedule
 from launch.models.explained import explained, explained_timeline
 from launch.models.predict import predict_with, programs_of
@@ -354,6 +354,8 @@ def test_a_run_that_packed_its_operands_is_shown():
         algorithm.trace(problem, rank, **resolved).steps for rank in range(ranks)
     ]
     events = Simulator(traces, BALANCE).run(1, timeline=True).timeline
-    about = case_keys(case) | recorded(resolved) | {"ranks": ranks, "transport": "direct"}
+    about = (
+        case_keys(case) | resolved_keys(case, resolved) | {"ranks": ranks, "transport": "direct"}
+    )
     shown = explained_timeline(chrome_trace(events, about | {"mode": "measured"}), None)
     assert {bar[1] for bar in shown["ranks"][0]} >= {"fetch", "multiply", "add", "copy"}
