@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 
-from drbench.common import PHASES, Clock
+from drbench.common import Clock
 from drbench.errors import OutOfMemory, UsageError
 from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS
@@ -29,6 +30,7 @@ from .search import Label, search
 EFFORT_S = 25.0
 #: Times that differ by less than this share are equal.
 _EQUAL = 1e-3
+_time = attrgetter("time_s")
 
 
 @dataclass
@@ -124,18 +126,6 @@ class Solution:
         found = [each.program.simulated.counters for each in self.uses]
         scale = [self.mesh.ranks // g.extent if (g := u.program.group) else 1 for u in self.uses]
         return {n: sum(x * each[n] for x, each in zip(scale, found)) for n in COUNTERS}
-
-    @property
-    def phases(self) -> dict[str, float]:
-        """Seconds by phase, mean over the ranks; functions count as packing."""
-        found = [each.program.simulated.phases for each in self.uses if not each.hidden]
-        functions_s = sum(
-            self.costs.map_s(self.chain, each, self.layout(each.c))
-            for each in self.chain.operations
-            if isinstance(each, Map)
-        )
-        sums = {name: sum(each[name] for each in found) for name in PHASES}
-        return sums | {"pack": sums["pack"] + functions_s}
 
     @property
     def memory(self) -> dict[str, int]:
@@ -281,10 +271,9 @@ class Choice:
                 self._least[x] = inf
         for x in domains:
             self._simulate_contenders(self.costs[x], domains[x])
-        published = sorted(self.contenders, key=_time)
-        self._keep_the_fastest_contenders()
+        self.contenders.sort(key=_time)
         try:
-            for each in published:  # in their layouts transfers may overlap
+            for each in self.contenders:  # in their layouts transfers may overlap
                 x = self.costs.index(each.costs)
                 alone = {variable: [one] for variable, one in each.layouts.items()}
                 if all(one in domains[x][name] for name, [one] in alone.items()):
@@ -307,6 +296,7 @@ class Choice:
             self.interrupted = True
         if not self.tried:
             raise OutOfMemory(self._why_nothing_fits())
+        self._keep_the_fastest_contenders()
         self.tried.sort(key=_time)
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
         self.best = min(equal, key=lambda each: (each.moves, each.memory_bytes, each.time_s))
@@ -408,7 +398,7 @@ class Choice:
     def _keep_the_fastest_contenders(self) -> None:
         """One of each name."""
         fastest: dict[str, Solution] = {}
-        for each in sorted(self.contenders, key=_time):
+        for each in self.contenders:
             fastest.setdefault(each.name, each)
         self.contenders = list(fastest.values())
         for name in fastest:
@@ -425,7 +415,3 @@ class Choice:
             f"{self.limit / 2**30:.4g} GiB a rank{f' with {fixed}' if fixed else ''}{least}. Use "
             f"more ranks, fewer tokens or --layers{more}."
         )
-
-
-def _time(found: Solution) -> float:
-    return found.time_s

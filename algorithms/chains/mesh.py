@@ -65,16 +65,16 @@ class Mesh:
             If it has pipeline or context parallelism.
         """
         found = re.findall(r"\s*([A-Za-z_]\w*)\s*=\s*([1-9]\d*)\s*(?:,|$)", text)
-        names, extents = tuple(name for name, _ in found), tuple(int(each) for _, each in found)
-        if len(found) != text.count(",") + 1 or len({*names}) < len(names):
+        if len(found) != text.count(",") + 1 or len(dict(found)) < len(found):
             raise UsageError(f"--mesh needs different names with ranks, dp=8,tp=8; got {text!r}.")
+        names, extents = zip(*found)
         for name in names:
             if name in _ABSENT:
                 raise UnsupportedError(
                     f"mesh dimension {name}: drbench has no {_ABSENT[name]}. Use data and tensor "
                     "parallel dimensions, as dp=8,tp=8."
                 )
-        return cls(names, extents)
+        return cls(names, tuple(map(int, extents)))
 
     @property
     def ranks(self) -> int:

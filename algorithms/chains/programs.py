@@ -8,7 +8,6 @@ from math import inf
 from typing import NamedTuple
 
 from algorithms.registry import get_algorithm
-from drbench.common import PHASES
 from drbench.errors import DrbenchError
 from drbench.model.bounds import moving_s
 from drbench.model.costs import group_parts
@@ -115,11 +114,8 @@ class Program:
     def simulate(self) -> None:
         """Find the time; that of a collective or a local GEMM is known."""
         if self.simulated is None:
-            seconds, core_s, _ = self.times
-            wait = "collective_wait" if self.group else "gemm"
-            phases = dict.fromkeys(PHASES, 0.0) | {wait: seconds}
             counters = dict.fromkeys(COUNTERS, 0) | {"collective_bytes": self.nbytes}
-            self.simulated = Simulated(seconds, counters, phases)
+            self.simulated = Simulated(self.times.seconds, counters, {})
 
 
 class LocalGemm(Program):

@@ -206,7 +206,6 @@ def records_of(answer: Answer) -> list[Record]:
             gflops=found.chain.flops / found.time_s / 1e9,
             pool_bytes=found.memory_bytes,
             **found.counters,
-            **{f"phase_{phase}_s": seconds for phase, seconds in found.phases.items()},
         )
         for name, found, low_s, high_s in answer.rows
     ]

@@ -2,10 +2,11 @@
 load balance.
 
 Each candidate has a lower bound and an estimate: for triples of layouts all at once
-(:mod:`.sieve`), then from the program of one rank, which is traced. Candidates of one kind are a
-family, with similar errors of the estimates: the best of every family is judged before the second
-of any, the cheapest to simulate first; then the most promising of all is next, with the estimates
-of a family scaled by the ratios of its judged programs.
+(:mod:`.sieve`), for others from the program of one rank, which is traced and, unless it waits for
+signals of other ranks, simulated alone, its groups representing all ranks. Candidates of one kind
+are a family, with similar errors of the estimates: the best of every family is judged before the
+second of any, the cheapest to simulate first; then the most promising of all is next, with the
+estimates of a family scaled by the ratios of its judged programs.
 
 The search ends when no remaining bound is below the last of the best so far, so that no remaining
 candidate can be among them; or when the ``effort``, in CPU seconds, is spent: then it reports how
@@ -28,11 +29,11 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from drbench.common import Clock
-from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
 from drbench.model.bounds import Bound, bound_of, moving_s
 from drbench.model.machine import Machine
-from drbench.model.simulate import Beyond
+from drbench.model.simulate import Beyond, Simulator
 from drbench.model.symmetry import even
 from drbench.plan.explain import busiest, loads
 from drbench.program.problem import Operand, Problem
@@ -297,6 +298,15 @@ class _ByTime:
         """A lower bound of the cost of every program with this trace of a rank."""
         return bound_of([trace], self.seen).seconds
 
+    def alone(self, case: Case) -> float:
+        """The time of the first rank alone, with its groups representing all ranks."""
+        case, algorithm, problem, options = with_copies(case, self.ranks)
+        resolved = algorithm.resolve(problem.on_nodes(self.nodes), self.in_place, **options)
+        trace = algorithm.trace(problem, 0, planning_model(self.seen, resolved), **resolved)
+        with suppress(DrbenchError):
+            return Simulator([trace], self.seen).run(case.ahead(resolved)).time_s
+        return 0.0
+
     def judge(
         self, cases: Sequence[Case], moving: Moving, extra: float, within: float
     ) -> Iterator[Place]:
@@ -378,6 +388,9 @@ class _Candidate(NamedTuple):
         Estimate of its cost.
     needs_s : float
         CPU seconds of tracing and simulating all ranks, extrapolated from the first rank.
+    final : bool
+        Whether the estimate is final: the time of its first rank, simulated alone; or its bound,
+        if it waits for signals, or nothing is simulated.
     """
 
     case: Case
@@ -386,6 +399,7 @@ class _Candidate(NamedTuple):
     estimate: float
     moving: Moving
     needs_s: float
+    final: bool
 
 
 class _Source:
@@ -629,10 +643,11 @@ class _Search:
         congruent = algorithm.congruent
         folded = even(problem) and congruent and congruent(problem, **resolved)
         longest = max((len(group) for group in trace.groups), default=1)
+        # without times, or with waits for signals, the estimate cannot be improved
+        final = ruler.seen is None or any(step.signals for step in trace.steps)
         needs_s = 2 * took_s * (longest if folded else request.ranks)
-        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s)
-        heap = self.families[_family_of(case, resolved)].open
-        heappush(heap, (made.estimate, self.names[name], made))
+        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, final)
+        self._put(self.families[_family_of(case, resolved)], made)
         return made
 
     def _moving(self, problem: Problem) -> Moving:
@@ -648,10 +663,19 @@ class _Search:
         seconds = moving_s(moved, seen) if seen else 0.0
         return Moving(sum(each[2] for each in moved), busiest(moved), seconds)
 
+    def _put(self, family: _Family, candidate: _Candidate) -> None:
+        heappush(family.open, (candidate.estimate, self.names[candidate.name], candidate))
+
     def _judge(self, family: _Family) -> None:
-        """Judge the most promising of a family, and update its scale."""
+        """Improve the estimate of the most promising of a family, or judge it and update the
+        scale."""
         *_, candidate = heappop(family.open)
         if candidate.bound > self.worst:
+            return
+        if not candidate.final:
+            extra = candidate.moving.price / self.request.multiplications
+            estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
+            self._put(family, candidate._replace(estimate=estimate, final=True))
             return
         if self.best and self._spent(_JUDGED, candidate.needs_s):
             self.late.append(candidate)
