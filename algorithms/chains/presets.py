@@ -129,9 +129,9 @@ def text_of(name: str, tokens: int | None = None) -> str:
     ----------
     name : str
         ``MODEL:PART``, or ``PATH.json:PART`` with the config.json of a model, or the path of a
-        text. A part is ``mlp``, ``experts``,
-        ``attention`` (with its projections) or ``block``: both, each with its residual connection;
-        or a projection of latent attention. Norms, routers and biases are left out.
+        text. A part is ``mlp``, ``experts``, ``attention`` (with its projections) or ``block``:
+        both, each with its residual connection; or a projection of latent attention. Norms, routers
+        and biases are left out.
     tokens : int, optional
         Rows of X: tokens of all sequences. By default those of a file; of a model one sequence, of
         at most 8192 tokens.

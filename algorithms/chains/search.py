@@ -28,6 +28,7 @@ import numpy as np
 _STEPS, _GRADIENTS = 14, 400
 #: The share of the largest possible bound that is enough.
 _ENOUGH = 1 - 1e-3
+#: Weights with which only operations in sequence count.
 _SERIAL = np.array([[1.0, 0, 0], [1.0, 0, 0]])
 
 
@@ -200,8 +201,9 @@ class _Problem:
 
     def weigh(self, price: float) -> bool:
         """Try weights of sequence and links with a price of memory, until no others have a larger
-        bound; whether a choice fits."""
-        fits, bound_s, self.of = False, 0.0, _SERIAL
+        bound; whether the price is high enough: the last choice has no more bytes than the
+        limit."""
+        bound_s, self.of = -inf, _SERIAL
         for _ in range(_STEPS):
             if self.found:
                 seconds = np.array([each.seconds for each in self.found]).reshape(-1, 2, 3)
@@ -216,9 +218,9 @@ class _Problem:
             self.found.append(label)
             paid_s = self._paid_s(label, price)
             bound_s = max(bound_s, float(self.of.ravel() @ label.seconds) + paid_s)
-            fits |= self.consider(label)
+            self.consider(label)
         self.least_s = max(self.least_s, bound_s)
-        return fits
+        return self.found[-1].nbytes <= self.limit
 
     def _paid_s(self, label: Label, price: float) -> float:
         """Seconds that memory above the limit counts as; below it, they are negative."""
@@ -263,7 +265,7 @@ class _Problem:
         time, make them fastest."""
         keys = [tuple(at[name] for name in factor.scope) for factor in self.factors]
         options = [table[key] for key, (_, table) in zip(keys, self._tables)]
-        options.append(np.zeros((1, 7)))  # next to it, one factor alone
+        options.append(np.zeros((2, 7)))  # next to these, one factor changes alone
         of = self.of.ravel()
         if any(np.isinf(each[:, 0]).all() for each in options):
             return
@@ -271,7 +273,7 @@ class _Problem:
         total = sum(each[way] for each, way in zip(options, ways))
         if total[:6] @ of >= self.best.time_s * (1 - 1e-9):  # no alternatives are faster
             return
-        several = [x for x, each in enumerate(options) if len(each) > 1 or each is options[-1]]
+        several = [x for x, each in enumerate(options) if len(each) > 1]
         for x, y in combinations(several, 2):
             one, two = options[x], options[y]
             sums = total - one[ways[x]] - two[ways[y]] + one[:, None] + two

@@ -1,6 +1,7 @@
 """The search over layouts, compared with trying everything: its choice, its bound, its memory."""
 
 import itertools
+import random
 from math import inf
 
 import pytest
@@ -106,6 +107,27 @@ def test_the_choice_is_the_optimum_where_links_and_memory_do_not_matter(problem)
 def test_something_is_found_whenever_something_fits(problem, limit):
     least_s = least_of(*problem, limit)
     assert (search(*problem, limit) is None) == (least_s is None)
+
+
+def test_the_choice_is_the_optimum_and_the_bound_is_near_where_memory_binds():
+    """Only 2 % of all choices fit, or fewer."""
+    shares = []
+    for seed in (0, 3, 6, 9):
+        rng = random.Random(seed)
+        scopes = SHAPES[rng.choice(sorted(SHAPES))]
+        label = lambda: label_of(*(rng.randrange(10) for _ in range(6)), 100 + rng.randrange(10))
+        keys = lambda scope: itertools.product(CHOICES, repeat=len(scope))
+        factors = [
+            Factor(each, {x: [label(), label(), label()] for x in keys(each)}) for each in scopes
+        ]
+        domains = dict.fromkeys(sorted({name for each in scopes for name in each}), CHOICES)
+        every = [(memory_of(x), time_of(x)) for x in everything(domains, factors)]
+        limit = sorted(every)[len(every) // 50][0]
+        least_s = min(time_s for nbytes, time_s in every if nbytes <= limit)
+        found = search(domains, factors, limit)
+        assert found.label.time_s == pytest.approx(least_s)
+        shares.append(found.least_s / least_s)
+    assert sum(shares) / len(shares) > 0.8 and max(shares) <= 1 + 1e-9
 
 
 def test_the_report_of_a_choice_lists_what_it_consists_of():
