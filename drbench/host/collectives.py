@@ -74,7 +74,19 @@ class Arrays(NamedTuple):
     value: Any
 
 
-def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, itemsize: int) -> Call:
+def contiguous_message(array: np.ndarray) -> list:
+    """An array without gaps for MPI: (memory, count, datatype)."""
+    return [array, array.size, mpi_type(array.dtype)]
+
+
+def prepare(
+    step,
+    arrays: Arrays,
+    view_of: Callable,
+    comm: MPI.Comm | None,
+    itemsize: int,
+    message: Callable[[np.ndarray], list] = contiguous_message,
+) -> Call:
     """The call of one group step.
 
     Parameters
@@ -87,6 +99,9 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
         The communicator of its group; None for a group of one.
     itemsize : int
         Bytes of an element.
+    message : callable
+        ``message(array)``: (memory, count, datatype) of an array that is shifted, which has gaps if
+        it is an own tile with padded rows.
     """
     ring, kind = step.ring(), type(step)
     source, memory, flat, value = arrays
@@ -95,7 +110,7 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
         if comm is None or not ring.hops:
             call.before, comm = [(value, source)], None
         else:
-            call.sent, call.received = _contiguous(source, step), _as_stored(value, step)
+            call.sent, call.received = _as_stored(source, step), _as_stored(value, step)
     elif kind is Broadcast:
         call.before = pack(value, step.fragment, view_of) if step.packs()[0] else []
         moved = _as_stored(value, step)
@@ -126,44 +141,45 @@ def prepare(step, arrays: Arrays, view_of: Callable, comm: MPI.Comm | None, item
             call.onto = pack(part.reshape(step.own.shape), step.own, view_of)
     if step.beta == 0.0:
         call.onto = []
-    call.issue = _issuer(step, comm) if comm is not None else None
+    call.issue = _issuer(step, comm, message) if comm is not None else None
     return call
 
 
-def _issuer(step, comm: MPI.Comm) -> Callable:
+def _issuer(step, comm: MPI.Comm, message: Callable[[np.ndarray], list]) -> Callable:
     """A function that starts a step on a communicator."""
     kind, me, size = type(step), step.group.position, len(step.group)
     if kind is Shift:
         of, to, tag = (me - step.by) % size, (me + step.by) % size, step.by % size
         return lambda sent, received: [
-            comm.Irecv(_message(received), of, tag),
-            comm.Isend(_message(sent), to, tag),
+            comm.Irecv(message(received), of, tag),
+            comm.Isend(message(sent), to, tag),
         ]
     if kind is Broadcast:
         root = step.root
         return lambda sent, received: [
-            comm.Ibcast(_message(received if sent is None else sent), root)
+            comm.Ibcast(contiguous_message(received if sent is None else sent), root)
         ]
     if kind is Reduce:
         root = step.root
         return lambda sent, received: [
             comm.Ireduce(
-                _message(sent), None if received is None else _message(received), MPI.SUM, root
+                contiguous_message(sent),
+                None if received is None else contiguous_message(received),
+                MPI.SUM,
+                root,
             )
         ]
     sizes = [fragment.size for fragment in step.fragments]
     if kind is ReduceScatter:
         return lambda sent, received: [
-            comm.Ireduce_scatter(_message(sent), _message(received), sizes, MPI.SUM)
+            comm.Ireduce_scatter(
+                contiguous_message(sent), contiguous_message(received), sizes, MPI.SUM
+            )
         ]
     places = [sum(sizes[:x]) for x in range(size)]
     return lambda sent, received: [
         comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, places, mpi_type(received.dtype)])
     ]
-
-
-def _message(array: np.ndarray) -> list:
-    return [array, array.size, mpi_type(array.dtype)]
 
 
 def _as_stored(array: np.ndarray, step) -> np.ndarray:
@@ -175,10 +191,7 @@ def _contiguous(array: np.ndarray, step) -> np.ndarray:
     """A value in the order of its elements in memory, which must be contiguous."""
     array = _as_stored(array, step)
     if array.size and not array.flags.c_contiguous:
-        raise ValueError(
-            f"{step!r} needs a value without gaps; broadcast or gather a fragment, or shift whole "
-            "tiles"
-        )
+        raise ValueError(f"{step!r} needs a value without gaps; broadcast or gather a fragment")
     return array
 
 

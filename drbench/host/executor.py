@@ -137,6 +137,9 @@ class Executor(ExecutorBase):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
 
+    def _message(self, array) -> list:
+        return self.matrices[self.trace.written].window.message(array)
+
     def _adds_itself(self, step: Accumulate) -> bool:
         """Whether this rank adds a partial sum in place, without MPI."""
         matrix = self.matrices[step.block.matrix]

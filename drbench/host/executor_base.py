@@ -24,7 +24,7 @@ from drbench.program.signal_steps import Take
 from drbench.program.steps import COUNTERS, Accumulate, Copy, Gemm, Get, Put, Scratch
 from drbench.program.trace import Trace
 
-from .collectives import Arrays, Call, prepare
+from .collectives import Arrays, Call, contiguous_message, prepare
 from .huge_pages import empty_in_huge_pages
 from .inbox import Inbox
 
@@ -298,7 +298,12 @@ class ExecutorBase:
         )
         topology = self.matrices[self.trace.written].topology
         comm = topology.group(step.group) if len(step.group) > 1 else None
-        return prepare(step, arrays, self._own_view, comm, self.types[step.index].itemsize)
+        itemsize = self.types[step.index].itemsize
+        return prepare(step, arrays, self._own_view, comm, itemsize, self._message)
+
+    def _message(self, array) -> list:
+        """(memory, count, datatype) of an array for MPI."""
+        return contiguous_message(array)
 
     def _column_major(self, steps) -> dict[int, bool]:
         """For values with their own memory that are copied from or to a matrix by one step: whether

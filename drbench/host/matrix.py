@@ -256,7 +256,7 @@ def distributed(
         for operand in problem.operands:
             name, dtype = operand.name, numpy_type(problem.type_of(operand.name))
             matrices[name] = DistributedMatrix.open(
-                operand, topology, dtype, transport, name in problem.padded
+                operand, topology, dtype, transport, problem.padded
             )
         yield matrices
     except DrbenchError:

@@ -2,14 +2,13 @@
 
 import os
 import resource
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import count
 from statistics import median
 from threading import get_native_id
 from time import process_time, thread_time
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -19,14 +18,14 @@ from drbench.device.address import at_address
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
 from drbench.host.huge_pages import empty_in_huge_pages
-from drbench.program.problem import Problem
+from drbench.program.problem import Problem, row_bytes
 
 from .noise import Timed
 
 #: The argument of getrusage, and a replacement of its result where it has no such argument.
 _OF_THREAD, _UNKNOWN = getattr(resource, "RUSAGE_THREAD", None), count()
-#: Rounds of trials of the shapes: at least, at most, and seconds after which no round beyond the
-#: least begins. A shape slower than the fastest by this factor in every round is dropped.
+#: Rounds of trials of local GEMMs: at least, at most, and seconds after which no round beyond the
+#: least begins. One slower than the fastest by this factor in every round is dropped.
 _TRIALS, _MOST_TRIALS, _TRIALS_S, _BEHIND = 3, 15, 1.0, 1.15
 
 
@@ -81,11 +80,34 @@ def _schedule_of(process: int, thread: int) -> int | None:
     return file
 
 
-@dataclass(frozen=True)
-class HostWork:
-    """Local GEMMs of a rank on its cores."""
+class LocalGemms(NamedTuple):
+    """The local GEMMs of a rank, run one after another, and how they are stored.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        Rows of A and C of each GEMM; all have n columns, and k columns of A.
+    n, k : int
+    padded : bool
+        Rows of the stored matrices are padded (:func:`drbench.program.problem.row_bytes`).
+    """
+
+    rows: tuple[int, ...]
+    n: int
+    k: int
+    padded: bool = False
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return sum(self.rows) * self.n * self.k
+
+
+class HostWork(NamedTuple):
+    """Local GEMMs of a rank on its cores; ``pads``: their rows may be padded."""
 
     blas: Blas
+    pads: bool = True
 
     def empty(self, size: int, dtype) -> np.ndarray:
         return empty_in_huge_pages(size, dtype)
@@ -93,13 +115,25 @@ class HostWork:
     def fill(self, array, fill: Fill, matrix: str, row0: int = 0, col0: int = 0) -> None:
         fill.into(array, matrix, row0, col0)
 
-    def multiply(self, a, b, c, beta: float) -> None:
-        """c = a·b + beta·c, finished when this returns."""
-        self.blas.gemm(a, b, c, beta)
+    def set(self, array, value: float) -> None:
+        """Set all elements of a flat array."""
+        array.fill(value)
+
+    def prepared(self, gemms: list[tuple], beta: float) -> Callable[[], None]:
+        """A function that runs c = a·b + beta·c for each (a, b, c), finished when it returns."""
+        calls = [self.blas.prepared(*operands) for operands in gemms]
+
+        def multiply() -> None:
+            for call in calls:
+                call(beta, 1.0)
+
+        return multiply
 
 
 class DeviceWork:
     """Local GEMMs of a rank on its device."""
+
+    pads = False
 
     def __init__(self, device):
         self._device, self._stream, self._memory = device, device.stream("roof"), []
@@ -112,9 +146,18 @@ class DeviceWork:
     def fill(self, array, fill: Fill, matrix: str, row0: int = 0, col0: int = 0) -> None:
         self._device.fill(array, fill, matrix, row0, col0)
 
-    def multiply(self, a, b, c, beta: float) -> None:
-        self._device.gemm(a, b, c, beta, self._stream)
-        self._stream.synchronise()
+    def set(self, array, value: float) -> None:
+        if np.isnan(value):  # the values of a sum do not change its time on a device
+            self._device.poison(array, self._stream)
+            self._stream.synchronise()
+
+    def prepared(self, gemms: list[tuple], beta: float) -> Callable[[], None]:
+        def multiply() -> None:
+            for operands in gemms:
+                self._device.gemm(*operands, beta, self._stream)
+            self._stream.synchronise()
+
+        return multiply
 
     def close(self) -> None:
         for memory in self._memory:
@@ -122,11 +165,12 @@ class DeviceWork:
 
 
 class Roof:
-    """All ranks at once compute m·n·k/p of local work (collective to make and to measure), with
-    operands stored as those of the problem; C is read if it is updated.
+    """All ranks at once compute m·n·k/p of local work (collective to make and to measure), stored
+    as the matrices of the problem are; C is read if it is updated.
 
-    The fastest of the problem's local shapes is used; they are tried alternately before the first
-    measurement, unless the shape is given.
+    The fastest of the problem's local shapes, each with padded rows and without, is used; they are
+    tried alternately before the first measurement, unless it is given. As in a repeat of a program,
+    calls are prepared, and C is written before the clock starts.
 
     Parameters
     ----------
@@ -135,13 +179,13 @@ class Roof:
     work : HostWork or DeviceWork
     fill : Fill
         The operands' fill: the speed of a GEMM may depend on its values.
-    shape : tuple, optional
-        The local shape, if it is known; the same on every rank.
+    gemms : LocalGemms, optional
+        If the fastest are known; the same on every rank.
 
     Attributes
     ----------
-    shape : tuple
-        (rows, n, k) of a rank's GEMMs, run one after another: ``rows`` lists those of each.
+    gemms : LocalGemms
+        Of each rank.
     """
 
     def __init__(
@@ -150,116 +194,136 @@ class Roof:
         comm: MPI.Comm,
         work: HostWork | DeviceWork,
         fill: Fill,
-        shape: tuple | None = None,
+        gemms: LocalGemms | None = None,
     ):
-        self._comm, self._work = comm, work
-        self._transposed, self._beta = problem.transpose, float(problem.updates)
-        shapes = [shape] if shape else problem.local_shapes()
-        self._memory = [
-            work.empty(size, numpy_type(problem.type_of(name)))
-            for name, size in zip("ABC", roof_sizes(shapes))
-        ]
-        for place, name in enumerate("AB"):  # the shape with the largest operand fills all of it
-            largest = max(shapes, key=lambda shape: _operands(shape)[place][0])
-            work.fill(self._whole(largest)[place], fill, name)
-        if shape:  # tried before in other memory: the pages of this one are still untouched
-            self._seconds(shape)
-        self.shape = shape or fastest(shapes, self._seconds)
-        self._operands = self._views(self.shape)
+        self._problem, self._comm, self._work = problem, comm, work
+        self._beta = float(problem.updates)
+        tried = [gemms] if gemms else gemms_to_try(problem, work.pads)
+        self._memory = {
+            name: work.empty(size, numpy_type(problem.type_of(name)))
+            for name, size in elements(problem, tried).items()
+        }
+        for name in "AB":  # all of the memory, of which all read parts
+            height, _, line = max((stored(problem, each, name) for each in tried), key=_size)
+            work.fill(self._memory[name].reshape(height, line), fill, name)
+        prepared = {each: self._prepare(each) for each in tried}
+        self.gemms = gemms or fastest(tried, lambda each: self._time(*prepared[each]).seconds)
+        self._prepared = prepared[self.gemms]
+        if gemms:  # tried before in other memory: the pages of this one are still untouched
+            self._time(*self._prepared)
 
-    def _whole(self, shape) -> list:
-        """A, B and C of the local GEMMs, in the memory of the largest."""
-        found = []
-        for name, memory, (size, rows, columns) in zip("abc", self._memory, _operands(shape)):
-            transposed = name in self._transposed
-            view = memory[:size].reshape((columns, rows) if transposed else (rows, columns))
-            found.append(view.T if transposed else view)
-        return found
+    def _prepare(self, gemms: LocalGemms) -> tuple:
+        """The memory of C, and a function that runs the GEMMs."""
+        views = []
+        for name, memory in self._memory.items():
+            height, width, line = stored(self._problem, gemms, name)
+            memory = memory[: height * line]
+            view = memory.reshape(height, line)[:, :width]
+            views.append(view.T if name.lower() in self._problem.transpose else view)
+        (a, b, c), k, top, operands = views, gemms.k, 0, []
+        for x, rows in enumerate(gemms.rows):
+            operands.append((a[top : top + rows], b[x * k : (x + 1) * k], c[top : top + rows]))
+            top += rows
+        return memory, self._work.prepared(operands, self._beta)
 
-    def _views(self, shape) -> list[tuple]:
-        """A, B and C of each local GEMM."""
-        (a, b, c), (rows, _, k), top, found = self._whole(shape), shape, 0, []
-        for x, m in enumerate(rows):
-            found.append((a[top : top + m], b[x * k : (x + 1) * k], c[top : top + m]))
-            top += m
-        return found
-
-    def _seconds(self, shape) -> float:
-        """Seconds of the GEMMs on every rank."""
-        return self._time_gemms(self._views(shape)).seconds
-
-    def _time_gemms(self, gemms: list[tuple]) -> Timed:
-        def multiply():
-            for operands in gemms:
-                self._work.multiply(*operands, self._beta)
-
+    def _time(self, c, multiply: Callable[[], None]) -> Timed:
+        self._work.set(c, 0.0 if self._beta else np.nan)
         return timed(self._comm, multiply)
 
     @property
     def flops(self) -> int:
         """FLOPs of one sample, all ranks together."""
-        return 2 * _work(self.shape) * self._comm.size
+        return 2 * self.gemms.work * self._comm.size
 
     def sample(self) -> Timed:
         """Run and time the GEMMs on every rank."""
-        return self._time_gemms(self._operands)
+        return self._time(*self._prepared)
 
 
-def roof_sizes(shapes: list[tuple]) -> list[int]:
-    """Elements of A, B and C of the local GEMMs, enough for each of the shapes.
+def gemms_to_try(problem: Problem, pads: bool = True) -> list[LocalGemms]:
+    """The local shapes of a problem, each with padded rows, where that changes a matrix, and
+    without.
 
     Examples
     --------
-    >>> roof_sizes([((2,), 8, 8), ((4,), 4, 8)])
-    [32, 64, 16]
+    >>> [each[1:] for each in gemms_to_try(Problem(1024, 512, 64, 2))]
+    [(512, 64, False), (512, 64, True), (256, 64, False), (256, 64, True)]
     """
-    return [max(size for size, _, _ in each) for each in zip(*map(_operands, shapes))]
+    found = []
+    for shape in problem.local_shapes():
+        plain, padded = (LocalGemms(*shape, padded) for padded in (False, True))
+        differ = any(
+            stored(problem, plain, name) != stored(problem, padded, name) for name in "ABC"
+        )
+        found += [plain, padded] if pads and differ else [plain]
+    return found
 
 
-def _operands(shape: tuple) -> list[tuple[int, int, int]]:
-    """Elements, rows and columns of A, B and C; those of several GEMMs are stacked."""
-    rows, n, k = shape
-    every = (sum(rows), k), (len(rows) * k, n), (sum(rows), n)
-    return [(height * columns, height, columns) for height, columns in every]
+def elements(problem: Problem, tried: Sequence[LocalGemms]) -> dict[str, int]:
+    """Elements of the memory for A, B and C, enough for each of some local GEMMs.
+
+    Examples
+    --------
+    >>> elements(Problem(8, 8, 8, 2), [LocalGemms((2,), 8, 8), LocalGemms((4,), 4, 8)])
+    {'A': 32, 'B': 64, 'C': 16}
+    """
+    return {name: max(_size(stored(problem, each, name)) for each in tried) for name in "ABC"}
 
 
-def _work(shape: tuple) -> int:
-    """Multiply-adds of a shape."""
-    rows, n, k = shape
-    return sum(rows) * n * k
+def stored(problem: Problem, gemms: LocalGemms, name: str) -> tuple[int, int, int]:
+    """(height, width, elements from one row to the next) of A, B or C of local GEMMs, as the
+    problem stores it; the matrices of several GEMMs are stacked.
+
+    Examples
+    --------
+    >>> problem, gemms = Problem(10, 512, 600, 2), LocalGemms((2, 3), 512, 300, padded=True)
+    >>> [stored(problem, gemms, name) for name in "ABC"]
+    [(5, 300, 304), (600, 512, 528), (5, 512, 528)]
+    """
+    rows, n, k = sum(gemms.rows), gemms.n, gemms.k
+    height, width = {"A": (rows, k), "B": (len(gemms.rows) * k, n), "C": (rows, n)}[name]
+    if name.lower() in problem.transpose:
+        height, width = width, height
+    item = problem.itemsizes[name]
+    return height, width, row_bytes(width * item, gemms.padded) // item
 
 
-def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
-    """The shape that needs the least time for its work, in rounds over all shapes, forwards and
-    backwards. Much slower shapes are dropped early. The same on every rank if the times are.
+def _size(place: tuple[int, int, int]) -> int:
+    """Elements of the memory of a stored matrix."""
+    return place[0] * place[2]
 
-    Shapes are compared within a round, and the median over rounds decides: if the machine changes
+
+def fastest(tried: Sequence[LocalGemms], seconds_of: Callable[[LocalGemms], float]) -> LocalGemms:
+    """The local GEMMs that need the least time for their work, in rounds over all, forwards and
+    backwards. Much slower ones are dropped early. The same on every rank if the times are.
+
+    They are compared within a round, and the median over rounds decides: if the machine changes
     its speed, it does so for all of a round, or for one round of many.
 
     Examples
     --------
-    >>> shapes = [((2,), 8, 8), ((4,), 4, 8), ((8,), 8, 2)]
-    >>> fastest(shapes, lambda shape: 3.0 if shape[2] == 2 else 4.0)
-    ((8,), 8, 2)
+    >>> tried = [LocalGemms((2,), 8, 8), LocalGemms((4,), 4, 8), LocalGemms((8,), 8, 2)]
+    >>> fastest(tried, lambda gemms: 3.0 if gemms.k == 2 else 4.0).rows
+    (8,)
     """
-    left: dict = {shape: [] for shape in shapes}
-    for shape in shapes:
-        seconds_of(shape)  # warms pages and caches
+    left: dict[LocalGemms, list[float]] = {each: [] for each in tried}
+    for each in tried:
+        seconds_of(each)  # warms pages and caches
     spent_s, trials = 0.0, 0
     while trials < _TRIALS or (spent_s < _TRIALS_S and trials < _MOST_TRIALS):
-        for shape in list(left)[:: -1 if trials % 2 else 1]:
-            found = seconds_of(shape)
-            left[shape].append(found / _work(shape))
+        for each in list(left)[:: -1 if trials % 2 else 1]:
+            found = seconds_of(each)
+            left[each].append(found / each.work)
             spent_s += found
         trials += 1
         if trials > 1:
             behind = _behind(left)
-            left = {shape: left[shape] for shape in left if min(behind[shape]) <= _BEHIND}
+            left = {each: left[each] for each in left if min(behind[each]) <= _BEHIND}
     behind = _behind(left)
-    return min(left, key=lambda shape: median(behind[shape]))
+    return min(left, key=lambda each: median(behind[each]))
 
 
 def _behind(found: dict) -> dict:
-    """The time of each shape over the least of its round, for each round."""
+    """The time of each over the least of its round, for each round."""
     least = [min(times) for times in zip(*found.values())]
-    return {shape: [one / best for one, best in zip(mine, least)] for shape, mine in found.items()}
+    return {each: [one / best for one, best in zip(mine, least)] for each, mine in found.items()}

@@ -180,9 +180,8 @@ class Problem:
         ``"b"`` B is stored n×k.
     updates : bool
         β is not 0: the elements of C before the run count. α and β themselves are set at the run.
-    padded : str
-        Names of the matrices that are stored with padded rows (:func:`row_bytes`), which suits
-        GEMMs, not messages.
+    padded : bool
+        Rows of the local arrays are padded (:func:`row_bytes`), as whoever allocates them decides.
     nodes : tuple of int
         The node of each rank, if ranks are on several nodes; empty if they are not, or that is not
         known.
@@ -210,7 +209,7 @@ class Problem:
     dtype: str = "float32"
     transpose: str = ""
     updates: bool = False
-    padded: str = ""
+    padded: bool = False
     nodes: tuple[int, ...] = ()
 
     def __post_init__(self):
@@ -236,7 +235,7 @@ class Problem:
                 )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
-            item = ITEMSIZES[self.type_of(name)] if name in self.padded else 0
+            item = ITEMSIZES[self.type_of(name)] if self.padded else 0
             object.__setattr__(self, name.lower(), Operand(name, bound, transposed, item))
 
     def on_nodes(self, nodes: Sequence[int]) -> "Problem":
@@ -337,13 +336,13 @@ class Problem:
         Examples
         --------
         >>> problem = Problem(8, 512, 8, 2, b="row")
-        >>> problem.tile_bytes(0)["B"], replace(problem, padded="B").tile_bytes(0)["B"]
+        >>> problem.tile_bytes(0)["B"], replace(problem, padded=True).tile_bytes(0)["B"]
         (8192, 8448)
         """
         found = {}
         for name, item in self.itemsizes.items():
             rows, cols = self.operand(name).stored.local_shape(rank)
-            found[name] = rows * row_bytes(cols * item, name in self.padded)
+            found[name] = rows * row_bytes(cols * item, self.padded)
         return found
 
     def extent(self, axis: str) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drbench.errors import DrbenchError, MissingError, UnsupportedError, UsageError
 from drbench.options import Option, check_options, pick_options
-from drbench.program.problem import Operand, Problem
+from drbench.program.problem import Operand, Problem, row_bytes
 from drbench.program.steps import COUNTERS, Block
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Library:
         Remedy for a partition that it does not accept.
     order : str
         Storage of local arrays: ``"C"`` row-major, ``"F"`` column-major.
+    pads : bool
+        Local arrays may have any leading dimension: it is chosen as for our own matrices.
     dtypes : tuple of str
         Element types that it multiplies. With ``"bfloat16:float32"`` its C is in bfloat16, as its
         own calls return it.
@@ -118,6 +120,7 @@ class Library:
     transposes = False
     instead = "Leave the partitions out."
     order = "C"
+    pads = False
     dtypes: tuple[str, ...] = ("float32", "float64")
     launch: Callable[..., Any] | None = None
 
@@ -238,8 +241,11 @@ class Library:
         """A new local array of this rank for a matrix, in a type that NumPy has."""
         import numpy as np
 
-        dtype = host_type(self.work.dtype)
-        return np.zeros(operand.stored.local_shape(self.rank), dtype, self.order)
+        rows, cols = operand.stored.local_shape(self.rank)[:: -1 if self.order == "F" else 1]
+        dtype = np.dtype(host_type(self.work.dtype))
+        line = row_bytes(cols * dtype.itemsize, self.pads) // dtype.itemsize
+        array = np.zeros((rows, line), dtype)[:, :cols]
+        return array.T if self.order == "F" else array
 
     def own_blocks(self) -> Iterator[tuple[Block, np.ndarray]]:
         """The tiles of C that this rank has computed, as from a distributed matrix."""

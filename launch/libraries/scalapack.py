@@ -70,6 +70,7 @@ class Scalapack(Library):
     transposes = True
     instead = "Use -o block and --mesh."
     order = "F"
+    pads = True
 
     @staticmethod
     def available():
@@ -220,7 +221,8 @@ def _grid(library, comm, rows: int, cols: int):
 
 
 def _descriptor(context: int, shape, block: int, local: np.ndarray):
-    return (ctypes.c_int * 9)(1, context, *shape, block, block, 0, 0, max(1, len(local)))
+    leading = max(1, len(local), local.strides[1] // local.itemsize)
+    return (ctypes.c_int * 9)(1, context, *shape, block, block, 0, 0, leading)
 
 
 def _pgemm(library, extents, arrays, descriptors, transpose: str = "") -> None:

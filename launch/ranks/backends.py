@@ -24,7 +24,7 @@ from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
-from drbench.measure.roof import DeviceWork, HostWork, roof_sizes
+from drbench.measure.roof import DeviceWork, HostWork, elements, gemms_to_try
 from drbench.program.problem import Problem
 from launch.cases.case import Case
 from launch.cases.peaks import compute_column
@@ -69,7 +69,11 @@ class HostBackend:
         Executes the GEMMs of the roof.
     core_due : float or None
         The share of a core that a rank can have (:meth:`Topology.core_due`).
+    pads : bool
+        Rows of the matrices are padded.
     """
+
+    pads = True
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
@@ -122,6 +126,8 @@ class HostBackend:
 
 class DeviceBackend:
     """The device of a rank; attributes and methods as of :class:`HostBackend`."""
+
+    pads = False
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
@@ -290,7 +296,8 @@ class Need:
         inboxes: int = 0,
     ) -> Need:
         """The need of a case on one rank; ``baseline`` is the arena of the baseline."""
-        local = map(operator.mul, roof_sizes(problem.local_shapes()), problem.itemsizes.values())
+        tried = elements(problem, gemms_to_try(problem))
+        local = map(operator.mul, tried.values(), problem.itemsizes.values())
         tiles = sum(problem.tile_bytes(rank).values())
         return cls(tiles, arena, baseline + (sum(local) if roof else 0), inboxes)
 

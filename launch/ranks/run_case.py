@@ -37,7 +37,6 @@ except (ImportError, RuntimeError) as error:
 
 from algorithms import get_algorithm
 from algorithms.collective import BASELINES, baseline_of
-from algorithms.registry import Algorithm
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
@@ -222,10 +221,10 @@ def _run_algorithm(
     comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound_on(case, topology.node_of)
-    problem = replace(problem, padded=_never_sent(case, topology, algorithm, problem, options))
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype)
     with open_backend(case, choice, topology) as backend:
+        problem = replace(problem, padded=backend.pads)
         keys.update(backend.keys, nodes=topology.nodes)
         baseline = _baseline(case, problem, comm.rank)
         other_pool = pool_bytes(baseline, 1) if baseline else 0
@@ -306,21 +305,6 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
     plan_s = Clock.now() - start
     views = blocks_in_place(case, topology.node_of, comm.rank)
     return resolved, trace, ahead, pool_bytes(trace, ahead, views), plan_s
-
-
-def _never_sent(
-    case: Case, topology: Topology, algorithm: Algorithm, problem: Problem, options: dict
-) -> str:
-    """Matrices whose tiles no message moves: those read in place, and stationary ones."""
-    if algorithm.name != "universal" or case.backend != "numpy":
-        return ""
-    if in_place_on(case, topology.nodes):
-        return "ABC"
-    if case.get != "view":
-        return ""
-    resolved = algorithm.resolve(problem, False, **options)
-    stays = resolved["stationary"]
-    return "" if "work" in resolved or problem.operand(stays).partition.replicas > 1 else stays
 
 
 def _fill(backend, matrix, fill: Fill) -> None:
@@ -423,7 +407,7 @@ def _measure(case, problem, topology, executor, work, fill, baseline, due) -> di
             case.algorithm in LIBRARIES and case.algorithm,
         )
         roof = Roof(problem, comm, work, fill, known.get(same))
-        known[same] = roof.shape
+        known[same] = roof.gemms
     for _ in range(case.warmup):
         for each in filter(None, (baseline, executor)):
             each.poison()

@@ -13,15 +13,19 @@ import numpy as np
 from algorithms.overlap.experts import ExpertProblem
 from drbench.measure import roof
 from drbench.measure.noise import Timed
-from drbench.measure.roof import Roof, fastest
+from drbench.measure.roof import LocalGemms, Roof, elements, fastest, gemms_to_try
 from drbench.program.problem import Problem
 
-SHAPES = [((512,), 2048, 8192), ((1024,), 1024, 8192), ((700, 324), 2048, 4096), ((1,), 3, 5)]
+SHAPES = [
+    LocalGemms((512,), 2048, 8192),
+    LocalGemms((1024,), 1024, 8192),
+    LocalGemms((700, 324), 2048, 4096),
+    LocalGemms((1,), 3, 5),
+]
 
 
-def work(shape):
-    rows, n, k = shape
-    return sum(rows) * n * k
+def work(gemms):
+    return sum(gemms.rows) * gemms.n * gemms.k
 
 
 @given(st.permutations(range(4)), st.floats(1e-7, 1e-1))
@@ -91,20 +95,33 @@ def test_ranks_that_see_the_same_times_choose_the_same(times):
 
 
 class Work:
-    """A roof without GEMMs that records the requested shapes."""
+    """A roof without GEMMs that records what is prepared and run, and checks that A and B are
+    filled and C was written since the last run."""
+
+    pads = True
 
     def __init__(self):
-        self.shapes, self.sizes = [], []
+        self.ran, self.sizes = [], []
 
     def empty(self, size, dtype):
         self.sizes.append(size)
-        return np.empty(size, dtype)
+        return np.full(size, np.nan, dtype)
 
     def fill(self, array, fill, matrix):
-        pass
+        array[...] = 1
 
-    def multiply(self, a, b, c, beta):
-        self.shapes.append((*c.shape, a.shape[1]))
+    def set(self, array, value):
+        array.fill(value)
+
+    def prepared(self, gemms, beta):
+        def multiply():
+            for a, b, c in gemms:
+                assert np.all(a == 1) and np.all(b == 1)
+                assert np.isnan(c).all() if beta == 0 else np.all(c == 0)
+                c[...] = 2
+                self.ran.append((*c.shape, a.shape[1], *(max(x.strides) for x in (a, b, c))))
+
+        return multiply
 
 
 @pytest.fixture
@@ -118,28 +135,63 @@ def quick(monkeypatch):
     monkeypatch.setattr(roof, "timed", timed)
 
 
+@pytest.mark.parametrize("updates", [False, True])
 @pytest.mark.parametrize("transpose", ["", "ab"])
-def test_a_known_shape_is_not_searched_again_and_needs_no_more_memory(quick, transpose):
-    problem = Problem(8, 12, 20, 4, transpose=transpose)
+def test_known_gemms_are_not_searched_again_and_need_no_more_memory(quick, transpose, updates):
+    problem = Problem(8, 12, 20, 4, transpose=transpose, updates=updates)
     first, again = Work(), Work()
     found = Roof(problem, None, first, None)
-    assert len(set(first.shapes)) == len(problem.local_shapes()) > 3
-    known = Roof(problem, None, again, None, found.shape)
-    (m,), n, k = found.shape
-    assert known.shape == found.shape and again.sizes == [m * k, k * n, m * n]
-    assert again.shapes == [(m, n, k)]  # once, to touch the pages before the samples
+    assert len(set(first.ran)) == len(problem.local_shapes()) > 3
+    known = Roof(problem, None, again, None, found.gemms)
+    (m,), n, k, padded = found.gemms
+    assert known.gemms == found.gemms and again.sizes == [m * k, k * n, m * n] and not padded
+    assert len(again.ran) == 1  # to touch the pages before the samples
     known.sample()
-    assert again.shapes == [(m, n, k)] * 2
+    assert [each[:3] for each in again.ran] == [(m, n, k)] * 2
+
+
+@pytest.mark.parametrize("transpose", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("shape", [(512, 1024, 2048), (300, 260, 515), (8, 2048, 8)])
+def test_each_shape_is_tried_with_the_row_strides_of_padded_matrices_and_without(
+    quick, shape, transpose
+):
+    """As NumPy and BLAS would see them: a stored row of 1 KiB or more begins at an odd number of
+    cache lines after the one before."""
+    problem, work_ = Problem(*shape, 2, transpose=transpose), Work()
+    Roof(problem, None, work_, None)
+
+    def strides(m, n, k, padded):
+        widths = m if "a" in transpose else k, k if "b" in transpose else n, n
+        lines = (-(-4 * width // 64) for width in widths)
+        return [
+            64 * (line + 1 - line % 2) if padded and 4 * width >= 1024 else 4 * width
+            for width, line in zip(widths, lines)
+        ]
+
+    expected = {
+        (m, n, k, *strides(m, n, k, padded))
+        for (m,), n, k in problem.local_shapes()
+        for padded in (False, True)
+    }
+    assert {*work_.ran} == expected
+    assert sorted(work_.sizes) == sorted(elements(problem, gemms_to_try(problem)).values())
+
+
+def test_devices_have_no_padded_rows(quick):
+    work_ = Work()
+    work_.pads = False
+    assert not Roof(Problem(1024, 1024, 1024, 2), None, work_, None).gemms.padded
+    assert len({each[:3] for each in work_.ran}) == len({*work_.ran})
 
 
 def test_the_roof_of_experts_is_a_gemm_for_each_expert_with_rows(quick):
     problem = ExpertProblem(40, 12, 20, 2, experts=30, topk=2, routing="skewed")
     counts = [stop - start for _, (start, stop), _ in problem.batches()]
     assert 1 < len(counts) < 30 and sum(counts) == 80
-    work_ = Work()
-    known = Roof(problem, SimpleNamespace(size=2), work_, None, (tuple(counts), 6, 20))
-    work_.shapes.clear()
+    work_, gemms = Work(), LocalGemms(tuple(counts), 6, 20)
+    known = Roof(problem, SimpleNamespace(size=2), work_, None, gemms)
+    work_.ran.clear()
     known.sample()
-    assert work_.shapes == [(count, 6, 20) for count in counts]
+    assert [each[:3] for each in work_.ran] == [(count, 6, 20) for count in counts]
     assert known.flops == problem.flops
     assert work_.sizes == [80 * 20, len(counts) * 20 * 6, 80 * 6]

@@ -14,7 +14,7 @@ from drbench.errors import (
     UsageError,
     exit_code_of,
 )
-from drbench.measure.roof import roof_sizes
+from drbench.measure.roof import elements, gemms_to_try
 from drbench.program.problem import Problem
 from partitions import partition
 
@@ -99,7 +99,7 @@ def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
     # for a shape along k alone no rank holds all of C where that is the largest
     if p > 1 and m * n > max(m * k, k * n):
         most = max(rows * cols for rows, cols, _ in shapes)
-        assert roof_sizes(problem.local_shapes())[2] == most < m * n
+        assert elements(problem, gemms_to_try(problem, False))["C"] == most < m * n
 
 
 @pytest.mark.parametrize(
