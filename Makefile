@@ -1,5 +1,6 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run resumes
 # make install make the environment and run nothing
+# make records make the committed simulated records again, each by its command, and name the claims that turn: an hour
 # make figures draw the committed figures again from the committed records, each with a text that describes it
 # make test   run the tests, those under mpiexec included
 # make test-full  the same with long tests, such as all plans where make test has a sample
@@ -33,12 +34,15 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint,site]
 BIN := .venv/bin
 
-.PHONY: mlp install figures test test-full test-torch lint format docs docs-check site bench clean
+.PHONY: mlp install records figures test test-full test-torch lint format docs docs-check site bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench sweep mlp $(if $(filter cupy,$(BACKEND)),-o backend=cupy) $(MLP_ARGS)
 
 install: .venv/.installed
+
+records: .venv/.installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" results/simulate.sh
 
 figures: .venv/.installed
 	$(BIN)/python -m plots.committed

@@ -196,8 +196,8 @@ def load_sweep(
     machine : str, optional
         The label of every case; replaces its own.
     simulate : bool
-        The cases are for prediction: with ``paper = true`` in the file, of the paper's program
-        (:func:`as_in_the_paper`).
+        The cases are for prediction: of ``dtensor`` its program ``dtensor_mm``, and with ``paper =
+        true`` in the file the paper's program of the others (:func:`as_in_the_paper`).
 
     Raises
     ------
@@ -337,6 +337,11 @@ def expand(
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} uses it. Leave it out.")
     found = tuple(cases.values())
+    if simulate:
+        found = tuple(
+            replace(case, algorithm="dtensor_mm") if case.algorithm == "dtensor" else case
+            for case in found
+        )
     if simulate and top["paper"]:
         found = tuple(as_in_the_paper(case, ranks) for case in found)
     return Sweep(top["name"], top["description"], found, factor, top["rounds"], top["view"])

@@ -18,6 +18,9 @@ from drbench.measure.record_file import append_csv, read_csv
 
 #: Folder of drbench and its sister packages: the checkout, or site-packages of an installation.
 ROOT = Path(__file__).parents[2]
+#: The checkout whose records and scripts are used: that of these packages, or for installed
+#: packages the current folder.
+CHECKOUT = ROOT if (ROOT / "results").is_dir() else Path.cwd()
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,6 +1,5 @@
 """Predict many cases: those of a sweep on one machine, those of the paper's figures on several."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -24,24 +23,15 @@ from .predict import predict_with, programs_of, simulated_keys
 
 #: Batch sizes of the paper (§5.2.1).
 BATCHES = (1024, 2048, 4096, 8192)
-#: n and k of the two layers; the hidden size is 12288.
-LAYERS = {"mlp1": (49152, 12288), "mlp2": (12288, 49152)}
-#: The options of the program that PyTorch's DTensor runs.
-DTENSOR = "dtensor_mm"
 #: Cases that a process predicts per task.
 _CHUNK = 16
-
-
-def dtensor_case(m: int, n: int, k: int, by: str) -> Case:
-    """The case of PyTorch's DTensor with all matrices by ``row`` or by ``column``."""
-    return Case(m, n, k, by, by, by, algorithm=DTENSOR)
 
 
 def legend_cases(
     layer: str, ranks: int, batches: Sequence[int] = BATCHES, options: dict | None = None
 ) -> Iterator[Case]:
-    """The cases from which a figure selects its points: the sweep ``mlp1`` or ``mlp2`` as the
-    paper's program, and DTensor by rows and by columns. ``options`` replace the paper's.
+    """The cases from which a figure selects its points: the sweeps ``mlp1`` and ``mlp1-dtensor``,
+    or those of ``mlp2``, as they are simulated. ``options`` replace the paper's.
 
     Examples
     --------
@@ -50,11 +40,9 @@ def legend_cases(
     (1736, 'block:4x3')
     """
     given = [("m", str(batch)) for batch in batches]
-    for case in load_sweep(layer, ranks, overrides=given, simulate=True).cases:
-        yield replace(case, roof=False, options=case.options | (options or {}))
-    n, k = LAYERS[layer]
-    for batch, by in itertools.product(batches, ("row", "column")):
-        yield dtensor_case(batch, n, k, by)
+    for sweep, more in ((layer, options or {}), (f"{layer}-dtensor", {})):
+        for case in load_sweep(sweep, ranks, overrides=given, simulate=True).cases:
+            yield replace(case, roof=False, options=case.options | more)
 
 
 @contextmanager

@@ -10,25 +10,33 @@
 import sys
 from pathlib import Path
 
-from pandas import DataFrame
+from pandas import DataFrame, read_csv
 
-from launch.host.files import ROOT
+from launch.host.files import CHECKOUT
 
 from . import papers
 from .artifact import EXPECTED
+from .claims import shown
 
 
 def write_claims(path: Path) -> None:
-    """Write the current verdicts of all papers as the expected ones."""
+    """Write the current verdicts of all papers as the expected ones, and print which change."""
+    before = dict(zip(*map(read_csv(path).get, ("claim", "verdict")))) if path.exists() else {}
     rows = [
         (claim.name, each.word, claim.source, claim.text, claim.theirs, each.ours)
         + (claim.threshold, claim.records, claim.see)
         for paper in papers().values()
-        for each in paper.verdicts(ROOT / "results")
+        for each in paper.verdicts(CHECKOUT / "results")
         for claim in [each.claim]
     ]
     columns = "claim verdict source text theirs ours threshold records see".split()
     DataFrame(rows, columns=columns).to_csv(path, index=False)
+    turned = [
+        f"{name}: {shown(before.get(name, 'no verdict'))} before, {shown(word)} now {see}".rstrip()
+        for name, word, *_, see in rows
+        if word != before.get(name)
+    ]
+    print(*turned or [f"the verdicts of all {len(rows)} claims are as before"], sep="\n")
 
 
 def write_studies(folder: Path, wanted: list[str]) -> None:
@@ -45,7 +53,7 @@ def write_studies(folder: Path, wanted: list[str]) -> None:
 def main(words: list[str]) -> None:
     """Run the command of the arguments."""
     if words == ["claims"]:
-        write_claims(ROOT / "results" / EXPECTED)
+        write_claims(CHECKOUT / "results" / EXPECTED)
     elif words:
         write_studies(Path(words[0]), words[1:])
     else:

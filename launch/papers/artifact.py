@@ -27,7 +27,7 @@ from drbench.model.machine import Machine
 from launch.cases.launchers import load_launcher
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
-from launch.host.files import ROOT
+from launch.host.files import CHECKOUT
 from launch.host.kernels import without_pins
 from launch.libraries import get_library
 from launch.models.explained import case_of
@@ -149,7 +149,7 @@ class Place:
 
     out: Path
     quick: bool = True
-    results: Path = ROOT / "results"
+    results: Path = CHECKOUT / "results"
     only: tuple[str, ...] = ()
 
     def wants(self, name: str) -> bool:
@@ -178,7 +178,7 @@ class Place:
         code."""
         command = ["bash", "-c", f"{_SHELL}; {line}"]
         description = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        return subprocess.run(command, cwd=ROOT, env=without_pins(), **description).returncode
+        return subprocess.run(command, cwd=CHECKOUT, env=without_pins(), **description).returncode
 
 
 def passed(good: bool) -> str:
@@ -290,8 +290,8 @@ def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, s
 def simulations(place: Place) -> Iterator[Task]:
     """Repeat the committed simulations."""
     for path in sorted((place.results / "simulated").glob("*-*.csv")):
-        layer, _, machine = path.stem.partition("-")
-        if layer in (*LAYERS, *["lowering"] * (not place.quick)):
+        layer, _, machine = path.stem.rpartition("-")
+        if layer != "lowering" or not place.quick:
             yield Task(
                 f"R.{path.stem}",
                 "simulated again: same times, same bytes",
@@ -402,7 +402,7 @@ def check_records(results: Path) -> None:
     if not (results / EXPECTED).is_file():
         raise MissingError(
             f"no {results / EXPECTED}: the artifact is checked in a checkout with its results/. "
-            "Clone the repository of drbench, and run it there."
+            "Clone the repository of drbench, and run it in the top folder of the clone."
         )
 
 

@@ -15,6 +15,8 @@ HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 #: Verdicts in files. KNOWN: the claim does not hold, and the documentation explains why. SKIP: its
 #: records are missing.
 WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
+#: An alternative of every paper.
+FAIR = "transfers share links fairly"
 #: Changed machines, by the name of those that they replace.
 Changed = Mapping[str, Machine]
 
@@ -226,6 +228,8 @@ class Paper:
     machines : dict
         Machine -> its constants that are varied, by each of ``factors``; empty for the assumed
         ones.
+    alternatives : dict
+        Another assumption, in words -> machine -> the machine that replaces it.
     simulate : callable
         ``simulate(changed)``: the simulated rows with some changed machines.
     """
@@ -240,14 +244,13 @@ class Paper:
     quick: tuple[str, ...] = ()
     machines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     factors: tuple[float, ...] = (0.75, 1.25)
+    alternatives: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     simulate: Callable[[Changed], Any] | None = None
 
-    def verdicts(
-        self, results: Path, wanted: Callable[[str], bool] = bool, folder: str = "simulated"
-    ) -> list[Verdict]:
+    def verdicts(self, results: Path, wanted: Callable[[str], bool] = bool) -> list[Verdict]:
         """The verdicts of the wanted claims on committed records, which are not read for none."""
         claims = [claim for claim in self.claims if wanted(claim.name)]
-        rows = self.judged(self.read(results / folder), results) if claims else None
+        rows = self.judged(self.read(results / "simulated"), results) if claims else None
         return check_claims(claims, rows)
 
     def write_study(self, name: str, path: Path) -> None:

@@ -39,10 +39,9 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.command_line import describe
 from launch.cases.machine_models import find_machine
-from launch.host.files import ROOT
+from launch.host.files import CHECKOUT
 from launch.models.explained import case_of
 from launch.models.predict import predict, with_interval
-from launch.models.simulate_sweeps import dtensor_case
 from plots.select.records import read_published
 from plots.select.typed_rows import Rows as Kind
 
@@ -53,7 +52,7 @@ from .claims import Claim, Paper, Rows, concordance
 LEAST_HELD, MOST_HALF = 0.90, 10.0
 #: Least share of pairs of measured times in the right order.
 CONCORDANT = 0.97
-_RESULTS = ROOT / "results"
+_RESULTS = CHECKOUT / "results"
 
 
 class LedgerRow(NamedTuple):
@@ -108,7 +107,8 @@ def dtensor_cases(path: Path) -> Iterator[tuple[str, Case, float]]:
     """(words, case, published seconds) of each of the 16 points."""
     for row in read_published(path):
         if row.algorithm.startswith("DT - "):
-            case = dtensor_case(row.m, row.n, row.k, row.algorithm.rpartition(" ")[2].lower())
+            by = row.algorithm.rpartition(" ")[2].lower()
+            case = Case(row.m, row.n, row.k, by, by, by, algorithm="dtensor_mm")
             layer = "mlp1" if row.n > row.k else "mlp2"
             seconds = 2 * row.m * row.n * row.k / (row.gflops * 1e9)
             yield f"{layer} {row.algorithm} m={row.m}", case, seconds

@@ -31,7 +31,7 @@ from launch.models.simulate_sweeps import legend_cases, predict_on
 from plots.select.records import frame, read_published, read_records, rows
 from plots.select.selection import select
 
-from .claims import Changed, Claim, Paper, Rows, named
+from .claims import FAIR, Changed, Claim, Paper, Rows, named
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
@@ -623,5 +623,6 @@ PAPER = Paper(
     read,
     judged,
     machines=dict.fromkeys(MACHINES, ()),
+    alternatives={FAIR: {name: f"{name},arbitration=fair" for name in MACHINES}},
     simulate=simulate,
 )

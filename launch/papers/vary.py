@@ -58,8 +58,12 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Variation]:
     """
     claims = [claim for claim in what.claims if claim.source == "simulated"]
     single = (one_by_one(*each, what.factors) for each in what.machines.items())
+    others = (
+        (words, {name: find_machine(text) for name, text in machines.items()})
+        for words, machines in what.alternatives.items()
+    )
     before: dict[str, str] = {}
-    for words, changed in chain([("", {})], *single):
+    for words, changed in chain([("", {})], *single, others):
         found = check_claims(claims, what.judged(what.simulate(changed), results))
         after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in found}
         new_verdicts = (

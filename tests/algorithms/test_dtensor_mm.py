@@ -11,9 +11,9 @@ from traced import everyone_of, of_algorithm, resolved_as
 from drbench.errors import UnsupportedError
 from drbench.plan.run_description import Regions
 from drbench.program.steps import Copy
+from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
-from launch.models.simulate_sweeps import dtensor_case
 
 BY = "row", "column"
 
@@ -83,7 +83,7 @@ def test_contiguous_data_is_copied_where_pytorch_copies_it(layouts, strategy, co
 
 def test_a_copy_takes_the_time_of_its_memory_traffic():
     """All of A read and written once at 3.35 TB/s, in a launch of 5 us."""
-    case = dtensor_case(1024, 49152, 12288, "column")
+    case = Case(1024, 49152, 12288, *["column"] * 3, algorithm="dtensor_mm")
     record = predict(case, find_machine("h100x8"), 8)
     assert record.phase_accumulate_s == pytest.approx(5e-6 + 2 * 1024 * 12288 * 4 / 3.35e12)
 

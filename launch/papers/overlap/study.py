@@ -41,7 +41,7 @@ from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, model_version
-from launch.host.files import ROOT
+from launch.host.files import CHECKOUT
 from launch.models.predict import predict
 
 from ..blocks import block_of, block_s
@@ -291,7 +291,7 @@ def _flux_shapes(ms: Iterable[int], operations: Iterable[str] = tuple(FLUX_SHAPE
 
 def published(study: str) -> list:
     """The published rows of a figure, or of a table."""
-    folder = ROOT / "results/published/overlap"
+    folder = CHECKOUT / "results/published/overlap"
     rows = ROWS.read([folder / "speedups.csv", folder / "moe.csv"])
     return [row for row in rows if row.study == study]
 

@@ -1,0 +1,47 @@
+#!/bin/sh
+# Make every committed simulated record again, each by its command, then the ledger, the tables of the pages, the
+# figures and the verdicts on the claims; the last lines name the verdicts that changed. `make records` runs this: an
+# hour on two cores.
+set -eu
+cd "$(dirname "$0")/.."
+to=results/simulated
+runs=$(mktemp -d)
+trap 'rm -rf "$runs"' EXIT
+
+# The figures of the slicing paper, and its schedules
+for machine in pvc12 h100x8; do
+    for sweep in mlp1 mlp1-dtensor mlp2 mlp2-dtensor lowering; do
+        drbench sweep $sweep --simulate --machine $machine --out "$runs/$sweep-$machine"
+        cp "$runs/$sweep-$machine/records.csv" $to/$sweep-$machine.csv
+    done
+done
+python -m benchmarks model.readings --out $to/readings
+
+# The studies of MeshSlice, FLUX and Triton-distributed, and the ledger
+python -m launch.papers results
+
+# Timelines, and the picture of layouts
+mkdir -p $to/timeline-2x2 $to/timeline-overlap
+for algorithm in cannon summa collective wang meshslice; do
+    drbench simulate -p 4 -m 3Ki -n 3Ki -k 3Ki --preset block --algorithm $algorithm --mesh 2x2 \
+        --machine results/measured/epyc-2core/model/throttled/here.toml --transport throttled:0.41,20 \
+        --timeline $to/timeline-2x2/$algorithm.json
+done
+layer() {
+    drbench simulate -p 2 -m 4Ki -n 12Ki -k 12Ki --dtype bfloat16 --machine h800 "$@"
+}
+layer --algorithm collective -o dataflow=RS --mesh 1x2 --timeline $to/timeline-overlap/ag-collective.json
+layer --algorithm collective -o dataflow=RS --mesh 2x1 --timeline $to/timeline-overlap/rs-collective.json
+layer --algorithm te_chunks -o dataflow=AG --timeline $to/timeline-overlap/ag-chunks.json
+layer --algorithm te_chunks -o dataflow=RS --timeline $to/timeline-overlap/rs-chunks.json
+layer --algorithm ag_gemm -o variant=pull -o tile=512 -o part=128 --timeline $to/timeline-overlap/ag-tiles.json
+layer --algorithm gemm_rs -o variant=write -o tile=512 -o part=128 --timeline $to/timeline-overlap/rs-tiles.json
+drbench explain -m 1Ki -n 48Ki -k 12Ki --machine pvc12 --preset column --compare "--preset row" \
+    --save $to/readings/layouts.json
+
+# The claims under changed constants (half of the time)
+drbench artifact --sensitivity --csv $to/readings/sensitivity.csv
+
+python -m plots.committed
+python -m launch.papers claims
+python -m benchmarks pages --write
