@@ -115,16 +115,15 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
 
 
 def answer_text(record: Record) -> str:
-    """Whether a case is correct, its time, rate and ratio to the no-communication bound, or its
-    status.
+    """Whether a case is correct, its time, rate and share of GEMM-only speed; or its status.
 
     Examples
     --------
     >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_roof=94.06)
     >>> answer_text(Record(**run, mode="measured", error=0.0))
-    'ok, exact: 250 ms, 1234 GFLOP/s, 94.1 % of the no-communication bound'
+    'ok, exact: 250 ms, 1234 GFLOP/s, 94.1 % of GEMM-only speed'
     >>> answer_text(Record(**run, mode="simulated", median_low_s=0.2, median_high_s=0.5))
-    'predicted: 250 ms (200-500), 1234 GFLOP/s, 94.1 % of the no-communication bound'
+    'predicted: 250 ms (200-500), 1234 GFLOP/s, 94.1 % of GEMM-only speed'
     >>> answer_text(Record(mode="measured", status="timeout", reason="after 60 s"))
     'timeout: after 60 s'
     """
@@ -135,7 +134,7 @@ def answer_text(record: Record) -> str:
     verdict = "predicted" if simulated else f"ok, {error if record.error != 0 else 'exact'}"
     time = predicted_text(record) if simulated else seconds(record.time_s)
     roof = record.percent_of_roof
-    bound = "" if roof is None else f", {roof:.1f} % of the no-communication bound"
+    bound = "" if roof is None else f", {roof:.1f} % of GEMM-only speed"
     return f"{verdict}: {time}, {float(f'{record.gflops:.4g}'):g} GFLOP/s{bound}"
 
 
@@ -254,10 +253,10 @@ def show_record(record: Record) -> None:
                 add("", Text(f"{name if value else f'not {name}'}: {described}", "yellow"))
         add("peak", _of_peak(record))
         add(
-            "roof",
+            "GEMM-only",
             record.percent_of_roof_min
-            and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
-            f"communication ({low_high(record)} %){_even(record)}",
+            and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s, the speed of "
+            f"the same GEMMs without communication ({low_high(record)} %){_even(record)}",
         )
         beyond, overlap = record.effective_communication_s, record.overlap_efficiency
         spread = record.time_s - (record.median_low_s or record.time_s)
@@ -273,6 +272,8 @@ def show_record(record: Record) -> None:
             "moved",
             named((name, format_bytes(count)) for name, count in counts if count) or nothing,
         )
+        if _all_in_place(record):
+            add("", "all tiles were read in place: no transfer, nothing to overlap")
         if record.phase_gemm_s is not None:
             phases = [(name, getattr(record, f"phase_{name}_s")) for name in PHASES]
             add(
@@ -298,6 +299,23 @@ def show_record(record: Record) -> None:
                 record.mpi or "MPI unknown",
             )
     out.print(made)
+
+
+def _all_in_place(record: Record) -> bool:
+    """Whether a measured program read tiles of other ranks, and all of them in place.
+
+    Examples
+    --------
+    >>> run = dict(mode="measured", status="ok", best_s=1.0, direct_bytes=64, transport="direct")
+    >>> _all_in_place(Record(**run)), _all_in_place(Record(**run, get_bytes=8))
+    (True, False)
+    """
+    throttled = (record.transport or "").startswith("throttled")
+    return (
+        record.mode == "measured"
+        and not throttled
+        and 0 < (record.direct_bytes or 0) == record.moved_bytes
+    )
 
 
 def _of_peak(record: Record) -> str:
@@ -343,7 +361,7 @@ def predicted_text(record: Record) -> str:
 
 
 def _even(record: Record) -> str:
-    """The largest possible percentage of the roof, if the load of the ranks is unbalanced."""
+    """The largest possible share of GEMM-only speed, if the load of the ranks is unbalanced."""
     limit = record.balance_limit
     return by_balance(record) and f"; by load balance at most {100 * limit:.1f} %"
 
