@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("mpi4py")
 import numpy as np
+from mpi4py import MPI
 
 from algorithms.overlap.experts import ExpertProblem
 from drbench.measure import roof
 from drbench.measure.noise import Timed
 from drbench.measure.roof import LocalGemms, Roof, elements, fastest, gemms_to_try
 from drbench.program.problem import Problem
+from launch.cases.case import Case
+from launch.ranks.run_case import run_case
 
 SHAPES = [
     LocalGemms((512,), 2048, 8192),
@@ -195,3 +198,11 @@ def test_the_roof_of_experts_is_a_gemm_for_each_expert_with_rows(quick):
     assert [each[:3] for each in work_.ran] == [(count, 6, 20) for count in counts]
     assert known.flops == problem.flops
     assert work_.sizes == [80 * 20, len(counts) * 20 * 6, 80 * 6]
+
+
+@pytest.mark.parametrize("extent", [64, 128])
+def test_one_rank_that_moves_nothing_is_not_faster_than_its_gemms_alone(extent):
+    """Operands prepared in the timed region, or a cold C, made it twice as fast."""
+    case = Case(extent, extent, extent, roof=True, iters=40, budget=0.0, threads=1)
+    found = run_case(case, MPI.COMM_SELF)
+    assert found.status == "ok" and found.percent_of_roof_low <= 100
