@@ -8,11 +8,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from drbench.errors import CaseTimeout
 
+from .files import ROOT
 from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_files
 
+#: Starts Python for a program of ours. Without ``-P`` files of the working folder would be imported
+#: in place of modules with the same names.
+PYTHON = (sys.executable, "-P")
 #: Prefixes of the variables by which launchers identify ranks.
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
 #: Seconds that a program has to end after the signal.
@@ -54,7 +59,7 @@ class Started:
         try:
             self.process = subprocess.Popen(
                 [str(word) for word in command],
-                env={**on_this_host(environ), **environ, TOKEN: self.token},
+                env={**on_this_host(environ), **importable(environ), TOKEN: self.token},
                 start_new_session=True,
                 preexec_fn=lambda: _end_with(parent),
                 **{"stdin": subprocess.DEVNULL, **pipes},
@@ -81,6 +86,16 @@ class Started:
         if not orderly:
             remove_files(files, self._since)
         _dismiss(self._guard)
+
+
+def importable(environ) -> dict[str, str]:
+    """The environment in which :data:`PYTHON` imports the packages that this process has imported,
+    also if it was started in a checkout that is not installed."""
+    environ = dict(environ)
+    if Path(sys.path[0]).resolve() == ROOT.resolve():  # from the working folder, or by a script
+        paths = str(ROOT.resolve()), environ.get("PYTHONPATH")
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return environ
 
 
 def on_this_host(environ) -> dict[str, str]:
@@ -114,7 +129,7 @@ def _guard(token: str, since: float) -> subprocess.Popen:
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
     return subprocess.Popen(
-        [sys.executable, "-S", program, token, str(since)],
+        [*PYTHON, "-S", program, token, str(since)],
         env=environ,
         start_new_session=True,
         stdin=subprocess.PIPE,
@@ -206,11 +221,14 @@ def _stays_here(environ) -> bool:
 def run_alone(*words: str) -> tuple[str, str]:
     """Run Python with these arguments from a rank, in a process that is not a rank and may crash;
     return its output, and why it failed (empty if it did not)."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
-    environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    environ = {
+        name: value
+        for name, value in importable(os.environ).items()
+        if not name.startswith(_LAUNCHERS)
+    }
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        done = subprocess.run([sys.executable, *words], env=environ, timeout=_ALONE_S, **pipes)
+        done = subprocess.run([*PYTHON, *words], env=environ, timeout=_ALONE_S, **pipes)
     except subprocess.TimeoutExpired:
         return "", f"did not end within {_ALONE_S} s"
     failure = f"ended with {done.returncode} ({last_line(done.stderr)})"

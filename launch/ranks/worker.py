@@ -55,7 +55,7 @@ def serve() -> int:
                 if not everyone_is_here(comm):
                     _fail(comm, error)
                 record = failure(case, comm.size, "failed", str(error))
-            except Exception as error:  # perhaps on this rank alone: only a new start is safe
+            except (Exception, SystemExit) as error:  # perhaps on this rank alone: only a new start is safe
                 _fail(comm, error)
             try:
                 write_timeline(case, timelines)
