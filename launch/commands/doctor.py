@@ -17,7 +17,8 @@ from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
 from launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
-from launch.host.processes import PYTHON, running
+from launch.host.processes import running
+from launch.host.python import PYTHON
 from launch.host.show import console, table
 from launch.host.units import format_bytes
 from launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables

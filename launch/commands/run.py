@@ -11,10 +11,10 @@ from launch.cases.peaks import read_peaks, with_peak
 from launch.host.files import check_csv, check_output, output_record
 from launch.host.kernels import pinned, without_weaker_pins
 from launch.host.mpi import is_rank, launched, run_ranks, started_by_us
-from launch.host.processes import PYTHON, importable
+from launch.host.python import PYTHON, importable
 from launch.libraries import LIBRARIES, get_library, present
 
-from .guards import default_ranks, refuse_too_many
+from .guards import default_ranks, refuse_other_ranks, refuse_too_many
 from .options import (
     FILE,
     brief_option,
@@ -75,11 +75,8 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         )
     here = launched()
     refuse_too_many(None if here else ranks, values["threads"], yes)
-    if here is not None and not started_by_us() and ranks not in (None, here.size):
-        raise UsageError(
-            f"-p {ranks}, but a launcher started this command on {here.size} "
-            f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
-        )
+    if here is not None and not started_by_us():
+        refuse_other_ranks(here, ranks)
     if ranks is None and not is_rank():
         ranks = default_ranks(values["threads"], values["backend"])
         if ranks == 1:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .processes import PYTHON
+from .python import PYTHON
 
 #: Environment variables that pin OpenBLAS to the kernels and cache sizes of an older processor.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from drbench.errors import EXIT_CODES, CaseFailed, MissingError
 
-from .processes import PYTHON, in_slurm_step, running
+from .processes import in_slurm_step, running
+from .python import PYTHON
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
 _VARIABLES = [

@@ -4,20 +4,15 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from drbench.errors import CaseTimeout
 
-from .files import ROOT
 from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_files
+from .python import PYTHON, importable
 
-#: Starts Python for a program of ours. Without ``-P`` files of the working folder would be imported
-#: in place of modules with the same names.
-PYTHON = (sys.executable, "-P")
 #: Prefixes of the variables by which launchers identify ranks.
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
 #: Seconds that a program has to end after the signal.
@@ -86,16 +81,6 @@ class Started:
         if not orderly:
             remove_files(files, self._since)
         _dismiss(self._guard)
-
-
-def importable(environ) -> dict[str, str]:
-    """The environment in which :data:`PYTHON` imports the packages that this process has imported,
-    also if it was started in a checkout that is not installed."""
-    environ = dict(environ)
-    if Path(sys.path[0]).resolve() == ROOT.resolve():  # from the working folder, or by a script
-        paths = str(ROOT.resolve()), environ.get("PYTHONPATH")
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return environ
 
 
 def on_this_host(environ) -> dict[str, str]:

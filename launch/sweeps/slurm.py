@@ -15,7 +15,7 @@ from rich.console import Console
 from drbench.errors import UsageError
 from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
-from launch.host.processes import PYTHON, importable
+from launch.host.python import PYTHON, importable
 
 from .estimate import estimated
 from .plan import SweepRequest, plan_cases
