@@ -102,7 +102,7 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         tables = [
             _parse(data, name)
             for data, name in (
-                [(sys.stdin.buffer.read(), "standard input")]
+                [(_standard_input(), "standard input")]
                 if os.fspath(path) == STDIN
                 else [(file.read_bytes(), file) for file in csv_files(path)]
             )
@@ -110,6 +110,17 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         for column, values in _joined(tables).items():
             columns[column] += values
     return _frame(columns)
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise ValueError("standard input is closed. Give result files.")
+    if sys.stdin.isatty():
+        raise ValueError(
+            "standard input is a terminal, which has no records. Give result files, or redirect "
+            "one: < records.csv."
+        )
+    return sys.stdin.buffer.read()
 
 
 def given(source: Iterable, read: Callable) -> Any:
