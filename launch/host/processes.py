@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -114,7 +115,7 @@ def _guard(token: str, since: float) -> subprocess.Popen:
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
     return subprocess.Popen(
-        [*PYTHON, "-S", program, token, str(since)],
+        [sys.executable, "-IS", program, token, str(since)],
         env=environ,
         start_new_session=True,
         stdin=subprocess.PIPE,
