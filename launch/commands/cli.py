@@ -1,7 +1,6 @@
 """The command line: reads the options; the modules that it calls do the work."""
 
 import importlib
-import os
 import sys
 import traceback
 
@@ -10,7 +9,7 @@ import click
 from drbench import __version__
 from drbench.common import until_heard
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, exit_code_of
-from launch.host.mpi import STRANGERS, launched
+from launch.host.mpi import STRANGERS, is_rank, launched
 from partitions import LayoutError
 
 #: For each command its module in this package and its line of the help. To add one: write
@@ -81,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
             _abort(code)
         return _report(str(error), code)
     except (Exception, SystemExit) as error:  # a bug, or a failed rank: show it and end all ranks
-        if getattr(error, "code", None) == STRANGERS or "_DRBENCH_COMPLETE" in os.environ:
+        if isinstance(error, SystemExit) and (error.code == STRANGERS or not is_rank()):
             raise
         sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
