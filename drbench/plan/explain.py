@@ -61,10 +61,10 @@ def moves(program: Generator[Step, Any, None], rank: int) -> bool:
     >>> from algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> steps = get_algorithm("universal").steps
-    >>> [moves(steps(Problem(8, 8, 8, 2, "row", b, "row")), 0) for b in ("row", "row/c2")]
+    >>> [moves(steps(Problem(8, 8, 8, 2, "row", b, "row"), 0), 0) for b in ("row", "row/c2")]
     [True, False]
     """
-    step = None
+    step: Any = None
     with suppress(StopIteration):
         while True:
             step = program.send(step)

@@ -8,7 +8,7 @@ import click
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import OPTION_COLUMNS
 from launch.cases.case import shape_of
-from launch.host.files import check_output, has_input, write_output, write_table
+from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
 
 from .completion import names_of
@@ -198,8 +198,7 @@ def _case_text(record, names: list[str]) -> str:
 )
 @option("--title", default="", help="Title instead of the default one.")
 @option("--notes/--no-notes", default=True, help="Print the notes under the figure.")
-@option("--piped", is_flag=True, hidden=True, help="Read standard input, if it has data.")
-def plot(name, files, save, width, title, notes, piped, **options):
+def plot(name, files, save, width, title, notes, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
 
@@ -213,11 +212,8 @@ def plot(name, files, save, width, title, notes, piped, **options):
         raise UsageError("NAME is missing. Give a figure of drbench list figures.")
     from plots.draw.page import PageStyle
     from plots.registry import draw, find
-    from plots.select.records import STDIN
 
     check_output("--save", save)
-    if piped and STDIN not in files and (not files or has_input()):
-        files = (STDIN, *files)
     with reading("Use files that can be read and a folder that can be written."):
         find(name)
         if not files:

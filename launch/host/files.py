@@ -4,7 +4,6 @@ appended to."""
 import errno
 import json
 import os
-import select
 import stat
 import sys
 import tempfile
@@ -207,14 +206,3 @@ def output_record(record: Record, csv_path: str | None, as_json: str | None) -> 
         print(brief_record(record), flush=True) if as_json else show_record(record)
     add_records(csv_path, record)  # last, so that the record is printed even if this fails
     return EXIT_CODES[record.status]
-
-
-def has_input(patience_s: float = 1.0) -> bool:
-    """Whether standard input is a file or a pipe with data. A line says that it is not read if a
-    pipe has none within this time, for its writer may never write."""
-    if sys.stdin is None or stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
-        return False  # closed, a terminal, or nothing
-    if not select.select([sys.stdin], [], [], patience_s)[0]:
-        sys.stderr.write("standard input is not read: a pipe without data. Give - to wait for it\n")
-        return False
-    return bool(sys.stdin.buffer.peek(1))

@@ -64,7 +64,6 @@ def test_files_are_drawn_whatever_standard_input_is(rows, tmp_path):
     with open(path, "rb") as whole:
         for files, source in [
             ((path, published), {"stdin": terminal}),
-            ((path, published), {"stdin": subprocess.DEVNULL}),
             ((path, published), {"stdin": idle}),
             ((path, published), {"preexec_fn": lambda: os.close(0)}),
             ((published,), {"stdin": whole}),
