@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -239,7 +240,9 @@ def _sweep(
         from launch.sweeps.slurm import write_jobs
 
         return write_jobs(request, parts, screen)
-    plan, run = plan_cases(request), None
+    errors, run = console(stderr=True), None
+    with errors.status("expanding the cases") if errors.is_terminal else nullcontext():
+        plan = plan_cases(request)
     if dry_run:
         from launch.sweeps.dry_run import dry_run as show
 

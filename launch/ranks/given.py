@@ -123,10 +123,10 @@ class _Given:
 
     def _time_out(self, seconds: float) -> None:
         """End all ranks: the case has no result yet. Called in another thread."""
-        if self.current is None:  # it ended just now
+        if (current := self.current) is None:  # it ended just now
             return
         reason = f"no result after {seconds:g} s; its ranks were killed"
-        append_journal(*self.current, status="timeout", reason=reason)
+        append_journal(*current, status="timeout", reason=reason)
         sys.stderr.write(f"drbench: {reason}. The same command records this, and continues.\n")
         self.abort(EXIT_CODES["timeout"])
 

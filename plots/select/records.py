@@ -117,7 +117,7 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
 def with_input(words: Sequence[str]) -> list[str]:
     """The words of a command line, and ``-`` where standard input is read too: if no word is a file
     of records, or if it is a file or a pipe with data. A pipe whose writer is silent is not waited
-    for next to files; a line says so."""
+    for next to files; a line reports it."""
     given = [
         word
         for before, word in zip(("", *words), words)

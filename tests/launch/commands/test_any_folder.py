@@ -50,8 +50,8 @@ def test_a_command_imports_no_file_of_the_working_folder(process, folder, mpich,
 
 
 def test_python_m_imports_only_what_precedes_our_modules_from_the_folder(process, folder, mpich):
-    """``python -m drbench`` begins with the working folder on its path: a package drbench, and modules
-    that are imported before ours, still come from there."""
+    """``python -m drbench`` begins with the working folder on its path: a package drbench, and
+    modules that are imported before ours, still come from there."""
     (folder / "drbench" / "__init__.py").unlink()
     (folder / "drbench").rmdir()
     words = sys.executable, "-m", "drbench", *COMMANDS["run"]
