@@ -194,10 +194,16 @@ class Algorithm:
     ) -> Trace:
         """The traced program of one rank with resolved options; ``machine`` is the performance
         model, for options with which the program depends on one."""
+        steps = self.steps(problem, rank, machine, **options)
+        return trace(steps, problem, rank, signals=self.signalling(**options))
+
+    def steps(
+        self, problem: Problem, rank: int, machine: Machine | None = None, **options
+    ) -> Steps:
+        """The program of one rank, which yields its steps; as for :meth:`trace`."""
         check_options(self.options, options)
         model = {} if machine is None else {"machine": machine}
-        program = self.program(problem, rank, **model, **options)
-        return trace(program, problem, rank, signals=self.signalling(**options))
+        return self.program(problem, rank, **model, **options)
 
 
 def algorithm(

@@ -55,4 +55,8 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
+    if not (
+        sys.flags.safe_path or Path(__file__).resolve().parents[1].samefile(sys.path[0] or ".")
+    ):
+        del sys.path[0]  # the working folder of ``python -m``, whose files are not to be imported
     main()

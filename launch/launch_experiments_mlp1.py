@@ -1,5 +1,6 @@
-"""Step T3 of the paper's artifact: ``python launch/launch_experiments_mlp1.py > mlp1.txt``; options
-as for ``drbench sweep``. It runs 1/16 of the paper's size; ``--scale 1`` is the paper's, hours.
+"""step3 of ARTIFACT.md: ``python launch/launch_experiments_mlp1.py > mlp1.txt``, also under
+``mpirun -n 4`` or srun; options as for ``drbench sweep``. It runs 1/16 of the paper's size;
+``--scale 1`` is the paper's, hours.
 
 Records go to standard output as CSV, progress to standard error. They are also kept in
 results/measured/here/mlp1-scale1of16-pN on N ranks (or --out), so that the same command

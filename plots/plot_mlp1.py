@@ -1,5 +1,6 @@
-"""Draw the MLP-1 figure: ``python plots/plot_mlp1.py < mlp1.txt`` (step T4 of ARTIFACT.md) is
-``drbench plot mlp1 - --axis paper``; options and further files as there."""
+"""Draw the MLP-1 figure: ``python plots/plot_mlp1.py < mlp1.txt`` (step4 of ARTIFACT.md), or
+``python plots/plot_mlp1.py mlp1.txt``, is ``drbench plot mlp1 --axis paper``; options and further
+files as there. Standard input is read without files, and next to files if it has data."""
 
 if __name__ == "__main__":
     import runpy
@@ -8,5 +9,7 @@ if __name__ == "__main__":
 
     # the folder of the packages, instead of the script's own
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    sys.argv[1:1] = ["plot", "mlp1", "-", "--axis", "paper"]
+    from plots.select.records import with_input
+
+    sys.argv[1:] = ["plot", "mlp1", "--axis", "paper", *with_input(sys.argv[1:])]
     runpy.run_module("drbench", run_name="__main__", alter_sys=True)

@@ -3,9 +3,10 @@ and bytes are distributed over ranks."""
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drbench.common import StepTime
 from drbench.program.steps import COUNTERS, Gemm, Step
@@ -50,6 +51,26 @@ def moved_by(step: Step, rank: int, width: int) -> Iterator[Transfer]:
     for other, elements in step.moved(rank):
         source, target = (rank, other) if sends else (other, rank)
         yield Transfer(source, target, elements * width, counter)
+
+
+def moves(program: Generator[Step, Any, None], rank: int) -> bool:
+    """Whether a rank's program moves anything between ranks. It runs to its first transfer only.
+
+    Examples
+    --------
+    >>> from algorithms import get_algorithm
+    >>> from drbench.program.problem import Problem
+    >>> steps = get_algorithm("universal").steps
+    >>> [moves(steps(Problem(8, 8, 8, 2, "row", b, "row"), 0), 0) for b in ("row", "row/c2")]
+    [True, False]
+    """
+    step: Any = None
+    with suppress(StopIteration):
+        while True:
+            step = program.send(step)
+            if step.counter and any(elements for _, elements in step.moved(rank)):
+                return True
+    return False
 
 
 class Loads(NamedTuple):

@@ -4,6 +4,7 @@ ranks."""
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from drbench.errors import UsageError
 from partitions import LayoutError, Partition, near_square, partition
@@ -142,6 +143,15 @@ class Operand:
         return [self.tile_block(idx, replica) for idx in self.partition.tiles_of(rank)]
 
 
+@lru_cache(maxsize=64)  # cases of a sweep share layouts
+def bound_operand(
+    name: str, text: str, shape: tuple[int, int], nprocs: int, transposed: bool, padded: int
+) -> Operand:
+    """The operand of that name whose stored matrix has a shape, and a partition in its text
+    form."""
+    return Operand(name, partition(text, shape, nprocs, role=name), transposed, padded)
+
+
 def row_bytes(nbytes: int, padded: bool = True) -> int:
     """Bytes from one row of a local array to the next: those of a row, padded to an odd number of
     cache lines unless rows are short.
@@ -227,16 +237,16 @@ class Problem:
             text, transposed = getattr(self, name.lower()), name.lower() in self.transpose
             text = text.stored if isinstance(text, Operand) else text
             shape = (shape[1], shape[0]) if transposed else shape
+            item = ITEMSIZES[self.type_of(name)] if self.padded else 0
             try:
                 bound = (
-                    text
+                    Operand(name, text, transposed, item)
                     if isinstance(text, Partition)
-                    else partition(text, shape, self.nprocs, role=name)
+                    else bound_operand(name, text, shape, self.nprocs, transposed, item)
                 )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
-            item = ITEMSIZES[self.type_of(name)] if self.padded else 0
-            object.__setattr__(self, name.lower(), Operand(name, bound, transposed, item))
+            object.__setattr__(self, name.lower(), bound)
 
     def on_nodes(self, nodes: Sequence[int]) -> "Problem":
         """The same problem on ranks of these nodes; without nodes if all ranks are on one.

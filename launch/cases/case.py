@@ -293,6 +293,21 @@ FIELDS: dict[str, Option] = {
 OURS = {name for name, each in _DESCRIBED.items() if each.metadata["ours"]}
 
 
+def shape_of(text: str) -> tuple[int, ...]:
+    """(m, n, k) of a text.
+
+    Examples
+    --------
+    >>> shape_of("64x3Kix768")
+    (64, 3072, 768)
+    """
+    try:
+        m, n, k = (FIELDS["m"].read(size) for size in text.split("x"))
+    except (UsageError, ValueError):
+        raise UsageError(f"a shape is MxNxK, as 64x3Kix768; got {text!r}.") from None
+    return m, n, k
+
+
 def given_fields(case: Case) -> list[str]:
     """The fields that are set, other than those of the problem and the backend.
 

@@ -23,7 +23,16 @@ from partitions.arithmetic import near_square
 from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
-from .case import FIELDS, OURS, Case, bound, partition_texts, refuse_our_options, taker_of
+from .case import (
+    FIELDS,
+    OURS,
+    Case,
+    bound,
+    partition_texts,
+    refuse_our_options,
+    shape_of,
+    taker_of,
+)
 from .sweep_values import (
     check_keys,
     check_name,
@@ -39,6 +48,11 @@ from .sweep_values import (
 )
 
 _SHAPE = ("m", "n", "k")
+#: The paper's layers (§5.2.1) at its batch sizes, by name.
+_LAYERS = {
+    layer: [(batch << 10, n << 10, k << 10) for batch in (1, 2, 4, 8)]
+    for layer, n, k in (("mlp1", 48, 12), ("mlp2", 12, 48))
+}
 #: The tables at the end of a sweep.
 VIEWS = ("scaling", "algorithms", "libraries", "mlp")
 #: Keys of a whole file, other than ``scale``, the blocks and their defaults.
@@ -80,6 +94,13 @@ _TABLES = ("scale", "defaults", "cases")
 #: compare the records of a block with its ``bar``.
 BLOCK_KEYS = named(
     Option(
+        "shape",
+        check=shape_of,
+        metavar="MxNxK|mlp1|mlp2|all",
+        help="m, n and k together; mlp1, mlp2: a layer of the paper at its four batch sizes; all: "
+        "both",
+    ),
+    Option(
         "partitions",
         check=FIELDS["a"].check,
         help="triples for A, B and C; all: row, column and block for each",
@@ -110,8 +131,15 @@ _TRIPLES = ("partitions", "replication")
 #: Keys that give layouts; libraries have their own.
 _LAYOUT = {"partitions", "replication", "preset", "a", "b", "c"}
 _LIBRARIES = {"libraries", "settings"}
+#: Keys that give sizes.
+_SIZES = {"shape", *_SHAPE}
 #: The keys of a file that an overriding key replaces.
-_INSTEAD = {"preset": {"partitions"}, "partitions": {"preset"}, "backend": {"get", "threads"}}
+_INSTEAD = {
+    "shape": {*_SHAPE, "zip"},
+    "preset": {"partitions"},
+    "partitions": {"preset"},
+    "backend": {"get", "threads"},
+}
 #: Keys of measurements alone: rounds, and all fields of a case except those of the problem, layouts
 #: and algorithm, and five more that change predictions.
 _MEASURED = {"rounds"} | {
@@ -349,8 +377,8 @@ def expand(
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:
     """The overrides of a block: of its own keys, and of keys that no block has. Layout keys count
-    as one, and so do those of libraries."""
-    kin = lambda key: next((keys for keys in (_LAYOUT, _LIBRARIES) if key in keys), {key})
+    as one, and so do those of libraries and of sizes."""
+    kin = lambda key: next((keys for keys in (_LAYOUT, _LIBRARIES, _SIZES) if key in keys), {key})
     named = {key for each in blocks for key in each}
     return {
         key: value
@@ -380,6 +408,8 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
         words = {word: make(ranks) for word, make in REPLICATIONS.items()}
     elif key == "algorithm":  # all in algorithms/ that run on a process mesh
         words["all"] = [name for name, each in algorithms().items() if "mesh" in each.options]
+    elif key == "shape":
+        words = {**_LAYERS, "all": [shape for layer in _LAYERS.values() for shape in layer]}
     elif key in ("partitions", "libraries"):
         words["all"] = itertools.product(KINDS, repeat=3) if key == "partitions" else LIBRARIES
     elif tried := next((each.tried for each in options if each.tried), ()):
@@ -418,9 +448,13 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
             for name in axes["libraries"]
             for fields in get_library(name["libraries"]).settings(ranks)[: None if every else 1]
         ]
-    for key in _SHAPE:
-        if key not in axes:
-            raise UsageError(f"{where}: {key}: is missing. Every case needs m, n and k.")
+    if "shape" in axes:
+        axes["shape"] = [dict(zip(_SHAPE, each["shape"])) for each in axes["shape"]]
+    given = [key for axis in axes.values() for key in axis[0] if key in _SHAPE]
+    if sorted(given) != sorted(_SHAPE):
+        missing = ", ".join(sorted({*_SHAPE} - {*given}))
+        wrong = f"{missing}: is missing" if missing else "sizes are given twice"
+        raise UsageError(f"{where}: {wrong}. Every case needs m, n and k, or a shape.")
     where = f"{where}: zip"
     require(isinstance(groups, list), where, 'a list of lists of keys, as [["m", "n"]]', groups)
     for group in groups:

@@ -9,7 +9,7 @@ import click
 from drbench import __version__
 from drbench.common import until_heard
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, exit_code_of
-from launch.host.mpi import launched
+from launch.host.mpi import STRANGERS, is_rank, launched
 from partitions import LayoutError
 
 #: For each command its module in this package and its line of the help. To add one: write
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     timeout, 5 failed, 6 out of memory).
 
     Under a launcher every rank calls this. Rank 0 reports an error that all ranks find; an
-    exception on one rank alone ends all ranks.
+    exception on one rank alone, SystemExit too, ends all ranks.
     """
     try:
         arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -79,7 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stderr.write(f"drbench: {error} (found by this rank alone)\n")
             _abort(code)
         return _report(str(error), code)
-    except Exception as error:  # a bug, or a failed rank: show it and end the other ranks
+    except (Exception, SystemExit) as error:  # a bug, or a failed rank: show it and end all ranks
+        if isinstance(error, SystemExit) and (error.code == STRANGERS or not is_rank()):
+            raise
         sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
         code = exit_code_of(error)

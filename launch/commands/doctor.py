@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import click
@@ -19,6 +18,7 @@ from drbench.measure.noise import LEAST_SHARE
 from launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
+from launch.host.python import PYTHON
 from launch.host.show import console, table
 from launch.host.units import format_bytes
 from launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables
@@ -113,7 +113,7 @@ def _mpi(ranks: int) -> Iterator[Finding]:
 def _probe(command: list[str], module: str, limit_s: float) -> dict | str:
     """The line of JSON of a module of ``launch.ranks``, started by a launcher; or why there is
     none."""
-    words = [*command, sys.executable, "-m", "mpi4py", "-m", f"launch.ranks.{module}"]
+    words = [*command, *PYTHON, "-m", "mpi4py", "-m", f"launch.ranks.{module}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     try:
         with running("the self-test", words, **pipes) as process:

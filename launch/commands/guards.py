@@ -5,6 +5,7 @@ import os
 
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
+from launch.host.mpi import Launched
 from launch.host.processes import run_alone
 
 #: Ranks are refused above the first number if they are also above the second times the cores.
@@ -45,6 +46,20 @@ def gpu_report() -> dict | None:
         return json.loads(text.splitlines()[-1])
     except (ValueError, IndexError):
         return None
+
+
+def refuse_other_ranks(here: Launched, ranks: int | None) -> None:
+    """Refuse ``-p`` with another number of ranks than a launcher has started.
+
+    Raises
+    ------
+    UsageError
+    """
+    if ranks not in (None, here.size):
+        raise UsageError(
+            f"-p {ranks}, but a launcher started this command on {here.size} "
+            f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
+        )
 
 
 def refuse_too_many(ranks: int | None, threads: int | None = None, yes: bool = False) -> None:

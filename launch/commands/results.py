@@ -1,13 +1,13 @@
 """``drbench compare``, ``plot`` and ``report``: compare, draw and summarise records."""
 
 import json
-import re
 from pathlib import Path
 
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import OPTION_COLUMNS
+from launch.cases.case import shape_of
 from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
 
@@ -167,14 +167,6 @@ def _case_text(record, names: list[str]) -> str:
     return ", ".join(f"{name} {str(value)[:40]}" for name, value in values if value is not None)
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    """(m, n, k) of a text such as ``64x3072x768``."""
-    found = re.fullmatch(r"([1-9]\d{0,11})x([1-9]\d{0,11})x([1-9]\d{0,11})", text, re.ASCII)
-    if not found:
-        raise UsageError(f"a shape is MxNxK, as 64x3072x768; got {text!r}.")
-    return tuple(map(int, found.groups()))
-
-
 @command()
 @click.argument("name", required=False, shell_complete=names_of("figures"))
 @click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
@@ -196,7 +188,7 @@ def _shape(text: str) -> tuple[int, ...]:
     default="fitted",
     help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
 )
-@option("--shape", type=checked(_shape), metavar="MxNxK", help="Only this shape.")
+@option("--shape", type=checked(shape_of), metavar="MxNxK", help="Only this shape.")
 @option(
     "--width",
     type=click.FloatRange(2, 20),

@@ -1,7 +1,6 @@
 """``drbench run``: one multiplication, ours or a library's; ``serve``: the ranks of a sweep."""
 
 import os
-import sys
 from functools import partial
 
 import click
@@ -12,9 +11,10 @@ from launch.cases.peaks import read_peaks, with_peak
 from launch.host.files import check_csv, check_output, output_record
 from launch.host.kernels import pinned, without_weaker_pins
 from launch.host.mpi import is_rank, launched, run_ranks, started_by_us
+from launch.host.python import PYTHON, importable
 from launch.libraries import LIBRARIES, get_library, present
 
-from .guards import default_ranks, refuse_too_many
+from .guards import default_ranks, refuse_other_ranks, refuse_too_many
 from .options import (
     FILE,
     brief_option,
@@ -75,11 +75,8 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         )
     here = launched()
     refuse_too_many(None if here else ranks, values["threads"], yes)
-    if here is not None and not started_by_us() and ranks not in (None, here.size):
-        raise UsageError(
-            f"-p {ranks}, but a launcher started this command on {here.size} "
-            f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
-        )
+    if here is not None and not started_by_us():
+        refuse_other_ranks(here, ranks)
     if ranks is None and not is_rank():
         ranks = default_ranks(values["threads"], values["backend"])
         if ranks == 1:
@@ -88,7 +85,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     if not is_rank() and values["backend"] == "numpy" and pinned():
         environ = without_weaker_pins(partial(click.echo, err=True))
         if ranks is None and environ != os.environ:  # NumPy has chosen its kernels: restart
-            os.execve(sys.executable, [sys.executable, "-m", "drbench", *arguments], environ)
+            os.execve(PYTHON[0], [*PYTHON, "-m", "drbench", *arguments], importable(environ))
     if ranks is None or is_rank():
         from launch.ranks.run_case import run_here
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,14 @@ from launch.cases.sweep_file import find_sweep, ranks_of
 from launch.cases.sweep_values import shipped
 from launch.host.files import check_output, write_table
 from launch.host.kernels import without_weaker_pins
+from launch.host.mpi import launched
 from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
+from launch.sweeps.supervisor import supervised
 from launch.sweeps.sweep import run_sweep
 
 from .completion import names_of
-from .guards import default_ranks, refuse_too_many
+from .guards import default_ranks, refuse_other_ranks, refuse_too_many
 from .options import (
     BYTES,
     SCALE,
@@ -37,7 +40,6 @@ from .options import (
     peak_option,
     plugins,
     ranks_option,
-    refuse_ranks,
     timeout_option,
     yes_option,
 )
@@ -158,7 +160,7 @@ def _part(text: str) -> str:
     default=1,
     help="With --jobs: the number of jobs.",
 )
-def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **options):
+def sweep(ranks, **options):
     """Run every case of an experiment, print its table and draw its figure.
 
     \b
@@ -168,16 +170,48 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
       drbench sweep mine.toml -p 4 --out runs/mine --dry-run
       drbench sweep mlp1 -p 8 --out runs/mlp1 --launcher h100x8 --jobs slurm
       drbench sweep square --simulate --machine h100x8
+      mpirun -n 4 drbench sweep mlp1-small --out runs/mlp1
 
     FILE is a TOML file (docs/reference/sweep-files.md), NAME one that comes with drbench: {names}.
-    After a stop, the same command resumes.
+    After a stop, the same command resumes. Under mpirun or srun the cases run on the ranks that it
+    started; cases of another number of ranks are left.
     """
-    refuse_ranks("sweep")
+    here = launched()
+    if here is None or (here.size == 1 and ranks):
+        return _sweep(ranks=ranks, given=None, **options)
+    refuse_other_ranks(here, ranks)
+    if options["launcher"] and not options["jobs"]:
+        raise UsageError(
+            f"--launcher starts ranks, but a launcher has started this command on {here.size} "
+            f"({here.variable}={here.size}). Leave one of them out."
+        )
+    from launch.ranks.given import on_given_ranks
+
+    work = lambda supervise: _sweep(ranks=None, given=here.size, supervise=supervise, **options)
+    return on_given_ranks(work)
+
+
+def _sweep(
+    sweep,
+    ranks,
+    out,
+    dry_run,
+    limit,
+    jobs,
+    parts,
+    as_json,
+    csv_path,
+    given,
+    supervise=supervised,
+    **options,
+):
+    """Run a sweep, on the ``given`` number of ranks that a launcher started, or on ranks that
+    ``supervise`` starts."""
     check_output("--csv", csv_path)
-    simulate, given = options["simulate"], options["override"]
+    simulate, override = options["simulate"], options["override"]
     scale, model = options["scale"], options["machine"]
     launcher = load_launcher(options["launcher"])
-    listed = ranks_of(sweep, None, given)
+    listed = ranks_of(sweep, None, override)
     doubling = listed == (1,)
     if listed and not doubling:
         if ranks and ranks != max(listed):
@@ -189,12 +223,14 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
         from launch.models.predict import ranks_on
 
         ranks = ranks_on(find_machine(model))
-    keys = dict(given)
+    keys = dict(override)
     threads = int(keys["threads"]) if keys.get("threads", "").isdecimal() else None
-    ranks = ranks or default_ranks(
-        threads, keys.get("backend"), ("Slurm",) if jobs else launcher.words
+    ranks = (
+        ranks
+        or given
+        or default_ranks(threads, keys.get("backend"), ("Slurm",) if jobs else launcher.words)
     )
-    name = _folder_name(sweep, ranks if not listed or doubling else None, scale, given)
+    name = _folder_name(sweep, ranks if not listed or doubling else None, scale, override)
     if simulate:
         name += f"-{Path(model).stem}"
     place = f"results/{'simulated' if simulate else 'measured'}/here/{name}"
@@ -204,7 +240,9 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
         from launch.sweeps.slurm import write_jobs
 
         return write_jobs(request, parts, screen)
-    plan, run = plan_cases(request), None
+    errors, run = console(stderr=True), None
+    with errors.status("expanding the cases") if errors.is_terminal else nullcontext():
+        plan = plan_cases(request)
     if dry_run:
         from launch.sweeps.dry_run import dry_run as show
 
@@ -213,12 +251,12 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, as_json, csv_path, **o
         from launch.models.simulate_sweeps import simulated
 
         run = partial(simulated, find_machine(model))
-    elif not launcher.words:
+    elif not (launcher.words or given):
         refuse_too_many(ranks, threads, request.yes)
         environ = without_weaker_pins(partial(screen.print, markup=False))
         request = replace(request, environ=environ)
     show = partial(_show, plan.sweep, Path(request.out), screen, as_json, csv_path)
-    return run_sweep(plan, request, screen, run, show)
+    return run_sweep(plan, request, screen, run, show, given, supervise)
 
 
 sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))

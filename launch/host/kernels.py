@@ -7,11 +7,12 @@ import platform
 import re
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from .python import PYTHON
 
 #: Environment variables that pin OpenBLAS to the kernels and cache sizes of an older processor.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -60,7 +61,7 @@ def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int =
     once: the mean rate, and the smallest share of a core."""
     pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     environ = {**environ, **dict.fromkeys(pools, "1")}
-    command = [sys.executable, "-c", _PROBE, dtype]
+    command = [*PYTHON, "-c", _PROBE, dtype]
     probe = lambda _: subprocess.run(command, env=environ, capture_output=True, check=True).stdout
     with ThreadPoolExecutor(processes) as pool:
         names, rates, shares = zip(*map(json.loads, pool.map(probe, range(processes))))

@@ -10,6 +10,7 @@ from pathlib import Path
 from drbench.errors import EXIT_CODES, CaseFailed, MissingError
 
 from .processes import in_slurm_step, running
+from .python import PYTHON
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
 _VARIABLES = [
@@ -105,7 +106,7 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     CaseTimeout
         If the ranks did not end within ``timeout`` seconds; they have been killed.
     """
-    command = [*mpiexec_command(ranks), sys.executable, "-m", "drbench", *arguments]
+    command = [*mpiexec_command(ranks), *PYTHON, "-m", "drbench", *arguments]
     environ = dict(os.environ if environ is None else environ)
     environ[OURS] = str(ranks)
     if not sys.stdout.isatty():

@@ -46,7 +46,7 @@ def load_plugins(given: Iterable[str] = ()) -> None:
     for name in dict.fromkeys(names):
         try:
             _load(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise UsageError(f"plugin {name}: {why}. Fix it, or leave it out.") from error
     if names:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from drbench.errors import CaseTimeout
 
 from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_files
+from .python import PYTHON, importable
 
 #: Prefixes of the variables by which launchers identify ranks.
 _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
@@ -54,7 +55,7 @@ class Started:
         try:
             self.process = subprocess.Popen(
                 [str(word) for word in command],
-                env={**on_this_host(environ), **environ, TOKEN: self.token},
+                env={**on_this_host(environ), **importable(environ), TOKEN: self.token},
                 start_new_session=True,
                 preexec_fn=lambda: _end_with(parent),
                 **{"stdin": subprocess.DEVNULL, **pipes},
@@ -114,7 +115,7 @@ def _guard(token: str, since: float) -> subprocess.Popen:
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
     return subprocess.Popen(
-        [sys.executable, "-S", program, token, str(since)],
+        [sys.executable, "-IS", program, token, str(since)],
         env=environ,
         start_new_session=True,
         stdin=subprocess.PIPE,
@@ -206,11 +207,14 @@ def _stays_here(environ) -> bool:
 def run_alone(*words: str) -> tuple[str, str]:
     """Run Python with these arguments from a rank, in a process that is not a rank and may crash;
     return its output, and why it failed (empty if it did not)."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
-    environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    environ = {
+        name: value
+        for name, value in importable(os.environ).items()
+        if not name.startswith(_LAUNCHERS)
+    }
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        done = subprocess.run([sys.executable, *words], env=environ, timeout=_ALONE_S, **pipes)
+        done = subprocess.run([*PYTHON, *words], env=environ, timeout=_ALONE_S, **pipes)
     except subprocess.TimeoutExpired:
         return "", f"did not end within {_ALONE_S} s"
     failure = f"ended with {done.returncode} ({last_line(done.stderr)})"

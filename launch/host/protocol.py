@@ -1,4 +1,4 @@
-"""The messages between the supervisor and its ranks. No MPI.
+"""The messages between the supervisor and its ranks, and the journal of a sweep. No MPI.
 
 ==============================  ====================================================================
 to rank 0's standard input      ``{"case", "mem_limit"}`` for each case; ``{"end"}``
@@ -8,6 +8,9 @@ from any rank's standard error  ``{"status", "reason"}`` when it raised and ends
 """
 
 import json
+import os
+from collections import Counter
+from pathlib import Path
 
 #: Marks before each answer: launchers and libraries print to the same stream, not always whole
 #: lines.
@@ -33,3 +36,27 @@ def parse(line: str, mark: str) -> dict | None:
     except ValueError:
         return None
     return message if isinstance(message, dict) else None
+
+
+def append_journal(path: str | os.PathLike, case: str, **end) -> None:
+    """Note that a case is about to be sent to ranks; or with ``status`` and ``reason`` that it
+    ended them, or with ``again`` that it was only interrupted. On disk when this returns."""
+    with open(path, "a", encoding="utf-8") as file:
+        text = f"{case}\t{json.dumps(end)}" if end else case
+        file.write(f"\n{text}\n")  # the last line may be torn
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_journal(path: Path) -> tuple[Counter, dict[str, dict]]:
+    """How often each case was sent to ranks, and status and reason of those that ended them."""
+    attempts: Counter = Counter()
+    ends: dict[str, dict] = {}
+    for line in path.read_text("utf-8", "replace").split("\n"):
+        case, _, text = line.partition("\t")
+        end = parse(line, "\t") or {}
+        if case and (not text or "again" in end):
+            attempts[case] += -1 if text else 1
+        elif end:
+            ends[case] = end
+    return attempts, ends

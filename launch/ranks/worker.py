@@ -13,21 +13,24 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO
 
 from drbench.common import until_heard
 from drbench.errors import UsageError, exit_code_of
 from drbench.host.topology import Topology
+from drbench.measure.record import Record
 from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
-from launch.host.protocol import ANSWER, FAILED
+from launch.host.protocol import ANSWER, FAILED, append_journal
 
 from .run_case import everyone_is_here, run_case, world, write_timeline
 
 
 def serve() -> int:
     """Run cases until the order to end, and return the exit code."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # output of libraries must not be read as an answer
+    answers = own_output()
     faulthandler.enable()
     comm = world()
 
@@ -44,24 +47,48 @@ def serve() -> int:
     with Topology(comm) as topology:
         step = [os.environ.get(f"SLURM_{name}_ID", "") for name in ("JOB", "STEP")]
         write_line({"ready": facts, "slurm": ".".join(step) if all(step) else ""})
-        while True:
-            order = comm.bcast(cases.get() if comm.rank == 0 else None)
-            if "end" in order:
-                return 0
-            case, timelines = Case(**order["case"]), []
-            try:
-                record = run_case(case, comm, topology, order.get("mem_limit"), timelines)
-            except UsageError as error:
-                if not everyone_is_here(comm):
-                    _fail(comm, error)
-                record = failure(case, comm.size, "failed", str(error))
-            except Exception as error:  # perhaps on this rank alone: only a new start is safe
-                _fail(comm, error)
-            try:
-                write_timeline(case, timelines)
-            except UsageError as error:  # the record is still valid
-                sys.stderr.write(f"drbench: {error}\n")
-            write_line({"record": record.to_row()})
+        answer = lambda record: write_line({"record": record.to_row()})
+        run_orders(comm, topology, cases.get, answer)
+    return 0
+
+
+def own_output() -> TextIO:
+    """What was standard output, for our own lines: what libraries print goes to standard error."""
+    output = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return output
+
+
+def run_orders(
+    comm,
+    topology: Topology,
+    next_order: Callable[[], dict],
+    answer: Callable[[Record], None],
+) -> Any:
+    """Run the cases that rank 0 is ordered to run, on all ranks, until the order to end, and return
+    its value (collective)."""
+    while "end" not in (order := comm.bcast(next_order() if comm.rank == 0 else None)):
+        answer(run_order(order, comm, topology))
+    return order["end"]
+
+
+def run_order(order: dict, comm, topology: Topology) -> Record:
+    """Run the case of an order, and return its record (collective); an error of one rank ends
+    all."""
+    case, timelines = Case(**order["case"]), []
+    try:
+        record = run_case(case, comm, topology, order.get("mem_limit"), timelines)
+    except UsageError as error:
+        if not everyone_is_here(comm):
+            _fail(comm, error, order.get("journal"))
+        record = failure(case, comm.size, "failed", str(error))
+    except (Exception, SystemExit) as error:  # perhaps on this rank alone: only a new start is safe
+        _fail(comm, error, order.get("journal"))
+    try:
+        write_timeline(case, timelines)
+    except UsageError as error:  # the record is still valid
+        sys.stderr.write(f"drbench: {error}\n")
+    return record
 
 
 def _listen(cases) -> None:
@@ -75,14 +102,20 @@ def _listen(cases) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _fail(comm, error: Exception) -> None:
-    """Report the error of this rank, and end all ranks."""
+def _fail(comm, error: BaseException, journal: tuple[str, str] | None) -> None:
+    """Report the error of this rank to the supervisor, or in the journal of the sweep, and end all
+    ranks."""
     status = (
         "out_of_memory" if isinstance(error, MemoryError) else getattr(error, "status", "failed")
     )
     reason = f"rank {comm.rank}: {type(error).__name__}: {error}"
-    message = json.dumps({"status": status if status != "usage" else "failed", "reason": reason})
+    end = {"status": status if status != "usage" else "failed", "reason": reason}
+    message = f"{FAILED}{json.dumps(end)}"
+    if journal:
+        message = f"drbench: {reason}. The same command records this, and continues."
+        with suppress(OSError):  # on another node, without that folder
+            append_journal(*journal, **end)
     sys.stderr.flush()
-    os.write(2, f"{FAILED}{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
+    os.write(2, f"{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
     until_heard()
     comm.Abort(exit_code_of(error))

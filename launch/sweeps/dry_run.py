@@ -2,14 +2,16 @@
 partitionings that move nothing."""
 
 import math
+import time
 from collections import Counter
 from typing import NamedTuple
 
 from rich.console import Console
+from rich.progress import track
 from rich.text import Text
 
 from drbench.errors import DrbenchError
-from drbench.plan.explain import traffic
+from drbench.plan.explain import moves
 from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
 from launch.cases.machine_models import of_schedule
@@ -20,7 +22,10 @@ from partitions import LayoutError
 from .estimate import estimated
 from .plan import Plan, SweepRequest
 from .progress import title
-from .rounds import OVERHEAD_S
+from .rounds import OVERHEAD_S, Job
+
+#: Seconds from which on the time of planning is printed.
+_LONG_S = 2.0
 
 
 class Needs(NamedTuple):
@@ -30,7 +35,7 @@ class Needs(NamedTuple):
     ----------
     rank_bytes, total_bytes : int
         Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (planned
-        for reads in place on a node).
+        for reads in place on a node) unless these were left out.
     moves : bool
         Whether any rank reads, writes or adds to another rank's tiles.
     refused : str
@@ -43,9 +48,10 @@ class Needs(NamedTuple):
     refused: str = ""
 
 
-def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
+def needs(case: Case, ranks: int, node_of: list[int] | None = None, buffers: bool = True) -> Needs:
     """Plan a case without MPI: tiles and pool of every rank, and whether any rank moves data.
-    ``node_of`` has for each rank the lowest rank on its node; by default all share one.
+    ``node_of`` has for each rank the lowest rank on its node; by default all share one. Without
+    ``buffers`` only the programs of ranks that move nothing are made completely.
 
     Examples
     --------
@@ -55,7 +61,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
     >>> made.moves, made.rank_bytes, made.total_bytes
     (True, 24576, 49152)
     """
-    pools, moves = [0] * ranks, True  # of a library only the tiles are known
+    pools, moving = [0] * ranks, True  # of a library only the tiles are known
     try:
         if case.algorithm in LIBRARIES:
             present(get_library(case.algorithm))
@@ -64,29 +70,43 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None) -> Needs:
         if case.algorithm not in LIBRARIES:
             resolved = taker.resolve(problem, in_place_on(case, len({*node_of})), **options)
             model = of_schedule(case.model, resolved, case.transport, case.dtype)
-            moves = False
-            for rank in range(ranks):
+            steps = (taker.steps(problem, rank, model, **resolved) for rank in range(ranks))
+            moving = any(moves(each, rank) for rank, each in enumerate(steps))
+            for rank in range(ranks) if buffers else ():
                 trace = taker.trace(problem, rank, model, **resolved)
-                moves = moves or any(traffic(trace).counters.values())
                 views = blocks_in_place(case, node_of, rank)
                 pools[rank] = pool_bytes(trace, case.ahead(resolved), views)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
     sizes = [sum(problem.tile_bytes(rank).values()) + pool for rank, pool in enumerate(pools)]
-    return Needs(max(sizes), sum(sizes), moves)
+    return Needs(max(sizes), sum(sizes), moving)
 
 
 def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
-    """Print the cases of a sweep and their totals; at most ``limit`` lines, 0 for all."""
+    """Print the cases of a sweep and their totals; at most ``limit`` lines, 0 for all. Buffers are
+    planned where they are shown: of cases with a line, of those with the largest tiles, and of all
+    with ``--mem-limit``."""
     sweep, launcher, print_line = plan.sweep, plan.launcher, console.print
     words = " ".join(launcher.words) or "mpiexec"
     name = ": ".join(filter(None, (sweep.name, sweep.description)))
     print_line(f"{name}; scale {sweep.scale}, launcher {words}", markup=False)
-    chosen = plan.mine[: request.max_cases]
-    most, most_nodes, counts, able = Needs(), 1, Counter(), []
-    for number, job in enumerate(chosen, 1):
-        nodes, memory = launcher.nodes(job.ranks), ""
-        each = needs(job.case, job.ranks, launcher.node_of(job.ranks))
+    chosen, start = plan.mine[: request.max_cases], time.monotonic()
+    limit = limit or len(chosen)
+    whole, counts, able = request.mem_limit is not None, Counter(), []
+    needed = lambda job, buffers: needs(job.case, job.ranks, launcher.node_of(job.ranks), buffers)
+    known: list[tuple[Needs, Job]] = []  # with buffers
+    largest, tiles = [], 0  # without
+    errors = Console(stderr=True)
+    quiet = len(chosen) <= limit or not errors.is_terminal
+    shown = track(chosen, "cases", console=errors, transient=True, disable=quiet)
+    for number, job in enumerate(shown, 1):
+        nodes, memory, buffers = launcher.nodes(job.ranks), "", whole or number <= limit
+        each = needed(job, buffers)
+        if buffers:
+            known.append((each, job))
+        elif each.total_bytes >= tiles:
+            largest = [*(largest if each.total_bytes == tiles else ()), job]
+            tiles = each.total_bytes
         if each.refused:
             counts["refused"] += 1
             marks = [f"refused: {each.refused}"]
@@ -100,9 +120,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             counts.update(marks)
             able.append(job)
             memory = f"{format_bytes(each.rank_bytes):>10} per rank"
-        if each.total_bytes > most.total_bytes:
-            most, most_nodes = each, nodes
-        if not limit or number <= limit:
+        if number <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             described = "; ".join(marks)
             print_line(
@@ -110,6 +128,12 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             )
         elif number == limit + 1:
             print_line(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
+    known += ((needed(job, True), job) for job in largest)
+    most, job = max(known, key=lambda each: each[0].total_bytes)
+    most_nodes = launcher.nodes(job.ranks)
+    seconds = time.monotonic() - start
+    if seconds > _LONG_S:
+        errors.print(f"{plural(len(chosen), 'case')} planned in {seconds:.0f} s", highlight=False)
     print_line(
         f"cases: {len(chosen)} on {plan.on_ranks} and "
         f"{plural(max(map(launcher.nodes, plan.counts)), 'node')}; "
@@ -123,7 +147,8 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     print_line(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
         f"{format_bytes(-(-most.total_bytes // most_nodes))} per node "
-        "(tiles and buffers, without the roof's operands and MPI)"
+        "(tiles and buffers, without the roof's operands and MPI"
+        f"{'; cases without a line compared by their tiles' * bool(largest)})"
     )
     if able:
         found = estimated(able * plan.times)

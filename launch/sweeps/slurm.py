@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rich.console import Console
 from drbench.errors import UsageError
 from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
+from launch.host.python import PYTHON, importable
 
 from .estimate import estimated
 from .plan import SweepRequest, plan_cases
@@ -115,6 +115,7 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
             part = replace(request, part=f"{number}/{parts}", out=out)
         plan = plan_cases(part)
         name, launcher, ranks = plan.sweep.name, plan.launcher, request.ranks
+        launcher = replace(launcher, environment=importable(launcher.environment))
         if len(plan.counts) > 1:
             raise UsageError(
                 f"--jobs: {name} runs on several numbers of ranks, but a job has one. Use -o "
@@ -126,7 +127,7 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
             launcher,
             ranks,
             _options(part, launcher, plan.mine * plan.times),
-            command=[sys.executable, "-m", *part.arguments()],
+            command=[*PYTHON, "-m", *part.arguments()],
             folder=os.getcwd(),
             job=path.stem,
             description=f"{len(plan.mine)} cases of {name} on {ranks} ranks",

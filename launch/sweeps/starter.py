@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from threading import Thread
 from launch.host.mpi import OURS
 from launch.host.processes import Started
 from launch.host.protocol import ANSWER, FAILED, parse
+from launch.host.python import PYTHON
 
 _TICK_S = 0.1
 #: Lines of the ranks' output that are kept.
@@ -76,7 +76,7 @@ class Ranks:
         log,
         tick: Callable[[], None],
     ):
-        self.command = [*launcher, sys.executable, "-m", "drbench", "serve"]
+        self.command = [*launcher, *PYTHON, "-m", "drbench", "serve"]
         self.environ = environ
         self._here, self._step = False, ""
         self._log, self._tick, self._failure, self._oom = log, tick, None, _kernel_kills()

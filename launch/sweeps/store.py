@@ -2,8 +2,8 @@
 
 ====================  ==========================================================================
 ``records.csv``       one row per case, appended and synced by ``append_csv``
-``journal.txt``       a line for each time a case was sent to ranks, so that a case that crashes the
-                      machine is not repeated for ever
+``journal.txt``       a line for each time a case was sent to ranks, and for its end if it ended
+                      ranks that were given, so that no case that crashes is repeated for ever
 ``superseded.csv``    rows of cases whose definition has changed, or that ran again (--retry)
 ``*.damaged.txt``     lines of result files that were not records; their cases run again
 ``previous-N/``       the files that ``--fresh`` moved
@@ -33,6 +33,7 @@ from drbench.measure.record_file import append_csv, read_damaged_csv
 from launch.cases.case import GOOD, Case
 from launch.host.files import made_folder, sync_folder
 from launch.host.processes import interruptible
+from launch.host.protocol import append_journal, read_journal
 from launch.host.units import plural
 
 from .lock import hold_folder
@@ -130,6 +131,8 @@ class Store:
         Records by case id.
     attempts : Counter
         How often each case was sent to ranks since its last row.
+    ends : dict of str to dict
+        Status and reason of cases without a row that ended the ranks.
     notes : list of str
         Messages of opening the folder.
     """
@@ -139,6 +142,7 @@ class Store:
         self.records_path, self.journal_path = folder / "records.csv", folder / "journal.txt"
         self.done: dict[str, Record] = {}
         self.attempts: Counter = Counter()
+        self.ends: dict[str, dict] = {}
         self.notes: list[str] = []
 
     def open(self, ranks: int, ids: Iterable[str], retry: bool = False) -> None:
@@ -166,15 +170,13 @@ class Store:
             self.journal_path.unlink(missing_ok=True)
         self._supersede(records)
         if self.journal_path.exists():
-            words = self.journal_path.read_bytes().decode("utf-8", "replace").split()
-            self.attempts = Counter(word for word in words if word not in self.done)
+            self.attempts, self.ends = read_journal(self.journal_path)
+            for case in self.done:
+                self.attempts.pop(case, None)
 
     def started(self, case: str) -> None:
         """Write to the journal that a case is about to be sent to ranks."""
-        with open(self.journal_path, "a") as file:
-            file.write(f"\n{case}\n")  # the last line may be torn
-            file.flush()
-            os.fsync(file.fileno())
+        append_journal(self.journal_path, case)
         self.attempts[case] += 1
 
     def add(self, record: Record) -> None:

@@ -4,13 +4,14 @@ import csv
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from drbench.errors import EXIT_CODES, MissingError
+from drbench.errors import EXIT_CODES, MissingError, UsageError
 from drbench.measure.record import HEADER, Record
 from launch.cases.case import GOOD
 from launch.cases.peaks import read_peaks
@@ -19,6 +20,7 @@ from launch.libraries import LIBRARIES, get_library
 
 from .experiment import Runner, rows_of_runs, run_experiment
 from .plan import Plan, SweepRequest
+from .rounds import Job
 from .supervisor import Settings, supervised
 
 INTERRUPTED = 130
@@ -43,18 +45,26 @@ def run_sweep(
     console: Console,
     run: Runner | None,
     show: Callable[[dict], None],
+    given: int | None = None,
+    supervise: Callable = supervised,
 ) -> int:
     """Run the cases without a row, and return the exit code. With ``stream`` each record is written
-    to standard output, those of earlier runs first. ``run`` runs cases (None: on ranks), and
-    ``show`` gets the records of each case by round at the end.
+    to standard output, those of earlier runs first. ``run`` runs cases (None: on ranks, those that
+    ``supervise`` starts or the ``given`` number of them), and ``show`` gets the records of each
+    case by round at the end.
 
     Returns
     -------
     int
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
-    sweep, mine = plan.sweep, plan.mine
+    sweep, mine, on_ranks = plan.sweep, plan.mine, plan.on_ranks
     print_line = partial(console.print, markup=False)
+    if given and run is None:
+        mine, left = jobs_on(given, mine)
+        on_ranks = plural(given, "rank")
+        if left:
+            print_line(f"left for another launch: {left}")
     if not plan.launcher.words:
         absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
         for name, why in absent.items():
@@ -67,7 +77,7 @@ def run_sweep(
     if run is None:
         peaks = read_peaks(request.peak, sweep.cases, request.launcher)
         limits = request.timeout or None, request.mem_limit
-        run = partial(supervised, Settings(plan.launcher, *limits, request.environ, peaks))
+        run = partial(supervise, Settings(plan.launcher, *limits, request.environ, peaks))
     if request.stream:
         _stream(HEADER)
     try:
@@ -79,12 +89,12 @@ def run_sweep(
             names=plan.experiment(plan.jobs, request.simulate).names,
             most=request.max_cases,
             on_record=lambda record: request.stream and _stream(record.to_row()),
-            description=f"{sweep.name}: {plural(len(mine), 'case')} on {plan.on_ranks}",
+            description=f"{sweep.name}: {plural(len(mine), 'case')} on {on_ranks}",
             fresh=request.fresh,
             retry=request.retry,
         )
     except KeyboardInterrupt:
-        again = shlex.join(request.arguments())
+        again = "the same command" if given else shlex.join(request.arguments())
         print_line(f"interrupted; finished cases are kept. Resume: {again}")
         return INTERRUPTED
     rows = rows_of_runs(found)
@@ -95,6 +105,34 @@ def run_sweep(
         show(found)
     print_line(f"records: {Path(request.out) / 'records.csv'}")
     return verdict(rows.values())
+
+
+def jobs_on(given: int, jobs: list[Job]) -> tuple[list[Job], str]:
+    """The jobs that ranks of a launcher can run: of their number, and all of one library, since
+    each needs ranks of its own; and the others in words.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    alone = lambda job: job.library and get_library(job.case.algorithm).launch  # a program
+    fits = [job.library for job in jobs if job.ranks == given and not alone(job)]
+    mine, others = [], Counter()
+    for job in jobs:
+        if job.ranks != given:
+            others[f"on {plural(job.ranks, 'rank')}"] += 1
+        elif job.library not in fits[:1] or alone(job):
+            others[f"of {job.library or 'drbench'}"] += 1
+        else:
+            mine.append(job)
+    left = ", ".join(f"{plural(count, 'case')} {what}" for what, count in others.items())
+    if not mine:
+        raise UsageError(
+            f"no case can run on the {plural(given, 'rank')} of this launch ({left}). Start "
+            "another number, or drbench sweep without a launcher."
+        )
+    return mine, left
 
 
 def _stream(row: Iterable[str]) -> None:

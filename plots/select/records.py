@@ -9,9 +9,11 @@ import csv
 import io
 import os
 import re
+import select
+import stat
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from itertools import compress
 from pathlib import Path
@@ -102,7 +104,7 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         tables = [
             _parse(data, name)
             for data, name in (
-                [(sys.stdin.buffer.read(), "standard input")]
+                [(_standard_input(), "standard input")]
                 if os.fspath(path) == STDIN
                 else [(file.read_bytes(), file) for file in csv_files(path)]
             )
@@ -110,6 +112,40 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         for column, values in _joined(tables).items():
             columns[column] += values
     return _frame(columns)
+
+
+def with_input(words: Sequence[str]) -> list[str]:
+    """The words of a command line, and ``-`` where standard input is read too: if no word is a file
+    of records, or if it is a file or a pipe with data. A pipe whose writer is silent is not waited
+    for next to files; a line reports it."""
+    given = [
+        word
+        for before, word in zip(("", *words), words)
+        if before not in ("-o", "--save") and (word == STDIN or os.path.exists(word))
+    ]
+    if STDIN in given or (given and not _has_input()):
+        return list(words)
+    return [STDIN, *words]
+
+
+def _has_input(patience_s: float = 1.0) -> bool:
+    if sys.stdin is None or stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
+        return False  # closed, a terminal, or nothing
+    if not select.select([sys.stdin], [], [], patience_s)[0]:
+        sys.stderr.write("standard input is not read: a pipe without data. Give - to wait for it\n")
+        return False
+    return bool(sys.stdin.buffer.peek(1))  # type: ignore[attr-defined]
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise ValueError("standard input is closed. Give result files.")
+    if sys.stdin.isatty():
+        raise ValueError(
+            "standard input is a terminal, which has no records. Give result files, or redirect "
+            "one: < records.csv."
+        )
+    return sys.stdin.buffer.read()
 
 
 def given(source: Iterable, read: Callable) -> Any:

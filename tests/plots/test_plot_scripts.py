@@ -2,6 +2,7 @@
 installed."""
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,12 @@ from drbench.measure.record_file import append_csv
 ROOT = Path(__file__).parents[2]
 
 
-def script(name, data, folder, *arguments):
+def script(name, data, folder, *arguments, **pipes):
     """Run the script as a process of its own, without the path of the packages."""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
         [sys.executable, "-I", str(ROOT / "plots" / name), *map(str, arguments)],
-        input=data,
+        **({"input": data} if not pipes else pipes),
         capture_output=True,
         cwd=folder,
         env=environ,
@@ -45,11 +46,39 @@ def test_records_on_standard_input_become_the_figure(rows, tmp_path):
 
 
 def test_the_second_layer_has_its_own_script_and_takes_published_lines(rows, tmp_path):
-    ended = script(
-        "plot_mlp2.py", rows, tmp_path, ROOT / "results" / "published" / "h100.csv", "-o", "two.png"
-    )
-    assert (ended.returncode, ended.stdout.split()) == (0, [b"figure:", b"two.png"])
-    assert [path.name for path in tmp_path.iterdir()] == ["two.png"]
+    published = ROOT / "results" / "published" / "h100.csv"
+    ended = script("plot_mlp2.py", rows, tmp_path, published, "-o", "two.txt")
+    assert (ended.returncode, ended.stdout.split()) == (0, [b"figure:", b"two.txt"])
+    assert [path.name for path in tmp_path.iterdir()] == ["two.txt"]
+    drawn = (tmp_path / "two.txt").read_text()
+    assert "COSMA" in drawn and "Column" in drawn
+
+
+def test_files_are_drawn_whatever_standard_input_is(rows, tmp_path):
+    """The lines of the figure are those of the files, and of input that has data."""
+    path, published = tmp_path / "x.csv", ROOT / "results" / "published" / "h100.csv"
+    path.write_bytes(rows)
+    idle, writer = os.pipe()
+    ours, terminal = pty.openpty()
+    drawn = set()
+    with open(path, "rb") as whole:
+        for files, source in [
+            ((path, published), {"stdin": terminal}),
+            ((path, published), {"stdin": idle}),
+            ((path, published), {"preexec_fn": lambda: os.close(0)}),
+            ((published,), {"stdin": whole}),
+        ]:
+            ended = script("plot_mlp1.py", b"", tmp_path, *files, "-o", "one.txt", **source)
+            assert ended.returncode == 0, ended.stderr
+            assert ended.stderr.count(b"not read") == (source.get("stdin") == idle)
+            drawn.add((tmp_path / "one.txt").read_text())
+    assert len(drawn) == 1
+    for source in {"stdin": terminal}, {"preexec_fn": lambda: os.close(0)}:
+        ended = script("plot_mlp1.py", b"", tmp_path, **source)
+        assert ended.returncode == 2 and ended.stderr.count(b"\n") == 1
+        assert b"standard input is " in ended.stderr
+    for each in (idle, writer, ours, terminal):
+        os.close(each)
 
 
 def test_a_file_without_records_is_refused_in_one_line(tmp_path):

@@ -183,6 +183,7 @@ EVERY_RANK = {
 RANK_1 = {
     "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
     "memory": lambda: every_gemm(strike(MemoryError("struck by the test"))),
+    "exit": lambda: every_gemm(strike(SystemExit("struck by the test"))),
     "hang": lambda: every_gemm(hang),
     "hang once at k = 22": by_k({22: (hang_once, 1)}, 1),
     "killed": lambda: every_gemm(die),
@@ -199,6 +200,7 @@ ZOO = {
     24: (not_a_number, None),
     25: (poison, None),
     26: (strike(MemoryError("struck by the test")), 1),
+    27: (strike(SystemExit("struck by the test")), 1),
 }
 
 _fault, _here = os.environ.get("DRBENCH_TEST_FAULT"), launched()

@@ -38,7 +38,8 @@ def test_every_rank_exits_1_with_a_wrong_result(under_mpiexec, fault):
 
 
 @pytest.mark.parametrize(
-    "name, code, error", [("exception", 5, "RuntimeError"), ("memory", 6, "MemoryError")]
+    "name, code, error",
+    [("exception", 5, "RuntimeError"), ("memory", 6, "MemoryError"), ("exit", 5, "SystemExit")],
 )
 def test_an_exception_on_one_rank_ends_all_with_its_traceback(
     three_ranks, fault, name, code, error

@@ -1,12 +1,15 @@
 """``--dry-run`` describes a sweep, and starts nothing."""
 
+import time
 from math import ceil
 
 import pytest
+from starting import within
 
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import MOST_REPEATS
 from launch.cases.case import Case
+from launch.cases.sweep_file import load_sweep
 from launch.host.kernels import Kernels
 from launch.sweeps.dry_run import needs
 
@@ -75,3 +78,42 @@ def test_the_estimate_counts_the_repeats_that_a_budget_allows(dry, sweep_file):
     assert multiplications(3, "true", 0) == pytest.approx(12 + 2 * 3, rel=0.01)
     assert multiplications(3, "true", 0.2) == pytest.approx(12 + 2 * ceil(0.2 / pair_s), rel=0.01)
     assert multiplications(3, "true", 60) == pytest.approx(12 + 2 * MOST_REPEATS, rel=0.01)
+
+
+def test_lines_that_are_left_out_change_no_count(dry, sweep_file):
+    """Cases without a line are planned without buffers: the same counts, and the same largest case
+    where its tiles decide."""
+    file = sweep_file(
+        '[[cases]]\nm = 64\nn = 64\nk = [64, 65]\npartitions = "all"\nreplication = "equal"\n'
+        'stationary = ["A", "C"]\n[[cases]]\nm = 8\nn = 8\nk = 8\na = "block:3x3"\n'
+    )
+    every, few = (dry(file, "-p", 4, "--limit", limit).stdout for limit in (0, 3))
+    counts = lambda text: text[text.index("\ncases: ") :].split("\nestimated")[0].splitlines()[:2]
+    assert counts(every) == counts(few) and "refused: 1;" in few
+    largest = [text.partition("largest case: ")[2].partition(" (")[0] for text in (every, few)]
+    assert largest[0] == largest[1]
+    assert "compared by their tiles" in few and "compared by their tiles" not in every
+
+
+def test_a_shape_sets_the_three_sizes(run_cli):
+    sizes = lambda **keys: {
+        (case.m, case.n, case.k)
+        for case in load_sweep("exhaustive", 1, "1", overrides=[*keys.items()]).cases
+    }
+    assert sizes(shape="3x1Kix5,7x7x7") == {(3, 1024, 5), (7, 7, 7)}
+    batches = [1024 << step for step in range(4)]
+    mlp1, mlp2 = ({(m, n << 10, k << 10) for m in batches} for n, k in ((48, 12), (12, 48)))
+    assert (sizes(shape="mlp1"), sizes(shape="all")) == (mlp1, mlp1 | mlp2)
+    assert len(load_sweep("mlp", 1, overrides=[("shape", "8x8x8")]).cases) < len(
+        load_sweep("mlp", 1).cases
+    )
+    for text in ("8x8", "8x8x0", "mlp3", "8x8x8x8"):
+        assert text in run_cli("sweep", "square", "-p", 2, "-o", f"shape={text}").refusal()
+
+
+def test_the_exhaustive_sweep_of_the_paper_is_planned_in_seconds(dry):
+    """At most 20 s of CPU for 17496 cases, so that a part in 16 takes at most 2."""
+    start = time.process_time()
+    text = dry("exhaustive", "-p", 12, "--part", "1/16").stdout
+    assert "cases: 1094 on 12 ranks" in text
+    assert within(time.process_time() - start, 2.5)

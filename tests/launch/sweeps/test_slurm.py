@@ -130,3 +130,14 @@ def test_a_srun_without_the_mpi_option_is_refused_with_the_missing_option(
     assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
     described = drbench(*words, named, env=cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}, timeout=60)
     assert described.returncode == 0, described.stderr
+
+
+def test_srun_runs_a_sweep_on_the_ranks_that_it_starts(
+    cluster, process, sweep_file, tmp_path, mpich
+):
+    words = (sys.executable, "-m", "drbench", "sweep", sweep_file(CASES + "k = [8, 9]\n"))
+    command = ["srun", "--mpi=pmi2", "-n", "2", *words, "--out", "out"]
+    ended = process(*command, env=cluster.environ, timeout=60)
+    assert ended.returncode == 0 and ended.stdout.count("records: ") == 1, ended.stderr
+    found = read_csv(tmp_path / "out" / "records.csv")
+    assert [(row.ranks, row.status) for row in found] == [(2, "ok")] * 2

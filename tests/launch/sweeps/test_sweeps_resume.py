@@ -51,7 +51,7 @@ def swept(drbench, tmp_path, mpich):
 
 def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault):
     file = sweep_file(
-        CASES.replace("m = 12", "") + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 11]\nm = 12\n"
+        CASES.replace("m = 12", "") + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 27, 11]\nm = 12\n"
         '\n[[cases]]\nm = "4Ki"\nn = "4Ki"\nk = 7\na = "row"\nb = "column"\nc = "row"\n'
         '\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "cannon"\n'
         '\n[[cases]]\nm = 8\nn = 8\nk = 8\nb = "block:3x3"\n'
@@ -62,22 +62,22 @@ def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault)
     )
     assert [f"{record.k} {record.status}" for record in records] == (
         "8 ok, 21 failed, 9 ok, 22 timeout, 23 failed, 10 ok, 24 wrong, 25 wrong, "
-        "26 out_of_memory, 11 ok, 7 out_of_memory, 8 unsupported, 8 failed, 6 ok"
+        "26 out_of_memory, 27 failed, 11 ok, 7 out_of_memory, 8 unsupported, 8 failed, 6 ok"
     ).split(", ")
-    why = {record.k: record.reason for record in records[:11]}
+    why = {record.k: record.reason for record in records[:12]}
     assert why[21] == "rank 1: RuntimeError: struck by the test"
     assert why[22] == "no result after 2 s; its ranks were killed"
     assert "SIGSEGV" in why[23] and "3 attempts" in why[23]
     assert "MemoryError" in why[26]
     assert "--mem-limit" in why[7] and "missing" in why[7]
-    assert "square" in records[11].reason and "block:3x3" in records[12].reason
-    going, _, tables = ended.stdout.partition("14/14 cases")
-    assert going.count("struck by the test") == 2
+    assert "square" in records[12].reason and "block:3x3" in records[13].reason
+    going, _, tables = ended.stdout.partition("15/15 cases")
+    assert going.count("struck by the test") == 3
     assert "more that did not run: see the records" in tables
     assert "Traceback" not in ended.stdout + ended.stderr
     again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
     # repr: an error may be NaN
-    assert repr(second) == repr(records) and "14 done before" in again.stdout
+    assert repr(second) == repr(records) and "15 done before" in again.stdout
 
 
 def test_a_case_that_repeatedly_crashed_the_sweep_or_the_machine_is_given_up(
