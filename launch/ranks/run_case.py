@@ -6,9 +6,10 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 import mpi4py
 import numpy as np
@@ -186,12 +187,16 @@ def run_case(
         "timestamp": comm.bcast(Clock.date()),
         "mpi": mpi_version(),
     }
+    columns: dict = {}
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
-            if case.algorithm in LIBRARIES:
-                verdict = _run_library(case, topology, keys, mem_limit)
-            else:
-                verdict = _run_algorithm(case, topology, keys, mem_limit, timelines)
+            prepare = _prepare_library if case.algorithm in LIBRARIES else _prepare_program
+            with prepare(case, topology, columns, mem_limit) as ready:
+                measured = _measure(ready)
+                if case.timeline and timelines is not None:
+                    timelines += _timeline(ready.executor, comm, keys | columns)
+                verdict = _verify(ready)
+                keys |= columns | measured | ready.peak()
     except UsageError:
         raise
     except DrbenchError as error:
@@ -199,7 +204,7 @@ def run_case(
             raise RuntimeError(
                 "a case was refused on one rank alone; it must be on all ranks or none"
             ) from error
-        return Record(**keys | {"status": error.status, "reason": str(error)})
+        return Record(**keys | columns | {"status": error.status, "reason": str(error)})
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     keys |= {
         "peak_rss_bytes": comm.allreduce(held, MPI.MAX),
@@ -210,29 +215,66 @@ def run_case(
     return Record(**keys)
 
 
-def _run_algorithm(
-    case: Case,
-    topology: Topology,
-    keys: dict,
-    mem_limit: int | None,
-    timelines: list[str] | None,
-) -> Verification:
-    """Run a case of our algorithms and fill the columns of its record."""
+@dataclass(frozen=True)
+class Prepared:
+    """A case on this rank, ready to be measured and verified, any number of times.
+
+    Attributes
+    ----------
+    case : Case
+    problem : Problem
+    topology : Topology
+    fill : Fill
+    executor : Executor or Library
+        Runs the multiplication.
+    work : HostWork or DeviceWork
+        Runs the local GEMMs of the roof.
+    result : DistributedMatrix or Library
+        Has this rank's tiles of C.
+    copies : int
+        Replicas that have the complete C.
+    due : float or None
+        The share of a core that a rank can have.
+    baseline : Executor or None
+        Runs the algorithm without overlap.
+    peak : callable
+        Columns of the record that are known after the runs.
+    """
+
+    case: Case
+    problem: Problem
+    topology: Topology
+    fill: Fill
+    executor: Any
+    work: Any
+    result: Any
+    copies: int
+    due: float | None
+    baseline: Any = None
+    peak: Callable[[], dict] = dict
+
+
+@contextmanager
+def _prepare_program(
+    case: Case, topology: Topology, columns: dict, mem_limit: int | None
+) -> Iterator[Prepared]:
+    """A context with a case of our algorithms: planned, laid out and filled, freed at the end
+    (collective). ``columns`` gets the columns of its record."""
     check_case(case)
     comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound_on(case, topology.node_of)
     problem = replace(problem, padded=_never_sent(case, topology, algorithm, problem, options))
-    keys.update(problem.texts)
+    columns.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype)
     with open_backend(case, choice, topology) as backend:
-        keys.update(backend.keys, nodes=topology.nodes)
+        columns.update(backend.keys, nodes=topology.nodes)
         baseline = _baseline(case, problem, comm.rank)
         other_pool = pool_bytes(baseline, 1) if baseline else 0
         attempts = [options, *algorithm.lighter(options)]
         for asked in attempts:
             resolved, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
-            keys.update(resolved_keys(case, resolved))
+            columns.update(resolved_keys(case, resolved))
             inboxes = sum(
                 inbox_bytes(each, each.element_types(problem.itemsizes))
                 for each in filter(None, (trace, baseline))
@@ -246,43 +288,39 @@ def _run_algorithm(
                     raise
         if case.backend == "numpy":
             grouped = any(len(group) > 1 for group in trace.groups)
-            keys["collectives"] = "mpi" if comm.allreduce(grouped, MPI.LOR) else None
+            columns["collectives"] = "mpi" if comm.allreduce(grouped, MPI.LOR) else None
         with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
-                keys["transport"] = found_transport(comm, matrices["C"])
+                columns["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
                 _fill(backend, matrices[name], fill)
             with (
                 backend.executor(trace, matrices, ahead) as executor,
                 backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other,
             ):
-                keys.update(backend.record_columns(executor))
+                columns.update(backend.record_columns(executor))
                 for each in filter(None, (executor, other)):
                     each.alpha, each.beta = case.scalars
                     if problem.keeps(comm.rank):
                         each.restore = lambda: _fill(backend, matrices["C"], fill)
-                measured = _measure(
+                mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes
+                plans, steps, pools, panels, flops = zip(*comm.allgather((*mine, trace.flops)))
+                columns.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
+                columns.update(panel_bytes=sum(panels), balance_limit=balance(flops))
+                copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
+                yield Prepared(
                     case,
                     problem,
                     topology,
+                    fill,
                     executor,
                     backend.work,
-                    fill,
-                    other,
+                    matrices["C"],
+                    len(copies),
                     backend.core_due,
+                    other,
+                    backend.peak,
                 )
-                if case.timeline and timelines is not None:
-                    timelines += _timeline(executor, comm, keys)
-            verdict = Verification()
-            if case.check:
-                copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
-                verdict = verify(matrices["C"], problem, fill, len(copies))
-        keys.update(measured, **backend.peak())
-    mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
-    plans, steps, pools, panels, flops = zip(*comm.allgather(mine))
-    keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
-    keys.update(panel_bytes=sum(panels), balance_limit=balance(flops))
-    return verdict
 
 
 def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
@@ -338,8 +376,12 @@ def _baseline(case: Case, problem, rank: int):
     return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
 
 
-def _run_library(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
-    """Run a case of a library, with the same fill, clock, repeats, roof and verification."""
+@contextmanager
+def _prepare_library(
+    case: Case, topology: Topology, columns: dict, mem_limit: int | None
+) -> Iterator[Prepared]:
+    """A context with a case of a library, with the same fill, clock, repeats, roof and
+    verification (collective). ``columns`` gets the columns of its record."""
     library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
     check_rounding(case)
@@ -350,43 +392,47 @@ def _run_library(case: Case, topology: Topology, keys: dict, mem_limit: int | No
         )
     call_together(comm, lambda: present(library))
     _, problem, options = bound(case, comm.size)
-    keys.update(problem.texts, **dict.fromkeys(("transport", "prefetch", "get", "progress")))
+    columns.update(problem.texts, **dict.fromkeys(("transport", "prefetch", "get", "progress")))
     fill = Fill(case.fill, case.seed, case.k, dtype=case.dtype)
     threads = case.threads or topology.cores_per_rank
-    keys.update(threads=threads, nodes=topology.nodes)
-    keys["oversubscribed"] = topology.oversubscribed(threads)
+    columns.update(threads=threads, nodes=topology.nodes)
+    columns["oversubscribed"] = shared = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     asked, problem = problem, replace(problem, dtype=host_type(problem.dtype))  # as verified
     check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
     job = library(asked, topology, fill, threads, options, case.compute)
     try:
         threadpoolctl.threadpool_limits(threads)  # also those that the library has loaded meanwhile
-        keys.update(
+        columns.update(
             blas=job.blas.info.library,
             blas_kernel=job.blas.info.kernel,
         )
-        keys.update({name: value for name, value in job.resolved.items() if name in HEADER})
-        keys["dtype"] = job.work.dtype
+        columns.update({name: value for name, value in job.resolved.items() if name in HEADER})
+        columns["dtype"] = job.work.dtype
         if job.on_gpu(options):
-            keys["compute"] = compute_column(case.dtype, case.compute)
-        measured = _measure(
+            columns["compute"] = compute_column(case.dtype, case.compute)
+        unknown = {*COUNTERS}.difference(comm.bcast([*job.moved]))
+        yield Prepared(
             case,
             problem,
             topology,
+            fill,
             job,
             HostWork(job.blas),
-            fill,
-            None,
-            None if keys["oversubscribed"] else 1.0,  # threads of libraries may sleep
+            job,
+            problem.c.partition.replicas,
+            None if shared else 1.0,  # threads of libraries may sleep
+            peak=lambda: dict.fromkeys(unknown),
         )
-        verdict = Verification()
-        if case.check:
-            verdict = verify(job, problem, fill, problem.c.partition.replicas)
     finally:
         job.close()
-    unknown = {*COUNTERS}.difference(comm.bcast([*job.moved]))
-    keys.update(measured | dict.fromkeys(unknown))
-    return verdict
+
+
+def _verify(ready: Prepared) -> Verification:
+    """Check the result of the last run, unless the case is not to be checked (collective)."""
+    if not ready.case.check:
+        return Verification()
+    return verify(ready.result, ready.problem, ready.fill, ready.copies)
 
 
 def _timeline(executor, comm, keys: dict) -> list[str]:
@@ -405,10 +451,11 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     return [chrome_trace((event for events in found for event in events), description)]
 
 
-def _measure(case, problem, topology, executor, work, fill, baseline, due) -> dict:
+def _measure(ready: Prepared) -> dict:
     """Warm up, then repeat, with a sample of the roof after each repeat and one of the baseline
-    after every few, so that drift of the machine affects all alike. ``due`` is the share of a core
-    that a rank can have."""
+    after every few, so that drift of the machine affects all alike."""
+    case, problem, topology = ready.case, ready.problem, ready.topology
+    executor, baseline = ready.executor, ready.baseline
     clock, comm, roof, known = executor.clock, topology.comm, None, topology.roofs
     phases, alone_s, collective_s = [], [], []
     if case.roof:
@@ -422,7 +469,7 @@ def _measure(case, problem, topology, executor, work, fill, baseline, due) -> di
             case.threads,
             case.algorithm in LIBRARIES and case.algorithm,
         )
-        roof = Roof(problem, comm, work, fill, known.get(same))
+        roof = Roof(problem, comm, ready.work, ready.fill, known.get(same))
         known[same] = roof.shape
     for _ in range(case.warmup):
         for each in filter(None, (baseline, executor)):
@@ -448,7 +495,7 @@ def _measure(case, problem, topology, executor, work, fill, baseline, due) -> di
 
     percent = lambda run, alone: 100 * problem.flops / run.seconds * alone.seconds / roof.flops
     measured, counted, ratios = sample(
-        comm, once, case.iters, case.budget, due, percent if roof else None
+        comm, once, case.iters, case.budget, ready.due, percent if roof else None
     )
     time_s = measured["median_s"]
     phase = phases[counted[nearest_to_median(measured["samples_s"])]]
