@@ -21,6 +21,7 @@ from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
+from .kept import Kept
 from .run_case import everyone_is_here, run_case, world, write_timeline
 
 
@@ -41,7 +42,7 @@ def serve() -> int:
     cases: queue.SimpleQueue = queue.SimpleQueue()
     if comm.rank == 0:
         threading.Thread(target=_listen, args=(cases,), daemon=True).start()
-    with Topology(comm) as topology:
+    with Topology(comm) as topology, Kept() as kept:
         step = [os.environ.get(f"SLURM_{name}_ID", "") for name in ("JOB", "STEP")]
         write_line({"ready": facts, "slurm": ".".join(step) if all(step) else ""})
         while True:
@@ -50,7 +51,9 @@ def serve() -> int:
                 return 0
             case, timelines = Case(**order["case"]), []
             try:
-                record = run_case(case, comm, topology, order.get("mem_limit"), timelines)
+                kept.begin(order.get("group"))
+                limit, turn = order.get("mem_limit"), order.get("turn")
+                record = run_case(case, comm, topology, limit, timelines, kept, turn)
             except UsageError as error:
                 if not everyone_is_here(comm):
                     _fail(comm, error)
