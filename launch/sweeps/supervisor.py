@@ -114,8 +114,9 @@ class _Supervisor:
             environment = self._environment
             self._store.started(job.name)
             try:
-                limits = self._settings.mem_limit, self._settings.timeout_s
-                record = Record.from_row(self._ranks.run(asdict(job.case), *limits))
+                order = {"case": asdict(job.case), "group": job.group, "turn": job.turn}
+                order["mem_limit"] = self._settings.mem_limit
+                record = Record.from_row(self._ranks.run(order, self._settings.timeout_s))
             except RanksEnded as ended:
                 self.stop()
                 crashes += ended.crashed
