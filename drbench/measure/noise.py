@@ -36,7 +36,7 @@ _ROUND = r"\d+ \| "
 #: With fewer samples no two of them enclose the median with 95 % confidence.
 FEWEST = 6
 #: Seconds after which no further repeat of a case begins in one of several rounds.
-_TURN_S = 0.1
+_TURN_S = 0.05
 
 
 class Timed(NamedTuple):
@@ -300,7 +300,7 @@ def turn_of(least: int, budget_s: float) -> tuple[int, float]:
     Examples
     --------
     >>> turn_of(10, 0.6), turn_of(3, 0.0), turn_of(5, 30.0)
-    ((2, 0.05), (1, 0.0), (1, 0.1))
+    ((2, 0.05), (1, 0.0), (1, 0.05))
     """
     return ceil(least / FEWEST), min(_TURN_S, budget_s / (2 * FEWEST))
 

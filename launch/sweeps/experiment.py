@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,7 +46,7 @@ def run_experiment(
     names : iterable of str
         Other rows that the folder may contain: of a part that runs elsewhere.
     most : int, optional
-        Run at most this many cases now; in rounds as many turns as these cases have at least.
+        Begin or finish at most this many cases now.
     on_record : callable
         Gets the row of each case, those of earlier runs too.
     description : str
@@ -60,28 +59,30 @@ def run_experiment(
     if inside.is_dir() if not rounds else pooled_path.exists() and not inside.is_dir():
         raise UsageError(f"{out} holds the records of another run. Use another --out.")
     ours = [job.name for job in jobs]
-    folder, left = inside if rounds else out, most and most * experiment.least
+    folder = inside if rounds else out
     with opened(folder, max(job.ranks for job in jobs), [*ours, *names], console, **modes) as store:
         done = store.done
         runs = experiment.runs(done)
+        unfinished = [name for name, run in runs.items() if not experiment.is_finished(run)]
         if description:
-            count = sum(map(experiment.is_finished, runs.values()))
+            count = len(runs) - len(unfinished)
             console.print(f"{description}{f', {count} done before' * bool(count)}", markup=False)
+        now = experiment.without(unfinished[most:] if most else ())
         before = [record for run in runs.values() for record in run.values()]
         for record in () if rounds else before:
             on_record(record)
-        total = len(jobs) * experiment.least
+        total = len(now.jobs) * experiment.least
         watch = SweepProgress(total, before, console, "turn" if rounds else "case")
         try:
             with run(store, watch) as measure:
-                for stage in experiment.stages:
-                    todo = (job for job in experiment.turns(stage, done) if job.name not in done)
-                    for job in islice(todo, left):
+                for stage in now.stages:
+                    for job in now.turns(stage, done):
+                        if job.name in done:
+                            continue
                         watch.started(job.case)
                         record = replace(measure(job), case=job.name)
                         store.add(record)
                         watch.ended(record)
-                        left = left and left - 1
                         if not rounds:
                             on_record(record)
                     for record in experiment.rows(done, stage).values() if rounds else ():

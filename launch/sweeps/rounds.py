@@ -101,6 +101,12 @@ class Experiment(NamedTuple):
         """All jobs, each once."""
         return [job for group in self.groups for job in group]
 
+    def without(self, names: Iterable[str]) -> "Experiment":
+        """The experiment without some of its jobs."""
+        out = {*names}
+        groups = [[job for job in group if job.name not in out] for group in self.groups]
+        return self._replace(groups=list(filter(None, groups)))
+
     @property
     def least(self) -> int:
         """The least number of rounds."""
@@ -331,18 +337,6 @@ def round_name(round_index: int, contender: str) -> str:
 def round_of(name: str) -> int:
     """The round of a name that :func:`round_name` made."""
     return int(name.partition(" ")[0]) - 1
-
-
-def contender_of(name: str) -> str:
-    """The case of a name that :func:`round_name` made; of another name itself.
-
-    Examples
-    --------
-    >>> contender_of(round_name(6, "a | b")), contender_of("7f")
-    ('a | b', '7f')
-    """
-    first, blank, rest = name.partition(" | ")
-    return rest if blank and first.isdecimal() else name
 
 
 #: The seconds of a contender by round.

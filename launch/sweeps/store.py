@@ -36,7 +36,6 @@ from launch.host.processes import interruptible
 from launch.host.units import plural
 
 from .lock import hold_folder
-from .rounds import contender_of
 
 #: Errors of a full disk.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -153,7 +152,7 @@ class Store:
             If the folder contains results of other cases only, or a file that is not ours.
         """
         records, wanted = self._read(self.records_path), {*ids}
-        is_wanted = lambda record: contender_of(record.case) in wanted
+        is_wanted = lambda record: record.case.rpartition(" | ")[2] in wanted  # of any round
         for record in filter(is_wanted, records):
             if not (retry and record.status not in GOOD):
                 self.done.setdefault(record.case, record)

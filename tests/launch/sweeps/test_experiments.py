@@ -53,7 +53,7 @@ def started(monkeypatch, tmp_path):
         yield measure
 
     def measure(job):
-        name, ranks, case = job
+        name, ranks, case = job[:3]
         if kind != [(ranks, job.library)]:
             kind[:] = [(ranks, job.library)]
             starts.append((ranks, []))
@@ -91,11 +91,11 @@ def test_ranks_are_an_axis_and_every_number_runs_in_every_round(run_cli, started
     assert [(row.ranks, len(row.samples_s)) for row in rows] == [(1, 3), (2, 3), (4, 3)]
     before = (tmp_path / "out" / "rounds" / "records.csv").read_bytes()
     again = run_cli(*SCALING)
-    assert again.returncode == 0 and len(starts) == 8 and "9 done before" in again.stdout
+    assert again.returncode == 0 and len(starts) == 8 and "3 done before" in again.stdout
     assert (tmp_path / "out" / "rounds" / "records.csv").read_bytes() == before
     more = run_cli(*SCALING, "-o", "rounds=4")
     assert more.returncode == 0 and len(starts) == 11
-    assert "another --out" in run_cli(*SCALING, "-o", "rounds=0").stderr
+    assert "another --out" in run_cli(*SCALING, "-o", "rounds=1").stderr
 
 
 def test_an_interrupted_comparison_loses_nothing_and_prints_how_to_resume(
@@ -119,7 +119,7 @@ def test_an_interrupted_comparison_loses_nothing_and_prints_how_to_resume(
     rows = read_csv(path)
     assert rows[:1] == kept and len({row.case for row in rows}) == len(rows)
     cases = load_sweep("same-tiles", 2, overrides=[("mesh", "1x2")]).cases
-    assert len(rows) == 2 * len(cases)
+    assert len(rows) == 6 * len(cases)
 
 
 def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(run_cli, started, tmp_path):
@@ -350,4 +350,4 @@ def test_a_number_of_ranks_that_failed_has_no_point_and_is_no_reference():
 def test_an_experiment_of_one_round_a_case_runs_them_in_order():
     jobs = [job("a"), job("b", algorithm="heat")]
     once = Experiment([jobs])
-    assert [each.name for each in once.todo({})] == once.names == ["a", "b"] and once.least == 1
+    assert [each.name for each in once.todo({})] == ["a", "b"] and once.least == 1
