@@ -1,8 +1,8 @@
 """What the cases of one group share and keep on a rank between their turns: matrices in windows,
 operands of the roof, programs, and what is known of the result."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from drbench.common import TransportChoice, numpy_type
@@ -13,8 +13,8 @@ from drbench.program.problem import Problem
 
 from .backends import Need, check_memory
 
-#: Most programs that are kept: each may have windows, of which MPI has a limited number.
-_MOST = 100
+#: Most programs that are kept, and most windows of them and of matrices: MPI has few.
+_MOST, _MOST_WINDOWS = 1000, 200
 
 
 class Kept:
@@ -41,7 +41,7 @@ class Kept:
         self.programs: dict[str, Any] = {}
         self.roofs: dict[tuple, Any] = {}
         self.expected: dict = {}
-        self._open, self._nbytes = ExitStack(), 0
+        self._open, self._nbytes, self._windows = ExitStack(), 0, 0
         self._matrices: dict[tuple, DistributedMatrix] = {}
         self._filled: dict[tuple, tuple] = {}
 
@@ -51,19 +51,29 @@ class Kept:
             self.close()
         self._group = group
 
-    def prepared(self, key: str, make: Callable[[], AbstractContextManager]):
-        """What a context gives, which stays open; made if it is not there."""
-        if key not in self.programs:
-            if len(self.programs) >= _MOST:
-                self.close()
-            self.programs[key] = self._open.enter_context(make())
-        return self.programs[key]
+    @contextmanager
+    def prepared(self, key: str, make: Callable[[], AbstractContextManager]) -> Iterator[Any]:
+        """A context with what the context ``make()`` gives, which stays open for the next turn,
+        unless there are too many."""
+        if key in self.programs:
+            yield self.programs[key]
+        elif len(self.programs) < _MOST and self._windows < _MOST_WINDOWS:
+            found = (context := make()).__enter__()  # may free all others before it allocates
+            self._open.push(context)
+            self.programs[key] = found
+            self._windows += getattr(found.executor, "inbox", None) is not None
+            yield found
+        else:
+            with make() as found:
+                yield found
 
     def check(
         self, topology: Topology, need_of: Callable[[], Need], *limits, device: int | None = None
     ) -> None:
         """Check the memory of the next case, as :func:`check_memory`; if it is too little, free
         everything first. ``need_of`` gives the need besides what is kept."""
+        if len(self._matrices) > _MOST_WINDOWS:
+            self.close()
         try:
             check_memory(topology, need := need_of(), *limits, device, self._nbytes)
         except OutOfMemory:

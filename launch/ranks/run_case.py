@@ -199,10 +199,13 @@ def run_case(
     columns: dict = {}
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
-            with _kept_for(case, kept) as kept:
-                prepare = _prepare_library if case.algorithm in LIBRARIES else _prepare_program
-                make = partial(prepare, case, topology, columns, mem_limit, kept)
-                ready = kept.prepared(repr(case), make)
+            prepare = _prepare_library if case.algorithm in LIBRARIES else _prepare_program
+            with (
+                _kept_for(case, kept) as kept,
+                kept.prepared(
+                    repr(case), partial(prepare, case, topology, columns, mem_limit, kept)
+                ) as ready,
+            ):
                 measured = _measure(ready, turn)
                 if case.timeline and timelines is not None and not turn:
                     timelines += _timeline(ready.executor, comm, keys | ready.columns)

@@ -131,9 +131,9 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     )
     if able:
         found = estimated(able, rounds)
-        limit_text = "" if rounds == "known" else "up to "
+        bound = "" if rounds == "known" else "up to "
         print_line(
-            f"estimated time: {limit_text}{duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
+            f"estimated time: {bound}{duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
             f"{found.core_flops_per_s / 1e9:.4g} GFLOP/s of a core, measured just now on this "
             f"machine with a 1024^3 GEMM, and {OVERHEAD_S * 1e3:.0f} ms per run; communication "
             "not included"

@@ -219,6 +219,21 @@ def test_ranks_that_someone_else_kills_run_their_case_again(
     assert "runs again on new ranks" in ended.stdout
 
 
+def test_a_crash_in_one_round_costs_one_case_and_rounds_resume_in_the_middle(
+    drbench, swept, sweep_file, tmp_path, fault
+):
+    text = CASES.replace("[[cases]]", '[[cases]]\nroof = true\nprefetch = [0, 1, 2]')
+    file, rounds = sweep_file(text + "k = [8, 13]\n", rounds='"known"'), tmp_path / "out/rounds"
+    kill = when_some_are_done(rounds.parent / "rounds", lambda process: process.kill(), 8)
+    drbench("sweep", file, *INTO, during=lambda process: kill(process))
+    before = read_csv(rounds / "records.csv")
+    assert len(before) >= 8
+    ended, records = swept(file, env=fault("killed at k = 13"), code=5)
+    assert "ok" in {record.status for record in before}
+    assert repr(read_csv(rounds / "records.csv")[: len(before)]) == repr(before)
+    assert {(record.k, record.status) for record in records} >= {(8, "ok"), (13, "failed")}
+
+
 def test_records_stream_to_standard_output(drbench, sweep_file, tmp_path):
     file = sweep_file(CASES + "k = [8, 9, 10]\n")
     drbench("sweep", file, *INTO, "--max-cases", 1)
