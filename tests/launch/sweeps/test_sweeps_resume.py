@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -219,19 +220,32 @@ def test_ranks_that_someone_else_kills_run_their_case_again(
     assert "runs again on new ranks" in ended.stdout
 
 
-def test_a_crash_in_one_round_costs_one_case_and_rounds_resume_in_the_middle(
+def test_rounds_resume_in_the_middle_and_an_error_in_one_costs_one_case(
     drbench, swept, sweep_file, tmp_path, fault
 ):
-    text = CASES.replace("[[cases]]", '[[cases]]\nroof = true\nprefetch = [0, 1, 2]')
-    file, rounds = sweep_file(text + "k = [8, 13]\n", rounds='"known"'), tmp_path / "out/rounds"
-    kill = when_some_are_done(rounds.parent / "rounds", lambda process: process.kill(), 8)
-    drbench("sweep", file, *INTO, during=lambda process: kill(process))
-    before = read_csv(rounds / "records.csv")
-    assert len(before) >= 8
-    ended, records = swept(file, env=fault("killed at k = 13"), code=5)
-    assert "ok" in {record.status for record in before}
-    assert repr(read_csv(rounds / "records.csv")[: len(before)]) == repr(before)
-    assert {(record.k, record.status) for record in records} >= {(8, "ok"), (13, "failed")}
+    text = CASES + "k = 39\nroof = true\nchunk = [39, 13, 7]\n"
+    file, path = sweep_file(text, rounds='"known"'), tmp_path / "out" / "rounds" / "records.csv"
+
+    def kill(process):
+        wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") > 5, 30, process)
+        process.kill()
+
+    drbench("sweep", file, *INTO, during=kill)
+    before = read_csv(path)
+    assert len(before) >= 5
+    ended, records = swept(file, env=fault("exception in the third turn"), code=5)
+    rows = read_csv(path)
+    assert rows[: len(before)] == before and len({row.case for row in rows}) == len(rows)
+    turns = Counter((row.case.rpartition(" | ")[2], row.status) for row in rows)
+    first, bad, last = (record.case for record in records)
+    assert turns[bad, "failed"] == 1 and turns[bad, "ok"] < 6
+    assert turns[first, "ok"] == turns[last, "ok"] == 6
+    assert [record.status for record in records] == ["ok", "failed", "ok"]
+    assert all(row.roof_gflops for row in rows if row.status == "ok")
+    _, again = swept(file, "--retry")  # the case that failed is compared in new rounds
+    assert [record.status for record in again] == ["ok"] * 3
+    rounds = {row.case.partition(" ")[0] for row in read_csv(path) if row.case.endswith(bad)}
+    assert len(rounds) >= 6 and max(map(int, rounds)) > 6
 
 
 def test_records_stream_to_standard_output(drbench, sweep_file, tmp_path):
