@@ -8,7 +8,7 @@ from drbench.measure.noise import FEWEST, most_repeats, turn_of
 from launch.cases.case import Case
 from launch.host.kernels import measure_kernels
 
-from .rounds import OVERHEAD_S, Job
+from .rounds import OVERHEAD_S, TURN_OVERHEAD_S, Job
 
 #: Seconds to start ranks.
 START_S = 1.5
@@ -56,6 +56,6 @@ def estimated(jobs: Iterable[Job], rounds: int | str = 0) -> Estimate:
         times = most_multiplications(case, flops_once / (rate * used), rounds)
         flops += flops_once * times
         runs = FEWEST if rounds == "known" else rounds or 1
-        time_s += OVERHEAD_S * runs + flops_once * times / (rate * used)
+        time_s += OVERHEAD_S + (runs - 1) * TURN_OVERHEAD_S + flops_once * times / (rate * used)
         starts.add(ranks)
     return Estimate(time_s + START_S * len(starts), flops, rate)

@@ -23,8 +23,9 @@ from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.libraries import LIBRARIES
 
-#: Seconds between the repeats of one case and the next, measured at 4 ranks.
-OVERHEAD_S = 0.03
+#: Seconds between the repeats of one case and the next, measured at 4 ranks; and if the case is
+#: prepared, at 2 ranks.
+OVERHEAD_S, TURN_OVERHEAD_S = 0.03, 0.01
 #: Folder of the rows of all rounds; ``records.csv`` next to it has one row per case.
 ROUNDS = "rounds"
 
