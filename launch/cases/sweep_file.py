@@ -59,9 +59,8 @@ FILE_KEYS = named(
         int,
         words=("known",),
         least=1,
-        help="runs of every case, interleaved; 1: each case once, in order; known: at least six "
-        "turns of each, until it is known whether it is slower than the fastest or tied with it",
-        default_text="known where cases are compared, else 1",
+        help="runs of every case, interleaved; known: six, more for cases that may be the fastest",
+        default_text="known to compare cases, else 1",
     ),
     Option(
         "view",

@@ -71,7 +71,7 @@ class Kept:
         self, topology: Topology, need_of: Callable[[], Need], *limits, device: int | None = None
     ) -> None:
         """Check the memory of the next case, as :func:`check_memory`; if it is too little, free
-        everything first. ``need_of`` gives the need besides what is kept."""
+        everything first. ``need_of`` gives what is needed in addition to what is kept."""
         if len(self._matrices) > _MOST_WINDOWS:
             self.close()
         try:

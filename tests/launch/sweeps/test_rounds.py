@@ -153,8 +153,8 @@ def test_contenders_continue_until_they_are_slower_or_tied_for_certain(data):
             base = min(there, key=lambda each: median(times(each, last).values()))
             ratios = [s / times(base, last)[t] for t, s in times(who, last).items()]
             spent = 2 * sum(record.time_s for record in runs[who].values())
-            settled = by_hand(ratios, 0.0099) is not None
-            assert settled or who == base or spent >= budget_s or samples == MOST_REPEATS
+            decided = by_hand(ratios, 0.0099) is not None
+            assert decided or who == base or spent >= budget_s or samples == MOST_REPEATS
     for most in (1, len(order) // 2):
         done = {}
         first, _ = played(names, seconds_of, budget_s=budget_s, done=done, most=most)
