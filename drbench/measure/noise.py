@@ -35,6 +35,8 @@ MOST_REPEATS = 100
 _ROUND = r"\d+ \| "
 #: With fewer samples no two of them enclose the median with 95 % confidence.
 FEWEST = 6
+#: Seconds after which no further repeat of a case begins in one of several rounds.
+_TURN_S = 0.05
 
 
 class Timed(NamedTuple):
@@ -288,6 +290,19 @@ def enough(
     if len(samples) < least:
         return False
     return spent_s >= budget_s or len(samples) >= MOST_REPEATS or is_stable(ratios or samples)
+
+
+def turn_of(least: int, budget_s: float) -> tuple[int, float]:
+    """The least repeats and the budget of one of several rounds of a case: so that it has its
+    repeats in :data:`FEWEST` rounds, and these use half of its budget at most, unless a repeat is
+    long. The other half is for cases that are still to be compared.
+
+    Examples
+    --------
+    >>> turn_of(10, 0.6), turn_of(3, 0.0), turn_of(5, 30.0)
+    ((2, 0.05), (1, 0.0), (1, 0.05))
+    """
+    return ceil(least / FEWEST), min(_TURN_S, budget_s / (2 * FEWEST))
 
 
 def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:

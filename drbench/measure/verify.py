@@ -50,7 +50,13 @@ class Verification:
     reason: str = ""
 
 
-def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1) -> Verification:
+def verify(
+    c: DistributedMatrix,
+    problem: Problem,
+    fill: Fill,
+    replicas: int = 1,
+    known: dict | None = None,
+) -> Verification:
     """Check the first ``replicas`` copies of C (collective).
 
     Parameters
@@ -63,30 +69,28 @@ def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1
     replicas : int
         1 after a reduction, all of them after ``-o replicate_result=true``. If a reduction of C is
         pending, the number of copies of each term, whose sum is checked.
+    known : dict, optional
+        Keeps what C times the vectors must be, for later results of the same problem: it takes
+        longer to compute than to compare.
     """
+    known = {} if known is None else known
     check = _by_vectors if fill.kind == "integer" else _by_rows
     elements = getattr(c, "device", None) or HostElements
     with np.errstate(invalid="ignore", over="ignore"):  # found below, without warnings
-        return check(c, problem, fill, replicas, elements)
+        return check(c, problem, fill, replicas, elements, known)
 
 
-def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
+def _by_vectors(c, problem, fill, replicas, elements, known) -> Verification:
     comm = c.topology.comm
     # elements of C are below 2²⁴, and n · bound is at most 2²⁸: every sum is exact
     bound = max(1, min(4096, (1 << 28) // problem.n))
     drawn = np.frombuffer(_chance(problem, fill).randbytes(16 * problem.n), np.uint64)
     x = (drawn % np.uint64(2 * bound + 1)).reshape(problem.n, 2) - float(bound)
-    (rows_a, _), (rows_b, _), (rows_c, _) = (each.partition.shape for each in problem.operands)
-    of_b = _times(comm, fill, "B", rows_b, problem.n, x, elements)
-    of_b = of_b.reshape(-1, problem.k, 2).transpose(1, 0, 2)  # a block of k rows after the other
-    of_a = _times(comm, fill, "A", rows_a, problem.k, of_b.reshape(problem.k, -1), elements)
-    of_a = of_a.reshape(rows_a, -1, 2)
-    expected = np.zeros((rows_c, 2))
-    for result, taken, block in problem.gemms():
-        expected[slice(*result)] += of_a[slice(*taken), block]
-    expected *= fill.alpha
-    if beta := fill.beta * problem.c.partition.terms:  # each term was filled
-        expected += beta * _times(comm, fill, "C", rows_c, problem.n, x, elements)
+    rows_c, terms = problem.c.partition.shape[0], problem.c.partition.terms
+    key = repr((problem.shapes(), problem.gemms(), vars(fill), terms))
+    expected = known.get(key)
+    if expected is None:
+        expected = known[key] = _expected(comm, problem, fill, x, elements)
     copy, found, fraction = _copy(c), np.zeros((replicas, rows_c, 2)), False
     if copy < replicas:
         for block, tile in c.own_blocks():
@@ -107,6 +111,22 @@ def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
         error,
         f"{int(wrong.sum())} of {wrong.size} rows of C are wrong, the first is row {row}{where}",
     )
+
+
+def _expected(comm, problem, fill, x, elements) -> np.ndarray:
+    """What C times the vectors must be."""
+    (rows_a, _), (rows_b, _), (rows_c, _) = (each.partition.shape for each in problem.operands)
+    of_b = _times(comm, fill, "B", rows_b, problem.n, x, elements)
+    of_b = of_b.reshape(-1, problem.k, 2).transpose(1, 0, 2)  # a block of k rows after the other
+    of_a = _times(comm, fill, "A", rows_a, problem.k, of_b.reshape(problem.k, -1), elements)
+    of_a = of_a.reshape(rows_a, -1, 2)
+    expected = np.zeros((rows_c, 2))
+    for result, taken, block in problem.gemms():
+        expected[slice(*result)] += of_a[slice(*taken), block]
+    expected *= fill.alpha
+    if beta := fill.beta * problem.c.partition.terms:  # each term was filled
+        expected += beta * _times(comm, fill, "C", rows_c, problem.n, x, elements)
+    return expected
 
 
 def _chance(problem: Problem, fill: Fill) -> random.Random:
@@ -134,7 +154,7 @@ def _times(comm, fill, matrix, rows, columns, x, elements) -> np.ndarray:
     return out
 
 
-def _by_rows(c, problem, fill, replicas, elements) -> Verification:
+def _by_rows(c, problem, fill, replicas, elements, known) -> Verification:
     comm = c.topology.comm
     rows_c = problem.c.partition.shape[0]
     rows = min(rows_c, max(_SAMPLED_ROWS, _CHEAP_CHECKS // (problem.n * problem.k)))

@@ -72,8 +72,9 @@ FILE_KEYS = named(
         "rounds",
         int,
         words=("known",),
-        help="runs of every case, interleaved; known: until the fastest is known within 2 %",
-        default_text="each case once",
+        least=1,
+        help="runs of every case, interleaved; known: six, more for cases that may be the fastest",
+        default_text="known to compare cases, else 1",
     ),
     Option(
         "view",
@@ -170,9 +171,9 @@ class Sweep:
         In the order of the file, without duplicates.
     scale : Fraction
         The factor on m, n and k.
-    rounds : int or str
-        Runs of every case, interleaved with the others; ``known``: until the order of the fastest
-        is known; 0: each case runs once.
+    rounds : int, str or None
+        Runs of every case, interleaved with the others; ``known``: until it is known which is
+        fastest; 0: each case runs once; None: ``known`` where cases are compared.
     view : str
         The table at the end, one of :data:`VIEWS`; empty for none.
     """
@@ -181,7 +182,7 @@ class Sweep:
     description: str
     cases: tuple[Case, ...]
     scale: Fraction
-    rounds: int | str = 0
+    rounds: int | str | None = None
     view: str = ""
 
 
@@ -327,7 +328,7 @@ def expand(
             table = table | {key: value[0] if len(value) == 1 else value}
     check_keys(table, (*FILE_KEYS, *_TABLES), f"{file}: ")
     single = {key: table[key] for key in table.keys() & FILE_KEYS.keys() - {"ranks"}}
-    top = {"description": "", "rounds": 0, "view": "", "paper": False} | read_table(
+    top = {"description": "", "rounds": None, "view": "", "paper": False} | read_table(
         single, FILE_KEYS, file
     )
     require("name" in top, file, "a sweep with a name", table)
@@ -372,7 +373,8 @@ def expand(
         )
     if simulate and top["paper"]:
         found = tuple(as_in_the_paper(case, ranks) for case in found)
-    return Sweep(top["name"], top["description"], found, factor, top["rounds"], top["view"])
+    rounds = 0 if top["rounds"] == 1 else top["rounds"]
+    return Sweep(top["name"], top["description"], found, factor, rounds, top["view"])
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:

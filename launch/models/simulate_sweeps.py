@@ -54,7 +54,7 @@ def simulated(machine: Machine, store: Store, watch: SweepProgress) -> Iterator[
 def _predicted(machine: Machine, job: Job) -> Record:
     """The record of one case, with its interval; an inconsistent case gives a row with the
     reason."""
-    _, ranks, case = job
+    ranks, case = job.ranks, job.case
     keys = simulated_keys(case, machine, ranks)
     if case.algorithm not in algorithms():
         why = f"{case.algorithm} is not an algorithm of drbench, and only these can be simulated"

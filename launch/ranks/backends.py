@@ -71,6 +71,8 @@ class HostBackend:
         The share of a core that a rank can have (:meth:`Topology.core_due`).
     pads : bool
         Rows of the matrices are padded.
+    begin : callable
+        Called before the runs of a case: other cases may have set other threads.
     """
 
     pads = True
@@ -78,7 +80,8 @@ class HostBackend:
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
         threads = case.threads or topology.cores_per_rank
-        _pools().limit(limits=threads)
+        self.begin = functools.partial(_pools().limit, limits=threads)
+        self.begin()
         self._blas = load_blas()
         self.work = HostWork(self._blas)
         self.keys = {
@@ -131,7 +134,7 @@ class DeviceBackend:
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
-        self.keys, self.device = {}, None
+        self.keys, self.device, self.begin = {}, None, dict
         try:
             call_together(topology.comm, self._find_device)
             self._agree()
@@ -294,11 +297,13 @@ class Need:
         arena: int = 0,
         baseline: int = 0,
         inboxes: int = 0,
+        names: str = "ABC",
     ) -> Need:
-        """The need of a case on one rank; ``baseline`` is the arena of the baseline."""
+        """The need of a case on one rank; ``baseline`` is the arena of the baseline, ``names`` are
+        the matrices that are not there yet."""
         tried = elements(problem, gemms_to_try(problem))
         local = map(operator.mul, tried.values(), problem.itemsizes.values())
-        tiles = sum(problem.tile_bytes(rank).values())
+        tiles = sum(nbytes for name, nbytes in problem.tile_bytes(rank).items() if name in names)
         return cls(tiles, arena, baseline + (sum(local) if roof else 0), inboxes)
 
     @property
@@ -312,12 +317,14 @@ def check_memory(
     pool_limit: int | None = None,
     limit: int | None = None,
     device_free: int | None = None,
+    held: int = 0,
 ) -> None:
     """Raise on every rank if the pool of a rank, the memory of a node, or the limit per node is too
     small (collective).
 
     ``device_free`` is the memory that this rank can allocate on its device, which then stores
-    everything instead of the node.
+    everything instead of the node; ``held`` what it keeps for other cases, which counts for the
+    limit alone.
 
     Raises
     ------
@@ -327,7 +334,8 @@ def check_memory(
     comm, first = topology.comm, topology.node.rank == 0
     space = (shared_memory_free(), available_memory()) if first else None
     # one message, so that every rank finds the same
-    needs, free, hosts, spaces = zip(*comm.allgather((need, device_free, platform.node(), space)))
+    mine = need, device_free, platform.node(), space, held
+    needs, free, hosts, spaces, others = zip(*comm.allgather(mine))
     rank = max(range(comm.size), key=lambda r: needs[r].arena)
     _refuse(
         needs[rank].arena,
@@ -344,6 +352,9 @@ def check_memory(
         return
     for lowest in sorted({*topology.node_of}):
         here = [need for need, node in zip(needs, topology.node_of) if node == lowest]
+        left = limit
+        if limit is not None:
+            left -= sum(each for each, node in zip(others, topology.node_of) if node == lowest)
         who, (shared, available) = f"the {len(here)} ranks on {hosts[lowest]}", spaces[lowest]
         if len(here) > 1:
             _refuse(
@@ -353,7 +364,7 @@ def check_memory(
                 f"{SHARED_MEMORY} has {{}} free",
                 f"Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices",
             )
-        for space, note in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
+        for space, note in ((left, "--mem-limit allows {}"), (available, "{} are available")):
             described = f"{who} need {{}} of memory, {note}"
             _refuse(sum(need.total for need in here), space, described, f"Use more nodes, {fewer}")
 

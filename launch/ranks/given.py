@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from threading import Timer
 from typing import Any
 
@@ -28,6 +28,7 @@ from launch.host.mpi import launched
 from launch.host.protocol import append_journal
 from partitions import LayoutError
 
+from .kept import Kept
 from .run_case import MPI, world
 from .worker import own_output, run_order, run_orders
 
@@ -50,15 +51,15 @@ def on_given_ranks(work: Callable[[Any], int]) -> int:
     faulthandler.enable()
     comm = world()
     facts = comm.gather(rank_facts())
-    with Topology(comm) as topology:
+    with Topology(comm) as topology, Kept() as kept:
         if comm.rank:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)  # rank 0 notes the end, and ends all
-            end = run_orders(comm, topology, dict, lambda record: None)
+            end = run_orders(comm, topology, kept, dict, lambda record: None)
             if isinstance(end, Exception):
                 raise end
             return end
-        given = _Given(comm, topology, facts)
+        given = _Given(comm, topology, kept, facts)
         try:
             code = work(given.supervise)
         except (DrbenchError, LayoutError) as error:
@@ -74,8 +75,8 @@ class _Given:
     """Rank 0 of the given ranks. ``current`` has the journal and the name of the case that they
     run; None between cases."""
 
-    def __init__(self, comm, topology: Topology, facts: list[dict]):
-        self._comm, self._topology, self._facts = comm, topology, facts
+    def __init__(self, comm, topology: Topology, kept: Kept, facts: list[dict]):
+        self._comm, self._topology, self._kept, self._facts = comm, topology, kept, facts
         self.current: tuple[str, str] | None = None
 
     @contextmanager
@@ -110,14 +111,13 @@ class _Given:
 
     def _run(self, job, settings) -> Record:
         """Run the case of a job on all ranks."""
-        limits = {"mem_limit": settings.mem_limit, "journal": self.current}
         timer = Timer(settings.timeout_s or 0, self._time_out, [settings.timeout_s])
         timer.daemon = True
         if settings.timeout_s:
             timer.start()
         try:
-            order = self._comm.bcast({"case": asdict(job.case), **limits})
-            return run_order(order, self._comm, self._topology)
+            order = job.order(settings.mem_limit) | {"journal": self.current}
+            return run_order(self._comm.bcast(order), self._comm, self._topology, self._kept)
         finally:
             timer.cancel()
 

@@ -6,9 +6,11 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import mpi4py
 import numpy as np
@@ -40,7 +42,7 @@ from algorithms.collective import BASELINES, baseline_of
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
-from drbench.measure.noise import Timed, nearest_to_median, ratio_columns
+from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
 from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork, Roof, timed
 from drbench.measure.timeline import chrome_trace
@@ -71,12 +73,16 @@ from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
 from launch.libraries.base import host_type
 
-from .backends import Need, call_together, check_memory, open_backend
+from .backends import Need, call_together, open_backend
+from .kept import Kept
 from .samples import sample
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio for each repeat.
 _BASELINE_EVERY = 6
+#: A repeat that takes longer is as fast without a warm-up in its turn: on two cores of Sapphire
+#: Rapids the CPU time of one of 16 ms was equal, after 11 other cases.
+_WARM_S = 0.01
 
 
 def run_here(
@@ -165,13 +171,17 @@ def run_case(
     topology: Topology | None = None,
     mem_limit: int | None = None,
     timelines: list[str] | None = None,
+    kept: Kept | None = None,
+    turn: int | None = None,
 ) -> Record:
     """Run one case on all ranks of ``comm`` (collective); returns the same Record on every rank.
 
     ``topology`` saves the search for it in each of many cases, and keeps the local shapes of the
     roof, so that equal problems share one, found once; ``mem_limit`` is the most memory, in bytes,
     of the ranks of a node together. The text of the timeline, if the case requests one, is appended
-    to ``timelines`` on rank 0.
+    to ``timelines`` on rank 0. ``turn`` is the round, from 0, in which the case runs with only some
+    of its repeats; what it needs is prepared in the first and then ``kept``, with what other cases
+    of its group need. The result is verified in each turn.
 
     Raises
     ------
@@ -185,12 +195,21 @@ def run_case(
         "timestamp": comm.bcast(Clock.date()),
         "mpi": mpi_version(),
     }
+    columns: dict = {}
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
-            if case.algorithm in LIBRARIES:
-                verdict = _run_library(case, topology, keys, mem_limit)
-            else:
-                verdict = _run_algorithm(case, topology, keys, mem_limit, timelines)
+            prepare = _prepare_library if case.algorithm in LIBRARIES else _prepare_program
+            with (
+                _kept_for(case, kept) as kept,
+                kept.prepared(
+                    repr(case), partial(prepare, case, topology, columns, mem_limit, kept)
+                ) as ready,
+            ):
+                measured = _measure(ready, turn)
+                if case.timeline and timelines is not None and not turn:
+                    timelines += _timeline(ready.executor, comm, keys | ready.columns)
+                verdict = _verify(ready, kept)
+                keys |= ready.columns | measured | ready.peak()
     except UsageError:
         raise
     except DrbenchError as error:
@@ -198,7 +217,7 @@ def run_case(
             raise RuntimeError(
                 "a case was refused on one rank alone; it must be on all ranks or none"
             ) from error
-        return Record(**keys | {"status": error.status, "reason": str(error)})
+        return Record(**keys | columns | {"status": error.status, "reason": str(error)})
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     keys |= {
         "peak_rss_bytes": comm.allreduce(held, MPI.MAX),
@@ -209,79 +228,145 @@ def run_case(
     return Record(**keys)
 
 
-def _run_algorithm(
-    case: Case,
-    topology: Topology,
-    keys: dict,
-    mem_limit: int | None,
-    timelines: list[str] | None,
-) -> Verification:
-    """Run a case of our algorithms and fill the columns of its record."""
+@dataclass
+class Prepared:
+    """A case on this rank, ready to be measured and verified, any number of times.
+
+    Attributes
+    ----------
+    case : Case
+    problem : Problem
+    topology : Topology
+    fill : Fill
+    columns : dict
+        Of the record.
+    executor : Executor or Library
+        Runs the multiplication.
+    roof : Roof or None
+    result : DistributedMatrix or Library
+        Has this rank's tiles of C.
+    copies : int
+        Replicas that have the complete C.
+    due : float or None
+        The share of a core that a rank can have.
+    baseline : Executor or None
+        Runs the algorithm without overlap.
+    begin : callable
+        Called before the runs of each turn: other cases may have set other threads.
+    peak : callable
+        Columns of the record that are known after the runs.
+    last_s : float
+        Time in the last turn; 0 before the first.
+    """
+
+    case: Case
+    problem: Problem
+    topology: Topology
+    fill: Fill
+    columns: dict
+    executor: Any
+    roof: Roof | None
+    result: Any
+    copies: int
+    due: float | None
+    baseline: Any = None
+    begin: Callable[[], Any] = dict
+    peak: Callable[[], dict] = dict
+    last_s: float = 0.0
+
+
+@contextmanager
+def _kept_for(case: Case, kept: Kept | None) -> Iterator[Kept]:
+    """A context with what the group of a case keeps. A case that runs alone, a library and a case
+    on devices keep nothing, and get the memory of all others (collective)."""
+    if kept is not None:
+        if case.backend == "numpy" and case.algorithm not in LIBRARIES:
+            yield kept
+            return
+        kept.close()
+    with Kept() as own:
+        yield own
+
+
+@contextmanager
+def _prepare_program(
+    case: Case, topology: Topology, columns: dict, mem_limit: int | None, kept: Kept
+) -> Iterator[Prepared]:
+    """A context with a case of our algorithms: planned, laid out and filled, freed at the end
+    (collective). ``columns`` gets the columns of its record."""
     check_case(case)
     comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound_on(case, topology.node_of)
-    keys.update(problem.texts)
+    columns.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype)
     with open_backend(case, choice, topology) as backend:
         problem = replace(problem, padded=backend.pads)
-        keys.update(backend.keys, nodes=topology.nodes)
+        columns.update(backend.keys, nodes=topology.nodes)
         baseline = _baseline(case, problem, comm.rank)
         other_pool = pool_bytes(baseline, 1) if baseline else 0
         attempts = [options, *algorithm.lighter(options)]
         for asked in attempts:
             resolved, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
-            keys.update(resolved_keys(case, resolved))
+            columns.update(resolved_keys(case, resolved))
             inboxes = sum(
                 inbox_bytes(each, each.element_types(problem.itemsizes))
                 for each in filter(None, (trace, baseline))
             )
-            need = Need.of(problem, comm.rank, case.roof, pool, other_pool, inboxes)
+            need = partial(
+                Need.of, problem, comm.rank, arena=pool, baseline=other_pool, inboxes=inboxes
+            )
+            need_of = lambda: need(
+                roof=case.roof and _kind_of_roof(case, problem) not in kept.roofs,
+                names=kept.missing(problem, choice),
+            )
             try:
-                check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
+                kept.check(topology, need_of, case.pool, mem_limit, device=backend.free_bytes())
                 break
             except OutOfMemory:
                 if asked is attempts[-1]:
                     raise
         if case.backend == "numpy":
             grouped = any(len(group) > 1 for group in trace.groups)
-            keys["collectives"] = "mpi" if comm.allreduce(grouped, MPI.LOR) else None
-        with backend.distributed(problem) as matrices:
+            columns["collectives"] = "mpi" if comm.allreduce(grouped, MPI.LOR) else None
+        with ExitStack() as stack:
+            values = case.fill, case.seed, fill.bound, fill.levels
+            of = partial(_fill, backend, fill=fill)
+            if case.backend == "numpy":
+                matrices = kept.matrices(problem, topology, choice, of, values)
+            else:
+                matrices = stack.enter_context(backend.distributed(problem))
+                for name in "AB":
+                    of(matrices[name])
             if choice.kind == "auto":
-                keys["transport"] = found_transport(comm, matrices["C"])
-            for name in "AB":
-                _fill(backend, matrices[name], fill)
-            with (
-                backend.executor(trace, matrices, ahead) as executor,
-                backend.executor(baseline, matrices, 1) if baseline else nullcontext() as other,
-            ):
-                keys.update(backend.record_columns(executor))
-                for each in filter(None, (executor, other)):
-                    each.alpha, each.beta = case.scalars
-                    if problem.keeps(comm.rank):
-                        each.restore = lambda: _fill(backend, matrices["C"], fill)
-                measured = _measure(
-                    case,
-                    problem,
-                    topology,
-                    executor,
-                    backend.work,
-                    fill,
-                    other,
-                    backend.core_due,
-                )
-                if case.timeline and timelines is not None:
-                    timelines += _timeline(executor, comm, keys)
-            verdict = Verification()
-            if case.check:
-                copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
-                verdict = verify(matrices["C"], problem, fill, len(copies))
-        keys.update(measured, **backend.peak())
-    mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
-    plans, steps, pools, panels, flops = zip(*comm.allgather(mine))
-    keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
-    keys.update(panel_bytes=sum(panels), balance_limit=balance(flops))
-    return verdict
+                columns["transport"] = found_transport(comm, matrices["C"])
+            executor = stack.enter_context(backend.executor(trace, matrices, ahead))
+            other = baseline and stack.enter_context(backend.executor(baseline, matrices, 1))
+            columns.update(backend.record_columns(executor))
+            for each in filter(None, (executor, other)):
+                each.alpha, each.beta = case.scalars
+                if problem.keeps(comm.rank):
+                    each.restore = partial(of, matrices["C"])
+            mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
+            plans, steps, pools, panels, flops = zip(*comm.allgather(mine))
+            columns.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
+            columns.update(panel_bytes=sum(panels), balance_limit=balance(flops))
+            copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
+            yield Prepared(
+                case,
+                problem,
+                topology,
+                fill,
+                columns,
+                executor,
+                _roof_of(case, problem, topology, backend.work, fill, kept),
+                matrices["C"],
+                len(copies),
+                backend.core_due,
+                other,
+                backend.begin,
+                backend.peak,
+            )
 
 
 def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
@@ -322,8 +407,12 @@ def _baseline(case: Case, problem, rank: int):
     return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
 
 
-def _run_library(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
-    """Run a case of a library, with the same fill, clock, repeats, roof and verification."""
+@contextmanager
+def _prepare_library(
+    case: Case, topology: Topology, columns: dict, mem_limit: int | None, kept: Kept
+) -> Iterator[Prepared]:
+    """A context with a case of a library, with the same fill, clock, repeats, roof and
+    verification (collective). ``columns`` gets the columns of its record."""
     library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
     check_rounding(case)
@@ -334,43 +423,73 @@ def _run_library(case: Case, topology: Topology, keys: dict, mem_limit: int | No
         )
     call_together(comm, lambda: present(library))
     _, problem, options = bound(case, comm.size)
-    keys.update(problem.texts, **dict.fromkeys(("transport", "prefetch", "get", "progress")))
+    columns.update(problem.texts, **dict.fromkeys(("transport", "prefetch", "get", "progress")))
     fill = Fill(case.fill, case.seed, case.k, dtype=case.dtype)
     threads = case.threads or topology.cores_per_rank
-    keys.update(threads=threads, nodes=topology.nodes)
-    keys["oversubscribed"] = topology.oversubscribed(threads)
+    columns.update(threads=threads, nodes=topology.nodes)
+    columns["oversubscribed"] = shared = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     asked, problem = problem, replace(problem, dtype=host_type(problem.dtype))  # as verified
-    check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
+    kept.check(topology, partial(Need.of, problem, comm.rank, case.roof), None, mem_limit)
     job = library(asked, topology, fill, threads, options, case.compute)
     try:
         threadpoolctl.threadpool_limits(threads)  # also those that the library has loaded meanwhile
-        keys.update(
+        columns.update(
             blas=job.blas.info.library,
             blas_kernel=job.blas.info.kernel,
         )
-        keys.update({name: value for name, value in job.resolved.items() if name in HEADER})
-        keys["dtype"] = job.work.dtype
+        columns.update({name: value for name, value in job.resolved.items() if name in HEADER})
+        columns["dtype"] = job.work.dtype
         if job.on_gpu(options):
-            keys["compute"] = compute_column(case.dtype, case.compute)
-        measured = _measure(
+            columns["compute"] = compute_column(case.dtype, case.compute)
+        unknown = {*COUNTERS}.difference(comm.bcast([*job.moved]))
+        yield Prepared(
             case,
             problem,
             topology,
-            job,
-            HostWork(job.blas),
             fill,
-            None,
-            None if keys["oversubscribed"] else 1.0,  # threads of libraries may sleep
+            columns,
+            job,
+            _roof_of(case, problem, topology, HostWork(job.blas), fill, kept),
+            job,
+            problem.c.partition.replicas,
+            None if shared else 1.0,  # threads of libraries may sleep
+            peak=lambda: dict.fromkeys(unknown),
         )
-        verdict = Verification()
-        if case.check:
-            verdict = verify(job, problem, fill, problem.c.partition.replicas)
     finally:
         job.close()
-    unknown = {*COUNTERS}.difference(comm.bcast([*job.moved]))
-    keys.update(measured | dict.fromkeys(unknown))
-    return verdict
+
+
+def _verify(ready: Prepared, kept: Kept) -> Verification:
+    """Check the result of the last run, unless the case is not to be checked (collective)."""
+    if not ready.case.check:
+        return Verification()
+    return verify(ready.result, ready.problem, ready.fill, ready.copies, kept.expected)
+
+
+def _kind_of_roof(case: Case, problem: Problem) -> tuple:
+    """What the speed of the roof depends on: cases of the same kind share it."""
+    return (
+        tuple(problem.local_shapes()),
+        case.dtype,
+        case.compute,
+        problem.transpose,
+        problem.updates,
+        case.backend,
+        case.threads,
+        case.algorithm in LIBRARIES and case.algorithm,
+    )
+
+
+def _roof_of(case, problem, topology, work, fill, kept: Kept) -> Roof | None:
+    """The roof of a case, if it is to be measured (collective to make)."""
+    if not case.roof:
+        return None
+    kind = _kind_of_roof(case, problem)
+    if kind not in kept.roofs:
+        kept.roofs[kind] = Roof(problem, topology.comm, work, fill, topology.roofs.get(kind))
+        topology.roofs[kind] = kept.roofs[kind].gemms
+    return kept.roofs[kind]
 
 
 def _timeline(executor, comm, keys: dict) -> list[str]:
@@ -389,26 +508,17 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     return [chrome_trace((event for events in found for event in events), description)]
 
 
-def _measure(case, problem, topology, executor, work, fill, baseline, due) -> dict:
-    """Warm up, then repeat, with a sample of the roof after each repeat and one of the baseline
-    after every few, so that drift of the machine affects all alike. ``due`` is the share of a core
-    that a rank can have."""
-    clock, comm, roof, known = executor.clock, topology.comm, None, topology.roofs
+def _measure(ready: Prepared, turn: int | None) -> dict:
+    """Warm up, then repeat, with a sample of the roof after each repeat and, unless this is a later
+    turn, one of the baseline after every few, so that drift of the machine affects all alike."""
+    case, problem, roof, executor = ready.case, ready.problem, ready.roof, ready.executor
+    baseline = None if turn else ready.baseline
+    clock, comm, least, budget_s = executor.clock, ready.topology.comm, case.iters, case.budget
+    if turn is not None:
+        least, budget_s = turn_of(least, budget_s)
     phases, alone_s, collective_s = [], [], []
-    if case.roof:
-        same = (
-            tuple(problem.local_shapes()),
-            case.dtype,
-            case.compute,
-            problem.transpose,
-            problem.updates,
-            case.backend,
-            case.threads,
-            case.algorithm in LIBRARIES and case.algorithm,
-        )
-        roof = Roof(problem, comm, work, fill, known.get(same))
-        known[same] = roof.gemms
-    for _ in range(case.warmup):
+    ready.begin()
+    for _ in range(0 if turn and ready.last_s > _WARM_S else case.warmup):
         for each in filter(None, (baseline, executor)):
             each.poison()
             comm.Barrier()
@@ -419,7 +529,7 @@ def _measure(case, problem, topology, executor, work, fill, baseline, due) -> di
             baseline.prepare()  # before the repeat, so that C is the algorithm's when verified
             collective_s.append(timed(comm, baseline.run).seconds)
         # the roof runs first every other time, so that drift affects both alike
-        alone = [roof.sample()] if roof and place % 2 else []
+        alone = [roof.sample()] if roof and (place + (turn or 0)) % 2 else []
         executor.poison()
         if clock is not None:  # on a device the host cannot see idle times
             clock.reset()
@@ -432,9 +542,9 @@ def _measure(case, problem, topology, executor, work, fill, baseline, due) -> di
 
     percent = lambda run, alone: 100 * problem.flops / run.seconds * alone.seconds / roof.flops
     measured, counted, ratios = sample(
-        comm, once, case.iters, case.budget, due, percent if roof else None
+        comm, once, least, budget_s, ready.due, percent if roof else None
     )
-    time_s = measured["median_s"]
+    time_s = ready.last_s = measured["median_s"]
     phase = phases[counted[nearest_to_median(measured["samples_s"])]]
     measured["gflops"] = problem.flops / time_s / 1e9
     counts = {name: executor.bytes[name] for name in COUNTERS}

@@ -25,6 +25,7 @@ from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED, append_journal
 
+from .kept import Kept
 from .run_case import everyone_is_here, run_case, world, write_timeline
 
 
@@ -44,11 +45,11 @@ def serve() -> int:
     cases: queue.SimpleQueue = queue.SimpleQueue()
     if comm.rank == 0:
         threading.Thread(target=_listen, args=(cases,), daemon=True).start()
-    with Topology(comm) as topology:
+    with Topology(comm) as topology, Kept() as kept:
         step = [os.environ.get(f"SLURM_{name}_ID", "") for name in ("JOB", "STEP")]
         write_line({"ready": facts, "slurm": ".".join(step) if all(step) else ""})
         answer = lambda record: write_line({"record": record.to_row()})
-        run_orders(comm, topology, cases.get, answer)
+        run_orders(comm, topology, kept, cases.get, answer)
     return 0
 
 
@@ -62,22 +63,25 @@ def own_output() -> TextIO:
 def run_orders(
     comm,
     topology: Topology,
+    kept: Kept,
     next_order: Callable[[], dict],
     answer: Callable[[Record], None],
 ) -> Any:
     """Run the cases that rank 0 is ordered to run, on all ranks, until the order to end, and return
     its value (collective)."""
     while "end" not in (order := comm.bcast(next_order() if comm.rank == 0 else None)):
-        answer(run_order(order, comm, topology))
+        answer(run_order(order, comm, topology, kept))
     return order["end"]
 
 
-def run_order(order: dict, comm, topology: Topology) -> Record:
+def run_order(order: dict, comm, topology: Topology, kept: Kept) -> Record:
     """Run the case of an order, and return its record (collective); an error of one rank ends
     all."""
     case, timelines = Case(**order["case"]), []
     try:
-        record = run_case(case, comm, topology, order.get("mem_limit"), timelines)
+        kept.begin(order.get("group"))
+        limit, turn = order.get("mem_limit"), order.get("turn")
+        record = run_case(case, comm, topology, limit, timelines, kept, turn)
     except UsageError as error:
         if not everyone_is_here(comm):
             _fail(comm, error, order.get("journal"))

@@ -11,6 +11,7 @@ from rich.progress import track
 from rich.text import Text
 
 from drbench.errors import DrbenchError
+from drbench.measure.noise import FEWEST
 from drbench.plan.explain import moves
 from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
@@ -140,10 +141,13 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         f"no communication: {counts['no communication']} (marked, not in figures); "
         f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"
     )
-    if sweep.rounds:
-        known = sweep.rounds == "known"
-        described = "until the fastest are known" if known else plural(sweep.rounds, "round")
-        print_line(f"interleaved, {described}")
+    rounds = plan.experiment(plan.mine).rounds
+    if rounds == "known":
+        print_line(
+            f"interleaved, {FEWEST} rounds, and more of cases that may be as fast as the fastest"
+        )
+    elif rounds:
+        print_line(f"interleaved, {plural(rounds, 'round')}")
     print_line(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
         f"{format_bytes(-(-most.total_bytes // most_nodes))} per node "
@@ -151,9 +155,10 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         f"{'; cases without a line compared by their tiles' * bool(largest)})"
     )
     if able:
-        found = estimated(able * plan.times)
+        found = estimated(able, rounds)
+        bound = "" if rounds == "known" else "up to "
         print_line(
-            f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
+            f"estimated time: {bound}{duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
             f"{found.core_flops_per_s / 1e9:.4g} GFLOP/s of a core, measured just now on this "
             f"machine with a 1024^3 GEMM, and {OVERHEAD_S * 1e3:.0f} ms per case; communication "
             "not included"

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drbench.host.cores import usable_cores
-from drbench.measure.noise import most_repeats
+from drbench.measure.noise import FEWEST, most_repeats, turn_of
 from launch.cases.case import Case
 from launch.host.kernels import measure_kernels
 
-from .rounds import OVERHEAD_S, Job
+from .rounds import OVERHEAD_S, TURN_OVERHEAD_S, Job
 
 #: Seconds to start ranks.
 START_S = 1.5
@@ -25,31 +25,37 @@ class Estimate:
     core_flops_per_s: float
 
 
-def most_multiplications(case: Case, multiplication_s: float) -> int:
+def most_multiplications(case: Case, multiplication_s: float, rounds: int | str = 0) -> int:
     """The most multiplications of a case if one takes ``multiplication_s``: repeats, warm-up and
-    roof.
+    roof; with ``known`` rounds those of the least number of rounds.
 
     Examples
     --------
     >>> case = Case(8, 8, 8, iters=5, budget=3.0, roof=True)
-    >>> most_multiplications(case, 1.0), most_multiplications(case, 0.1)
-    (23, 43)
+    >>> [most_multiplications(case, 1.0, rounds) for rounds in (0, 3, "known")]
+    [23, 45, 30]
     """
-    repeats = most_repeats((1 + case.roof) * multiplication_s, case.iters, case.budget)
-    return case.warmup + repeats + case.roof * (repeats + _ROOF_TRIALS)
+    known = rounds == "known"
+    runs, (least, budget_s) = rounds or 1, (case.iters, case.budget)
+    if known:
+        runs, (least, budget_s) = FEWEST, turn_of(least, budget_s)
+    repeats = most_repeats((1 + case.roof) * multiplication_s, least, budget_s)
+    return runs * (case.warmup + repeats * (1 + case.roof)) + case.roof * _ROOF_TRIALS
 
 
-def estimated(jobs: Iterable[Job]) -> Estimate:
-    """The estimate for jobs on this machine, one after another, each repeated as often as its
-    budget allows, at the rate of a core, which is measured now."""
+def estimated(jobs: Iterable[Job], rounds: int | str = 0) -> Estimate:
+    """The estimate for jobs on this machine, one after another, each repeated in its rounds as
+    often as its budget allows, at the rate of a core, which is measured now."""
     rate, cores = measure_kernels().flops_per_s, usable_cores()
     time_s = flops = 0.0
     starts = set()
-    for _, ranks, case in jobs:
+    for job in jobs:
+        ranks, case = job.ranks, job.case
         threads = case.threads or max(1, cores // ranks)
         flops_once, used = 2 * case.m * case.n * case.k, min(cores, ranks * threads)
-        times = most_multiplications(case, flops_once / (rate * used))
+        times = most_multiplications(case, flops_once / (rate * used), rounds)
         flops += flops_once * times
-        time_s += OVERHEAD_S + flops_once * times / (rate * used)
+        runs = FEWEST if rounds == "known" else rounds or 1
+        time_s += OVERHEAD_S + (runs - 1) * TURN_OVERHEAD_S + flops_once * times / (rate * used)
         starts.add(ranks)
     return Estimate(time_s + START_S * len(starts), flops, rate)

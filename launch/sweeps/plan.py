@@ -93,24 +93,23 @@ class Plan(NamedTuple):
         """The numbers of ranks, in words."""
         return f"{', '.join(map(str, self.counts))} rank{'s' * (self.counts != [1])}"
 
-    @property
-    def times(self) -> int:
-        """How often each case runs with all its repeats."""
-        rounds = self.sweep.rounds
-        return rounds if type(rounds) is int and rounds else 1
-
     def experiment(self, jobs: Iterable[Job], simulate: bool = False) -> Experiment:
-        """Some of the jobs as an experiment that compares cases of one problem, in a sweep of
-        algorithms only those on the same tiles; simulations need no rounds."""
-        sweep, groups = self.sweep, {}
+        """Some of the jobs as an experiment: the cases of one problem are compared, on one number
+        of ranks unless the sweep is about these, in a sweep of algorithms only those on the same
+        tiles. If the sweep does not say how many rounds, there are rounds wherever there are cases
+        to compare. Simulations need none."""
+        sweep, groups, rounds = self.sweep, {}, self.sweep.rounds
         for job in jobs:
             key = tuple(getattr(job.case, each) for each in _PROBLEM)
-            if sweep.rounds == "known":
-                key += (job.ranks, _tiles(job) if sweep.view == "algorithms" else ())
-            elif len(self.counts) > 1 or not sweep.rounds:
+            if simulate or rounds == 0 or (rounds != "known" and rounds and len(self.counts) > 1):
                 key = ()
+            elif type(rounds) is not int:
+                key += (job.ranks, _tiles(job) if sweep.view == "algorithms" else ())
             groups.setdefault(key, []).append(job)
-        return Experiment(list(groups.values()), 0 if simulate else sweep.rounds)
+        found = list(groups.values())
+        if rounds is None:
+            rounds = "known" if any(len(group) > 1 for group in found) else 0
+        return Experiment(found, 0 if simulate else rounds)
 
 
 def _tiles(job: Job) -> tuple:
@@ -137,5 +136,10 @@ def plan_cases(request: SweepRequest) -> Plan:
             request.sweep, ranks, request.scale, request.override, label, request.simulate
         )
         jobs += [Job(case_id(case, ranks, code), ranks, case) for case in sweep.cases]
+    plan = Plan(sweep, launcher, jobs, jobs)
     first, step = map(int, request.part.split("/"))  # every n-th, from the i-th
-    return Plan(sweep, launcher, jobs, jobs[first - 1 :: step])
+    experiment = plan.experiment(jobs, request.simulate)
+    groups = experiment.groups
+    if experiment.rounds and len(groups) >= step:  # what is compared stays together
+        return plan._replace(mine=experiment._replace(groups=groups[first - 1 :: step]).jobs)
+    return plan._replace(mine=experiment.jobs[first - 1 :: step])

@@ -1,13 +1,14 @@
 """Report the progress of a sweep: a line now and then, and one for each case that is not ok."""
 
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from statistics import median
 
 from rich.console import Console
 from rich.text import Text
 
-from drbench.measure.noise import doubts
+from drbench.measure.noise import LEAST_SHARE, doubts
 from drbench.measure.record import Record
 from launch.cases.case import GOOD, Case
 from launch.host.units import plural
@@ -16,6 +17,8 @@ from launch.host.units import plural
 _LINE_S = 10.0
 #: Most cases that are not ok with their own line; the others are only in the records.
 _MOST_LINES = 20
+#: The machine is busy if in half of this many runs a rank lacked its core.
+_LAST = 10
 
 
 def title(case: Case) -> str:
@@ -59,6 +62,7 @@ class SweepProgress:
         self._total, self._console, self._what = total, console, what
         self._counts, self._doubts = Counter(), Counter()
         self._current, self._bad = "", 0
+        self._shares: deque[float] | None = deque(maxlen=_LAST)
         self._start = self._reported_at = time.monotonic()
         for record in done:
             self._count(record)
@@ -75,8 +79,17 @@ class SweepProgress:
         self._current = title(case)
 
     def ended(self, record: Record) -> None:
-        """Count the record of a case."""
+        """Count the record of a case. Say once if the machine is busy."""
         self._count(record)
+        if record.core_share is not None and self._shares is not None:
+            self._shares.append(record.core_share)
+            if 2 * sum(share < LEAST_SHARE for share in self._shares) >= _LAST:
+                self.note(
+                    f"this machine is busy: a rank had {100 * median(self._shares):.0f} % of its "
+                    "core. Nothing will be ranked by these times. Stop other processes (top shows "
+                    "them), then run the same command with --fresh"
+                )
+                self._shares = None
         if record.status not in GOOD:
             self._bad += 1
             if self._bad <= _MOST_LINES:
@@ -89,11 +102,26 @@ class SweepProgress:
         """Print a line."""
         self._console.print(Text(" ".join(text.split()), style))
 
-    def line(self) -> str:
-        """The progress in one line: the number of cases by status, and of doubtful times."""
+    def close(self, rows: Iterable[Record], total: int, rounds: Sequence[int]) -> None:
+        """Print the last line, with the rows of all cases; ``rounds`` are the numbers of their
+        rounds."""
+        self._what, self._total = "case", total
+        self._counts, self._doubts = Counter(), Counter()
+        for row in rows:
+            self._count(row)
+        text = ""
+        if rounds:
+            few, many = min(rounds), max(rounds)
+            text = f", {f'{few} to ' * (few < many)}{plural(many, 'round')}"
+        self.note(self.line(text), "")
+
+    def line(self, more: str | None = None) -> str:
+        """The progress in one line: the number of cases by status, and of doubtful times; and
+        ``more``, by default the time left."""
         spent, done = time.monotonic() - self._start, self._counts.total()
         new, left = done - self._before, self._total - done
-        more = f", {left * spent / new:.0f} s left" if new and left > 0 else ""
+        if more is None:
+            more = f", {left * spent / new:.0f} s left" if new > 0 and left > 0 else ""
         counts = [f"{count} {word}" for word, count in (self._counts + self._doubts).items()]
         where = f"{done}/{plural(max(done, self._total), self._what)}"
         return f"{where}, {', '.join(counts) or 'none yet'}, {spent:.0f} s{more}"

@@ -1,19 +1,20 @@
-"""The order of jobs: once each or in rounds. In rounds contenders are interleaved, so that drift of
-the machine affects all alike; ratios of times of the same round are compared. Nothing runs here.
+"""The order of jobs: once each or in rounds. In rounds the cases of a problem are interleaved, so
+that drift of the machine affects all alike; ratios of times of the same round are compared. Nothing
+runs here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from statistics import median
 from typing import Any, NamedTuple
 
 from drbench.measure.noise import (
+    FEWEST,
     MOST_REPEATS,
-    STABLE,
     Ratio,
-    enough,
     is_noisy,
+    is_stable,
     ratio_columns,
     ratio_of,
     time_columns,
@@ -22,18 +23,34 @@ from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.libraries import LIBRARIES
 
-#: Seconds between the repeats of one case and the next, measured at 4 ranks.
-OVERHEAD_S = 0.03
+#: Seconds between the repeats of one case and the next, measured at 4 ranks; and if the case is
+#: prepared, at 2 ranks.
+OVERHEAD_S, TURN_OVERHEAD_S = 0.03, 0.01
 #: Folder of the rows of all rounds; ``records.csv`` next to it has one row per case.
 ROUNDS = "rounds"
 
 
 class Job(NamedTuple):
-    """A case with its number of ranks and its id; or one turn of it, with the name of the turn."""
+    """A case with its number of ranks and its id; or a run of it in one round, with the name of
+    that.
+
+    Attributes
+    ----------
+    name : str
+    ranks : int
+    case : Case
+    group : str or None
+        What ranks keep for the next run of a job of the same group: what jobs share, and what they
+        have prepared.
+    turn : int or None
+        The round, if the case runs with only some of its repeats.
+    """
 
     name: str
     ranks: int
     case: Case
+    group: str | None = None
+    turn: int | None = None
 
     @property
     def library(self) -> str:
@@ -41,6 +58,11 @@ class Job(NamedTuple):
         affected by the state of another."""
         name = self.case.algorithm
         return name.partition("+")[0] if name in LIBRARIES else ""
+
+    def order(self, mem_limit: int | None) -> dict:
+        """What ranks are told to run, as plain data; ``mem_limit`` is for a node."""
+        of_case = {"case": asdict(self.case), "mem_limit": mem_limit}
+        return of_case | {"group": self.group, "turn": self.turn}
 
 
 class Experiment(NamedTuple):
@@ -51,17 +73,26 @@ class Experiment(NamedTuple):
     groups : sequence of sequence of Job
         The jobs of a group are compared with each other.
     rounds : int or str
-        Runs of every case, interleaved; ``known``: one repeat per turn (a case with a roof has all
-        its repeats in the first turn), until the ratio of each to the fastest of its group is known
-        within 2 %, or the ``budget`` of all its turns is spent, and at least ``iters`` times; 0:
-        once, in order.
+        Runs of every case, interleaved; ``known``: a turn of each case in ``fewest`` rounds, then
+        of those cases only of which it is not known whether they are slower than the fastest of the
+        group or tied with it, until that is known or the ``budget`` of the case is spent; 0: once,
+        in order.
     probe : bool
-        With ``known``: find the fastest only. After ``iters`` rounds, and whenever the number of
-        rounds has doubled, the slower half is dropped. The last two continue until their ratio is
-        known, or they differ by more than 2 %, or a budget is spent: then they are tied.
+        With ``known``: find the fastest only. After ``fewest`` rounds, and whenever the number of
+        rounds has doubled, the slower half is dropped, until two are left.
+    fewest : int
+        With ``known``: the least number of rounds.
 
     Notes
     -----
+    A case that has no rows while others of its group have, because it is new or runs again, is
+    never compared with those rows: it begins in the last round, and the fastest runs again next to
+    it.
+
+    One group is finished before the next begins, so that ranks need the matrices of one problem at
+    a time. Groups of several libraries or numbers of ranks, which need separate ranks, share their
+    rounds, so that fewer ranks are started.
+
     A probe is successive halving (Karnin, Koren and Somekh, ICML 2013): most turns are spent on the
     contenders that are hardest to distinguish.
     """
@@ -69,35 +100,41 @@ class Experiment(NamedTuple):
     groups: Sequence[Sequence[Job]]
     rounds: int | str = 0
     probe: bool = False
+    fewest: int = FEWEST
 
     @property
     def jobs(self) -> list[Job]:
         """All jobs, each once."""
         return [job for group in self.groups for job in group]
 
+    def without(self, names: Iterable[str]) -> "Experiment":
+        """The experiment without some of its jobs."""
+        out = {*names}
+        groups = [[job for job in group if job.name not in out] for group in self.groups]
+        return self._replace(groups=list(filter(None, groups)))
+
     @property
     def least(self) -> int:
         """The least number of rounds."""
-        if self.rounds == "known":
-            return max(job.case.iters for job in self.jobs)
-        return self.rounds or 1
+        return self.fewest if self.rounds == "known" else self.rounds or 1
 
     @property
-    def names(self) -> list[str]:
-        """The names of all possible rows."""
-        if not self.rounds:
-            return [job.name for job in self.jobs]
-        most = range(self._most)
-        return [round_name(round_index, job.name) for round_index in most for job in self.jobs]
-
-    @property
-    def _most(self) -> int:
-        """The largest number of rounds that rows may have."""
-        return max(self.least, MOST_REPEATS)
+    def stages(self) -> list[list[Sequence[Job]]]:
+        """Groups that are run together, one stage after the other."""
+        alone = lambda group: self.rounds and len(_batches(group)) == 1
+        found: dict[int, list[Sequence[Job]]] = {}
+        for at, group in enumerate(self.groups):
+            found.setdefault(at if alone(group) else -1, []).append(group)
+        return list(found.values())
 
     def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
-        """Yield the next jobs, depending on the growing ``done``. Libraries and numbers of ranks,
-        which need separate ranks, are visited in changing order.
+        """Yield the next jobs, depending on the growing ``done``."""
+        for stage in self.stages:
+            yield from self.turns(stage, done)
+
+    def turns(self, stage: Sequence[Sequence[Job]], done: Mapping[str, Record]) -> Iterator[Job]:
+        """Yield the next jobs of a stage. Libraries and numbers of ranks are visited in changing
+        order.
 
         Examples
         --------
@@ -106,61 +143,168 @@ class Experiment(NamedTuple):
         ['1 | a', '1 | b', '1 | c', '2 | c', '2 | b', '2 | a']
         """
         if not self.rounds:
-            yield from self.jobs
+            yield from (job for group in stage for job in group)
             return
-        known, left = self.rounds == "known", self.groups
-        for round_index in range(self._most if known else self.least):
-            for group in rotated(left, round_index):
-                for batch in rotated(_batches(group), round_index):
-                    yield from (
-                        self._in_round(job, round_index) for job in rotated(batch, round_index)
-                    )
+        known, left, first = self.rounds == "known", stage, 0
+        if known:
+            names = [job.name for group in stage for job in group]
+            while any(round_name(first + 1, name) in done for name in names):
+                first += 1
+        for round_index in range(first, max(self.least, MOST_REPEATS) if known else self.least):
             if known:
-                left = [self._unknown(group, done, round_index + 1) for group in self.groups]
+                left = [self._unknown(group, done, round_index) for group in stage]
                 if not any(left):
                     return
+            turn = round_index if known else None
+            yield from (
+                Job(round_name(round_index, job.name), job.ranks, job.case, key, turn)
+                for batch in rotated(_batches(chain.from_iterable(left)), round_index)
+                for key, group in rotated(_groups_of(batch, stage), round_index)
+                for job in rotated(group, round_index)
+            )
 
-    def runs(self, done: Mapping[str, Record]) -> dict[str, dict[int, Record]]:
-        """The records of each case by round."""
-        if self.rounds:
-            return {job.name: _run_of(job.name, done, self._most) for job in self.jobs}
-        return {name: {0: done[name]} if name in done else {} for name in self.names}
+    def runs(
+        self, done: Mapping[str, Record], groups: Iterable[Sequence[Job]] | None = None
+    ) -> dict[str, dict[int, Record]]:
+        """The records of each case by round, of all groups or of some."""
+        jobs = self.jobs if groups is None else chain.from_iterable(groups)
+        if not self.rounds:
+            return {job.name: {0: done[job.name]} if job.name in done else {} for job in jobs}
+        most = max(self.least, MOST_REPEATS)
+        return {job.name: _run_of(job.name, done, most) for job in jobs}
 
-    def _in_round(self, job: Job, round_index: int) -> Job:
-        case = job.case
-        if self.rounds == "known" and not (case.roof and round_index == 0):
-            case = replace(case, iters=1, budget=0.0, roof=False)
-        return Job(round_name(round_index, job.name), job.ranks, case)
+    def rows(
+        self, done: Mapping[str, Record], groups: Iterable[Sequence[Job]] | None = None
+    ) -> dict[str, Record]:
+        """A row for each case with any rounds, over all of them. The reason of a row with fewer
+        rounds than others of its group is that it was dropped, if it was."""
+        found = {}
+        for group in self.groups if groups is None else groups:
+            runs = {name: run for name, run in self.runs(done, [group]).items() if run}
+            dropped = self._dropped(runs) if self.rounds == "known" else {}
+            for name, run in runs.items():
+                row = pooled(run.values())
+                found[name] = replace(row, case=name, reason=dropped.get(name, row.reason))
+        return found
+
+    def _dropped(self, runs: dict[str, dict[int, Record]]) -> dict[str, str]:
+        """The cases without further rounds because they are slower than the fastest, each with that
+        reason."""
+        most = max(map(len, runs.values()), default=0)
+        ok = {name: seconds_of(run) for name, run in runs.items() if _is_ok(run)}
+        whole = {name: each for name, each in ok.items() if len(each) == most}
+        found = {}
+        if whole:
+            base = whole[fastest_of(whole)]
+            for name, each in ok.items():
+                ratio = ratio_of(over(each, base)) if self.least <= len(each) < most else None
+                if ratio and ratio.low is not None and ratio.low > 1:
+                    found[name] = f"dropped after {len(each)} rounds: slower, {ratio}"
+        return found
+
+    def is_finished(self, run: Mapping[int, Record]) -> bool:
+        """Whether a case has its least number of rounds, or has none to come because it was not
+        ok."""
+        return len(run) >= self.least or not _is_ok(run)
 
     def _unknown(self, group: Sequence[Job], done: Mapping[str, Record], rounds: int) -> list[Job]:
-        """The jobs that continue after this number of rounds: those whose ratio is not known, and
-        the fastest for comparison. A job that was not ok has no further turn."""
+        """The jobs that continue after this number of rounds: those with too few rounds, those that
+        may be as fast as the fastest, and that for comparison. A job that was not ok, or that a
+        probe has dropped, has no further turn."""
         runs = {job.name: _run_of(job.name, done, rounds) for job in group}
-        runs = {
-            name: run
-            for name, run in runs.items()
-            if all(record.status == "ok" for record in run.values())
-            and (len(run) == rounds or not self.probe)  # else it was dropped
-        }
-        if len(runs) < 1 + self.probe:
-            return []
-        times = {name: seconds_of(run) for name, run in runs.items()}
-        fastest = fastest_of(times)
-        ratios = {name: over(each, times[fastest]) for name, each in times.items()}
-        left = list(runs)
-        if self.probe and len(left) > 2 and rounds in (self.least << step for step in range(7)):
-            left.sort(key=lambda name: (name != fastest, median(ratios[name])))
-            del left[-(-len(left) // 2) :]
-        if rounds >= self.least and (len(left) < 3 or not self.probe):
-            others = {name for name in left if name != fastest}
-            unknown = {x for x in others if not self._is_known(ratios[x], _spent_s(runs[x]))}
-            left = [fastest, *unknown] if unknown else []
+        runs = {name: run for name, run in runs.items() if _is_ok(run)}
+        if self.probe:
+            runs = {name: run for name, run in runs.items() if len(run) == rounds}
+        left = {name for name, run in runs.items() if len(run) < self.least}
+        known = {name: run for name, run in runs.items() if name not in left}
+        if not self.probe:
+            known = _compared(known)
+        if known:
+            times = {name: seconds_of(run) for name, run in known.items()}
+            fastest = fastest_of(times)
+            ratios = {name: over(each, times[fastest]) for name, each in times.items()}
+            close = [*known]
+            if self.probe and rounds in (self.least << step for step in range(7)):
+                close.sort(key=lambda name: (name != fastest, median(ratios[name])))
+                close = close[: max(2, -(-len(close) // 2))]
+            if self.probe and len(close) > 2:
+                left.update(close)
+            else:
+                drift, budget_s = drift_of(runs.values()), max(job.case.budget for job in group)
+                left |= {
+                    name
+                    for name in close
+                    if name != fastest
+                    and not is_decided(ratios[name], drift)
+                    and _spent_s(known[name]) < budget_s
+                    and not (_is_noisy(known[name]) or _is_noisy(known[fastest]))
+                }
+            if left:
+                left.add(fastest)
         return [job for job in group if job.name in left]
 
-    def _is_known(self, ratios: list[float], spent_s: float) -> bool:
-        low, budget_s = ratio_of(ratios).low, max(job.case.budget for job in self.jobs)
-        apart = self.probe and low is not None and low > 1 + STABLE
-        return apart or enough(ratios, spent_s, self.least, budget_s)
+
+def _compared(runs: dict[str, dict[int, Record]]) -> dict[str, dict[int, Record]]:
+    """The cases that are compared: without those that move nothing, unless all have the same
+    tiles."""
+    first = {name: next(iter(run.values())) for name, run in runs.items()}
+    if len({(each.a, each.b, each.c) for each in first.values()}) == 1:
+        return runs
+    moves = {name for name, each in first.items() if each.moved_bytes != 0 or each.ranks == 1}
+    return {name: run for name, run in runs.items() if name in moves}
+
+
+def is_decided(ratios: Sequence[float], drift: float | None) -> bool:
+    """Whether it is known from ratios of times that a case is slower than the fastest, or tied with
+    it: within the drift of the machine, or (if that is not known) 2 %.
+
+    Examples
+    --------
+    >>> slower, tied, unknown = [1.2] * 5 + [1.01], [1.005, 0.995] * 3, [0.9, 1.1] * 3
+    >>> [is_decided(ratios, 0.01) for ratios in (slower, tied, unknown, slower[:5])]
+    [True, True, False, False]
+    """
+    ratio = ratio_of(ratios)
+    if ratio.low is None or ratio.high is None:
+        return False
+    if drift is None:
+        return ratio.low > 1 or is_stable(ratios)
+    return ratio.low > 1 or (1 - drift <= ratio.low and ratio.high <= 1 + drift)
+
+
+def drift_of(runs: Iterable[Mapping[int, Record]]) -> float | None:
+    """The drift of the machine between rounds: the median change of the speed of local GEMMs from
+    one round of a case to its next; None if that was not measured.
+
+    Examples
+    --------
+    >>> make = lambda speed: Record(mode="measured", status="ok", best_s=1.0, roof_gflops=speed)
+    >>> drift_of([{0: make(100.0), 1: make(101.0), 2: make(101.0)}, {0: make(50.0), 1: make(49.0)}])
+    0.010000000000000009
+    """
+    found = []
+    for run in runs:
+        speeds = [each.roof_gflops for _, each in sorted(run.items()) if each.roof_gflops]
+        found += [abs(after / before - 1) for before, after in zip(speeds, speeds[1:])]
+    return median(found) if found else None
+
+
+def _is_ok(run: Mapping[int, Record]) -> bool:
+    return all(each.status == "ok" for each in run.values())
+
+
+def _is_noisy(run: Mapping[int, Record]) -> bool:
+    """Whether most rounds of a case are noisy, so that further ones would decide nothing."""
+    return 2 * sum(bool(each.noisy) for each in run.values()) > len(run)
+
+
+def _groups_of(batch: Sequence[Job], groups: Sequence[Sequence[Job]]) -> list[tuple]:
+    """The jobs of a batch by group, each with what identifies the group."""
+    of = {job.name: group[0].name for group in groups for job in group}
+    found: dict[str, list[Job]] = {}
+    for job in batch:
+        found.setdefault(of[job.name], []).append(job)
+    return list(found.items())
 
 
 def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
@@ -237,17 +381,13 @@ def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> dict[int, Rec
 
 
 def seconds_of(run: Mapping[int, Record]) -> Times:
-    """The time of the first repeat in each round: the first round may have more."""
-    return {
-        round_index: (record.samples_s or [record.time_s])[0] for round_index, record in run.items()
-    }
+    """The time in each round."""
+    return {round_index: record.time_s for round_index, record in run.items()}
 
 
 def _spent_s(run: Mapping[int, Record]) -> float:
-    return sum(
-        OVERHEAD_S + (1 + (run[round_index].warmup or 0)) * seconds
-        for round_index, seconds in seconds_of(run).items()
-    )
+    """Seconds of the repeats of a case and of the roof next to them."""
+    return sum(sum(each.samples_s) * (2 if each.roof_gflops else 1) for each in run.values())
 
 
 @dataclass(frozen=True)
@@ -317,9 +457,18 @@ def rank_cases(runs: Sequence[Mapping[int, Record]]) -> list[RankedCase]:
     return found
 
 
+#: Columns of which a row of several rounds has the median, or the sum.
+_POOLED = (
+    *((name, median) for name in ("cpu_s", "core_share", "roof_gflops", "local_gemm_s")),
+    ("effective_communication_s", median),
+    ("disturbed", sum),
+)
+
+
 def pooled(records: Iterable[Record]) -> Record:
     """One record of the rounds of a case: the samples joined, an equal number from each round;
-    percent of the roof is the median over the rounds that have it.
+    percent of the roof is the median over the rounds that have it. What is measured in the first
+    round alone is that of the first.
 
     A case that was not ok in some round is not ok.
 
@@ -353,7 +502,7 @@ def pooled(records: Iterable[Record]) -> Record:
     for name in ("gflops", "percent_of_peak"):
         if value := getattr(first, name):
             changed[name] = value * faster
-    for name, of in (("cpu_s", median), ("core_share", median), ("disturbed", sum)):
+    for name, of in _POOLED:
         known = [value for each in records if (value := getattr(each, name)) is not None]
         changed[name] = of(known) if known else None
     if len(roofed) > 1:
@@ -361,5 +510,6 @@ def pooled(records: Iterable[Record]) -> Record:
     elif roofed:
         changed["stable"] = roofed[0].stable
     most = lambda rows: 2 * sum(bool(row.noisy) for row in rows) > len(rows)
-    changed["noisy"] = is_noisy(samples) or most(roofed) or most(records)
+    paired = percents if len(roofed) == len(records) else ()
+    changed["noisy"] = is_noisy(samples, paired) or most(roofed) or most(records)
     return replace(first, case=None, **changed)

@@ -19,7 +19,7 @@ from launch.host.python import PYTHON, importable
 
 from .estimate import estimated
 from .plan import SweepRequest, plan_cases
-from .rounds import Job
+from .rounds import Experiment
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
@@ -89,7 +89,7 @@ def time_limit(seconds: float) -> str:
     return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
 
 
-def _options(request: SweepRequest, launcher: Launcher, jobs: list[Job]) -> dict[str, str]:
+def _options(request: SweepRequest, launcher: Launcher, asked: Experiment) -> dict[str, str]:
     """The options of a Slurm job: cores of each rank, and time, as far as known; those of the
     machine file override them."""
     options, threads, cores = {}, dict(request.override).get("threads"), launcher.cores_per_node
@@ -98,8 +98,8 @@ def _options(request: SweepRequest, launcher: Launcher, jobs: list[Job]) -> dict
         threads = max(1, cores // ranks)
     if threads:
         options["cpus-per-task"] = str(threads)
-    if "time" not in launcher.sbatch and all(job.case.backend == "numpy" for job in jobs):
-        options["time"] = time_limit(estimated(jobs).time_s)
+    if "time" not in launcher.sbatch and all(job.case.backend == "numpy" for job in asked.jobs):
+        options["time"] = time_limit(estimated(asked.jobs, asked.rounds).time_s)
     return options | launcher.sbatch
 
 
@@ -126,7 +126,7 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
         text = sbatch_script(
             launcher,
             ranks,
-            _options(part, launcher, plan.mine * plan.times),
+            _options(part, launcher, plan.experiment(plan.mine)),
             command=[*PYTHON, "-m", *part.arguments()],
             folder=os.getcwd(),
             job=path.stem,

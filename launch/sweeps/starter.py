@@ -102,8 +102,8 @@ class Ranks:
         self._here = {each["host"] for each in facts} <= {socket.gethostname()}
         return facts
 
-    def run(self, case: dict, mem_limit: int | None, seconds: float | None) -> list[str]:
-        """Run one case, and return the cells of its record.
+    def run(self, order: dict, seconds: float | None) -> list[str]:
+        """Send one order to run a case, and return the cells of its record.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class Ranks:
         """
         self._tail.clear()
         with suppress(OSError):  # they have ended: read their last output
-            self._send({"case": case, "mem_limit": mem_limit})
+            self._send(order)
         return self._next(seconds)["record"]
 
     def end(self) -> None:

@@ -88,7 +88,8 @@ def opened(
     ranks : int
         Of the largest case.
     wanted : iterable of str
-        Ids of the cases. Rows of others are moved to another file.
+        Ids of the cases, which may have a row for each round. Rows of others are moved to another
+        file.
     fresh, retry : bool
         Move earlier results to a backup; or rows of cases that were not ok.
 
@@ -154,11 +155,12 @@ class Store:
         UsageError
             If the folder contains results of other cases only, or a file that is not ours.
         """
-        records, wanted = self._read(self.records_path), dict.fromkeys(ids)
-        for record in records:
-            if record.case in wanted and not (retry and record.status not in GOOD):
+        records, wanted = self._read(self.records_path), {*ids}
+        is_wanted = lambda record: record.case.rpartition(" | ")[2] in wanted  # of any round
+        for record in filter(is_wanted, records):
+            if not (retry and record.status not in GOOD):
                 self.done.setdefault(record.case, record)
-        if records and not any(record.case in wanted for record in records):
+        if records and not any(map(is_wanted, records)):
             changed, before = "another sweep, --scale or -o", max(each.ranks for each in records)
             if before != ranks:
                 changed = f"they are on {plural(before, 'rank')}, these on {ranks}"

@@ -4,7 +4,7 @@ row, not the others."""
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drbench.errors import CaseFailed, MissingError
@@ -114,8 +114,8 @@ class _Supervisor:
             environment = self._environment
             self._store.started(job.name)
             try:
-                limits = self._settings.mem_limit, self._settings.timeout_s
-                record = Record.from_row(self._ranks.run(asdict(job.case), *limits))
+                order = job.order(self._settings.mem_limit)
+                record = Record.from_row(self._ranks.run(order, self._settings.timeout_s))
             except RanksEnded as ended:
                 self.stop()
                 crashes += ended.crashed

@@ -18,7 +18,7 @@ from launch.cases.peaks import read_peaks
 from launch.host.units import plural
 from launch.libraries import LIBRARIES, get_library
 
-from .experiment import Runner, rows_of_runs, run_experiment
+from .experiment import Runner, run_experiment
 from .plan import Plan, SweepRequest
 from .rounds import Job
 from .supervisor import Settings, supervised
@@ -80,13 +80,14 @@ def run_sweep(
         run = partial(supervise, Settings(plan.launcher, *limits, request.environ, peaks))
     if request.stream:
         _stream(HEADER)
+    experiment = plan.experiment(mine, request.simulate)
     try:
         found = run_experiment(
-            plan.experiment(mine, request.simulate),
+            experiment,
             request.out,
             run,
             console,
-            names=plan.experiment(plan.jobs, request.simulate).names,
+            names=[job.name for job in plan.jobs],
             most=request.max_cases,
             on_record=lambda record: request.stream and _stream(record.to_row()),
             description=f"{sweep.name}: {plural(len(mine), 'case')} on {on_ranks}",
@@ -97,14 +98,13 @@ def run_sweep(
         again = "the same command" if given else shlex.join(request.arguments())
         print_line(f"interrupted; finished cases are kept. Resume: {again}")
         return INTERRUPTED
-    rows = rows_of_runs(found)
-    if len(rows) < len(found):
-        left = plural(len(found) - len(rows), "case")
-        print_line(f"left: {left} (--max-cases). The same command resumes")
-    if rows:
+    if left := sum(not experiment.is_finished(run) for run in found.values()):
+        print_line(f"left: {plural(left, 'case')} (--max-cases). The same command resumes")
+    records = [record for run in found.values() for record in run.values()]
+    if records:
         show(found)
     print_line(f"records: {Path(request.out) / 'records.csv'}")
-    return verdict(rows.values())
+    return verdict(records)
 
 
 def jobs_on(given: int, jobs: list[Job]) -> tuple[list[Job], str]:

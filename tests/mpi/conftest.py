@@ -48,6 +48,7 @@ TOGETHER = {
     "library.py": ("bad_input", "leaving", "outliving"),
     "names.py": (),
     "other_replica.py": (),
+    "rounds.py": (),
     "run_cases.py": (),
     "signals.py": (),
     "streams.py": (),

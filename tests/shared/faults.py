@@ -86,6 +86,18 @@ def by_k(struck_by, rank):
     return lambda: every_gemm(strikes)
 
 
+def in_third_turn():
+    """Strike in the third run of a program of six GEMMs whose k is 13, from the start of its
+    ranks."""
+    seen = itertools.count()
+
+    def strikes(a, b, c):
+        if b.shape[0] == 13 and next(seen) == 12:
+            raise RuntimeError("struck by the test")
+
+    every_gemm(strikes)
+
+
 def hang(*_):
     open("hanging", "w").close()  # for a process that waits for it
     time.sleep(3600)
@@ -181,6 +193,7 @@ EVERY_RANK = {
     "chatter": lambda: print("a library prints hello"),
 }
 RANK_1 = {
+    "exception in the third turn": in_third_turn,
     "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
     "memory": lambda: every_gemm(strike(MemoryError("struck by the test"))),
     "exit": lambda: every_gemm(strike(SystemExit("struck by the test"))),

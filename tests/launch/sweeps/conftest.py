@@ -8,13 +8,14 @@ from launch.cases.case import case_keys
 
 @pytest.fixture
 def sweep_file(tmp_path):
-    """``sweep_file(text, name=)``: a sweep file of tiny cases, without repeats and with one thread
-    a rank, unless the text sets them."""
+    """``sweep_file(text, name=, rounds=)``: a sweep file of tiny cases, once each, without repeats
+    and with one thread a rank, unless the text sets them."""
 
-    def write(text, name="tiny"):
+    def write(text, name="tiny", rounds="1"):
         path = tmp_path / f"{name}.toml"
         path.write_text(
-            f'name = "{name}"\n[defaults]\niters = 1\nbudget = 0\nwarmup = 0\nthreads = 1\n{text}'
+            f'name = "{name}"\nrounds = {rounds}\n[defaults]\niters = 1\nbudget = 0\n'
+            f"warmup = 0\nthreads = 1\n{text}"
         )
         return str(path)
 

@@ -2,6 +2,7 @@
 tables of its records."""
 
 import csv
+import io
 import json
 from contextlib import contextmanager
 from functools import partial
@@ -9,12 +10,15 @@ from pathlib import Path
 
 import pytest
 from made_up import made_up
+from rich.console import Console
 
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
 from launch.cases.sweep_file import load_sweep
 from launch.commands.sweep import _folder_name
 from launch.host.show import console
+from launch.sweeps.plan import SweepRequest, plan_cases
+from launch.sweeps.progress import SweepProgress
 from launch.sweeps.rounds import Experiment, Job
 from launch.views import listed
 from launch.views.contest import contest_tables
@@ -53,7 +57,7 @@ def started(monkeypatch, tmp_path):
         yield measure
 
     def measure(job):
-        name, ranks, case = job
+        name, ranks, case = job[:3]
         if kind != [(ranks, job.library)]:
             kind[:] = [(ranks, job.library)]
             starts.append((ranks, []))
@@ -91,11 +95,11 @@ def test_ranks_are_an_axis_and_every_number_runs_in_every_round(run_cli, started
     assert [(row.ranks, len(row.samples_s)) for row in rows] == [(1, 3), (2, 3), (4, 3)]
     before = (tmp_path / "out" / "rounds" / "records.csv").read_bytes()
     again = run_cli(*SCALING)
-    assert again.returncode == 0 and len(starts) == 8 and "9 done before" in again.stdout
+    assert again.returncode == 0 and len(starts) == 8 and "3 done before" in again.stdout
     assert (tmp_path / "out" / "rounds" / "records.csv").read_bytes() == before
     more = run_cli(*SCALING, "-o", "rounds=4")
     assert more.returncode == 0 and len(starts) == 11
-    assert "another --out" in run_cli(*SCALING, "-o", "rounds=0").stderr
+    assert "another --out" in run_cli(*SCALING, "-o", "rounds=1").stderr
 
 
 def test_an_interrupted_comparison_loses_nothing_and_prints_how_to_resume(
@@ -119,7 +123,7 @@ def test_an_interrupted_comparison_loses_nothing_and_prints_how_to_resume(
     rows = read_csv(path)
     assert rows[:1] == kept and len({row.case for row in rows}) == len(rows)
     cases = load_sweep("same-tiles", 2, overrides=[("mesh", "1x2")]).cases
-    assert len(rows) == 2 * len(cases)
+    assert len(rows) == 6 * len(cases)
 
 
 def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(run_cli, started, tmp_path):
@@ -167,6 +171,53 @@ def test_every_table_is_text_json_and_csv(run_cli, started, name, more):
     assert {"contender", "median_s", "ratio", "distinguishable", "moved_bytes"} <= rows[0].keys()
     with open("t.csv", newline="") as file:
         assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
+
+
+TWO = '[[cases]]\nm = [8, 16, 24]\nn = 8\nk = 8\npreset = ["row", "column"]\n'
+
+
+def planned(file, ranks=2, **asked):
+    plan = plan_cases(SweepRequest(file, ranks, "out", **asked))
+    return plan, plan.experiment(plan.mine, asked.get("simulate", False))
+
+
+def test_cases_are_compared_in_rounds_by_default_and_single_ones_run_once(
+    sweep_file, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    text = Path(sweep_file(TWO)).read_text()
+    make = lambda text: str(Path("mine.toml").write_text(text) and "mine.toml")
+    default = text.replace("rounds = 1\n", "")
+    plan, found = planned(make(default))
+    assert found.rounds == "known" and [*map(len, found.groups)] == [2, 2, 2]
+    assert [job.case.m for job in found.jobs] == [8, 8, 16, 16, 24, 24]
+    assert planned(make(default), simulate=True, machine="h100x8")[1].rounds == 0
+    single = default.replace(', "column"', "")
+    assert planned(make(single))[1].rounds == 0
+    assert planned(make(text))[1].rounds == 0  # rounds = 1
+    # a part has whole problems, if there are enough
+    assert [job.case.m for job in planned(make(default), part="2/3")[0].mine] == [16, 16]
+    assert [job.case.m for job in planned(make(default), part="2/4")[0].mine] == [8, 24]
+    by_ranks = default.replace("[defaults]", "ranks = [1, 2]\n[defaults]")
+    assert [*map(len, planned(make(by_ranks))[1].groups)] == [2] * 6
+
+
+def test_rounds_stream_one_row_for_each_case_and_max_cases_counts_cases(
+    run_cli, started, sweep_file
+):
+    starts, _ = started
+    words = ["sweep", sweep_file(TWO, rounds='"known"'), "-p", 2, "--out", "out", "--peak", "none"]
+    first = run_cli(*words, "--max-cases", 3, "--stream")
+    assert "left: 3 cases" in first.stderr and first.stdout.count("\n") == 1 + 3
+    Path("stream.csv").write_text(run_cli(*words, "--stream").stdout)
+    streamed, rows = read_csv("stream.csv"), read_csv("out/records.csv")
+    assert sorted(map(repr, streamed)) == sorted(map(repr, rows)) and len(rows) == 6
+    turns = read_csv("out/rounds/records.csv")
+    assert len({row.case for row in turns}) == len(turns) > 36  # one case waited for the second run
+    assert all(len(row.samples_s) >= 6 for row in rows)
+    before = len(starts)
+    again = run_cli(*words)
+    assert "6 done before" in again.stdout and len(starts) == before
 
 
 SIMULATE = ["--simulate", "--machine", "h100x8", "--out", "out"]
@@ -350,4 +401,19 @@ def test_a_number_of_ranks_that_failed_has_no_point_and_is_no_reference():
 def test_an_experiment_of_one_round_a_case_runs_them_in_order():
     jobs = [job("a"), job("b", algorithm="heat")]
     once = Experiment([jobs])
-    assert [each.name for each in once.todo({})] == once.names == ["a", "b"] and once.least == 1
+    assert [each.name for each in once.todo({})] == ["a", "b"] and once.least == 1
+
+
+def test_a_busy_machine_is_reported_once_within_ten_runs_and_a_quiet_one_never():
+    def lines(shares):
+        out = io.StringIO()
+        watch = SweepProgress(len(shares), [], Console(file=out, width=1000), "turn")
+        for at, share in enumerate(shares, 1):
+            watch.started(Case(8, 8, 8))
+            watch.ended(made_up(core_share=share))
+            found = out.getvalue().count("busy")
+            assert found == 0 or at >= 5
+        return out.getvalue().count("busy")
+
+    assert lines([0.5] * 10) == lines([0.99, 0.6] * 5 + [0.5] * 20) == 1
+    assert lines([0.99] * 40) == lines([0.99, 0.99, 0.7] * 10) == lines([None] * 20) == 0

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -217,6 +218,34 @@ def test_ranks_that_someone_else_kills_run_their_case_again(
     ended, records = swept(file, env=fault("hang once at k = 22"), during=during)
     assert [(record.k, record.status) for record in records] == [(k, "ok") for k in (8, 9, 22, 10)]
     assert "runs again on new ranks" in ended.stdout
+
+
+def test_rounds_resume_in_the_middle_and_an_error_in_one_costs_one_case(
+    drbench, swept, sweep_file, tmp_path, fault
+):
+    text = CASES + "k = 39\nroof = true\nchunk = [39, 13, 7]\n"
+    file, path = sweep_file(text, rounds='"known"'), tmp_path / "out" / "rounds" / "records.csv"
+
+    def kill(process):
+        wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") > 5, 30, process)
+        process.kill()
+
+    drbench("sweep", file, *INTO, during=kill)
+    before = read_csv(path)
+    assert len(before) >= 5
+    ended, records = swept(file, env=fault("exception in the third turn"), code=5)
+    rows = read_csv(path)
+    assert rows[: len(before)] == before and len({row.case for row in rows}) == len(rows)
+    turns = Counter((row.case.rpartition(" | ")[2], row.status) for row in rows)
+    first, bad, last = (record.case for record in records)
+    assert turns[bad, "failed"] == 1 and turns[bad, "ok"] < 6
+    assert turns[first, "ok"] == turns[last, "ok"] == 6
+    assert [record.status for record in records] == ["ok", "failed", "ok"]
+    assert all(row.roof_gflops for row in rows if row.status == "ok")
+    _, again = swept(file, "--retry")  # the case that failed is compared in new rounds
+    assert [record.status for record in again] == ["ok"] * 3
+    rounds = {row.case.partition(" ")[0] for row in read_csv(path) if row.case.endswith(bad)}
+    assert len(rounds) >= 6 and max(map(int, rounds)) > 6
 
 
 def test_records_stream_to_standard_output(drbench, sweep_file, tmp_path):

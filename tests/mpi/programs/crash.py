@@ -8,6 +8,7 @@ import sys
 from harness import TRANSPORT, ranks, wrap_starters
 
 import drbench.host.matrix
+import launch.ranks.kept
 import launch.ranks.run_case
 from drbench.common import until_heard
 from drbench.host.blas import Blas
@@ -63,7 +64,7 @@ PLACES = {
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
     "gemm": (Blas, "prepared", before_gemms(strike)),
     "verify": (launch.ranks.run_case, "verify", before(strike)),
-    "memory": (launch.ranks.run_case, "check_memory", before(lambda: [0] * (1 << 60))),
+    "memory": (launch.ranks.kept, "check_memory", before(lambda: [0] * (1 << 60))),
     "killed": (Blas, "prepared", before_gemms(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }
