@@ -103,7 +103,7 @@ class Library:
     topology, rank, threads
         The ranks and the threads of each.
     blas : Blas-like
-        ``gemm(a, b, c, beta)`` and ``info`` of the BLAS that it uses, for its own roof.
+        ``prepared(a, b, c)`` and ``info`` of the BLAS that it uses, for its GEMM-only speed.
     resolved : dict
         Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``,
         ``backend``.
@@ -346,22 +346,23 @@ class ArrayBlas:
     info : BlasInfo
     prepare : callable
         ``prepare(a, b, c)`` -> a function that multiplies NumPy arrays as arrays of its own, on a
-        GPU copies of them, made at the first use of operands, which the roof does not time.
+        GPU copies of them.
     wait : callable
         Waits until all started work has ended.
     """
 
     def __init__(self, info, prepare: Callable, wait: Callable[[], None]):
         self.info, self._prepare, self._wait = info, prepare, wait
-        self._seen: dict = {}
 
-    def gemm(self, a, b, c, beta: float) -> None:
-        """c = a·b (``beta`` is 0)."""
-        key = (a.ctypes.data, a.shape, b.shape)
-        if key not in self._seen:
-            self._seen = {key: self._prepare(a, b, c)}
-        self._seen[key]()
-        self._wait()
+    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+        """``call_gemm(beta, alpha)``: c = a·b, as beta is 0 and alpha 1 here."""
+        multiply = self._prepare(a, b, c)
+
+        def call_gemm(beta: float, alpha: float) -> None:
+            multiply()
+            self._wait()
+
+        return call_gemm
 
 
 def host_type(dtype: str) -> str:

@@ -31,12 +31,12 @@ def write_claims(path: Path) -> None:
     ]
     columns = "claim verdict source text theirs ours threshold records see".split()
     DataFrame(rows, columns=columns).to_csv(path, index=False)
-    turned = [
+    changes = [
         f"{name}: {shown(before.get(name, 'no verdict'))} before, {shown(word)} now {see}".rstrip()
         for name, word, *_, see in rows
         if word != before.get(name)
     ]
-    print(*turned or [f"the verdicts of all {len(rows)} claims are as before"], sep="\n")
+    print(*changes or [f"the verdicts of all {len(rows)} claims are as before"], sep="\n")
 
 
 def write_studies(folder: Path, wanted: list[str]) -> None:

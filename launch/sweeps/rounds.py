@@ -60,7 +60,7 @@ class Job(NamedTuple):
         return name.partition("+")[0] if name in LIBRARIES else ""
 
     def order(self, mem_limit: int | None) -> dict:
-        """What ranks are told to run, as plain data; ``mem_limit`` is for a node."""
+        """The order to run it that ranks receive, as plain data; ``mem_limit`` is for a node."""
         of_case = {"case": asdict(self.case), "mem_limit": mem_limit}
         return of_case | {"group": self.group, "turn": self.turn}
 
