@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from oracles import exhaustive, layouts, prove, traces_of
 
 from algorithms import get_algorithm
-from algorithms.universal.slicing import largest_matrix, own_first_balances, result_stays, slices
+from algorithms.universal.slicing import (
+    Share,
+    largest_matrix,
+    own_first_balances,
+    result_stays,
+    slices,
+)
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
 from partitions import preset
@@ -107,7 +113,7 @@ def test_nothing_is_cut_where_nothing_moves(stationary):
     }
     problem = Problem(32, 32, 32, 4, *texts[stationary])
     for rank in range(4):
-        (group,) = slices(problem, rank, stationary, 4)
+        (group,) = slices(Share(problem, rank, stationary), 4)
         assert len(group) == 1 and group[0].a.shape[1] == 32
 
 
@@ -119,7 +125,7 @@ def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
     """GEMMs of local operands may be longer along m or n, where cutting costs time."""
     problem, longest = Problem(M, N, K, 4, "tiles:3x2", "block", "column"), 0
     for rank in range(4):
-        for group in slices(problem, rank, stationary, chunk):
+        for group in slices(Share(problem, rank, stationary), chunk):
             blocks = [block for gemm in group for block in gemm[:3]]
             for a, b, *_ in group:
                 extent = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1]}[axis]
@@ -132,7 +138,7 @@ def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
 def own_share(problem, rank, stationary):
     """The share of a rank's multiply-adds that belongs to its own tiles of C."""
     own = total = 0
-    for group in slices(problem, rank, stationary):
+    for group in slices(Share(problem, rank, stationary)):
         for a, _b, c, *_ in group:
             work = c.size * a.shape[1]
             total += work
@@ -167,7 +173,7 @@ def test_gemms_with_one_target_are_consecutive(stationary):
     """Their sum is then sent once: within a group no target recurs after another one."""
     for texts in exhaustive(4, KINDS, [(1, 1, 1), (2, 2, 2)]):
         for rank in range(4):
-            for group in slices(Problem(M, N, K, 4, *texts), rank, stationary):
+            for group in slices(Share(Problem(M, N, K, 4, *texts), rank, stationary)):
                 finished, open_target = set(), None
                 for _, _, c, last, _ in group:
                     assert open_target in (None, c) and id(c) not in finished
@@ -214,7 +220,7 @@ def test_each_rank_starts_with_a_block_of_another_owner(stationary, texts, movin
     owners = [
         [
             getattr(each, moving).owner
-            for group in slices(problem, rank, stationary)
+            for group in slices(Share(problem, rank, stationary))
             for each in group
         ]
         for rank in range(p)
@@ -237,7 +243,7 @@ def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts,
     for rank in range(2):
         extents: dict = {True: [], False: []}
         for a, b, c, *_ in (
-            each for group in slices(problem, rank, stationary, 2) for each in group
+            each for group in slices(Share(problem, rank, stationary), 2) for each in group
         ):
             extent = {"A": b.shape[1], "B": a.shape[0], "C": a.shape[1]}[stationary]
             extents[{a.owner, b.owner, c.owner} == {rank}].append(extent)
