@@ -35,10 +35,19 @@ from drbench.model.costs import step_cost
 from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Get, Kernel
-from partitions import Partition
 from partitions.intervals import Range, between
 
-from .slicing import LocalGemm, Share, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
+from .slicing import (
+    LocalGemm,
+    Share,
+    cut_at,
+    cuts_rows,
+    free_axis,
+    owners_of,
+    result_stays,
+    slices,
+    work_of,
+)
 
 #: Default number of tiles in a rank's share of the axis that is divided, and their least size.
 _TILES, _LEAST = 4, 128
@@ -102,7 +111,7 @@ class PartialSums:
         for rank in self.ranks:
             for rows, cols in _summed(Share(problem, rank, stationary, layout, offset)):
                 self.makers.setdefault((rows, cols, c.replica_of(rank)), []).append(rank)
-        self.owners = {region: _owners(c, *region) for region in self.makers}
+        self.owners = {region: owners_of(c, *region) for region in self.makers}
 
     @cached_property
     def slots(self) -> list[int]:
@@ -146,26 +155,6 @@ def _summed(share: Share) -> set[tuple]:
         sides = {share.p: [rows], share.q: [cols], share.free: share.interval}
         found |= {(x, y) for x in sides["m"] for y in sides["n"]}
     return found
-
-
-def _owners(c: Partition, rows: tuple, cols: tuple, replica: int) -> dict[int, int]:
-    """Owner -> elements that it holds of a region of C in one replica."""
-    sides = []
-    for axis, ranks, (start, stop) in (
-        (c.rows, c.places.rows, rows),
-        (c.cols, c.places.cols, cols),
-    ):
-        side: Counter = Counter()
-        for x in axis.covering(start, stop):
-            low, high, at, _ = axis[x]
-            side[ranks[at]] += min(high, stop) - max(low, start)
-        sides.append(side)
-    origin = c.places.replicas[replica]
-    return {
-        down + right + origin: height * width
-        for down, height in sides[0].items()
-        for right, width in sides[1].items()
-    }
 
 
 class _Work(NamedTuple):

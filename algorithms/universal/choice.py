@@ -1,14 +1,16 @@
-"""The choice of the stationary matrix, by the elements that the busiest rank would move; index
-arithmetic alone."""
+"""The choice of the stationary matrix and of the iteration offset, by the elements that the busiest
+rank would move: index arithmetic; and by the busiest link of a machine model, if there is one."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from drbench.program.problem import AXES, Operand, Problem
-
+from drbench.model.bounds import moving_s
+from drbench.model.machine import Machine
+from drbench.program.problem import AXES, Problem
 from partitions import ceil_div
 
-from .slicing import OFFSETS, Share
+from .slicing import OFFSETS, Share, owners_of, work_of
 
 #: An accumulate takes a lock, reads and writes where a get reads.
 _ACCUMULATE = 3
@@ -46,9 +48,15 @@ def busiest_rank(problem: Problem, stationary: str) -> int:
     return _least(problem, stationary)[0]
 
 
-def choose_offset(problem: Problem, stationary: str, work: Operand | None = None) -> str:
-    """What ``offset="auto"`` rotates: the whole axis, unless ranks would then move more elements,
-    because with replicas each rank's tiles are those that its replica's interval needs.
+def choose_offset(
+    problem: Problem, stationary: str, work: str = "own", machine: Machine | None = None
+) -> str:
+    """What ``offset="auto"`` rotates with replicas: the whole axis, or each replica's interval.
+
+    The interval if ranks then move fewer elements, because each has the tiles that its replica's
+    interval needs. On a machine with a link for each pair of ranks readers of one owner do not
+    share a link, so the interval also if the busiest link then carries less: with partial sums the
+    whole axis may load one link with operands and sums in the same direction.
 
     Examples
     --------
@@ -56,27 +64,57 @@ def choose_offset(problem: Problem, stationary: str, work: Operand | None = None
     >>> [choose_offset(Problem(8, 8, 8, ranks, *texts[ranks]), "C") for ranks in texts]
     ['axis', 'interval']
     """
-    return _least(problem, stationary, work)[-1]
+    kept = _kept(problem, stationary, work, id(machine))
+    if not kept:  # it holds the machine, so that no other one has its id
+        *_, chosen = _least(problem, stationary, work)
+        if machine and any(link.shared == "pair" for link in machine.links) and chosen == "axis":
+            flows = lambda offset: _flows(problem, stationary, work, offset, machine)
+            chosen = min(OFFSETS[:2], key=lambda offset: moving_s(flows(offset), machine))
+        kept += [chosen, machine]
+    return kept[0]
+
+
+@lru_cache(maxsize=2)
+def _kept(*asked) -> list:
+    return []
+
+
+def _flows(
+    problem: Problem, stationary: str, work: str, offset: str, machine: Machine
+) -> Iterator[tuple[int, int, float]]:
+    """(source, target, bytes) of all ranks; of partial sums as many as a copy in the same time."""
+    layout = work_of(problem, stationary, work)
+    for rank in range(problem.nprocs):
+        ranges = Share(problem, rank, stationary, layout, offset).ranges
+        for each in problem.operands:
+            nbytes, replica = problem.itemsizes[each.name], each.partition.replica_of(rank)
+            for region in itertools.product(*(ranges[axis] for axis in each.axes)):
+                for owner, elements in owners_of(each.partition, *region, replica).items():
+                    if owner == rank:
+                        continue
+                    if each.name == "C":
+                        yield rank, owner, elements * nbytes / machine.accumulate_efficiency
+                    else:
+                        yield owner, rank, elements * nbytes
 
 
 @lru_cache(maxsize=8)
-def _least(
-    problem: Problem, stationary: str, work: Operand | None = None
-) -> tuple[int, int, str]:
+def _least(problem: Problem, stationary: str, work: str = "own") -> tuple[int, int, str]:
     """Elements that the busiest rank and all ranks move, and the offset for which they are
     fewest: of the ranks that have at most 16 evenly spread tiles, or replicas of these."""
-    layout = (work or problem.operand(stationary)).partition
+    balanced = work_of(problem, stationary, work)
+    layout = (balanced or problem.operand(stationary)).partition
     members, (first, *others) = layout.members(), layout.places.replicas
     count = min(len(members), ceil_div(_ASKED, layout.replicas))
     asked = [members[x * (len(members) - 1) // max(count - 1, 1)] for x in range(count)]
     ranks = [rank + other - first for rank in asked for other in (first, *others)]
 
     def moved(offset: str) -> tuple[int, int, str]:
-        shares = (Share(problem, rank, stationary, work, offset) for rank in ranks)
+        shares = (Share(problem, rank, stationary, balanced, offset) for rank in ranks)
         each = [moved_by(share, _ACCUMULATE) for share in shares]
         return max(each), sum(each), offset
 
-    return min(map(moved, OFFSETS[: min(layout.replicas, 2)]))  # of equals the first in the alphabet
+    return min(map(moved, OFFSETS[: min(layout.replicas, 2)]))  # on a tie the axis
 
 
 def moved_by(share: Share, accumulate: int = 1) -> int:

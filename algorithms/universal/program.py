@@ -88,7 +88,7 @@ def program(
         As in :func:`resolve`.
     """
     found = resolve(problem, **options)
-    share = _share(problem, rank, found)
+    share = _share(problem, rank, found, machine)
     stays = _pushes(**found) or result_stays(problem, share.stationary, share.work)
     steps = _finish(_multiply(share, found, stays, machine), share, stays, found)
     return lower(steps, problem, rank, found["schedule"], machine)
@@ -99,7 +99,8 @@ def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -
     the tiles of another."""
     problem, rank, chunk = share.problem, share.rank, found["chunk"]
     if _pushes(**found):
-        at = arrivals(problem, *_distribution(found), chunk, machine)
+        how = _distribution(problem, found, machine)
+        at = arrivals(problem, *how, chunk, machine)
         yield from emit(share, [at.gemms(rank)], found.get("fetch", "slice"), push=True)
         for source, c in at.arriving(rank):
             arrived = yield Await(source, _key(c), c.shape)
@@ -295,14 +296,20 @@ def _layout(problem: Problem, found: dict) -> Operand | None:
     return work_of(problem, found["stationary"], found.get("work", "own"))
 
 
-def _distribution(found: dict) -> tuple[str, str, str]:
-    """The stationary matrix, the work distribution and the offset of resolved options."""
-    return found["stationary"], found.get("work", "own"), found.get("offset", "axis")
+def _distribution(
+    problem: Problem, found: dict, machine: Machine | None = None
+) -> tuple[str, str, str]:
+    """The stationary matrix, the work distribution and the offset with resolved options."""
+    stationary, work = found["stationary"], found.get("work", "own")
+    offset = found.get("offset", "axis")
+    if offset == "auto":
+        offset = choose_offset(problem, stationary, work, machine)
+    return stationary, work, offset
 
 
-def _share(problem: Problem, rank: int, found: dict) -> Share:
+def _share(problem: Problem, rank: int, found: dict, machine: Machine | None = None) -> Share:
     """The share of a rank with resolved options."""
-    stationary, _, offset = _distribution(found)
+    stationary, _, offset = _distribution(problem, found, machine)
     return Share(problem, rank, stationary, _layout(problem, found), offset)
 
 
@@ -371,11 +378,8 @@ def resolve(
     layout = work_of(problem, stationary, work)
     found = {"stationary": stationary, "replicate_result": replicate_result, "schedule": schedule}
     found |= {"work": work} if layout else {}
-    replicas = (layout or problem.operand(stationary)).partition.replicas
-    if replicas > 1 and offset == "auto":
-        offset = choose_offset(problem, stationary, layout)
-    if offset == "none" or (replicas > 1 and offset == "interval"):
-        found["offset"] = offset
+    replicated = (layout or problem.operand(stationary)).partition.replicas > 1
+    found |= {"offset": offset} if replicated or offset == "off" else {}
     found |= {"reduce": reduce} if reduce != "pull" else {}
     return found | _resolve_moves(problem, in_place, found, **moves)
 
@@ -435,7 +439,7 @@ def why_accumulated(problem: Problem, in_place: bool, found: dict) -> str | None
         return "no rank adds to the tiles of another"
     if in_place:
         return "every tile is read and added to in place"
-    held = partial_sums(problem, *_distribution(found)).slots
+    held = partial_sums(problem, *_distribution(problem, found)).slots
     needed, rank = max((each * problem.itemsizes["C"], rank) for rank, each in enumerate(held))
     tiles = sum(problem.tile_bytes(rank).values())
     if needed > _SLOTS * tiles:
@@ -483,7 +487,7 @@ def why(
         lines.append(_describe_level(problem, stationary, layout))
     stays = result_stays(problem, stationary, layout)
     for rank in ranks if not _pushes(**found) else ():
-        share = _share(problem, rank, found)
+        share = _share(problem, rank, found, machine)
         copies = stays or (layout is None and own_first_balances(problem, stationary))
         if packing := _packing(share, found, copies, machine):
             lines.append(f"packed, rank {rank}: {packing.description}")
@@ -519,7 +523,7 @@ def _describe_pushed(problem: Problem, found: dict) -> str:
     cut = "nothing is cut"
     if tile:
         cut = f"{' or '.join(sorted(axes, reverse=True))} is cut into tiles of {tile}"
-    slots = partial_sums(problem, *_distribution(found)).slots
+    slots = partial_sums(problem, *_distribution(problem, found)).slots
     most = max(slots)
     held = f"slots for {most * problem.itemsizes['C']} bytes on rank {slots.index(most)}, the most"
     if not most:

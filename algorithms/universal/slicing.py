@@ -18,6 +18,7 @@ combination is one GEMM whose three blocks are in one tile each.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -44,7 +45,7 @@ from partitions.intervals import Range, between, intersect, length, union
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
 #: What the iteration offset rotates: the whole free axis, and with it the interval of a replica;
 #: the replica's interval in itself; nothing.
-OFFSETS = ("axis", "interval", "none")
+OFFSETS = ("axis", "interval", "off")
 
 
 class LocalGemm(NamedTuple):
@@ -138,7 +139,7 @@ class Share:
 
     def rotations(self, tile: tuple[int, int]) -> dict[str, int]:
         """By how many ranges the GEMMs of a tile are rotated along each axis."""
-        by = 0 if self._offset == "none" else iteration_offset(tile)
+        by = 0 if self._offset == "off" else iteration_offset(tile)
         return {self.p: by, self.q: by, self.free: by - self._rotated}
 
     @cached_property
@@ -215,6 +216,26 @@ def on_ring(start: int, stop: int, extent: int) -> list[Range]:
 def cut_at(axis: str, whole: Range, operands: Iterable[Operand]) -> list[Range]:
     """The parts of a range of an axis between the tile boundaries of operands."""
     return between(sorted({cut for each in operands for cut in each.cuts(axis, *whole)}))
+
+
+def owners_of(partition: Partition, rows: Range, cols: Range, replica: int) -> dict[int, int]:
+    """Owner -> elements that it holds of a region of a matrix in one replica."""
+    sides = []
+    for axis, ranks, (start, stop) in (
+        (partition.rows, partition.places.rows, rows),
+        (partition.cols, partition.places.cols, cols),
+    ):
+        side: Counter = Counter()
+        for x in axis.covering(start, stop):
+            low, high, at, _ = axis[x]
+            side[ranks[at]] += min(high, stop) - max(low, start)
+        sides.append(side)
+    origin = partition.places.replicas[replica]
+    return {
+        down + right + origin: height * width
+        for down, height in sides[0].items()
+        for right, width in sides[1].items()
+    }
 
 
 def largest_matrix(m: int, n: int, k: int) -> str:
