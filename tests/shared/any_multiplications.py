@@ -26,6 +26,8 @@ from algorithms import algorithms, get_algorithm
 from algorithms.lowering.op_costs import BALANCE
 from algorithms.universal.packing import cores
 from drbench.errors import UnsupportedError, UsageError
+from drbench.model.gemm import Compute
+from drbench.model.machine import Link, Machine
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.problem import TRANSPOSES, Problem
@@ -34,6 +36,7 @@ from partitions import divisors, part
 
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 MACHINES = {"none": None, "balance": BALANCE, "cores": cores("float32")}
+MACHINES["pairs"] = Machine("pairs", Compute(1e12), (Link("wire", 1e10, shared="pair"),))
 #: Algorithms by the function that proves them.
 ON_A_MESH = [name for name, each in algorithms().items() if "mesh" in each.options]
 BY_ROWS = ["fsdp", "tensor_parallel_1d"]
@@ -114,6 +117,7 @@ def any_universal(chance: random.Random) -> dict:
         "schedule": chance.choice(("direct",) * 6 + ("greedy", "cost", "greedy:2x1")),
         "reduce": chance.choice(("pull", "push")),
         "replicate_result": chance.random() < 0.3,
+        "offset": chance.choice(("auto", "auto", "axis", "interval", "off")),
     }
     clashes = ("schedule", "direct"), ("pack", "auto"), ("sums", "accumulate")
     free = chance.choice([name for name, _ in clashes])  # two orders at once are refused
