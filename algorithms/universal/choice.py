@@ -49,14 +49,19 @@ def busiest_rank(problem: Problem, stationary: str) -> int:
 
 
 def choose_offset(
-    problem: Problem, stationary: str, work: str = "own", machine: Machine | None = None
+    problem: Problem,
+    stationary: str,
+    work: str = "own",
+    tiles: bool = False,
+    machine: Machine | None = None,
 ) -> str:
     """What ``offset="auto"`` rotates with replicas: the whole axis, or each replica's interval.
 
     The interval if ranks then move fewer elements, because each has the tiles that its replica's
     interval needs. On a machine with a link for each pair of ranks readers of one owner do not
     share a link, so the interval also if the busiest link then carries less: with partial sums the
-    whole axis may load one link with operands and sums in the same direction.
+    whole axis may load one link with operands and sums in the same direction. With ``tiles`` ranks
+    fetch whole tiles.
 
     Examples
     --------
@@ -64,12 +69,16 @@ def choose_offset(
     >>> [choose_offset(Problem(8, 8, 8, ranks, *texts[ranks]), "C") for ranks in texts]
     ['axis', 'interval']
     """
-    kept = _kept(problem, stationary, work, id(machine))
+    kept = _kept(problem, stationary, work, tiles, id(machine))
     if not kept:  # it holds the machine, so that no other one has its id
-        *_, chosen = _least(problem, stationary, work)
+        *_, chosen = _least(problem, stationary, work, tiles)
         if machine and any(link.shared == "pair" for link in machine.links) and chosen == "axis":
-            flows = lambda offset: _flows(problem, stationary, work, offset, machine)
-            chosen = min(OFFSETS[:2], key=lambda offset: moving_s(flows(offset), machine))
+            layout = work_of(problem, stationary, work)
+            shares = lambda offset: (
+                Share(problem, rank, stationary, layout, offset) for rank in range(problem.nprocs)
+            )
+            busiest_s = lambda offset: moving_s(_flows(shares(offset), tiles, machine), machine)
+            chosen = min(OFFSETS[:2], key=busiest_s)
         kept += [chosen, machine]
     return kept[0]
 
@@ -80,26 +89,26 @@ def _kept(*asked) -> list:
 
 
 def _flows(
-    problem: Problem, stationary: str, work: str, offset: str, machine: Machine
+    shares: Iterable[Share], tiles: bool, machine: Machine
 ) -> Iterator[tuple[int, int, float]]:
-    """(source, target, bytes) of all ranks; of partial sums as many as a copy in the same time."""
-    layout = work_of(problem, stationary, work)
-    for rank in range(problem.nprocs):
-        ranges = Share(problem, rank, stationary, layout, offset).ranges
+    """(source, target, bytes) of ranks; of partial sums as many as a copy in the same time."""
+    for share in shares:
+        rank, problem = share.rank, share.problem
         for each in problem.operands:
-            nbytes, replica = problem.itemsizes[each.name], each.partition.replica_of(rank)
-            for region in itertools.product(*(ranges[axis] for axis in each.axes)):
+            sums, nbytes = each.name == "C", problem.itemsizes[each.name]
+            replica = each.partition.replica_of(rank)
+            for region in itertools.product(*share.needs(each, tiles and not sums)):
                 for owner, elements in owners_of(each.partition, *region, replica).items():
-                    if owner == rank:
-                        continue
-                    if each.name == "C":
+                    if owner != rank and sums:
                         yield rank, owner, elements * nbytes / machine.accumulate_efficiency
-                    else:
+                    elif owner != rank:
                         yield owner, rank, elements * nbytes
 
 
 @lru_cache(maxsize=8)
-def _least(problem: Problem, stationary: str, work: str = "own") -> tuple[int, int, str]:
+def _least(
+    problem: Problem, stationary: str, work: str = "own", tiles: bool = False
+) -> tuple[int, int, str]:
     """Elements that the busiest rank and all ranks move, and the offset for which they are
     fewest: of the ranks that have at most 16 evenly spread tiles, or replicas of these."""
     balanced = work_of(problem, stationary, work)
@@ -111,15 +120,15 @@ def _least(problem: Problem, stationary: str, work: str = "own") -> tuple[int, i
 
     def moved(offset: str) -> tuple[int, int, str]:
         shares = (Share(problem, rank, stationary, balanced, offset) for rank in ranks)
-        each = [moved_by(share, _ACCUMULATE) for share in shares]
+        each = [moved_by(share, _ACCUMULATE, tiles) for share in shares]
         return max(each), sum(each), offset
 
     return min(map(moved, OFFSETS[: min(layout.replicas, 2)]))  # on a tie the axis
 
 
-def moved_by(share: Share, accumulate: int = 1) -> int:
+def moved_by(share: Share, accumulate: int = 1, tiles: bool = False) -> int:
     """Elements that a rank moves: each that it reads from others once, each that it accumulates
-    ``accumulate`` times.
+    ``accumulate`` times; with ``tiles`` it reads whole tiles.
 
     Examples
     --------
@@ -127,7 +136,8 @@ def moved_by(share: Share, accumulate: int = 1) -> int:
     >>> [moved_by(Share(problem, 0, stationary)) for stationary in "CBA"]
     [32, 32, 48]
     """
-    a, b, c = map(share.remote, share.problem.operands)
+    a, b = (share.remote(each, tiles) for each in share.problem.operands[:2])
+    c = share.remote(share.problem.c)
     if share.stationary != "C":  # tiles along k have separate partial sums
         along = AXES[share.stationary].index("k")
         c *= len({tile[along] for tile in share.tiles})

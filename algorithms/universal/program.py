@@ -303,7 +303,8 @@ def _distribution(
     stationary, work = found["stationary"], found.get("work", "own")
     offset = found.get("offset", "axis")
     if offset == "auto":
-        offset = choose_offset(problem, stationary, work, machine)
+        tiles = found.get("fetch") == "tile"
+        offset = choose_offset(problem, stationary, work, tiles, machine)
     return stationary, work, offset
 
 

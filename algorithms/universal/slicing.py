@@ -165,9 +165,28 @@ class Share:
         having = [x for x in operands or (*self.problem.operands, *work) if axis in x.axes]
         return [part for each in self.ranges[axis] for part in cut_at(axis, each, having)]
 
-    def remote(self, operand: Operand) -> int:
-        """The elements of a matrix that the rank multiplies, or has partial sums of, and others
-        own.
+    def needs(self, operand: Operand, tiles: bool = False) -> tuple[list[Range], list[Range]]:
+        """The ranges of rows and of columns of a matrix that the rank multiplies, or has partial
+        sums of; with ``tiles`` of all tiles that have some of them.
+
+        Examples
+        --------
+        >>> share = Share(Problem(8, 8, 8, 4, c="block/c2"), 0, "C")
+        >>> share.needs(share.x), share.needs(share.y, tiles=True)
+        (([(0, 8)], [(0, 4)]), ([(0, 4)], [(0, 4), (4, 8)]))
+        """
+        found = []
+        for axis, layout in zip(operand.axes, (operand.partition.rows, operand.partition.cols)):
+            ranges = self.ranges[axis]
+            if tiles:
+                over = (x for each in ranges for x in layout.covering(*each))
+                ranges = [layout[x][:2] for x in sorted({*over})]
+            found.append(ranges)
+        rows, cols = found
+        return rows, cols
+
+    def remote(self, operand: Operand, tiles: bool = False) -> int:
+        """The elements of what the rank :meth:`needs` that other ranks own.
 
         Examples
         --------
@@ -177,8 +196,8 @@ class Share:
         """
         partition, whole, own = operand.partition, 1, 1
         here = partition.places.coords(self.rank) if partition.holds(self.rank) else None
-        for at, (axis, layout) in enumerate(zip(operand.axes, (partition.rows, partition.cols))):
-            ranges = self.ranges[axis]
+        sides = zip((partition.rows, partition.cols), self.needs(operand, tiles))
+        for at, (layout, ranges) in enumerate(sides):
             whole *= length(ranges)
             held = [layout[x] for x in layout.held_by(here[at])] if here else []
             own *= sum(intersect(each, tile[:2]).extent for each in ranges for tile in held)
