@@ -111,7 +111,10 @@ class PartialSums:
         for rank in self.ranks:
             for rows, cols in _summed(Share(problem, rank, stationary, layout, offset)):
                 self.makers.setdefault((rows, cols, c.replica_of(rank)), []).append(rank)
-        self.owners = {region: owners_of(c, *region) for region in self.makers}
+        self.owners = {
+            (rows, cols, replica): owners_of(c, [rows], [cols], replica)
+            for rows, cols, replica in self.makers
+        }
 
     @cached_property
     def slots(self) -> list[int]:

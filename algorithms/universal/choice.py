@@ -1,7 +1,6 @@
 """The choice of the stationary matrix and of the iteration offset, by the elements that the busiest
 rank would move: index arithmetic; and by the busiest link of a machine model, if there is one."""
 
-import itertools
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -10,7 +9,7 @@ from drbench.model.machine import Machine
 from drbench.program.problem import AXES, Problem
 from partitions import ceil_div
 
-from .slicing import OFFSETS, Share, owners_of, work_of
+from .slicing import OFFSETS, Share, work_of
 
 #: An accumulate takes a lock, reads and writes where a get reads.
 _ACCUMULATE = 3
@@ -95,14 +94,12 @@ def _flows(
     for share in shares:
         rank, problem = share.rank, share.problem
         for each in problem.operands:
-            sums, nbytes = each.name == "C", problem.itemsizes[each.name]
-            replica = each.partition.replica_of(rank)
-            for region in itertools.product(*share.needs(each, tiles and not sums)):
-                for owner, elements in owners_of(each.partition, *region, replica).items():
-                    if owner != rank and sums:
-                        yield rank, owner, elements * nbytes / machine.accumulate_efficiency
-                    elif owner != rank:
-                        yield owner, rank, elements * nbytes
+            nbytes, sums = problem.itemsizes[each.name], each.name == "C"
+            for owner, elements in share.owners(each, tiles and not sums).items():
+                if sums and owner != rank:
+                    yield rank, owner, elements * nbytes / machine.accumulate_efficiency
+                elif owner != rank:
+                    yield owner, rank, elements * nbytes
 
 
 @lru_cache(maxsize=8)

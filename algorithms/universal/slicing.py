@@ -39,7 +39,7 @@ from partitions import (
     part,
     work_on,
 )
-from partitions.intervals import Range, between, intersect, length, union
+from partitions.intervals import Range, between, intersect, union
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
@@ -165,43 +165,23 @@ class Share:
         having = [x for x in operands or (*self.problem.operands, *work) if axis in x.axes]
         return [part for each in self.ranges[axis] for part in cut_at(axis, each, having)]
 
-    def needs(self, operand: Operand, tiles: bool = False) -> tuple[list[Range], list[Range]]:
-        """The ranges of rows and of columns of a matrix that the rank multiplies, or has partial
-        sums of; with ``tiles`` of all tiles that have some of them.
+    def owners(self, operand: Operand, tiles: bool = False) -> dict[int, int]:
+        """Owner -> elements of a matrix that the rank multiplies, or has partial sums of; with
+        ``tiles`` of whole tiles.
 
         Examples
         --------
-        >>> share = Share(Problem(8, 8, 8, 4, c="block/c2"), 0, "C")
-        >>> share.needs(share.x), share.needs(share.y, tiles=True)
-        (([(0, 8)], [(0, 4)]), ([(0, 4)], [(0, 4), (4, 8)]))
+        >>> share = Share(Problem(8, 8, 8, 2, "tiles:8x5", "column", "column"), 0, "C")
+        >>> [share.owners(operand) for operand in share.problem.operands]
+        [{0: 40, 1: 24}, {0: 32}, {0: 32}]
         """
-        found = []
-        for axis, layout in zip(operand.axes, (operand.partition.rows, operand.partition.cols)):
-            ranges = self.ranges[axis]
-            if tiles:
-                over = (x for each in ranges for x in layout.covering(*each))
-                ranges = [layout[x][:2] for x in sorted({*over})]
-            found.append(ranges)
-        rows, cols = found
-        return rows, cols
+        ranges = (self.ranges[axis] for axis in operand.axes)
+        return owners_of(operand.partition, *ranges, operand.partition.replica_of(self.rank), tiles)
 
     def remote(self, operand: Operand, tiles: bool = False) -> int:
-        """The elements of what the rank :meth:`needs` that other ranks own.
-
-        Examples
-        --------
-        >>> share = Share(Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0, "C")
-        >>> [share.remote(operand) for operand in share.problem.operands]
-        [32, 0, 0]
-        """
-        partition, whole, own = operand.partition, 1, 1
-        here = partition.places.coords(self.rank) if partition.holds(self.rank) else None
-        sides = zip((partition.rows, partition.cols), self.needs(operand, tiles))
-        for at, (layout, ranges) in enumerate(sides):
-            whole *= length(ranges)
-            held = [layout[x] for x in layout.held_by(here[at])] if here else []
-            own *= sum(intersect(each, tile[:2]).extent for each in ranges for tile in held)
-        return whole - own
+        """The elements of :meth:`owners` that other ranks own."""
+        owned = self.owners(operand, tiles)
+        return sum(owned.values()) - owned.get(self.rank, 0)
 
 
 def iteration_offset(tile: tuple[int, int]) -> int:
@@ -237,21 +217,25 @@ def cut_at(axis: str, whole: Range, operands: Iterable[Operand]) -> list[Range]:
     return between(sorted({cut for each in operands for cut in each.cuts(axis, *whole)}))
 
 
-def owners_of(partition: Partition, rows: Range, cols: Range, replica: int) -> dict[int, int]:
-    """Owner -> elements that it holds of a region of a matrix in one replica."""
-    sides = []
-    for axis, ranks, (start, stop) in (
-        (partition.rows, partition.places.rows, rows),
-        (partition.cols, partition.places.cols, cols),
+def owners_of(
+    partition: Partition, rows: list[Range], cols: list[Range], replica: int, tiles: bool = False
+) -> dict[int, int]:
+    """Owner -> elements that it holds of some rows and columns of a matrix in one replica; with
+    ``tiles`` of all tiles that have some of them."""
+    places, sides = partition.places, []
+    for axis, ranks, ranges in (
+        (partition.rows, places.rows, rows),
+        (partition.cols, places.cols, cols),
     ):
+        held = [(axis[x], each) for each in ranges for x in axis.covering(*each)]
+        if tiles:
+            held = [(segment, segment[:2]) for segment in {segment for segment, _ in held}]
         side: Counter = Counter()
-        for x in axis.covering(start, stop):
-            low, high, at, _ = axis[x]
+        for (low, high, at, _), (start, stop) in held:
             side[ranks[at]] += min(high, stop) - max(low, start)
         sides.append(side)
-    origin = partition.places.replicas[replica]
     return {
-        down + right + origin: height * width
+        down + right + places.replicas[replica]: height * width
         for down, height in sides[0].items()
         for right, width in sides[1].items()
     }
