@@ -36,7 +36,7 @@ def texts_of(layout: Layout, *sizes: int, **options) -> Texts:
 
 def needs_model(resolved: dict) -> bool:
     """Whether a program depends on a performance model: a schedule by cost, the order of pushed
-    partial sums, packing.
+    partial sums, packing, the offset with replicas.
 
     Examples
     --------
@@ -45,7 +45,8 @@ def needs_model(resolved: dict) -> bool:
     """
     by_cost = resolved.get("schedule", "").startswith(("cost", "exhaustive"))
     pushes = resolved.get("sums", "accumulate") != "accumulate"
-    return by_cost or pushes or resolved.get("pack", "never") != "never"
+    open_ = resolved.get("pack", "never") != "never" or resolved.get("offset") == "auto"
+    return by_cost or pushes or open_
 
 
 _REGISTRY: dict[str, Algorithm] = {}

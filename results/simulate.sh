@@ -8,12 +8,17 @@ to=results/simulated
 runs=$(mktemp -d)
 trap 'rm -rf "$runs"' EXIT
 
-# The figures of the slicing paper, and its schedules
+# The figures of the slicing paper, its schedules, and what each of its optimisations gains
 for machine in pvc12 h100x8; do
     for sweep in mlp1 mlp1-dtensor mlp2 mlp2-dtensor lowering; do
         drbench sweep $sweep --simulate --machine $machine --out "$runs/$sweep-$machine"
         cp "$runs/$sweep-$machine/records.csv" $to/$sweep-$machine.csv
     done
+done
+for machine in pvc12 h100x8 "dgxh100 -p 64"; do
+    name=${machine% -p*}
+    drbench sweep optimisations --simulate --machine $machine --out "$runs/optimisations-$name"
+    cp "$runs/optimisations-$name/records.csv" $to/optimisations/$name.csv
 done
 python -m benchmarks model.readings --out $to/readings
 

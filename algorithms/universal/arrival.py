@@ -35,10 +35,19 @@ from drbench.model.costs import step_cost
 from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Get, Kernel
-from partitions import Partition, part
 from partitions.intervals import Range, between
 
-from .slicing import LocalGemm, cut_at, cuts_rows, free_axis, result_stays, slices, work_of
+from .slicing import (
+    LocalGemm,
+    Share,
+    cut_at,
+    cuts_rows,
+    free_axis,
+    owners_of,
+    result_stays,
+    slices,
+    work_of,
+)
 
 #: Default number of tiles in a rank's share of the axis that is divided, and their least size.
 _TILES, _LEAST = 4, 128
@@ -95,15 +104,17 @@ class PartialSums:
     """The ranks that have partial sums of each range of C, and the ranks that own it: ranks with
     the same ranges are examined once."""
 
-    def __init__(self, problem: Problem, stationary: str, work: str = "own"):
-        layout = work_of(problem, stationary, work) or problem.operand(stationary)
-        c = problem.c.partition
+    def __init__(self, problem: Problem, stationary: str, work: str = "own", offset: str = "axis"):
+        layout, c = work_of(problem, stationary, work), problem.c.partition
         self.ranks = range(problem.nprocs)
         self.makers: dict[tuple, list[int]] = {}  # (rows, columns, replica of C)
         for rank in self.ranks:
-            for rows, cols in _summed(problem, rank, stationary, layout.partition):
+            for rows, cols in _summed(Share(problem, rank, stationary, layout, offset)):
                 self.makers.setdefault((rows, cols, c.replica_of(rank)), []).append(rank)
-        self.owners = {region: _owners(c, *region) for region in self.makers}
+        self.owners = {
+            (rows, cols, replica): owners_of(c, [rows], [cols], replica)
+            for rows, cols, replica in self.makers
+        }
 
     @cached_property
     def slots(self) -> list[int]:
@@ -140,35 +151,13 @@ class PartialSums:
 partial_sums = lru_cache(maxsize=2)(PartialSums)
 
 
-def _summed(problem: Problem, rank: int, stationary: str, layout: Partition) -> set[tuple]:
+def _summed(share: Share) -> set[tuple]:
     """The ranges of rows and of columns of C that a rank has partial sums of."""
-    free = part(problem.extent(free_axis(stationary)), layout.replica_of(rank), layout.replicas)
-    if free.empty:
-        return set()
-    bounds = map(layout.tile_bounds, layout.tiles_of(rank))
-    if stationary == "A":
-        return {(rows, free) for rows, _ in bounds}
-    return {(free, cols) for _, cols in bounds} if stationary == "B" else set(bounds)
-
-
-def _owners(c: Partition, rows: tuple, cols: tuple, replica: int) -> dict[int, int]:
-    """Owner -> elements that it holds of a region of C in one replica."""
-    sides = []
-    for axis, ranks, (start, stop) in (
-        (c.rows, c.places.rows, rows),
-        (c.cols, c.places.cols, cols),
-    ):
-        side: Counter = Counter()
-        for x in axis.covering(start, stop):
-            low, high, at, _ = axis[x]
-            side[ranks[at]] += min(high, stop) - max(low, start)
-        sides.append(side)
-    origin = c.places.replicas[replica]
-    return {
-        down + right + origin: height * width
-        for down, height in sides[0].items()
-        for right, width in sides[1].items()
-    }
+    found: set[tuple] = set()
+    for rows, cols in map(share.layout.tile_bounds, share.tiles if share.interval else ()):
+        sides = {share.p: [rows], share.q: [cols], share.free: share.interval}
+        found |= {(x, y) for x in sides["m"] for y in sides["n"]}
+    return found
 
 
 class _Work(NamedTuple):
@@ -198,8 +187,9 @@ class Arrivals:
     problem : Problem
     stationary : str
         ``"A"``, ``"B"`` or ``"C"``.
-    work : str
-        As in :func:`~algorithms.universal.slicing.work_of`.
+    work, offset : str
+        As in :func:`~algorithms.universal.slicing.work_of`, and of
+        :data:`~algorithms.universal.slicing.OFFSETS`.
     tile : int or None
         Elements of a communication tile along the axis that is divided; None divides nothing.
     machine : Machine, optional
@@ -212,12 +202,13 @@ class Arrivals:
         problem: Problem,
         stationary: str,
         work: str,
+        offset: str,
         tile: int | None,
         machine: Machine | None,
     ):
         self.problem, self.stationary, self.tile, self.machine = problem, stationary, tile, machine
-        self.work = work_of(problem, stationary, work)
-        self.sums = partial_sums(problem, stationary, work)
+        self.work, self.offset = work_of(problem, stationary, work), offset
+        self.sums = partial_sums(problem, stationary, work, offset)
         self._gemms: dict[int, list[LocalGemm]] = {}
         self._pushed: dict[int, dict[int, list]] = {}
 
@@ -228,8 +219,8 @@ class Arrivals:
         return self._gemms[rank]
 
     def _ordered(self, rank: int) -> list[LocalGemm]:
-        rounds = slices(self.problem, rank, self.stationary, work=self.work)
-        whole = [gemm for group in rounds for gemm in group]
+        share = Share(self.problem, rank, self.stationary, self.work, self.offset)
+        whole = [gemm for group in slices(share) for gemm in group]
         axis = cut_along(whole, rank, self.stationary)
         found = _cut(self.problem, whole, rank, self.tile, axis)
         launched = self.machine is not None and not self.machine.adds_on_core
@@ -276,12 +267,17 @@ class Arrivals:
 
 
 def arrivals(
-    problem: Problem, stationary: str, work: str, tile: int | None, machine: Machine | None
+    problem: Problem,
+    stationary: str,
+    work: str,
+    offset: str,
+    tile: int | None,
+    machine: Machine | None,
 ) -> Arrivals:
     """The :class:`Arrivals` of all ranks, kept while ranks of the same problem need them."""
-    kept = _kept(problem, stationary, work, tile, id(machine))
+    kept = _kept(problem, stationary, work, offset, tile, id(machine))
     if not kept:  # they hold the machine, so that no other one has its id
-        kept.append(Arrivals(problem, stationary, work, tile, machine))
+        kept.append(Arrivals(problem, stationary, work, offset, tile, machine))
     return kept[0]
 
 
@@ -297,7 +293,7 @@ def cut_along(gemms: list[LocalGemm], rank: int, stationary: str) -> str:
     Examples
     --------
     >>> problem = Problem(8, 8, 8, 2, a="row", b="column", c="column")
-    >>> gemms = [gemm for group in slices(problem, 0, "C") for gemm in group]
+    >>> gemms = [gemm for group in slices(Share(problem, 0, "C")) for gemm in group]
     >>> cut_along(gemms, 0, "C")
     'm'
     """

@@ -1,11 +1,15 @@
-"""The choice of the stationary matrix, by the elements that the busiest rank would move; index
-arithmetic alone."""
+"""The choice of the stationary matrix and of the iteration offset, by the elements that the busiest
+rank would move: index arithmetic; and by the busiest link of a machine model, if there is one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
-from drbench.program.problem import Problem
+from drbench.model.bounds import moving_s
+from drbench.model.machine import Machine
+from drbench.program.problem import AXES, Problem
+from partitions import ceil_div
 
-from .slicing import slices
+from .slicing import OFFSETS, Share, work_of
 
 #: An accumulate takes a lock, reads and writes where a get reads.
 _ACCUMULATE = 3
@@ -40,28 +44,98 @@ def busiest_rank(problem: Problem, stationary: str) -> int:
     >>> [busiest_rank(problem, stationary) for stationary in "CBA"]
     [32, 32, 112]
     """
-    count = min(problem.nprocs, _ASKED)
-    ranks = (x * (problem.nprocs - 1) // max(count - 1, 1) for x in range(count))
-    return max(moved_by(problem, rank, stationary, _ACCUMULATE) for rank in ranks)
+    return _least(problem, stationary)[0]
 
 
-def moved_by(problem: Problem, rank: int, stationary: str, accumulate: int = 1) -> int:
-    """Elements that a rank moves with that matrix stationary: each block it reads from others once,
-    each that it accumulates ``accumulate`` times.
+def choose_offset(
+    problem: Problem,
+    stationary: str,
+    work: str = "own",
+    tiles: bool = False,
+    machine: Machine | None = None,
+) -> str:
+    """What ``offset="auto"`` rotates with replicas: the whole axis, or each replica's interval.
+
+    The interval if ranks then move fewer elements, because each has the tiles that its replica's
+    interval needs. On a machine with a link for each pair of ranks readers of one owner do not
+    share a link, so the interval also if the busiest link then carries less: with partial sums the
+    whole axis may load one link with operands and sums in the same direction. With ``tiles`` ranks
+    fetch whole tiles.
+
+    Examples
+    --------
+    >>> texts = {8: ["block/c2"] * 3, 4: ["S(0),S(1)@2x2", "R,S(0)@2x2", "S(0),R@2x2"]}
+    >>> [choose_offset(Problem(8, 8, 8, ranks, *texts[ranks]), "C") for ranks in texts]
+    ['axis', 'interval']
+    """
+    kept = _kept(problem, stationary, work, tiles, id(machine))
+    if not kept:  # it holds the machine, so that no other one has its id
+        *_, chosen = _least(problem, stationary, work, tiles)
+        if machine and any(link.shared == "pair" for link in machine.links) and chosen == "axis":
+            layout = work_of(problem, stationary, work)
+            shares = lambda offset: (
+                Share(problem, rank, stationary, layout, offset) for rank in range(problem.nprocs)
+            )
+            busiest_s = lambda offset: moving_s(_flows(shares(offset), tiles, machine), machine)
+            chosen = min(OFFSETS[:2], key=busiest_s)
+        kept += [chosen, machine]
+    return kept[0]
+
+
+@lru_cache(maxsize=2)
+def _kept(*asked) -> list:
+    return []
+
+
+def _flows(
+    shares: Iterable[Share], tiles: bool, machine: Machine
+) -> Iterator[tuple[int, int, float]]:
+    """(source, target, bytes) of ranks; of partial sums as many as a copy in the same time."""
+    for share in shares:
+        rank, problem = share.rank, share.problem
+        for each in problem.operands:
+            nbytes, sums = problem.itemsizes[each.name], each.name == "C"
+            for owner, elements in share.owners(each, tiles and not sums).items():
+                if sums and owner != rank:
+                    yield rank, owner, elements * nbytes / machine.accumulate_efficiency
+                elif owner != rank:
+                    yield owner, rank, elements * nbytes
+
+
+@lru_cache(maxsize=8)
+def _least(
+    problem: Problem, stationary: str, work: str = "own", tiles: bool = False
+) -> tuple[int, int, str]:
+    """Elements that the busiest rank and all ranks move, and the offset for which they are
+    fewest: of the ranks that have at most 16 evenly spread tiles, or replicas of these."""
+    balanced = work_of(problem, stationary, work)
+    layout = (balanced or problem.operand(stationary)).partition
+    members, (first, *others) = layout.members(), layout.places.replicas
+    count = min(len(members), ceil_div(_ASKED, layout.replicas))
+    asked = [members[x * (len(members) - 1) // max(count - 1, 1)] for x in range(count)]
+    ranks = [rank + other - first for rank in asked for other in (first, *others)]
+
+    def moved(offset: str) -> tuple[int, int, str]:
+        shares = (Share(problem, rank, stationary, balanced, offset) for rank in ranks)
+        each = [moved_by(share, tiles) for share in shares]
+        return max(each), sum(each), offset
+
+    return min(map(moved, OFFSETS[: min(layout.replicas, 2)]))  # on a tie the axis
+
+
+def moved_by(share: Share, tiles: bool = False) -> int:
+    """Elements that a rank moves: each that it reads from others once, or with ``tiles`` whole
+    tiles, each that it accumulates three times.
 
     Examples
     --------
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
-    >>> [moved_by(problem, 0, stationary) for stationary in "CBA"]
-    [32, 32, 48]
+    >>> [moved_by(Share(problem, 0, stationary)) for stationary in "CBA"]
+    [32, 32, 112]
     """
-    seen, moved = set(), 0
-    for group in slices(problem, rank, stationary):
-        for gemm in group:
-            for block in (gemm.a, gemm.b):
-                if block.owner != rank and block.key not in seen:
-                    seen.add(block.key)
-                    moved += block.size
-            if gemm.last and gemm.c.owner != rank:
-                moved += accumulate * gemm.c.size
-    return moved
+    a, b, c = share.problem.operands
+    sums = 1  # tiles along k have separate partial sums
+    if share.stationary != "C":
+        along = AXES[share.stationary].index("k")
+        sums = len({tile[along] for tile in share.tiles})
+    return share.remote(a, tiles) + share.remote(b, tiles) + _ACCUMULATE * sums * share.remote(c)

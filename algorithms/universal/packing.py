@@ -236,7 +236,9 @@ class _Costs:
         self.itemsize = share.problem.itemsize
         #: The share of the partial sums' elements that are copied into own tiles, unless they are
         #: computed there.
-        self.copied = _owned(share.problem.c, share) if copies else 0.0
+        c = share.problem.c
+        sums = prod(length(share.ranges[axis]) for axis in c.axes)
+        self.copied = 1 - share.remote(c) / sums if copies else 0.0
 
     def gemms_s(self, cuts: dict[str, _Cut]) -> tuple[float, int]:
         """Seconds of the GEMMs themselves, and their number."""
@@ -295,23 +297,9 @@ def _transfer_s(share: Share, machine: Machine) -> float:
     a_byte_s = max((1 / link.bandwidth_bytes_per_s for link in links), default=0.0)
     if not a_byte_s:
         return 0.0
-    a, b, c = (
-        (1 - _owned(each, share)) * prod(length(share.ranges[axis]) for axis in each.axes)
-        for each in share.problem.operands
-    )
+    a, b, c = map(share.remote, share.problem.operands)
     sizes = share.problem.itemsizes
     return a_byte_s * (sizes["A"] * (a + b) + sizes["C"] * c / machine.accumulate_efficiency)
-
-
-def _owned(operand: Operand, share: Share) -> float:
-    """The share of a rank's operands of a matrix, or of its partial sums, that is in its tiles."""
-    owned, partition, rank = 1.0, operand.partition, share.rank
-    here = partition.places.coords(rank) if partition.holds(rank) else None
-    for at, (axis, layout) in enumerate(zip(operand.axes, (partition.rows, partition.cols))):
-        cut = share.cut(axis, operand)
-        mine = [each for each in cut if here and layout[layout.at(each[0])].coordinate == here[at]]
-        owned *= length(mine) / length(cut)
-    return owned
 
 
 def _tried(axis: str, share: Share, chunk: int | None) -> list[_Cut]:
@@ -354,8 +342,8 @@ def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[
 
     Notes
     -----
-    Groups of each axis are rotated by the iteration offset, and along the free axis those whose
-    blocks are all local are spread between those that need transfers.
+    Groups of each axis are rotated by the iteration offset of the rank's first tile, and along the
+    free axis those whose blocks are all local are spread between those that need transfers.
     """
     groups, outer, rank = packing.groups, packing.outer, share.rank
     a, b, c = share.problem.operands
@@ -367,7 +355,8 @@ def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[
             known[(matrix.name, *at)] = _packed(matrix, chosen, share)
         return known[(matrix.name, *at)]
 
-    order = {axis: rotated([*range(len(groups[axis]))], share.offset) for axis in "mnk"}
+    by = share.rotations(share.tiles[0])
+    order = {axis: rotated([*range(len(groups[axis]))], by[axis]) for axis in "mnk"}
     if len(order[share.free]) > 1:
 
         def moves(at: int) -> bool:
@@ -421,14 +410,14 @@ def owners(operand: Block | Packed) -> set[int]:
 
 def _packed(matrix: Operand, groups: list[Group], share: Share) -> Block | Packed:
     """The blocks of a group of rows times one of columns, in the order in which they are copied."""
-    rows, cols = (_starts(matrix, axis, group) for axis, group in zip(matrix.axes, groups))
+    by = share.rotations(share.tiles[0]) if matrix.name != "C" else dict.fromkeys("mn", 0)
+    rows, cols = (
+        rotated(_starts(matrix, axis, group), by[axis]) for axis, group in zip(matrix.axes, groups)
+    )
     replica = matrix.partition.replica_of(share.rank)
-    offset = share.offset if matrix.name != "C" else 0
     parts = [
         (row, col, matrix.block(of_rows, of_cols, replica))
-        for (row, of_rows), (col, of_cols) in itertools.product(
-            rotated(rows, offset), rotated(cols, offset)
-        )
+        for (row, of_rows), (col, of_cols) in itertools.product(rows, cols)
     ]
     if len(parts) == 1:
         return parts[0][2]

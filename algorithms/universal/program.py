@@ -36,10 +36,11 @@ from drbench.program.steps import (
 )
 
 from .arrival import arrivals, cut_along, partial_sums, tile_of
-from .choice import fewest_moved
+from .choice import choose_offset, fewest_moved
 from .packing import CORES, Packed, Packing, choose_packing, cores, packed
 from .slicing import (
     FENCE,
+    OFFSETS,
     LocalGemm,
     Share,
     cut_out,
@@ -87,7 +88,7 @@ def program(
         As in :func:`resolve`.
     """
     found = resolve(problem, **options)
-    share = Share(problem, rank, found["stationary"], _layout(problem, found))
+    share = _share(problem, rank, found, machine)
     stays = _pushes(**found) or result_stays(problem, share.stationary, share.work)
     steps = _finish(_multiply(share, found, stays, machine), share, stays, found)
     return lower(steps, problem, rank, found["schedule"], machine)
@@ -98,7 +99,8 @@ def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -
     the tiles of another."""
     problem, rank, chunk = share.problem, share.rank, found["chunk"]
     if _pushes(**found):
-        at = arrivals(problem, share.stationary, found.get("work", "own"), chunk, machine)
+        how = _distribution(problem, found, machine)
+        at = arrivals(problem, *how, chunk, machine)
         yield from emit(share, [at.gemms(rank)], found.get("fetch", "slice"), push=True)
         for source, c in at.arriving(rank):
             arrived = yield Await(source, _key(c), c.shape)
@@ -110,7 +112,7 @@ def _multiply(share: Share, found: dict, stays: bool, machine: Machine | None) -
     if packing:
         rounds = packed(share, packing, own_first)
     else:
-        rounds = slices(problem, rank, share.stationary, chunk, share.work)
+        rounds = slices(share, chunk)
         if own_first:
             rounds = _own_first(rounds, rank)
     if not stays and not own_first:
@@ -234,8 +236,9 @@ class _Operands:
         if self.fetch == "tile":
             return tile
         low, high = tile.rows if block.transposed else tile.cols
-        along, (start, stop) = operand.axes[not block.transposed], self.share.part
-        if along != self.share.free or low < start or high > stop:
+        along, share = operand.axes[not block.transposed], self.share
+        mine = share.interval if along == share.free else ()
+        if not any(start <= low and high <= stop for start, stop in mine):
             return block
         return rows_of(operand, block, tile)
 
@@ -293,6 +296,24 @@ def _layout(problem: Problem, found: dict) -> Operand | None:
     return work_of(problem, found["stationary"], found.get("work", "own"))
 
 
+def _distribution(
+    problem: Problem, found: dict, machine: Machine | None = None
+) -> tuple[str, str, str]:
+    """The stationary matrix, the work distribution and the offset with resolved options."""
+    stationary, work = found["stationary"], found.get("work", "own")
+    offset = found.get("offset", "axis")
+    if offset == "auto":
+        tiles = found.get("fetch") == "tile"
+        offset = choose_offset(problem, stationary, work, tiles, machine)
+    return stationary, work, offset
+
+
+def _share(problem: Problem, rank: int, found: dict, machine: Machine | None = None) -> Share:
+    """The share of a rank with resolved options."""
+    stationary, _, offset = _distribution(problem, found, machine)
+    return Share(problem, rank, stationary, _layout(problem, found), offset)
+
+
 def _pushes(*, sums: str = "accumulate", **options) -> bool:
     """Whether partial sums are pushed with resolved options."""
     return sums == "push"
@@ -317,6 +338,7 @@ def resolve(
     *,
     stationary: str = "auto",
     work: str = "auto",
+    offset: str = "auto",
     schedule: str = "direct",
     reduce: str = "pull",
     replicate_result: bool = False,
@@ -357,6 +379,8 @@ def resolve(
     layout = work_of(problem, stationary, work)
     found = {"stationary": stationary, "replicate_result": replicate_result, "schedule": schedule}
     found |= {"work": work} if layout else {}
+    replicated = (layout or problem.operand(stationary)).partition.replicas > 1
+    found |= {"offset": offset} if replicated or offset == "off" else {}
     found |= {"reduce": reduce} if reduce != "pull" else {}
     return found | _resolve_moves(problem, in_place, found, **moves)
 
@@ -416,7 +440,7 @@ def why_accumulated(problem: Problem, in_place: bool, found: dict) -> str | None
         return "no rank adds to the tiles of another"
     if in_place:
         return "every tile is read and added to in place"
-    held = partial_sums(problem, found["stationary"], found.get("work", "own")).slots
+    held = partial_sums(problem, *_distribution(problem, found)).slots
     needed, rank = max((each * problem.itemsizes["C"], rank) for rank, each in enumerate(held))
     tiles = sum(problem.tile_bytes(rank).values())
     if needed > _SLOTS * tiles:
@@ -464,7 +488,7 @@ def why(
         lines.append(_describe_level(problem, stationary, layout))
     stays = result_stays(problem, stationary, layout)
     for rank in ranks if not _pushes(**found) else ():
-        share = Share(problem, rank, stationary, layout)
+        share = _share(problem, rank, found, machine)
         copies = stays or (layout is None and own_first_balances(problem, stationary))
         if packing := _packing(share, found, copies, machine):
             lines.append(f"packed, rank {rank}: {packing.description}")
@@ -492,15 +516,15 @@ def _describe_level(problem: Problem, stationary: str, layout) -> str:
 
 def _describe_pushed(problem: Problem, found: dict) -> str:
     """A line about how partial sums are pushed."""
-    stationary, tile, layout = found["stationary"], found["chunk"], _layout(problem, found)
+    stationary, tile = found["stationary"], found["chunk"]
     axes = set()
     for rank in range(problem.nprocs):
-        rounds = slices(problem, rank, stationary, work=layout)
+        rounds = slices(_share(problem, rank, found))
         axes.add(cut_along([gemm for group in rounds for gemm in group], rank, stationary))
     cut = "nothing is cut"
     if tile:
         cut = f"{' or '.join(sorted(axes, reverse=True))} is cut into tiles of {tile}"
-    slots = partial_sums(problem, found["stationary"], found.get("work", "own")).slots
+    slots = partial_sums(problem, *_distribution(problem, found)).slots
     most = max(slots)
     held = f"slots for {most * problem.itemsizes['C']} bytes on rank {slots.index(most)}, the most"
     if not most:
@@ -530,6 +554,12 @@ OPTIONS = (
         metavar="auto|own|level|PMxPNxPK",
         help="work distribution: stationary tiles, balanced (level), or a grid over m, n and k.",
         default_text="own; of preset optimal its grid",
+    ),
+    Option(
+        "offset",
+        ("auto", *OFFSETS),
+        help="what i + j rotates for tile (i, j): the whole axis, a replica's interval, nothing.",
+        default_text="axis; interval where that moves less",
     ),
     Option(
         "chunk",

@@ -18,6 +18,7 @@ combination is one GEMM whose three blocks are in one tile each.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -38,10 +39,13 @@ from partitions import (
     part,
     work_on,
 )
-from partitions.intervals import Range, between, union
+from partitions.intervals import Range, between, intersect, union
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
+#: What the iteration offset rotates: the whole free axis, and with it the interval of a replica;
+#: the replica's interval in itself; nothing.
+OFFSETS = ("axis", "interval", "off")
 
 
 class LocalGemm(NamedTuple):
@@ -80,7 +84,9 @@ class Share:
         ``"A"``, ``"B"`` or ``"C"``.
     work : Operand, optional
         The work distribution as a layout of the stationary matrix, if it is not the layout in which
-        that matrix is stored (:func:`work_of`).
+        that matrix is stored (:func:`work_of`): its blocks are then fetched too, or accumulated.
+    offset : str
+        One of :data:`OFFSETS`.
 
     Attributes
     ----------
@@ -90,45 +96,67 @@ class Share:
         The axes of the table above.
     layout : Partition
         The layout whose tiles the rank multiplies: of ``work``, or of the stationary matrix.
-    part : range
-        This rank's elements of the free axis: with a replicated layout each replica has its part.
+    interval : list of (int, int)
+        This rank's elements of the free axis, in order: all, or with c replicas of the layout the
+        1/c of its replica. By default that is rotated over the whole axis by the offset of the
+        rank's first tile, so that ranks of all replicas begin with different owners. All tiles of
+        the rank have the same, so that they share blocks of X and Y, and partial sums.
+
+    Examples
+    --------
+    The tiles of C in a row need A from four owners. The first replica has half of k:
+
+    >>> problem = Problem(8, 8, 8, 8, "block:1x4/c2", "block:1x4/c2", "block:1x4/c2")
+    >>> for offset in ("axis", "interval"):
+    ...     print([Share(problem, rank, "C", offset=offset).interval for rank in (0, 1, 3)])
+    [[(0, 4)], [(2, 6)], [(6, 8), (0, 2)]]
+    [[(0, 4)], [(0, 4)], [(0, 4)]]
     """
 
-    def __init__(self, problem: Problem, rank: int, stationary: str, work: Operand | None = None):
+    def __init__(
+        self,
+        problem: Problem,
+        rank: int,
+        stationary: str,
+        work: Operand | None = None,
+        offset: str = "axis",
+    ):
         self.problem, self.rank, self.stationary, self.work = problem, rank, stationary, work
         self.stored = problem.operand(stationary)
         self.x, self.y = map(problem.operand, _FACTORS[stationary])
         (self.p, self.q), self.free = AXES[stationary], free_axis(stationary)
         self.layout = (work or self.stored).partition
-        replica, replicas = self.layout.replica_of(rank), self.layout.replicas
-        self.part = part(problem.extent(self.free), replica, replicas)
         self.tiles = self.layout.tiles_of(rank)
+        self._offset, self._rotated = offset, 0
+        extent, replicas = problem.extent(self.free), self.layout.replicas
+        start, stop = part(extent, self.layout.replica_of(rank), replicas)
+        if offset == "axis" and replicas > 1 and self.tiles:
+            self._rotated = iteration_offset(self.tiles[0])
+            ranges = cut_at(self.free, (0, extent), (self.x, self.y))
+            by, _ = ranges[self._rotated % len(ranges)]
+            start, stop = start + by, stop + by
+        self.interval = on_ring(start, stop, extent)
 
-    @property
-    def offset(self) -> int:
-        """The :func:`iteration_offset` of the rank's first tile: of packed operands, which span
-        several."""
-        return iteration_offset(self.tiles[0])
+    def rotations(self, tile: tuple[int, int]) -> dict[str, int]:
+        """By how many ranges the GEMMs of a tile are rotated along each axis."""
+        by = 0 if self._offset == "off" else iteration_offset(tile)
+        return {self.p: by, self.q: by, self.free: by - self._rotated}
 
     @cached_property
     def ranges(self) -> dict[str, list[Range]]:
-        """The ranges of m, n and k, in rising order, neighbours joined; all empty without work.
+        """The ranges of m, n and k, neighbours joined; all empty without work.
 
         Examples
         --------
         >>> Share(Problem(8, 8, 8, 2, "row", "tiles:8x2@1x2", "row"), 0, "B").ranges
         {'k': [(0, 8)], 'n': [(0, 2), (4, 6)], 'm': [(0, 8)]}
         """
-        if not self.tiles or self.part.start >= self.part.stop:
+        if not self.tiles or not self.interval:
             return {axis: [] for axis in "kmn"}
         (top, left), bounds = self.tiles[0], self.layout.tile_bounds
         rows = [bounds((i, left))[0] for i in dict.fromkeys(i for i, _ in self.tiles)]
         cols = [bounds((top, j))[1] for j in dict.fromkeys(j for _, j in self.tiles)]
-        return {
-            self.p: union(rows),
-            self.q: union(cols),
-            self.free: [(self.part.start, self.part.stop)],
-        }
+        return {self.p: union(rows), self.q: union(cols), self.free: self.interval}
 
     def cut(self, axis: str, *operands: Operand) -> list[Range]:
         """The ranges of an axis between the tile boundaries of these operands, by default of
@@ -137,9 +165,27 @@ class Share:
         having = [x for x in operands or (*self.problem.operands, *work) if axis in x.axes]
         return [part for each in self.ranges[axis] for part in cut_at(axis, each, having)]
 
+    def owners(self, operand: Operand, tiles: bool = False) -> dict[int, int]:
+        """Owner -> elements of a matrix that the rank multiplies, or has partial sums of; with
+        ``tiles`` of whole tiles.
+
+        Examples
+        --------
+        >>> share = Share(Problem(8, 8, 8, 2, "tiles:8x5", "column", "column"), 0, "C")
+        >>> [share.owners(operand) for operand in share.problem.operands]
+        [{0: 40, 1: 24}, {0: 32}, {0: 32}]
+        """
+        ranges = (self.ranges[axis] for axis in operand.axes)
+        return owners_of(operand.partition, *ranges, operand.partition.replica_of(self.rank), tiles)
+
+    def remote(self, operand: Operand, tiles: bool = False) -> int:
+        """The elements of :meth:`owners` that other ranks own."""
+        owned = self.owners(operand, tiles)
+        return sum(owned.values()) - owned.get(self.rank, 0)
+
 
 def iteration_offset(tile: tuple[int, int]) -> int:
-    """The number of the first range over which a rank multiplies a stationary tile (i, j) (paper,
+    """The number of ranges by which the GEMMs of a stationary tile (i, j) are rotated (paper,
     §4.2): i + j, so that ranks of a row or column of tiles begin with different owners.
 
     Examples
@@ -150,9 +196,49 @@ def iteration_offset(tile: tuple[int, int]) -> int:
     return sum(tile)
 
 
+def on_ring(start: int, stop: int, extent: int) -> list[Range]:
+    """The ranges of an interval that continues at 0 where the axis ends; the whole axis has no
+    beginning.
+
+    Examples
+    --------
+    >>> on_ring(2, 5, 8), on_ring(6, 9, 8), on_ring(9, 11, 8), on_ring(3, 11, 8)
+    ([(2, 5)], [(6, 8), (0, 1)], [(1, 3)], [(0, 8)])
+    """
+    if stop - start == extent:
+        return [(0, extent)]
+    around = (start - extent, stop - extent)
+    parts = [intersect(each, (0, extent)) for each in ((start, stop), around)]
+    return [(low, high) for low, high in parts if low < high]
+
+
 def cut_at(axis: str, whole: Range, operands: Iterable[Operand]) -> list[Range]:
     """The parts of a range of an axis between the tile boundaries of operands."""
     return between(sorted({cut for each in operands for cut in each.cuts(axis, *whole)}))
+
+
+def owners_of(
+    partition: Partition, rows: list[Range], cols: list[Range], replica: int, tiles: bool = False
+) -> dict[int, int]:
+    """Owner -> elements that it holds of some rows and columns of a matrix in one replica; with
+    ``tiles`` of all tiles that have some of them."""
+    places, sides = partition.places, []
+    for axis, ranks, ranges in (
+        (partition.rows, places.rows, rows),
+        (partition.cols, places.cols, cols),
+    ):
+        held = [(axis[x], each) for each in ranges for x in axis.covering(*each)]
+        if tiles:
+            held = [(segment, segment[:2]) for segment in {segment for segment, _ in held}]
+        side: Counter = Counter()
+        for (low, high, at, _), (start, stop) in held:
+            side[ranks[at]] += min(high, stop) - max(low, start)
+        sides.append(side)
+    return {
+        down + right + places.replicas[replica]: height * width
+        for down, height in sides[0].items()
+        for right, width in sides[1].items()
+    }
 
 
 def largest_matrix(m: int, n: int, k: int) -> str:
@@ -379,28 +465,16 @@ def _level(rows: Axis, cols: Axis, places: Places, text: str) -> Partition | Non
     return Partition.of(*axes, replace(places, rows=ranks[0], cols=ranks[1]), f"{text} balanced")
 
 
-def slices(
-    problem: Problem,
-    rank: int,
-    stationary: str,
-    chunk: int | None = None,
-    work: Operand | None = None,
-) -> Iterator[list[LocalGemm]]:
+def slices(share: Share, chunk: int | None = None) -> Iterator[list[LocalGemm]]:
     """The local GEMMs of one rank, in rounds that share a range of the free axis.
 
     Parameters
     ----------
-    problem : Problem
-    rank : int
-    stationary : str
-        ``"A"``, ``"B"`` or ``"C"``.
+    share : Share
     chunk : int, optional
         Longest free range of one GEMM, in elements; None leaves ranges as long as the tiles allow.
         Ranges without transfers are left whole where cutting them would only cost: those of m and n
         always, those of k if nothing is transferred for the tile.
-    work : Operand, optional
-        The work distribution as a layout of the stationary matrix, if it is not the layout in which
-        that matrix is stored (:func:`work_of`): its blocks are then fetched too, or accumulated.
 
     Yields
     ------
@@ -411,20 +485,20 @@ def slices(
 
     Notes
     -----
-    Replica q of a replicated stationary matrix computes the q-th part of the free axis. Order: for
-    the stationary tile (i, j) the free ranges between tile boundaries are rotated by i + j
-    (:func:`iteration_offset`), and so are the ranges along p and q, so that the ranks of a row or
-    column do not all read from one owner at the same time. Ranges whose operands are all local are
-    then spread evenly between those that need transfers, to overlap with these (:func:`spread`).
+    Order: for the stationary tile (i, j) the free ranges between tile boundaries are rotated by
+    i + j (:func:`iteration_offset`), with replicas together with the interval of the replica
+    (:attr:`Share.interval`), and so are the ranges along p and q: the ranks of a row or column do
+    not all read from one owner at the same time. Ranges whose operands are all local are then
+    spread evenly between those that need transfers, to overlap with these (:func:`spread`).
 
     In the code f is a range of the free axis, s a part of the tile's range of p, t one of q.
     """
-    share = Share(problem, rank, stationary, work)
+    rank, stationary, work = share.rank, share.stationary, share.work
     ranges = _free_ranges(share, chunk)
     stored, replica = share.stored, share.stored.partition.replica_of(rank)
     strips: dict = {}  # of X for a row of stationary tiles, of Y for a column
     for tile in share.tiles:
-        offset = iteration_offset(tile)
+        by = share.rotations(tile)
         sides = []
         for operand, axis, x, bounds in zip(
             (share.x, share.y), (share.p, share.q), tile, share.layout.tile_bounds(tile)
@@ -434,16 +508,16 @@ def slices(
                 strips[axis, x] = fragments, _strip(operand, fragments, ranges, rank, share.free)
             sides.append(strips[axis, x])
         (p_fragments, xs), (q_fragments, ys) = sides
-        s_order, t_order = rotated(p_fragments, offset), rotated(q_fragments, offset)
+        s_order, t_order = rotated(p_fragments, by[share.p]), rotated(q_fragments, by[share.q])
         if stationary == "B":  # of the stationary tile: where ranges of X and Y intersect
             own = [stored.block(s, t, replica) for t in t_order for s in s_order]
             last = _last(s_order) * len(t_order)
         else:
             own = [stored.block(s, t, replica) for s in s_order for t in t_order]
             last = _last(t_order) * len(s_order)
-        in_order = _order(ranges, xs, ys, share.free, offset)
+        in_order = _order(ranges, xs, ys, share.free, by[share.free])
         for f in in_order:
-            x_blocks, y_blocks = rotated(xs[f][0], offset), rotated(ys[f][0], offset)
+            x_blocks, y_blocks = rotated(xs[f][0], by[share.p]), rotated(ys[f][0], by[share.q])
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
                 end, pairs = f == in_order[-1], itertools.product(x_blocks, y_blocks)
                 yield [LocalGemm(a, b, c, end) for (a, b), c in zip(pairs, own)]

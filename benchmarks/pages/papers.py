@@ -5,7 +5,7 @@ from functools import cache
 
 from launch.papers import papers
 
-from .records import RESULTS, rows, where
+from .records import RESULTS, records, rows, where
 from .tables import block, table
 
 
@@ -170,3 +170,38 @@ def dtensor_points() -> str:
         lines.setdefault((layer.upper().replace("P", "P-"), line), []).append(error)
     header = ["layer", "line", *(f"m = {m}" for m in (1024, 2048, 4096, 8192))]
     return table(header, [(*name, *cells) for name, cells in lines.items()])
+
+
+#: What the sweep optimisations switches off, and the options of its records.
+_SWITCHED_OFF = {
+    "iteration offset": ("offset=off", 1),
+    "its part over the whole axis": ("offset=interval", 1),
+    "prefetch": ("", 0),
+}
+
+
+@block
+def optimisations(*machines: str) -> str:
+    """How many times as long the cases of the sweep take without one optimisation: the median, and
+    the case with the most."""
+    keys = ["n", "a", "b", "c", "stationary"]
+    lines = []
+    for machine in machines:
+        found = records(f"simulated/optimisations/{machine}.csv")
+        options = found.options.fillna("")
+        for layer, n in (("MLP-1", 49152), ("MLP-2", 12288)):
+
+            def times(option: str, prefetch: int):
+                switched = options.str.contains(option or "offset=")
+                chosen = (switched == bool(option)) & (found.prefetch == prefetch) & (found.n == n)
+                return found[chosen].set_index(keys).best_s
+
+            cells = []
+            for option, prefetch in _SWITCHED_OFF.values():
+                ratio = (times(option, prefetch) / times("", 1)).dropna()
+                *texts, stationary = ratio.idxmax()[1:]
+                most = f"{' · '.join(dict.fromkeys(texts))} S-{stationary}"
+                cells.append(f"{ratio.median():.2f}, {ratio.max():.2f} ({most})")
+            lines.append((f"{machine}, {found.ranks.iloc[0]} ranks", layer, *cells))
+    header = ["machine", "layer", *(f"without {name}" for name in _SWITCHED_OFF)]
+    return table(header, lines)

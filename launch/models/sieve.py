@@ -11,7 +11,9 @@ every element that a rank multiplies is fetched at least once if another rank of
 it, every element of its partial sums is sent if another rank of its replica of C stores it, and the
 other rank is busy as long; no GEMM is faster than its FLOPs at the rate of large GEMMs, nor, with
 Stationary A or B on devices, than with full tiles along the axis that is cut. Three ranks are
-examined. For layouts with several tiles per rank transfers are not bounded.
+examined. For layouts with several tiles per rank transfers are not bounded. Where the iteration
+offset moves the interval of a replica, which depends on all three layouts, the bound is that of the
+best interval, and the estimate that of the interval without an offset.
 """
 
 from typing import NamedTuple
@@ -111,10 +113,13 @@ def bounds_of(
                 if 0 in extents:
                     continue
                 one, two = (_moved(rank, other, *held[other], every, rates) for other in others)
-                moves = (one[:, None] + two).max(axis=(2, 3))
+                moves = sure = (one[:, None] + two).max(axis=(2, 3))
+                if still.partition.replicas > 1 and still.partition.grid_shape != (1, 1):
+                    one, two = (_fewest(rank, x, held[x][0], every, still, rates) for x in others)
+                    sure = (one[:, None] + two).max(axis=2)
                 least, likely = _work(extents, rates, rates.cut_on.get(name))
                 guess = np.maximum(moves, likely) + _EXPOSED * np.minimum(moves, likely)
-                for view, found in zip(views, (np.maximum(moves, least), guess)):
+                for view, found in zip(views, (np.maximum(sure, least), guess)):
                     np.maximum(view[at], found, out=view[at])
     return bounds, guesses
 
@@ -175,6 +180,24 @@ def _moved(
     served = (_elements(tiles[:, :, [rank]], rows, cols) * same) @ (cost * rates.passive)
     # partial sums use the opposite direction of operands
     return np.stack([served, own] if name == "C" else [own, served], axis=1)
+
+
+def _fewest(rank: int, name: str, tiles: np.ndarray, every: dict, still: Operand, rates: Rates):
+    """The cost of a rank's own transfers in each direction for layouts of a matrix, if all its
+    links are busy and its interval begins where its own tile has most of it: an array (layout,
+    direction)."""
+    needed = own = np.ones(len(tiles))
+    for at, axis in enumerate(AXES[name]):
+        (low, high), (start, stop) = tiles[:, 2 * at : 2 * at + 2, rank].T, every[axis][:, rank]
+        shared = np.minimum(high, stop) - np.maximum(low, start)
+        if axis not in still.axes:
+            shared = np.minimum(high - low, stop - start)
+        needed, own = needed * (stop - start), own * shared.clip(0)
+    one_tile = tiles[:, :, rank].any(axis=1)
+    with np.errstate(divide="ignore"):
+        cost = (needed - own) * one_tile / (1 / rates.moved[name]).sum()
+    zero = np.zeros(len(tiles))
+    return np.stack([zero, cost] if name == "C" else [cost, zero], axis=1)
 
 
 def _elements(tiles: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:

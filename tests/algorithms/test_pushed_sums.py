@@ -17,7 +17,7 @@ from algorithms import get_algorithm
 from algorithms.lowering.op_costs import BALANCE
 from algorithms.universal.arrival import PartialSums, cut_along, tile_of
 from algorithms.universal.program import why_accumulated
-from algorithms.universal.slicing import slices, work_of
+from algorithms.universal.slicing import Share, slices, work_of
 from drbench.errors import CaseFailed, UsageError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
@@ -81,7 +81,7 @@ def test_partial_sums_of_a_grid_are_cut_along_the_operand_with_more_fetched_byte
 
 def cuts(problem, rank, grid):
     """The axis along which the blocks of a rank are cut."""
-    rounds = slices(problem, rank, "C", work=work_of(problem, "C", grid))
+    rounds = slices(Share(problem, rank, "C", work_of(problem, "C", grid)))
     return cut_along([gemm for each in rounds for gemm in each], rank, "C")
 
 
@@ -318,7 +318,7 @@ def slots_of(problem, stationary, grid=None):
     """Elements of each rank's blocks that other ranks have partial sums of, one by one."""
     found, work = [0] * problem.nprocs, work_of(problem, stationary, grid) if grid else None
     for rank in range(problem.nprocs):
-        rounds = slices(problem, rank, stationary, work=work)
+        rounds = slices(Share(problem, rank, stationary, work))
         for c in {each.c.key: each.c for group in rounds for each in group}.values():
             found[c.owner] += c.size * (c.owner != rank)
     return found
@@ -345,7 +345,7 @@ def test_the_sources_of_partial_sums_are_the_pushing_ranks_of_the_same_replica(s
         text = PartialSums(problem, stationary).of(rank)
         assert text == sorted({*text} - {rank})
         for other in range(problem.nprocs):
-            gemms = [each for group in slices(problem, other, stationary) for each in group]
+            gemms = [each for group in slices(Share(problem, other, stationary)) for each in group]
             pushes = any(each.c.owner == rank for each in gemms)
             assert other == rank or (other in text) == pushes
 

@@ -2,16 +2,28 @@
 partitions."""
 
 import itertools
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import exhaustive, layouts, prove, traces_of
+from oracles import exhaustive, home_of, layouts, prove, traces_of
 
 from algorithms import get_algorithm
-from algorithms.universal.slicing import largest_matrix, own_first_balances, result_stays, slices
+from algorithms.universal.choice import choose_offset
+from algorithms.universal.slicing import (
+    OFFSETS,
+    Share,
+    largest_matrix,
+    own_first_balances,
+    result_stays,
+    slices,
+)
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models.predict import predict_with
 from partitions import preset
 
 KINDS = ("row", "column", "block", "tiles:3x2")
@@ -73,6 +85,7 @@ def cases(draw, m, n, k, most_tiles):
         "stationary": draw(st.sampled_from("ABC")),
         "chunk": draw(st.none() | st.integers(5, max(m, n, k))),
         "replicate_result": draw(st.booleans()),
+        "offset": draw(st.sampled_from(OFFSETS)),
     }
     return Problem(m, n, k, nprocs, *abc), options
 
@@ -107,7 +120,7 @@ def test_nothing_is_cut_where_nothing_moves(stationary):
     }
     problem = Problem(32, 32, 32, 4, *texts[stationary])
     for rank in range(4):
-        (group,) = slices(problem, rank, stationary, 4)
+        (group,) = slices(Share(problem, rank, stationary), 4)
         assert len(group) == 1 and group[0].a.shape[1] == 32
 
 
@@ -119,7 +132,7 @@ def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
     """GEMMs of local operands may be longer along m or n, where cutting costs time."""
     problem, longest = Problem(M, N, K, 4, "tiles:3x2", "block", "column"), 0
     for rank in range(4):
-        for group in slices(problem, rank, stationary, chunk):
+        for group in slices(Share(problem, rank, stationary), chunk):
             blocks = [block for gemm in group for block in gemm[:3]]
             for a, b, *_ in group:
                 extent = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1]}[axis]
@@ -132,7 +145,7 @@ def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
 def own_share(problem, rank, stationary):
     """The share of a rank's multiply-adds that belongs to its own tiles of C."""
     own = total = 0
-    for group in slices(problem, rank, stationary):
+    for group in slices(Share(problem, rank, stationary)):
         for a, _b, c, *_ in group:
             work = c.size * a.shape[1]
             total += work
@@ -167,7 +180,7 @@ def test_gemms_with_one_target_are_consecutive(stationary):
     """Their sum is then sent once: within a group no target recurs after another one."""
     for texts in exhaustive(4, KINDS, [(1, 1, 1), (2, 2, 2)]):
         for rank in range(4):
-            for group in slices(Problem(M, N, K, 4, *texts), rank, stationary):
+            for group in slices(Share(Problem(M, N, K, 4, *texts), rank, stationary)):
                 finished, open_target = set(), None
                 for _, _, c, last, _ in group:
                     assert open_target in (None, c) and id(c) not in finished
@@ -214,7 +227,7 @@ def test_each_rank_starts_with_a_block_of_another_owner(stationary, texts, movin
     owners = [
         [
             getattr(each, moving).owner
-            for group in slices(problem, rank, stationary)
+            for group in slices(Share(problem, rank, stationary))
             for each in group
         ]
         for rank in range(p)
@@ -222,6 +235,120 @@ def test_each_rank_starts_with_a_block_of_another_owner(stationary, texts, movin
     for at_once in zip(*owners, strict=True):
         assert sorted(at_once) == list(range(p))
     assert [first for first, *_ in owners] == list(range(p))
+
+
+@pytest.mark.parametrize("c, tiles", [(2, 2), (2, 4), (2, 6), (3, 3), (4, 4)])
+@pytest.mark.parametrize(
+    "stationary, texts, moving",
+    [  # a range of the free axis for each tile of a replica, of which each rank needs 1/c
+        ("C", ("column/c{c}", "R", "column/c{c}"), "a"),
+        ("C", ("R", "row/c{c}", "row/c{c}"), "b"),
+        ("B", ("row/c{c}", "row/c{c}", "R"), "a"),
+        ("B", ("R", "column/c{c}", "row/c{c}"), "c"),
+        ("A", ("column/c{c}", "column/c{c}", "R"), "b"),
+        ("A", ("row/c{c}", "R", "column/c{c}"), "c"),
+    ],
+)
+def test_ranks_of_all_replicas_start_with_different_owners(stationary, texts, moving, c, tiles):
+    """Without an offset over the whole axis the ranks of a replica used 1/c of the owners."""
+    p = c * tiles
+    problem = Problem(2 * p, 2 * p, 2 * p, p, *(text.format(c=c) for text in texts))
+    assert choose_offset(problem, stationary) == "axis"
+
+    def owners(offset):
+        return [
+            [getattr(gemm, moving).owner for (gemm,) in slices(share)]
+            for share in (Share(problem, r, stationary, offset=offset) for r in range(p))
+        ]
+
+    for at_once in zip(*owners("axis"), strict=True):
+        assert sorted(at_once) == list(range(p))
+    assert len({first for first, *_ in owners("interval")}) == p // c
+
+
+def boundaries(problem, share):
+    """Where a tile of X or of Y begins along the free axis, element by element."""
+    found = {0}
+    for operand in (share.x, share.y):
+        tile = home_of(operand).tile
+        line = tile[:, 0] if operand.axes[0] == share.free else tile[0]
+        found |= {x for x in range(1, len(line)) if line[x] != line[x - 1]}
+    return sorted(found)
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases(13, 12, 11, most_tiles=5))
+def test_each_rank_multiplies_the_interval_of_its_replica_once_for_each_of_its_tiles(case):
+    """Of c equal parts of the free axis the one of its replica, begun later by the offset of its
+    first tile, and continued at 0 where the axis ends."""
+    problem, options = case
+    stationary = options["stationary"]
+    for rank in range(problem.nprocs):
+        share = Share(problem, rank, stationary, offset=options["offset"])
+        layout, extent = share.stored.partition, problem.extent(share.free)
+        tiles = [(i, j) for i, j in layout.tiles_of(rank)]
+        length = -(-extent // layout.replicas)
+        part = range(extent)[layout.replica_of(rank) * length :][:length]
+        starts, by = boundaries(problem, share), 0
+        if tiles and layout.replicas > 1 and options["offset"] == "axis":
+            by = starts[sum(tiles[0]) % len(starts)]
+        wanted = Counter((x + by) % extent for x in part)
+        counted = {tile: Counter() for tile in tiles}
+        sides = dict(zip(tiles, map(layout.tile_bounds, tiles)))
+        for gemm in (each for group in slices(share, options["chunk"]) for each in group):
+            ranges = dict(zip("mkn", (gemm.a.rows, gemm.a.cols, gemm.b.cols)))
+            still = gemm["ABC".index(stationary)]
+            cells = still.size
+            for x in range(*ranges[share.free]):
+                counted[still.tile][x] += cells
+        for tile, found in counted.items():
+            rows, cols = sides[tile]
+            assert found == Counter({x: n * rows.extent * cols.extent for x, n in wanted.items()})
+
+
+def elements(problem, stationary, offset):
+    """Elements that the busiest rank and all ranks move, one by one; accumulated ones count
+    three."""
+    each = []
+    for rank in range(problem.nprocs):
+        read, added = set(), 0
+        for group in slices(Share(problem, rank, stationary, offset=offset)):
+            for a, b, c, last, _ in group:
+                for block in (a, b):
+                    if block.owner != rank:
+                        cells = itertools.product(range(*block.rows), range(*block.cols))
+                        read |= {(block.matrix, *cell) for cell in cells}
+                added += 3 * c.size * (last and c.owner != rank)
+        each.append(len(read) + added)
+    return max(each), sum(each)
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+def test_the_whole_axis_is_rotated_unless_ranks_then_move_more(stationary):
+    chosen = Counter()
+    for texts in in_pairs(4, stationary, ("row", "column", "block")):
+        problem = Problem(12, 12, 12, 4, *texts)
+        if problem.operand(stationary).partition.replicas > 1:
+            axis, interval = (elements(problem, stationary, each) for each in OFFSETS[:2])
+            wanted = "interval" if interval < axis else "axis"
+            assert choose_offset(problem, stationary) == wanted, texts
+            chosen[wanted] += 1
+    assert min(chosen["axis"], chosen["interval"]) > 2
+
+
+@pytest.mark.parametrize(
+    "machine, ranks, chosen", [("mi300x", 8, "interval"), ("pvc12", 12, "interval")]
+)
+def test_where_each_pair_has_a_link_the_offset_with_the_less_busy_link_is_faster(
+    machine, ranks, chosen
+):
+    """Else partial sums and operands would share one direction of a link."""
+    times = {}
+    for offset in ("auto", *OFFSETS[:2]):
+        options = {"stationary": "B", "offset": offset}
+        case = Case(8192, 8192, 8192, *["block/c2"] * 3, dtype="float32", options=options)
+        times[offset] = predict_with(case, find_machine(machine), ranks)[0].best_s
+    assert times["auto"] == times[chosen] < times["axis"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +364,7 @@ def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts,
     for rank in range(2):
         extents: dict = {True: [], False: []}
         for a, b, c, *_ in (
-            each for group in slices(problem, rank, stationary, 2) for each in group
+            each for group in slices(Share(problem, rank, stationary), 2) for each in group
         ):
             extent = {"A": b.shape[1], "B": a.shape[0], "C": a.shape[1]}[stationary]
             extents[{a.owner, b.owner, c.owner} == {rank}].append(extent)

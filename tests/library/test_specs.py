@@ -8,7 +8,7 @@ from oracles import by_place
 
 import drbench
 from algorithms.universal.choice import busiest_rank
-from algorithms.universal.slicing import slices
+from algorithms.universal.slicing import Share, slices
 from drbench.errors import UsageError
 from drbench.library.spec import Spec, Specs
 from drbench.program.problem import Operand, Problem
@@ -122,7 +122,7 @@ def test_the_busiest_rank_moves_the_remote_elements_of_its_gemms(stationary):
         most = 0
         for rank in range(4):
             read, added = set(), 0
-            for group in slices(problem, rank, stationary):
+            for group in slices(Share(problem, rank, stationary)):
                 for a, b, c, last, _ in group:
                     for block in (a, b):
                         if block.owner != rank:

@@ -47,6 +47,7 @@ def sample(p, situation):
         "pack": deal(("always", "auto", "never")),
         "fetch": deal(("slice", "slice", "rows", "tile")),
         "reduce": deal(("pull", "push")),
+        "offset": deal(("auto", "axis", "axis", "interval", "off")),
         "seed": range(COUNTS[p]),
     }
     cases = []

@@ -9,6 +9,7 @@ A case is a dict that :func:`prove` takes, so that one that fails can be made sm
 import random
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ if __name__ == "__main__":
 
 from arena import multiplied
 from drawn_layouts import FORMS, layout
-from oracles import home_of, interpret, operands, require, results, work_done
+from oracles import Violation, home_of, interpret, operands, require, results, work_done
 from traced import everyone_of, resolved_as
 from virtual_time import RandomDelays, check_rule, drive
 
@@ -26,6 +27,8 @@ from algorithms import algorithms, get_algorithm
 from algorithms.lowering.op_costs import BALANCE
 from algorithms.universal.packing import cores
 from drbench.errors import UnsupportedError, UsageError
+from drbench.model.gemm import Compute
+from drbench.model.machine import Link, Machine
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.problem import TRANSPOSES, Problem
@@ -34,6 +37,7 @@ from partitions import divisors, part
 
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 MACHINES = {"none": None, "balance": BALANCE, "cores": cores("float32")}
+MACHINES["pairs"] = Machine("pairs", Compute(1e12), (Link("wire", 1e10, shared="pair"),))
 #: Algorithms by the function that proves them.
 ON_A_MESH = [name for name, each in algorithms().items() if "mesh" in each.options]
 BY_ROWS = ["fsdp", "tensor_parallel_1d"]
@@ -114,6 +118,7 @@ def any_universal(chance: random.Random) -> dict:
         "schedule": chance.choice(("direct",) * 6 + ("greedy", "cost", "greedy:2x1")),
         "reduce": chance.choice(("pull", "push")),
         "replicate_result": chance.random() < 0.3,
+        "offset": chance.choice(("auto", "auto", "axis", "interval", "off")),
     }
     clashes = ("schedule", "direct"), ("pack", "auto"), ("sums", "accumulate")
     free = chance.choice([name for name, _ in clashes])  # two orders at once are refused
@@ -241,7 +246,30 @@ def _check_result(problem, found: dict, c, right) -> None:
         require(np.array_equal(total, right), "C is exact", total - right)
 
 
+def _offset(problem, rank: int, stationary: str, free: str) -> int:
+    """Where the range i + j of an axis begins, i and j being the rank's first tile of a replicated
+    stationary matrix: ranges end where a tile of another matrix does."""
+    held, starts = problem.operand(stationary).partition, {0}
+    if held.replicas == 1 or not held.tiles_of(rank):
+        return 0
+    for each in problem.operands:
+        if free in each.axes:
+            line = home_of(each).tile
+            line = line[:, 0] if each.axes[0] == free else line[0]
+            starts |= {x for x in range(1, len(line)) if line[x] != line[x - 1]}
+    return sorted(starts)[sum(held.tiles_of(rank)[0]) % len(starts)]
+
+
 def _check_moved(problem, found: dict, trace) -> None:
+    """The elements that a rank moves are those of one of the offsets that it may use."""
+    offset = found.get("offset", "axis")
+    if offset == "auto":
+        with suppress(Violation):
+            return _check_moved_with(problem, found, trace, "axis")
+    _check_moved_with(problem, found, trace, offset)
+
+
+def _check_moved_with(problem, found: dict, trace, offset: str) -> None:
     """Elements that a rank fetches and sends, counted one by one: for each of its tiles of the
     stationary matrix the remote elements that its GEMMs need."""
     rank, stationary = trace.rank, found["stationary"]
@@ -251,12 +279,13 @@ def _check_moved(problem, found: dict, trace) -> None:
     axes = {"A": "mk", "B": "kn", "C": "mn"}
     (free,) = {*"mnk"} - {*axes[stationary]}
     start, stop = part(problem.extent(free), still.replica[rank], replicas)
+    by = _offset(problem, rank, stationary, free) if offset == "axis" else 0
     own = mine[stationary] == rank
     regions: dict = {name: [] for name in "ABC"}
     for tile in {*still.tile[own].tolist()}:
         rows, cols = np.nonzero(own & (still.tile == tile))
         ends = dict(zip(axes[stationary], ({*rows.tolist()}, {*cols.tolist()})))
-        ends[free] = {*range(start, stop)}
+        ends[free] = {(x + by) % problem.extent(free) for x in range(start, stop)}
         for name in axes:
             region = np.zeros(mine[name].shape, bool)
             region[np.ix_(*(sorted(ends[axis]) for axis in axes[name]))] = True

@@ -56,7 +56,8 @@ def operands(sizes, ranks, named, transpose=""):
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_program_of_a_triple_is_faster_than_its_bound(name):
-    """Any layouts, factors and settings, one machine after another; and bounds are tight enough."""
+    """Any layouts, factors and settings, one machine after another; and bounds are tight enough
+    where no offset moves the interval of a replica."""
     draw, tight = random.Random(name), []
     for ranks, sizes, transpose, dtype in (
         (4, (24, 40, 32), "", "float32"),
@@ -79,21 +80,25 @@ def test_no_program_of_a_triple_is_faster_than_its_bound(name):
             found = made.simulator.run(draw.choice([1, 2, "all"]))
             least = bounds[(*triple, which)]
             assert 0 < least <= found.time_s * (1 + 1e-9), (case, least, found.time_s)
-            tight.append(least / found.time_s)
+            still = made.problem.operand("CBA"[which]).partition
+            if still.replicas == 1 or still.grid_shape == (1, 1):
+                tight.append(least / found.time_s)
     assert np.median(tight) > (0.2 if name == "pairs" else 0.4)  # pairs have a link each
 
 
 @pytest.mark.parametrize("items", [FOUR, MIXED])
 def test_bytes_are_those_of_the_traces(items):
     """Bytes received and sent by the first, middle and last rank, by its own steps and by those of
-    other ranks."""
+    other ranks; with replicas of the stationary matrix the bytes without an offset of their
+    interval are the estimate, and no offset needs fewer than the bound."""
     sizes, ranks = (24, 36, 48), 12
     named = [text for text, _ in layouts(ranks)]
-    bounds, _ = bounds_of(operands(sizes, ranks, named), sizes, rates_of(None, items, ranks))
+    bounds, guesses = bounds_of(operands(sizes, ranks, named), sizes, rates_of(None, items, ranks))
     draw = random.Random(7)
-    for _ in range(40):
+    for _ in range(60):
         triple, which = [draw.randrange(len(named)) for _ in "ABC"], draw.randrange(3)
-        options = {"stationary": "CBA"[which], "chunk": "none"}
+        offset = draw.choice(["axis", "interval"])
+        options = {"stationary": "CBA"[which], "chunk": "none", "offset": offset}
         case = Case(*sizes, *(named[x] for x in triple), options=options)
         algorithm, problem, options = bound(case, ranks)
         resolved = algorithm.resolve(problem, False, **options)
@@ -115,7 +120,11 @@ def test_bytes_are_those_of_the_traces(items):
                 if type(step) is Get:
                     seen.add(step.block.key)
         most = max(max(comes[rank], goes[rank]) for rank in (0, ranks // 2, ranks - 1))
-        assert bounds[(*triple, which)] == most
+        least, likely = (each[(*triple, which)] for each in (bounds, guesses))
+        still = problem.operand(resolved["stationary"]).partition
+        assert least <= most and (likely == most or offset == "axis")
+        if still.replicas == 1 or still.grid_shape == (1, 1):
+            assert least == likely == most
 
 
 def test_the_bound_counts_a_rank_that_serves_many():
