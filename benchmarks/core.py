@@ -32,6 +32,7 @@ from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.sweep_file import expand
 from launch.cases.sweep_values import read_toml
+from launch.host.environment import git_state
 from launch.host.files import ROOT, write_whole
 from launch.host.kernels import without_pins
 from launch.sweeps.rounds import rotated
@@ -251,9 +252,9 @@ SECTIONS = {
 
 
 def commit(root: Path = ROOT) -> str:
-    """The commit of a checkout."""
-    asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=7"]
-    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    """The commit of a checkout, with ``-dirty`` if its files differ."""
+    found = git_state(root)
+    return (found["commit"] or "unknown")[:7] + "-dirty" * found.get("dirty", False)
 
 
 def print_row(row: dict) -> None:

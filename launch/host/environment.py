@@ -117,7 +117,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
         for facts in ranks
     }
     return {
-        "drbench": {"version": __version__, **_git(ROOT)},
+        "drbench": {"version": __version__, **git_state(ROOT)},
         "hosts": hosts,
         "ranks": [
             {"rank": rank, **{key: facts[key] for key in ("host", "cores", "gpus") if key in facts}}
@@ -154,17 +154,22 @@ def write_environment(folder: Path, description: dict) -> str:
 
 
 @functools.cache
-def _git(root: Path) -> dict:
-    """The commit, and whether files differ from it; no commit without a checkout or git."""
-    command = ["git", "-C", str(root), *"describe --always --exclude=* --dirty --abbrev=40".split()]
+def git_state(root: Path) -> dict:
+    """The commit of a checkout, and whether files other than records and pages, which programs
+    write, differ from it; no commit without a checkout or git."""
+    git = ["git", "-C", str(root)]
+    changes = "status --porcelain --untracked-files=no -- . :!results :!docs".split()
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
         if not (root / ".git").exists():
             return {"commit": None}
-        described = subprocess.run(command, timeout=20, check=True, **pipes).stdout.strip()
+        commit, changed = (
+            subprocess.run([*git, *each], timeout=20, check=True, **pipes).stdout.strip()
+            for each in (["rev-parse", "HEAD"], changes)
+        )
     except (OSError, subprocess.SubprocessError):
         return {"commit": None}
-    return {"commit": described.removesuffix("-dirty"), "dirty": described.endswith("-dirty")}
+    return {"commit": commit, "dirty": bool(changed)}
 
 
 @functools.cache
