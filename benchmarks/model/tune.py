@@ -131,8 +131,8 @@ def chosen(problem: str, model: Path) -> Case:
 def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, float]]:
     """Seconds of each case by round, interleaved; empty for one that was not ok."""
     settings = Settings(environ=without_pins())
-    group = [replace(case, iters=rounds) for case in cases]
-    runs = run_rounds(group, RANKS, settings, console(), out)
+    group = [replace(case, iters=1) for case in cases]
+    runs = run_rounds(group, RANKS, settings, console(), out, fewest=rounds)
     ok = lambda run: all(record.status == "ok" for record in run.values())
     return [dict(seconds_of(run)) if ok(run) else {} for run in runs]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drbench.errors import CaseFailed, MissingError
+from drbench.measure.noise import turn_of
 from drbench.measure.record import Record
 from launch.cases.case import failure, run_program
 from launch.cases.launchers import Launcher
@@ -101,7 +102,11 @@ class _Supervisor:
             self._kind = (job.ranks, job.library)
         record, environment, crashes = None, None, 0
         if job.library and get_library(job.case.algorithm).launch:  # a separate program
-            record = run_program(job.case, job.ranks, self._settings.timeout_s)
+            case = job.case
+            if job.turn is not None:
+                least, budget_s = turn_of(case.iters, case.budget)
+                case = replace(case, iters=least, budget=budget_s)
+            record = run_program(case, job.ranks, self._settings.timeout_s)
         while record is None:
             if (attempts := self._store.attempts[job.name]) >= ATTEMPTS:
                 reason = (

@@ -26,7 +26,7 @@ _MASKS = [
     (re.compile(rf"(?<=overlap efficiency ){_NUMBER}"), "#"),
     (re.compile(rf"(?<=resident ){_NUMBER} [KMG]iB"), "#"),
     (re.compile(rf"(?<=for ){_NUMBER}(?= FLOPs)"), "#"),
-    (re.compile(rf"(?<=\(){_NUMBER} [KM]iB(?=, nothing)"), "#"),
+    (re.compile(rf"(?<=\(){_NUMBER} [KM]iB(?=, (?:nothing|self))"), "#"),
     (re.compile(r"(?:MPICH|Open MPI) [\d.]+(?: \(MPI [\d.]+\))?"), "MPI #"),
     (re.compile(r"\S+ [\d.]+(?:,| \() ?\w+ kernels\)?"), "BLAS #"),
     (re.compile(r"(?<=launcher )\S+"), "#"),
@@ -42,7 +42,8 @@ _NOISE = [
     re.compile(r"^hollow: "),
     re.compile(r"^\d+ cases? not stable: "),
     re.compile(r"^\d+ × .*: not decided: "),
-    re.compile(r"^\d+/\d+ cases, .* left\b"),
+    re.compile(r"^\d+/\d+ (?:cases|turns), .* left\b"),
+    re.compile(r"^this machine is busy: "),
     re.compile(r"^ overlap +effective communication"),
 ]
 #: Where the noise begins in a row that a table wraps: the rest of the row belongs to it.
@@ -50,6 +51,7 @@ _DOUBTED = re.compile(r"^ +(?:noisy|not stable): .*|\. But the processes had .*"
 #: What may be in a line of a noisy machine, and what a quiet one has there.
 _INSTEAD = [
     (re.compile(r", \d+ (?:noisy|not stable)"), ""),
+    (re.compile(r", \d+ to \d+ rounds$"), ", 6 rounds"),
     (re.compile(r"^( peak float\d\d +)advice"), r"\1ok    "),
     (re.compile(r"^fastest of .*|^\d+ problems? with noisy cases only.*"), f"fastest of {GAP}"),
 ]
