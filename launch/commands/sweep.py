@@ -19,7 +19,6 @@ from launch.host.kernels import without_weaker_pins
 from launch.host.mpi import launched
 from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
-from launch.sweeps.supervisor import supervised
 from launch.sweeps.sweep import run_sweep
 
 from .completion import names_of
@@ -202,7 +201,7 @@ def _sweep(
     as_json,
     csv_path,
     given,
-    supervise=supervised,
+    supervise=None,
     **options,
 ):
     """Run a sweep, on the ``given`` number of ranks that a launcher started, or on ranks that

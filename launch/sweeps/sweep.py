@@ -46,7 +46,7 @@ def run_sweep(
     run: Runner | None,
     show: Callable[[dict], None],
     given: int | None = None,
-    supervise: Callable = supervised,
+    supervise: Callable | None = None,
 ) -> int:
     """Run the cases without a row, and return the exit code. With ``stream`` each record is written
     to standard output, those of earlier runs first. ``run`` runs cases (None: on ranks, those that
@@ -77,7 +77,9 @@ def run_sweep(
     if run is None:
         peaks = read_peaks(request.peak, sweep.cases, request.launcher)
         limits = request.timeout or None, request.mem_limit
-        run = partial(supervise, Settings(plan.launcher, *limits, request.environ, peaks))
+        run = partial(
+            supervise or supervised, Settings(plan.launcher, *limits, request.environ, peaks)
+        )
     if request.stream:
         _stream(HEADER)
     experiment = plan.experiment(mine, request.simulate)
