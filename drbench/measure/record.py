@@ -138,8 +138,8 @@ class Record:
         "ok, unsupported, wrong, failed, timeout or out_of_memory", default=MISSING
     )
     reason: Text = _column(
-        "one line: why the case is not ok; if ok, that a sweep dropped it, or why GPUs of a node do "
-        "not reach each other's memory, else empty"
+        "one line: why the case is not ok; if ok, that a sweep dropped it, or why GPUs of a node "
+        "do not reach each other's memory, else empty"
     )
     # -- measurements
     best_s: Number = _column("shortest repeat; a repeat lasts as long as its slowest rank", "s")
