@@ -299,8 +299,8 @@ def turn_of(least: int, budget_s: float) -> tuple[int, float]:
 
     Examples
     --------
-    >>> turn_of(10, 0.6), turn_of(3, 0.0), turn_of(5, 30.0)
-    ((2, 0.05), (1, 0.0), (1, 0.05))
+    >>> turn_of(10, 0.375), turn_of(3, 0.0), turn_of(5, 30.0)
+    ((2, 0.03125), (1, 0.0), (1, 0.05))
     """
     return ceil(least / FEWEST), min(_TURN_S, budget_s / (2 * FEWEST))
 

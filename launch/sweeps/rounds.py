@@ -192,10 +192,9 @@ class Experiment(NamedTuple):
         reason."""
         most = max(map(len, runs.values()), default=0)
         ok = {name: seconds_of(run) for name, run in runs.items() if _is_ok(run)}
-        whole = {name: each for name, each in ok.items() if len(each) == most}
         found = {}
-        if whole:
-            base = whole[fastest_of(whole)]
+        if ok:
+            base = ok[_fastest({name: runs[name] for name in ok})]
             for name, each in ok.items():
                 ratio = ratio_of(over(each, base)) if self.least <= len(each) < most else None
                 if ratio and ratio.low is not None and ratio.low > 1:
@@ -221,7 +220,7 @@ class Experiment(NamedTuple):
             known = _compared(known)
         if known:
             times = {name: seconds_of(run) for name, run in known.items()}
-            fastest = fastest_of(times)
+            fastest = _fastest(known)
             ratios = {name: over(each, times[fastest]) for name, each in times.items()}
             close = [*known]
             if self.probe and rounds in (self.least << step for step in range(7)):
@@ -252,6 +251,14 @@ def _compared(runs: dict[str, dict[int, Record]]) -> dict[str, dict[int, Record]
         return runs
     moves = {name for name, each in first.items() if each.moved_bytes != 0 or each.ranks == 1}
     return {name: run for name, run in runs.items() if name in moves}
+
+
+def _fastest(runs: Mapping[str, Mapping[int, Record]]) -> str:
+    """The fastest of the cases in the last round, by the rounds that these have in common."""
+    last = max(map(max, runs.values()))
+    times = {name: seconds_of(run) for name, run in runs.items() if last in run}
+    common = set.intersection(*map(set, times.values()))
+    return fastest_of({name: {at: each[at] for at in common} for name, each in times.items()})
 
 
 def is_decided(ratios: Sequence[float], drift: float | None) -> bool:
