@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
+from drbench.measure.decision import over
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record_file import read_csv
-from launch.studies.libraries import Line, best_settings, lines, placement_lines
-from launch.sweeps.rounds import over
+from launch.studies.libraries import Line, lines, placement_lines
 from plots.select.records import rows as records_of
 
 from ..dtensor_rows import steps
@@ -45,7 +45,7 @@ def _compare(folder: str) -> Iterator[tuple]:
         if record.status == "ok":
             times[tuple(contender)][int(turn)] = record.time_s
     every = lines(found)
-    fastest = {(line.shape, line.who): line for line in best_settings(every)}
+    fastest = {(line.shape, line.who): line for line in every if line.best}
     default: dict[tuple, Line] = {}
     for line in every:
         if line.who != "drbench" or line.label == _DEFAULT:

@@ -3,17 +3,16 @@ the machine affects all alike; ratios of times of the same round are compared. N
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from drbench.measure.decision import best_of, is_noisy_run, over, seconds_of
 from drbench.measure.noise import (
     MOST_REPEATS,
     STABLE,
-    Ratio,
     enough,
-    is_noisy,
     ratio_columns,
     ratio_of,
     time_columns,
@@ -145,7 +144,7 @@ class Experiment(NamedTuple):
         if len(runs) < 1 + self.probe:
             return []
         times = {name: seconds_of(run) for name, run in runs.items()}
-        fastest = fastest_of(times)
+        fastest = best_of(times)
         ratios = {name: over(each, times[fastest]) for name, each in times.items()}
         left = list(runs)
         if self.probe and len(left) > 2 and rounds in (self.least << step for step in range(7)):
@@ -201,46 +200,10 @@ def round_of(name: str) -> int:
     return int(name.partition(" ")[0]) - 1
 
 
-#: The seconds of a contender by round.
-Times = Mapping[int, float]
-
-
-def fastest_of(times: Mapping[Any, Times]) -> Any:
-    """The contender with the smallest median time; a noisy one only if all are.
-
-    Examples
-    --------
-    >>> fastest_of({"slow": {0: 1.5, 1: 3.0}, "fast": {0: 1.0, 1: 2.0, 2: 1.0}})
-    'fast'
-    """
-    order = lambda name: (is_noisy([*times[name].values()]), median(times[name].values()))
-    return min(times, key=order)
-
-
-def over(times: Times, base: Times) -> list[float]:
-    """The ratios of times to base in every round that has both.
-
-    Examples
-    --------
-    >>> over({0: 3.0, 1: 5.0, 3: 1.0}, {0: 2.0, 1: 4.0, 2: 1.0})
-    [1.5, 1.25]
-    """
-    return [
-        seconds / base[round_index] for round_index, seconds in times.items() if round_index in base
-    ]
-
-
 def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> dict[int, Record]:
     """The records of a contender by round."""
     names = ((round_index, round_name(round_index, name)) for round_index in range(rounds))
     return {round_index: done[row] for round_index, row in names if row in done}
-
-
-def seconds_of(run: Mapping[int, Record]) -> Times:
-    """The time of the first repeat in each round: the first round may have more."""
-    return {
-        round_index: (record.samples_s or [record.time_s])[0] for round_index, record in run.items()
-    }
 
 
 def _spent_s(run: Mapping[int, Record]) -> float:
@@ -248,73 +211,6 @@ def _spent_s(run: Mapping[int, Record]) -> float:
         OVERHEAD_S + (1 + (run[round_index].warmup or 0)) * seconds
         for round_index, seconds in seconds_of(run).items()
     )
-
-
-@dataclass(frozen=True)
-class RankedCase:
-    """A contender and its ratio to the fastest.
-
-    Attributes
-    ----------
-    record : Record
-        Over all its rounds (:func:`pooled`).
-    ratio : Ratio or None
-        Its time over that of the fastest, in pairs; None if it has no time.
-    fastest : bool
-    given_up : bool
-        Whether a probe dropped it.
-    """
-
-    record: Record
-    ratio: Ratio | None = None
-    fastest: bool = False
-    given_up: bool = False
-
-    def __str__(self) -> str:
-        """The ratio in words; empty without one.
-
-        Examples
-        --------
-        >>> row = Record(mode="measured", status="ok", best_s=1.0)
-        >>> for ratio in (Ratio(1.02, 0.98, 1.05), Ratio(1.02)):
-        ...     print(RankedCase(row, ratio))
-        1.02 (0.98-1.05), not distinguishable
-        1.02, not distinguishable
-        >>> print(RankedCase(row, Ratio(1.0), True), "and", RankedCase(row, Ratio(1.2, 1.1, 1.3)))
-        1 (the fastest) and 1.20 (1.10-1.30)
-        """
-        if self.ratio is None:
-            return ""
-        if self.fastest:
-            return "1 (the fastest)"
-        if self.given_up:
-            return f"{self.ratio}, dropped"
-        return f"{self.ratio}{'' if self.ratio.apart else ', not distinguishable'}"
-
-    def to_json_dict(self) -> dict:
-        """The ratio, its interval, and whether that excludes 1, or this is the fastest."""
-        ratio = self.ratio or Ratio(None)
-        return {
-            "ratio": ratio.middle,
-            "ratio_low": ratio.low,
-            "ratio_high": ratio.high,
-            "fastest": self.fastest,
-            "distinguishable": ratio.apart,
-            "given_up": self.given_up,
-        }
-
-
-def rank_cases(runs: Sequence[Mapping[int, Record]]) -> list[RankedCase]:
-    """Rank contenders, in their order, from their records by round."""
-    pools = [pooled(run.values()) for run in runs]
-    found = [RankedCase(pool) for pool in pools]
-    times = {at: seconds_of(runs[at]) for at, pool in enumerate(pools) if pool.status == "ok"}
-    most = max(map(len, times.values()), default=0)  # a dropped one is not the fastest
-    fastest = times and fastest_of({at: each for at, each in times.items() if len(each) == most})
-    for at, each in times.items():
-        ratio = ratio_of(over(each, times[fastest]))
-        found[at] = RankedCase(pools[at], ratio, at == fastest, len(each) < most)
-    return found
 
 
 def pooled(records: Iterable[Record]) -> Record:
@@ -360,6 +256,5 @@ def pooled(records: Iterable[Record]) -> Record:
         changed |= ratio_columns(percents)
     elif roofed:
         changed["stable"] = roofed[0].stable
-    most = lambda rows: 2 * sum(bool(row.noisy) for row in rows) > len(rows)
-    changed["noisy"] = is_noisy(samples) or most(roofed) or most(records)
+    changed["noisy"] = is_noisy_run(records)
     return replace(first, case=None, **changed)
