@@ -32,7 +32,7 @@ from math import exp, hypot, log
 from statistics import median
 from typing import Any, NamedTuple
 
-from .noise import MOST_REPEATS, Ratio, measured_once, ratio_of
+from .noise import FEWEST, MOST_REPEATS, Ratio, is_noisy, measured_once, ratio_of
 from .record import OPTION_COLUMNS
 
 FASTEST, TIED, SLOWER, UNDECIDED = "fastest", "tied", "slower", "undecided"
@@ -248,6 +248,7 @@ def _changes(values: Times) -> list[float]:
 def best_of(times: Mapping[Any, Times]) -> Any:
     """The contender that no other beats: in the median of the rounds that both have, each other
     takes at least as long. If all are beaten by some other, one of these; of equal ones the first.
+    With too few rounds for an interval it is one only if all have too few.
 
     Examples
     --------
@@ -256,7 +257,8 @@ def best_of(times: Mapping[Any, Times]) -> Any:
     >>> best_of({"a": {0: 1.0, 1: 1.0, 2: 5.0, 3: 5.0}, "b": {0: 1.2, 1: 1.3}})
     'a'
     """
-    first, *others = sorted(times, key=lambda name: median(times[name].values()))
+    enough = [name for name in times if len(times[name]) >= FEWEST] or times
+    first, *others = sorted(enough, key=lambda name: median(times[name].values()))
     for name in others:
         ratios = over(times[name], times[first])
         if ratios and median(ratios) < 1:
@@ -308,9 +310,13 @@ def seconds_of(run: Run) -> Times:
 
 
 def is_noisy_run(rows: Iterable[Any]) -> bool:
-    """Whether most rows of a case are noisy, or most of those with their GEMM-only speed. Times of
-    rounds that differ are no noise: their ratios to other cases of the same round need not."""
-    noisy = [(bool(row.noisy), bool(_speed(row))) for row in rows]
+    """Whether most rounds of a case are noisy, or most of those with their GEMM-only speed, or its
+    percentages of that differ too much. Times that differ are no noise: their ratios to times of
+    other cases in the same rounds need not."""
+    noisy = [(bool(row.noisy), row.percent_of_roof) for row in rows]
+    percents = [percent for _, percent in noisy if percent is not None]
+    if len(noisy) == len(percents) > 1 and is_noisy((), percents):
+        return True
     most = lambda found: 2 * sum(found) > len(found)
     return most([each for each, _ in noisy]) or most([each for each, known in noisy if known])
 
@@ -358,13 +364,27 @@ def _compare(run: Run, best: Run, drift: float | None) -> tuple[str, Ratio, str]
     ratios = over(seconds_of(run), seconds_of(best))
     if not ratios:
         return UNDECIDED, None, ROUNDS
-    ratio, limit = ratio_of(ratios), drift or 0.0
-    if ratio.low is not None:
-        if 1 - limit <= ratio.low and ratio.high <= 1 + limit:
-            return TIED, ratio, ""
-        if ratio.low > 1:
-            return SLOWER, ratio, ""
-    return UNDECIDED, ratio, QUIET if len(ratios) >= MOST_REPEATS else ROUNDS
+    ratio = ratio_of(ratios)
+    state, more = state_of(ratio, drift), QUIET if len(ratios) >= MOST_REPEATS else ROUNDS
+    return state, ratio, more if state == UNDECIDED else ""
+
+
+def state_of(ratio: Ratio, drift: float | None) -> str:
+    """The state of a case, from the ratios of its times to those of the best in the same rounds and
+    the drift of the machine between rounds.
+
+    Examples
+    --------
+    >>> ratios = Ratio(1.0, 0.99, 1.01), Ratio(1.02, 1.01, 1.03), Ratio(1.0, 0.98, 1.02), Ratio(2.0)
+    >>> [state_of(each, 0.01) for each in ratios]
+    ['tied', 'slower', 'undecided', 'undecided']
+    """
+    if ratio.low is None or ratio.high is None:
+        return UNDECIDED
+    limit = drift or 0.0
+    if 1 - limit <= ratio.low and ratio.high <= 1 + limit:
+        return TIED
+    return SLOWER if ratio.low > 1 else UNDECIDED
 
 
 def _one_after_the_other(mine: Any, other: Any) -> Ratio:

@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib
 from pandas import DataFrame
 
-from drbench.measure.decision import FASTEST, answer, best_at
+from drbench.measure.decision import FASTEST, answer, best_at, remedy
 from plots.draw.description import named
 from plots.draw.numbers import time_text
 from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
@@ -91,7 +91,8 @@ def finding(cells: DataFrame) -> str:
     text, at = answer(decisions, names), best_at(decisions)
     if at is not None and decisions[at].state == FASTEST:
         text += f", {time_text(cells.time_s.iloc[at])}"
-    return text[0].upper() + text[1:]
+    needs = remedy(decisions)
+    return text[0].upper() + text[1:] + f" ({needs})" * bool(needs)
 
 
 def make(records: Records, options: Options) -> Made:

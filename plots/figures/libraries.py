@@ -14,7 +14,15 @@ from math import nan
 
 from pandas import DataFrame, Series, concat
 
-from drbench.measure.decision import FASTEST, TIED, UNDECIDED, Decision, answer, best_at
+from drbench.measure.decision import (
+    TIED,
+    UNDECIDED,
+    Decision,
+    answer,
+    best_at,
+    remedy,
+)
+from drbench.measure.noise import Ratio
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
 from plots.draw.numbers import number, time_unit
 from plots.draw.page import GRID, MARKER_PT, note, page_in, patch_handle, width_in
@@ -33,7 +41,7 @@ from plots.select.cases import (
 )
 from plots.select.records import Records, rows
 from plots.select.rounds import decided, moves_nothing
-from plots.select.selection import not_shown, usable
+from plots.select.selection import BY_TIME, not_shown, usable
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
 
@@ -95,12 +103,14 @@ def shares(found: DataFrame) -> DataFrame:
 def _best(kept: DataFrame) -> DataFrame:
     """The best setting of each name on a shape, those with unreliable times last, with the ends of
     its interval in GFLOP/s."""
-    orders = [(not each.ranked, each.ratio.middle if each.ratio else nan) for each in decided(kept)]
-    unranked, ratio = zip(*orders)
-    order = kept.assign(unranked=unranked, ratio=ratio).sort_values(
-        ["unranked", "ratio", "hollow", "time_s", "tie"]
-    )
-    best = kept.loc[order.drop_duplicates("name").index]
+    each = [(found, found.ratio or Ratio(nan)) for found in decided(kept)]
+    order = {
+        "unranked": [not found.ranked for found, _ in each],
+        "unsure": [ratio.low is None for _, ratio in each],  # of too few rounds
+        "ratio": [ratio.middle for _, ratio in each],
+    }
+    ordered = kept.assign(**order).sort_values([*order, *BY_TIME])
+    best = kept.loc[ordered.drop_duplicates("name").index]
     spread = [(min(each), max(each)) if each else (nan, nan) for each in best.samples_s]
     low, high = (Series(each, best.index, float) for each in zip(*spread))
     work = best[["m", "n", "k"]].astype(float).prod(axis=1) * 2 / 1e9
@@ -115,29 +125,34 @@ def finding(found: Sequence[Panel]) -> tuple[str, list[str]]:
     """The decision, and notes on the shapes that it does not name: on how many shapes drbench is
     ahead of the fastest other library, tied with it, or behind; without another library the fastest
     of each shape."""
-    decisions = [decided(dots) for _, _, dots in found]
-    pairs = [(each, _ours(dots)) for each, (_, _, dots) in zip(decisions, found)]
-    answers = [answer(each, [*dots.name]) for each, (_, _, dots) in zip(decisions, found)]
-    sides = [_side(each, ours) for each, ours in pairs if ours.any() and not ours.all()]
-    if not sides and len(found) == 1:
-        return answers[0][0].upper() + answers[0][1:], []
+    panels_ = [(decided(dots), _ours(dots), dots, shape) for _, shape, dots in found]
+    answers = {shape_text(shape): answer(each, [*dots.name]) for each, _, dots, shape in panels_}
+    sides = [_side(each, ours) for each, ours, *_ in panels_ if ours.any() and not ours.all()]
     notes = [
-        f"{shape_text(shape)}: {text}"
-        for each, text, (_, shape, _) in zip(decisions, answers, found)
-        if FASTEST not in (decision.state for decision in each)
+        f"{shape}: {text}"
+        for shape, text in answers.items()
+        if text.startswith((TIED, UNDECIDED)) and len(answers) > 1
     ]
-    if sides:
-        text = [f"{what} the fastest other library" for what in sides if what != UNDECIDED]
-        counts, who = Counter(text), "drbench is "
+    if needs := remedy(*(each for each, *_ in panels_)):
+        notes.append(f"undecided: {needs}")
+    if not sides and len(answers) == 1:
+        (title,) = answers.values()
+    elif sides:
+        known = Counter(side for side in sides if side not in _OPEN)
+        text = [f"{side} the fastest other library on {count}" for side, count in known.items()]
+        text = ["drbench is " + ", ".join(text)] * bool(text)
+        left = Counter(side for side in sides if side in _OPEN)
+        text += [f"{what} on {count}" for what, count in left.items()]
+        title = f"{', '.join(text)} of {cases(len(sides), 'shape')}"
     else:
-        counts, who = Counter(text for text in answers if text.endswith(" is fastest")), ""
-        counts[TIED] = sum(text.startswith(TIED) for text in answers)
-    total = len(sides or answers)
-    counts[UNDECIDED] = total - counts.total()
-    parts = [f"{what} on {count}" for what, count in counts.items() if count]
-    who = "" if parts[0].startswith(UNDECIDED) else who
-    title = f"{who}{', '.join(parts)} of {cases(total, 'shape')}"
-    return title[0].upper() * (not who) + (title[1:] if not who else title), notes
+        counts = Counter(text.partition(":")[0] for text in answers.values())
+        text = [f"{what} on {count}" for what, count in counts.items()]
+        title = f"{', '.join(text)} of {cases(len(answers), 'shape')}"
+    return title if title.startswith("drbench") else title[0].upper() + title[1:], notes
+
+
+_NOTHING = "nothing is ranked"
+_OPEN = UNDECIDED, _NOTHING
 
 
 def _side(decisions: Sequence[Decision], ours: Series) -> str:
@@ -145,7 +160,7 @@ def _side(decisions: Sequence[Decision], ours: Series) -> str:
     undecided."""
     best = best_at(decisions)
     if best is None:
-        return UNDECIDED
+        return _NOTHING
     is_ours = [*ours]
     others = {
         each.state

@@ -12,7 +12,7 @@ from math import ceil, floor
 
 from matplotlib.figure import Figure
 
-from drbench.measure.decision import FASTEST, answer, best_at, decide
+from drbench.measure.decision import FASTEST, answer, best_at, decide, remedy
 from plots.draw.chart import Axis, Chart, Spot, labelled_panels, polyline
 from plots.draw.page import GRID
 from plots.draw.style import STYLES
@@ -49,18 +49,19 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
         raise SelectionError(f"nothing to draw for {'; '.join(not_drawn(chosen))}. Run more cases.")
     limits, step = ends([end for lines in drawn.values() for end in _reach(lines)], axis)
     described = [_chart(lines, limits, step) for lines in drawn.values()]
-    notes, best = _notes(chosen, drawn), finding([*drawn.values()])
-    page, every = labelled_panels(described, notes, _HIGH_IN, _MARGINS_IN, best, _GRID)
+    title, needs = finding([*drawn.values()])
+    notes = _notes(chosen, drawn) + [f"undecided: {needs}"] * bool(needs)
+    page, every = labelled_panels(described, notes, _HIGH_IN, _MARGINS_IN, title, _GRID)
     for axes in every:
         if limits[0] < 100 < limits[1]:
             axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     return page.picture
 
 
-def finding(drawn: Sequence[Sequence[Line]]) -> str:
+def finding(drawn: Sequence[Sequence[Line]]) -> tuple[str, str]:
     """The decision at the largest batch size of each panel of the first source, among the lines of
-    that source; of the fastest also its percentage."""
-    source, texts = _own(drawn[0]).points[0].source, []
+    that source; of the fastest also its percentage. Then what would decide the others."""
+    source, texts, every = _own(drawn[0]).points[0].source, [], []
     for lines in drawn:
         points = [point for line in lines for point in line.points if point.source == source]
         largest = [point for point in points if point.m == max(point.m for point in points)]
@@ -71,7 +72,8 @@ def finding(drawn: Sequence[Sequence[Line]]) -> str:
             if at is not None and decisions[at].state == FASTEST:
                 text += f", {largest[at].value:.0f} % of {_WHAT[lines[0].quantity]}"
             texts.append(f"MLP-{largest[0].layer[-1]}, m = {largest[0].m}: {text}")
-    return "; ".join(texts)
+            every.append(decisions)
+    return "; ".join(texts), remedy(*every)
 
 
 def _reach(lines: Sequence[Line]) -> list[float]:

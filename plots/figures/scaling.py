@@ -98,7 +98,7 @@ def _panels(
         lines = inside.drop_duplicates(["series", "ranks"]).sort_values("ranks")
         last = lines.drop_duplicates("series", keep="last")
         falling = last.sort_values(
-            ["ranks", *BY_TIME, "series"], ascending=[False, True, True, True]
+            ["ranks", *BY_TIME, "series"], ascending=[False, True, True, True, True]
         )
         order = list(falling.series)
         if len(order) > _MOST_LINES:

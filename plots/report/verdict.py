@@ -13,7 +13,8 @@ from plots.draw.numbers import number, time_text
 from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
 from plots.select.cases import UNIVERSAL, by_name, cases, configuration, rising, shape_name
 from plots.select.records import Records, frame, rows
-from plots.select.rounds import PROBLEM, decided, merged
+from plots.select.rounds import PROBLEM, SETTING, decided, merged
+from plots.select.selection import BY_TIME
 
 _LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
@@ -75,6 +76,7 @@ def verdict(found: DataFrame) -> Verdict:
     counts += [(name, int(count)) for name, count in doubtful.items()]
     every = merged(found)
     ok = every[(every.status == "ok") & (every[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
+    ok = ok.sort_values(BY_TIME).drop_duplicates([*PROBLEM, *SETTING])
     problems = [
         (rows(inside), decided(inside))
         for _, inside in ok.groupby(PROBLEM, dropna=False, sort=False)

@@ -34,7 +34,7 @@ PROBLEM = [
     "topk",
     "routing",
 ]
-#: The setting of a case of a problem: rows that agree in it are rounds of one setting, or repeated
+#: The setting of a case of a problem: rows that agree in it are rounds of one case, or repeated
 #: runs of it.
 SETTING = [
     "algorithm",
@@ -63,12 +63,12 @@ _CHANGED += "time_s hollow once gflops percent_of_roof percent_of_peak".split()
 
 
 def merged(found: DataFrame) -> DataFrame:
-    """One row for each setting, with its rows by round in the column ``run``, and its place among
-    equal times in ``tie``.
+    """One row for each case over all its rounds, with its rows by round in the column ``run``, and
+    its place among equal times in ``tie``.
 
-    The row of a setting that ran in rounds has the median time of all its rounds, and the interval
-    of that median; it is otherwise the row of the round nearest to it. Of repeated runs of a
-    setting the one nearest their median represents all.
+    The row of a case that ran in rounds has the median time of all its rounds, and the interval of
+    that median; it is otherwise the row of the round nearest to it. A case that is not ok in some
+    round is not ok.
 
     Examples
     --------
@@ -83,28 +83,25 @@ def merged(found: DataFrame) -> DataFrame:
         return found
     found = found.assign(source=found.source.map(Source.on_known_nodes))
     every = dict(zip(found.index, rows(found)))
-    turns = found.case.astype("string").str.extract(_TURN, expand=False).fillna("")
-    keys = found[PROBLEM + SETTING].astype(object)
+    turns = found.case.astype("string").str.extract(_TURN, expand=False)
+    in_rounds = found[turns.notna()]
+    keys = in_rounds[PROBLEM + SETTING].astype(object)
     keys = keys.where(keys.notna(), None).itertuples(index=False, name=None)
-    groups: dict[tuple, list] = {}
-    for place, setting in zip(found.index, keys):
-        groups.setdefault(setting, []).append(place)
+    runs: dict[tuple, dict[int, Any]] = {}
+    for place, setting in zip(in_rounds.index, keys):
+        # two contenders may be one setting, such as a named matrix that is the default: the first
+        runs.setdefault(setting, {}).setdefault(int(turns[place]), every[place])
     kept: dict[Any, dict] = {}
-    for places in groups.values():
-        run: dict[int, Any] = {}
-        for place in places:
-            if turns[place]:  # two contenders may be one setting: the first counts
-                run.setdefault(int(turns[place]), every[place])
-        if bad := [row for row in run.values() if row.status != "ok"]:
-            kept[bad[0].Index] = {"run": run}
-        elif run:
-            near = _nearest(list(run.values()))
-            kept[near.Index] = _over(run, near) | {"run": run}
-        else:
-            rows_of = [every[place] for place in places]
-            near = _nearest([row for row in rows_of if row.status == "ok"] or rows_of[-1:])
-            kept[near.Index] = {"run": near.rounds or {0: near}}
-    one = found.loc[sorted(kept)]
+    for run in runs.values():
+        bad = [row for row in run.values() if row.status != "ok"]
+        near = bad[0] if bad else _nearest(list(run.values()))
+        kept[near.Index] = ({} if bad else _over(run, near)) | {"run": run}
+    for place in found.index[turns.isna()]:
+        run = every[place].rounds
+        kept[place] = {"run": run or {0: every[place]}}
+        if run:
+            kept[place]["hollow"] = is_noisy_run(run.values())
+    one = found.loc[[place for place in found.index if place in kept]]
     changed = {
         name: Series(
             [kept[place].get(name, value) for place, value in one[name].items()],

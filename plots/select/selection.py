@@ -57,7 +57,7 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     --------
     >>> from drbench.measure.record import Record
     >>> ok = Record(mode="measured", status="ok", best_s=1.0, m=4, n=4, k=4, get_bytes=0)
-    >>> late = Record(mode="measured", status="timeout", reason="60 s", m=8, n=4, k=4)
+    >>> late = Record(mode="measured", status="timeout", reason="60 s", m=4, n=4, k=4)
     >>> kept, notes = usable([ok, late], Options())
     >>> len(kept), notes
     (1, ['not drawn: 1 case not ok (1 timeout)'])

@@ -48,7 +48,8 @@ def by_hand(runs):
     times = [{at: row.time_s for at, row in each.items()} for each in runs]
     pairs = lambda a, b: [times[a][at] / times[b][at] for at in times[a] if at in times[b]]
     every = range(len(runs))
-    unbeaten = [b for b in every if all(median(pairs(a, b)) >= 1 for a in every)]
+    able = [at for at in every if len(times[at]) >= 6] or every
+    unbeaten = [b for b in able if all(median(pairs(a, b)) >= 1 for a in able)]
     if len(unbeaten) != 1:
         return None
     (best,) = unbeaten
