@@ -70,17 +70,17 @@ def _describe_ratio(ratio: Ratio) -> str:
 
 
 def _describe_apart(ratio: Ratio) -> str:
-    """A ratio of times, and whether it is known to differ from 1.
+    """A ratio of times, and whether it is not known to differ from 1.
 
     Examples
     --------
     >>> _describe_apart(Ratio(1.25, 1.05, 2.0)), _describe_apart(Ratio(1.25))
-    ('1.25 (1.05–2.00)', '1.25, not distinguishable')
+    ('1.25 (1.05–2.00)', '1.25, undecided')
     >>> _describe_apart(Ratio(0.974, 0.951, 0.998))
     '0.974 (0.951–0.998)'
     """
     if not ratio.apart:
-        return f"{_describe_ratio(ratio)}, not distinguishable"
+        return f"{_describe_ratio(ratio)}, undecided"
     if "1.00" in (f"{ratio.low:.2f}", f"{ratio.high:.2f}"):
         return f"{ratio.middle:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
     return _describe_ratio(ratio)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rich.console import Console
+from rich.text import Text
 
 from algorithms import algorithms
 from drbench.measure.noise import DOUBTS
@@ -42,9 +43,9 @@ class Table(NamedTuple):
         print_line, rows = partial(out.print, markup=False, soft_wrap=True), self.rows[:limit]
         kept = [each for each in self.columns if any(map(each.cell, rows))]
         cells = [[each.cell(row) for each in kept] for row in rows]
-        out.print(
-            table("|".join(each.heading for each in kept), cells, self.title), soft_wrap=False
-        )
+        if self.title:
+            out.print(Text(self.title, "bold"), soft_wrap=True)
+        out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
         if len(self.rows) > limit:
             left = len(self.rows) - limit
             print_line(f"... and {left} more; drbench compare --limit {len(self.rows)} shows them")

@@ -106,7 +106,7 @@ def _best(kept: DataFrame) -> DataFrame:
     each = [(found, found.ratio or Ratio(nan)) for found in decided(kept)]
     order = {
         "unranked": [not found.ranked for found, _ in each],
-        "unsure": [ratio.low is None for _, ratio in each],  # of too few rounds
+        "unsure": [ratio.low is None and not found.best for found, ratio in each],
         "ratio": [ratio.middle for _, ratio in each],
     }
     ordered = kept.assign(**order).sort_values([*order, *BY_TIME])

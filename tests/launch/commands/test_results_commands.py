@@ -88,7 +88,7 @@ def test_compare_exits_1_on_a_regression_and_names_it(run_cli, files):
     assert (ended.returncode, ended.stderr) == (1, "")
     assert (
         re.search("slower +1.500 +1.500 +m 128", ended.stdout)
-        and "2 cases compared at tolerance 5 %: 1 slower, 1 same" in ended.stdout
+        and "2 cases at tolerance 5 %: 1 slower, 1 same" in ended.stdout
     )
     with open(files / "pairs.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.errors import UsageError
-from drbench.measure.noise import MOST_REPEATS
+from drbench.measure.decision import FASTEST, SLOWER, decide
+from drbench.measure.noise import MOST_REPEATS, ratio_of
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
 from launch.host.show import console
@@ -21,10 +22,7 @@ from launch.sweeps.experiment import run_rounds
 from launch.sweeps.rounds import (
     Experiment,
     Job,
-    fastest_of,
     pooled,
-    rank_cases,
-    ratio_of,
     rotated,
     round_of,
 )
@@ -72,9 +70,7 @@ def test_a_probe_finds_the_fastest_and_spends_its_turns_on_close_contenders():
         runs = probed(names, seconds)
         counts = sorted(len(run) for run in runs.values())
         assert counts[:4] == [5] * 4 and counts[4:6] == [10] * 2 and counts[6] == counts[7] >= 10
-        found = rank_cases([*runs.values()])
-        right += found[[*runs].index("a")].fastest
-        assert sum(each.given_up for each in found) in (4, 6)  # the last two may be known at once
+        right += decide([*runs.values()])[[*runs].index("a")].best
     assert right >= 58
 
 
@@ -82,11 +78,9 @@ def test_a_probe_ends_in_a_tie_within_the_budget_or_2_percent():
     random = Random(1)
     noisy = probed("ab", lambda who, turn: random.gauss(1, 0.1), budget_s=60.0)
     assert len(noisy["a"]) == len(noisy["b"]) < MOST_REPEATS
-    assert not any(each.ratio.apart for each in rank_cases([*noisy.values()]))
+    assert not any(each.state in (FASTEST, SLOWER) for each in decide([*noisy.values()]))
     same = probed("ab", lambda who, turn: 1.0)
     assert [len(run) for run in same.values()] == [6, 6]  # the fewest turns that have an interval
-    first, *_ = rank_cases([{0: row(0.5)}, *same.values()])
-    assert first.given_up and not first.fastest  # one lucky turn proves nothing
     apart = probed("ab", lambda who, turn: 1.0 + (who == "b"))
     assert [len(run) for run in apart.values()] == [6, 6]
 
@@ -114,11 +108,10 @@ def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
     """Three times as slow in the end: times of one contender after the other would be wrong."""
     speed = {"a": 1.0, "b": 1.05, "c": 1.3}
     _, runs = played([dict.fromkeys(speed, CASE)], lambda who, turn: speed[who] * (1 + turn / 3))
-    found = dict(zip(runs, rank_cases(list(runs.values()))))
-    assert [found[who].fastest for who in "abc"] == [True, False, False]
-    for who, factor in speed.items():
-        assert tuple(found[who].ratio) == pytest.approx((factor,) * 3)
-    assert str(found["b"]) == "1.05 (1.05-1.05)" and str(found["a"]) == "1 (the fastest)"
+    found = dict(zip(runs, decide(list(runs.values()))))
+    assert [found[who].best for who in "abc"] == [True, False, False]
+    for who in "bc":
+        assert tuple(found[who].ratio) == pytest.approx((speed[who],) * 3)
 
 
 def test_contenders_with_a_known_ratio_leave_and_the_fastest_stays_as_the_reference():
@@ -166,8 +159,8 @@ def test_a_contender_that_failed_has_no_further_turn_and_no_ratio():
         [{"a": CASE, "b": CASE}], lambda who, turn: bad if (who, turn) == ("b", 1) else 1.0
     )
     assert len(runs["b"]) == 2 and len(runs["a"]) == 6  # a alone is compared with nobody
-    a, b = rank_cases([runs["a"], runs["b"]])
-    assert a.fastest and b.ratio is None and b.record.status == "timeout" and str(b) == ""
+    a, b = decide([runs["a"], runs["b"]])
+    assert a.state == FASTEST and b.ratio is None and not b.ranked
 
 
 def test_a_finished_comparison_has_no_further_turns():
@@ -191,15 +184,6 @@ def test_with_a_roof_the_first_turn_is_the_whole_case_and_the_others_one_repeat(
     ]
     order, _ = played([{"a": CASE}], lambda who, turn: 1.0, least=2)
     assert {(each.iters, each.budget) for _, _, each in order} == {(1, 0.0)}
-
-
-def test_a_noisy_contender_is_not_the_fastest_while_there_is_another():
-    steady, jumping = (
-        dict.fromkeys(range(6), 1.0),
-        {turn: (0.5, 0.9)[turn % 2] for turn in range(6)},
-    )
-    assert fastest_of({"steady": steady, "jumping": jumping}) == "steady"
-    assert fastest_of({"jumping": jumping}) == "jumping"
 
 
 def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_it():
