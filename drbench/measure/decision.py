@@ -2,9 +2,9 @@
 
 Cases that ran in interleaved rounds are compared by the ratios of their times in the same round: a
 drift of the machine changes both. The smallest difference that counts is the drift *d*: the median
-over rounds of \\|GEMM-only speed of a round ÷ that of the round before − 1\\|, or without that
-speed the same of the times of the steadiest case. With the 95 % interval of the median ratio of a
-case to the best (of fewer than six rounds there is none), the case is
+over rounds of \\|GEMM-only speed of a round ÷ that of the round before − 1\\|. Without that speed it
+is not known, and no case is tied. With the 95 % interval of the median ratio of a case to the best
+(of fewer than six rounds there is none), the case is
 
 - **tied** with the best if the interval lies within 1 ± d;
 - **slower** if it lies above 1 and reaches beyond 1 + d;
@@ -42,6 +42,7 @@ MARKS = {TIED: "=", UNDECIDED: "?"}
 
 #: What would decide: more rounds, rounds instead of one case after the other, or other conditions.
 ROUNDS, INTERLEAVED = "more rounds", "interleaved rounds"
+SPEEDS = "more rounds with their GEMM-only speed"
 QUIET, CORES, OK = "a quiet machine", "a core for each rank", "a run that is ok"
 REPEATS, SOURCES = "more repeats", "a measurement of both on one machine"
 
@@ -120,7 +121,7 @@ def decide(runs: Sequence[Run], dropped: Collection[int] = ()) -> list[Decision]
     >>> slow = [1.0, 1.5] * 3
     >>> cases = [run(*slow), run(*(1.1 * s for s in slow)), run(1.2, 1.9)]
     >>> [each.state for each in decide(cases[:2])], [each.state for each in decide(cases)]
-    (['tied', 'tied'], ['undecided', 'tied', 'undecided'])
+    (['fastest', 'slower'], ['undecided', 'slower', 'undecided'])
     """
     found: list[Decision] = [Decision(UNDECIDED, None, OK, False)] * len(runs)
     for shared in (True, False):
@@ -219,7 +220,8 @@ def remedy(*problems: Sequence[Decision]) -> str:
 
 
 def drift_of(runs: Iterable[Run]) -> float | None:
-    """The drift of the machine from a round to the next, as a share; None without two rounds.
+    """The drift of the machine from a round to the next, as a share; None without the GEMM-only
+    speed of two rounds.
 
     Examples
     --------
@@ -229,20 +231,13 @@ def drift_of(runs: Iterable[Run]) -> float | None:
     >>> round(drift_of([dict(enumerate(rows))]), 4)
     0.0149
     """
-    runs = list(runs)
-    speeds = [{at: speed for at, row in run.items() if (speed := _speed(row))} for run in runs]
-    changes = [change for each in speeds for change in _changes(each)]
-    if not changes:
-        steady = [median(found) for run in runs if (found := _changes(seconds_of(run)))]
-        return min(steady, default=None)
-    return median(changes)
-
-
-def _changes(values: Times) -> list[float]:
-    """How much each value differs from the one of the round before."""
-    return [
-        abs(values[at] / values[at - 1] - 1) for at in values if at - 1 in values and values[at - 1]
+    changes = [
+        abs(_speed(row) / _speed(run[at - 1]) - 1)
+        for run in runs
+        for at, row in run.items()
+        if at - 1 in run and _speed(row) and _speed(run[at - 1])
     ]
+    return median(changes) if changes else None
 
 
 def best_of(times: Mapping[Any, Times]) -> Any:
@@ -365,7 +360,9 @@ def _compare(run: Run, best: Run, drift: float | None) -> tuple[str, Ratio, str]
     if not ratios:
         return UNDECIDED, None, ROUNDS
     ratio = ratio_of(ratios)
-    state, more = state_of(ratio, drift), QUIET if len(ratios) >= MOST_REPEATS else ROUNDS
+    state, more = state_of(ratio, drift), ROUNDS if drift is not None else SPEEDS
+    if len(ratios) >= MOST_REPEATS:
+        more = QUIET
     return state, ratio, more if state == UNDECIDED else ""
 
 

@@ -30,7 +30,7 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, frame, rows
-from plots.select.rounds import decided
+from plots.select.rounds import counted, decided
 from plots.select.selection import BY_TIME, shown, usable
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
@@ -87,7 +87,7 @@ def row_text(row: tuple[str, str, str]) -> str:
 def finding(cells: DataFrame) -> str:
     """The decision on a map: its best layouts, with the time if one is fastest."""
     decisions = decided(cells)
-    names = [f"{row_text((c.a, c.b, c.c))}, Stationary {c.stationary}" for c in rows(cells)]
+    names = [f"{row_text((c.a, c.b, c.c))} S-{c.stationary}" for c in rows(cells)]
     text, at = answer(decisions, names), best_at(decisions)
     if at is not None and decisions[at].state == FASTEST:
         text += f", {time_text(cells.time_s.iloc[at])}"
@@ -106,12 +106,11 @@ def make(records: Records, options: Options) -> Made:
         "numbers: the best case's time over that of the cell, in percent; a cell is the fastest "
         "over the replication factors of A and B; grey without colour: noisy"
     )
-    first = f"{len(chosen)} shapes, what is decided above the map of each"
-    if len(chosen) == 1:
-        first = finding(chosen[0][1])
+    findings = [finding(cells) for _, cells in chosen]
+    first = findings[0] if len(chosen) == 1 else counted(text.split(" (")[0] for text in findings)
     page, at_in = Page(sum(highs_in), (), [description, *notes], first), 0.0
-    for map_, high_in in zip(chosen, highs_in):
-        _draw_map(page, map_, at_in, left_in, finding(map_[1]) if len(chosen) > 1 else "")
+    for map_, high_in, text in zip(chosen, highs_in, findings):
+        _draw_map(page, map_, at_in, left_in, text if len(chosen) > 1 else "")
         at_in += high_in
     return Made(page.picture, notes)
 

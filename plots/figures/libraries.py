@@ -40,7 +40,7 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, rows
-from plots.select.rounds import decided, moves_nothing
+from plots.select.rounds import counted, decided, moves_nothing
 from plots.select.selection import BY_TIME, not_shown, usable
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
@@ -145,9 +145,7 @@ def finding(found: Sequence[Panel]) -> tuple[str, list[str]]:
         text += [f"{what} on {count}" for what, count in left.items()]
         title = f"{', '.join(text)} of {cases(len(sides), 'shape')}"
     else:
-        counts = Counter(text.partition(":")[0] for text in answers.values())
-        text = [f"{what} on {count}" for what, count in counts.items()]
-        title = f"{', '.join(text)} of {cases(len(answers), 'shape')}"
+        title = counted(answers.values())
     return title if title.startswith("drbench") else title[0].upper() + title[1:], notes
 
 
@@ -194,7 +192,8 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Ch
     if roof > 0:
         marks.append(Marks("rule", "drbench's GEMM-only speed", [roof, roof], y.limits))
     x = Axis("GFLOP/s, all ranks together", limits)
-    return Chart(shape_name(shape), shape_text(shape), x, y, marks)
+    name, sizes = shape_name(shape), shape_text(shape)
+    return Chart(name, sizes * (name != sizes), x, y, marks)
 
 
 def _phases(chart: Chart, dots: DataFrame, here: Sequence[str]) -> list[Chart]:

@@ -1,6 +1,8 @@
 """Cases over all their rounds, and the decision on who is fastest among them."""
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -19,7 +21,7 @@ from drbench.measure.decision import (
 from drbench.measure.noise import time_columns
 from drbench.measure.record import OPTION_COLUMNS
 
-from .cases import Source
+from .cases import Source, cases
 from .records import rows
 
 #: Columns that define a problem: cases that differ in them are not comparable.
@@ -141,6 +143,19 @@ def decided(found: DataFrame) -> list[Decision]:
     apart &= not apart.all()
     decisions = iter(decide(list(found.run[~apart])))
     return [Decision(UNDECIDED, None, OK, False) if each else next(decisions) for each in apart]
+
+
+def counted(answers: Iterable[str]) -> str:
+    """The decisions on several shapes in one sentence.
+
+    Examples
+    --------
+    >>> counted(["a is fastest, 2 ms", "tied: a, b", "tied: b, c"])
+    'A is fastest on 1, tied on 2 of 3 shapes'
+    """
+    counts = Counter(re.split("[:,]", text, maxsplit=1)[0] for text in answers)
+    text = ", ".join(f"{what} on {count}" for what, count in counts.items())
+    return f"{text[0].upper()}{text[1:]} of {cases(counts.total(), 'shape')}"
 
 
 def moves_nothing(found: DataFrame) -> Series:

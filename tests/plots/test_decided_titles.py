@@ -50,12 +50,12 @@ def rounds(ratios, **more):
 TITLES = {
     (1.0, 1.3, 2.0): (
         "MLP-1, m = 64: Row is fastest, 90 % of GEMM-only speed",
-        "Row, Stationary C is fastest, 1.5 ms",
+        "Row S-C is fastest, 1.5 ms",
         "universal S-C: row is fastest, 1.5 ms",
     ),
     (1.3, 1.305, 2.0): (
         "MLP-1, m = 64: tied: Row, Column",
-        "Tied: row, Stationary C, column, Stationary C",
+        "Tied: row S-C, column S-C",
         "tied: universal S-C: row, universal S-C: column, 1.95 ms",
     ),
 }
@@ -99,7 +99,7 @@ def test_one_noisy_case_among_others_is_not_named_however_fast():
     records = rounds((0.1, 1.3, 2.0))
     records = [row for row in records if row.a != "row"] + rounds((0.1,), noisy=True)
     assert title("mlp1", records) == "MLP-1, m = 64: Column is fastest, 90 % of GEMM-only speed"
-    assert title("best", records) == "Column, Stationary C is fastest, 1.95 ms"
+    assert title("best", records) == "Column S-C is fastest, 1.95 ms"
 
 
 def test_the_unit_of_a_title_is_that_of_its_panel():
@@ -120,8 +120,8 @@ def test_predictions_are_tied_within_their_intervals_and_slower_beyond():
         median_high_s=1.1 * s,
     )
     near = [of("row", 1e-3), of("column", 1.05e-3), of("block", 2e-3)]
-    assert title("best", near) == "Tied: row, Stationary C, column, Stationary C"
-    assert title("best", [near[0], near[2]]) == "Row, Stationary C is fastest, 1 ms"
+    assert title("best", near) == "Tied: row S-C, column S-C"
+    assert title("best", [near[0], near[2]]) == "Row S-C is fastest, 1 ms"
 
 
 #: Committed records and figures whose titles once named a fastest case that nothing decides.
