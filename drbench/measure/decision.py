@@ -2,9 +2,9 @@
 
 Cases that ran in interleaved rounds are compared by the ratios of their times in the same round: a
 drift of the machine changes both. The smallest difference that counts is the drift *d*: the median
-over rounds of \\|GEMM-only speed of a round ÷ that of the round before − 1\\|. Without that speed it
-is not known, and no case is tied. With the 95 % interval of the median ratio of a case to the best
-(of fewer than six rounds there is none), the case is
+over rounds of \\|GEMM-only speed of a round ÷ that of the round before − 1\\|. Without that speed
+it is not known, and no case is tied. With the 95 % interval of the median ratio of a case to the
+best (of fewer than six rounds there is none), the case is
 
 - **tied** with the best if the interval lies within 1 ± d;
 - **slower** if it lies above 1 and reaches beyond 1 + d;
