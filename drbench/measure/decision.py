@@ -6,8 +6,8 @@ over rounds of \\|GEMM-only speed of a round ÷ that of the round before − 1\\
 it is not known, and no case is tied. With the 95 % interval of the median ratio of a case to the
 best (of fewer than six rounds there is none), the case is
 
-- **tied** with the best if the interval lies within 1 ± d;
-- **slower** if it lies above 1 and reaches beyond 1 + d;
+- **tied** with the best if the interval is within 1 ± d;
+- **slower** if it is above 1 and reaches beyond 1 + d;
 - else **undecided**.
 
 The best is **fastest** if all others are slower. Cases with unequal numbers of rounds are compared

@@ -41,7 +41,7 @@ def console(**how) -> Console:
 
 class _Fitted(Table):
     """A table that leaves out its last columns if not all fit the width, and prints their names.
-    The first column and those of ``keys``, without which rows cannot be told apart, stay."""
+    The first column and those of ``keys``, which distinguish rows, stay."""
 
     keys: set[int] = set()
 

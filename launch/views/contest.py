@@ -17,7 +17,7 @@ from .tables import Column, Table, layout, marks_of, name_of
 _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 #: Most cases named without a time.
 _SHOWN = 6
-#: Columns without which rows cannot be told apart, where they differ.
+#: Columns that distinguish rows, where they differ.
 _VARYING = ("threads", "nodes", "machine", "get", "progress", "prefetch")
 
 

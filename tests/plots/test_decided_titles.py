@@ -1,5 +1,5 @@
-"""What a title, a report or a line of a sweep says of who is fastest is the one decision: records
-that are noisy, share cores or were measured one after the other are not ranked."""
+"""Titles, the report and the lines of a sweep name the fastest by the one decision: records that
+are noisy, share cores or were measured one after the other are not ranked."""
 
 import re
 from pathlib import Path

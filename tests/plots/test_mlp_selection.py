@@ -145,7 +145,7 @@ def test_any_set_of_cases_in_any_order_is_selected_as_the_rules_read(records, la
     lines = select(records, layer)
     assert drawn(lines) == expected
     assert [line.name for line in lines] == list(LEGEND)
-    for line in lines:  # of a baseline without a record nothing is said
+    for line in lines:  # a baseline without a record has no reason
         assert not (line.points and line.why) and (line.points or line.why or not LEGEND[line.name])
 
 

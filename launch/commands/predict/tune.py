@@ -422,7 +422,7 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measure
     from launch.sweeps.supervisor import Settings
 
     likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
-    # with the GEMM-only speed, which tells the drift of the machine
+    # with the GEMM-only speed, which shows the drift of the machine
     places = found.ranking[: count or likely]
     cases = [replace(place.case, **how, roof=True) for place in places]
     print_line = console(stderr=quiet, soft_wrap=True)

@@ -314,7 +314,7 @@ def test_of_cases_that_are_not_distinguishable_none_is_the_fastest():
     assert table.lines == ["nothing is ranked"]
 
 
-def test_doubt_is_a_mark_with_one_legend_line_and_what_tells_rows_apart_is_never_left_out(
+def test_doubt_is_a_mark_with_one_legend_line_and_what_distinguishes_rows_is_never_left_out(
     capsys, monkeypatch
 ):
     """Of a sweep over threads, two rows once differed in nothing but their time; of one of
