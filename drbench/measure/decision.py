@@ -19,8 +19,9 @@ both medians and widened by the ratio of both GEMM-only speeds: above 1 the case
 is undecided. They never show a tie.
 
 *Predictions* are tied if the interval of their ratio contains 1, else slower: no further round
-would change that. Their errors are taken as independent, which is wider than with shared constants;
-predictions without an interval are compared by their times alone.
+would change that. Guessed constants vary together in both, where records have the times with other
+constants; the rest of the intervals is independent. Predictions without intervals are compared by
+their times alone.
 
 Noisy, oversubscribed and failed cases are never ranked. Oversubscribed ones get ratios to their
 like.
@@ -28,7 +29,7 @@ like.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import exp, hypot, log
+from math import exp, log
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -397,12 +398,47 @@ def _one_after_the_other(mine: Any, other: Any) -> Ratio:
 
 
 def _predicted(mine: Any, other: Any) -> Ratio:
-    """The ratio of two predictions, whose errors are independent; exact without intervals."""
-    ratio = mine.time_s / other.time_s
-    (low, high), (least, most) = (
-        [log(end / row.time_s) for end in _ends(row) or [row.time_s] * 2] for row in (mine, other)
+    """The ratio of two predictions; exact without intervals.
+
+    Examples
+    --------
+    Both times change alike with the guessed constants, which make most of their intervals:
+
+    >>> from drbench.measure.record import Record
+    >>> known = {"mode": "simulated", "status": "ok"}
+    >>> make = lambda s, *more: Record(
+    ...     **known, best_s=s, median_low_s=0.5 * s, median_high_s=2.0 * s, samples_s=[s, *more]
+    ... )
+    >>> print(_predicted(make(1.1, 0.55, 2.2), make(1.0, 0.51, 2.0)))
+    1.10 (1.08-1.30)
+    >>> print(_predicted(make(1.1), make(1.0)))
+    1.10 (0.41-2.93)
+    """
+    ratio, rows = mine.time_s / other.time_s, (mine, other)
+    apart = [_spread(row.samples_s) for row in rows]
+    if len(mine.samples_s) != len(other.samples_s) or mine.machine != other.machine:
+        apart = [[], []]
+    shared = [a / b for a, b in zip(mine.samples_s, other.samples_s)] if any(apart) else []
+    ends = [[log(end / row.time_s) for end in _ends(row) or [row.time_s] * 2] for row in rows]
+    # what is left of each interval are errors of each prediction alone
+    left = [
+        [max(0.0, end[at] ** 2 - sum(each[at] ** 2 for each in known)) for at in (0, 1)]
+        for end, known in zip(ends, apart)
+    ]
+    (low, high), (least, most) = left
+    below, above = (sum(each[at] ** 2 for each in _spread(shared)) for at in (0, 1))
+    return Ratio(
+        ratio,
+        ratio * exp(-((low + most + below) ** 0.5)),
+        ratio * exp((high + least + above) ** 0.5),
     )
-    return Ratio(ratio, ratio * exp(-hypot(low, most)), ratio * exp(hypot(high, least)))
+
+
+def _spread(times: Sequence[float]) -> list[tuple[float, float]]:
+    """How far a time changes with the guessed constants, and with the sharing of links: logarithms
+    of the least and the largest factor of each."""
+    found = [[log(time / times[0]) for time in group] for group in (times[1:3], times[3:])]
+    return [(min(0.0, *each), max(0.0, *each)) for each in found if each]
 
 
 def _ends(row: Any) -> tuple[float, float] | None:

@@ -209,7 +209,8 @@ def _judge(old, new, tolerance: float) -> Pair:
         return Pair(old, new, outcome)
     best = new.best_s / old.best_s
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
-    low, high = _interval(old.samples_s, new.samples_s)
+    repeats = [row.samples_s if row.mode == "measured" else [] for row in (old, new)]
+    low, high = _interval(*repeats)
     ratios = [best] if middle is None else [best, middle]
     outcome = (
         "slower"

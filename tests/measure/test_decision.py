@@ -185,6 +185,19 @@ def test_predictions_are_tied_where_the_interval_of_their_ratio_contains_1(a, b,
     width = (log(1 + own) ** 2 + log(1 + other) ** 2) ** 0.5
     tied = abs(log(a / b)) <= width
     assert sorted(each.state for each in found) == ([TIED, TIED] if tied else [FASTEST, SLOWER])
+    # most of the interval is constants that both share
+    with_others = lambda s, width: {
+        0: made_up(
+            mode="simulated",
+            best_s=s,
+            samples_s=[s, s / (1 + width), s * (1 + width), s],
+            median_low_s=s / (1 + width),
+            median_high_s=s * (1 + width),
+        )
+    }
+    if abs(log(a / b)) > 1e-6:
+        found = decide([with_others(a, own), with_others(b, own)])
+        assert sorted(each.state for each in found) == [FASTEST, SLOWER]
     exact = [{0: made_up(mode="simulated", best_s=s)} for s in (a, b, min(a, b))]
     states = [each.state for each in decide(exact)]
     assert states == [SLOWER if s > min(a, b) else TIED for s in (a, b, min(a, b))]

@@ -273,7 +273,7 @@ def _measured_values(ran: "Measured | None") -> dict:
     record, decision, dropped = ran
     is_timed = record.status == "ok"
     return {
-        "ran": seconds(record.time_s) if is_timed else record.status,
+        "ran": f"{seconds(record.time_s)} {marks_of(record)}" if is_timed else record.status,
         "to_the_best": f"{decision}{', dropped' * dropped}",
         "marks": marks_of(record) + MARKS.get(decision.state, "") * is_timed,
         "needs": decision.needs,
