@@ -246,10 +246,10 @@ def make(by: str, records: Records, options: Options) -> Made:
     if used := sorted({*every.algorithm} & {*LIBRARIES}):
         subtitle.append(f"libraries with a BLAS of their own: {names(used)}")
     title, more = finding(found)
-    notes += more
     styles = [marks.style for chart in phases for marks in chart.marks]
     page, axes = panels(
-        charts + phases, list(map(patch_handle, styles)), [*subtitle, *notes], len(here) * _ROW_IN,
+        charts + phases, list(map(patch_handle, styles)), [*subtitle, *notes, *more],
+        len(here) * _ROW_IN,
         columns, (0.08, 0.2), finding=title, left_in=left_in,
     )  # fmt: skip
     for at, (each, chart) in enumerate(zip(axes, charts + phases)):
