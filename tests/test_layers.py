@@ -30,6 +30,7 @@ LAYERS = {
     "drbench.library": ("algorithms", "drbench.device"),
     "drbench.torch": ("drbench.library",),
     "plots.select": (
+        "drbench.measure.decision",
         "drbench.measure.noise",
         "drbench.measure.record",
         "drbench.measure.record_file",

@@ -24,6 +24,7 @@ from pandas import DataFrame
 from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from drbench.errors import CaseFailed
+from drbench.measure.decision import over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
 from launch.cases.case import Case
 from launch.cases.command_line import run_command
@@ -34,7 +35,6 @@ from launch.host.show import console
 from launch.models.candidates import EFFORT, TuneRequest
 from launch.models.tune import every_program, tune
 from launch.sweeps.experiment import run_rounds
-from launch.sweeps.rounds import over, seconds_of
 from launch.sweeps.supervisor import Settings
 
 RANKS, THREADS = 2, 1

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
+from drbench.measure.decision import over
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record_file import read_csv
-from launch.studies.libraries import Line, best_settings, lines, placement_lines
-from launch.sweeps.rounds import over
+from launch.studies.libraries import Line, lines, placement_lines
 from plots.select.records import rows as records_of
 
 from ..dtensor_rows import steps
@@ -45,7 +45,7 @@ def _compare(folder: str) -> Iterator[tuple]:
         if record.status == "ok":
             times[tuple(contender)][int(turn)] = record.time_s
     every = lines(found)
-    fastest = {(line.shape, line.who): line for line in best_settings(every)}
+    fastest = {(line.shape, line.who): line for line in every if line.best}
     default: dict[tuple, Line] = {}
     for line in every:
         if line.who != "drbench" or line.label == _DEFAULT:
@@ -70,17 +70,17 @@ def _describe_ratio(ratio: Ratio) -> str:
 
 
 def _describe_apart(ratio: Ratio) -> str:
-    """A ratio of times, and whether it is known to differ from 1.
+    """A ratio of times, and whether it is not known to differ from 1.
 
     Examples
     --------
     >>> _describe_apart(Ratio(1.25, 1.05, 2.0)), _describe_apart(Ratio(1.25))
-    ('1.25 (1.05–2.00)', '1.25, not distinguishable')
+    ('1.25 (1.05–2.00)', '1.25, undecided')
     >>> _describe_apart(Ratio(0.974, 0.951, 0.998))
     '0.974 (0.951–0.998)'
     """
     if not ratio.apart:
-        return f"{_describe_ratio(ratio)}, not distinguishable"
+        return f"{_describe_ratio(ratio)}, undecided"
     if "1.00" in (f"{ratio.low:.2f}", f"{ratio.high:.2f}"):
         return f"{ratio.middle:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
     return _describe_ratio(ratio)

@@ -9,10 +9,10 @@ that, whatever the time of the repeat.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
-from math import ceil, log
+from math import ceil
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -357,11 +357,11 @@ def ratio_columns(ratios: list[float]) -> dict:
     }
 
 
-#: Reasons to doubt a row, the worst first: its column, the value, and what to do.
+#: Reasons to doubt a row, the worst first: its column, the value, its mark, and what to do.
 DOUBTS = (
-    ("noisy", True, "nothing can be concluded from this time; measure on a quiet machine"),
-    ("oversubscribed", True, "ranks share cores; compare it with runs alike only"),
-    ("stable", False, "the median is not known within 2 %; give it more --budget"),
+    ("noisy", True, "~", "nothing can be concluded from this time; measure on a quiet machine"),
+    ("oversubscribed", True, "+", "ranks share cores; compare it with runs alike only"),
+    ("stable", False, "±", "the median is not known within 2 %; give it more --budget"),
 )
 
 
@@ -397,55 +397,9 @@ def doubts(record) -> list[str]:
     """
     return [
         name if value else f"not {name}"
-        for name, value, _ in DOUBTS
+        for name, value, *_ in DOUBTS
         if getattr(record, name) is value
     ]
-
-
-def rivals(fastest, others: Iterable) -> list:
-    """Rows of one problem, measured one after the other, that may be as fast as the ``fastest``.
-
-    The no-communication bound measured with each row (its roof) shows how the machine's speed
-    changed in between: a row is slower only if its roof differs from that of the fastest by less
-    than its time does. Without a roof the row remains. Rows that were measured in rounds
-    (``libraries``), simulated or published do not depend on the time of measurement.
-
-    Parameters
-    ----------
-    fastest : Record or row of a table of records
-        With the least ``time_s``.
-    others : iterable of those
-        ``fastest`` among them is left out.
-
-    Examples
-    --------
-    Three cases took 1, 1.1 and 2 seconds; meanwhile the machine became a fifth slower:
-
-    >>> from types import SimpleNamespace
-    >>> row = lambda time_s, roof_gflops: SimpleNamespace(
-    ...     mode="measured", case="7f", time_s=time_s, roof_gflops=roof_gflops
-    ... )
-    >>> rows = [row(1.0, 50.0), row(1.1, 40.0), row(2.0, 40.0)]
-    >>> [each.time_s for each in rivals(rows[0], rows)]
-    [1.1]
-    """
-    return [
-        each
-        for each in others
-        if each is not fastest and not _distinguished_by_roofs(fastest, each)
-    ]
-
-
-def _distinguished_by_roofs(fastest, other) -> bool:
-    pair = fastest, other
-    if any(each.mode != "measured" for each in pair):
-        return True
-    if all(re.match(_ROUND, each.case or "") for each in pair):
-        return True
-    if any(not (each.roof_gflops or 0) > 0 for each in pair):
-        return False
-    drift = abs(log(fastest.roof_gflops / other.roof_gflops))
-    return drift < log(other.time_s / fastest.time_s)
 
 
 def measured_once(mode: str, samples: Sequence[float], case: str | None) -> bool:

@@ -145,7 +145,11 @@ class Record:
     best_s: Number = _column("shortest repeat; a repeat lasts as long as its slowest rank", "s")
     median_s: Number = _column("median of the repeats: the time of the case", "s")
     samples_s: list[float] = _column(
-        "every timed repeat, separated by semicolons", "s", default_factory=list, default=MISSING
+        "every timed repeat, separated by semicolons; of a prediction its time, and those with "
+        "all guessed constants faster, slower, and with links shared in the other way",
+        "s",
+        default_factory=list,
+        default=MISSING,
     )
     iqr_s: Number = _column("interquartile range of the repeats", "s")
     median_low_s: Number = _column(

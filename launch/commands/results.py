@@ -87,15 +87,18 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
 
 
 def _list(path: str, limit: int) -> None:
-    """Print the cases of each problem, the fastest first, noisy ones last, then what is not ok."""
+    """Print the decision on each problem, then its cases, the best first and unreliable ones last,
+    and what is not ok."""
     from launch.views import listed
     from plots.report.verdict import fastest_lines
     from plots.select.records import read_records, rows
+    from plots.select.rounds import merged
 
     with reading():
         found = read_records([path])
     if found.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
+    found = merged(found)
     out, print_line = printing()
     for line in fastest_lines(found):
         print_line(line)
@@ -115,7 +118,8 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
     from launch.host.show import table
     from launch.studies.compare import OUTCOMES
 
-    listed = [pair for pair in pairs if pair.outcome not in ("same", "noise", "failing")]
+    unchanged = "same", "noise", "failing", "refused"
+    listed = [pair for pair in pairs if pair.outcome not in unchanged]
     every = [pair.new or pair.old for pair in pairs]
     varying = [name for name in _SHOWN_COLUMNS if len({getattr(each, name) for each in every}) > 1]
     ratio = lambda value: "" if value is None else f"{value:.3f}"
@@ -132,16 +136,14 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
             )
             for pair in listed[:limit]
         ]
-        out.print(table("outcome|>best|>median|~case|~why|interval of median", rows))
+        out.print(table("!outcome|>best|>median|!~case|~why|interval of median", rows))
         if len(listed) > limit:
             print_line(f"... and {len(listed) - limit} more; --limit or --csv shows them")
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
-    print_line(
-        f"{plural(found['compared'], 'case')} compared at tolerance {100 * tolerance:g} %: {counts}"
-    )
+    print_line(f"{plural(len(pairs), 'case')} at tolerance {100 * tolerance:g} %: {counts}")
     if found["compared"]:
         middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
-        roof = f"; roof {found['roof']:.3f}" if found["roof"] is not None else ""
+        roof = f"; GEMM-only speed {found['roof']:.3f}" if found["roof"] is not None else ""
         print_line(
             f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}"
         )

@@ -300,7 +300,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     from plots.select.cases import SelectionError
     from plots.select.records import read_records
 
-    records = read_records([out / "records.csv"])
+    records = read_records([out])
     for line in fastest_lines(records) if alone or not sweep.view else ():
         print_line(line)
     ok = records[records.status == "ok"]

@@ -40,18 +40,21 @@ def console(**how) -> Console:
 
 
 class _Fitted(Table):
-    """A table that leaves out its last columns if not all fit the width, and prints their names."""
+    """A table that leaves out its last columns if not all fit the width, and prints their names.
+    The first column and those of ``keys``, which distinguish rows, stay."""
+
+    keys: set[int] = set()
 
     def __rich_console__(self, console, options):
         every = self.columns
-        widths = [self._least_width(column) for column in every]
-        while len(widths) > 1 and sum(widths) + 3 * len(widths) > options.max_width + 1:
-            widths.pop()
-        self.columns = every[: len(widths)]
+        kept = dict(enumerate(map(self._least_width, every)))
+        free = [at for at in kept if at and at not in self.keys]
+        while free and sum(kept.values()) + 3 * len(kept) > options.max_width + 1:
+            del kept[free.pop()]
+        self.columns = [every[at] for at in kept]
         yield from super().__rich_console__(console, options)
-        if left := every[len(widths) :]:
-            names = ", ".join(str(column.header) for column in left)
-            yield Text(f"Not shown in {options.max_width} columns: {names}.")
+        if left := [str(column.header) for at, column in enumerate(every) if at not in kept]:
+            yield Text(f"Not shown in {options.max_width} columns: {', '.join(left)}.")
         self.columns = every
 
     @staticmethod
@@ -75,8 +78,8 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     ----------
     columns : str
         Names separated by ``|``, the most important first: a narrow terminal shows only the first
-        ones. ``>`` marks a column of numbers, ``~`` one of words, which may wrap; no names for no
-        header.
+        ones. ``>`` marks a column of numbers, ``~`` one of words, which may wrap, ``!`` one that
+        identifies the row and is never left out; no names for no header.
     rows : iterable
         Rows of str and :class:`rich.text.Text`.
 
@@ -98,17 +101,18 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     """
     made = _Fitted(
         box=SIMPLE_HEAD,
-        show_header=bool(columns.strip("|~")),
+        show_header=bool(columns.strip("|~!>")),
         title=title,
         title_justify="left",
         title_style="bold",
         pad_edge=False,
     )
+    made.keys = {at for at, name in enumerate(columns.split("|")) if name.strip(">~")[:1] == "!"}
     for name in columns.split("|"):
-        justify = "right" if name.startswith(">") else "left"
-        made.add_column(
-            name.lstrip(">~ "), justify=justify, no_wrap="~" not in name, overflow="fold"
-        )
+        text = name.lstrip(">~! ")
+        how = name.removesuffix(text)
+        justify = "right" if ">" in how else "left"
+        made.add_column(text, justify=justify, no_wrap="~" not in how, overflow="fold")
     for cells in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return made
@@ -246,7 +250,7 @@ def show_record(record: Record) -> None:
             else f"median {seconds(record.time_s)}{_interval(record)} of "
             f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
         )
-        for name, value, remedy in DOUBTS:
+        for name, value, _, remedy in DOUBTS:
             if getattr(record, name) is value:
                 why = cores_text(record) if name == "noisy" else ""
                 described = "; ".join(filter(None, (why, remedy)))

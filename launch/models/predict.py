@@ -102,7 +102,8 @@ def with_interval(
     record: Record, case: Case, machine: Machine, ranks: int, made: "Programs | None" = None
 ) -> Record:
     """A simulated record with the interval of its time, in the columns of the interval of a
-    measured median; unchanged if the interval is unknown.
+    measured median, and with its times under other assumptions (:func:`.intervals.alternatives`)
+    behind its own in ``samples_s``; unchanged if the interval is unknown.
 
     Parameters
     ----------
@@ -142,7 +143,11 @@ def with_interval(
         "percent_of_roof_high": record.percent_of_roof / found.low,
     }
     low, high = record.best_s * found.low, record.best_s * found.high
-    return replace(record, median_low_s=low, median_high_s=high, **roof)
+    samples = [record.best_s, *(other.best_s for each in times for other in each)]
+    samples = [] if None in samples else samples
+    return replace(
+        record, median_low_s=low, median_high_s=high, samples_s=samples or record.samples_s, **roof
+    )
 
 
 def refuse_failed(record: Record) -> None:

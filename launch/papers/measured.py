@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pandas import read_csv
 
-from launch.studies.libraries import best_settings, lines
+from launch.studies.libraries import lines
 from plots.select.records import read_records
 
 from .claims import Claim, Paper
@@ -54,8 +54,8 @@ def _planned(folder: Path):
 
 
 def _libraries(folder: Path):
-    for line in best_settings(lines(read_records([folder / "peers-p2"]))):
-        if line.who == "drbench" and line.rounds >= 9:
+    for line in lines(read_records([folder / "peers-p2"])):
+        if line.best and line.who == "drbench" and line.rounds >= 9:
             high, low = line.ratio.high, line.best_ratio.low
             yield (
                 None not in (high, low) and high < AHEAD and low <= AS_FAST,

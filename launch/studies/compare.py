@@ -32,7 +32,8 @@ KEYS = tuple(
 )
 
 #: Outcomes in the order of the list: no longer ok, slower, faster, ok again, not ok in another way,
-#: only in OLD, only in NEW, not ok as before, a difference explained by noise, no difference.
+#: only in OLD, only in NEW, not ok as before, refused as before, a difference explained by noise,
+#: no difference.
 #: The first two fail a comparison.
 OUTCOMES = (
     "broken",
@@ -43,6 +44,7 @@ OUTCOMES = (
     "missing",
     "new",
     "failing",
+    "refused",
     "noise",
     "same",
 )
@@ -201,12 +203,14 @@ def _judge(old, new, tolerance: float) -> Pair:
     if old is None or new is None:
         return Pair(old, new, "new" if old is None else "missing")
     if not old.status == new.status == "ok":
-        failing = "failing" if old.status == new.status else "status"
+        again = "refused" if new.status == "unsupported" else "failing"
+        failing = again if old.status == new.status else "status"
         outcome = "broken" if old.status == "ok" else "fixed" if new.status == "ok" else failing
         return Pair(old, new, outcome)
     best = new.best_s / old.best_s
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
-    low, high = _interval(old.samples_s, new.samples_s)
+    repeats = [row.samples_s if row.mode == "measured" else [] for row in (old, new)]
+    low, high = _interval(*repeats)
     ratios = [best] if middle is None else [best, middle]
     outcome = (
         "slower"

@@ -2,14 +2,15 @@
 | shape | who | label``, or are those of the sweep ``placements``."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
+from drbench.measure.decision import decide, is_noisy_run, over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
 from launch.libraries import ON_DRBENCH
-from launch.sweeps.rounds import fastest_of, over, pooled, round_of, seconds_of
+from launch.sweeps.rounds import pooled, round_of
 
 #: DTensor itself, and DTensor executed by drbench.
 STOCK, OURS = "dtensor", "dtensor+drbench"
@@ -26,18 +27,20 @@ class Line(NamedTuple):
         Over all repeats.
     ratio : Ratio
         Its time over that of the best library's default in the same round: the median over the
-        rounds, and its 95 % interval (from six rounds on). The best library's default is the one
-        with the smallest median time on this shape.
+        rounds, and its 95 % interval (from six rounds on).
     reference : str or None
         The name of that library.
     best_ratio, best_reference
-        The same for the fastest setting of any library that was run in every round.
+        The same for the best setting of any library.
     rounds : int
         The number of rounds in which it was ok.
     noisy : bool
         Whether most of its rounds are noisy.
     moved_bytes : int or None
         Total over all ranks in one multiplication.
+    best : bool
+        Whether it is the best setting of its library on this shape, of those that move bytes or do
+        not report them: a multiplication that moves nothing is another problem.
     """
 
     shape: str
@@ -51,6 +54,7 @@ class Line(NamedTuple):
     rounds: int
     noisy: bool
     moved_bytes: int | None
+    best: bool
 
 
 #: The records of a contender by round.
@@ -75,21 +79,15 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
         who: {round_index: each for round_index, each in run.items() if each.status == "ok"}
         for who, run in runs.items()
     }
-    most = max(map(len, ok.values()))
     libraries = [who for who in runs if who[0] not in ("drbench", *ON_DRBENCH)]
     defaults = {who[0]: who for who in reversed(libraries)}.values()
-    moving = [who for who in libraries if len(ok[who]) == most and _moved(ok[who]) != 0]
-    times = {
-        who: {round_index: each.time_s for round_index, each in run.items()}
-        for who, run in ok.items()
-        if run
-    }
-    among = ({who: times[who] for who in chosen if who in times} for chosen in (defaults, moving))
-    references = [fastest_of(each) if each else () for each in among]
+    moving = [who for who in runs if _moved(ok[who]) != 0]
+    references = [_best_of(ok, defaults), _best_of(ok, [who for who in moving if who in libraries])]
+    best = {_best_of(ok, [who for who in moving if who[0] == name]) for name, _ in moving}
     for who, mine in ok.items():
         compared = []
         for reference in references:
-            ratios = over(times.get(who, {}), times.get(reference, {}))
+            ratios = over(seconds_of(mine), seconds_of(ok.get(reference, {})))
             compared += [ratio_of(ratios), " ".join(reference)] if ratios else [Ratio(None), None]
         samples = [time for each in mine.values() for time in each.samples_s or [each.time_s]]
         yield Line(
@@ -98,33 +96,22 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
             median(samples) if samples else None,
             *compared,
             len(mine),
-            2 * sum(bool(each.noisy) for each in mine.values()) > len(mine),
+            is_noisy_run(mine.values()),
             _moved(mine),
+            who in best,
         )
+
+
+def _best_of(ok: Mapping[tuple, Runs], among: Iterable[tuple]) -> tuple:
+    """The best of some contenders, an unreliable one only without another; empty without any."""
+    timed = [who for who in among if ok[who]]
+    decisions = zip(timed, decide([ok[who] for who in timed]))
+    best = [(not each.ranked, who) for who, each in decisions if each.best]
+    return min(best)[1] if best else ()
 
 
 def _moved(run: Runs) -> int | None:
     return next((each.moved_bytes for each in run.values() if each.moved_bytes is not None), None)
-
-
-def best_settings(found: Sequence[Line]) -> list[Line]:
-    """For each shape and library the setting with the smallest median time, among those that move
-    bytes or do not report them; a noisy one only if there is no other; only those that were run in
-    every round, if there are several.
-
-    A partitioning that moves no bytes (with a replicated operand) is another problem, and is not
-    compared.
-    """
-    groups: dict[tuple, list[Line]] = {}
-    for line in found:
-        if line.median_s is not None and line.moved_bytes != 0:
-            groups.setdefault((line.shape, line.who), []).append(line)
-    best = []
-    for each in groups.values():
-        whole = [line for line in each if line.rounds == max(other.rounds for other in each)]
-        competing = whole if len(whole) > 1 else each
-        best.append(min(competing, key=lambda line: (line.noisy, line.median_s)))
-    return best
 
 
 class Placed(NamedTuple):

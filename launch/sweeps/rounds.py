@@ -4,16 +4,23 @@ runs here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from drbench.measure.decision import (
+    UNDECIDED,
+    best_of,
+    drift_of,
+    is_noisy_run,
+    over,
+    seconds_of,
+    state_of,
+)
 from drbench.measure.noise import (
     FEWEST,
     MOST_REPEATS,
-    Ratio,
-    is_noisy,
     is_stable,
     ratio_columns,
     ratio_of,
@@ -236,7 +243,7 @@ class Experiment(NamedTuple):
                     if name != fastest
                     and not is_decided(ratios[name], drift)
                     and _spent_s(known[name]) < budget_s
-                    and not (_is_noisy(known[name]) or _is_noisy(known[fastest]))
+                    and not any(is_noisy_run(known[x].values()) for x in (name, fastest))
                 }
             if left:
                 left.add(fastest)
@@ -254,11 +261,9 @@ def _compared(runs: dict[str, dict[int, Record]]) -> dict[str, dict[int, Record]
 
 
 def _fastest(runs: Mapping[str, Mapping[int, Record]]) -> str:
-    """The fastest of the cases in the last round, by the rounds that these have in common."""
+    """The fastest of the cases in the last round."""
     last = max(map(max, runs.values()))
-    times = {name: seconds_of(run) for name, run in runs.items() if last in run}
-    common = set.intersection(*map(set, times.values()))
-    return fastest_of({name: {at: each[at] for at in common} for name, each in times.items()})
+    return best_of({name: seconds_of(run) for name, run in runs.items() if last in run})
 
 
 def is_decided(ratios: Sequence[float], drift: float | None) -> bool:
@@ -271,38 +276,13 @@ def is_decided(ratios: Sequence[float], drift: float | None) -> bool:
     >>> [is_decided(ratios, 0.01) for ratios in (slower, tied, unknown, slower[:5])]
     [True, True, False, False]
     """
-    ratio = ratio_of(ratios)
-    if ratio.low is None or ratio.high is None:
-        return False
-    if drift is None:
-        return ratio.low > 1 or is_stable(ratios)
-    return ratio.low > 1 or (1 - drift <= ratio.low and ratio.high <= 1 + drift)
-
-
-def drift_of(runs: Iterable[Mapping[int, Record]]) -> float | None:
-    """The drift of the machine between rounds: the median change of the speed of local GEMMs from
-    one round of a case to its next; None if that was not measured.
-
-    Examples
-    --------
-    >>> make = lambda speed: Record(mode="measured", status="ok", best_s=1.0, roof_gflops=speed)
-    >>> drift_of([{0: make(100.0), 1: make(101.0), 2: make(101.0)}, {0: make(50.0), 1: make(49.0)}])
-    0.010000000000000009
-    """
-    found = []
-    for run in runs:
-        speeds = [each.roof_gflops for _, each in sorted(run.items()) if each.roof_gflops]
-        found += [abs(after / before - 1) for before, after in zip(speeds, speeds[1:])]
-    return median(found) if found else None
+    if drift is None and is_stable(ratios):
+        return True
+    return state_of(ratio_of(ratios), drift) != UNDECIDED
 
 
 def _is_ok(run: Mapping[int, Record]) -> bool:
     return all(each.status == "ok" for each in run.values())
-
-
-def _is_noisy(run: Mapping[int, Record]) -> bool:
-    """Whether most rounds of a case are noisy, so that further ones would decide nothing."""
-    return 2 * sum(bool(each.noisy) for each in run.values()) > len(run)
 
 
 def _groups_of(batch: Sequence[Job], groups: Sequence[Sequence[Job]]) -> list[tuple]:
@@ -352,116 +332,15 @@ def round_of(name: str) -> int:
     return int(name.partition(" ")[0]) - 1
 
 
-#: The seconds of a contender by round.
-Times = Mapping[int, float]
-
-
-def fastest_of(times: Mapping[Any, Times]) -> Any:
-    """The contender with the smallest median time; a noisy one only if all are.
-
-    Examples
-    --------
-    >>> fastest_of({"slow": {0: 1.5, 1: 3.0}, "fast": {0: 1.0, 1: 2.0, 2: 1.0}})
-    'fast'
-    """
-    order = lambda name: (is_noisy([*times[name].values()]), median(times[name].values()))
-    return min(times, key=order)
-
-
-def over(times: Times, base: Times) -> list[float]:
-    """The ratios of times to base in every round that has both.
-
-    Examples
-    --------
-    >>> over({0: 3.0, 1: 5.0, 3: 1.0}, {0: 2.0, 1: 4.0, 2: 1.0})
-    [1.5, 1.25]
-    """
-    return [
-        seconds / base[round_index] for round_index, seconds in times.items() if round_index in base
-    ]
-
-
 def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> dict[int, Record]:
     """The records of a contender by round."""
     names = ((round_index, round_name(round_index, name)) for round_index in range(rounds))
     return {round_index: done[row] for round_index, row in names if row in done}
 
 
-def seconds_of(run: Mapping[int, Record]) -> Times:
-    """The time in each round."""
-    return {round_index: record.time_s for round_index, record in run.items()}
-
-
 def _spent_s(run: Mapping[int, Record]) -> float:
     """Seconds of the repeats of a case and of the roof next to them."""
     return sum(sum(each.samples_s) * (2 if each.roof_gflops else 1) for each in run.values())
-
-
-@dataclass(frozen=True)
-class RankedCase:
-    """A contender and its ratio to the fastest.
-
-    Attributes
-    ----------
-    record : Record
-        Over all its rounds (:func:`pooled`).
-    ratio : Ratio or None
-        Its time over that of the fastest, in pairs; None if it has no time.
-    fastest : bool
-    given_up : bool
-        Whether a probe dropped it.
-    """
-
-    record: Record
-    ratio: Ratio | None = None
-    fastest: bool = False
-    given_up: bool = False
-
-    def __str__(self) -> str:
-        """The ratio in words; empty without one.
-
-        Examples
-        --------
-        >>> row = Record(mode="measured", status="ok", best_s=1.0)
-        >>> for ratio in (Ratio(1.02, 0.98, 1.05), Ratio(1.02)):
-        ...     print(RankedCase(row, ratio))
-        1.02 (0.98-1.05), not distinguishable
-        1.02, not distinguishable
-        >>> print(RankedCase(row, Ratio(1.0), True), "and", RankedCase(row, Ratio(1.2, 1.1, 1.3)))
-        1 (the fastest) and 1.20 (1.10-1.30)
-        """
-        if self.ratio is None:
-            return ""
-        if self.fastest:
-            return "1 (the fastest)"
-        if self.given_up:
-            return f"{self.ratio}, dropped"
-        return f"{self.ratio}{'' if self.ratio.apart else ', not distinguishable'}"
-
-    def to_json_dict(self) -> dict:
-        """The ratio, its interval, and whether that excludes 1, or this is the fastest."""
-        ratio = self.ratio or Ratio(None)
-        return {
-            "ratio": ratio.middle,
-            "ratio_low": ratio.low,
-            "ratio_high": ratio.high,
-            "fastest": self.fastest,
-            "distinguishable": ratio.apart,
-            "given_up": self.given_up,
-        }
-
-
-def rank_cases(runs: Sequence[Mapping[int, Record]]) -> list[RankedCase]:
-    """Rank contenders, in their order, from their records by round."""
-    pools = [pooled(run.values()) for run in runs]
-    found = [RankedCase(pool) for pool in pools]
-    times = {at: seconds_of(runs[at]) for at, pool in enumerate(pools) if pool.status == "ok"}
-    most = max(map(len, times.values()), default=0)  # a dropped one is not the fastest
-    fastest = times and fastest_of({at: each for at, each in times.items() if len(each) == most})
-    for at, each in times.items():
-        ratio = ratio_of(over(each, times[fastest]))
-        found[at] = RankedCase(pools[at], ratio, at == fastest, len(each) < most)
-    return found
 
 
 #: Columns of which a row of several rounds has the median, or the sum.
@@ -516,7 +395,5 @@ def pooled(records: Iterable[Record]) -> Record:
         changed |= ratio_columns(percents)
     elif roofed:
         changed["stable"] = roofed[0].stable
-    most = lambda rows: 2 * sum(bool(row.noisy) for row in rows) > len(rows)
-    paired = percents if len(roofed) == len(records) else ()
-    changed["noisy"] = is_noisy(samples, paired) or most(roofed) or most(records)
+    changed["noisy"] = is_noisy_run(records)
     return replace(first, case=None, **changed)

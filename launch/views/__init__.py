@@ -1,8 +1,8 @@
 """The tables at the end of a sweep: pure functions of its records."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from drbench.measure.record import Record
 from launch.sweeps.rounds import pooled
 
 from .contest import contest_tables
@@ -15,14 +15,14 @@ __all__ = ["Table", "listed", "rows_of", "tables_of"]
 def tables_of(view: str, runs: dict) -> list[Table]:
     """The tables of a view for the records of each case by round; for a view without tables, or no
     view, the cases of each problem."""
-    found = list(runs.values())
     if view == "scaling":
-        return scaling_tables(found)
-    if view in ("algorithms", "libraries"):
-        return contest_tables(found, view == "algorithms")
-    return listed(pooled(run.values()) for run in found if run)
+        return scaling_tables(list(runs.values()))
+    entries = [(pooled(run.values()), run) for run in runs.values() if run]
+    is_contest = view in ("algorithms", "libraries")
+    return contest_tables(entries, view == "algorithms", is_contest)
 
 
-def listed(records: Iterable[Record]) -> list[Table]:
-    """The cases of each problem, one per record: the fastest first, noisy ones last."""
-    return contest_tables([{0: record} for record in records], False, compared=False)
+def listed(found: Iterable[Any]) -> list[Table]:
+    """The cases of each problem, one per row of a table of records: the best first, those that are
+    not ranked last."""
+    return contest_tables([(row, row.run) for row in found], False, compared=False)

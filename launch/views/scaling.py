@@ -4,11 +4,12 @@ fewest ranks."""
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from drbench.measure.decision import over
 from drbench.measure.noise import doubts, median_interval
 from drbench.measure.record import Record, by_balance
 from launch.host.show import predicted_text
 from launch.host.units import plural, seconds
-from launch.sweeps.rounds import over, pooled
+from launch.sweeps.rounds import pooled
 
 from .tables import Column, Table, name_of
 

@@ -5,16 +5,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rich.console import Console
+from rich.text import Text
 
 from algorithms import algorithms
+from drbench.measure.noise import DOUBTS
 from drbench.measure.record import Record
 from launch.cases.command_line import describe
 from launch.host.show import table
 
 
 class Column(NamedTuple):
-    """A column: the key of its values in the rows, its heading (``>``: right-aligned), and a
-    function that formats a row's value."""
+    """A column: the key of its values in the rows, its heading with its marks
+    (:func:`launch.host.show.table`), and a function that formats a row's value."""
 
     key: str
     heading: str
@@ -36,24 +38,43 @@ class Table(NamedTuple):
     lines: list[str] = []
 
     def show(self, out: Console, limit: int = 40) -> None:
-        """Print the table, its first rows and the sentences, without columns in which no row has a
-        value."""
+        """Print the table, its first rows, what their marks mean and the sentences, without columns
+        in which no row has a value."""
         print_line, rows = partial(out.print, markup=False, soft_wrap=True), self.rows[:limit]
         kept = [each for each in self.columns if any(map(each.cell, rows))]
         cells = [[each.cell(row) for each in kept] for row in rows]
-        out.print(
-            table("|".join(each.heading for each in kept), cells, self.title), soft_wrap=False
-        )
+        if self.title:
+            out.print(Text(self.title, "bold"), soft_wrap=True)
+        out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
         if len(self.rows) > limit:
-            print_line(
-                f"... and {len(self.rows) - limit} more; drbench compare DIR --limit shows them"
-            )
+            left = len(self.rows) - limit
+            print_line(f"... and {left} more; drbench compare --limit {len(self.rows)} shows them")
+        used = "".join(row.get("marks") or "" for row in rows)
+        needs = next((row["needs"] for row in rows if row.get("needs")), "")
+        if known := [f"{mark} {text}" for mark, text in _LEGEND.items() if mark in used]:
+            print_line("; ".join(known) + f" ({needs} would decide)" * ("?" in used))
         for line in self.lines:
             print_line(line)
 
     def to_json_dict(self) -> dict:
         """Title, rows and sentences."""
         return {"title": self.title, "rows": self.rows, "lines": self.lines}
+
+
+#: What the marks of rows mean.
+_LEGEND = {mark: f"{'' if value else 'not '}{name}: {what}" for name, value, mark, what in DOUBTS}
+_LEGEND |= {"0": "moves nothing: another problem", "=": "tied", "?": "undecided"}
+
+
+def marks_of(record: Record) -> str:
+    """The marks of the reasons to doubt a record.
+
+    Examples
+    --------
+    >>> marks_of(Record(mode="measured", status="ok", best_s=1.0, noisy=True, stable=False))
+    '~±'
+    """
+    return "".join(mark for name, value, mark, _ in DOUBTS if getattr(record, name) is value)
 
 
 def rows_of(tables: list[Table]) -> list[dict]:

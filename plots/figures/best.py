@@ -1,9 +1,9 @@
 """The best partitioning of each shape: a row a triple of partitions of A, B and C, a column a
 stationary matrix and replication factor of C.
 
-A cell is the fastest case of all replication factors of A and B, in percent of the fastest case of
-the shape; the stronger the colour the faster. A cell whose cases are all noisy has its number in
-grey and no colour.
+A cell is the fastest case of all replication factors of A and B; its number is the time of the best
+case of the shape over its own, in percent; the stronger the colour the faster. A cell whose cases
+are all noisy has its number in grey and no colour.
 """
 
 from math import nan
@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib
 from pandas import DataFrame
 
+from drbench.measure.decision import FASTEST, answer, best_at, remedy
 from plots.draw.description import named
 from plots.draw.numbers import time_text
 from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
@@ -29,11 +30,12 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, frame, rows
-from plots.select.selection import FASTEST, not_decided, shown, usable
+from plots.select.rounds import counted, decided
+from plots.select.selection import BY_TIME, shown, usable
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
 _ROW_IN, _WIDEST_IN, _SPACING_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36
-_SHORT_S, _CLOSE_PERCENT = 1e-3, 95
+_SHORT_S = 1e-3
 
 #: Source and shape of a map, and its cells: the best case of each ``row``, ``stationary`` and
 #: ``factor`` with its ``percent`` of the fastest.
@@ -64,13 +66,14 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
         each = inside.assign(
             row=[row_text(forms(case)) for case in inside[["a", "b", "c"]].itertuples()],
             factor=[factors[2] for factors in inside.factors],
-        ).sort_values([*FASTEST, "factors", "row", "stationary"])
+        ).sort_values(BY_TIME)
         cells = each.drop_duplicates(["row", "stationary", "factor"])
         order = list(dict.fromkeys(cells.row))[:_MOST_ROWS]
         if lost := cells.row.nunique() - len(order):
             notes.append(f"{shape_text(key[1])}: not drawn: {lost} slower partition triples")
         cells = cells[cells.row.isin(order)]
-        least_s = (cells.time_s[~cells.hollow] if not cells.hollow.all() else cells.time_s).min()
+        best = best_at(decided(cells))
+        least_s = cells.time_s.min() if best is None else cells.time_s.iloc[best]
         percent = (100 * least_s / cells.time_s).clip(upper=100)
         chosen.append((key, cells.assign(percent=percent)))
     return chosen, notes + more
@@ -82,16 +85,14 @@ def row_text(row: tuple[str, str, str]) -> str:
 
 
 def finding(cells: DataFrame) -> str:
-    """A text of a map's best case and the number of others near it."""
-    sure = cells[~cells.hollow]
-    if sure.empty:
-        return f"Every case of {shape_text(cells['shape'].iloc[0])} is noisy: none is the best"
-    best, *others = rows(sure)
-    layouts = f"A {best.a}, B {best.b}, C {best.c}, Stationary {best.stationary}"
-    close = sum(case.percent >= _CLOSE_PERCENT for case in others)
-    subtitle = f"Fastest: {layouts}, {time_text(best.time_s)}"
-    subtitle += f"; {close} of {cases(len(others), 'other')} within 5 %"
-    return subtitle + ", not decided" * bool(not_decided(best, others))
+    """The decision on a map: its best layouts, with the time if one is fastest."""
+    decisions = decided(cells)
+    names = [f"{row_text((c.a, c.b, c.c))} S-{c.stationary}" for c in rows(cells)]
+    text, at = answer(decisions, names), best_at(decisions)
+    if at is not None and decisions[at].state == FASTEST:
+        text += f", {time_text(cells.time_s.iloc[at])}"
+    needs = remedy(decisions)
+    return text[0].upper() + text[1:] + f" ({needs})" * bool(needs)
 
 
 def make(records: Records, options: Options) -> Made:
@@ -102,15 +103,14 @@ def make(records: Records, options: Options) -> Made:
         TITLE_IN + _HEAD_IN + cells.row.nunique() * _ROW_IN + _BELOW_IN for _, cells in chosen
     ]
     description = (
-        "numbers: the fastest case's time over that of the cell, in percent; a cell is the best "
+        "numbers: the best case's time over that of the cell, in percent; a cell is the fastest "
         "over the replication factors of A and B; grey without colour: noisy"
     )
-    first = f"{len(chosen)} shapes, the fastest case of each named above its map"
-    if len(chosen) == 1:
-        first = finding(chosen[0][1])
+    findings = [finding(cells) for _, cells in chosen]
+    first = findings[0] if len(chosen) == 1 else counted(text.split(" (")[0] for text in findings)
     page, at_in = Page(sum(highs_in), (), [description, *notes], first), 0.0
-    for map_, high_in in zip(chosen, highs_in):
-        _draw_map(page, map_, at_in, left_in, finding(map_[1]) if len(chosen) > 1 else "")
+    for map_, high_in, text in zip(chosen, highs_in, findings):
+        _draw_map(page, map_, at_in, left_in, text if len(chosen) > 1 else "")
         at_in += high_in
     return Made(page.picture, notes)
 

@@ -2,18 +2,27 @@
 or library (``libraries``), or an algorithm with its data movement (``algorithms``), which of one
 shape has the phases that take its time too.
 
-The dot is the fastest setting of an algorithm on a shape, by the median time of its rounds; the
-line through it the interval of that median, or without one the range of the repeats. A setting that
-moves nothing is another problem, and one with fewer rounds was not interleaved with the others:
-both are left out.
+The dot is the best setting of an algorithm on a shape, with the median time of its rounds; the line
+through it the interval of that median, or without one the range of the repeats. A setting that
+moves nothing is another problem and left out.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from math import nan
 
 from pandas import DataFrame, Series, concat
 
+from drbench.measure.decision import (
+    TIED,
+    UNDECIDED,
+    Decision,
+    answer,
+    best_at,
+    remedy,
+)
+from drbench.measure.noise import Ratio
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
 from plots.draw.numbers import number, time_unit
 from plots.draw.page import GRID, MARKER_PT, note, page_in, patch_handle, width_in
@@ -31,18 +40,10 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, rows
-from plots.select.selection import (
-    FASTEST,
-    SETTING,
-    moves_nothing,
-    not_decided,
-    not_shown,
-    usable,
-)
+from plots.select.rounds import counted, decided, moves_nothing
+from plots.select.selection import BY_TIME, not_shown, usable
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
-_TIE = 1.02  # times as fast: less is a tie
-_WITHIN = 1.05  # times that of the fastest: near it
 
 #: Source and shape of a panel, and the fastest setting of each algorithm: its case, with ``rate``,
 #: ``low`` and ``high`` in GFLOP/s.
@@ -55,23 +56,12 @@ def choose(
     """Choose the dots of each algorithm or variant: (panels, names from the fastest to the slowest,
     notes)."""
     kept, notes = usable(records, options)
-    source = kept.source.map(Source.on_known_nodes)
-    kept = kept.assign(name=kept[by].fillna("unnamed"), source=source)
+    kept = kept.assign(name=kept[by].fillna("unnamed"))
     still = moves_nothing(kept)
     if still.any() and not still.all():
         notes.append(f"not drawn: {cases(still.sum())} moving nothing")
         kept = kept[~still]
-    setting = [kept[each] for each in ("source", "shape", "name", *SETTING)]
-    rounds = _rounds_of(kept).groupby(setting, dropna=False).transform("nunique")
-    fewer = rounds < rounds.groupby([kept.source, kept["shape"]]).transform("max")
-    if fewer.any():
-        notes.append(
-            f"not drawn: {cases(fewer.sum())} of settings that were run in fewer rounds than the "
-            "others, so not interleaved with them"
-        )
-        kept = kept[~fewer]
-    each = ["source", "shape", "name"]
-    best = settings(kept).sort_values([*each[1:], *FASTEST], kind="stable").drop_duplicates(each)
+    best = concat([_best(each) for _, each in kept.groupby(["source", "shape"], sort=False)])
     on = best.groupby(best.name)["shape"].transform("nunique")
     rare = sorted(set(best.name[2 * on < best["shape"].nunique()]))
     if rare and by == "algorithm":
@@ -86,10 +76,6 @@ def choose(
     found = [(*key, each) for key, each in best.groupby(["source", "shape"], sort=False)]
     found.sort(key=lambda panel: (panel[0].text, by_name(panel[1])))
     lost = [shape_text(shape) for _, shape, _ in found[_MOST_SHAPES:]]
-    for _, shape, dots in found[:_MOST_SHAPES]:
-        first, *others = rows(dots[~dots.hollow].sort_values("time_s")) or [None]
-        if doubt := first and not_decided(first, others):
-            notes.append(f"{shape_text(shape)}: {first.name}: {doubt}")
     return found[:_MOST_SHAPES], drawn, notes + not_shown(lost, "shapes")
 
 
@@ -114,58 +100,74 @@ def shares(found: DataFrame) -> DataFrame:
     return phases.assign(**{OTHER.name: rest.where(phases.notna().any(axis=1) & (rest > 0))})
 
 
-def _rounds_of(kept: DataFrame) -> Series:
-    """The round of each case, with which names of cases in rounds begin; any other case is its own
-    round. Two contenders of a round may be one setting, such as a named stationary matrix that is
-    also the default."""
-    number = kept.case.astype("string").str.extract(r"^(\d+) \| ", expand=False)
-    return number.fillna(Series(kept.index.astype(str), kept.index))
-
-
-def settings(kept: DataFrame) -> DataFrame:
-    """Merge the rounds of a setting: the case nearest the median time of those that are not noisy,
-    with that time and the ends of all their intervals."""
-    spread = [(min(each), max(each)) if each else (nan, nan) for each in kept.samples_s]
-    low, high = zip(*spread)
-    kept = kept.assign(
-        low_s=kept.median_low_s.fillna(Series(low, kept.index, float)),
-        high_s=kept.median_high_s.fillna(Series(high, kept.index, float)),
+def _best(kept: DataFrame) -> DataFrame:
+    """The best setting of each name on a shape, those with unreliable times last, with the ends of
+    its interval in GFLOP/s."""
+    each = [(found, found.ratio or Ratio(nan)) for found in decided(kept)]
+    order = {
+        "unranked": [not found.ranked for found, _ in each],
+        "unsure": [ratio.low is None and not found.best for found, ratio in each],
+        "ratio": [ratio.middle for _, ratio in each],
+    }
+    ordered = kept.assign(**order).sort_values([*order, *BY_TIME])
+    best = kept.loc[ordered.drop_duplicates("name").index]
+    spread = [(min(each), max(each)) if each else (nan, nan) for each in best.samples_s]
+    low, high = (Series(each, best.index, float) for each in zip(*spread))
+    work = best[["m", "n", "k"]].astype(float).prod(axis=1) * 2 / 1e9
+    return best.assign(
+        rate=work / best.time_s,
+        low=work / best.median_high_s.fillna(high),
+        high=work / best.median_low_s.fillna(low),
     )
-    number = kept.groupby(["source", "shape", "name", *SETTING], dropna=False, sort=False).ngroup()
-    sure = kept[~kept.hollow | kept.hollow.groupby(number).transform("all")]
-    number = number[sure.index]
-    middle_s = sure.time_s.groupby(number).median()
-    case = (sure.time_s - number.map(middle_s)).abs().groupby(number).idxmin()
-    found = kept.loc[case].assign(time_s=middle_s.to_numpy())
-    work = found[["m", "n", "k"]].astype(float).prod(axis=1) * 2 / 1e9
-    low_s = sure.low_s.groupby(number).min().to_numpy()
-    high_s = sure.high_s.groupby(number).max().to_numpy()
-    return found.assign(rate=work / found.time_s, low=work / high_s, high=work / low_s)
 
 
-def finding(found: Sequence[Panel]) -> str:
-    """The numbers of shapes on which drbench is ahead of every other library, level, or behind;
-    without another library the fastest on the first shape, and the number of others near it."""
-    ahead = {"ahead of": 0, "level with": 0, "behind": 0}
-    for _, _, dots in found:
-        ours, theirs = (dots.rate[_ours(dots) == each].max() for each in (True, False))
-        if ours > 0 and theirs > 0:
-            ratio = ours / theirs
-            ahead[
-                "ahead of" if ratio > _TIE else "behind" if ratio < 1 / _TIE else "level with"
-            ] += 1
-    if count := sum(ahead.values()):
-        subtitle = ", ".join(
-            f"{where} the fastest other library on {each}" for where, each in ahead.items() if each
-        )
-        return f"drbench is {subtitle} of {cases(count, 'shape')}"
-    _, _, dots = found[0]
-    sure = dots[~dots.hollow].sort_values("time_s")
-    if sure.empty:
-        return "Every case is noisy: none is the fastest"
-    close = (sure.time_s <= _WITHIN * sure.time_s.iloc[0]).sum() - 1
-    others = cases(len(dots) - 1, "other")
-    return f"{sure.name.iloc[0]} is fastest; {close} of {others} within 5 %"
+def finding(found: Sequence[Panel]) -> tuple[str, list[str]]:
+    """The decision, and notes on the shapes that it does not name: on how many shapes drbench is
+    ahead of the fastest other library, tied with it, or behind; without another library the fastest
+    of each shape."""
+    panels_ = [(decided(dots), _ours(dots), dots, shape) for _, shape, dots in found]
+    answers = {shape_text(shape): answer(each, [*dots.name]) for each, _, dots, shape in panels_}
+    sides = [_side(each, ours) for each, ours, *_ in panels_ if ours.any() and not ours.all()]
+    notes = [
+        f"{shape}: {text}"
+        for shape, text in answers.items()
+        if text.startswith((TIED, UNDECIDED)) and len(answers) > 1
+    ]
+    if needs := remedy(*(each for each, *_ in panels_)):
+        notes.append(f"undecided: {needs}")
+    if not sides and len(answers) == 1:
+        (title,) = answers.values()
+    elif sides:
+        known = Counter(side for side in sides if side not in _OPEN)
+        text = [f"{side} the fastest other library on {count}" for side, count in known.items()]
+        text = ["drbench is " + ", ".join(text)] * bool(text)
+        left = Counter(side for side in sides if side in _OPEN)
+        text += [f"{what} on {count}" for what, count in left.items()]
+        title = f"{', '.join(text)} of {cases(len(sides), 'shape')}"
+    else:
+        title = counted(answers.values())
+    return title if title.startswith("drbench") else title[0].upper() + title[1:], notes
+
+
+_NOTHING = "nothing is ranked"
+_OPEN = UNDECIDED, _NOTHING
+
+
+def _side(decisions: Sequence[Decision], ours: Series) -> str:
+    """Whether drbench is ahead of the other libraries on a shape, tied with the fastest, behind, or
+    undecided."""
+    best = best_at(decisions)
+    if best is None:
+        return _NOTHING
+    is_ours = [*ours]
+    others = {
+        each.state
+        for each, mine in zip(decisions, is_ours)
+        if each.ranked and mine != is_ours[best]
+    }
+    if not others or UNDECIDED in others:
+        return UNDECIDED
+    return "tied with" if TIED in others else "ahead of" if is_ours[best] else "behind"
 
 
 def _ours(found: DataFrame) -> Series:
@@ -174,7 +176,7 @@ def _ours(found: DataFrame) -> Series:
 
 
 def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Chart:
-    source, shape, dots = panel
+    _, shape, dots = panel
     roof = dots.roof_gflops[_ours(dots)].median()
     y = Axis(
         "", (len(here) - 0.5, -0.5), ticks={at: elided(each, 30) for at, each in enumerate(here)}
@@ -188,9 +190,10 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Ch
         for case in rows(dots)
     ]  # fmt: skip
     if roof > 0:
-        marks.append(Marks("rule", "drbench's roof", [roof, roof], y.limits))
+        marks.append(Marks("rule", "drbench's GEMM-only speed", [roof, roof], y.limits))
     x = Axis("GFLOP/s, all ranks together", limits)
-    return Chart(shape_name(shape), shape_text(shape), x, y, marks)
+    name, sizes = shape_name(shape), shape_text(shape)
+    return Chart(name, sizes * (name != sizes), x, y, marks)
 
 
 def _phases(chart: Chart, dots: DataFrame, here: Sequence[str]) -> list[Chart]:
@@ -237,15 +240,17 @@ def make(by: str, records: Records, options: Options) -> Made:
             for chart, (source, _, _) in zip(charts, found)
         ]
     subtitle = [
-        f"{names(sources)}. Dot: the fastest setting by its median time, with that time; "
-        "line: the interval of the median, or the range of the repeats; dashed: drbench's roof"
+        f"{names(sources)}. Dot: the best setting, with its median time; line: the interval of the "
+        "median, or the range of the repeats; dashed: drbench's GEMM-only speed"
     ]
     if used := sorted({*every.algorithm} & {*LIBRARIES}):
         subtitle.append(f"libraries with a BLAS of their own: {names(used)}")
+    title, more = finding(found)
     styles = [marks.style for chart in phases for marks in chart.marks]
     page, axes = panels(
-        charts + phases, list(map(patch_handle, styles)), [*subtitle, *notes], len(here) * _ROW_IN,
-        columns, (0.08, 0.2), finding=finding(found), left_in=left_in,
+        charts + phases, list(map(patch_handle, styles)), [*subtitle, *notes, *more],
+        len(here) * _ROW_IN,
+        columns, (0.08, 0.2), finding=title, left_in=left_in,
     )  # fmt: skip
     for at, (each, chart) in enumerate(zip(axes, charts + phases)):
         draw_chart(each, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)

@@ -12,6 +12,7 @@ from math import ceil, floor
 
 from matplotlib.figure import Figure
 
+from drbench.measure.decision import FASTEST, answer, best_at, decide, remedy
 from plots.draw.chart import Axis, Chart, Spot, labelled_panels, polyline
 from plots.draw.page import GRID
 from plots.draw.style import STYLES
@@ -25,6 +26,7 @@ from plots.select.selection import Line, doubts, missing
 _HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
 _LEAST_SPAN = 20  # of the axis, in percent: smaller differences are noise
+_WHAT = {"percent_of_roof": "GEMM-only speed", "percent_of_peak": "peak"}
 
 
 def not_drawn(panels: dict[str, list[Line]]) -> list[str]:
@@ -47,26 +49,31 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
         raise SelectionError(f"nothing to draw for {'; '.join(not_drawn(chosen))}. Run more cases.")
     limits, step = ends([end for lines in drawn.values() for end in _reach(lines)], axis)
     described = [_chart(lines, limits, step) for lines in drawn.values()]
-    notes, best = _notes(chosen, drawn), finding([*drawn.values()])
-    page, every = labelled_panels(described, notes, _HIGH_IN, _MARGINS_IN, best, _GRID)
+    title, needs = finding([*drawn.values()])
+    notes = _notes(chosen, drawn) + [f"undecided: {needs}"] * bool(needs)
+    page, every = labelled_panels(described, notes, _HIGH_IN, _MARGINS_IN, title, _GRID)
     for axes in every:
         if limits[0] < 100 < limits[1]:
             axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     return page.picture
 
 
-def finding(drawn: Sequence[Sequence[Line]]) -> str:
-    """A text of the best partitioning at the largest batch size of each panel."""
-    texts = []
-    for lines in drawn[:2]:
-        last = max(point.m for line in lines for point in line.points)
-        best = max(
-            (point.value, line.name) for line in lines for point in line.points if point.m == last
-        )
-        layer = f"MLP-{lines[0].points[0].layer[-1]}"
-        texts.append(f"{layer} {best[1].removeprefix('UA - ')} {best[0]:.0f} %")
-    what = "the roof" if drawn[0][0].quantity == "percent_of_roof" else "peak"
-    return f"Best at the largest batch: {', '.join(texts)} of {what}"
+def finding(drawn: Sequence[Sequence[Line]]) -> tuple[str, str]:
+    """The decision at the largest batch size of each panel of the first source, among the lines of
+    that source; of the fastest also its percentage. Then what would decide the others."""
+    source, texts, every = _own(drawn[0]).points[0].source, [], []
+    for lines in drawn:
+        points = [point for line in lines for point in line.points if point.source == source]
+        largest = [point for point in points if point.m == max(point.m for point in points)]
+        if largest:
+            decisions = decide([point.run for point in largest])
+            names = [point.line.removeprefix("UA - ") for point in largest]
+            at, text = best_at(decisions), answer(decisions, names)
+            if at is not None and decisions[at].state == FASTEST:
+                text += f", {largest[at].value:.0f} % of {_WHAT[lines[0].quantity]}"
+            texts.append(f"MLP-{largest[0].layer[-1]}, m = {largest[0].m}: {text}")
+            every.append(decisions)
+    return "; ".join(texts), remedy(*every)
 
 
 def _reach(lines: Sequence[Line]) -> list[float]:
@@ -89,7 +96,7 @@ def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart
     together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
     roof = drawn[0].quantity == "percent_of_roof"
     y = Axis(
-        "percent of the roof (%)" if roof else f"percent of peak (%), {together}",
+        f"percent of {_WHAT[drawn[0].quantity]} (%)" + f", {together}" * (not roof),
         limits,
         ticks={at: str(at) for at in range(limits[0], int(limits[1]) + 1, step)},
     )
@@ -137,7 +144,8 @@ def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, 
     """
     low, high = min(values), max(values)
     if axis == "paper":  # measured noise and a low roof can pass 100
-        return (0, max(100.0, high + 6.0)), 10 if high < 140 else 20
+        steps = 10, 20, 50, 100, 500, 1000, 10000
+        return (0, max(100.0, high + 6.0)), next((s for s in steps if high < 14 * s), steps[-1])
     low = 0.0 if low < 0.25 * high else low
     # the widest step that leaves at least four ticks
     span = max(high - low, _LEAST_SPAN)
@@ -172,7 +180,7 @@ def _notes(chosen: dict[str, list[Line]], drawn: dict[str, list[Line]]) -> list[
             + "; ".join(factors)
         )
     if any(line.quantity == "percent_of_roof" for line in lines):
-        texts.append("roof: the same local GEMMs without communication, interleaved")
+        texts.append("GEMM-only speed: the same local GEMMs without communication, interleaved")
     known = {p.mode for p in points if p.percent_of_roof_low is not None}
     if "measured" in known:
         texts.append("vertical: 95 % interval of the median paired ratio")
@@ -213,7 +221,7 @@ _TAKES = ("quantity", "axis")
 FIGURES = (
     Figure_(
         "mlp",
-        "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
+        "Figures 2 and 3 of the paper, both layers: percent of peak or GEMM-only speed by batch",
         make,
         _TAKES,
     ),

@@ -8,13 +8,15 @@ from math import prod
 
 from pandas import DataFrame, Series
 
+from drbench.measure.decision import answer, best_at
 from plots.draw.chart import Axis, Chart, Marks, Spot, labelled_panels, polyline
 from plots.draw.numbers import log_ticks, number, time_unit
 from plots.draw.style import style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError, Shape, Source, cases, names
-from plots.select.records import Records
-from plots.select.selection import FASTEST, groups, not_shown, usable
+from plots.select.records import Records, rows
+from plots.select.rounds import decided
+from plots.select.selection import BY_TIME, groups, not_shown, usable
 
 _MOST_PANELS, _MOST_LINES, _HIGH_IN, _MARGINS_IN = 6, 12, 2.2, (0.56, 1.15)
 
@@ -96,7 +98,7 @@ def _panels(
         lines = inside.drop_duplicates(["series", "ranks"]).sort_values("ranks")
         last = lines.drop_duplicates("series", keep="last")
         falling = last.sort_values(
-            ["ranks", *FASTEST, "series"], ascending=[False, True, True, True]
+            ["ranks", *BY_TIME, "series"], ascending=[False, True, True, True, True]
         )
         order = list(falling.series)
         if len(order) > _MOST_LINES:
@@ -116,7 +118,7 @@ def _panels(
 
 def reference(lines: DataFrame) -> Series:
     """The fastest case on the fewest ranks of a panel: the reference of the ideal."""
-    return lines.sort_values(["ranks", *FASTEST]).iloc[0]
+    return lines.sort_values(["ranks", *BY_TIME]).iloc[0]
 
 
 def efficiency(lines: DataFrame) -> Series:
@@ -169,13 +171,19 @@ def _charts(panel: Panel, weak: bool) -> list[Chart]:
 
 
 def finding(found: list[Panel]) -> str:
-    """A text of the share of the ideal that the best series keeps at the most ranks of the first
-    problem."""
+    """The share of the ideal that the fastest series keeps at the most ranks of the first problem,
+    if it is decided, and that of the reference can be trusted."""
     _, _, lines = found[0]
-    last = lines[lines.ranks == lines.ranks.max()]
-    best = last.sort_values(FASTEST).iloc[0]
-    kept = efficiency(lines)[best.name]
-    return f"{best.series} keeps {kept:.0f} % of the ideal at {best.ranks} ranks"
+    first, last = (lines[lines.ranks == ranks] for ranks in (lines.ranks.min(), lines.ranks.max()))
+    for each in (first, last):
+        decisions = decided(each)
+        if best_at(decisions) is None:
+            text = answer(decisions, list(each.series))
+            return f"On {cases(each.ranks.iloc[0], 'rank')} {text}"
+    kept = efficiency(lines)
+    names = [f"{row.series} with {kept[row.Index]:.0f} % of the ideal" for row in rows(last)]
+    text = answer(decisions, names)
+    return f"On {last.ranks.iloc[0]} ranks {text}"
 
 
 def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> Made:

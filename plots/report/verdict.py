@@ -1,5 +1,5 @@
-"""A summary of a folder of results: the number of cases by status, and for each problem the fastest
-reliable case, its limit, and the command that runs it again."""
+"""A summary of a folder of results: the number of cases by status, and for each problem what is
+decided, its best case, the limit of that, and the command that runs it again."""
 
 import shlex
 from collections.abc import Iterator
@@ -7,45 +7,27 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame
 
+from drbench.measure.decision import Decision, answer, best_at, remedy
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
 from plots.draw.numbers import number, time_text
 from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
-from plots.select.cases import (
-    UNIVERSAL,
-    Source,
-    by_name,
-    cases,
-    configuration,
-    rising,
-    shape_name,
-)
+from plots.select.cases import UNIVERSAL, by_name, cases, configuration, rising, shape_name
 from plots.select.records import Records, frame, rows
-from plots.select.selection import FASTEST, SETTING, moves_nothing, not_decided
+from plots.select.rounds import PROBLEM, SETTING, decided, merged
+from plots.select.selection import BY_TIME
 
 _LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
 _MOST_LINES = 8
-#: Columns that define a problem: cases that differ in them are not comparable.
-_PROBLEM = [
-    "source",
-    "shape",
-    "compute",
-    "transpose",
-    "alpha",
-    "beta",
-    "experts",
-    "topk",
-    "routing",
-]
 
 
-class Fastest(NamedTuple):
-    """The fastest case of a problem, as texts; ``number`` is that of its row. ``doubt`` is the
-    reason if it is not decided."""
+class Best(NamedTuple):
+    """The decision on a problem in words, and the values of its best case, as texts; ``number`` is
+    that of its row."""
 
     problem: str
     source: str
-    case: str
+    answer: str
     time: str
     rate: str
     roof: str
@@ -53,15 +35,14 @@ class Fastest(NamedTuple):
     limit: str
     command: str
     number: int
-    doubt: str = ""
 
 
 class Verdict(NamedTuple):
-    """``counts`` of cases by status, the ``fastest`` case of each problem, and notes on omitted
-    problems."""
+    """``counts`` of cases by status, the ``best`` case of each problem, and notes on what is
+    omitted or undecided."""
 
     counts: list[tuple[str, int]]
-    fastest: list[Fastest]
+    best: list[Best]
     notes: list[str]
 
 
@@ -85,50 +66,45 @@ def verdict(found: DataFrame) -> Verdict:
     ...     phase_gemm_s=8e-4,
     ... )
     >>> found = verdict(frame([case]))
-    >>> found.counts, found.fastest[0].limit
+    >>> found.counts, found.best[0].limit
     ([('ok', 1)], 'gemm 80 %, unattributed 20 %')
-    >>> found.fastest[0].command
+    >>> found.best[0].command
     'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C'
     """
     counts = [(status, count) for status, count in found.status.value_counts(sort=False).items()]
     doubtful = {"noisy": found.hollow.sum(), "more ranks than cores": _true(found.oversubscribed)}
     counts += [(name, int(count)) for name, count in doubtful.items()]
-    ok = found[(found.status == "ok") & (found[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
-    ok = ok.assign(source=ok.source.map(Source.on_known_nodes))
-    still = moves_nothing(ok)
-    moving = (~still).groupby([ok[name] for name in _PROBLEM], dropna=False).transform("any")
-    notes, best = [], ok[~ok.hollow & ~(still & moving)]
-    lost = len(ok.drop_duplicates(_PROBLEM)) - len(best.drop_duplicates(_PROBLEM))
-    if lost:
-        notes.append(f"{cases(lost, 'problem')} with noisy cases only: no fastest one")
-    inside: dict[tuple, list] = {}
-    ordered = best.sort_values([*FASTEST, "algorithm"])
-    for row in rows(ordered.drop_duplicates([*SETTING, *_PROBLEM])):
-        inside.setdefault(tuple(getattr(row, name) for name in _PROBLEM), []).append(row)
-    order = lambda found: (*by_name(found[0].shape), rising(found[0].source))
-    fastest = [
-        _fastest(row)._replace(doubt=not_decided(row, others))
-        for row, *others in sorted(inside.values(), key=order)
+    every = merged(found)
+    ok = every[(every.status == "ok") & (every[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
+    ok = ok.sort_values(BY_TIME).drop_duplicates([*PROBLEM, *SETTING])
+    problems = [
+        (rows(inside), decided(inside))
+        for _, inside in ok.groupby(PROBLEM, dropna=False, sort=False)
     ]
-    if len(fastest) > _MOST_PROBLEMS:
-        notes.append(f"{len(fastest) - _MOST_PROBLEMS} problems more: the table has them")
+    problems.sort(key=lambda each: (*by_name(each[0][0].shape), rising(each[0][0].source)))
+    ranked = [each for each in problems if best_at(each[1]) is not None]
+    lost = [decisions for _, decisions in problems if best_at(decisions) is None]
+    notes = []
+    if (left := len(ranked) - _MOST_PROBLEMS) > 0:
+        notes.append(f"{left} problems more: the table has them")
+    if lost:
+        notes.append(f"{cases(len(lost), 'problem')} without a ranked case: {remedy(*lost)}")
+    if unsure := remedy(*(decisions for _, decisions in ranked)):
+        notes.append(f"undecided: {unsure}")
     kept = [(name, count) for name, count in counts if count]
-    return Verdict(kept, fastest[:_MOST_PROBLEMS], notes)
+    return Verdict(kept, [_best(*each) for each in ranked[:_MOST_PROBLEMS]], notes)
 
 
 def fastest_lines(records: Records) -> list[str]:
-    """The fastest case of each problem, a line each, and whether that is decided: the top of the
-    report. Empty if no two cases are of one problem."""
-    found = verdict(frame(records))
-    if len(found.fastest) == len(records):
+    """The decision on each problem, a line each: the top of the report. Empty if no two cases are
+    of one problem."""
+    table = merged(frame(records))
+    found = verdict(table)
+    if len(found.best) == len(table):
         return []
-    lines = [
-        f"fastest of {each.problem}, {each.source}: {each.case}, {each.time}"
-        + f"; {each.doubt}" * bool(each.doubt)
-        for each in found.fastest
-    ]
+    lines = [f"{each.problem}, {each.source}: {each.answer}, {each.time}" for each in found.best]
     if (more := len(lines) - _MOST_LINES) > 0:
-        lines[_MOST_LINES:] = [f"{more} problems more: drbench report has the fastest of each"]
+        lines[_MOST_LINES:] = [f"{more} problems more: drbench report has the best of each"]
     return lines + found.notes
 
 
@@ -136,21 +112,20 @@ def _true(column) -> int:
     return int(column.fillna(False).sum())
 
 
-def _fastest(row: Any) -> Fastest:
+def _best(every: list, decisions: list[Decision]) -> Best:
+    """The decision on the cases of a problem, with the values of the best."""
+    names = [": ".join(filter(None, (row.variant, configuration(row)))) for row in every]
+    row = every[best_at(decisions)]
     percent = lambda value, other: other if value is None else f"{value:.0f} %"
     roof = percent(row.percent_of_roof, "")
     rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
-    return Fastest(
+    return Best(
         shape_name(row.shape),
         row.source.text,
-        ": ".join(filter(None, (row.variant, configuration(row)))),
+        answer(decisions, names),
         time_text(row.time_s),
         f"{number(rate)} GFLOP/s",
-        "more ranks than cores"
-        if row.oversubscribed
-        else roof + by_balance(row)
-        if roof
-        else "not measured",
+        roof + by_balance(row) if roof else "not measured",
         percent(row.percent_of_peak, "not known"),
         limit(row),
         command(row),

@@ -23,7 +23,7 @@ from pandas import CategoricalDtype, DataFrame, Series
 
 from drbench.measure.noise import measured_once
 from drbench.measure.record import COUNTERS, HEADER, MODES, STATUSES, Record
-from drbench.measure.record_file import parse_columns
+from drbench.measure.record_file import parse_columns, read_csv
 
 from .cases import NAMING, Source, factors, layer_of, line_of, series, variant
 
@@ -45,6 +45,7 @@ PUBLISHED_COLUMNS = [
 Records = DataFrame | Iterable[Record]
 STDIN = "-"
 _RECORDS = "records.csv"  # of a sweep's folder
+_ROUNDS = "rounds"  # next to it: the rows of all rounds
 _DTYPES = {int | None: "Int64", float | None: "float64", bool | None: "boolean", str | None: "str"}
 _TYPES = {field.name: _DTYPES.get(field.type, "object") for field in fields(Record)} | {
     "mode": CategoricalDtype(MODES),
@@ -87,6 +88,8 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
             Whether it was measured once.
         ``moved_bytes``
             The sum of all kinds of bytes, as :attr:`Record.moved_bytes`.
+        ``rounds``
+            The records of a case by round, of a sweep that ran in rounds: round -> Record.
         ``source``, ``shape``
             The source of a case's numbers (:class:`plots.select.cases.Source`), and (m, n, k).
         ``layer``, ``line``, ``factors``, ``series``, ``variant``
@@ -100,18 +103,29 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         no CSV file.
     """
     columns: dict[str, list] = {name: [] for name in HEADER}
+    rounds: list[dict] = []
     for path in paths:
-        tables = [
-            _parse(data, name)
-            for data, name in (
-                [(_standard_input(), "standard input")]
-                if os.fspath(path) == STDIN
-                else [(file.read_bytes(), file) for file in csv_files(path)]
-            )
-        ]
-        for column, values in _joined(tables).items():
+        files = [] if os.fspath(path) == STDIN else csv_files(path)
+        data = [(file.read_bytes(), file) for file in files]
+        data = data or [(_standard_input(), "standard input")]
+        joined = _joined([_parse(*each) for each in data])
+        for column, values in joined.items():
             columns[column] += values
-    return _frame(columns)
+        turns = _rounds_next_to(files)
+        rounds += [turns.get(case, {}) for case in joined["case"]]
+    return _frame(columns, rounds)
+
+
+def _rounds_next_to(files: Iterable[Path]) -> dict[str, dict[int, Record]]:
+    """The records of each case by round, of sweeps with rows of their rounds."""
+    found: dict[str, dict[int, Record]] = {}
+    for file in files:
+        if file.name == _RECORDS and (inside := file.parent / _ROUNDS / _RECORDS).is_file():
+            for record in read_csv(inside):
+                turn, _, case = str(record.case).partition(" | ")
+                if turn.isdecimal():
+                    found.setdefault(case, {})[int(turn)] = record
+    return found
 
 
 def with_input(words: Sequence[str]) -> list[str]:
@@ -235,7 +249,7 @@ def _columns(records: list[Record]) -> dict[str, list]:
     return {name: [getattr(record, name) for record in records] for name in HEADER}
 
 
-def _frame(columns: dict[str, list]) -> DataFrame:
+def _frame(columns: dict[str, list], rounds: Iterable[dict] | None = None) -> DataFrame:
     found = DataFrame({name: Series(columns[name], dtype=_TYPES[name]) for name in HEADER})
     counts = found[list(COUNTERS)]
     total = sum(counts[name].fillna(0) for name in COUNTERS).mask(counts.isna().all(axis=1))
@@ -254,6 +268,7 @@ def _frame(columns: dict[str, list]) -> DataFrame:
         hollow=found.noisy.fillna(False).astype(bool) | once,
         once=once,
         moved_bytes=total,
+        rounds=list(rounds) if rounds is not None else [{}] * len(found),
         **{name: Series(values, dtype=object) for name, values in derived.items()},
     )
 

@@ -20,8 +20,7 @@ from typing import Any
 from numpy import isfinite
 from pandas import DataFrame, Series
 
-from drbench.measure.noise import STABLE, rivals
-from drbench.measure.record import OPTION_COLUMNS
+from drbench.measure.noise import STABLE
 
 from .cases import (
     LEGEND,
@@ -37,40 +36,17 @@ from .cases import (
     shape_text,
 )
 from .records import Records, frame, rows
+from .rounds import merged
 
-#: The order of cases in which the first is the best.
-FASTEST = ["hollow", "time_s"]
-#: The setting of a case of a shape and source: rows that agree in it are rounds of one setting.
-SETTING = (
-    "algorithm",
-    *OPTION_COLUMNS,
-    "a",
-    "b",
-    "c",
-    "preset",
-    "backend",
-    "compute",
-    "collectives",
-    "max_gemms",
-    "max_accumulates",
-    "accumulate_blocks",
-    "copy_streams",
-    "transport",
-    "get",
-    "progress",
-    "prefetch",
-)
+#: The order of cases by time: noisy ones last, equal ones in one order everywhere.
+BY_TIME = ["hollow", "time_s", "tie"]
 #: The note on a case that is not stable.
 NOT_STABLE = f"the median is not known within {100 * STABLE:.0f} %"
-#: Columns that distinguish cases of a shape and source, for a stable order.
-_DEFINITION = (*SETTING, "median_s", "timestamp")
 
 
 def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
-    """Return the cases a figure may draw, fastest first and noisy ones last, and notes with the
-    numbers of those left out.
-
-    Ties are in the order of the cases' definitions, so that the order of files does not matter.
+    """Return the cases a figure may draw, over all their rounds (:func:`.rounds.merged`), by time
+    and noisy ones last, and notes with the numbers of those left out.
 
     Raises
     ------
@@ -86,7 +62,7 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     >>> len(kept), notes
     (1, ['not drawn: 1 case not ok (1 timeout)'])
     """
-    found, notes = _of_shape(frame(records), options.shape), []
+    found, notes = merged(_of_shape(frame(records), options.shape)), []
     stages = {
         f"not ok ({_statuses(found, sort=False)})": found.status == "ok",
         "over a throttled transport": ~_throttled(found),
@@ -105,7 +81,7 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
             f"nothing to draw in {len(found)} records{': ' * bool(notes)}{'; '.join(notes)}. "
             "Run more cases."
         )
-    found = found[kept].sort_values([*FASTEST, *_DEFINITION], na_position="first")
+    found = found[kept].sort_values(BY_TIME)
     stable = found.stable.astype(object).where(found.stable.notna(), None)
     shared = found.oversubscribed.fillna(False)
     return found, notes + doubts(found.hollow, shared, stable, found.once)
@@ -139,26 +115,8 @@ def doubts(
     return message
 
 
-def not_decided(fastest: Any, others: Iterable[Any]) -> str:
-    """Return a note if rows measured one after the other do not decide which is the fastest
-    (:func:`drbench.measure.noise.rivals`); empty if they do."""
-    count = len(rivals(fastest, others))
-    if not count:
-        return ""
-    return (
-        f"not decided: {cases(count, 'other case')} may be as fast: the roofs next to them differ "
-        "more than their times, or are not known"
-    )
-
-
 def _throttled(found: DataFrame) -> Series:
     return found.transport.str.contains("throttled", na=False)
-
-
-def moves_nothing(found: DataFrame) -> Series:
-    """Which cases of several ranks move no bytes: with an operand on all ranks it is another
-    problem."""
-    return ((found.moved_bytes == 0) & (found.ranks > 1)).fillna(False).astype(bool)
 
 
 def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
@@ -239,7 +197,7 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     """Choose the lines of one layer's figure: one per row of :data:`LEGEND`, in that order.
 
     What is drawn is the field that :func:`quantity_of` names; the best case is the fastest that is
-    not noisy. Ties go to Stationary C and to the smallest replication factors.
+    not noisy.
 
     Parameters
     ----------
@@ -285,11 +243,11 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     ...     if line.points
     ... ]
     [('UA - Column (S-C)', [(32, 50.0, '2'), (64, 50.0, '1')])]
-    >>> lines[0].legend, lines[0].why
-    ('UA - Row', 'no record')
+    >>> lines[0].legend, lines[0].why, lines[-1].why
+    ('UA - Row', 'no record', '')
     """
     found = frame(records)
-    found = found[found.layer == layer]
+    found = merged(found[found.layer == layer])
     own, kept, why = found.algorithm == UNIVERSAL, found.line.notna(), {}
 
     def keep(reason: str, keeps: Series) -> None:
@@ -319,13 +277,12 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     quantity = quantity_of(found[decides], quantity)
     keep(f"no {quantity.replace('_', ' ')} in its records", found[quantity].notna())
 
-    drawn = found.loc[kept, ["line", "m", *FASTEST, "factors"]]
+    drawn = found.loc[kept, ["line", "m", *BY_TIME]]
     drawn["still"] = found.stationary.where(own, "").str.upper()
-    # the largest batch size decides even if one movement has no case there; C wins a tie
-    first = [False, True, True, False]
-    stays = drawn.sort_values(["m", *FASTEST, "still"], ascending=first).groupby("line").still
-    stays = stays.first()
-    drawn = drawn[drawn.still == drawn.line.map(stays)].sort_values(["m", *FASTEST, "factors"])
+    # the largest batch size decides even if one movement has no case there
+    falling = [False, True, True, True]
+    stays = drawn.sort_values(["m", *BY_TIME], ascending=falling).groupby("line").still.first()
+    drawn = drawn[drawn.still == drawn.line.map(stays)].sort_values(["m", *BY_TIME])
     best = found.loc[drawn.drop_duplicates(["line", "m"]).index]
     best["value"] = best[quantity]
     best["factor"] = [factor_text(case) for case in rows(best[["a", "b", "c"]])]
@@ -337,7 +294,7 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
             quantity,
             stays.get(name, ""),
             tuple(point for point in points if point.line == name),
-            "" if name in stays else why.get(name, "no record"),
+            "" if name in stays else why.get(name, "no record" if LEGEND[name] else ""),
         )
         for name in LEGEND
     ]

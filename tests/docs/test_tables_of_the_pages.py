@@ -133,10 +133,10 @@ def test_libraries_are_compared_by_default_and_at_their_best(monkeypatch):
         ["drbench", "block, 1000.0 ms", "1", "row, 900.0 ms", "0.90 (0.90–0.90) |"],
         [
             *("COSMA", "its own choice, 2000.0 ms", "2.00 (2.00–2.00)"),
-            *("pk2, 1100.0 ms", "1.10 (0.90–1.10), not distinguishable |"),
+            *("pk2, 1100.0 ms", "1.10 (0.90–1.10), undecided |"),
         ],
         [
-            *("ScaLAPACK", "as shipped, 3000.0 ms", "3.00, not distinguishable"),
-            *("as shipped, 3000.0 ms", "3.00, not distinguishable |"),
+            *("ScaLAPACK", "as shipped, 3000.0 ms", "3.00, undecided"),
+            *("as shipped, 3000.0 ms", "3.00, undecided |"),
         ],
     ]

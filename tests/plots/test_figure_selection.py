@@ -108,7 +108,7 @@ def test_the_roof_of_libraries_is_drbench_s_own_not_that_of_the_library_it_runs_
     roofs = {"universal": 100.0, "dtensor": 50.0, "dtensor+drbench": 60.0}
     records = [measured(name, roof_gflops=roof) for name, roof in roofs.items()]
     (axes,) = find("libraries").make(records, Options()).picture.axes
-    (rule,) = [line for line in axes.lines if line.described == "drbench's roof"]
+    (rule,) = [line for line in axes.lines if line.described == "drbench's GEMM-only speed"]
     assert list(rule.get_xdata()) == [100.0, 100.0]
 
 
@@ -119,76 +119,78 @@ def test_a_library_without_a_number_of_nodes_is_compared_with_drbench_on_one_not
         assert sorted(sorted(dots.name) for _, _, dots in found) == panels
 
 
+def interleaved(name, times_s, label="x", **values):
+    """The rounds of a contender of the figure of libraries."""
+    return [
+        measured(name, s, case=f"{turn} | square | {name} | {label}", samples_s=[s], **values)
+        for turn, s in enumerate(times_s, 1)
+    ]
+
+
 @pytest.mark.parametrize(
-    "rates, described",
+    "seconds, described",
     [
-        ((3.0, 2.0), "drbench is ahead of the fastest other library on 1 of 1 shape"),
-        ((2.0, 3.0), "drbench is behind the fastest other library on 1 of 1 shape"),
-        ((2.0, 2.01), "drbench is level with the fastest other library on 1 of 1 shape"),
+        ((2.0, 3.0), "drbench is ahead of the fastest other library on 1 of 1 shape"),
+        ((3.0, 2.0), "drbench is behind the fastest other library on 1 of 1 shape"),
+        ((2.0, 2.01), "drbench is tied with the fastest other library on 1 of 1 shape"),
+        ((None, 2.0), "Undecided on 1 of 1 shape"),
     ],
 )
-def test_the_finding_of_libraries_names_the_fastest(rates, described):
-    records = [measured(name, 1 / rate) for name, rate in zip(("universal", "cosma"), rates)]
-    assert libraries.finding(libraries.choose(records, Options())[0]) == described
-
-
-def test_a_dot_of_libraries_is_the_setting_with_the_smallest_median_time():
-    def runs(algorithm, setting, *times_s, **values):
-        return [
-            measured(
-                algorithm,
-                time_s,
-                mesh=setting,
-                best_s=time_s / 2,
-                samples_s=[time_s / 2, time_s, 2 * time_s],
-                percent_of_roof=900.0 if time_s == 5.0 else 50.0,  # no ratio chooses
-                **values,
-            )
-            for time_s in times_s
-        ]
-
+def test_the_finding_of_libraries_is_the_decision_on_interleaved_rounds(seconds, described):
+    """On a machine that becomes slower, with a GEMM-only speed that varies by 2 %; drbench alone is
+    noisy in the last."""
+    ours, theirs = seconds
+    slow = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
+    roofs = [100.0 / (1.02 if at % 2 else 1) for at in range(6)]
+    noisy = [True] * 6 if ours is None else [False] * 6
     records = [
-        *runs("universal", "1x2", 5.0, 3.0),
-        *runs("universal", "2x1", 3.5, 3.7),
-        *runs("universal", "still", 1.0, 1.0, get_bytes=0),
-        *runs("heat", "1x2", 6.0, 8.0),
-        *runs("heat", "once", 1.0),
-        *runs("heat", "noisy", 1.0, 1.0, noisy=True),
-        *runs("dtensor", "noisy", 2.0, 2.0, noisy=True),
+        replace(row, roof_gflops=roof, noisy=bad)
+        for row, roof, bad in zip(
+            interleaved("universal", [(ours or 1.0) * s for s in slow]), roofs, noisy
+        )
+    ]
+    records += interleaved("cosma", [theirs * s for s in slow])
+    (title, notes) = libraries.finding(libraries.choose(records, Options())[0])
+    assert title == described
+    assert notes == (["undecided: a quiet machine would decide"] if ours is None else [])
+
+
+def test_a_dot_of_libraries_is_the_best_setting_over_its_rounds():
+    records = [
+        *interleaved("universal", [5.0, 5.0, 5.0, 5.0, 3.0, 3.0, 3.0], "slow", mesh="1x2"),
+        *interleaved("universal", [4.0] * 7, "good", mesh="2x1", percent_of_roof=10.0),
+        *interleaved("universal", [1.0] * 7, "still", mesh="7x1", get_bytes=0),
+        *interleaved("heat", [7.0] * 7, mesh="1x2"),
+        *interleaved("heat", [6.9], "once", mesh="2x2"),
+        *interleaved("heat", [1.0] * 7, "noisy", mesh="3x1", noisy=True),
+        *interleaved("dtensor", [2.0, 4.0] * 3, noisy=True),
     ]
     ((_, _, dots),), drawn, notes = libraries.choose(records, Options())
     assert drawn == ["dtensor", "universal", "heat"]
     work = 2 * 64**3 / 1e9
     shown = {dot.name: (dot.time_s, dot.hollow, dot.low, dot.high) for dot in rows(dots)}
     assert shown == {
-        "universal": (3.6, False, work / 7.4, work / 1.75),
-        "dtensor": (2.0, True, work / 4, work / 1),
-        "heat": (7.0, False, work / 16, work / 3),
+        "universal": (4.0, False, work / 4, work / 4),
+        "dtensor": (3.0, True, work / 4, work / 2),
+        "heat": (7.0, False, work / 7, work / 7),
     }
-    assert notes[:-1] == [
-        "hollow: 4 noisy cases, never ranked",
-        "not drawn: 2 cases moving nothing",
-        "not drawn: 1 case of settings that were run in fewer rounds than the others, so not "
-        "interleaved with them",
-    ]
+    assert "hollow: 2 noisy cases, never ranked" in notes
+    assert "not drawn: 1 case moving nothing" in notes
 
 
 def test_two_contenders_of_one_setting_are_one_round_of_it():
-    """``row`` and ``row S-C`` are one program where S-C is the choice; a contender of the first
-    round alone is listed, and no name is left without a dot."""
+    """``row`` and ``row S-C`` are one program where S-C is the choice."""
     ran = [
         ("universal", (1, 1, 2), ("row", "row S-C", "row")),
         ("heat", (1, 2), ("heat", "heat")),
-        ("summa", (1,), ("summa",)),
     ]
     records = [
         measured(name, case=f"{turn} | square 64 | {label}")
         for name, turns, labels in ran
         for turn, label in zip(turns, labels)
     ]
-    ((_, _, dots),), drawn, notes = libraries.choose(records, Options())
-    assert sorted(dots.name) == ["heat", "universal"] == sorted(drawn)
-    assert len(notes) == 1 and notes[0].startswith("not drawn: 1 case of settings")
+    ((_, _, dots),), drawn, _ = libraries.choose(records, Options())
+    assert [*map(len, dots.run)] == [2, 2] and {*drawn} == {"heat", "universal"}
 
 
 def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):

@@ -41,7 +41,8 @@ _CLOCK = re.compile(r"(?<=planned in )[\d.]+ \w+|(?<= ok, )\d+ s$")
 _NOISE = [
     re.compile(r"^hollow: "),
     re.compile(r"^\d+ cases? not stable: "),
-    re.compile(r"^\d+ × .*: not decided: "),
+    re.compile(r"^\d+ × .*: (?:undecided|tied): |^undecided: .* would decide$"),
+    re.compile(r"^[~±+=?0] (?:noisy|oversubscribed|not stable|moves nothing|tied|undecided)\b"),
     re.compile(r"^\d+/\d+ (?:cases|turns), .* left\b"),
     re.compile(r"^this machine is busy: "),
     re.compile(r"^ overlap +effective communication"),
@@ -53,9 +54,9 @@ _INSTEAD = [
     (re.compile(r", \d+ (?:noisy|not stable)"), ""),
     (re.compile(r", \d+ to \d+ rounds$"), ", 6 rounds"),
     (re.compile(r"^( peak float\d\d +)advice"), r"\1ok    "),
-    (re.compile(r"^fastest of .*|^\d+ problems? with noisy cases only.*"), f"fastest of {GAP}"),
+    (re.compile(r"^.*, measured: .*|^\d+ problems? without a ranked case: .*"), "decision"),
+    (re.compile(rf"^( +{_NUMBER} [mun]?s)(?: +[~±+=?0]+)(?= )"), r"\1"),
 ]
-_DOUBTS = re.compile(r"(?:noisy|not stable)(?:, (?:noisy|not stable))*")
 #: A line that continues a row of a table with names in its first column.
 _WRAPPED = re.compile(r"^ {10,}\S")
 
@@ -93,7 +94,7 @@ def quiet(text: str, command: str) -> list[str]:
     if command not in NOISY:
         return lines
     found, doubted = [], False
-    for line in _without_doubts([x for x in lines if not any(y.search(x) for y in _NOISE)]):
+    for line in [x for x in lines if not any(y.search(x) for y in _NOISE)]:
         if doubted and _WRAPPED.match(line):
             continue
         doubted = bool(_DOUBTED.search(line))
@@ -103,17 +104,6 @@ def quiet(text: str, command: str) -> list[str]:
         if line or not doubted:
             found.append(line)
     return found
-
-
-def _without_doubts(lines: list[str]) -> list[str]:
-    """Tables without their column ``in doubt``."""
-    at = next((line.index("in doubt") for line in lines if "   in doubt " in line), None)
-    if at is None:
-        return lines
-    cells = [found[0] for line in lines if (found := _DOUBTS.match(line, at))]
-    end = at + max(map(len, ["in doubt", *cells])) + 3
-    in_table = lambda line: "in doubt" in line or "──" in line or _ROW.match(line)
-    return [line[:at] + line[end:] if in_table(line) else line for line in lines]
 
 
 def masked(line: str, command: str) -> str:

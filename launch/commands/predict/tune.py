@@ -6,16 +6,21 @@ from dataclasses import replace
 from itertools import zip_longest
 from math import inf
 from operator import itemgetter
+from typing import NamedTuple
 
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
+from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
+from drbench.measure.decision import answer as decided
+from drbench.measure.noise import FEWEST
+from drbench.measure.record import Record
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
 from launch.host.units import format_bytes, seconds
 from launch.models.candidates import EFFORT
-from launch.views.tables import Column, Table
+from launch.views.tables import Column, Table, marks_of
 
 from ..completion import complete_names
 from ..guards import refuse_too_many
@@ -131,7 +136,7 @@ def _letters(text: str) -> str:
     "interleaved. Drops the slower half repeatedly until the fastest is known within 2 % or is "
     "tied.",
 )
-@of_case("iters", default=5, help="With --measure: rounds, at least; see --budget.")
+@of_case("iters", default=FEWEST, help="With --measure: rounds, at least; see --budget.")
 @of_case(
     "budget",
     help="With --measure: repeat until the ratio to the fastest is known within 2 %, or for this "
@@ -197,7 +202,7 @@ def tune_command(
         algorithms=tuple(name.strip() for name in names.split(",")) if names else None,
         memory=memory,
         replication=replication,
-        top=max(top, _MOST_PROBED if measure == 0 else measure or 0),
+        top=max(top, measure or 0),
         multiplications=multiplications,
     )
     found = tune(request, model)
@@ -209,13 +214,17 @@ def tune_command(
         row_of(place, request, found.least_bytes) | {"place": at} | _measured_values(ran)
         for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
     ]
-    chosen = _chosen(measured)
+    chosen, decisions = _chosen(measured), [each.decision for each in measured]
     if as_json == "json":
         print(json.dumps(_as_json(found, rows, chosen, model, request)))
     elif as_json:
         print(_brief(found, request))
     else:
         out, print_line = printing()
+        if measured:
+            names = [f"place {at}, {row['what']}" for at, row in enumerate(rows, 1)]
+            more = f" ({needs})" if (needs := remedy(decisions)) else ""
+            print_line(f"Measured here: {decided(decisions, names)}{more}.")
         for line in answer(found, request):
             print_line(line)
         Table("", _COLUMNS, rows).show(out, len(rows))
@@ -257,18 +266,19 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
     }
 
 
-def _measured_values(place) -> dict:
+def _measured_values(ran: "Measured | None") -> dict:
     """The values of a row that were measured."""
-    if place is None:
+    if ran is None:
         return {}
-    time = place.record.status
-    if place.ratio is not None:
-        time = f"{seconds(place.record.time_s)}{' (noisy)' if place.record.noisy else ''}"
+    record, decision, dropped = ran
+    is_timed = record.status == "ok"
     return {
-        "ran": time,
-        "to_the_fastest": str(place),
-        "measured": place.record.to_json_dict(),
-        "measured_to_fastest": place.to_json_dict(),
+        "ran": f"{seconds(record.time_s)} {marks_of(record)}" if is_timed else record.status,
+        "to_the_best": f"{decision}{', dropped' * dropped}",
+        "marks": marks_of(record) + MARKS.get(decision.state, "") * is_timed,
+        "needs": decision.needs,
+        "measured": record.to_json_dict(),
+        "measured_to_best": decision.to_json_dict() | {"dropped": dropped},
     }
 
 
@@ -278,17 +288,17 @@ def _layouts(row: dict) -> str:
 
 
 _COLUMNS = (
-    Column("place", "", lambda row: str(row["place"])),
-    Column("time", ">time", itemgetter("time")),
-    Column("busiest_bytes", ">busiest moves", lambda row: format_bytes(row["busiest_bytes"])),
+    Column("place", "!", lambda row: str(row["place"])),
+    Column("time", ">!time", itemgetter("time")),
+    Column("busiest_bytes", ">!busiest moves", lambda row: format_bytes(row["busiest_bytes"])),
+    Column("ran", ">!measured", itemgetter("ran")),
+    Column("to_the_best", ">!~to the best", itemgetter("to_the_best")),
     Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}"),
-    Column("ran", ">measured", itemgetter("ran")),
-    Column("to_the_fastest", ">to the fastest", itemgetter("to_the_fastest")),
-    Column("layouts", "~A, B, C", _layouts),
-    Column("what", "~algorithm", itemgetter("what")),
+    Column("layouts", "!~A, B, C", _layouts),
+    Column("what", "!~algorithm", itemgetter("what")),
     Column("brought", ">brought here", itemgetter("brought")),
     Column("least", ">least time", itemgetter("least")),
-    Column("percent_of_roof", ">% of roof", lambda row: f"{row['percent_of_roof']:.1f}"),
+    Column("percent_of_roof", ">% of GEMM-only", lambda row: f"{row['percent_of_roof']:.1f}"),
     Column("moved_bytes", ">moved", lambda row: format_bytes(row["moved_bytes"])),
     Column("share_of_flops", ">busiest FLOPs", lambda row: f"{row['share_of_flops']:.2f}"),
     Column("memory_bytes", ">memory", lambda row: format_bytes(row["memory_bytes"])),
@@ -387,25 +397,38 @@ def _within(found, request) -> str:
     return f"Places within the interval of the first: {decides}{longer}"
 
 
-def _chosen(measured) -> int:
-    """The place to run: the one measured fastest, or the first if none was, or if it is not
-    distinguishable from the fastest."""
-    first = measured[0] if measured else None
-    if first and first.ratio is not None and not (first.given_up or first.ratio.apart):
-        return 1
-    fastest = (at for at, each in enumerate(measured, 1) if each.fastest)
-    return next(fastest, 1)
+class Measured(NamedTuple):
+    """A place that ran: its record over all rounds, the decision on it, and whether it was dropped
+    because it was slower."""
+
+    record: Record
+    decision: Decision
+    dropped: bool
 
 
-def _measure(found, request, count: int, how: dict, quiet: bool) -> list:
-    """Run the first ``count`` places in rounds, in a temporary folder, and rank them by time. With
-    ``count`` 0: up to the last place whose interval overlaps that of the first, at least two."""
+def _chosen(measured: list[Measured]) -> int:
+    """The place to run: the first of those that may be the fastest as measured, or of all if none
+    was."""
+    near = leaders([each.decision for each in measured])
+    return 1 + min((at for at in near if not measured[at].dropped), default=0)
+
+
+def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measured]:
+    """Run the first ``count`` places in rounds, in a temporary folder. With ``count`` 0: up to the
+    last place whose interval overlaps that of the first, at least two."""
     from launch.host.show import console
     from launch.sweeps.experiment import run_rounds
-    from launch.sweeps.rounds import rank_cases
+    from launch.sweeps.rounds import pooled
     from launch.sweeps.supervisor import Settings
 
     likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
-    cases = [replace(place.case, **how) for place in found.ranking[: count or likely]]
+    # with the GEMM-only speed, which shows the drift of the machine
+    places = found.ranking[: count or likely]
+    cases = [replace(place.case, **how, roof=True) for place in places]
     print_line = console(stderr=quiet, soft_wrap=True)
-    return rank_cases(run_rounds(cases, request.ranks, Settings(), print_line, probe=True))
+    runs = run_rounds(cases, request.ranks, Settings(), print_line, probe=True)
+    records = [pooled(run.values()) for run in runs]
+    most = max(map(len, runs))
+    dropped = [len(run) < most and row.status == "ok" for run, row in zip(runs, records)]
+    decisions = decide(runs, [at for at, each in enumerate(dropped) if each])
+    return list(map(Measured, records, decisions, dropped))

@@ -21,7 +21,7 @@ ANSWERS = {
     "list libraries": ["library", "here", "what", "ScaLAPACK p?gemm"],
     "compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3": ["time", "A, B, C"],
     "compare results/measured/epyc-2core/mlp1-h1536-p2 results/measured/epyc-2core/mlp1-h1536-p2": [
-        "48 cases compared"
+        "48 cases at tolerance"
     ],
 }
 

@@ -116,6 +116,7 @@ def test_a_slowdown_of_a_third_is_nearly_always_found():
         (run(), bad(), "broken"),
         (bad(), run(), "fixed"),
         (bad(), bad(), "failing"),
+        (*[bad(status="unsupported", reason="needs 4 ranks")] * 2, "refused"),
         (bad(), bad(status="timeout", reason="60 s"), "status"),
     ],
 )

@@ -5,7 +5,6 @@ import csv
 import io
 import json
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,7 @@ from launch.commands.sweep import _folder_name
 from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.progress import SweepProgress
-from launch.sweeps.rounds import Experiment, Job
-from launch.views import listed
+from launch.sweeps.rounds import Experiment, Job, pooled
 from launch.views.contest import contest_tables
 from launch.views.scaling import scaling_tables
 
@@ -168,7 +166,7 @@ def test_every_table_is_text_json_and_csv(run_cli, started, name, more):
     text = run_cli(*words).stdout
     shown = all(table["title"] in text for table in described["tables"])
     assert shown is (name != "mlp")  # which names the fastest of each problem, and draws them
-    assert {"contender", "median_s", "ratio", "distinguishable", "moved_bytes"} <= rows[0].keys()
+    assert {"contender", "median_s", "ratio", "state", "moved_bytes"} <= rows[0].keys()
     with open("t.csv", newline="") as file:
         assert [row["contender"] for row in csv.DictReader(file)] == [r["contender"] for r in rows]
 
@@ -319,25 +317,30 @@ def refused(ranks, reason, **fields):
     return made_up(status="failed", reason=reason, ranks=ranks, m=8, n=8, k=8, **fields)
 
 
+def contest(*runs, tiles=False):
+    return contest_tables([(pooled(run.values()), run) for run in runs], tiles)
+
+
 def test_ratios_within_a_round_decide_who_is_faster_on_a_machine_that_drifts():
     slow = [1.0, 2.0] * 3
     ours = run([0.9 * s for s in slow], preset="row")
     theirs = run([1.0 * s for s in slow], algorithm="scalapack", mesh="1x2")
     still = run([0.1] * 6, algorithm="dtensor", direct_bytes=0, a="row", b="R", c="row")
     failed = {0: refused(2, "no memory", algorithm="heat")}
-    (table,) = contest_tables([theirs, still, ours, failed], tiles=False)
+    (table,) = contest(theirs, still, ours, failed)
     names = [row["contender"] for row in table.rows]
     assert names == ["drbench row", "scalapack 1x2", "dtensor row | R | row"]
-    assert table.rows[1]["ratio"] == pytest.approx(1 / 0.9) and table.rows[1]["distinguishable"]
-    assert table.rows[2]["ratio"] is None and "moves nothing" in table.rows[2]["in_doubt"]
+    assert [row["state"] for row in table.rows[:2]] == ["fastest", "slower"]
+    assert table.rows[1]["ratio"] == pytest.approx(1 / 0.9)
+    assert table.rows[2]["ratio"] is None and table.rows[2]["in_doubt"] == "moves nothing"
     assert table.lines == [
-        "fastest: drbench row",
-        "the libraries' fastest, scalapack 1x2, takes 1.11 (1.11-1.11) of its time",
+        "drbench row is fastest",
+        "the libraries' best, scalapack 1x2, takes 1.11 (1.11-1.11) of its time",
         "heat: failed: no memory",
     ]
 
 
-def test_one_table_compares_results_in_bfloat16_and_float32_and_marks_both():
+def test_one_table_compares_results_in_bfloat16_and_float32_and_names_both():
     """Libraries return C in bfloat16; TF32 is another problem than float32."""
     ours = run([1.0] * 6, dtype="bfloat16:float32", compute="bf16", preset="row")
     theirs = run([2.0] * 6, algorithm="symm_mem", dtype="bfloat16", compute="bf16")
@@ -346,34 +349,46 @@ def test_one_table_compares_results_in_bfloat16_and_float32_and_marks_both():
         for name in ("universal", "cublasmp")
     ]
     full = run([3.0] * 6, compute="fp32", dtype="float32")
-    narrow, fast, plain = contest_tables([ours, theirs, *tf32, full], tiles=False)
-    marks = [(row["contender"], row["in_doubt"]) for row in narrow.rows]
-    assert marks == [("drbench row", "C in float32"), ("symm_mem", "C in bfloat16")]
+    narrow, fast, plain = contest(ours, theirs, *tf32, full)
+    marks = [(row["contender"], row["C in"]) for row in narrow.rows]
+    assert marks == [("drbench row", "float32"), ("symm_mem", "bfloat16")]
     assert "bfloat16, 2 ranks" in narrow.title and "tf32, 2 ranks" in fast.title
-    assert (len(fast.rows), len(plain.rows)) == (2, 1) and fast.rows[0]["in_doubt"] is None
+    assert (len(fast.rows), len(plain.rows)) == (2, 1) and fast.rows[0]["C in"] is None
 
 
-def test_of_noisy_cases_that_are_not_distinguishable_none_is_the_fastest():
+def test_of_cases_that_are_not_distinguishable_none_is_the_fastest():
     times = {"heat": [1.0, 2.0] * 3, "cosma": [2.0, 1.0] * 3}
-    noisy = [run(each, algorithm=name) for name, each in times.items()]
-    (table,) = contest_tables(noisy, tiles=False)
-    assert table.lines == ["the first is noisy and not distinguishable: no fastest one"]
-    assert not any(row["fastest"] for row in table.rows)
+    (table,) = contest(*(run(each, algorithm=name) for name, each in times.items()))
+    assert table.lines[0].startswith("undecided: ") and "heat" in table.lines[0]
+    assert [row["state"] for row in table.rows] == ["undecided"] * 2
+    (table,) = contest(*(run(each, algorithm=name, noisy=True) for name, each in times.items()))
+    assert table.lines == ["nothing is ranked"]
 
 
-@pytest.mark.parametrize(
-    "tables",
-    [partial(contest_tables, tiles=False), scaling_tables, lambda runs: listed(runs[0].values())],
-)
-def test_a_narrow_terminal_shows_what_is_in_doubt_and_names_what_it_leaves_out(
-    tables, capsys, monkeypatch
+def test_doubt_is_a_mark_with_one_legend_line_and_what_distinguishes_rows_is_never_left_out(
+    capsys, monkeypatch
 ):
-    monkeypatch.setenv("COLUMNS", "44")
-    (table,) = tables([run([1.0, 2.0], noisy=True, stable=False, percent_of_roof=50.0)])
-    table.show(console(soft_wrap=True))
-    shown, left_out, _ = capsys.readouterr().out.partition("Not shown in 44 columns")
-    assert "in doubt" in shown and "noisy" in shown and left_out
-    assert max(map(len, shown.splitlines())) <= 44
+    """Of a sweep over threads, two rows once differed in nothing but their time; of one of
+    libraries the library was left out."""
+    monkeypatch.setenv("COLUMNS", "80")
+    known = {"percent_of_roof": 50.0, "a": "block:1x2", "b": "block:2x1", "c": "row", "gflops": 1e3}
+    runs = [
+        run([3.0, 3.5], threads=threads, algorithm=name, noisy=True, stable=False, **known)
+        for threads in (1, 2)
+        for name in ("meshslice", "scalapack")
+    ]
+    rows = [pooled(each.values()) for each in runs]
+    (compared,) = contest_tables(list(zip(rows, runs)), False)
+    (alone,) = contest_tables(list(zip(rows, runs)), False, compared=False)
+    for table, heading in ((compared, "to the best"), (alone, "algorithm")):
+        table.show(console(soft_wrap=True))
+        text = capsys.readouterr().out
+        shown, _, after = text.partition("Not shown in 80 columns")
+        (header,) = [line for line in shown.splitlines() if "threads" in line]
+        assert heading in header and "GEMM-only" in text
+        assert all(shown.count(name) == 2 for name in ("meshslice", "scalapack"))
+        assert text.count("~ noisy: nothing can be concluded") == 1
+        assert max(map(len, shown.splitlines())) <= 80 and "moved MiB" in after
 
 
 def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():
@@ -384,7 +399,7 @@ def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():
         run([2.0, 2.0], algorithm="fsdp", **rows),
         run([1.0, 1.0], algorithm="fsdp", **columns),
     ]
-    first, second = contest_tables(runs, tiles=True)
+    first, second = contest(*runs, tiles=True)
     assert [row["contender"] for row in first.rows] == ["universal", "fsdp"]
     assert "A column" in second.title and len(second.rows) == 1
 

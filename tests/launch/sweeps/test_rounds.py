@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.errors import UsageError
-from drbench.measure.noise import MOST_REPEATS, is_noisy
+from drbench.measure.decision import FASTEST, SLOWER, decide
+from drbench.measure.noise import MOST_REPEATS
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
 from launch.host.show import console
@@ -24,7 +25,6 @@ from launch.sweeps.experiment import run_rounds
 from launch.sweeps.rounds import (
     Experiment,
     Job,
-    fastest_of,
     pooled,
     rotated,
     round_of,
@@ -75,15 +75,15 @@ def test_a_probe_finds_the_fastest_and_spends_its_turns_on_close_contenders():
         runs = probed(names, seconds)
         counts = sorted(len(run) for run in runs.values())
         assert counts[:4] == [5] * 4 and counts[4:6] == [10] * 2 and counts[6] == counts[7] >= 10
-        median_of = lambda who: median(record.time_s for record in runs[who].values())
-        right += min(names, key=lambda who: (-len(runs[who]), median_of(who))) == "a"
+        right += decide([*runs.values()])[[*runs].index("a")].best
     assert right >= 58
 
 
 def test_a_probe_ends_in_a_tie_within_the_budget_or_2_percent():
     random = Random(1)
     noisy = probed("ab", lambda who, turn: random.gauss(1, 0.1), budget_s=60.0)
-    assert 50 < len(noisy["a"]) == len(noisy["b"]) < MOST_REPEATS
+    assert len(noisy["a"]) == len(noisy["b"]) < MOST_REPEATS
+    assert not any(each.state in (FASTEST, SLOWER) for each in decide([*noisy.values()]))
     same = probed("ab", lambda who, turn: 1.0)
     assert [len(run) for run in same.values()] == [6, 6]  # the fewest turns that have an interval
     apart = probed("ab", lambda who, turn: 1.0 + (who == "b"))
@@ -104,6 +104,24 @@ def test_each_is_once_in_each_round_and_a_steady_drift_cancels_in_every_two(coun
         assert {even.index(each) + odd.index(each) for each in range(count)} == {count - 1}
     firsts = Counter(order[0] for order in orders)
     assert max(firsts.values()) - min(firsts.get(each, 0) for each in range(count)) <= 2
+
+
+def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
+    """Three times as slow in the end: times of one contender after the other would be wrong."""
+    speed = {"a": 1.0, "b": 1.05, "c": 1.3}
+    _, runs = played([dict.fromkeys(speed, CASE)], lambda who, turn: speed[who] * (1 + turn / 3))
+    found = dict(zip(runs, decide(list(runs.values()))))
+    assert [found[who].best for who in "abc"] == [True, False, False]
+    for who in "bc":
+        assert tuple(found[who].ratio) == pytest.approx((speed[who],) * 3)
+
+
+def is_unbeaten(who, times):
+    """Whether no other needs less time in the median of the rounds that both have."""
+    pairs = (
+        [s / times[who][t] for t, s in each.items() if t in times[who]] for each in times.values()
+    )
+    return all(median(ratios) >= 1 for ratios in pairs)
 
 
 def by_hand(ratios, drift):
@@ -150,9 +168,10 @@ def test_contenders_continue_until_they_are_slower_or_tied_for_certain(data):
             last, samples = max(runs[who]), len(runs[who])
             times = lambda each, until: {t: r.time_s for t, r in runs[each].items() if t <= until}
             there = [each for each in ok if last in runs[each]]
-            common = set.intersection(*(set(times(each, last)) for each in there))
-            shared = lambda each: [times(each, last)[t] for t in sorted(common)]
-            base = min(there, key=lambda each: (is_noisy(shared(each)), median(shared(each))))
+            mine = {each: times(each, last) for each in there}
+            base = next((each for each in there if is_unbeaten(each, mine)), None)
+            if base is None:  # each is beaten by another
+                continue
             ratios = [s / times(base, last)[t] for t, s in times(who, last).items()]
             spent = 2 * sum(record.time_s for record in runs[who].values())
             decided = by_hand(ratios, 0.01) is not None
@@ -200,15 +219,6 @@ def test_groups_of_several_libraries_share_their_rounds():
     groups = [[make(f"{at}{x[0]}", x) for x in ("universal", "scalapack")] for at in range(3)]
     kinds = [job.library for job in Experiment(groups, 6).todo({})]
     assert sum(before != after for before, after in zip(kinds, kinds[1:])) <= 8
-
-
-def test_a_noisy_contender_is_not_the_fastest_while_there_is_another():
-    steady, jumping = (
-        dict.fromkeys(range(6), 1.0),
-        {turn: (0.5, 0.9)[turn % 2] for turn in range(6)},
-    )
-    assert fastest_of({"steady": steady, "jumping": jumping}) == "steady"
-    assert fastest_of({"jumping": jumping}) == "jumping"
 
 
 def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_it():

@@ -1,0 +1,164 @@
+"""Cases over all their rounds, and the decision on who is fastest among them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+from pandas import DataFrame, Series
+
+from drbench.measure.decision import (
+    OK,
+    UNDECIDED,
+    Decision,
+    Run,
+    decide,
+    is_noisy_run,
+    seconds_of,
+    tie_order,
+)
+from drbench.measure.noise import time_columns
+from drbench.measure.record import OPTION_COLUMNS
+
+from .cases import Source, cases
+from .records import rows
+
+#: Columns that define a problem: cases that differ in them are not comparable.
+PROBLEM = [
+    "source",
+    "shape",
+    "compute",
+    "transpose",
+    "alpha",
+    "beta",
+    "experts",
+    "topk",
+    "routing",
+]
+#: The setting of a case of a problem: rows that agree in it are rounds of one case, or repeated
+#: runs of it.
+SETTING = [
+    "algorithm",
+    *(name for name in OPTION_COLUMNS if name not in PROBLEM),
+    "a",
+    "b",
+    "c",
+    "preset",
+    "backend",
+    "collectives",
+    "max_gemms",
+    "max_accumulates",
+    "accumulate_blocks",
+    "copy_streams",
+    "transport",
+    "get",
+    "progress",
+    "prefetch",
+]
+
+#: The round, with which names of cases in rounds begin.
+_TURN = r"^(\d+) \| "
+#: Columns of a case over all its rounds that differ from those of a round.
+_CHANGED = "best_s median_s samples_s iqr_s median_low_s median_high_s stable".split()
+_CHANGED += "time_s hollow once gflops percent_of_roof percent_of_peak".split()
+
+
+def merged(found: DataFrame) -> DataFrame:
+    """One row for each case over all its rounds, with its rows by round in the column ``run``, and
+    its place among equal times in ``tie``.
+
+    The row of a case that ran in rounds has the median time of all its rounds, and the interval of
+    that median; it is otherwise the row of the round nearest to it. A case that is not ok in some
+    round is not ok.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> from plots.select.records import frame
+    >>> case = lambda name, s: Record(mode="measured", status="ok", case=name, best_s=s)
+    >>> (row,) = rows(merged(frame([case(f"{at} | x", 1.0 + at) for at in (1, 2, 3)])))
+    >>> row.time_s, list(row.run), row.Index
+    (3.0, [1, 2, 3], 1)
+    """
+    if "run" in found:
+        return found
+    found = found.assign(source=found.source.map(Source.on_known_nodes))
+    every = dict(zip(found.index, rows(found)))
+    turns = found.case.astype("string").str.extract(_TURN, expand=False)
+    in_rounds = found[turns.notna()]
+    keys = in_rounds[PROBLEM + SETTING].astype(object)
+    keys = keys.where(keys.notna(), None).itertuples(index=False, name=None)
+    runs: dict[tuple, dict[int, Any]] = {}
+    for place, setting in zip(in_rounds.index, keys):
+        # two contenders may be one setting, such as a named matrix that is the default: the first
+        runs.setdefault(setting, {}).setdefault(int(turns[place]), every[place])
+    kept: dict[Any, dict] = {}
+    for run in runs.values():
+        bad = [row for row in run.values() if row.status != "ok"]
+        near = bad[0] if bad else _nearest(list(run.values()))
+        kept[near.Index] = ({} if bad else _over(run, near)) | {"run": run}
+    for place in found.index[turns.isna()]:
+        run = every[place].rounds
+        kept[place] = {"run": run or {0: every[place]}}
+        if run:
+            kept[place]["hollow"] = is_noisy_run(run.values())
+    one = found.loc[[place for place in found.index if place in kept]]
+    changed = {
+        name: Series(
+            [kept[place].get(name, value) for place, value in one[name].items()],
+            one.index,
+            one[name].dtype,
+        )
+        for name in _CHANGED
+    }
+    run = Series([kept[place]["run"] for place in one.index], one.index, object)
+    order = [tie_order(every[place]) for place in one.index]
+    place_of = {each: place for place, each in enumerate(sorted(set(order)))}
+    return one.assign(**changed, run=run, tie=[place_of[each] for each in order])
+
+
+def _nearest(of: Sequence[Any]) -> Any:
+    """The row nearest the median time of those that are not noisy."""
+    sure = [row for row in of if not row.hollow] or of
+    middle_s = median(row.time_s or 0.0 for row in sure)
+    return min(sure, key=lambda row: abs((row.time_s or 0.0) - middle_s))
+
+
+def _over(run: Run, near: Any) -> dict:
+    """The columns of a case over its rounds that differ from those of the round near them."""
+    columns = time_columns([*seconds_of(run).values()])
+    percents = [row.percent_of_roof for row in run.values() if row.percent_of_roof is not None]
+    columns |= {"percent_of_roof": median(percents)} if percents else {}
+    columns |= {"time_s": columns["median_s"], "hollow": is_noisy_run(run.values()), "once": False}
+    faster = near.time_s / columns["time_s"]
+    rates = {name: getattr(near, name) for name in ("gflops", "percent_of_peak")}
+    return columns | {name: value * faster for name, value in rates.items() if value}
+
+
+def decided(found: DataFrame) -> list[Decision]:
+    """The decision on each row of :func:`merged` of one problem. Those that move nothing are
+    another problem, if others move something."""
+    apart = moves_nothing(found)
+    apart &= not apart.all()
+    decisions = iter(decide(list(found.run[~apart])))
+    return [Decision(UNDECIDED, None, OK, False) if each else next(decisions) for each in apart]
+
+
+def counted(answers: Iterable[str]) -> str:
+    """The decisions on several shapes in one sentence.
+
+    Examples
+    --------
+    >>> counted(["a is fastest, 2 ms", "tied: a, b", "tied: b, c"])
+    'A is fastest on 1, tied on 2 of 3 shapes'
+    """
+    counts = Counter(re.split("[:,]", text, maxsplit=1)[0] for text in answers)
+    text = ", ".join(f"{what} on {count}" for what, count in counts.items())
+    return f"{text[0].upper()}{text[1:]} of {cases(counts.total(), 'shape')}"
+
+
+def moves_nothing(found: DataFrame) -> Series:
+    """Which cases of several ranks move no bytes: with an operand on all ranks it is another
+    problem."""
+    return ((found.moved_bytes == 0) & (found.ranks > 1)).fillna(False).astype(bool)

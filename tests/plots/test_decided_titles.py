@@ -1,0 +1,189 @@
+"""Titles, the report and the lines of a sweep name the fastest by the one decision: records that
+are noisy, share cores or were measured one after the other are not ranked."""
+
+import re
+from pathlib import Path
+
+import pytest
+from made_up import made_up, of_universal
+
+from drbench.measure.decision import SLOWER, UNDECIDED
+from plots.draw.description import describe_picture
+from plots.figures.scaling import STRONG
+from plots.figures.scaling import choose as choose_lines
+from plots.figures.scaling import finding as scaling_finding
+from plots.registry import find
+from plots.report.page import page
+from plots.report.verdict import fastest_lines, verdict
+from plots.select.cases import Options
+from plots.select.records import frame, read_records
+from plots.select.rounds import decided, merged
+
+MEASURED = Path(__file__).parents[2] / "results/measured"
+KINDS = "row", "column", "block"
+
+
+def title(name, records):
+    """The title of a figure, which is the first of its texts."""
+    made = find(name).make(records, Options())
+    return describe_picture(made.picture).partition("texts:\n")[2].splitlines()[0].strip()
+
+
+def rounds(ratios, **more):
+    """Six rounds of cases with these times in ms, on a machine that becomes twice as slow."""
+    more = {"percent_of_roof": 90.0, "percent_of_peak": 40.0} | more
+    return [
+        of_universal(
+            **dict.fromkeys("abc", kind),
+            median_s=1e-3 * ratio * (1 + turn / 5),
+            samples_s=[1e-3 * ratio * (1 + turn / 5)],
+            roof_gflops=100.0 / (1 + turn / 100),
+            case=f"{turn + 1} | {kind}",
+            **more,
+        )
+        for kind, ratio in zip(KINDS, ratios)
+        for turn in range(6)
+    ]
+
+
+#: Times of the three cases -> the titles of algorithms, best and mlp, and the line of a sweep.
+TITLES = {
+    (1.0, 1.3, 2.0): (
+        "MLP-1, m = 64: Row is fastest, 90 % of GEMM-only speed",
+        "Row S-C is fastest, 1.5 ms",
+        "universal S-C: row is fastest, 1.5 ms",
+    ),
+    (1.3, 1.305, 2.0): (
+        "MLP-1, m = 64: tied: Row, Column",
+        "Tied: row S-C, column S-C",
+        "tied: universal S-C: row, universal S-C: column, 1.95 ms",
+    ),
+}
+
+
+@pytest.mark.parametrize("times", TITLES)
+def test_titles_name_the_fastest_or_the_tied_ones_of_interleaved_rounds(times):
+    records = rounds(times)
+    mlp, best, line = TITLES[times]
+    assert title("mlp1", records) == mlp and title("best", records) == best
+    (found,) = fastest_lines(records)
+    assert found.endswith(f"measured: {line}") and line.rpartition(",")[0] in page(records, [], "x")
+    # the time of the report is that of the figures
+    moved = [row for row in records if row.a == "row"]
+    (shown,) = verdict(frame(moved)).best
+    assert shown.time in describe_picture(find("algorithms").make(moved, Options()).picture)
+
+
+@pytest.mark.parametrize(
+    "doubt, needs",
+    [
+        ({"noisy": True}, "a quiet machine"),
+        ({"oversubscribed": True}, "a core for each rank"),
+    ],
+)
+def test_a_sweep_of_doubtful_cases_names_none(doubt, needs):
+    """The title of mlp once ranked noisy cases at 111 % of the bound."""
+    records = rounds((1.0, 1.3, 2.0), **doubt)
+    for name in ("mlp1", "best", "algorithms", "libraries"):
+        assert "nothing is ranked" in title(name, records).lower()
+        text = describe_picture(find(name).make(records, Options()).picture)
+        assert f"{needs} would decide" in text, name
+    assert fastest_lines(records) == [f"1 problem without a ranked case: {needs} would decide"]
+    assert f"{needs} would decide" in page(records, [], "x")
+    grown = rounds((1.0, 1.3, 2.0)) + rounds((0.5, 0.6, 1.0), ranks=8, **doubt)
+    panels, _ = choose_lines(STRONG, grown, Options())
+    assert scaling_finding(panels) == "On 8 ranks nothing is ranked"
+
+
+def test_one_noisy_case_among_others_is_not_named_however_fast():
+    records = rounds((0.1, 1.3, 2.0))
+    records = [row for row in records if row.a != "row"] + rounds((0.1,), noisy=True)
+    assert title("mlp1", records) == "MLP-1, m = 64: Column is fastest, 90 % of GEMM-only speed"
+    assert title("best", records) == "Column S-C is fastest, 1.95 ms"
+
+
+def test_the_unit_of_a_title_is_that_of_its_panel():
+    """A panel of percent of peak once had the unit of the first panel, percent of the roof."""
+    first = rounds((1.0, 1.3, 2.0))
+    second = rounds((1.0, 1.3, 2.0), n=64, k=256, percent_of_roof=None)
+    one, other = title("mlp", first + second).split("; ")
+    assert one == "MLP-1, m = 64: Row is fastest, 90 % of GEMM-only speed"
+    assert other.startswith("MLP-2, m = 64: Row is fastest, ") and other.endswith(" % of peak")
+
+
+def test_predictions_are_tied_within_their_intervals_and_slower_beyond():
+    of = lambda kind, s: of_universal(
+        mode="simulated",
+        **dict.fromkeys("abc", kind),
+        best_s=s,
+        median_low_s=0.9 * s,
+        median_high_s=1.1 * s,
+    )
+    near = [of("row", 1e-3), of("column", 1.05e-3), of("block", 2e-3)]
+    assert title("best", near) == "Tied: row S-C, column S-C"
+    assert title("best", [near[0], near[2]]) == "Row S-C is fastest, 1 ms"
+
+
+#: Committed records and figures whose titles once named a fastest case that nothing decides.
+LIED = [
+    ("algorithms", "spr-2core/algorithms-p2"),
+    ("algorithms", "spr-2core/mlp1-h1536-p2"),
+    ("libraries", "epyc-2core/full/peers-p4"),
+    ("libraries", "epyc-2core/full/peers-p2"),
+    ("mlp", "epyc-2core/mlp1-h1536-p2"),
+]
+
+
+@pytest.mark.parametrize("name, folder", LIED)
+def test_committed_records_that_do_not_decide_have_no_fastest_in_their_title(name, folder):
+    found = title(name, read_records([MEASURED / folder])).lower()
+    assert re.search("undecided|nothing is ranked", found) and "fastest," not in found
+    assert "is fastest" not in found and "ahead" not in found
+
+
+def test_committed_records_of_twenty_rounds_decide():
+    """Settings that ran in the first round alone rank no library, and change nothing."""
+    found = merged(read_records([MEASURED / "epyc-2core/peers-p2"]))
+    assert title("libraries", found) == (
+        "drbench is ahead of the fastest other library on 3 of 3 shapes"
+    )
+    for _, inside in found[found.status == "ok"].groupby("shape"):
+        states = {
+            (len(run), each.state) for run, each in zip(inside.run, decided(inside)) if each.ratio
+        }
+        assert (1, UNDECIDED) in states and (1, SLOWER) not in states and (20, SLOWER) in states
+
+
+def test_the_last_lines_of_a_sweep_are_one_a_problem_and_one_on_what_would_decide():
+    """One shape in two element types, and stored in two ways; a sweep of one case each has none.
+    A small layer has its own sizes as its name."""
+    one = lambda **more: [
+        of_universal(**dict.fromkeys("abc", kind), samples_s=[1.0, 1.0], **more) for kind in KINDS
+    ]
+    lines = fastest_lines(one() + one(dtype="float64") + one(transpose="a"))
+    assert all(line.startswith("64 × 256 × 64, 4 ranks") for line in lines[:3])
+    assert sum("float64" in line for line in lines) == sum("Aᵀ·B" in line for line in lines) == 1
+    assert lines[3:] == ["undecided: interleaved rounds would decide"]
+    assert fastest_lines([of_universal(m=9), of_universal(m=8)]) == []
+    many = [row for m in range(1, 20) for row in one(m=m)]
+    lines = fastest_lines(many)
+    assert len(lines) == 10 and lines[-2].startswith("11 problems more: ")
+
+
+def test_a_case_of_one_repeat_is_hollow_and_not_ranked_and_a_round_is_not():
+    """Single times were once drawn solid, at 39 to 148 percent of the roof."""
+    found = [of_universal(a=kind, samples_s=[1e-3], case=kind) for kind in KINDS[:2]]
+    assert list(frame(found).hollow) == [True, True] and verdict(frame(found)).best == []
+    described = " ".join(describe_picture(find("best").make(found, Options()).picture).split())
+    assert "Hollow: 2 noisy cases (2 measured once), never ranked" in described
+    interleaved = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
+    assert not frame([interleaved]).hollow.any()
+
+
+def test_a_figure_of_noisy_cases_alone_states_that_it_shows_no_result():
+    known = {"n": 3072, "k": 768, "percent_of_roof": 90.0, "dtype": "float32", "case": "x"}
+    noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
+    sure = of_universal(m=256, noisy=False, **known)
+    for records, message in ((noisy, True), ([*noisy, sure], False)):
+        described = describe_picture(find("mlp1").make(records, Options()).picture)
+        assert ("every case noisy: no result" in described) == message
