@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.errors import UsageError
-from drbench.measure.decision import FASTEST, SLOWER, decide
+from drbench.measure.decision import FASTEST, SLOWER, best_of, decide
 from drbench.measure.noise import MOST_REPEATS
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
@@ -116,14 +116,6 @@ def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
         assert tuple(found[who].ratio) == pytest.approx((speed[who],) * 3)
 
 
-def is_unbeaten(who, times):
-    """Whether no other needs less time in the median of the rounds that both have."""
-    pairs = (
-        [s / times[who][t] for t, s in each.items() if t in times[who]] for each in times.values()
-    )
-    return all(median(ratios) >= 1 for ratios in pairs)
-
-
 def by_hand(ratios, drift):
     """Whether some ratios show slower (True), tied (False), or neither (None), by the binomial
     distribution."""
@@ -169,10 +161,8 @@ def test_contenders_continue_until_they_are_slower_or_tied_for_certain(data):
             times = lambda each, until: {t: r.time_s for t, r in runs[each].items() if t <= until}
             there = [each for each in ok if last in runs[each]]
             mine = {each: times(each, last) for each in there}
-            base = next((each for each in there if is_unbeaten(each, mine)), None)
-            if base is None:  # each is beaten by another
-                continue
-            ratios = [s / times(base, last)[t] for t, s in times(who, last).items()]
+            base = best_of(mine)
+            ratios = [s / mine[base][t] for t, s in times(who, last).items() if t in mine[base]]
             spent = 2 * sum(record.time_s for record in runs[who].values())
             decided = by_hand(ratios, 0.01) is not None
             assert decided or who == base or spent >= budget_s or samples == MOST_REPEATS
