@@ -145,8 +145,8 @@ class Record:
     best_s: Number = _column("shortest repeat; a repeat lasts as long as its slowest rank", "s")
     median_s: Number = _column("median of the repeats: the time of the case", "s")
     samples_s: list[float] = _column(
-        "every timed repeat, separated by semicolons; of a prediction its time, and those with "
-        "all guessed constants faster, slower, and with links shared in the other way",
+        "every timed repeat, separated by semicolons; of a prediction its time, then those "
+        "with other constants",
         "s",
         default_factory=list,
         default=MISSING,

@@ -64,7 +64,8 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         if timed:
             timed.sort(key=lambda each: each.order)
             every = [each.record for each in timed]
-            varying = [name for name in _VARYING if len({getattr(r, name) for r in every}) > 1]
+            known = {name: {getattr(r, name) for r in every} - {None} for name in _VARYING}
+            varying = [name for name, values in known.items() if len(values) > 1]
             mixed = len({each.dtype for each in every}) > 1
             rows = [_row(each, tiles, varying, mixed) for each in timed]
             columns = list(_COLUMNS if compared else _LISTED)

@@ -41,7 +41,7 @@ _CLOCK = re.compile(r"(?<=planned in )[\d.]+ \w+|(?<= ok, )\d+ s$")
 _NOISE = [
     re.compile(r"^hollow: "),
     re.compile(r"^\d+ cases? not stable: "),
-    re.compile(r"^\d+ × .*: (?:undecided|tied): |^undecided: .* would decide$"),
+    re.compile(r"^\d+ × \d+ × \d+: (?:undecided|tied): |^undecided: .* would decide$"),
     re.compile(r"^[~±+=?0] (?:noisy|oversubscribed|not stable|moves nothing|tied|undecided)\b"),
     re.compile(r"^\d+/\d+ (?:cases|turns), .* left\b"),
     re.compile(r"^this machine is busy: "),
