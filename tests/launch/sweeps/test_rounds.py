@@ -8,7 +8,6 @@ from fractions import Fraction
 from itertools import islice
 from math import comb
 from random import Random
-from statistics import median
 
 import pytest
 from hypothesis import given, settings
@@ -159,7 +158,8 @@ def test_contenders_continue_until_they_are_slower_or_tied_for_certain(data):
         for who in ok:
             last, samples = max(runs[who]), len(runs[who])
             times = lambda each, until: {t: r.time_s for t, r in runs[each].items() if t <= until}
-            there = [each for each in ok if last in runs[each]]
+            fails = lambda each: each == bad[0] and bad[1] <= last
+            there = [each for each in group if last in runs[each] and not fails(each)]
             mine = {each: times(each, last) for each in there}
             base = best_of(mine)
             ratios = [s / mine[base][t] for t, s in times(who, last).items() if t in mine[base]]
