@@ -20,8 +20,8 @@ from launch.cases.machine_models import find_machine
 from launch.models.answer import answer
 from launch.models.candidates import REPLICATION, TuneRequest
 from launch.models.explained import explained
+from launch.models.places import Found
 from launch.models.predict import predict_with, ranks_on, refuse_failed
-from launch.models.tune import Found
 from launch.models.tune import tune as search
 
 
@@ -203,7 +203,7 @@ def tune(
         Places of the ranking.
     effort : float, optional
         Seconds of CPU to search, about; 0: until nothing that is left can be better, which makes
-        the answer the same every time. By default 4.5, or ranks/40.
+        the answer the same every time. By default 9, or ranks/40.
 
     Raises
     ------

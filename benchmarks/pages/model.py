@@ -1,7 +1,5 @@
 """Tables of predictions next to measurements."""
 
-import math
-
 from pandas import DataFrame
 
 from ..model.chains import points
@@ -56,16 +54,15 @@ def accuracy() -> str:
 
 @block
 def search_regret() -> str:
-    """The regret of the first place of ``tune`` over the best alternative, by ranks."""
-    found, lines = rows("simulated/readings/regret.csv"), []
-    ranks = found.mesh.map(lambda mesh: math.prod(map(int, mesh.split("x"))))
-    for count, each in found.groupby(ranks):
-        off = each[each.regret > 0.02]
-        gaps = f"{100 * off.gap.min():.0f} %" if len(off) else ""
-        most = f"{100 * each.regret.max():.1f} %"
-        machines = ", ".join(dict.fromkeys(each.machine))
-        within = len(each) - len(off)
-        cells = count, machines, len(each), int(each.tried.sum()), within, most, gaps
-        lines.append((*cells, f"{each.cpu_s.max():.0f}"))
-    heads = "ranks, machines, problems, alternatives, at most 2 % off, furthest off"
-    return table([*heads.split(", "), "gap reported there", "most s of CPU"], lines)
+    """The first place of the default search of ``tune``, next to that of a long search."""
+    lines = []
+    for row in rows("simulated/readings/regret.csv").itertuples():
+        layer = f"{row.m}×{row.n}×{row.k}, {row.ranks} {row.machine}"
+        layer += ", replicas" if row.replication != "none" else ""
+        times = (f"{1e6 * each:.0f} µs" for each in (row.first_s, row.best_s))
+        efforts = (f"{each:.0f} s" for each in (row.cpu_s, row.long_cpu_s))
+        cells = zip(times, efforts)
+        regret = f"{100 * row.regret:.1f} %"
+        lines.append((layer, *(each for pair in cells for each in pair), regret, row.left))
+    heads = "problem, default search, its CPU, long search, its CPU, regret, candidates left"
+    return table(heads.split(", "), lines)

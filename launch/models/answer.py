@@ -2,7 +2,6 @@
 pays."""
 
 from dataclasses import replace
-from math import inf
 
 from drbench.measure.record import Record
 from launch.cases.case import case_keys
@@ -11,8 +10,10 @@ from launch.host.show import predicted_text
 from launch.host.units import format_bytes, plural, seconds
 
 from .candidates import TuneRequest
-from .tune import Found, Moving, Place
+from .places import Found, Moving, Place
 
+#: The largest optimality gap that helps to decide.
+_TELLING = 0.25
 #: The linear layers of Megatron's sequence-parallel MLP, by strategy and layouts of A, B and C.
 _MEGATRON = {
     ("columns", ("row", "column", "column")): "column-parallel",
@@ -101,16 +102,22 @@ def _price(found: Found, request: TuneRequest) -> str:
 
 
 def off(found: Found) -> str:
-    """How much faster than the first place an unsearched one could be, in words; empty if that is
-    within the interval of the first, or if everything was searched.
+    """What is not known about the first place, in words: the optimality gap where it is small, or
+    that the effort ended; empty if everything was searched, or if the gap is within the interval of
+    the first.
 
     Examples
     --------
-    >>> record = Record(mode="simulated", status="ok", best_s=1.0, median_low_s=0.8)
+    >>> record = Record(mode="simulated", status="ok", best_s=1.0, median_low_s=0.95)
     >>> ranking = [Place(None, 0, Moving(), (), record)]
-    >>> [off(Found(ranking, left=9, gap=gap)) for gap in (0.5, 0.2, float("inf"))]
-    ['may be 50 % off', '', 'how far off is not known']
+    >>> for gap in (0.04, 0.2, 5.0):
+    ...     print(off(Found(ranking, left=9, gap=gap)))
+    <BLANKLINE>
+    optimality gap at most 20 % in this model
+    effort exhausted with 9 candidates left
     """
     if not found.in_doubt:
         return ""
-    return "how far off is not known" if found.gap == inf else f"may be {100 * found.gap:.0f} % off"
+    if found.gap <= _TELLING:
+        return f"optimality gap at most {100 * found.gap:.0f} % in this model"
+    return f"effort exhausted with {plural(found.left, 'candidate')} left"

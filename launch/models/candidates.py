@@ -17,9 +17,12 @@ REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
 
 
 #: CPU seconds of a search, at least; many ranks get one second per this number.
-EFFORT, _RANKS_A_SECOND = 4.5, 40
+EFFORT, _RANKS_A_SECOND = 9.0, 40
 #: First places that are also tried with other look-aheads, chunks and lowerings.
 _REFINED = 3
+
+#: Elements of a large communication tile.
+_COARSE = 1024
 
 #: Aligned tiles are tried with replicas up to this many ranks: each bound needs a trace.
 _FEW = 16
@@ -207,7 +210,7 @@ def _grids(request: TuneRequest) -> list[str]:
 
 def look_aheads(case: Case, device: bool = False) -> list[Case]:
     """The case with each look-ahead to try: also 1 if its default is "all", and on a ``device``,
-    where transfers overlap GEMMs, also "all" if its default is 1; only the given one if there is
+    where transfers overlap GEMMs, first "all" if its default is 1; only the given one if there is
     one.
 
     Examples
@@ -216,20 +219,35 @@ def look_aheads(case: Case, device: bool = False) -> list[Case]:
     ...     each.ahead(each.options) for each in look_aheads(case, device)
     ... ]
     >>> ahead(Case(8, 8, 8), True), ahead(Case(8, 8, 8), False)
-    ([1, 'all'], [1])
+    (['all', 1], [1])
     >>> ahead(Case(8, 8, 8, algorithm="ag_gemm"), False), ahead(Case(8, 8, 8, prefetch=0), True)
     (['all', 1], [0])
     """
     endless = case.ahead(case.options) == "all"
     if case.prefetch is not None or not (endless or device):
         return [case]
-    return [case, replace(case, prefetch=1 if endless else "all")]
+    other = replace(case, prefetch=1 if endless else "all")
+    return [case, other] if endless else [other, case]
 
 
-def settings(case: Case, chunk: int | None) -> list[dict]:
-    """Other settings of the universal algorithm, as fields or options: look-aheads, half and twice
-    the chunk, and lowerings; only communication tiles if it pushes partial sums. Given options are
-    not changed.
+def coarse(case: Case) -> Case:
+    """The case with large communication tiles, if it pushes partial sums: few steps, and seldom far
+    from the best.
+
+    Examples
+    --------
+    >>> coarse(Case(8, 8, 8, options={"sums": "push"})).options
+    {'sums': 'push', 'chunk': 1024}
+    """
+    if case.options.get("sums") != "push" or "chunk" in case.options:
+        return case
+    return changed(case, {"chunk": _COARSE})
+
+
+def settings(case: Case, chunk: int | None, aheads: bool = True) -> list[dict]:
+    """Other settings of a case, as fields or options: look-aheads unless one is given (``aheads``),
+    and of the universal algorithm half and twice the chunk, and lowerings; only communication tiles
+    if it pushes partial sums.
 
     Examples
     --------
@@ -242,19 +260,25 @@ def settings(case: Case, chunk: int | None) -> list[dict]:
     {'schedule': 'greedy'}
     {'schedule': 'cost'}
     {'schedule': 'exhaustive'}
-    >>> settings(Case(8, 8, 8, options={"sums": "push"}), None)
-    [{'chunk': 256}, {'chunk': 1024}, {'chunk': 4096}]
+    >>> settings(Case(8, 8, 8, options={"sums": "push", "chunk": 1024}), None)
+    [{'chunk': 256}, {'chunk': 4096}, {'chunk': 'auto'}, {'prefetch': 1}]
     """
-    if case.algorithm != "universal":
-        return []
-    if case.options.get("sums") == "push":
-        tried = get_algorithm("universal").options["chunk"].tried
-        kinds = {"chunk": () if "chunk" in case.options else tried}
+    ahead, of = case.ahead(case.options), case.options
+    if case.algorithm != "universal" or of.get("sums") == "push":
+        kinds: dict = {"prefetch": (1,) if case.ahead(of) == "all" and aheads else ()}
+        if case.algorithm == "universal":
+            tried = get_algorithm("universal").options["chunk"].tried
+            kinds = {
+                "chunk": [each for each in (*tried, "auto") if each != of.get("chunk")]
+            } | kinds
     else:
+        default = replace(case, prefetch=None).ahead(of)
+        tried = [each for each in (1, 2, "all") if each != ahead]
+        others = [None if each == default else each for each in tried]
         kinds = {
-            "prefetch": (2, "all") if case.prefetch is None else (),
+            "prefetch": others if aheads else (),
             "chunk": (max(chunk // 2, 1), 2 * chunk) if chunk else (),
-            "schedule": () if "schedule" in case.options else ("greedy", "cost", "exhaustive"),
+            "schedule": () if "schedule" in of else ("greedy", "cost", "exhaustive"),
         }
     return [{name: value} for name, values in kinds.items() for value in values]
 

@@ -3,17 +3,18 @@
 The volume that the universal algorithm moves depends on two layouts at a time: the layout of the
 stationary matrix determines the GEMMs of a rank, and this layout and that of another matrix
 determine what the rank fetches of it, or adds to C. So the bound of a triple is the sum of two
-numbers for each class of links, computed once per pair of layouts: a hundred thousand triples are
+numbers for each link of a rank, computed once per pair of layouts: a hundred thousand triples are
 fast.
 
 The bound never exceeds the simulated time, or the counted bytes, of any program of the triple:
 every element that a rank multiplies is fetched at least once if another rank of its replica stores
 it, every element of its partial sums is sent if another rank of its replica of C stores it, and the
 other rank is busy as long; no GEMM is faster than its FLOPs at the rate of large GEMMs, nor, with
-Stationary A or B on devices, than with full tiles along the axis that is cut. Three ranks are
-examined. For layouts with several tiles per rank transfers are not bounded. Where the iteration
-offset moves the interval of a replica, which depends on all three layouts, the bound is that of the
-best interval, and the estimate that of the interval without an offset.
+Stationary A or B on devices, than with full tiles along the axis that is cut. Some ranks are
+examined, and of each its own links. For layouts with several tiles per rank transfers are not
+bounded. Where the iteration offset moves the interval of a replica, which depends on all three
+layouts, the bound is that of the best interval, and the estimate that of the interval without an
+offset.
 """
 
 from typing import NamedTuple
@@ -27,6 +28,25 @@ from partitions import Partition, part
 
 #: Share of the shorter of GEMMs and transfers that an estimate assumes not to overlap.
 _EXPOSED = 0.05
+#: Most ranks that are examined, evenly spaced, and the last.
+_EXAMINED = 8
+
+
+class Links(NamedTuple):
+    """The links that a rank's transfers occupy.
+
+    Attributes
+    ----------
+    into, out : array of float
+        Cost of a transferred byte, from each rank and to each rank, on each of the links.
+    served_into, served_out : array of float
+        The same for transfers that the other rank started.
+    """
+
+    into: np.ndarray
+    out: np.ndarray
+    served_into: np.ndarray
+    served_out: np.ndarray
 
 
 class Rates(NamedTuple):
@@ -34,21 +54,19 @@ class Rates(NamedTuple):
 
     Attributes
     ----------
-    classes : dict of int to array of int
-        For each examined rank the class of its link to each rank.
-    moved : dict of str to array of float
-        Cost of a transferred element of each matrix, by class of links.
-    passive : array of float
-        1 for each class on which a transfer keeps a link of the other rank busy as long, else 0.
+    links : dict of int to Links
+        By examined rank.
+    moved : dict of str to float
+        Bytes of an element of each matrix, over the share of the bandwidth that its transfers
+        reach.
     compute : Compute or None
         None: GEMMs cost nothing.
     cut_on : dict of str to str
         For a stationary matrix the axis that its GEMMs are cut along into separate GEMMs.
     """
 
-    classes: dict[int, np.ndarray]
-    moved: dict[str, np.ndarray]
-    passive: np.ndarray
+    links: dict[int, Links]
+    moved: dict[str, float]
     compute: Compute | None = None
     cut_on: dict[str, str] = {}
 
@@ -56,37 +74,50 @@ class Rates(NamedTuple):
 def rates_of(machine: Machine | None, sizes: dict[str, int], ranks: int) -> Rates:
     """The rates of a machine of :func:`.predict.seen_by`; partial sums are no faster than
     copies."""
-    looked_at = {0, ranks // 2, ranks - 1}
+    looked_at = sorted({ranks * at // _EXAMINED for at in range(_EXAMINED)} | {ranks - 1})
     if machine is None or not machine.links:
-        classes = {rank: np.zeros(ranks, dtype=int) for rank in looked_at}
-        one = np.ones(1)
-        moved = {name: one * (0 if machine else item) for name, item in sizes.items()}
-        return Rates(classes, moved, one, machine and machine.compute)
-    number = {link.name: at for at, link in enumerate(machine.links)}
-    classes = {
-        rank: np.array(
-            [number[machine.link(rank, each).name] if each != rank else 0 for each in range(ranks)]
-        )
-        for rank in looked_at
-    }
-    fastest = max(1.0, machine.pull_efficiency, machine.accumulate_efficiency)
-    pairs_at_once = 4 if machine.torus else max(ranks - 1, 1)  # links of pairs, all busy at once
-    bandwidths = [
-        link.bandwidth_bytes_per_s * fastest * (pairs_at_once if link.shared == "pair" else 1)
-        for link in machine.links
-    ]
-    passive = np.array([float(not link.own_timer) for link in machine.links])
+        into = np.tile([[1.0, 0.0]], (ranks, 1))
+        links = Links(into, into[:, ::-1], into, into[:, ::-1])
+        moved = {name: item * float(machine is None) for name, item in sizes.items()}
+        return Rates(dict.fromkeys(looked_at, links), moved, machine and machine.compute)
     # on cores slices may be packed and multiplied in one GEMM
     cut_on = {} if machine.adds_on_core else {"A": "n", "B": "m"}
-    moved = {name: item / np.array(bandwidths) for name, item in sizes.items()}
-    return Rates(classes, moved, passive, machine.compute, cut_on)
+    adds = max(1.0, machine.accumulate_efficiency)  # pushed ones are copies
+    reached = {"A": machine.pull_efficiency, "B": machine.pull_efficiency, "C": adds}
+    moved = {name: item / reached[name] for name, item in sizes.items()}
+    links = {rank: _links_of(machine, rank, ranks) for rank in looked_at}
+    return Rates(links, moved, machine.compute, cut_on)
+
+
+def _links_of(machine: Machine, rank: int, ranks: int) -> Links:
+    """The links of one rank; on a torus those to its neighbours."""
+    number: dict[tuple, int] = {}
+    entries: list[list[tuple]] = [[], [], [], []]  # of Links
+    for other in range(ranks):
+        for at, ends in enumerate(((other, rank), (rank, other)) if other != rank else ()):
+            link, resources = machine.route(*ends)
+            seconds, shares = 1 / link.bandwidth_bytes_per_s, machine.shares(link)
+            if link.own_timer:
+                resources, shares = ((link.name, "in" if at == 0 else "out"),), ()
+            elif machine.torus:
+                resources = resources[-1:] if at == 0 else resources[:1]
+            for resource, share in zip(resources, shares or (1.0,) * len(resources)):
+                where = other, number.setdefault(resource, len(number)), seconds * share
+                entries[at].append(where)
+                if not link.own_timer:
+                    entries[at + 2].append(where)
+    found = np.zeros((4, ranks, max(len(number), 1)))
+    for each, of in zip(found, entries):
+        for other, resource, seconds in of:
+            each[other, resource] += seconds
+    return Links(*found)
 
 
 def bounds_of(
     layouts: dict[str, list[Operand]], sizes: tuple[int, int, int], rates: Rates
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds and estimates of all triples of some layouts of A, B and C: arrays (layout of A, of B,
-    of C, stationary matrix in the order C, B, A).
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bounds and estimates of all triples of some layouts of A, B and C, and about how many GEMMs a
+    rank has: arrays (layout of A, of B, of C, stationary matrix in the order C, B, A).
 
     Examples
     --------
@@ -102,26 +133,33 @@ def bounds_of(
     """
     held = {name: _held([each.partition for each in given]) for name, given in layouts.items()}
     shape = [*map(len, layouts.values()), 3]
-    bounds, guesses = np.zeros(shape), np.zeros(shape)
+    bounds, guesses, gemms = np.zeros(shape), np.zeros(shape), np.ones(shape)
+    launch_s = rates.compute.launch_s if rates.compute else 0.0
     for which, name in enumerate("CBA"):
         others = [other for other in "ABC" if other != name]
-        views = [np.moveaxis(each[..., which], "ABC".index(name), 0) for each in (bounds, guesses)]
+        views = [
+            np.moveaxis(each[..., which], "ABC".index(name), 0) for each in (bounds, guesses, gemms)
+        ]
         for at, still in enumerate(layouts[name]):
             every = _multiplied(still, *(each[at] for each in held[name]), dict(zip("mnk", sizes)))
-            for rank in rates.classes:
+            for rank in rates.links:
                 extents = [int(np.ptp(every[axis][:, rank])) for axis in "mnk"]
                 if 0 in extents:
                     continue
-                one, two = (_moved(rank, other, *held[other], every, rates) for other in others)
-                moves = sure = (one[:, None] + two).max(axis=(2, 3))
+                (one, cuts), (two, others_cuts) = (
+                    _moved(rank, other, *held[other], every, rates) for other in others
+                )
+                moves = sure = (one[:, None] + two).max(axis=2)
                 if still.partition.replicas > 1 and still.partition.grid_shape != (1, 1):
                     one, two = (_fewest(rank, x, held[x][0], every, still, rates) for x in others)
                     sure = (one[:, None] + two).max(axis=2)
+                count = np.maximum.outer(cuts, others_cuts)
                 least, likely = _work(extents, rates, rates.cut_on.get(name))
+                likely = likely + launch_s * (count - 1)
                 guess = np.maximum(moves, likely) + _EXPOSED * np.minimum(moves, likely)
-                for view, found in zip(views, (np.maximum(sure, least), guess)):
+                for view, found in zip(views, (np.maximum(sure, least), guess, count)):
                     np.maximum(view[at], found, out=view[at])
-    return bounds, guesses
+    return bounds, guesses, gemms
 
 
 def _work(extents: list[int], rates: Rates, cut_on: str | None) -> tuple[float, float]:
@@ -168,18 +206,21 @@ def _multiplied(still: Operand, tiles: np.ndarray, replicas: np.ndarray, sizes: 
 
 def _moved(
     rank: int, name: str, tiles: np.ndarray, replicas: np.ndarray, every: dict, rates: Rates
-) -> np.ndarray:
-    """The cost of a rank's transfers in each direction for layouts of a matrix, if all ranks
-    multiply those ranges: an array (layout, direction, class)."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The cost of a rank's transfers on each of its links for layouts of a matrix, if all ranks
+    multiply those ranges, an array (layout, link); and how many tiles those ranges are in."""
     rows, cols = (every[axis] for axis in AXES[name])
     same = replicas == replicas[:, [rank]]
     same[:, rank] = False
-    moved = rates.moved[name]
-    cost = np.eye(len(moved))[rates.classes[rank]] * moved
-    own = (_elements(tiles, rows[:, [rank]], cols[:, [rank]]) * same) @ cost
-    served = (_elements(tiles[:, :, [rank]], rows, cols) * same) @ (cost * rates.passive)
+    own = _elements(tiles, rows[:, [rank]], cols[:, [rank]]) * same
+    served = _elements(tiles[:, :, [rank]], rows, cols) * same
+    links = rates.links[rank]
     # partial sums use the opposite direction of operands
-    return np.stack([served, own] if name == "C" else [own, served], axis=1)
+    if name == "C":
+        cost = own @ links.out + served @ links.served_into
+    else:
+        cost = own @ links.into + served @ links.served_out
+    return cost * rates.moved[name], 1 + np.count_nonzero(own, axis=1)
 
 
 def _fewest(rank: int, name: str, tiles: np.ndarray, every: dict, still: Operand, rates: Rates):
@@ -193,11 +234,29 @@ def _fewest(rank: int, name: str, tiles: np.ndarray, every: dict, still: Operand
         if axis not in still.axes:
             shared = np.minimum(high - low, stop - start)
         needed, own = needed * (stop - start), own * shared.clip(0)
-    one_tile = tiles[:, :, rank].any(axis=1)
-    with np.errstate(divide="ignore"):
-        cost = (needed - own) * one_tile / (1 / rates.moved[name]).sum()
+    one_tile, links = tiles[:, :, rank].any(axis=1), rates.links[rank]
+    busy = _all_busy(links.out if name == "C" else links.into)
+    cost = (needed - own) * one_tile * busy * rates.moved[name]
     zero = np.zeros(len(tiles))
     return np.stack([zero, cost] if name == "C" else [cost, zero], axis=1)
+
+
+def _all_busy(cost: np.ndarray) -> float:
+    """The least cost of a byte if transfers with the other ranks are divided so that all links are
+    busy as long; ``cost`` is that of a byte by rank and link.
+
+    Examples
+    --------
+    Two ranks on a link each, and two on one link:
+
+    >>> [_all_busy(np.array(cost)) for cost in ([[2.0, 0.0], [0.0, 2.0]], [[2.0], [2.0]])]
+    [1.0, 2.0]
+    """
+    used = cost[cost.any(axis=1)]
+    if not len(used):
+        return 0.0
+    rates = 1 / np.where(used > 0, used, np.inf).min(axis=0)
+    return float((used @ rates).min() / rates.sum())
 
 
 def _elements(tiles: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:

@@ -1,12 +1,11 @@
 """Rank candidates within a memory budget: by a machine model's times, or without one by bytes and
 load balance.
 
-Each candidate has a lower bound and an estimate: for triples of layouts all at once
-(:mod:`.sieve`), for others from the program of one rank, which is traced and, unless it waits for
-signals of other ranks, simulated alone, its groups representing all ranks. Candidates of one kind
-are a family, with similar errors of the estimates: the best of every family is judged before the
-second of any, the cheapest to simulate first; then the most promising of all is next, with the
-estimates of a family scaled by the ratios of its judged programs.
+Each candidate has a lower bound and an estimate, which is the bound at first: for triples of
+layouts all at once (:mod:`.sieve`), for others from the program of one rank, which is traced and,
+if its ranks communicate in groups only, simulated alone, its groups representing all ranks. Next is
+the candidate of the smallest estimate, scaled by the ratio that the simulated programs make likely
+(:mod:`.ratios`), at its optimistic end, so that kinds of programs that are not known yet are tried.
 
 The search ends when no remaining bound is below the last of the best so far, so that no remaining
 candidate can be among them; or when the ``effort``, in CPU seconds, is spent: then it reports how
@@ -15,39 +14,34 @@ program, are one candidate.
 """
 
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import groupby
-from math import ceil, inf
+from math import inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from drbench.common import Clock
-from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
-from drbench.measure.record import Record
-from drbench.model.bounds import Bound, bound_of, moving_s
+from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.model.bounds import moving_s
 from drbench.model.machine import Machine
-from drbench.model.simulate import Beyond, Simulator
-from drbench.model.symmetry import even
-from drbench.plan.explain import busiest, loads
+from drbench.plan.explain import busiest
 from drbench.program.problem import Operand, Problem
-from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case
 from launch.host.units import format_bytes
 from partitions import flows
 
-from .beyond import Sure, how_sure
+from .beyond import how_sure
 from .candidates import (
     TuneRequest,
     changed,
-    data_movements,
+    coarse,
     look_aheads,
     on_triple,
     others,
@@ -56,183 +50,28 @@ from .candidates import (
     texts,
     with_copies,
 )
-from .counts import Counted, counted, least_bytes, share_of
-from .predict import (
-    nodes_on,
-    planning_model,
-    predict_with,
-    programs_of,
-    ranks_on,
-    reads_in_place,
-    refuse_failed,
-    seen_by,
-    with_interval,
-)
+from .counts import least_bytes
+from .places import ByBytes, ByTime, Found, Moving, Place
+from .predict import planning_model
+from .ratios import ATTRIBUTES, Ratios
 from .sieve import bounds_of, rates_of
 
-#: Without a model, candidates whose busiest rank has more than this times its even share of the
-#: FLOPs are ranked after all others, because bytes do not show the imbalance.
-EVEN = 1.1
-_UNEVEN = 1e30  # more bytes than any candidate moves
-#: Seconds of tracing per second of judging, while there are programs to judge.
-_SHARE = 0.3
 #: Shares of the effort after which the search stops tracing ahead, judging, refining, and computing
 #: intervals of further places.
-_TRACED, _JUDGED, _REFINED, _INTERVALS = 0.25, 0.6, 0.75, 0.8
+_TRACED, _JUDGED, _REFINED, _INTERVALS = 0.25, 0.7, 0.85, 0.9
 #: Programs with more steps over all ranks are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
-
-
-class Moving(NamedTuple):
-    """The cost of redistributing A and B to a layout, and C back, one matrix after another.
-
-    Attributes
-    ----------
-    moved_bytes, busiest_bytes : int
-        Total over all ranks; the most that one rank sends or receives.
-    seconds : float or None
-        By a machine model.
-    """
-
-    moved_bytes: int = 0
-    busiest_bytes: int = 0
-    seconds: float | None = None
-
-    @property
-    def price(self) -> float:
-        """Seconds, or without a model the bytes of the busiest rank."""
-        return self.busiest_bytes if self.seconds is None else self.seconds
-
-
-class Place(NamedTuple):
-    """A place of the ranking.
-
-    Attributes
-    ----------
-    case : Case
-    memory : int
-        Bytes of the largest rank's tiles and buffers.
-    moving : Moving
-        From and to the current layouts; zero if none are given.
-    layouts : tuple of str
-        Text forms of the partitions of A, B and C.
-    record : Record or None
-        By a machine model; None without one.
-    counts : Counted or None
-        Without a machine model.
-    bound : Bound or None
-        By a machine model: a lower bound of its time, from its GEMMs and its busiest link.
-    key : tuple
-        The sort key of places, including its share of ``moving``.
-    """
-
-    case: Case
-    memory: int
-    moving: Moving
-    layouts: tuple[str, ...]
-    record: Record | None = None
-    counts: Counted | None = None
-    bound: Bound | None = None
-    key: tuple = ()
-
-    @property
-    def moved_bytes(self) -> int:
-        """Total over all ranks, in the multiplication."""
-        return self.counts.loads.moved_bytes if self.counts else self.record.moved_bytes or 0
-
-    @property
-    def cost(self) -> float:
-        """Seconds, or without a model the bytes that the busiest rank sends or receives."""
-        return self.counts.loads.busiest_bytes if self.counts else self.record.best_s
-
-
-@dataclass
-class Found:
-    """The ranking, best first, and counts of the search.
-
-    Attributes
-    ----------
-    ranking : list of Place
-    tried, judged, refused, too_large : int
-        Candidates; programs that were simulated, or whose bytes were counted on all ranks;
-        unsupported ones; ones that exceed the memory.
-    left : int
-        Candidates that are not excluded by their bound, but were not judged within the effort.
-    gap : float
-        How much faster than the first place one of them could be at most: its time over their
-        smallest bound, minus 1; 0 if there are none. Without a model in bytes.
-    mine : Place or None
-        The best on the current layouts; None if none are given, or none fits the memory.
-    why_not : str
-        Why ``mine`` is None although layouts are given.
-    better : bool
-        Whether the first place, on other layouts, costs less than ``mine``.
-    least_bytes : float or None
-        That some rank needs with any schedule; None if the matrices do not fit the memory.
-    sure : Sure or None
-        How reliable the answer is.
-    """
-
-    ranking: list[Place] = field(default_factory=list)
-    tried: int = 0
-    judged: int = 0
-    refused: int = 0
-    too_large: int = 0
-    left: int = 0
-    gap: float = 0.0
-    mine: Place | None = None
-    why_not: str = ""
-    better: bool = False
-    least_bytes: float | None = None
-    sure: Sure | None = None
-
-    @property
-    def times_better(self) -> float | None:
-        """Cost of ``mine`` over that of the first place, in time or in bytes of the busiest rank;
-        None if that moves none, or is not better."""
-        first = self.ranking[0].cost if self.better else 0
-        return self.mine.cost / first if first else None
-
-    @property
-    def pays_after(self) -> int | None:
-        """Multiplications after which redistributing to the first place pays, in time or in bytes
-        of the busiest rank; None if it is not better."""
-        if not self.better:
-            return None
-        first = self.ranking[0]
-        return max(1, ceil(first.moving.price / (self.mine.cost - first.cost)))
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether an unsearched candidate could be faster than the interval of the first place."""
-        first = self.ranking[0].record
-        if first is None or first.median_low_s is None:
-            return self.left > 0 and self.gap > 0
-        return self.left > 0 and first.best_s / (1 + self.gap) < first.median_low_s
-
-    def within(self, multiplications: int = 1) -> list[int]:
-        """The further places, the second being 2, that may be as fast as the first: their time is
-        in its interval, including redistribution.
-
-        Examples
-        --------
-        >>> make = lambda seconds: Record(
-        ...     mode="simulated",
-        ...     status="ok",
-        ...     best_s=seconds,
-        ...     median_low_s=0.9,
-        ...     median_high_s=1.1,
-        ... )
-        >>> places = [Place(None, 0, Moving(0, 0, 0.1), (), make(s)) for s in (1.0, 1.05, 1.2)]
-        >>> Found(places).within()
-        [2]
-        """
-        first = self.ranking[0]
-        if first.record is None or first.record.median_high_s is None:
-            return []
-        most = first.record.median_high_s + first.moving.price / multiplications
-        costs = [place.cost + place.moving.price / multiplications for place in self.ranking]
-        return [at for at, cost in enumerate(costs, 1) if at > 1 and cost <= most]
+#: CPU seconds of a step in a simulation, at first; steps of a GEMM; and those that take as long as
+#: the rest of a rank.
+_STEP_S, _STEPS_A_GEMM, _FIXED = 4e-5, 3, 20
+#: The exponent by which a longer simulation makes a program later.
+_PATIENCE = 0.25
+#: Places within this factor of the first are refined.
+_NEAR = 1.25
+#: Candidates of a source whose ratios are predicted: those of the smallest estimates.
+_WINDOW = 2000
+#: Ratios are predicted again after this share of the programs judged so far.
+_AGAIN = 0.05
 
 
 def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
@@ -277,97 +116,6 @@ def _compare_with_today(found: Found, request: TuneRequest, machine: Machine | N
     found.better = first.cost < found.mine.cost and layouts(first) != layouts(found.mine)
 
 
-class _ByTime:
-    """Costs in predicted seconds."""
-
-    def __init__(self, request: TuneRequest, machine: Machine):
-        ranks_on(machine, request.ranks)
-        if request.memory is not None:
-            machine = machine.with_value("memory_bytes", min(request.memory, machine.memory_bytes))
-        self.machine, self.ranks = machine, request.ranks
-        self.seen = seen_by(request.case, machine)
-        self.memory_bytes = self.seen.memory_bytes
-        self.in_place = reads_in_place(self.seen, request.ranks)
-        self.nodes = nodes_on(self.seen, request.ranks)
-        self.data_movements = data_movements(True, self.in_place)
-        case, compute = request.case, self.seen.compute
-        rate = request.ranks * compute.peak_flops * compute.sustained
-        self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
-
-    def bound(self, trace: Trace) -> float:
-        """A lower bound of the cost of every program with this trace of a rank."""
-        return bound_of([trace], self.seen).seconds
-
-    def alone(self, case: Case) -> float:
-        """The time of the first rank alone, with its groups representing all ranks."""
-        case, algorithm, problem, options = with_copies(case, self.ranks)
-        resolved = algorithm.resolve(problem.on_nodes(self.nodes), self.in_place, **options)
-        trace = algorithm.trace(problem, 0, planning_model(self.seen, resolved), **resolved)
-        with suppress(DrbenchError):
-            return Simulator([trace], self.seen).run(case.ahead(resolved)).time_s
-        return 0.0
-
-    def judge(
-        self, cases: Sequence[Case], moving: Moving, extra: float, within: float
-    ) -> Iterator[Place]:
-        """The places of a program with several look-aheads, without those that cost more than
-        ``within``; ``extra`` is the redistribution cost per multiplication.
-
-        Raises
-        ------
-        DrbenchError
-            If the program is refused.
-        """
-        made = programs_of(cases[0], self.machine, self.ranks)
-        problem, bound = made.problem, bound_of(made.traces, self.seen)
-        held = max(sum(problem.tile_bytes(rank).values()) for rank in range(problem.nprocs))
-        for case in cases:
-            how = {"pool": True, "within_s": (within - extra) * (1 + 1e-9), "made": made}
-            with suppress(Beyond):
-                record, _ = predict_with(case, self.machine, self.ranks, **how)
-                refuse_failed(record)
-                key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))
-                memory, texts = held + (record.pool_bytes or 0), (*problem.texts.values(),)
-                yield Place(case, memory, moving, texts, record, bound=bound, key=key)
-                within = min(within, key[0])
-
-    def with_interval(self, place: Place) -> Place:
-        """The place with the interval of its time."""
-        made = programs_of(place.case, self.machine, self.ranks)
-        record = with_interval(place.record, place.case, self.machine, self.ranks, made)
-        return place._replace(record=record)
-
-
-class _ByBytes:
-    """Costs in bytes of the busiest rank, then of all ranks; candidates with uneven FLOPs are
-    last."""
-
-    seen = None
-    in_place, nodes, data_movements, least_of_all = False, (0,), data_movements(False), 0.0
-
-    def __init__(self, request: TuneRequest):
-        self.request = request
-        self.memory_bytes = inf if request.memory is None else request.memory
-
-    def bound(self, trace: Trace) -> float:
-        found = loads([trace])
-        return found.busiest_bytes + _UNEVEN * (share_of(found, trace.problem) > EVEN)
-
-    def judge(
-        self, cases: Sequence[Case], moving: Moving, extra: float, within: float
-    ) -> Iterator[Place]:
-        found = counted(cases[0], self.request.ranks)
-        if found.memory > self.memory_bytes:
-            raise OutOfMemory(f"it needs {format_bytes(found.memory)}")
-        moved = found.loads.moved_bytes + moving.moved_bytes / self.request.multiplications
-        cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
-        key = cost, moved, found.loads.transfers, *found.loads
-        yield Place(cases[0], found.memory, moving, found.layouts, counts=found, key=key)
-
-    def with_interval(self, place: Place) -> Place:
-        return place
-
-
 def _operand(request: TuneRequest, name: str, text: str) -> Operand:
     """A matrix of the request in a layout."""
     case = request.case
@@ -382,24 +130,29 @@ class _Candidate(NamedTuple):
     ----------
     name : tuple
         Identifies the program.
+    attributes : tuple of int
+        What it shares with other programs.
     bound : float
         Lower bound of its cost.
     estimate : float
         Estimate of its cost.
-    needs_s : float
-        CPU seconds of tracing and simulating all ranks, extrapolated from the first rank.
+    gemms : float
+        About how many a rank has.
     final : bool
-        Whether the estimate is final: the time of its first rank, simulated alone; or its bound,
-        if it waits for signals, or nothing is simulated.
+        Whether the estimate is final: else one rank is simulated alone.
+    exact : bool
+        Whether the estimate is the time of one rank alone, nearly that of all.
     """
 
     case: Case
     name: tuple
+    attributes: tuple[int, ...]
     bound: float
     estimate: float
     moving: Moving
-    needs_s: float
+    gemms: float
     final: bool
+    exact: bool = False
 
 
 class _Source:
@@ -410,9 +163,18 @@ class _Source:
     cases : callable
         ``cases(number)``: the cases of a bound and an estimate.
     bounds, guesses : sequence of float
+    attributes : callable, optional
+        ``attributes(numbers)``: an array (number, attribute). Without it the estimates are scaled
+        by the smallest ratio of those that were traced.
+    gemms : sequence of float, optional
+        About how many GEMMs a rank has, if the bounds include transfers.
+    kind : int
+        The attribute that distinguishes kinds of programs.
 
     Attributes
     ----------
+    known : bool
+        Whether the bounds include transfers, so that a trace would add little.
     took_s : float
         CPU seconds of tracing.
     """
@@ -422,22 +184,46 @@ class _Source:
         cases: Callable[[int], list[Case]],
         bounds: Sequence[float],
         guesses: Sequence[float],
+        attributes: Callable[[np.ndarray], np.ndarray] | None = None,
+        gemms: Sequence[float] | None = None,
+        kind: int = 0,
     ):
-        self._cases, self._order = cases, np.argsort(guesses, kind="stable")
-        self._guesses = np.append(np.asarray(guesses)[self._order], inf)
-        self._bounds = np.append(np.asarray(bounds)[self._order], inf)
-        self._at, self._lift, self.took_s = 0, inf, 0.0
+        self.kind = kind
+        self._cases, self.attributes, self._gemms = cases, attributes, gemms
+        self.known = gemms is not None
+        self._bounds, self._guesses = np.asarray(bounds), np.asarray(guesses)
+        self._left = np.argsort(self._guesses, kind="stable")
+        self._lift, self.took_s = inf, 0.0
+        self.predict(Ratios(), inf)
 
     @property
-    def guess(self) -> float:
-        """The estimate of the next one, scaled by the best ratio so far; inf if there is none."""
-        return self._guesses[self._at] * (self._lift if self._lift < inf else 1.0)
+    def next(self) -> float:
+        """The cost that the most promising may have; inf if there is none."""
+        return self._scores.min(initial=inf)
 
-    def take(self) -> tuple[float, float, list[Case]]:
-        """Remove the next one and return its bound, guess and cases."""
-        at = self._at
-        self._at += 1
-        return float(self._bounds[at]), float(self._guesses[at]), self._cases(self._order[at])
+    def predict(self, ratios: Ratios, worst: float) -> None:
+        """Predict the costs of the first ones, without those that cannot cost less than
+        ``worst``."""
+        self._left = self._left[self._bounds[self._left] <= worst]
+        first = self._left[:_WINDOW]
+        if self.attributes:
+            factors = ratios.optimistic(self.attributes(first))
+        else:
+            factors = self._lift if self._lift < inf else 1.0
+        self._scores = np.maximum(self._bounds[first], self._guesses[first] * factors)
+        if self._gemms is not None:
+            self._scores *= _late(self._gemms[first])
+
+    def take(self, ratios: Ratios, worst: float) -> tuple[float, float, float, list[Case]]:
+        """Remove the most promising one and return its bound, guess, GEMMs if known, and cases."""
+        at = self._scores.argmin()
+        number = self._left[at]
+        self._left, self._scores = np.delete(self._left, at), np.delete(self._scores, at)
+        if not self._scores.size:
+            self.predict(ratios, worst)
+        gemms = float(self._gemms[number]) if self.known else 0.0
+        values = float(self._bounds[number]), float(self._guesses[number]), gemms
+        return *values, self._cases(number)
 
     def learn(self, guess: float, estimate: float) -> None:
         """Update the scale by the estimate of one that was taken."""
@@ -445,38 +231,8 @@ class _Source:
 
     def left(self, below: float) -> list[float]:
         """The remaining bounds that are at most ``below``."""
-        bounds = self._bounds[self._at : -1]
+        bounds = self._bounds[self._left]
         return bounds[bounds <= below].tolist()
-
-
-class _Family:
-    """Traced candidates of one kind.
-
-    Attributes
-    ----------
-    open : list
-        A heap of (estimate, number, candidate).
-    scale : float
-        Factor on estimates: the smallest cost over estimate of the judged programs, approached
-        as more are judged.
-    judged : int
-    """
-
-    def __init__(self):
-        self.open: list = []
-        self.scale, self.judged, self._ratio = 1.0, 0, inf
-
-    @property
-    def next(self) -> float:
-        """The scaled estimate of its most promising candidate; inf if there is none."""
-        return self.scale * self.open[0][0] if self.open else inf
-
-    def learn(self, estimate: float, took: float) -> None:
-        """Update the scale by a judged program: its estimate and its cost."""
-        self.judged += 1
-        if 0 < estimate and took < inf:
-            self._ratio = min(self._ratio, took / estimate)
-            self.scale = max(self._ratio, 1.0) ** (self.judged / (self.judged + 1))
 
 
 class _Search:
@@ -484,7 +240,7 @@ class _Search:
 
     def __init__(self, request: TuneRequest, machine: Machine | None):
         self.request, self.found, self.why = request, Found(), ""
-        self.ruler = _ByBytes(request) if machine is None else _ByTime(request, machine)
+        self.ruler = ByBytes(request) if machine is None else ByTime(request, machine)
         self.sizes = Problem(1, 1, 1, 1, dtype=request.case.dtype).itemsizes
         self.today = {
             name: _operand(request, name, text).partition
@@ -498,29 +254,37 @@ class _Search:
         self.late: list[_Candidate] = []  # not judged within the effort
         self.started = Clock.cpu()
         self.sources: list[_Source] = []
-        self.families: dict[tuple, _Family] = defaultdict(_Family)
+        self.open: list[tuple] = []  # a heap, see _ordered()
+        self.ratios, self.numbers = Ratios(), _Numbers()
+        self.kinds: set[int] = set()  # kinds of which a program was judged
+        self.step_s = _STEP_S  # CPU seconds of a step in a simulation
 
     def run(self) -> Found:
         """Judge all candidates that may have a place, and return the result."""
         self.collect()
         while self.request.effort and not self._spent(_TRACED):
-            sources = [each for each in self.sources if each.guess < inf]
+            sources = [each for each in self.sources if each.next < inf and not each.known]
             if not sources:
                 break
             self.trace(min(sources, key=attrgetter("took_s")))
-        took = {self.trace: 0.0, self._judge: 0.0}  # seconds
+        predicted = 0  # judged programs that the predictions are based on
         while not (self.best and self._spent(_JUDGED)):
-            source = min(self.sources, key=attrgetter("guess"))
-            family = min(self.families.values(), key=self._priority, default=_Family())
-            if source.guess == family.next == inf:
+            if self.found.judged > (1 + _AGAIN) * predicted:
+                predicted = self.found.judged
+                self._predict()
+            traces = not self.open or not self._traces_enough()
+            tried = [each for each in self.sources if each.known or traces]
+            order = lambda each: (each.next == inf, each.kind in self.kinds, each.next)
+            source = min(tried or self.sources, key=order)
+            if source.next == inf and not self.open:
                 break
-            traces_next = family.next == inf or (
-                source.guess <= family.next and took[self.trace] <= _SHARE * took[self._judge]
-            )
-            act, of = (self.trace, source) if traces_next else (self._judge, family)
-            start = Clock.cpu()
-            act(of)
-            took[act] += Clock.cpu() - start
+            first = self.open[0] if self.open else (True, True, inf)
+            ready = self.open and not self.best  # some answer first
+            likely = source.next > self._cost(1), source.kind in self.kinds, source.next
+            if not ready and source.next < inf and likely < first[:3]:
+                self.trace(source)
+            else:
+                self._judge(heappop(self.open)[-1])
         if not self.best:
             self._refuse()
         self._note_excluded()
@@ -528,22 +292,44 @@ class _Search:
         self._rank()
         return self.found
 
+    def _traces_enough(self) -> bool:
+        """Whether tracing has taken its share of the time."""
+        return sum(each.took_s for each in self.sources) > _TRACED * (Clock.cpu() - self.started)
+
     def traced(self) -> list[_Candidate]:
         """The traced candidates that are not judged."""
-        return [each[-1] for family in self.families.values() for each in family.open]
+        return [each[-1] for each in self.open]
 
     def _spent(self, share: float, needed_s: float = 0.0) -> bool:
         """Whether a share of the effort is spent, including the next ``needed_s``."""
         effort = self.request.effort
         return effort is not None and Clock.cpu() - self.started + needed_s > share * effort
 
-    def _priority(self, family: _Family) -> tuple:
-        """The sort key of families: those without a judged candidate first, the most promising per
-        CPU second before others, unless none of their candidates can be the best."""
-        head = family.open[0][-1] if family.open else None
-        if family.judged or not head or head.estimate > self._cost(1):
-            return True, family.next
-        return False, head.needs_s * (head.estimate if self.best else 1.0)
+    def _predict(self) -> None:
+        """Predict the costs of all open candidates from those that were judged."""
+        for source in self.sources:
+            source.predict(self.ratios, self.worst)
+        kept = [each for each in self.traced() if each.bound <= self.worst]
+        attributes = np.array([each.attributes for each in kept]).reshape(-1, ATTRIBUTES)
+        factors = self.ratios.optimistic(attributes)
+        self.open = [self._ordered(each, float(factor)) for each, factor in zip(kept, factors)]
+        heapify(self.open)
+
+    def _put(self, candidate: _Candidate) -> None:
+        """Add an open candidate."""
+        (factor,) = self.ratios.optimistic(np.array([candidate.attributes]))
+        heappush(self.open, self._ordered(candidate, float(factor)))
+
+    def _ordered(self, candidate: _Candidate, factor: float) -> tuple:
+        """(whether it cannot be the best, whether one of its kind was judged, likely cost, number,
+        candidate), whose estimate is scaled by a factor. Long simulations are later: what they cost
+        would pay for several others."""
+        ratio = 1.0 if candidate.exact or not candidate.final else factor
+        cost = max(candidate.bound, candidate.estimate * ratio)
+        late = candidate.bound > self._cost(1)
+        cost *= _late(candidate.gemms if candidate.final else 1 / self.request.ranks)
+        known = candidate.attributes[1] in self.kinds
+        return late, known, cost, self.names[candidate.name], candidate
 
     def _cost(self, place: int) -> float:
         """The cost of a place, the first being 1; inf if it is empty."""
@@ -566,17 +352,18 @@ class _Search:
 
     def collect(self) -> None:
         """Collect the candidates to trace: triples of layouts with Stationary C, B and A, and
-        others, those with few steps first."""
+        others by algorithm, those with few steps first."""
         request, ruler = self.request, self.ruler
-        kinds: dict[tuple, list[Case]] = {}
+        kinds: dict[str, list[Case]] = {}
         for case in others(request, ruler.data_movements):
-            kinds.setdefault(_family_of(case, case.options), []).append(case)
+            kinds.setdefault(case.algorithm, []).append(case)
             self.found.tried += 1
         for cases in kinds.values():
             cases.sort(key=_steps)
             bounds = np.full(len(cases), ruler.least_of_all)
             one = lambda at, cases=cases: [cases[at]]
-            self.sources.append(_Source(one, bounds, bounds))
+            kind = self.numbers[cases[0].algorithm]
+            self.sources.append(_Source(one, bounds, bounds, kind=kind))
         named = texts(request)
         if not named:
             return
@@ -592,29 +379,51 @@ class _Search:
         large = sum(np.ix_(*held)).ravel() > ruler.memory_bytes
         rates = rates_of(ruler.seen, self.sizes, request.ranks)
         case = request.case
-        bounds, guesses = bounds_of(layouts, (case.m, case.n, case.k), rates)
-        self.found.tried += 3 * len(ruler.data_movements) * sum(fits)
-        self.found.too_large += 3 * len(ruler.data_movements) * int((large & fits).sum())
+        bounds, guesses, gemms = bounds_of(layouts, (case.m, case.n, case.k), rates)
+        movements = ruler.data_movements
+        known = ruler.seen is not None and all(
+            each.partition.grid is not None and len(each.partition.tiles_of(0)) <= 1
+            for of in layouts.values()
+            for each in of
+        )
+        self.found.tried += 3 * len(movements) * sum(fits)
+        self.found.too_large += 3 * len(movements) * int((large & fits).sum())
         left = np.flatnonzero(~large & fits)
-        for which, stationary in enumerate("CBA"):
-            each = lambda at, stationary=stationary: [
-                on_triple(case, [text for text, _ in triples[left[at]]], stationary, movement)
-                for movement in ruler.data_movements
+        codes = np.array([[self.numbers[text] for text, _ in each] for each in triples])[left]
+        equal = (codes == codes[:, :1]).all(axis=1)
+        kinds_of_triples = itertools.product(enumerate("CBA"), (False, True), (True, False))
+        for (which, stationary), pushes, alike in kinds_of_triples:
+            of_c = stationary == "C"  # no partial sums to push
+            tried = [each for each in movements if of_c or ("sums" in each) is pushes]
+            if not tried or (of_c and pushes):
+                continue
+            rows = np.flatnonzero(equal == alike)
+            each = lambda at, stationary=stationary, tried=tried, rows=rows: [
+                on_triple(case, [text for text, _ in triples[left[rows[at]]]], stationary, movement)
+                for movement in tried
             ]
-            of = (values[..., which].ravel()[left] for values in (bounds, guesses))
-            self.sources.append(_Source(each, *of))
+            kind = self.numbers["universal", stationary, pushes, alike]
+            shared = lambda numbers, kind=kind, stationary=stationary, rows=rows: _of_triples(
+                kind, stationary, codes[rows[numbers]]
+            )
+            of = [values[..., which].ravel()[left[rows]] for values in (bounds, guesses, gemms)]
+            self.sources.append(_Source(each, *of[:2], shared, of[2] if known else None, kind))
 
     def trace(self, source: _Source) -> None:
         """Trace the next candidate of a source, unless it cannot have a place."""
-        start = Clock.cpu()
-        least, guess, cases = source.take()
+        start = 0.0 if source.known else Clock.cpu()
+        least, guess, gemms, cases = source.take(self.ratios, self.worst)
         for case in cases if least <= self.worst else ():
-            if made := self._add(case, least, guess):
+            if made := self._add(case, least, guess, gemms):
                 source.learn(guess, made.estimate)
-        source.took_s += Clock.cpu() - start
+                if made.attributes[1] != source.kind:  # it does not push
+                    self.kinds.add(source.kind)
+        if not source.known:
+            source.took_s += Clock.cpu() - start
 
-    def _add(self, case: Case, least: float, guess: float) -> _Candidate | None:
-        """Add the case as an open candidate, unless its program is known or refused."""
+    def _add(self, case: Case, least: float, guess: float, gemms: float) -> _Candidate | None:
+        """Add the case as an open candidate, unless its program is known or refused; it is traced
+        unless its ``gemms`` are known."""
         request, ruler = self.request, self.ruler
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
@@ -630,24 +439,31 @@ class _Search:
             if sum(problem.tile_bytes(0).values()) > ruler.memory_bytes:
                 self.found.too_large += 1
                 return None
-            start = Clock.cpu()
-            trace = algorithm.trace(problem, 0, planning_model(ruler.seen, resolved), **resolved)
             moving = self._moving(problem)
-            bound = max(ruler.bound(trace), least) + moving.price / request.multiplications
-            took_s = Clock.cpu() - start
+            extra = moving.price / request.multiplications
+            final = True
+            if not gemms:
+                model = planning_model(ruler.seen, resolved)
+                trace = algorithm.trace(problem, 0, model, **resolved)
+                least = max(ruler.bound(trace), least)
+                gemms = len(trace.steps) / _STEPS_A_GEMM
+                final = ruler.seen is None or not _only_groups(trace)
         except UnsupportedError as error:
             self.found.refused += 1
             if case.algorithm == "universal":  # it takes every layout, so keep the reason
                 self.why = str(error)
             return None
-        congruent = algorithm.congruent
-        folded = even(problem) and congruent and congruent(problem, **resolved)
-        longest = max((len(group) for group in trace.groups), default=1)
-        # without times, or with waits for signals, the estimate cannot be improved
-        final = ruler.seen is None or any(step.signals for step in trace.steps)
-        needs_s = 2 * took_s * (longest if folded else request.ranks)
-        made = _Candidate(case, name, bound, max(bound, guess), moving, needs_s, final)
-        self._put(self.families[_family_of(case, resolved)], made)
+        made = _Candidate(
+            case,
+            name,
+            self.numbers.attributes(case, resolved),
+            least + extra,
+            max(least, guess) + extra,
+            moving,
+            gemms,
+            final,
+        )
+        self._put(made)
         return made
 
     def _moving(self, problem: Problem) -> Moving:
@@ -663,30 +479,40 @@ class _Search:
         seconds = moving_s(moved, seen) if seen else 0.0
         return Moving(sum(each[2] for each in moved), busiest(moved), seconds)
 
-    def _put(self, family: _Family, candidate: _Candidate) -> None:
-        heappush(family.open, (candidate.estimate, self.names[candidate.name], candidate))
-
-    def _judge(self, family: _Family) -> None:
-        """Improve the estimate of the most promising of a family, or judge it and update the
-        scale."""
-        *_, candidate = heappop(family.open)
+    def _judge(self, candidate: _Candidate) -> None:
+        """Improve the estimate of a candidate, or judge it and learn its ratio."""
         if candidate.bound > self.worst:
             return
         if not candidate.final:
             extra = candidate.moving.price / self.request.multiplications
             estimate = max(candidate.estimate, self.ruler.alone(candidate.case) + extra)
-            self._put(family, candidate._replace(estimate=estimate, final=True))
+            self._put(candidate._replace(estimate=estimate, final=True, exact=True))
             return
-        if self.best and self._spent(_JUDGED, candidate.needs_s):
+        if self.best and self._spent(_JUDGED, self._needs(candidate) * self.step_s):
             self.late.append(candidate)
             return
-        case, device = candidate.case, not (self.ruler.seen and self.ruler.seen.adds_on_core)
-        took = self._try(candidate.name, look_aheads(case, device), candidate.moving)
-        family.learn(candidate.estimate, min(took, self.worst))
+        start, cases = Clock.cpu(), look_aheads(candidate.case, self.ruler.overlaps)
+        if self.request.effort is not None:  # its other variants are tried if it has a place
+            cases = [coarse(cases[0]) if self.request.refine else cases[0]]
+        took = self._try(candidate.name, cases, candidate.moving)
+        self.kinds.add(candidate.attributes[1])
+        took_s = Clock.cpu() - start
+        self.step_s += 0.3 * (took_s / self._needs(candidate) - self.step_s)
+        if self.ruler.seen and took and not candidate.exact:
+            attributes = candidate.attributes
+            if took == inf and len(self.ratios):  # it was stopped where it exceeded the last place
+                (likely,) = self.ratios.likely(np.array([attributes]))
+                took = max(self.worst, likely * candidate.estimate)
+            if took < inf:
+                self.ratios.learn(attributes, took / candidate.estimate)
+
+    def _needs(self, candidate: _Candidate) -> float:
+        """About how many steps its simulation runs."""
+        return self.request.ranks * (_FIXED + _STEPS_A_GEMM * candidate.gemms)
 
     def _try(self, name: tuple, cases: Sequence[Case], moving: Moving) -> float:
         """Judge some cases of a program, place the best, and return the smallest cost; inf if the
-        program is known."""
+        program is known, refused, or has no place."""
         within = self.best[name].key[0] if name in self.best else self.worst
         try:
             extra = moving.price / self.request.multiplications
@@ -698,7 +524,9 @@ class _Search:
             return inf
         self.found.judged += 1
         for place in found:
-            if name not in self.best or place.key < self.best[name].key:
+            best = self.best.get(name)
+            simpler = best and place.key == best.key and place.case.prefetch is None
+            if best is None or place.key < best.key or simpler:
                 self.best[name] = place
                 self._sort()
         return min((place.key[0] for place in found), default=inf)
@@ -710,7 +538,10 @@ class _Search:
             first = self.best[name]
             if first.record is None or not first.record.moved_bytes:
                 continue
-            for setting in settings(first.case, first.record.chunk):
+            if first.key[0] > _NEAR * self._cost(1):
+                break
+            free = self.request.case.prefetch is None
+            for setting in settings(first.case, first.record.chunk, free):
                 place = self.best[name]
                 few = place.record.steps <= _STEPS.get(setting.get("schedule"), inf)
                 if few and not self._spent(_REFINED):
@@ -751,6 +582,54 @@ class _Search:
         )
 
 
+class _Numbers(dict):
+    """A number for everything that programs share."""
+
+    def __missing__(self, key) -> int:
+        return self.setdefault(key, len(self) + 1)
+
+    def attributes(self, case: Case, resolved: dict) -> tuple[int, ...]:
+        """The attributes of a case of :class:`.ratios.Ratios`: of the universal algorithm the
+        stationary matrix and the layouts, of others the options."""
+        if case.algorithm == "universal":
+            pushes, stationary = resolved.get("sums") == "push", resolved["stationary"]
+            alike = case.a == case.b == case.c
+            kind = self[case.algorithm, stationary, pushes, alike]
+            triple = np.array([[self[text] for text in (case.a, case.b, case.c)]])
+            return tuple(map(int, _of_triples(kind, stationary, triple)[0]))
+        kind, values = self[case.algorithm], [*case.options.items(), *[None] * ATTRIBUTES]
+        return 0, kind, *(_number(kind, self[each]) for each in values[: ATTRIBUTES - 2])
+
+
+def _number(kind, one, other=0):
+    """The number of an attribute, or of a pair, of one kind of programs."""
+    return ((kind << 20) + one << 20) + other
+
+
+def _of_triples(kind: int, stationary: str, codes: np.ndarray) -> np.ndarray:
+    """The attributes of triples of layouts (triple, matrix): each layout, each with that of the
+    stationary matrix, and which are equal."""
+    by = dict(zip("ABC", codes.T))
+    still = by.pop(stationary)
+    first, second = by.values()
+    one = [_number(kind, each) for each in (still, first, second)]
+    two = [_number(kind, still, each) for each in (first, second)]
+    alike = (still == first) + 2 * (still == second) + 4 * (first == second)
+    return np.stack([0 * still, 0 * still + kind, *one, *two, _number(kind, alike)], axis=1)
+
+
+def _late(gemms):
+    """The factor by which a program of so many GEMMs a rank is later than it may be fast."""
+    return ((_FIXED + _STEPS_A_GEMM * gemms) / _FIXED) ** _PATIENCE
+
+
+def _only_groups(trace: Trace) -> bool:
+    """Whether ranks communicate in groups only, so that one rank alone takes about as long as
+    all."""
+    moves = [step for step in trace.steps if step.signals or step.moved(trace.rank)]
+    return bool(moves) and all(step.grouped for step in moves)
+
+
 def _name(algorithm, problem: Problem, resolved: dict) -> tuple:
     """A key that identifies a program."""
     stored = (operand.stored for operand in problem.operands)
@@ -761,14 +640,6 @@ def _steps(case: Case) -> int:
     """A sort key that approximates the number of steps among the cases of an algorithm."""
     of = case.options.get
     return (of("slices") or 0) + (of("unroll") or 0) - (of("tile") or 0)
-
-
-def _family_of(case: Case, options: dict) -> tuple:
-    """The key of the family of a case, whose estimates have similar errors."""
-    of = (case.a or "").partition(":")[0]
-    pushes = options.get("sums") == "push"
-    kinds = (case.options.get(name) for name in ("stationary", "variant", "per_node"))
-    return case.algorithm, of in ("grid", "traditional") and of, pushes, *kinds
 
 
 def every_program(request: TuneRequest, machine: Machine | None = None) -> list[Case]:
@@ -790,6 +661,6 @@ def every_program(request: TuneRequest, machine: Machine | None = None) -> list[
     search = _Search(request, machine)
     search.collect()
     for source in search.sources:
-        while source.guess < inf:
+        while source.next < inf:
             search.trace(source)
     return [each.case for each in search.traced()]

@@ -18,7 +18,7 @@ from drbench.measure.record import Record
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
-from launch.host.units import format_bytes, seconds
+from launch.host.units import format_bytes, plural, seconds
 from launch.models.candidates import EFFORT
 from launch.views.tables import Column, Table, marks_of
 
@@ -119,12 +119,14 @@ def _letters(text: str) -> str:
     type=click.FloatRange(0),
     metavar="SECONDS",
     group="Machine model",
-    help="Approximate CPU seconds of the search; then it reports how much faster than the first "
-    f"place the rest could be. 0: search everything. [default: {EFFORT:g}, or ranks/40]",
+    help="Approximate CPU seconds of the search. "
+    f"0: search everything. [default: {EFFORT:g}, or ranks/40]",
 )
 @of_case("transport")
 @pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
-@option("--top", type=click.IntRange(1), default=10, group="Output", help="Places of the ranking.")
+@option(
+    "--top", type=click.IntRange(1), default=10, group="Output", help="Most rows of the ranking."
+)
 @option(
     "--measure",
     is_flag=False,
@@ -227,7 +229,8 @@ def tune_command(
             print_line(f"Measured here: {decided(decisions, names)}{more}.")
         for line in answer(found, request):
             print_line(line)
-        Table("", _COLUMNS, rows).show(out, len(rows))
+        shown = rows[:top] if measured else merged(rows[:top], found, request)
+        Table("", _COLUMNS, shown).show(out, len(shown))
         for line in _notes(found, chosen, model, request):
             print_line(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
@@ -264,6 +267,20 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         "needed_bytes": counts.needed,
         "over_bound": counts.needed / least_bytes if least_bytes else None,
     }
+
+
+def merged(rows: list[dict], found, request) -> list[dict]:
+    """The rows of places, with one for the variants of an algorithm on the same layouts that may be
+    as fast as the first."""
+    alike: dict = {}
+    near = {1, *found.within(request.multiplications)}
+    for row, place in zip(rows, found.ranking):
+        key = (place.case.algorithm, place.layouts) if row["place"] in near else row["place"]
+        alike.setdefault(key, []).append(row)
+    return [
+        first | {"what": f"{first['what']} (and {plural(len(more), 'variant')})"} if more else first
+        for first, *more in alike.values()
+    ]
 
 
 def _measured_values(ran: "Measured | None") -> dict:
@@ -347,7 +364,7 @@ def _brief(found, request) -> str:
 def _notes(found, chosen: int, machine, request) -> list[str]:
     """The lines below the ranking."""
     from launch.cases.machine_models import CALIBRATE
-    from launch.models.tune import EVEN
+    from launch.models.places import EVEN
 
     case, ranks = request.case, request.ranks
     if machine is None:

@@ -29,8 +29,9 @@ from launch.models.candidates import (
     with_copies,
 )
 from launch.models.counts import counted
+from launch.models.places import EVEN
 from launch.models.predict import predict_with
-from launch.models.tune import EVEN, tune
+from launch.models.tune import tune
 from launch.sweeps.rounds import round_of
 from partitions import flows, partition
 
@@ -135,7 +136,7 @@ def test_the_first_line_reports_what_was_not_searched_and_the_effort_limits_the_
     """Four nodes of eight in half a second of CPU: the answer is not called the fastest."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.5".split()
     first = run_cli(*asked).stdout.splitlines()[0]
-    assert re.match(r"Best found, (may be \d+ % off|how far off is not known): ", first)
+    assert re.match(r"Best found, effort exhausted with \d+ candidates left: ", first)
     start = process_time()
     request = TuneRequest(Case(8192, 18432, 7168), 32, replication="none", effort=0.5)
     found = tune(request, find_machine("dgxh100"))
@@ -212,7 +213,7 @@ def test_the_best_look_ahead_of_a_program_is_chosen(best, monkeypatch):
             record, best_s=record.best_s * (1 + (case.ahead(case.options) != best))
         ), found
 
-    monkeypatch.setattr("launch.models.tune.predict_with", slower)
+    monkeypatch.setattr("launch.models.places.predict_with", slower)
     request = TuneRequest(Case(512, 40, 48, *AG), 4, ("ag_gemm",), top=5)
     given = replace(request, case=replace(request.case, prefetch=0))
     for asked, expected in ((request, best), (given, 0)):
@@ -300,6 +301,19 @@ def test_the_first_places_are_run_and_shown_next_to_the_predictions(capsys, monk
     message = capsys.readouterr().out
     assert "Run the first: drbench run -p 2" in message and "--budget" not in message
     assert "Measured here: tied: place 1, " in message
+
+
+def test_variants_that_may_be_as_fast_are_one_row_and_top_limits_the_rows(run_cli):
+    asked = "tune -m 1024 -n 512 -k 512 -p 4 --only ag_gemm --machine h100x8".split()
+    for top in (1, 6):
+        words = [*asked, "--top", str(top)]
+        found = run_cli(*words, "--json").json()
+        near = {1, *found["within_interval"]}
+        lines = run_cli(*words).stdout.splitlines()
+        shown = [int(line.split()[0]) for line in lines if re.match(r" *\d+ +[\d.]+ .s ", line)]
+        assert len(found["ranking"]) == top >= len(shown)
+        assert shown == [at for at in range(1, top + 1) if at == 1 or at not in near]
+    assert any(f"(and {len(near) - 1} variants)" in line for line in lines)
 
 
 def by_hand(case, ranks):
