@@ -44,7 +44,7 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
 def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monkeypatch, gpus):
     """Without a GPU a sweep can be listed, and other commands end where they need one."""
-    monkeypatch.setattr(dry_run, "estimated", lambda jobs: Estimate(1.0, 1.0, 1.0))
+    monkeypatch.setattr(dry_run, "estimated", lambda *_: Estimate(1.0, 1.0, 1.0))
     found = stages(model, gpus)
     refused = set()
     for command in (each.command for each in found if "drbench" in each.command):
@@ -341,7 +341,7 @@ def test_libraries_are_compared_with_the_fastest_of_drbench_in_the_same_arithmet
     page = write_page(Node(tmp_path, 8), [], [])
     (line,) = lines_of(page, "symm_mem")
     name = "symm_mem (C in bfloat16)"
-    assert line == ["MLP-1, m = 64, bf16", name, "4", "3", "2", "2.00"]
+    assert line == ["64 × 256 × 64, bf16", name, "4", "3", "2", "2.00"]
 
 
 def test_transfers_have_the_bars_of_the_model_and_of_the_paper(predicted):
@@ -398,7 +398,7 @@ def test_stages_run_on_two_gpus_and_their_results_are_on_the_page(on_fakes):
     assert checks["timed on 2 rank(s) exact"] == "2 of 2, 0 refused"
     assert checks["get of 4 KiB, all GPUs at once"].endswith("GB/s")
     for case in ("column S-B", "column S-C"):
-        (line,) = lines_of(page, f"MLP-1, m = 64, fp32, {case}")
+        (line,) = lines_of(page, f"64 × 256 × 64, fp32, {case}")
         assert float(line[2].split()[0]) > 0 and float(line[3]) > 0 and line[4] in ("yes", "NO")
 
 
