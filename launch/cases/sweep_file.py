@@ -125,7 +125,7 @@ BLOCK_KEYS = named(
         default_text="false",
     ),
     Option("zip", help="lists of keys that advance together"),
-    Option("bar", help="for benchmarks/bars: the expected percentage of the roof"),
+    Option("bar", help="for benchmarks/bars: the expected percentage of GEMM-only speed"),
 )
 #: Keys whose values are triples, for A, B and C.
 _TRIPLES = ("partitions", "replication")

@@ -133,7 +133,7 @@ def plan(ranks, rank, limit, as_json, **values):
     if found.get("balance_limit", 1) < 1:
         out.print(
             f"balance: rank {flops.index(max(flops))} has the most FLOPs; no run exceeds "
-            f"{100 * found['balance_limit']:.1f} % of the roof"
+            f"{100 * found['balance_limit']:.1f} % of GEMM-only speed"
         )
     if algorithm.name == "universal":
         for line in why(problem, in_place, ranks=list(rows), machine=model, **options):

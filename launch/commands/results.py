@@ -182,7 +182,7 @@ def _case_text(record, names: list[str]) -> str:
     "--quantity",
     type=click.Choice(["auto", "peak", "roof"]),
     default="auto",
-    help="What percentages refer to; auto: the roof if it was measured, else the peak.",
+    help="What percentages refer to; auto: GEMM-only speed if it was measured, else the peak.",
 )
 @option(
     "--axis",

@@ -151,7 +151,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     print_line(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
         f"{format_bytes(-(-most.total_bytes // most_nodes))} per node "
-        "(tiles and buffers, without the roof's operands and MPI"
+        "(tiles and buffers, without operands for GEMM-only speed and MPI"
         f"{'; cases without a line compared by their tiles' * bool(largest)})"
     )
     if able:

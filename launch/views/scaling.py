@@ -94,7 +94,7 @@ _COLUMNS = (
     Column("in_doubt", "~in doubt"),
     Column("speedup", ">speed-up", _spread("speedup")),
     Column("efficiency_percent", ">efficiency", _spread("efficiency_percent", " %")),
-    Column("roof", ">% of roof"),
+    Column("roof", ">% of GEMM-only"),
     Column("m", ">m x n x k", lambda row: f"{row['m']}x{row['n']}x{row['k']}"),
     Column("percent_of_peak", ">% of peak", lambda row: f"{row['percent_of_peak']:.0f}"),
 )

@@ -51,7 +51,7 @@ def make(records: Records, options: Options) -> Made:
     charts = [_chart(*key, inside) for key, inside in found]
     handles = [line_handle(name, line_style_of(name)) for name in drawn]
     text = ["a dot: a case; bytes: summed over all ranks, read in place included"]
-    text.append("dashed, the roof: the same work without communication")
+    text.append("dashed, GEMM-only speed: the same work without communication")
     page, axes = panels(charts, handles, [*text, *notes, *more])
     for each, chart in zip(axes, charts, strict=True):
         draw_chart(each, chart, 2.6)
@@ -76,7 +76,7 @@ def _chart(source, shape, inside: DataFrame) -> Chart:
     times, roof = [*inside.time_s / length], inside.local_s.median() / length
     if roof > 0:
         times.append(roof)
-        marks.append(Marks("rule", "no communication (the roof)", (low, high), [roof, roof]))
+        marks.append(Marks("rule", "GEMM-only speed", (low, high), [roof, roof]))
     limits = min(times) / 1.15, max(times) * 1.15
     return Chart(
         shape_text(shape),

@@ -160,7 +160,7 @@ def test_the_first_places_of_the_ranking_are_run(drbench):
         planned, ran = place["record"], place["measured"]
         assert (ran["status"], ran["error"], ran["mode"]) == ("ok", 0, "measured") and len(
             ran["samples_s"]
-        ) == 2
+        ) == 6
         assert all(
             ran[name] == planned[name]
             for name in ("algorithm", "stationary", "dataflow", "a", "b", "c", "m", "n", "k")

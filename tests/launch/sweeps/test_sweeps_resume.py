@@ -74,7 +74,7 @@ def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault)
     assert "square" in records[12].reason and "block:3x3" in records[13].reason
     going, _, tables = ended.stdout.partition("15/15 cases")
     assert going.count("struck by the test") == 3
-    assert "more that did not run: see the records" in tables
+    assert "that are not ok: see the records" in tables
     assert "Traceback" not in ended.stdout + ended.stderr
     again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
     # repr: an error may be NaN
