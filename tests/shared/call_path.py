@@ -1,5 +1,5 @@
-"""The files and functions on the call path of one GEMM, from ``drbench run`` to BLAS, printed a line
-a file, in the order in which a rank enters them. Importing a module is not a step of the path."""
+"""The files and functions on the call path of one GEMM, from ``drbench run`` to BLAS, in the order
+in which a rank enters them, a line a file. Importing a module is not a step of the path."""
 
 import os
 import sys
