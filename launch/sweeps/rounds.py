@@ -135,19 +135,14 @@ class Experiment(NamedTuple):
             found.setdefault(at if alone(group) else -1, []).append(group)
         return list(found.values())
 
-    def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
-        """Yield the next jobs, depending on the growing ``done``."""
-        for stage in self.stages:
-            yield from self.turns(stage, done)
-
     def turns(self, stage: Sequence[Sequence[Job]], done: Mapping[str, Record]) -> Iterator[Job]:
-        """Yield the next jobs of a stage. Libraries and numbers of ranks are visited in changing
-        order.
+        """Yield the next jobs of a stage, depending on the growing ``done``. Libraries and numbers
+        of ranks are visited in changing order.
 
         Examples
         --------
         >>> jobs = [Job(name, 1 + (name == "c"), Case(8, 8, 8)) for name in "abc"]
-        >>> [job.name for job in Experiment([jobs], 2).todo({})]
+        >>> [job.name for job in Experiment([jobs], 2).turns([jobs], {})]
         ['1 | a', '1 | b', '1 | c', '2 | c', '2 | b', '2 | a']
         """
         if not self.rounds:
