@@ -74,14 +74,10 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
             lines = _verdict(timed, tiles) if compared else []
             found.append(Table(at, tuple(columns), rows, lines))
     if without and found:
-        found[-1].lines.extend(_some(without, "{} more that are not ok: see the records"))
+        found[-1].lines.extend(without[:_SHOWN])
+        if (left := len(without) - _SHOWN) > 0:
+            found[-1].lines.append(f"{left} more that are not ok: see the records")
     return found
-
-
-def _some(words: list[str], more: str) -> list[str]:
-    """The first of some words, and the number of the others."""
-    left = len(words) - _SHOWN
-    return words[:_SHOWN] + [more.format(left)] * (left > 0)
 
 
 def _row(entry: Contender, tiles: bool, varying: Sequence[str], mixed: bool) -> dict:

@@ -261,7 +261,7 @@ def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.toml").write_text(
         'name = "tiny"\n[[cases]]\nm = 1024\nn = 4096\nk = 1024\npreset = ["row", "column"]\n'
-        '[[cases]]\nm = 64\nn = 64\nk = 64\nalgorithm = ["cannon", "dtensor"]\n'
+        '[[cases]]\nm = 64\nn = 64\nk = 64\nalgorithm = ["cannon", "heat"]\n'
         "seed = 4\n"
     )
     ahead = ["-o", "prefetch=1"]
@@ -269,7 +269,7 @@ def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     assert first.returncode == 0 and len(read_csv("out/records.csv")) == 1
     done = run_cli("sweep", "tiny.toml", *SIMULATE, *ahead)
     assert "1 done before" in done.stdout and "1 unsupported" in done.stdout
-    assert "without dtensor: its programs cannot be simulated" in done.stdout
+    assert "without heat: its programs cannot be simulated" in done.stdout
     rows = read_csv("out/records.csv")
     assert [row.status for row in rows] == ["ok", "ok", "unsupported"]
     for row in rows[:2]:
