@@ -279,15 +279,14 @@ def test_the_call_path_of_the_page_is_the_one_that_a_run_takes():
     """The functions of the call tree are entered, but for those that start ranks and measure the
     roof."""
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "walk"],
+        [sys.executable, ROOT / "tests/shared/call_path.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert ended.returncode == 0, ended.stderr
-    *lines, _ = ended.stdout.split("\n")[:-1]
-    entered = dict(line.split(maxsplit=1) for line in lines)
+    entered = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines())
     not_met = {("bound", "launch/cases/case.py"), ("run_ranks", "launch/host/mpi.py")}
     not_met |= {("Roof", "drbench/measure/roof.py")}
     stations = [each for each in call_tree() if each not in not_met]

@@ -146,6 +146,32 @@ def decide(runs: Sequence[Run], dropped: Collection[int] = ()) -> list[Decision]
     return found
 
 
+def compared(runs: Sequence[Run]) -> list[bool]:
+    """Which cases of one shape are compared: on several ranks those that move nothing are another
+    problem, for an operand is on all ranks; unless all are such, or all have the same tiles.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> known = {"mode": "measured", "status": "ok", "best_s": 1.0, "ranks": 2}
+    >>> rows = [Record(**known, a=a, get_bytes=b) for a, b in (("R", 0), ("row", 8), ("R", 8))]
+    >>> runs = [{0: row} for row in rows]
+    >>> compared(runs), compared(runs[::2])
+    ([False, True, True], [True, True])
+    """
+    first = [next(iter(run.values())) for run in runs]
+    still = [row.moved_bytes == 0 and row.ranks != 1 for row in first]
+    alike = all(still) or len({(row.a, row.b, row.c) for row in first}) == 1
+    return [alike or not each for each in still]
+
+
+def decide_compared(runs: Sequence[Run]) -> list[Decision | None]:
+    """The decisions on the cases that are :func:`compared`; None for the others."""
+    takes = compared(runs)
+    decisions = iter(decide([run for run, taken in zip(runs, takes) if taken]))
+    return [next(decisions) if taken else None for taken in takes]
+
+
 def _of_best(mine: Decision, others: Sequence[Decision]) -> Decision:
     """The decision on the best, from those on the others."""
     ranked = [each for each in others if each.ranked]

@@ -34,19 +34,6 @@ _COMMANDS = {
 }
 #: Commands that drbench starts its ranks with.
 _HIDDEN = {"serve": "run", "serve-chain": "predict.chain"}
-#: Removed commands, and what replaces them.
-REMOVED = {
-    "advise": "drbench tune",
-    "bounds": "drbench tune",
-    "compare-algorithms": "drbench sweep same-tiles",
-    "ledger": "drbench artifact --only A",
-    "machines": "drbench list machines",
-    "mlp": "drbench sweep mlp",
-    "paper": "drbench artifact",
-    "peers": "drbench sweep libraries",
-    "scaling": "drbench sweep scaling",
-    "unlock": "nothing, the lock of a sweep ends with it",
-}
 _INTERRUPTED = 130
 
 
@@ -142,11 +129,9 @@ class Group(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx, name):
-        """The command of a name; for a removed command the error names its replacement."""
+        """The command of a name."""
         if ctx.resilient_parsing and name not in {*_HIDDEN, *_COMMANDS}:
             return None  # a shell completes the line, and prints nothing
-        if name in REMOVED:
-            raise UsageError(f"there is no drbench {name} any more: use {REMOVED[name]}.")
         module = _HIDDEN.get(name) or _COMMANDS.get(name, ("",))[0]
         if not module:
             hint = did_you_mean(name, _COMMANDS)

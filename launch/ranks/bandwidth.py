@@ -12,13 +12,14 @@ from drbench.host.fill import Fill, HostElements
 from drbench.host.topology import Topology, mpi_version
 from drbench.measure.noise import Timed, median_interval
 from drbench.measure.roof import timed
+from drbench.measure.samples import sample
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case, check_case
 
-from .backends import Need, call_together, check_memory, open_backend
+from .backends import call_together, open_backend
+from .kept import Need, check_memory
 from .run_case import found_transport, world
-from .samples import sample
 from .transfers import Rows, trace_of
 
 #: Transfers of one run: as many as OSU's, with fewer bytes than this in total.

@@ -21,12 +21,12 @@ from drbench.host.topology import Topology, mpi_version
 from drbench.measure.noise import Timed
 from drbench.measure.record import Record
 from drbench.measure.roof import timed
+from drbench.measure.samples import sample
 from drbench.measure.verify_chain import multiplication_error
 from launch.cases.chains import ChainOrder, keys_of
 from partitions import partition
 
 from .run_case import MPI, world
-from .samples import sample
 
 _HEAP_MARGIN = 1 << 16  # bytes of a heap for headers next to the elements of each matrix
 

@@ -1,20 +1,127 @@
-"""What the cases of one group share and keep on a rank between their turns: matrices in windows,
-operands of the roof, programs, and what is known of the result."""
+"""Memory of ranks: what a case needs, which is checked before any allocation, and what the cases of
+one group share and keep between their turns: matrices in windows, operands of the roof, programs,
+and what is known of the result."""
 
+from __future__ import annotations
+
+import operator
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from drbench.common import TransportChoice, numpy_type
+from drbench.common import SHARED_MEMORY, TransportChoice, numpy_type, shared_memory_free
 from drbench.errors import DrbenchError, OutOfMemory
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
+from drbench.measure.roof import elements, gemms_to_try
 from drbench.program.problem import Problem
-
-from .backends import Need, check_memory
+from launch.host.memory import available_memory, windows_bytes
+from launch.host.units import format_bytes
 
 #: Most programs that are kept, and most windows of them and of matrices: MPI has few.
 _MOST, _MOST_WINDOWS = 1000, 200
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that one rank needs: its tiles (in windows), its arena with its inboxes, and the
+    separate buffers of the roof and the baseline; ``inboxes`` are those of program and baseline, in
+    windows."""
+
+    tiles: int
+    arena: int
+    measuring: int
+    inboxes: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        rank: int,
+        roof: bool,
+        arena: int = 0,
+        baseline: int = 0,
+        inboxes: int = 0,
+        names: str = "ABC",
+    ) -> Need:
+        """The need of a case on one rank; ``baseline`` is the arena of the baseline, ``names`` are
+        the matrices that are not there yet."""
+        tried = elements(problem, gemms_to_try(problem))
+        local = map(operator.mul, tried.values(), problem.itemsizes.values())
+        tiles = sum(nbytes for name, nbytes in problem.tile_bytes(rank).items() if name in names)
+        return cls(tiles, arena, baseline + (sum(local) if roof else 0), inboxes)
+
+    @property
+    def total(self) -> int:
+        return self.tiles + self.arena + self.measuring
+
+
+def check_memory(
+    topology: Topology,
+    need: Need,
+    pool_limit: int | None = None,
+    limit: int | None = None,
+    device_free: int | None = None,
+    held: int = 0,
+) -> None:
+    """Raise on every rank if the pool of a rank, the memory of a node, or the limit per node is too
+    small (collective).
+
+    ``device_free`` is the memory that this rank can allocate on its device, which then stores
+    everything instead of the node; ``held`` what it keeps for other cases, which counts for the
+    limit alone.
+
+    Raises
+    ------
+    OutOfMemory
+        With the needed, the available and the missing memory.
+    """
+    comm, first = topology.comm, topology.node.rank == 0
+    space = (shared_memory_free(), available_memory()) if first else None
+    # one message, so that every rank finds the same
+    mine = need, device_free, platform.node(), space, held
+    needs, free, hosts, spaces, others = zip(*comm.allgather(mine))
+    rank = max(range(comm.size), key=lambda r: needs[r].arena)
+    _refuse(
+        needs[rank].arena,
+        pool_limit,
+        f"the plan needs a pool of {{}} on rank {rank}, -o pool allows {{}}",
+        "Use a larger -o pool, a lower -o prefetch or smaller tiles",
+    )
+    fewer = "smaller matrices or lower replication factors"
+    if device_free is not None:
+        for rank, (need, space) in enumerate(zip(needs, free)):
+            space = space if limit is None else min(space, limit)
+            described = f"rank {rank} needs {{}} of device memory, {{}} are free"
+            _refuse(need.total, space, described, f"Use more devices, {fewer}")
+        return
+    for lowest in sorted({*topology.node_of}):
+        here = [need for need, node in zip(needs, topology.node_of) if node == lowest]
+        left = limit
+        if limit is not None:
+            left -= sum(each for each, node in zip(others, topology.node_of) if node == lowest)
+        who, (shared, available) = f"the {len(here)} ranks on {hosts[lowest]}", spaces[lowest]
+        if len(here) > 1:
+            _refuse(
+                windows_bytes([need.tiles + need.inboxes for need in here]),
+                shared,
+                f"tiles and inboxes of {who} need {{}} of shared memory (including MPI's), "
+                f"{SHARED_MEMORY} has {{}} free",
+                f"Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices",
+            )
+        for space, note in ((left, "--mem-limit allows {}"), (available, "{} are available")):
+            described = f"{who} need {{}} of memory, {note}"
+            _refuse(sum(need.total for need in here), space, described, f"Use more nodes, {fewer}")
+
+
+def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:
+    """Raise if more memory is needed than available; None is no limit."""
+    if space is not None and needed > space:
+        sizes = format_bytes(needed), format_bytes(space)
+        missing = format_bytes(needed - space)
+        raise OutOfMemory(f"{text.format(*sizes)}: {missing} are missing. {remedy}.")
 
 
 class Kept:

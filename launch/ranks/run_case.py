@@ -45,6 +45,7 @@ from drbench.host.topology import Topology, mpi_version, start_mpi
 from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
 from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork, Roof, timed
+from drbench.measure.samples import sample
 from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import balance, events_of
@@ -73,9 +74,8 @@ from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
 from launch.libraries.base import host_type
 
-from .backends import Need, call_together, open_backend
-from .kept import Kept
-from .samples import sample
+from .backends import call_together, open_backend
+from .kept import Kept, Need
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio for each repeat.

@@ -5,13 +5,14 @@ runs here.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
+from itertools import chain, compress
 from statistics import median
 from typing import NamedTuple
 
 from drbench.measure.decision import (
     UNDECIDED,
     best_of,
+    compared,
     drift_of,
     is_noisy_run,
     over,
@@ -134,19 +135,14 @@ class Experiment(NamedTuple):
             found.setdefault(at if alone(group) else -1, []).append(group)
         return list(found.values())
 
-    def todo(self, done: Mapping[str, Record]) -> Iterator[Job]:
-        """Yield the next jobs, depending on the growing ``done``."""
-        for stage in self.stages:
-            yield from self.turns(stage, done)
-
     def turns(self, stage: Sequence[Sequence[Job]], done: Mapping[str, Record]) -> Iterator[Job]:
-        """Yield the next jobs of a stage. Libraries and numbers of ranks are visited in changing
-        order.
+        """Yield the next jobs of a stage, depending on the growing ``done``. Libraries and numbers
+        of ranks are visited in changing order.
 
         Examples
         --------
         >>> jobs = [Job(name, 1 + (name == "c"), Case(8, 8, 8)) for name in "abc"]
-        >>> [job.name for job in Experiment([jobs], 2).todo({})]
+        >>> [job.name for job in Experiment([jobs], 2).turns([jobs], {})]
         ['1 | a', '1 | b', '1 | c', '2 | c', '2 | b', '2 | a']
         """
         if not self.rounds:
@@ -224,7 +220,7 @@ class Experiment(NamedTuple):
         left = {name for name, run in runs.items() if len(run) < self.least}
         known = {name: run for name, run in runs.items() if name not in left}
         if not self.probe:
-            known = _compared(known)
+            known = dict(compress(known.items(), compared(list(known.values()))))
         if known:
             times = {name: seconds_of(run) for name, run in known.items()}
             fastest = _fastest(known)
@@ -248,16 +244,6 @@ class Experiment(NamedTuple):
             if left:
                 left.add(fastest)
         return [job for job in group if job.name in left]
-
-
-def _compared(runs: dict[str, dict[int, Record]]) -> dict[str, dict[int, Record]]:
-    """The cases that are compared: without those that move nothing, unless all have the same
-    tiles."""
-    first = {name: next(iter(run.values())) for name, run in runs.items()}
-    if len({(each.a, each.b, each.c) for each in first.values()}) == 1:
-        return runs
-    moves = {name for name, each in first.items() if each.moved_bytes != 0 or each.ranks == 1}
-    return {name: run for name, run in runs.items() if name in moves}
 
 
 def _fastest(runs: Mapping[str, Mapping[int, Record]]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide
+from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
 from launch.cases.peaks import arithmetic
@@ -43,8 +43,7 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
     """A table for each problem, or with ``tiles`` for each problem and layout: the best first,
     those that are not ranked last.
 
-    A case that moves nothing is another problem, unless the tiles are the same. Without
-    ``compared`` the table has other columns and no sentences.
+    Without ``compared`` the table has other columns and no sentences.
     """
     from plots.select.cases import form
 
@@ -57,7 +56,8 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append((first, run))
     found, without = [], []
     for at, group in groups.items():
-        contenders = _contenders(group, tiles)
+        records, runs = zip(*group)
+        contenders = list(map(Contender, records, decide_compared(runs)))
         failed = [each.record for each in contenders if each.record.status != "ok"]
         without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
         timed = [each for each in contenders if each.record.status == "ok"]
@@ -74,35 +74,17 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
             lines = _verdict(timed, tiles) if compared else []
             found.append(Table(at, tuple(columns), rows, lines))
     if without and found:
-        found[-1].lines.extend(_some(without, "{} more that are not ok: see the records"))
+        found[-1].lines.extend(without[:_SHOWN])
+        if (left := len(without) - _SHOWN) > 0:
+            found[-1].lines.append(f"{left} more that are not ok: see the records")
     return found
-
-
-def _some(words: list[str], more: str) -> list[str]:
-    """The first of some words, and the number of the others."""
-    left = len(words) - _SHOWN
-    return words[:_SHOWN] + [more.format(left)] * (left > 0)
-
-
-def _contenders(group: Sequence[Entry], tiles: bool) -> list[Contender]:
-    """The cases of a problem, and the decisions on those that are compared."""
-    moves = [tiles or not _moves_nothing(record) for record, _ in group]
-    decisions = iter(decide([run for (_, run), moving in zip(group, moves) if moving]))
-    return [
-        Contender(record, next(decisions) if moving else None)
-        for (record, _), moving in zip(group, moves)
-    ]
-
-
-def _moves_nothing(record: Record) -> bool:
-    return record.moved_bytes == 0 and (record.ranks or 1) > 1
 
 
 def _row(entry: Contender, tiles: bool, varying: Sequence[str], mixed: bool) -> dict:
     """A row of the table; ``mixed`` adds the type of C, where it differs between contenders."""
     record, decision = entry
     roof = record.percent_of_roof if not record.oversubscribed else None
-    where, apart = layout(record), not tiles and _moves_nothing(record)
+    where, apart = layout(record), decision is None
     state = MARKS.get(decision.state, "") if decision else ""
     return {
         "contender": name_of(record, tiles),

@@ -20,6 +20,7 @@ from drbench.measure.decision import (
     Decision,
     answer,
     best_at,
+    compared,
     remedy,
 )
 from drbench.measure.noise import Ratio
@@ -40,7 +41,7 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, rows
-from plots.select.rounds import counted, decided, moves_nothing
+from plots.select.rounds import counted, decided
 from plots.select.selection import BY_TIME, not_shown, usable
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
@@ -57,10 +58,10 @@ def choose(
     notes)."""
     kept, notes = usable(records, options)
     kept = kept.assign(name=kept[by].fillna("unnamed"))
-    still = moves_nothing(kept)
-    if still.any() and not still.all():
-        notes.append(f"not drawn: {cases(still.sum())} moving nothing")
-        kept = kept[~still]
+    moving = compared(list(kept.run))
+    if not all(moving):
+        notes.append(f"not drawn: {cases(moving.count(False))} moving nothing")
+        kept = kept[moving]
     best = concat([_best(each) for _, each in kept.groupby(["source", "shape"], sort=False)])
     on = best.groupby(best.name)["shape"].transform("nunique")
     rare = sorted(set(best.name[2 * on < best["shape"].nunique()]))

@@ -13,7 +13,7 @@ from drbench.measure.decision import (
     UNDECIDED,
     Decision,
     Run,
-    decide,
+    decide_compared,
     is_noisy_run,
     seconds_of,
     tie_order,
@@ -137,12 +137,10 @@ def _over(run: Run, near: Any) -> dict:
 
 
 def decided(found: DataFrame) -> list[Decision]:
-    """The decision on each row of :func:`merged` of one problem. Those that move nothing are
-    another problem, if others move something."""
-    apart = moves_nothing(found)
-    apart &= not apart.all()
-    decisions = iter(decide(list(found.run[~apart])))
-    return [Decision(UNDECIDED, None, OK, False) if each else next(decisions) for each in apart]
+    """The decision on each row of :func:`merged` of one problem; one that is compared with no
+    other is not ranked."""
+    apart = Decision(UNDECIDED, None, OK, False)
+    return [each or apart for each in decide_compared(list(found.run))]
 
 
 def counted(answers: Iterable[str]) -> str:
@@ -156,9 +154,3 @@ def counted(answers: Iterable[str]) -> str:
     counts = Counter(re.split("[:,]", text, maxsplit=1)[0] for text in answers)
     text = ", ".join(f"{what} on {count}" for what, count in counts.items())
     return f"{text[0].upper()}{text[1:]} of {cases(counts.total(), 'shape')}"
-
-
-def moves_nothing(found: DataFrame) -> Series:
-    """Which cases of several ranks move no bytes: with an operand on all ranks it is another
-    problem."""
-    return ((found.moved_bytes == 0) & (found.ranks > 1)).fillna(False).astype(bool)

@@ -159,7 +159,7 @@ def test_a_dot_of_libraries_is_the_best_setting_over_its_rounds():
     records = [
         *interleaved("universal", [5.0, 5.0, 5.0, 5.0, 3.0, 3.0, 3.0], "slow", mesh="1x2"),
         *interleaved("universal", [4.0] * 7, "good", mesh="2x1", percent_of_roof=10.0),
-        *interleaved("universal", [1.0] * 7, "still", mesh="7x1", get_bytes=0),
+        *interleaved("universal", [1.0] * 7, "still", a="R", get_bytes=0),
         *interleaved("heat", [7.0] * 7, mesh="1x2"),
         *interleaved("heat", [6.9], "once", mesh="2x2"),
         *interleaved("heat", [1.0] * 7, "noisy", mesh="3x1", noisy=True),

@@ -8,7 +8,7 @@ import pytest
 from command_line import COMMANDS
 
 from algorithms import algorithms
-from launch.commands.cli import REMOVED, cli
+from launch.commands.cli import cli
 
 #: The numbers of commands and options; lower these when there are fewer.
 MOST_COMMANDS, MOST_OPTIONS = 15, 212
@@ -83,11 +83,6 @@ def test_an_option_of_several_commands_has_one_help_text(flag):
 def test_the_help_of_a_file_that_is_written_anew_does_not_mention_appending(command, does):
     (text,) = (option.help for option in options(command) if "--csv" in option.opts)
     assert text.startswith(does)
-
-
-@pytest.mark.parametrize("name", [name for name in REMOVED if name not in cli.commands])
-def test_a_removed_command_names_its_successor(run_cli, name):
-    assert run_cli(name, "--whatever").refusal().strip().endswith(f"use {REMOVED[name]}.")
 
 
 @pytest.mark.parametrize("command, takes", [("run", True), ("list", False)])

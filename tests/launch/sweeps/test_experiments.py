@@ -29,7 +29,7 @@ def job(name, ranks=2, **fields):
 
 def test_every_round_runs_all_and_each_library_is_first_in_one_round():
     group = [job("a"), job("b"), job("h", algorithm="heat"), job("s", algorithm="scalapack")]
-    found = [each.name for each in Experiment([group], 6).todo({})]
+    found = [each.name for each in Experiment([group], 6).turns([group], {})]
     rounds = [found[at : at + 4] for at in range(0, 24, 4)]
     assert all(sorted(name[-1] for name in names) == list("abhs") for names in rounds)
     assert [names[0][-1] for names in rounds] == "a s h a s h".split()
@@ -417,7 +417,7 @@ def test_a_number_of_ranks_that_failed_has_no_point_and_is_no_reference():
 def test_an_experiment_of_one_round_a_case_runs_them_in_order():
     jobs = [job("a"), job("b", algorithm="heat")]
     once = Experiment([jobs])
-    assert [each.name for each in once.todo({})] == ["a", "b"] and once.least == 1
+    assert [each.name for each in once.turns([jobs], {})] == ["a", "b"] and once.least == 1
 
 
 def test_a_busy_machine_is_reported_once_within_ten_runs_and_a_quiet_one_never():

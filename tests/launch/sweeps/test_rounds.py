@@ -43,7 +43,8 @@ def played(groups, seconds_of, least=6, budget_s=1e9, probe=False, done=None, mo
     ``done``: return the names in order, and each contender's records by turn."""
     done, order, runs = {} if done is None else done, [], defaultdict(dict)
     jobs = [[Job(name, 2, replace(CASE, budget=budget_s)) for name in group] for group in groups]
-    todo = Experiment(jobs, "known", probe, least).todo(done)
+    experiment = Experiment(jobs, "known", probe, least)
+    todo = (job for stage in experiment.stages for job in experiment.turns(stage, done))
     for job in islice((job for job in todo if job.name not in done), most):
         who, turn = job.name.partition(" | ")[2], round_of(job.name)
         found = seconds_of(who, turn)
@@ -156,7 +157,7 @@ def test_contenders_continue_until_they_are_slower_or_tied_for_certain(data):
         assert all(len(runs[who]) == bad[1] + 1 for who in group if who not in ok)
         assert all(len(runs[who]) >= 6 for who in ok)
         for who in ok:
-            last, samples = max(runs[who]), len(runs[who])
+            last = max(runs[who])
             times = lambda each, until: {t: r.time_s for t, r in runs[each].items() if t <= until}
             fails = lambda each: each == bad[0] and bad[1] <= last
             there = [each for each in group if last in runs[each] and not fails(each)]
@@ -165,7 +166,7 @@ def test_contenders_continue_until_they_are_slower_or_tied_for_certain(data):
             ratios = [s / mine[base][t] for t, s in times(who, last).items() if t in mine[base]]
             spent = 2 * sum(record.time_s for record in runs[who].values())
             decided = by_hand(ratios, 0.01) is not None
-            assert decided or who == base or spent >= budget_s or samples == MOST_REPEATS
+            assert decided or who == base or spent >= budget_s or last + 1 == MOST_REPEATS
     for most in (1, len(order) // 2):
         done = {}
         first, _ = played(names, seconds_of, budget_s=budget_s, done=done, most=most)
@@ -207,7 +208,8 @@ def test_groups_of_several_libraries_share_their_rounds():
     """So that the ranks of each library start about once a round, not once for each group."""
     make = lambda name, library: Job(name, 2, replace(CASE, algorithm=library))
     groups = [[make(f"{at}{x[0]}", x) for x in ("universal", "scalapack")] for at in range(3)]
-    kinds = [job.library for job in Experiment(groups, 6).todo({})]
+    (stage,) = Experiment(groups, 6).stages
+    kinds = [job.library for job in Experiment(groups, 6).turns(stage, {})]
     assert sum(before != after for before, after in zip(kinds, kinds[1:])) <= 8
 
 

@@ -3,7 +3,7 @@ often ranks slept.
 
 ``run_cases.py CASES.json [--delays SEED] [--small-fragments]``. A case is a dict of
 :class:`launch.ranks.run_case.Case` fields; the key ``pretend`` replaces functions of
-:mod:`launch.ranks.backends` by a constant.
+:mod:`launch.ranks.kept` by a constant.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from host_device import emulated_gpus
 
 import drbench.host.blas
 import drbench.host.executor
-import launch.ranks.backends
+import launch.ranks.kept
 from drbench.errors import UsageError
 from drbench.host.executor import Executor
 from drbench.host.matrix import Window
@@ -85,7 +85,7 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
     with ExitStack() as stack:
         for name, value in pretend.items():
             stack.enter_context(
-                mock.patch.object(launch.ranks.backends, name, lambda value=value: value)
+                mock.patch.object(launch.ranks.kept, name, lambda value=value: value)
             )
         for kind in (Topology, RangeLocks, Window):
             stack.enter_context(

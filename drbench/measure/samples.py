@@ -4,8 +4,9 @@ import statistics
 from collections.abc import Callable
 
 from drbench.common import Clock
-from drbench.measure.noise import Timed, cores_had, enough, is_noisy, time_columns, undisturbed
 from drbench.program.trace import no_collection
+
+from .noise import Timed, cores_had, enough, is_noisy, time_columns, undisturbed
 
 
 def sample(

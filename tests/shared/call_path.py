@@ -1,11 +1,5 @@
-"""Count the files and functions on the call path of one GEMM, from ``drbench run`` to BLAS.
-
-Counts the distinct files of the repository in which a function is entered on the rank, in the order
-in which they are met, until BLAS is called. Functions alone count: importing a module is not a step
-of the call path.
-
-    python -m benchmarks walk
-"""
+"""The files and functions on the call path of one GEMM, from ``drbench run`` to BLAS, in the order
+in which a rank enters them, a line a file. Importing a module is not a step of the path."""
 
 import os
 import sys
@@ -54,7 +48,7 @@ def walk() -> dict[str, list[str]]:
         if caller is not None and caller.f_globals.get("__name__") != "__main__":
             return  # a decorator or a table, while a module is imported
         path = Path(code.co_filename).relative_to(ROOT).as_posix()
-        if path.startswith("benchmarks/") or "site-packages" in path:
+        if path.startswith("tests/") or "site-packages" in path:
             return
         names = files.setdefault(path, [])
         if code.co_name not in names:
@@ -80,6 +74,5 @@ if __name__ == "__main__":
     found = walk()
     for path, names in found.items():
         print(f"{path}  {', '.join(names)}")
-    print(f"{len(found)} files, {sum(map(len, found.values()))} functions")
     sys.stdout.flush()
     os._exit(0)  # the run ends here, without cleanup
