@@ -224,7 +224,8 @@ class Case:
     roof: bool = _is(
         bool,
         False,
-        help="Measure GEMM-only speed (the local GEMMs alone) and collective's time between the repeats.",
+        help="Measure GEMM-only speed (the local GEMMs alone), and collective's time, between the "
+        "repeats.",
         default_text="true; in a sweep false",
     )
     pool: int | None = _ours(

@@ -28,7 +28,7 @@ def cases(**more):
 
 @pytest.mark.parametrize(
     "more, limit",
-    [({"roof": True}, 400_000), ({"transpose": "a", "alpha": 2.0, "beta": 1.0}, 100_000)],
+    [({"roof": True}, 200_000), ({"transpose": "a", "alpha": 2.0, "beta": 1.0}, 100_000)],
 )
 def test_a_turn_is_the_same_run_as_alone_whatever_is_kept(mpirun, more, limit):
     asked = {"cases": cases(**more), "rounds": 3, "limit": None, "corrupt": None}
