@@ -558,7 +558,7 @@ OPTIONS = (
     Option(
         "offset",
         ("auto", *OFFSETS),
-        help="what i + j rotates for tile (i, j): the whole axis, a replica's interval, nothing.",
+        help="what i + j of tile (i, j) rotates: the axis, a replica's interval, nothing.",
         default_text="axis; interval where that moves less",
     ),
     Option(

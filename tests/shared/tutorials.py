@@ -43,7 +43,7 @@ _NOISE = [
     re.compile(r"^\d+ cases? not stable: "),
     re.compile(r"^\d+ × \d+ × \d+: (?:undecided|tied): |^undecided: .* would decide$"),
     re.compile(r"^[~±+=?0] (?:noisy|oversubscribed|not stable|moves nothing|tied|undecided)\b"),
-    re.compile(r"^\d+/\d+ (?:cases|turns), .* left\b"),
+    re.compile(r"^\d+/\d+ (?:cases|turns), .*(?: left\b|; now )"),
     re.compile(r"^this machine is busy: "),
     re.compile(r"^ overlap +effective communication"),
 ]
