@@ -29,7 +29,7 @@ python -m launch.papers results
 mkdir -p $to/timeline-2x2 $to/timeline-overlap
 for algorithm in cannon summa collective wang meshslice; do
     drbench simulate -p 4 -m 3Ki -n 3Ki -k 3Ki --preset block --algorithm $algorithm --mesh 2x2 \
-        --machine results/measured/epyc-2core/model/throttled/here.toml --transport throttled:0.41,20 \
+        --machine results/measured/epyc-2core/model/throttled/here.toml --transport throttled:0.205,20 \
         --timeline $to/timeline-2x2/$algorithm.json
 done
 layer() {

@@ -41,6 +41,8 @@ def fill(text: str) -> str:
 def check(text: str, name: str) -> list[str]:
     """The tables of a page that differ from their records, in one line each."""
     found = []
+    if len(_BLOCK.findall(text)) < len(re.findall("^<!-- docs: (?!end)", text, re.M)):
+        found.append(f"{name}: a block has no '<!-- docs: end -->' on a line of its own")
     for block in _BLOCK.finditer(text):
         if (made := make(block[1])) != block[2]:
             pairs = zip(block[2].splitlines(), made.splitlines())

@@ -25,7 +25,7 @@ def gallery(folder: str) -> str:
             f"## {name}\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n"
             f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`"
         )
-    return "\n".join(found)
+    return "".join(f"{each}\n" for each in found)
 
 
 def _finding(file: Path) -> str:

@@ -183,7 +183,8 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
                 flag, words["required"] = f"-{name}", required
             if name == "backend":
                 words["callback"] = installed
-            command = option(flag, name, type=kind or Value(described), **words)(command)
+            given = changes.get("name", name)
+            command = option(flag, given, type=kind or Value(described), **words)(command)
         return command
 
     return add

@@ -121,7 +121,7 @@ def _limits(case: dict[str, Any], one: float) -> str:
     known."""
     found = [case["name"]]
     if case.get("interval"):
-        found.append("95 % interval {}–{}".format(*(number(s / one) for s in case["interval"])))
+        found.append("95 %: {}–{}".format(*(number(s / one) for s in case["interval"])))
     if case.get("percent_of_peak") is not None:
         found.append(f"{number(case['percent_of_peak'])} % of peak")
     return ", ".join(found)

@@ -255,6 +255,16 @@ def test_each_experiment_has_a_folder_of_its_own_and_the_same_one_always():
     assert _folder_name("mlp", 4, None, ()) == "mlp-p4"
 
 
+@pytest.mark.mpi
+def test_the_label_is_in_the_records(run_cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "sweep square -p 1 -o m=8 -o n=8 -o k=8 -o preset=row -o stationary=C --label foo --out x"
+    )
+    assert run_cli(*words.split()).returncode == 0
+    assert {row.machine for row in read_csv("x/records.csv")} == {"foo"}
+
+
 def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     run_cli, tmp_path, monkeypatch
 ):
