@@ -159,7 +159,7 @@ def simulate(case: Case, machine: str, ranks: int | None = None) -> Prediction:
     >>> import drbench
     >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
     >>> print(drbench.simulate(case, "h100x8", ranks=2))
-    predicted: 99.2 us (66.8-166), 48720 GFLOP/s, 69.9 % of the no-communication bound
+    predicted: 99.2 us (66.8-166), 48720 GFLOP/s, 69.9 % of GEMM-only speed
     """
     model, case, ranks = _checked(case, machine, ranks)
     record, _ = predict_with(case, model, ranks, pool=True, interval=True)

@@ -37,7 +37,6 @@ HOLDS_ALL_THE_SAME = {
     ("shuffled", "P4"): "the fastest of several replication factors is one above 1 by chance",
     ("shuffled", "P5"): "it is about the spread of times, which a shuffle leaves",
     ("FLOPs alone", "P10"): "lines that are level on both machines differ by rounding alone",
-    ("one time", "P10"): "lines that are level on both machines differ by rounding alone",
     ("shuffled", "P10"): "likewise, and the best of many is as often Stationary C as B",
     ("shuffled", "M11"): "it is about a level that most algorithms have",
     ("FLOPs alone", "M11"): "the paper's case is bound by compute",
