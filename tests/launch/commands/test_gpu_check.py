@@ -398,7 +398,7 @@ def test_stages_run_on_two_gpus_and_their_results_are_on_the_page(on_fakes):
     assert checks["timed on 2 rank(s) exact"] == "2 of 2, 0 refused"
     assert checks["get of 4 KiB, all GPUs at once"].endswith("GB/s")
     for case in ("column S-B", "column S-C"):
-        (line,) = lines_of(page, f"64 × 256 × 64, fp32, {case}")
+        (line,) = lines_of(page, f"64 × 384 × 96, fp32, {case}")
         assert float(line[2].split()[0]) > 0 and float(line[3]) > 0 and line[4] in ("yes", "NO")
 
 
