@@ -57,12 +57,14 @@ def claims(paper: str) -> str:
 def claims_elsewhere() -> str:
     """The verdicts that differ if all simulated machines change at once."""
     found = _sensitivity()
+    before = found[found.change == ""].set_index("paper").changed_claims
     found = found[~found.change.str.contains(" x ") & (found.change != "")]
     lines = []
     for assumption, each in found.groupby("change", sort=False):
+        judged = sum(len(before[paper].split("; ")) for paper in each.paper)
         changed = ", ".join(filter(None, map(_signed_claims, each.changed_claims)))
-        lines.append((assumption, ", ".join(each.machine), changed or "none"))
-    return table(["assumption", "machines", "verdicts that change"], lines)
+        lines.append((assumption, ", ".join(each.machine), judged, changed or "none"))
+    return table(["assumption", "machines", "claims judged", "verdicts that change"], lines)
 
 
 def _sensitivity():

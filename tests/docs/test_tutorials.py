@@ -111,7 +111,7 @@ def test_what_a_tutorial_installs_exists():
 
 
 RUN = """\
-ok, exact: 26.5 ms, 182.6 GFLOP/s, 109.1 % of the no-communication bound
+ok, exact: 26.5 ms, 182.6 GFLOP/s, 109.1 % of GEMM-only speed
 
  problem       C 1024x3072 = A 1024x768 · B 768x3072, float32, integer fill
  time          median 26.5 ms ± 3.6 % of 46 repeats, best 23.9 ms
@@ -137,7 +137,7 @@ SWEEP = """\
 """
 DECISION = SWEEP.splitlines()[-1]
 SIMULATED = """\
-predicted: 15.3 ms (13.5-18.9), 80620 GFLOP/s, 64.9 % of the no-communication bound
+predicted: 15.3 ms (13.5-18.9), 80620 GFLOP/s, 64.9 % of GEMM-only speed
  moved         get 40 MiB, accumulate 960 MiB
 """
 WRAP = " " * 26
