@@ -1,13 +1,12 @@
-"""Two checkouts in alternating order: what a change did to their shares of the no-communication
-bound.
+"""Two checkouts in alternating order: what a change did to their shares of GEMM-only speed.
 
     python -m benchmarks old_new OLD SECTION... [--new NEW] [--rounds 5] [--scale 3/4] [--only TEXT]
         [--out FILE.csv]
 
 Sections are those of ``benchmarks/core.py`` that have a sweep file. Each case runs once a round in
 each checkout, asked through the command line, the one thing that they have in common whatever their
-modules are called. Compared are shares of the bound of the same run, which a busy machine moves
-less than times. Records of two sweeps that ran one after the other: ``drbench compare``.
+modules are called. Compared are shares of GEMM-only speed of the same run, which a busy machine
+moves less than times. Records of two sweeps that ran one after the other: ``drbench compare``.
 """
 
 import statistics

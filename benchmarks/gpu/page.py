@@ -29,7 +29,7 @@ NODE, MODEL = "gpu-node", "h100x8measured"
 HURRY = (("iters", "1"), ("budget", "0"))
 #: Of 20 measured times this number is expected in its interval.
 _INSIDE = 0.95
-#: Least share of the no-communication bound of the better layout in float32; the model predicts
+#: Least share of GEMM-only speed of the better layout in float32; the model predicts
 #: 0.92 to 0.98.
 _BOUND = 0.9
 
@@ -199,7 +199,7 @@ def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
             if shares:
                 share = max(shares) / 100
                 bar = f">= {_BOUND} (predicted 0.92 to 0.98)"
-                what = f"{shape_name(shape)}, fp32, S-{stationary} / no-communication bound"
+                what = f"{shape_name(shape)}, fp32, S-{stationary} / GEMM-only speed"
                 yield Check(what, f"{share:.2f}", bar, share >= _BOUND).where(decided)
 
 

@@ -253,7 +253,8 @@ def load_sweep(
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
     """A case of the universal algorithm as in the paper's program: with :data:`PAPER`, and explicit
-    near-square grids of blocks with at least as many rows as columns. Others are unchanged.
+    near-square grids of blocks with at least as many rows as columns (``closest_factors`` in the
+    authors' ``benchmark/util.py``, universal_gemm 91fb862). Others are unchanged.
 
     Examples
     --------
