@@ -362,16 +362,14 @@ def expand(
             for case in made:
                 if grow:
                     changes[grow] = ranks * getattr(case, grow)
+                if simulate and case.algorithm == "dtensor":  # on what the machine model is of
+                    rest = {name: x for name, x in case.options.items() if name != "device"}
+                    case = replace(case, algorithm="dtensor_mm", options=rest)
                 case = replace(case, **changes)
                 cases.setdefault(repr(case), case)
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} uses it. Leave it out.")
     found = tuple(cases.values())
-    if simulate:
-        found = tuple(
-            replace(case, algorithm="dtensor_mm") if case.algorithm == "dtensor" else case
-            for case in found
-        )
     if simulate and top["paper"]:
         found = tuple(as_in_the_paper(case, ranks) for case in found)
     rounds = 0 if top["rounds"] == 1 else top["rounds"]

@@ -234,3 +234,14 @@ def test_a_scale_is_refused_that_is_no_factor_or_makes_extents_too_large():
         with pytest.raises(UsageError, match=message) as error:
             expanded({"m": 8, "n": 8, "k": 8, "preset": "row"}, scale=scale)
         assert len(str(error.value)) < 400
+
+
+def test_a_simulated_dtensor_is_one_case_of_its_program_wherever_its_operands_are():
+    block = {"m": 8, "n": 8, "k": 8, "preset": "row", "algorithm": "dtensor"}
+    table = {"name": "test", "cases": [block | {"device": ["cpu", "cuda"]}]}
+    assert [case.options for case in expand(table, 4).cases] == [
+        {"device": "cpu"},
+        {"device": "cuda"},
+    ]
+    (case,) = expand(table, 4, simulate=True).cases
+    assert (case.algorithm, case.options) == ("dtensor_mm", {})
