@@ -48,15 +48,15 @@ ROUNDS, PLANS = 3, 9
 #: Of a row that compares with the roof: what the record of the run calls it.
 MEASURED = (
     "status",
-    "percent_of_roof",
-    "percent_of_roof_min",
-    "percent_of_roof_max",
-    "percent_of_roof_low",
-    "percent_of_roof_high",
+    "percent_of_gemm_only",
+    "percent_of_gemm_only_min",
+    "percent_of_gemm_only_max",
+    "percent_of_gemm_only_low",
+    "percent_of_gemm_only_high",
     "stable",
     "noisy",
     "median_s",
-    "roof_gflops",
+    "gemm_only_gflops",
     "get_bytes",
     "balance_limit",
 )
@@ -111,7 +111,10 @@ def interleave(contenders: dict, rounds: int) -> dict:
 
 def ratios(found: list[dict], base: list[dict]) -> dict:
     """One over the other, each as a share of the roof measured next to it: median and range."""
-    pairs = [one["percent_of_roof"] / other["percent_of_roof"] for one, other in zip(found, base)]
+    pairs = [
+        one["percent_of_gemm_only"] / other["percent_of_gemm_only"]
+        for one, other in zip(found, base)
+    ]
     return {
         "ratio": statistics.median(pairs),
         "low": min(pairs),
@@ -143,7 +146,9 @@ def overlap(section: str, scale: str, limits: dict) -> Iterator[dict]:
             transport = f"throttled:{moved / 2 / comm_s / 1e9:.6f},0"
             for prefetch in (1, 0):
                 found = run(replace(case, transport=transport, prefetch=prefetch), *how)
-                compute_s = found["median_s"] * found["percent_of_roof"] / free["percent_of_roof"]
+                compute_s = (
+                    found["median_s"] * found["percent_of_gemm_only"] / free["percent_of_gemm_only"]
+                )
                 yield description | {
                     "transfers_over_compute": share,
                     "prefetch": prefetch,

@@ -37,7 +37,7 @@ def main() -> None:
                 contenders = {name: (*case, root) for name, root in roots.items()}
                 found = interleave(contenders, given.rounds)
                 shares = {
-                    name: statistics.median(each["percent_of_roof"] for each in records) / 100
+                    name: statistics.median(each["percent_of_gemm_only"] for each in records) / 100
                     for name, records in found.items()
                 }
                 row = {"group": section, "case": description["case"]} | shares

@@ -102,7 +102,7 @@ class Choice:
                 layouts
                 | {"algorithm": each.algorithm, "time_ms": 1e3 * each.time_s}
                 | {"low_ms": low and 1e3 * low, "high_ms": high and 1e3 * high}
-                | {"percent_of_roof": each.record.percent_of_roof}
+                | {"percent_of_gemm_only": each.record.percent_of_gemm_only}
                 | {"moved_MiB": place.moved_bytes / 2**20, "memory_MiB": place.memory / 2**20}
             )
         return rows
@@ -276,10 +276,9 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
 
 
 def _checked(case: Case, machine: str, ranks: int | None) -> tuple[Machine, Case, int]:
-    """The machine, the case with its layouts and the name of the machine, its values checked, and
-    the number of ranks."""
+    """The machine, the case with its layouts, its values checked, and the number of ranks."""
     model = find_machine(machine)
     check_options(FIELDS, vars(case))
     ranks = ranks_on(model, ranks)
     layouts: dict[str, Any] = partition_texts(vars(case), ranks)
-    return model, replace(case, machine=model.name, **layouts), ranks
+    return model, replace(case, **layouts), ranks

@@ -261,7 +261,7 @@ def _rates_of_one_rank(name: str, row: Record, ended: list[dict]) -> Iterator[Ch
         yield Check(f"{name} exact", row.reason or row.status, "exact", False)
         return
     rate = (row.gflops or 0) / 1e3
-    found = [("unsplit gemmEx", (row.percent_of_roof or 0.0) / 100, rate)]
+    found = [("unsplit gemmEx", (row.percent_of_gemm_only or 0.0) / 100, rate)]
     tile = _rate_of_a_tile(ended, name.rpartition(" ")[2])
     if "tiles" in name and tile:
         found.append(("local GEMMs of one tile", rate / tile, tile))

@@ -195,7 +195,7 @@ def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
     for shape in sorted({(row.m, row.n, row.k) for row in rows}, key=lambda shape: shape[::-1]):
         mine = [row for row in rows if (row.m, row.n, row.k) == shape]
         for stationary in "BC":
-            shares = [row.percent_of_roof or 0 for row in mine if row.stationary == stationary]
+            shares = [row.percent_of_gemm_only or 0 for row in mine if row.stationary == stationary]
             if shares:
                 share = max(shares) / 100
                 bar = f">= {_BOUND} (predicted 0.92 to 0.98)"
@@ -290,7 +290,7 @@ def _line(each: Compared) -> tuple:
         low, high = predicted.median_low_s, predicted.median_high_s
         interval = f" ({_ms(low)} to {_ms(high)})"
     measured = "not measured" if row is None else _ms(row.time_s) if _ok(row) else row.status
-    percent = row.percent_of_roof if _ok(row) else None
+    percent = row.percent_of_gemm_only if _ok(row) else None
     return (
         name_of(each.case),
         f"{_ms(predicted.time_s)}{interval}",

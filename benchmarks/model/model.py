@@ -2,7 +2,7 @@
 of many cases.
 
     drbench calibrate -p 2 --save here.toml
-    drbench sweep benchmarks/model/model.toml -p 2 -o model=here.toml --out measured
+    drbench sweep benchmarks/model/model.toml -p 2 -o machine=here.toml --out measured
     drbench sweep benchmarks/model/model.toml -p 2 --simulate --machine here.toml --out predicted
     python -m benchmarks model.model measured/records.csv predicted/records.csv
 
@@ -11,7 +11,7 @@ both MLP shapes with hidden size 1024. Wants a quiet machine; about a minute and
 
 On two virtual nodes of this machine (MPICH's ``MPIR_CVAR_NUM_CLIQUES=2
 MPIR_CVAR_CLIQUES_BY_BLOCK=1``) four ranks take the place of the two, ``calibrate --nodes`` makes
-the file, and both sweeps get ``-o transport=auto -o roof=true -o budget=0``: tiles are read in
+the file, and both sweeps get ``-o transport=auto -o gemm_only=true -o budget=0``: tiles are read in
 place inside a node, and cross by RMA. The roof, local GEMMs alone, is timed between the repeats,
 and shares of the roof are compared: a shared machine may be half as fast for minutes as when it was
 calibrated, which no order of cases corrects.
@@ -98,7 +98,7 @@ def at_calibrated_speed(measured, predicted):
     >>> ran = [("row", 2.0, 50.0), ("column", 8.0, 25.0)]
     >>> measured = frame(
     ...     [
-    ...         Record(mode="measured", c=c, best_s=time, percent_of_roof=share, **case)
+    ...         Record(mode="measured", c=c, best_s=time, percent_of_gemm_only=share, **case)
     ...         for c, time, share in ran
     ...     ]
     ... )
@@ -110,7 +110,7 @@ def at_calibrated_speed(measured, predicted):
     """
     roofs = predicted[[*CASE, "local_gemm_s"]].rename(columns={"local_gemm_s": "roof_s"})
     found = measured.merge(roofs, on=CASE)
-    found = found.assign(time_s=100 * found.roof_s / found.percent_of_roof)
+    found = found.assign(time_s=100 * found.roof_s / found.percent_of_gemm_only)
     return found[found.time_s.notna()]
 
 

@@ -53,10 +53,13 @@ def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan, case
 def _of_roof(found: DataFrame) -> DataFrame:
     """Ratios to the roof. A case with uneven work cannot exceed its balance limit, so its effective
     bar is the bar times that limit."""
-    low, high = found.percent_of_roof_low, found.percent_of_roof_high
-    low, high = low.fillna(found.percent_of_roof_min), high.fillna(found.percent_of_roof_max)
+    low, high = found.percent_of_gemm_only_low, found.percent_of_gemm_only_high
+    low, high = (
+        low.fillna(found.percent_of_gemm_only_min),
+        high.fillna(found.percent_of_gemm_only_max),
+    )
     effective = found.bar * found.balance_limit.fillna(1)
-    return _cases(found, found.percent_of_roof / 100, low / 100, high / 100, least=effective)
+    return _cases(found, found.percent_of_gemm_only / 100, low / 100, high / 100, least=effective)
 
 
 def _of_times(found: DataFrame) -> DataFrame:
@@ -215,8 +218,8 @@ def algorithms() -> str:
     mesh = found.c.str.removeprefix("block:").str.replace("x", "×")
     columns = flow + " " + mesh
     cells = {
-        (row.algorithm, column): f"{row.percent_of_roof:.0f} "
-        f"({row.percent_of_roof_min:.0f}–{row.percent_of_roof_max:.0f})"
+        (row.algorithm, column): f"{row.percent_of_gemm_only:.0f} "
+        f"({row.percent_of_gemm_only_min:.0f}–{row.percent_of_gemm_only_max:.0f})"
         for row, column in zip(found.itertuples(), columns)
     }
     names = sorted(columns.unique())

@@ -139,7 +139,7 @@ def gpu_expected() -> str:
         if arithmetic in _EXPECTED and case.preset in (None, "column"):
             found = with_interval(predict(case, machine, ranks), case, machine, ranks)
             time = between(found.best_s, found.median_low_s, found.median_high_s)
-            cell = f"{time}; {found.percent_of_roof:.0f} %"
+            cell = f"{time}; {found.percent_of_gemm_only:.0f} %"
             lines.setdefault(f"{layer}, {program}", {})[arithmetic] = cell
     rows = ((name, *(cells.get(each, "–") for each in _EXPECTED)) for name, cells in lines.items())
     return table(["program", *(each.replace("tf", "TF") for each in _EXPECTED)], rows)

@@ -124,7 +124,7 @@ _COUNTED = (
 
 def _of_roof(record) -> str:
     share, low, high = (
-        getattr(record, f"percent_of_roof{end}") / 100 for end in ("", "_low", "_high")
+        getattr(record, f"percent_of_gemm_only{end}") / 100 for end in ("", "_low", "_high")
     )
     return f"{share:.2f} ({low:.2f}–{high:.2f})"
 

@@ -254,7 +254,7 @@ def drift_of(runs: Iterable[Run]) -> float | None:
     --------
     >>> from drbench.measure.record import Record
     >>> known = {"mode": "measured", "status": "ok", "best_s": 1.0}
-    >>> rows = [Record(**known, roof_gflops=speed) for speed in (100.0, 101.0, 99.0)]
+    >>> rows = [Record(**known, gemm_only_gflops=speed) for speed in (100.0, 101.0, 99.0)]
     >>> round(drift_of([dict(enumerate(rows))]), 4)
     0.0149
     """
@@ -335,7 +335,7 @@ def is_noisy_run(rows: Iterable[Any]) -> bool:
     """Whether most rounds of a case are noisy, or most of those with their GEMM-only speed, or its
     percentages of that differ too much. Times that differ are no noise: their ratios to times of
     other cases in the same rounds need not."""
-    noisy = [(bool(row.noisy), row.percent_of_roof) for row in rows]
+    noisy = [(bool(row.noisy), row.percent_of_gemm_only) for row in rows]
     percents = [percent for _, percent in noisy if percent is not None]
     if len(noisy) == len(percents) > 1 and is_noisy((), percents):
         return True
@@ -365,7 +365,7 @@ def _doubt(run: Run) -> str:
 
 def _speed(row: Any) -> float:
     """The GEMM-only speed that was measured next to a row; 0 if none was."""
-    return row.roof_gflops or 0.0
+    return row.gemm_only_gflops or 0.0
 
 
 def _compare(run: Run, best: Run, drift: float | None) -> tuple[str, Ratio, str]:

@@ -344,16 +344,16 @@ def ratio_columns(ratios: list[float]) -> dict:
 
     Examples
     --------
-    >>> ratio_columns([90.0, 95.0, 85.0])["percent_of_roof"]
+    >>> ratio_columns([90.0, 95.0, 85.0])["percent_of_gemm_only"]
     90.0
     """
     low, high = median_interval(ratios) or (None, None)
     return {
-        "percent_of_roof": median(ratios),
-        "percent_of_roof_min": min(ratios),
-        "percent_of_roof_max": max(ratios),
-        "percent_of_roof_low": low,
-        "percent_of_roof_high": high,
+        "percent_of_gemm_only": median(ratios),
+        "percent_of_gemm_only_min": min(ratios),
+        "percent_of_gemm_only_max": max(ratios),
+        "percent_of_gemm_only_low": low,
+        "percent_of_gemm_only_high": high,
     }
 
 

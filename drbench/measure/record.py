@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -64,9 +64,10 @@ class Record:
     # -- keys: the case
     schema_version: Integer = _column("version of these columns", default=SCHEMA_VERSION)
     mode: Text = _column("measured, simulated or published", default=MISSING)
-    machine: Text = _column(
-        "name of the computer or performance model: --label, the model's, or the source's"
+    label: Text = _column(
+        "name of what ran or was predicted: --label, else here, the machine model's or the source's"
     )
+    machine: Text = _column("name of the machine model of a prediction")
     algorithm: Text = _column("algorithm or library; of published rows the name of the series")
     stationary: Text = _column("matrix whose tiles do not move, A, B or C; universal only")
     dataflow: Text = _column("OS, LS or RS (C, A or B stays), or a 1-D algorithm's own")
@@ -164,7 +165,7 @@ class Record:
         "least share of its core that a rank had, 0 to 1: median of the repeats"
     )
     stable: Flag = _column(
-        "whether the median (of ratios to the roof, or of times) is known within 2 %"
+        "whether the median (of ratios to GEMM-only speed, or of times) is known within 2 %"
     )
     noisy: Flag = _column("whether the row is too uncertain to conclude from")
     oversubscribed: Flag = _column(
@@ -174,27 +175,30 @@ class Record:
         "rate of all ranks together: 2 m n k / median_s; with experts 2 m topk n k / median_s",
         "GFLOP/s",
     )
-    roof_gflops: Number = _column(
-        "rate of the same local GEMMs without communication, all ranks: median of the repeats",
+    gemm_only_gflops: Number = _column(
+        "GEMM-only speed, of the same local GEMMs without communication, all ranks: median of the "
+        "repeats",
         "GFLOP/s",
     )
-    percent_of_roof: Number = _column(
-        "rate over the roof's: median of the ratios of paired repeats", "%"
+    percent_of_gemm_only: Number = _column(
+        "gflops over GEMM-only speed: median of the ratios of paired repeats", "%"
     )
     balance_limit: Number = _column(
-        "mean FLOPs of a rank / most FLOPs of one: the largest share of the roof possible"
+        "mean FLOPs of a rank / most FLOPs of one: the largest possible share of GEMM-only speed"
     )
-    percent_of_roof_min: Number = _column("least of those ratios", "%")
-    percent_of_roof_max: Number = _column("largest of those ratios", "%")
-    percent_of_roof_low: Number = _column("lower end of the 95 % interval of their median", "%")
-    percent_of_roof_high: Number = _column("upper end of that interval", "%")
+    percent_of_gemm_only_min: Number = _column("least of those ratios", "%")
+    percent_of_gemm_only_max: Number = _column("largest of those ratios", "%")
+    percent_of_gemm_only_low: Number = _column(
+        "lower end of the 95 % interval of their median", "%"
+    )
+    percent_of_gemm_only_high: Number = _column("upper end of that interval", "%")
     percent_of_peak: Number = _column("gflops over peak_gflops; empty if no peak is given", "%")
     peak_gflops: Number = _column(
         "peak of all ranks together, for this element type and backend", "GFLOP/s"
     )
     peak_source: Text = _column("source of that peak")
     local_gemm_s: Number = _column(
-        "time of the same work at the rate of the roof: local GEMMs, no communication", "s"
+        "time of the same work at GEMM-only speed: local GEMMs, no communication", "s"
     )
     effective_communication_s: Number = _column("median_s - local_gemm_s (FLUX, Eq. 1)", "s")
     overlap_efficiency: Number = _column(
@@ -456,6 +460,36 @@ _KIND_OF_TYPE = {
 KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
 KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
 HEADER: tuple[str, ...] = tuple(KINDS)
+#: Columns of version 13 under their names in 12, which had no column ``machine``.
+_IN_12 = {"label": "machine", "machine": None} | {
+    name: name.replace("gemm_only", "roof") for name in HEADER if "gemm_only" in name
+}
+#: The header of each version of the schema that is read.
+HEADERS = {
+    "12": tuple(found for name in HEADER if (found := _IN_12.get(name, name))),
+    "13": HEADER,
+}
+
+
+def from_12(row: tuple[str, ...]) -> tuple[str, ...]:
+    """The cells of a row of version 12 in this one; unchanged if they are not those of such a row.
+
+    Examples
+    --------
+    >>> old = {"schema_version": "12", "mode": "simulated", "machine": "pvc12", "roof_gflops": "2"}
+    >>> row = from_12(tuple(old.get(name, "") for name in HEADERS["12"]))
+    >>> {name: cell for name, cell in zip(HEADER, row) if cell}  # doctest: +NORMALIZE_WHITESPACE
+    {'schema_version': '13', 'mode': 'simulated', 'label': 'pvc12', 'machine': 'pvc12',
+     'gemm_only_gflops': '2'}
+    """
+    cells: dict[str | None, str] = dict(zip(HEADERS["12"], row))
+    if len(row) != len(HEADERS["12"]) or cells["schema_version"] != "12":
+        return row
+    model = cells["machine"] if cells["mode"] == "simulated" else ""
+    cells |= {"schema_version": "13", None: model}
+    return tuple(cells[_IN_12.get(name, name)] for name in HEADER)
+
+
 #: Columns of algorithms' options; the last holds all options without a column.
 OPTION_COLUMNS = HEADER[HEADER.index("stationary") : HEADER.index("options") + 1]
 
@@ -466,7 +500,7 @@ def unknown_version(version: Any) -> str:
     Examples
     --------
     >>> unknown_version("11")
-    'schema_version 11 is of an older drbench; this one reads 12. Use the drbench that wrote the...
+    'schema_version 11 is of an older drbench; this one reads 12 and 13. Use the drbench that...
     """
     try:
         older = int(version) < SCHEMA_VERSION
@@ -474,8 +508,8 @@ def unknown_version(version: Any) -> str:
         older = False
     return (
         f"schema_version {version} is {'of an older drbench' if older else 'unknown'}; this "
-        f"{'one' if older else 'drbench'} reads {SCHEMA_VERSION}. Use the drbench that wrote the "
-        "file, or measure again."
+        f"{'one' if older else 'drbench'} reads {' and '.join(HEADERS)}. Use the drbench that "
+        "wrote the file, or measure again."
     )
 
 
@@ -501,8 +535,8 @@ CHECKED = ("schema_version", "mode", "status", "reason", "best_s")
 
 
 def by_balance(of: Any) -> str:
-    """Text after the percent of the roof of a record or a row of a table: the most that it could
-    be, if work is uneven.
+    """Text after the percent of GEMM-only speed of a record or a row of a table: the most that it
+    could be, if work is uneven.
 
     Examples
     --------

@@ -16,10 +16,12 @@ from contextlib import suppress
 from .record import (
     CHECKED,
     HEADER,
+    HEADERS,
     KINDS,
     SCHEMA_VERSION,
     Record,
     RecordError,
+    from_12,
     trouble_of,
     unknown_version,
 )
@@ -96,8 +98,8 @@ def read_csv(path: str | os.PathLike) -> list[Record]:
     Raises
     ------
     RecordError
-        If the header is not the schema's, the schema version is unknown, or a row does not parse;
-        the message gives file and line.
+        If the header is not that of a known schema, or a row does not parse; the message gives file
+        and line.
     """
     with open(path, "rb") as file:
         return parse_csv(file.read(), path)
@@ -130,6 +132,12 @@ def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, b
     if not records:
         parse_csv(data, path)  # raises the error
     return records, damaged
+
+
+def is_older(path: str | os.PathLike) -> bool:
+    """Whether a file has records of an older schema, which are read but not appended to."""
+    with open(path, "rb") as file:
+        return _cells(file.readline().rstrip()) in [*HEADERS.values()][:-1]
 
 
 def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
@@ -191,12 +199,14 @@ def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ..
             raise _other_header(path, _cells(torn))
         return []
     header, *rows = [_cells(line) for line in whole]
-    if header != HEADER:
+    if header not in HEADERS.values():
         # another schema has other columns; its version is clearer than the column that differs
         found = dict(zip(header, rows[0])).get("schema_version") if rows else None
-        if found not in (None, str(SCHEMA_VERSION)):
+        if found not in (None, *HEADERS):
             raise RecordError(f"{path}: {unknown_version(found)}")
-        raise _other_header(path, header)
+        raise _other_header(path, header, found or str(SCHEMA_VERSION))
+    if header != HEADER:
+        rows = [from_12(row) for row in rows]
     return [(number, row) for number, row in enumerate(rows, start=2) if row]  # not blank lines
 
 
@@ -238,11 +248,13 @@ def _whole_size(descriptor: int, path: str | os.PathLike) -> int:
     return size
 
 
-def _other_header(path: str | os.PathLike, header: tuple[str, ...]) -> RecordError:
-    pairs = zip((*header, "no column"), (*HEADER, "no column"), strict=False)
+def _other_header(
+    path: str | os.PathLike, header: tuple[str, ...], version: str = str(SCHEMA_VERSION)
+) -> RecordError:
+    pairs = zip((*header, "no column"), (*HEADERS[version], "no column"), strict=False)
     got, expected = next((pair for pair in pairs if pair[0] != pair[1]), ("no column", "no column"))
     got = got if len(got) < 40 and got.isprintable() else f"{got[:20]}…"
     return RecordError(
-        f"{path} has another header: {got!r} where schema {SCHEMA_VERSION} has {expected!r}. Use "
+        f"{path} has another header: {got!r} where schema {version} has {expected!r}. Use "
         "another file name."
     )

@@ -100,7 +100,7 @@ def calibrate_here(
                 """Run a case; its schedule uses the new model."""
                 planned_by = None if case.options.get("pack") == "never" else draft
                 on = model["calibrated"].get("threads")  # of cores
-                asked = replace(case, iters=1, model=planned_by, threads=on)
+                asked = replace(case, iters=1, machine=planned_by, threads=on)
                 record = run_case(asked, comm, topology)
                 return record.time_s if record.status == "ok" else None
 

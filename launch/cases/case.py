@@ -26,7 +26,7 @@ GOOD = ("ok", "unsupported")
 #: Columns of the record that describe the case in a trace.
 DESCRIPTION_FIELDS = ("algorithm", *OPTION_COLUMNS) + tuple(
     "m n k experts topk routing transpose alpha beta dtype ranks threads a b c transport prefetch "
-    "progress machine mode".split()
+    "progress label mode".split()
 )
 
 #: Where each backend multiplies.
@@ -85,11 +85,11 @@ class Case:
         None means view with numpy, copy on devices.
     collectives : str or None
         On devices also used between nodes, where nccl means the best of the others.
-    machine : str
-        Name of the machine in the record; ``--label`` on the command line.
-    model : str or None
-        Machine model, name or file (``--machine`` on the command line), with the times for the
-        schedules ``cost`` and ``exhaustive``; None: 100 FLOPs take as long as a byte.
+    label : str or None
+        Name of what runs in the record; None: ``here``, or the machine model that predicts.
+    machine : str or None
+        Machine model, name or file, with the times for the schedules ``cost`` and ``exhaustive``;
+        None: 100 FLOPs take as long as a byte.
     """
 
     m: int = _size(help="Rows of A and C, as 4096 or 48Ki.")
@@ -221,7 +221,7 @@ class Case:
     )
     warmup: int = _is(int, 1, help="Repeats before the clock starts.")
     check: bool = _is(bool, True, help="Verify C after the repeats.")
-    roof: bool = _is(
+    gemm_only: bool = _is(
         bool,
         False,
         help="Measure GEMM-only speed (the local GEMMs alone), and collective's time, between the "
@@ -234,17 +234,14 @@ class Case:
         help="Most receive and scratch memory of a rank, as 64MiB.",
         default_text="what the plan needs",
     )
-    machine: str = _is(
-        str,
-        "here",
-        "Output",
-        called="--label",
+    label: str | None = _is(
+        group="Output",
         metavar="TEXT",
-        help="Name of the machine in the records.",
+        help="Name of what runs in the records.",
+        default_text="here",
     )
-    model: str | None = _is(
+    machine: str | None = _is(
         group="Machine model",
-        called="--machine",
         metavar="NAME|FILE",
         help="Machine model.",
     )
@@ -392,7 +389,8 @@ def case_keys(case: Case) -> dict:
     (64, 'universal', 'C', 'numpy')
     """
     named = {name: getattr(case, name) for name in FIELDS if name in HEADER}
-    return named | {"budget_s": case.budget} | resolved_keys(case, case.options)
+    named |= {"label": case.label or "here", "machine": None, "budget_s": case.budget}
+    return named | resolved_keys(case, case.options)
 
 
 def in_place_on(case: Case, nodes: int) -> bool:
@@ -554,8 +552,8 @@ def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
 
 def run_program(case: Case, ranks: int, timeout_s: float | None) -> Record:
     """Start a library that is a separate program, and return its record. Its BLAS is unknown, so it
-    has no roof."""
-    case = replace(case, roof=False)
+    has no GEMM-only speed."""
+    case = replace(case, gemm_only=False)
     try:
         return get_library(case.algorithm).launch(case, case_keys(case), ranks, timeout_s)
     except DrbenchError as error:

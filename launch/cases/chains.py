@@ -95,7 +95,8 @@ def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
     training = "".join(f";{x}={y}" for x, y in order.training.items() if y != usual[x])
     return {
         "mode": mode,
-        "machine": order.machine,
+        "label": order.machine,
+        "machine": order.machine if mode == "simulated" else None,
         "algorithm": "chain",
         "m": chain.matrices["X"].rows,
         "preset": asked.name,

@@ -10,7 +10,7 @@ from .case import FIELDS, Case, given_fields
 
 #: Fields that are not options of the command: other fields contain them, or they are not the
 #: case's.
-_OTHERS = ("m", "n", "k", "dtype", "backend", "machine", "model", "preset", "roof", "timeline")
+_OTHERS = ("m", "n", "k", "dtype", "backend", "label", "machine", "preset", "gemm_only", "timeline")
 
 
 def run_command(case: Case, ranks: int) -> str:

@@ -208,7 +208,7 @@ def load_sweep(
     ranks: int,
     scale: str | None = None,
     overrides: Iterable[tuple[str, str]] = (),
-    machine: str | None = None,
+    label: str | None = None,
     simulate: bool = False,
 ) -> Sweep:
     """Find, read and expand a sweep.
@@ -222,7 +222,7 @@ def load_sweep(
         Replaces that of the file, as ``"1/16"``.
     overrides : iterable of (str, str)
         Keys of the file and replacements of their values, as for ``-o``.
-    machine : str, optional
+    label : str, optional
         The label of every case; replaces its own.
     simulate : bool
         The cases are for prediction: of ``dtensor`` its program ``dtensor_mm``, and with ``paper =
@@ -248,7 +248,7 @@ def load_sweep(
             raise UsageError(f"-o {key}: no {kind} depends on it. Leave it out.")
     path = find_sweep(text)
     table = read_toml(path)
-    return expand(table, ranks, path.name, scale, overrides, machine, simulate)
+    return expand(table, ranks, path.name, scale, overrides, label, simulate)
 
 
 def as_in_the_paper(case: Case, ranks: int) -> Case:
@@ -303,7 +303,7 @@ def expand(
     file: str = "sweep",
     scale: str | None = None,
     overrides: Iterable[tuple[str, str]] = (),
-    machine: str | None = None,
+    label: str | None = None,
     simulate: bool = False,
 ) -> Sweep:
     """The cases of a parsed sweep file; see :func:`load_sweep`.
@@ -341,7 +341,7 @@ def expand(
     are_tables = blocks and isinstance(blocks, list) and all(map(is_table, blocks))
     require(are_tables, f"{file}: cases", "one or more tables, as [[cases]]", blocks)
     blocks = [defaults | block for block in blocks]
-    changes, grow = {} if machine is None else {"machine": machine}, top.get("grow")
+    changes, grow = {} if label is None else {"label": label}, top.get("grow")
     cases: dict[str, Case] = {}
     unused = {*given} - (BLOCK_KEYS.keys() - {"bar"})
     for number, block in enumerate(blocks, 1):

@@ -58,7 +58,7 @@ from .options import (
     default=600.0,
     group="Ranks and data movement",
 )
-@of_case("machine")
+@of_case("label", default="here", default_text="")
 @csv_option()
 @json_option()
 @click.pass_obj
@@ -93,7 +93,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
         return EXIT_CODES["ok"]
     from plots.select.bandwidth_rows import ROWS, row_of
 
-    description |= {"label": case.machine, "backend": case.backend, "dtype": case.dtype}
+    description |= {"label": case.label, "backend": case.backend, "dtype": case.dtype}
     rows = [row_of(each, **description) for each in found]
     if csv_path:
         ROWS.write(csv_path, [*rows_before(csv_path, ROWS.read), *rows])

@@ -437,13 +437,13 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
     --------
     >>> by_cost = {"schedule": "cost"}
     >>> (
-    ...     machine_of({"model": "h100x8", "options": by_cost}),
-    ...     machine_of({"model": "pvc12", "options": {}}),
-    ...     machine_of({"model": None, "options": by_cost}),
+    ...     machine_of({"machine": "h100x8", "options": by_cost}),
+    ...     machine_of({"machine": "pvc12", "options": {}}),
+    ...     machine_of({"machine": None, "options": by_cost}),
     ... )
     (('h100x8', 'h100x8'), ('pvc12', None), (None, None))
     """
-    text, options = values["model"], values["options"]
+    text, options = values["machine"], values["options"]
     if text is None:
         return None, None
     from launch.cases.machine_models import find_machine, of_schedule

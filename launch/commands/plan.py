@@ -56,7 +56,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
     group="Output",
     help="Steps of the program to list.",
 )
-@machine_option("model")
+@machine_option("machine")
 @json_option(flag_value="json")
 @brief_option()
 def plan(ranks, rank, limit, as_json, **values):
@@ -68,14 +68,14 @@ def plan(ranks, rank, limit, as_json, **values):
     """
     refuse_library(values["algorithm"])
     values["options"] = take_options(values)
-    named, values["model"] = machine_of(values)
+    named, values["machine"] = machine_of(values)
     ranks = ranks or (named and find_machine(named).devices) or default_ranks()
     case = case_of(values, ranks)
     algorithm, problem, options, in_place = _placed(case, named, ranks)
     resolved = algorithm.resolve(problem, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    model = of_schedule(case.model, resolved, case.transport, case.dtype)
+    model = of_schedule(case.machine, resolved, case.transport, case.dtype)
     rows, signalled = {}, []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()

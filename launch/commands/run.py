@@ -49,9 +49,9 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 @csv_option()
 @json_option(flag_value="json")
 @brief_option()
-@of_case("machine")
+@of_case("label")
 @yes_option(group="Ranks and data movement")
-@machine_option("model")
+@machine_option("machine")
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     """Run one multiplication on MPI ranks, verify and time it.
@@ -62,14 +62,14 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
 
     -p starts the ranks with mpiexec; leave it out under mpirun.
     """
-    values["roof"] = None  # measured if possible, unless given
+    values["gemm_only"] = None  # measured if possible, unless given
     values["options"] = take_options(values)
-    asked, values["roof"] = values["roof"], values["roof"] is not False
-    named, values["model"] = machine_of(values)
+    asked, values["gemm_only"] = values["gemm_only"], values["gemm_only"] is not False
+    named, values["machine"] = machine_of(values)
     on_cores = values["backend"] == "numpy" and values["options"].get("device") != "cuda"
     peaks = {} if peak else read_peaks(None, (), named)
     kinds = {each.per for each in peaks.values()}
-    if named and not values["model"] and not kinds & {"rank", "core" if on_cores else "device"}:
+    if named and not values["machine"] and not kinds & {"rank", "core" if on_cores else "device"}:
         raise UsageError(
             f"--machine {named}: this run uses neither its times nor its peak. Leave it out."
         )
@@ -105,7 +105,8 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     elif algorithm_or_library.launch is not None:
         if asked:
             raise UsageError(
-                f"{case.algorithm} is a separate program with an unknown BLAS: leave -o roof out."
+                f"{case.algorithm} is a separate program with an unknown BLAS: "
+                "leave -o gemm_only out."
             )
         record = run_program(case, ranks, timeout)
         return output_record(with_peak(record, read_peaks(peak, [case], named)), csv_path, as_json)

@@ -60,7 +60,7 @@ def _part(text: str) -> str:
         "--simulate": "--machine",
     },
     useless={
-        "--simulate": "--launcher --peak --mem-limit --timeout --label --jobs",
+        "--simulate": "--launcher --peak --mem-limit --timeout --jobs",
         "--jobs": "--part --dry-run --json --csv --stream --fresh --retry",
         "--dry-run": "--json --csv --stream --fresh --retry",
         "--stream": "--json",
@@ -119,12 +119,7 @@ def _part(text: str) -> str:
     shell_complete=names_of("launchers", or_file=True),
 )
 @peak_option()
-@of_case(
-    "machine",
-    name="label",
-    default=None,
-    help="Name of the machine in the records. [default: the launcher file's, or here]",
-)
+@of_case("label", default_text="the launcher file's, or here; that of the machine model")
 @option(
     "--mem-limit",
     type=BYTES,

@@ -123,7 +123,7 @@ def answer_text(record: Record) -> str:
 
     Examples
     --------
-    >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_roof=94.06)
+    >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_gemm_only=94.06)
     >>> answer_text(Record(**run, mode="measured", error=0.0))
     'ok, exact: 250 ms, 1234 GFLOP/s, 94.1 % of GEMM-only speed'
     >>> answer_text(Record(**run, mode="simulated", median_low_s=0.2, median_high_s=0.5))
@@ -137,13 +137,15 @@ def answer_text(record: Record) -> str:
     error = "not verified" if record.error is None else f"error {record.error:.3g}"
     verdict = "predicted" if simulated else f"ok, {error if record.error != 0 else 'exact'}"
     time = predicted_text(record) if simulated else seconds(record.time_s)
-    roof = record.percent_of_roof
+    roof = record.percent_of_gemm_only
     bound = "" if roof is None else f", {roof:.1f} % of GEMM-only speed"
     return f"{verdict}: {time}, {float(f'{record.gflops:.4g}'):g} GFLOP/s{bound}"
 
 
 #: Columns of a record that ``--brief`` prints, in this order, before the others of its case.
-_BRIEF = "mode status time_s gflops percent_of_roof moved_bytes error noisy m n k dtype ranks a b c"
+_BRIEF = (
+    "mode status time_s gflops percent_of_gemm_only moved_bytes error noisy m n k dtype ranks a b c"
+)
 
 
 def brief_record(record: Record) -> str:
@@ -258,9 +260,10 @@ def show_record(record: Record) -> None:
         add("peak", _of_peak(record))
         add(
             "GEMM-only",
-            record.percent_of_roof_min
-            and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s, the speed of "
-            f"the same GEMMs without communication ({low_high(record)} %){_even(record)}",
+            record.percent_of_gemm_only_min
+            and f"{record.percent_of_gemm_only:.1f} % of {record.gemm_only_gflops:.4g} GFLOP/s, "
+            "the speed of the same GEMMs without communication "
+            f"({low_high(record)} %){_even(record)}",
         )
         beyond, overlap = record.effective_communication_s, record.overlap_efficiency
         spread = record.time_s - (record.median_low_s or record.time_s)
@@ -372,9 +375,9 @@ def _even(record: Record) -> str:
 
 def low_high(record: Record) -> str:
     """The interval of the ratio, or its range if there are too few samples."""
-    low, high = record.percent_of_roof_low, record.percent_of_roof_high
+    low, high = record.percent_of_gemm_only_low, record.percent_of_gemm_only_high
     if low is None:
-        low, high = record.percent_of_roof_min, record.percent_of_roof_max
+        low, high = record.percent_of_gemm_only_min, record.percent_of_gemm_only_max
     return f"{low:.1f}-{high:.1f}"
 
 

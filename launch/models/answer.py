@@ -77,7 +77,7 @@ def _costs(place: Place) -> str:
     named = ", ".join(f"{name} {text}" for name, text in zip("ABC", place.layouts))
     record, counts = place.record, place.counts
     if record is not None:
-        of_roof = f"{record.percent_of_roof:.0f} % of GEMM-only speed"
+        of_roof = f"{record.percent_of_gemm_only:.0f} % of GEMM-only speed"
         return f"{named}: {name_of(place)}, {predicted_text(record)}, {of_roof}"
     moves = format_bytes(counts.loads.busiest_bytes)
     return (

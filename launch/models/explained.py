@@ -123,7 +123,7 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         simulator = Simulator(traces, model)
         programs = Programs(problem, resolved, simulator)
         described = _describe_case(case, model, programs, events, True)
-    where = f"{description.get('mode') or 'traced'} on {description.get('machine') or 'a machine'}"
+    where = f"{description.get('mode') or 'traced'} on {description.get('label') or 'a machine'}"
     return described | {"description": [*described["description"][:-1], where]}
 
 
@@ -146,7 +146,7 @@ def case_of_timeline(description: dict[str, Any]) -> Case:
         for name, value in words.items()
         if value is not None and name in known
     }
-    names = FIELDS.keys() - {"model", "timeline"}
+    names = FIELDS.keys() - {"label", "machine", "timeline"}
     fields = {name: description[name] for name in names if description.get(name) is not None}
     return Case(**fields | {"options": options})
 

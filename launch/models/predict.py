@@ -139,8 +139,8 @@ def with_interval(
     if found is None:
         return record
     roof = {
-        "percent_of_roof_low": record.percent_of_roof / found.high,
-        "percent_of_roof_high": record.percent_of_roof / found.low,
+        "percent_of_gemm_only_low": record.percent_of_gemm_only / found.high,
+        "percent_of_gemm_only_high": record.percent_of_gemm_only / found.low,
     }
     low, high = record.best_s * found.low, record.best_s * found.high
     samples = [record.best_s, *(other.best_s for each in times for other in each)]
@@ -176,8 +176,8 @@ def simulated_keys(case: Case, machine: Machine, ranks: int) -> dict:
     return (
         case_keys(case)
         | dict.fromkeys(UNREAL)
-        | {"mode": "simulated", "machine": machine.name, "ranks": ranks}
-        | {"arbitration": machine.arbitration}
+        | {"mode": "simulated", "label": case.label or machine.name, "machine": machine.name}
+        | {"ranks": ranks, "arbitration": machine.arbitration}
     )
 
 
@@ -371,8 +371,8 @@ def _simulated(
         median_s=time_s,
         samples_s=[time_s],
         gflops=problem.flops / time_s / 1e9,
-        roof_gflops=problem.flops / local_s / 1e9,
-        percent_of_roof=100 * local_s / time_s,
+        gemm_only_gflops=problem.flops / local_s / 1e9,
+        percent_of_gemm_only=100 * local_s / time_s,
         **_of_peak(machine, problem.flops / time_s, ranks),
         local_gemm_s=local_s,
         effective_communication_s=time_s - local_s,

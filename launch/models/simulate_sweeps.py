@@ -42,7 +42,7 @@ def legend_cases(
     given = [("m", str(batch)) for batch in batches]
     for sweep, more in ((layer, options or {}), (f"{layer}-dtensor", {})):
         for case in load_sweep(sweep, ranks, overrides=given, simulate=True).cases:
-            yield replace(case, roof=False, options=case.options | more)
+            yield replace(case, gemm_only=False, options=case.options | more)
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def _what(record: Record) -> str:
 #: roof.
 _PREDICTED = {
     False: ("s", "best_s", "median_low_s", "median_high_s"),
-    True: ("%", "percent_of_roof", "percent_of_roof_low", "percent_of_roof_high"),
+    True: ("%", "percent_of_gemm_only", "percent_of_gemm_only_low", "percent_of_gemm_only_high"),
 }
 
 
@@ -160,7 +160,7 @@ def _measured(
     record, case, now = run
     found = with_interval(now, case, machine, record.ranks)
     unit, *names = _PREDICTED[of_roof]
-    value = record.percent_of_roof if of_roof else record.time_s
+    value = record.percent_of_gemm_only if of_roof else record.time_s
     ours = (getattr(found, name) for name in names)
     return LedgerRow("", "measured", machine.name, _what(record), unit, value, *ours, source)
 
@@ -177,7 +177,9 @@ def _halves(machine: str, transport: str, of_roof: bool = False) -> Iterator[Led
         half = dealt(_what(record).replace("block", same))
         found.append((half, run))
         ratios[half].append(
-            now.percent_of_roof / record.percent_of_roof if of_roof else record.time_s / now.best_s
+            now.percent_of_gemm_only / record.percent_of_gemm_only
+            if of_roof
+            else record.time_s / now.best_s
         )
     judges = {half: replace(model, residuals={"any": ratios[not half]}) for half in ratios}
     return (_measured(source, judges[half], run, of_roof) for half, run in found)

@@ -28,12 +28,12 @@ def _at_bar(folder: Path, table: str, rows: str):
     allows."""
     found = _performance(folder, table).query(rows)
     bars = 100 * found.bar * found.balance_limit.fillna(1)
-    margin = (found.percent_of_roof - bars).sort_values(kind="stable")
+    margin = (found.percent_of_gemm_only - bars).sort_values(kind="stable")
     lowest = found.loc[margin.index[0]]
     return (
         margin.iloc[0] >= 0,
         f"{(margin >= 0).sum()} of {len(found)} cases; smallest margin: {lowest.case}, "
-        f"{lowest.percent_of_roof:.1f} % of GEMM-only speed, bar {bars[margin.index[0]]:.0f}",
+        f"{lowest.percent_of_gemm_only:.1f} % of GEMM-only speed, bar {bars[margin.index[0]]:.0f}",
     )
 
 

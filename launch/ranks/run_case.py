@@ -317,7 +317,7 @@ def _prepare_program(
                 Need.of, problem, comm.rank, arena=pool, baseline=other_pool, inboxes=inboxes
             )
             need_of = lambda: need(
-                roof=case.roof and _kind_of_roof(case, problem) not in kept.roofs,
+                roof=case.gemm_only and _kind_of_roof(case, problem) not in kept.roofs,
                 names=kept.missing(problem, choice),
             )
             try:
@@ -382,8 +382,8 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
             "drbench simulate."
         )
     ahead, machine = case.ahead(resolved), None
-    if case.model or case.backend == "numpy":
-        machine = of_schedule(case.model, resolved, case.transport, case.dtype)
+    if case.machine or case.backend == "numpy":
+        machine = of_schedule(case.machine, resolved, case.transport, case.dtype)
     start = Clock.now()
     # the search may be refused on one rank alone, for a part that is too large
     trace = call_together(comm, lambda: algorithm.trace(problem, comm.rank, machine, **resolved))
@@ -401,7 +401,7 @@ def _fill(backend, matrix, fill: Fill) -> None:
 def _baseline(case: Case, problem, rank: int):
     """The trace of the algorithm without overlap on the same layout, the reference of overlap
     efficiency; None without one."""
-    if not case.roof or case.algorithm in BASELINES:
+    if not case.gemm_only or case.algorithm in BASELINES:
         return None
     found = baseline_of(problem)
     return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
@@ -430,7 +430,7 @@ def _prepare_library(
     columns["oversubscribed"] = shared = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     asked, problem = problem, replace(problem, dtype=host_type(problem.dtype))  # as verified
-    kept.check(topology, partial(Need.of, problem, comm.rank, case.roof), None, mem_limit)
+    kept.check(topology, partial(Need.of, problem, comm.rank, case.gemm_only), None, mem_limit)
     job = library(asked, topology, fill, threads, options, case.compute)
     try:
         threadpoolctl.threadpool_limits(threads)  # also those that the library has loaded meanwhile
@@ -483,7 +483,7 @@ def _kind_of_roof(case: Case, problem: Problem) -> tuple:
 
 def _roof_of(case, problem, topology, work, fill, kept: Kept) -> Roof | None:
     """The roof of a case, if it is to be measured (collective to make)."""
-    if not case.roof:
+    if not case.gemm_only:
         return None
     kind = _kind_of_roof(case, problem)
     if kind not in kept.roofs:
@@ -557,7 +557,7 @@ def _measure(ready: Prepared, turn: int | None) -> dict:
     measured |= {name: int(measured[name]) for name in COUNTERS}
     if roof:
         roof_flops = statistics.median(roof.flops / alone_s[place] for place in counted)
-        measured |= {"roof_gflops": roof_flops / 1e9} | ratio_columns(ratios)
+        measured |= {"gemm_only_gflops": roof_flops / 1e9} | ratio_columns(ratios)
         if case.algorithm in BASELINES:
             collective_s = measured["samples_s"]
         other_s = statistics.median(collective_s) if collective_s else None

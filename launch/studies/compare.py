@@ -28,7 +28,7 @@ from drbench.measure.record import HEADER
 KEYS = tuple(
     name
     for name in HEADER[HEADER.index("mode") : HEADER.index("status")]
-    if name not in ("machine", "iters", "warmup", "case", "environment", "nodes")
+    if name not in ("label", "machine", "iters", "warmup", "case", "environment", "nodes")
 )
 
 #: Outcomes in the order of the list: no longer ok, slower, faster, ok again, not ok in another way,
@@ -141,9 +141,9 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
             f"no case of OLD ({len(first)}) is in NEW ({len(second)}): "
             f"{_difference(first, second, fields)}. Compare runs of one sweep."
         )
-    machines = [sorted(table.machine.fillna("unnamed").unique()) for table in tables.values()]
-    if machines[0] != machines[1]:
-        notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
+    labels = [sorted(table.label.fillna("unnamed").unique()) for table in tables.values()]
+    if labels[0] != labels[1]:
+        notes.append(f"labels differ: {', '.join(labels[0])} and {', '.join(labels[1])}")
     pairs = [_judge(first.get(key), second.get(key), tolerance) for key in {**first, **second}]
     # by the distance of the ratio of best times from 1; stable, otherwise in the order of the files
     size = lambda pair: max(pair.best, 1 / pair.best) if pair.best else 0
@@ -159,13 +159,15 @@ def summary(pairs: list[Pair]) -> dict:
     --------
     >>> from drbench.measure.record import Record
     >>> def run(roof):
-    ...     return Record(mode="measured", status="ok", best_s=1.0, median_s=1.0, roof_gflops=roof)
+    ...     return Record(
+    ...         mode="measured", status="ok", best_s=1.0, median_s=1.0, gemm_only_gflops=roof
+    ...     )
     >>> found = summary(compare([run(100.0)], [run(90.0)], 0.05)[0])
     >>> found["same"], found["best"], found["roof"], found["unknown_noise"]
     (1, 1.0, 0.9, 1)
     """
     text = [pair for pair in pairs if pair.best is not None]
-    roofs = [(pair.new.roof_gflops, pair.old.roof_gflops) for pair in text]
+    roofs = [(pair.new.gemm_only_gflops, pair.old.gemm_only_gflops) for pair in text]
     ratios = {
         "best": [pair.best for pair in text],
         "median": [pair.median for pair in text if pair.median is not None],

@@ -70,7 +70,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None, buffers: boo
         taker, problem, options = bound_on(case, node_of)
         if case.algorithm not in LIBRARIES:
             resolved = taker.resolve(problem, in_place_on(case, len({*node_of})), **options)
-            model = of_schedule(case.model, resolved, case.transport, case.dtype)
+            model = of_schedule(case.machine, resolved, case.transport, case.dtype)
             steps = (taker.steps(problem, rank, model, **resolved) for rank in range(ranks))
             moving = any(moves(each, rank) for rank, each in enumerate(steps))
             for rank in range(ranks) if buffers else ():

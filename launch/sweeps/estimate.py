@@ -31,7 +31,7 @@ def most_multiplications(case: Case, multiplication_s: float, rounds: int | str 
 
     Examples
     --------
-    >>> case = Case(8, 8, 8, iters=5, budget=3.0, roof=True)
+    >>> case = Case(8, 8, 8, iters=5, budget=3.0, gemm_only=True)
     >>> [most_multiplications(case, 1.0, rounds) for rounds in (0, 3, "known")]
     [23, 45, 30]
     """
@@ -39,8 +39,8 @@ def most_multiplications(case: Case, multiplication_s: float, rounds: int | str 
     runs, (least, budget_s) = rounds or 1, (case.iters, case.budget)
     if known:
         runs, (least, budget_s) = FEWEST, turn_of(least, budget_s)
-    repeats = most_repeats((1 + case.roof) * multiplication_s, least, budget_s)
-    return runs * (case.warmup + repeats * (1 + case.roof)) + case.roof * _ROOF_TRIALS
+    repeats = most_repeats((1 + case.gemm_only) * multiplication_s, least, budget_s)
+    return runs * (case.warmup + repeats * (1 + case.gemm_only)) + case.gemm_only * _ROOF_TRIALS
 
 
 def estimated(jobs: Iterable[Job], rounds: int | str = 0) -> Estimate:

@@ -126,7 +126,7 @@ def plan_cases(request: SweepRequest) -> Plan:
     label, code = request.label, None
     if request.simulate:  # another version of the model is another sweep
         model = find_machine(request.machine)
-        label, code = model.name, model_version(model)
+        label, code = label or model.name, model_version(model)
     elif label is None and launcher.name != "here":
         label = launcher.name
     counts = ranks_of(request.sweep, request.ranks, request.override) or (request.ranks,)

@@ -326,12 +326,12 @@ def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> dict[int, Rec
 
 def _spent_s(run: Mapping[int, Record]) -> float:
     """Seconds of the repeats of a case and of the roof next to them."""
-    return sum(sum(each.samples_s) * (2 if each.roof_gflops else 1) for each in run.values())
+    return sum(sum(each.samples_s) * (2 if each.gemm_only_gflops else 1) for each in run.values())
 
 
 #: Columns of which a row of several rounds has the median, or the sum.
 _POOLED = (
-    *((name, median) for name in ("cpu_s", "core_share", "roof_gflops", "local_gemm_s")),
+    *((name, median) for name in ("cpu_s", "core_share", "gemm_only_gflops", "local_gemm_s")),
     ("effective_communication_s", median),
     ("disturbed", sum),
 )
@@ -354,10 +354,10 @@ def pooled(records: Iterable[Record]) -> Record:
     ...     k=1,
     ...     best_s=seconds,
     ...     samples_s=[seconds],
-    ...     percent_of_roof=ratio,
+    ...     percent_of_gemm_only=ratio,
     ... )
     >>> found = pooled([make(2.0, 90.0), make(4.0, 70.0), make(3.0, 80.0)])
-    >>> found.median_s, found.percent_of_roof, found.percent_of_roof_min
+    >>> found.median_s, found.percent_of_gemm_only, found.percent_of_gemm_only_min
     (3.0, 80.0, 70.0)
     """
     records = list(records)
@@ -367,8 +367,8 @@ def pooled(records: Iterable[Record]) -> Record:
     samples_of = [record.samples_s or [record.time_s] for record in records]
     share = min(max(1, 5 * MOST_REPEATS // len(records)), *map(len, samples_of))
     samples = list(chain.from_iterable(found[:share] for found in samples_of))
-    roofed = [record for record in records if record.percent_of_roof is not None]
-    percents = [record.percent_of_roof for record in roofed]
+    roofed = [record for record in records if record.percent_of_gemm_only is not None]
+    percents = [record.percent_of_gemm_only for record in roofed]
     first, changed = records[0], time_columns(samples, percents[1:] and percents)
     faster = first.time_s / changed["median_s"]
     for name in ("gflops", "percent_of_peak"):

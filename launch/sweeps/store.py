@@ -29,7 +29,7 @@ from rich.console import Console
 
 from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError
-from drbench.measure.record_file import append_csv, read_damaged_csv
+from drbench.measure.record_file import append_csv, is_older, read_damaged_csv
 from launch.cases.case import GOOD, Case
 from launch.host.files import made_folder, sync_folder
 from launch.host.processes import interruptible
@@ -40,6 +40,10 @@ from .lock import hold_folder
 
 #: Errors of a full disk.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
+#: Names of fields of a case in its hash where they have others now: old rows are found by it.
+_HASHED = {"label": "machine", "machine": "model", "gemm_only": "roof"}
 
 
 def case_id(case: Case, ranks: int, code: str | None = None) -> str:
@@ -55,6 +59,8 @@ def case_id(case: Case, ranks: int, code: str | None = None) -> str:
     """
     given = lambda values: {name: value for name, value in values.items() if value is not None}
     fields = given(vars(case)) | {"options": given(case.options)}
+    fields["label"] = case.label or "here"
+    fields = {_HASHED.get(name, name): value for name, value in fields.items()}
     text = json.dumps(
         {"case": fields, "ranks": ranks, "code": code}, sort_keys=True, separators=(",", ":")
     )
@@ -246,6 +252,9 @@ class Store:
             self.notes.append(
                 f"the last line of {path.name} is torn: its writer was killed; that case runs again"
             )
+        if is_older(path):
+            self.notes.append(f"{path.name}: converted from an older schema")
+            write_csv(path, records)
         if damaged:  # save lines that are not records before they are removed
             aside = path.with_name(f"{path.stem}.damaged.txt")
             with open(aside, "ab") as file:

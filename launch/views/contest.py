@@ -18,7 +18,7 @@ _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 #: Most cases named without a time.
 _SHOWN = 6
 #: Columns that distinguish rows, where they differ.
-_VARYING = ("threads", "nodes", "machine", "get", "progress", "prefetch")
+_VARYING = ("threads", "nodes", "label", "get", "progress", "prefetch")
 
 
 class Contender(NamedTuple):
@@ -83,7 +83,7 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
 def _row(entry: Contender, tiles: bool, varying: Sequence[str], mixed: bool) -> dict:
     """A row of the table; ``mixed`` adds the type of C, where it differs between contenders."""
     record, decision = entry
-    roof = record.percent_of_roof if not record.oversubscribed else None
+    roof = record.percent_of_gemm_only if not record.oversubscribed else None
     where, apart = layout(record), decision is None
     state = MARKS.get(decision.state, "") if decision else ""
     return {
@@ -91,7 +91,7 @@ def _row(entry: Contender, tiles: bool, varying: Sequence[str], mixed: bool) -> 
         "median_s": record.time_s,
         **(decision or Decision("")).to_json_dict(),
         "to_the_best": decision and str(decision),
-        "percent_of_roof": roof,
+        "percent_of_gemm_only": roof,
         "roof": None if roof is None else f"{roof:.1f}{by_balance(record)}",
         "layout": ", ".join(dict.fromkeys(where) if len({*where}) == 1 else where),
         "how": name_of(record, True),

@@ -15,7 +15,7 @@ from .tables import Column, Table, name_of
 
 #: Middle, low and high.
 _SPREAD = ("", "_low", "_high")
-_AS_RECORDED = "ranks m n k time_s percent_of_roof percent_of_peak".split()
+_AS_RECORDED = "ranks m n k time_s percent_of_gemm_only percent_of_peak".split()
 
 
 def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
@@ -60,7 +60,7 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
             row[f"speedup{end}"] = value
             row[f"efficiency_percent{end}"] = 100 * base[0] / record.ranks * value
         text = predicted_text(record) if record.mode == "simulated" else seconds(record.time_s)
-        roof = record.percent_of_roof
+        roof = record.percent_of_gemm_only
         rows.append(
             row
             | {

@@ -178,7 +178,7 @@ def _ours(found: DataFrame) -> Series:
 
 def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Chart:
     _, shape, dots = panel
-    roof = dots.roof_gflops[_ours(dots)].median()
+    roof = dots.gemm_only_gflops[_ours(dots)].median()
     y = Axis(
         "", (len(here) - 0.5, -0.5), ticks={at: elided(each, 30) for at, each in enumerate(here)}
     )
@@ -229,7 +229,7 @@ def make(by: str, records: Records, options: Options) -> Made:
     left_in = 0.14 + min(0.3 * page_in(), wide_in)
     every = concat([dots for _, _, dots in found])
     ends = every[["rate", "low", "high"]]
-    low, high = ends.min().min(), max(ends.max().max(), every.roof_gflops[_ours(every)].max())
+    low, high = ends.min().min(), max(ends.max().max(), every.gemm_only_gflops[_ours(every)].max())
     low = 0.0 if low < 0.5 * high or low == high else low - 0.08 * (high - low)
     charts = [_chart(panel, here, (low, high + 0.3 * (high - low))) for panel in found]
     phases = _phases(charts[0], found[0][2], here) if by == "variant" and len(found) == 1 else []

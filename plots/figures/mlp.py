@@ -26,7 +26,7 @@ from plots.select.selection import Line, doubts, missing
 _HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
 _LEAST_SPAN = 20  # of the axis, in percent: smaller differences are noise
-_WHAT = {"percent_of_roof": "GEMM-only speed", "percent_of_peak": "peak"}
+_WHAT = {"percent_of_gemm_only": "GEMM-only speed", "percent_of_peak": "peak"}
 
 
 def not_drawn(panels: dict[str, list[Line]]) -> list[str]:
@@ -79,7 +79,9 @@ def finding(drawn: Sequence[Sequence[Line]]) -> tuple[str, str]:
 def _reach(lines: Sequence[Line]) -> list[float]:
     """The values of a panel, and the ends of their intervals."""
     spots = [
-        _spot(point, line.quantity == "percent_of_roof") for line in lines for point in line.points
+        _spot(point, line.quantity == "percent_of_gemm_only")
+        for line in lines
+        for point in line.points
     ]
     return [end for spot in spots for end in (spot.value, spot.low, spot.high) if end == end]
 
@@ -88,13 +90,13 @@ def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart
     points = list(chain.from_iterable(line.points for line in drawn))
     batches = sorted({point.m for point in points})
     record = _own(drawn).points[0]
-    facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
+    facts = [f"{record.ranks} ranks", record.label, record.dtype, record.mode]
     if record.mode == "measured" and record.iters:
         facts.append(f"medians of {record.iters}{' or more' if record.budget_s else ''}")
     if all(point.hollow for point in points):
         facts.append("every case noisy: no result")
     together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
-    roof = drawn[0].quantity == "percent_of_roof"
+    roof = drawn[0].quantity == "percent_of_gemm_only"
     y = Axis(
         f"percent of {_WHAT[drawn[0].quantity]} (%)" + f", {together}" * (not roof),
         limits,
@@ -125,7 +127,7 @@ def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart
 
 
 def _spot(point, roof: bool) -> Spot:
-    interval = point.percent_of_roof_low, point.percent_of_roof_high
+    interval = point.percent_of_gemm_only_low, point.percent_of_gemm_only_high
     if not roof:  # of a prediction, whose interval is of its time
         ends = point.median_high_s, point.median_low_s
         known = point.mode == "simulated" and None not in ends
@@ -158,7 +160,7 @@ def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, 
 
 
 def _own(drawn: Sequence[Line]) -> Line:
-    """The line whose records name the machine: a partitioning of ours, else a baseline."""
+    """The line whose records give the label: a partitioning of ours, else a baseline."""
     return next((line for line in drawn if line.stationary), drawn[0])
 
 
@@ -179,9 +181,9 @@ def _notes(chosen: dict[str, list[Line]], drawn: dict[str, list[Line]]) -> list[
             "replication factors (of A and B - C where they differ) by rising batch size: "
             + "; ".join(factors)
         )
-    if any(line.quantity == "percent_of_roof" for line in lines):
+    if any(line.quantity == "percent_of_gemm_only" for line in lines):
         texts.append("GEMM-only speed: the same local GEMMs without communication, interleaved")
-    known = {p.mode for p in points if p.percent_of_roof_low is not None}
+    known = {p.mode for p in points if p.percent_of_gemm_only_low is not None}
     if "measured" in known:
         texts.append("vertical: 95 % interval of the median paired ratio")
     if "simulated" in known:
@@ -201,16 +203,16 @@ def _elsewhere(drawn: Sequence[Line]) -> list[str]:
     own, found = _own(drawn).points[0], {}
     for line in drawn:
         record = line.points[0]
-        if (record.mode, record.machine) != (own.mode, own.machine):
-            found.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
+        if (record.mode, record.label) != (own.mode, own.label):
+            found.setdefault(f"{record.mode}, {record.label}", []).append(line.name)
     return [f"{', '.join(names)}: {origin}" for origin, names in found.items()]
 
 
 def make(records: Records, options: Options, layer: str | None = None) -> Made:
     """Draw the layers next to each other, by default all layers of the records.
 
-    Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
-    separate panels. Published numbers become the lines of baselines if they are of the same machine
+    Cases of different labels, numbers of ranks or modes (measured, simulated, published) get
+    separate panels. Published numbers become the lines of baselines if they have the same label
     and problem.
     """
     found = select_panels(records, layer, options.quantity)

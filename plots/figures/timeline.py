@@ -83,7 +83,7 @@ def panel(path: str, text: str) -> Panel:
         shape_text((description.get("m"), description.get("n"), description.get("k"))),
         f"{description.get('ranks')} ranks" + (f" as {mesh}" if "1" not in mesh.split("x") else ""),
         _transport(description.get("transport") or "auto"),
-        description.get("machine"),
+        description.get("label"),
         description.get("mode"),
     ]
     return Panel(

@@ -28,7 +28,9 @@ def line_style_of(name: str) -> LineStyle:
 def local_s(found: DataFrame) -> Series:
     """The times of the same work without communication, in seconds."""
     sizes = found[["m", "n", "k"]].astype(float).prod(axis=1)
-    return (2 * sizes / (found.roof_gflops * 1e9)).where(found.roof_gflops > 0, found.local_gemm_s)
+    return (2 * sizes / (found.gemm_only_gflops * 1e9)).where(
+        found.gemm_only_gflops > 0, found.local_gemm_s
+    )
 
 
 def make(records: Records, options: Options) -> Made:

@@ -29,7 +29,7 @@ from .verdict import verdict
 _HERE = Path(__file__).parent
 _MOST_PROVENANCE = 400  # rows of one environment file
 _IN_OTHERS = ("mlp1", "mlp2")  # the panels of mlp
-_DESCRIPTIONS = {"mode": "", "machine": "", "ranks": "ranks ", "threads": "threads a rank "}
+_DESCRIPTIONS = {"mode": "", "label": "", "ranks": "ranks ", "threads": "threads a rank "}
 
 
 def build(paths: Sequence[str | os.PathLike]) -> str:
@@ -121,12 +121,12 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
 
 
 def caption(table: DataFrame) -> str:
-    """The machines and threads of the cases, with the dates of the first and the last.
+    """The labels and threads of the cases, with the dates of the first and the last.
 
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> caption(frame([Record(mode="measured", status="ok", best_s=1.0, machine="here", ranks=2)]))
+    >>> caption(frame([Record(mode="measured", status="ok", best_s=1.0, label="here", ranks=2)]))
     'measured, here, ranks 2'
     """
     days = sorted({str(each)[:10] for each in table.timestamp.dropna()})
@@ -170,9 +170,9 @@ def columns(table: DataFrame) -> dict[str, list]:
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> of = lambda m: Record(mode="measured", status="ok", best_s=1 / 3, machine="here", m=m)
+    >>> of = lambda m: Record(mode="measured", status="ok", best_s=1 / 3, label="here", m=m)
     >>> found = columns(frame([of(1), of(2)]))
-    >>> found["m"], found["machine"], found["best_s"]
+    >>> found["m"], found["label"], found["best_s"]
     ([[1, 2]], [['here'], [0, 0]], [[0.333333], [0, 0]])
     """
     found = {}

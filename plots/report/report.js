@@ -22,9 +22,9 @@
     return [
       [of("algorithm"), has("stationary") ? `S-${of("stationary")}` : of("dataflow"), of("mesh")].filter((each) => each !== null).join(" "),
       layout.length && (layout.length > 1 ? `A ${of("a")}, B ${of("b")}, C ${of("c")}` : `A, B and C ${layout[0]}`),
-      `${of("m")} × ${of("n")} × ${of("k")}, ${[of("ranks") && `${of("ranks")} ranks`, of("dtype"), of("machine"), of("mode")].filter(Boolean).join(", ")}`,
+      `${of("m")} × ${of("n")} × ${of("k")}, ${[of("ranks") && `${of("ranks")} ranks`, of("dtype"), of("label"), of("mode")].filter(Boolean).join(", ")}`,
       took !== null ? time(took) + (has("median_low_s") ? ` (${time(of("median_low_s"))} to ${time(of("median_high_s"))})` : "") : of("status"),
-      [has("gflops") && `${three(of("gflops"))} GFLOP/s`, has("percent_of_roof") && !of("oversubscribed") && `${Math.round(of("percent_of_roof"))} % of the roof`, has("percent_of_peak") && `${Math.round(of("percent_of_peak"))} % of peak`].filter(Boolean).join(", "),
+      [has("gflops") && `${three(of("gflops"))} GFLOP/s`, has("percent_of_gemm_only") && !of("oversubscribed") && `${Math.round(of("percent_of_gemm_only"))} % of GEMM-only speed`, has("percent_of_peak") && `${Math.round(of("percent_of_peak"))} % of peak`].filter(Boolean).join(", "),
       has("moved_bytes") && `${bytes(of("moved_bytes"))} moved between all ranks`,
       parts.join(", "),
       [of("noisy") && "noisy", of("oversubscribed") && "more ranks than cores", of("stable") === false && "not stable"].filter(Boolean).join(", "),
@@ -90,7 +90,7 @@
   addEventListener("scroll", hide, { passive: true });
 
   // -- table
-  const first = ["status", "algorithm", "stationary", "dataflow", "mesh", "m", "n", "k", "a", "b", "c", "ranks", "median_s", "best_s", "stable", "noisy", "gflops", "percent_of_roof",
+  const first = ["status", "algorithm", "stationary", "dataflow", "mesh", "m", "n", "k", "a", "b", "c", "ranks", "median_s", "best_s", "stable", "noisy", "gflops", "percent_of_gemm_only",
     "percent_of_peak", "moved_bytes", "reason"].filter((field) => field in columns);
   const page = 100, every = [...Array(count).keys()];
   const state = { sort: null, down: false, from: 0, all: false, kept: every };

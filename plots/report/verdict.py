@@ -117,7 +117,7 @@ def _best(every: list, decisions: list[Decision]) -> Best:
     names = [": ".join(filter(None, (row.variant, configuration(row)))) for row in every]
     row = every[best_at(decisions)]
     percent = lambda value, other: other if value is None else f"{value:.0f} %"
-    roof = percent(row.percent_of_roof, "")
+    roof = percent(row.percent_of_gemm_only, "")
     rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
     return Best(
         shape_name(row.shape),
@@ -168,7 +168,7 @@ def _words(row: Any) -> Iterator[str]:
         "threads": row.threads if (row.threads or 1) > 1 else None,
         "dtype": row.dtype if row.dtype != "float32" else None,
         "transport": row.transport if "throttled" in (row.transport or "") else None,
-        "machine": row.machine if row.mode == "simulated" else None,
+        "machine": row.machine,
     }
     for name, value in given.items():
         if value is not None:

@@ -19,7 +19,7 @@ _HIDDEN = 12288  # the width of the paper's layers
 UNIVERSAL = "universal"
 Shape = tuple[int, int, int]
 
-QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_roof"}
+QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_gemm_only"}
 #: Columns for the names of a case.
 NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
     "transpose",
@@ -78,6 +78,7 @@ class Source(NamedTuple):
     """The source of numbers; one panel has those of one source."""
 
     mode: str | None
+    label: str | None
     machine: str | None
     ranks: int | None
     nodes: int | None
@@ -86,14 +87,14 @@ class Source(NamedTuple):
 
     @property
     def family(self) -> str | None:
-        """The machine, without its number of devices.
+        """The label, without the number of devices.
 
         Examples
         --------
-        >>> Source("published", "h100x8", 8, 1, 1, "float32").family
+        >>> Source("published", "h100x8", None, 8, 1, 1, "float32").family
         'h100'
         """
-        return re.sub("x[0-9]+$", "", self.machine) if self.machine else None
+        return re.sub("x[0-9]+$", "", self.label) if self.label else None
 
     def on_known_nodes(self) -> "Source":
         """The same, on one node if the number is unknown: a library that is a separate program does
@@ -101,7 +102,7 @@ class Source(NamedTuple):
 
         Examples
         --------
-        >>> Source("measured", "here", 4, None, 1, "float32").on_known_nodes().nodes
+        >>> Source("measured", "here", None, 4, None, 1, "float32").on_known_nodes().nodes
         1
         """
         return self._replace(nodes=self.nodes or 1)
@@ -112,9 +113,9 @@ class Source(NamedTuple):
         ranks = None if self.ranks is None else f"{self.ranks} rank{'s' * (self.ranks != 1)}"
         nodes = f"{self.nodes} nodes" if (self.nodes or 1) > 1 else None
         threads = f"{self.threads} threads a rank" if (self.threads or 1) > 1 else None
-        return ", ".join(
-            part for part in (ranks, nodes, threads, self.machine, self.dtype, self.mode) if part
-        )
+        on = f"on {self.machine}" if self.machine != self.label and self.machine else None
+        of = ranks, nodes, threads, self.label, on, self.dtype, self.mode
+        return ", ".join(part for part in of if part)
 
 
 def form(record: Record) -> str:

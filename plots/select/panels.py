@@ -15,9 +15,9 @@ def select_panels(
 ) -> dict[str, list[Line]]:
     """Select the lines of every panel: measured, simulated and published ones next to each other.
 
-    Universal cases of one mode, machine, number of ranks, dtype and problem make a panel. The
+    Universal cases of one mode, label, number of ranks, dtype and problem make a panel. The
     baselines' lines in it are those of the same source, else those of another source of the same
-    machine for the same problem (the published ones before others). Baselines without such a panel
+    label for the same problem (the published ones before others). Baselines without such a panel
     have a separate one.
 
     Parameters
@@ -72,7 +72,7 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
     )
     for key, inside in own:
         source, k = key
-        # only our cases choose threads: a baseline of the same machine may have none
+        # only our cases choose threads: a baseline of the same label may have none
         closeness = lambda each: (
             _place(each[0]) != _place(key),
             each[0][0].mode != "published",
@@ -98,5 +98,7 @@ def _order(key: tuple) -> tuple:
     source, _ = key
     return (
         MODES.index(source.mode),
-        *rising((source.machine, source.ranks, source.nodes or 1, source.threads or 1)),
+        *rising(
+            (source.label, source.machine, source.ranks, source.nodes or 1, source.threads or 1)
+        ),
     )

@@ -203,7 +203,7 @@ def rows(found: DataFrame) -> list:
 def read_published(path: str | os.PathLike) -> list[Record]:
     """Read published numbers as records of mode ``published``.
 
-    The series is the ``algorithm``, the system and its devices are the ``machine`` (``h100x8``),
+    The series is the ``algorithm``, the system and its devices are the ``label`` (``h100x8``),
     the source is kept as the ``reason``; ``percent_of_peak`` is of all devices together.
 
     Raises
@@ -302,7 +302,7 @@ def _published(row: dict[str, str]) -> Record:
     peak_gflops = float(row["peak_tflops_per_device"]) * 1e3 * devices
     return Record(
         mode="published",
-        machine=f"{row['system']}x{devices}",
+        label=f"{row['system']}x{devices}",
         algorithm=row["series"],
         m=m,
         n=n,

@@ -61,7 +61,7 @@ SETTING = [
 _TURN = r"^(\d+) \| "
 #: Columns of a case over all its rounds that differ from those of a round.
 _CHANGED = "best_s median_s samples_s iqr_s median_low_s median_high_s stable".split()
-_CHANGED += "time_s hollow once gflops percent_of_roof percent_of_peak".split()
+_CHANGED += "time_s hollow once gflops percent_of_gemm_only percent_of_peak".split()
 
 
 def merged(found: DataFrame) -> DataFrame:
@@ -128,8 +128,10 @@ def _nearest(of: Sequence[Any]) -> Any:
 def _over(run: Run, near: Any) -> dict:
     """The columns of a case over its rounds that differ from those of the round near them."""
     columns = time_columns([*seconds_of(run).values()])
-    percents = [row.percent_of_roof for row in run.values() if row.percent_of_roof is not None]
-    columns |= {"percent_of_roof": median(percents)} if percents else {}
+    percents = [
+        row.percent_of_gemm_only for row in run.values() if row.percent_of_gemm_only is not None
+    ]
+    columns |= {"percent_of_gemm_only": median(percents)} if percents else {}
     columns |= {"time_s": columns["median_s"], "hollow": is_noisy_run(run.values()), "once": False}
     faster = near.time_s / columns["time_s"]
     rates = {name: getattr(near, name) for name in ("gflops", "percent_of_peak")}

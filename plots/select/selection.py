@@ -139,12 +139,12 @@ def quantity_of(found: DataFrame, asked: str = "auto") -> str:
     >>> from dataclasses import replace
     >>> from drbench.measure.record import Record
     >>> case = Record(mode="simulated", status="ok", best_s=1.0, percent_of_peak=50.0)
-    >>> concurrent = replace(case, mode="measured", percent_of_roof=60.0)
+    >>> concurrent = replace(case, mode="measured", percent_of_gemm_only=60.0)
     >>> (
     ...     [quantity_of(frame([each])) for each in (case, concurrent)],
     ...     quantity_of(frame([concurrent]), "peak"),
     ... )
-    (['percent_of_peak', 'percent_of_roof'], 'percent_of_peak')
+    (['percent_of_peak', 'percent_of_gemm_only'], 'percent_of_peak')
     """
     peak, roof = QUANTITIES.values()
     roofed = (found["mode"] == "measured") & found[roof].notna()
@@ -264,13 +264,13 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     for reason, keeps in _direct(found, layer):
         keep(reason, ~own | keeps)
     _check_comparable(
-        found[kept & own], ("mode", "machine", "ranks", "nodes", "threads", "dtype", "k")
+        found[kept & own], ("mode", "label", "machine", "ranks", "nodes", "threads", "dtype", "k")
     )
     for k, dtype in found.loc[kept & own, ["k", "dtype"]][:1].itertuples(index=False):
         # a baseline's cases of another machine stay, and the legend names it
         same = (found.k == k) & (found["dtype"] == dtype)
         keep(f"no case with k = {k} in {dtype}", own | same)
-    _check_comparable(found[kept & ~own], ("mode", "machine", "ranks", "dtype", "k"))
+    _check_comparable(found[kept & ~own], ("mode", "label", "ranks", "dtype", "k"))
 
     # baselines alone can still make a figure
     decides = kept & own if (kept & own).any() else kept

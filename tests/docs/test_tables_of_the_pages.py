@@ -91,15 +91,21 @@ def test_lines_fit_a_screen(path):
 
 
 def test_a_bar_is_multiplied_by_the_balance_limit_and_noisy_cases_do_not_count(monkeypatch):
-    columns = ("percent_of_roof_low", "percent_of_roof_high", "balance_limit", "bar", "noisy")
+    columns = (
+        "percent_of_gemm_only_low",
+        "percent_of_gemm_only_high",
+        "balance_limit",
+        "bar",
+        "noisy",
+    )
     made = DataFrame(
         [
             ("even", 94.0, 93.5, 94.5, None, 0.93, False),
             ("uneven", 79.4, 79.0, 82.0, 0.855, 0.93, False),
             ("shared", 12.0, 1.0, 70.0, None, 0.93, True),
         ],
-        columns=("case", "percent_of_roof", *columns),
-    ).assign(percent_of_roof_min=0.0, percent_of_roof_max=200.0)
+        columns=("case", "percent_of_gemm_only", *columns),
+    ).assign(percent_of_gemm_only_min=0.0, percent_of_gemm_only_max=200.0)
     bar = core.Bar("here", "all", "roof", core._of_roof(made))
     monkeypatch.setattr(core, "_bars", lambda: [bar])
     assert core.core_bars().splitlines()[2] == (

@@ -26,7 +26,7 @@ def run(times, roofs=(), **more):
     """The rounds of a case."""
     roofs = roofs or [None] * len(times)
     return {
-        at: made_up(median_s=s, samples_s=[s], roof_gflops=speed, case=f"{at} | x", **more)
+        at: made_up(median_s=s, samples_s=[s], gemm_only_gflops=speed, case=f"{at} | x", **more)
         for at, (s, speed) in enumerate(zip(times, roofs))
     }
 
@@ -56,7 +56,7 @@ def by_hand(runs):
     for each in runs:
         for at in each:
             if at - 1 in each:
-                changes.append(abs(each[at].roof_gflops / each[at - 1].roof_gflops - 1))
+                changes.append(abs(each[at].gemm_only_gflops / each[at - 1].gemm_only_gflops - 1))
     d, states = median(changes), {}
     for at in every:
         found = interval_of_median(pairs(at, best))
@@ -164,7 +164,7 @@ def test_rows_measured_one_after_the_other_are_decided_only_by_their_own_interva
                 samples_s=[middle] * 9,
                 median_low_s=0.97 * middle,
                 median_high_s=1.03 * middle,
-                roof_gflops=speed if known else None,
+                gemm_only_gflops=speed if known else None,
             )
         }
         first, second = decide([make(1.0, 100.0), make(ratio, 100.0 * change)])

@@ -177,10 +177,14 @@ def test_the_columns_are_of_the_record_and_ordered(samples, ratios):
     else:
         assert record.median_low_s is record.median_high_s is None
     assert record.stable == is_stable(ratios)
-    assert record.percent_of_roof_min <= record.percent_of_roof <= record.percent_of_roof_max
+    assert (
+        record.percent_of_gemm_only_min
+        <= record.percent_of_gemm_only
+        <= record.percent_of_gemm_only_max
+    )
     if len(ratios) >= FEWEST:
-        low, high = record.percent_of_roof_low, record.percent_of_roof_high
-        assert record.percent_of_roof_min <= low <= record.percent_of_roof <= high
+        low, high = record.percent_of_gemm_only_low, record.percent_of_gemm_only_high
+        assert record.percent_of_gemm_only_min <= low <= record.percent_of_gemm_only <= high
 
 
 @given(st.lists(times, min_size=1, max_size=9))

@@ -113,7 +113,7 @@ def test_the_interval_covers_the_times_at_the_ends_and_a_model_without_assumptio
     assert found.median_low_s == pytest.approx(record.best_s * faster)
     high = exp((log(slower) ** 2 + log(other) ** 2) ** 0.5)
     assert found.median_high_s == pytest.approx(record.best_s * high)
-    assert found.percent_of_roof_low == pytest.approx(
+    assert found.percent_of_gemm_only_low == pytest.approx(
         100 * found.local_gemm_s / found.median_high_s
     )
     wider = with_interval(record, CASE, Machine.from_dict(section | {"assumed": ASSUMED}), 4)

@@ -74,6 +74,6 @@ def test_what_a_library_does_not_tell_stays_empty(ended):
 
 def test_the_roof_is_measured_between_the_repeats_of_a_library_too(ended):
     assert (
-        ended[0][0]["right"]["percent_of_roof"] > 0
-        and ended[0][0]["replicated"]["percent_of_roof"] is None
+        ended[0][0]["right"]["percent_of_gemm_only"] > 0
+        and ended[0][0]["replicated"]["percent_of_gemm_only"] is None
     )

@@ -38,7 +38,7 @@ def test_a_turn_is_the_same_run_as_alone_whatever_is_kept(mpirun, more, limit):
         for once, turns in zip(found["once"], found["turns"]):
             for turn in turns:
                 assert [(x, turn[x]) for x in SAME] == [(x, once[x]) for x in SAME]
-                assert bool(turn["roof_gflops"]) is bool(more.get("roof") and turn["best_s"])
+                assert bool(turn["gemm_only_gflops"]) is bool(more.get("roof") and turn["best_s"])
         assert found["opened"][0] == 0
     assert [each["status"] for each in kept["once"]][:6] == ["ok"] * 6
     assert kept["once"][7]["status"] == "unsupported"

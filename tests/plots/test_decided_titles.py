@@ -31,13 +31,13 @@ def title(name, records):
 
 def rounds(ratios, **more):
     """Six rounds of cases with these times in ms, on a machine that becomes twice as slow."""
-    more = {"percent_of_roof": 90.0, "percent_of_peak": 40.0} | more
+    more = {"percent_of_gemm_only": 90.0, "percent_of_peak": 40.0} | more
     return [
         of_universal(
             **dict.fromkeys("abc", kind),
             median_s=1e-3 * ratio * (1 + turn / 5),
             samples_s=[1e-3 * ratio * (1 + turn / 5)],
-            roof_gflops=100.0 / (1 + turn / 100),
+            gemm_only_gflops=100.0 / (1 + turn / 100),
             case=f"{turn + 1} | {kind}",
             **more,
         )
@@ -105,7 +105,7 @@ def test_one_noisy_case_among_others_is_not_named_however_fast():
 def test_the_unit_of_a_title_is_that_of_its_panel():
     """A panel of percent of peak once had the unit of the first panel, percent of the roof."""
     first = rounds((1.0, 1.3, 2.0))
-    second = rounds((1.0, 1.3, 2.0), n=64, k=256, percent_of_roof=None)
+    second = rounds((1.0, 1.3, 2.0), n=64, k=256, percent_of_gemm_only=None)
     one, other = title("mlp", first + second).split("; ")
     assert one == "MLP-1, m = 64: Row is fastest, 90 % of GEMM-only speed"
     assert other.startswith("MLP-2, m = 64: Row is fastest, ") and other.endswith(" % of peak")
@@ -181,7 +181,7 @@ def test_a_case_of_one_repeat_is_hollow_and_not_ranked_and_a_round_is_not():
 
 
 def test_a_figure_of_noisy_cases_alone_states_that_it_shows_no_result():
-    known = {"n": 3072, "k": 768, "percent_of_roof": 90.0, "dtype": "float32", "case": "x"}
+    known = {"n": 3072, "k": 768, "percent_of_gemm_only": 90.0, "dtype": "float32", "case": "x"}
     noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
     sure = of_universal(m=256, noisy=False, **known)
     for records, message in ((noisy, True), ([*noisy, sure], False)):

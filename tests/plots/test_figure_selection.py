@@ -106,7 +106,7 @@ def measured(algorithm, time_s=1e-5, **values):
 
 def test_the_roof_of_libraries_is_drbench_s_own_not_that_of_the_library_it_runs_under():
     roofs = {"universal": 100.0, "dtensor": 50.0, "dtensor+drbench": 60.0}
-    records = [measured(name, roof_gflops=roof) for name, roof in roofs.items()]
+    records = [measured(name, gemm_only_gflops=roof) for name, roof in roofs.items()]
     (axes,) = find("libraries").make(records, Options()).picture.axes
     (rule,) = [line for line in axes.lines if line.described == "drbench's GEMM-only speed"]
     assert list(rule.get_xdata()) == [100.0, 100.0]
@@ -144,7 +144,7 @@ def test_the_finding_of_libraries_is_the_decision_on_interleaved_rounds(seconds,
     roofs = [100.0 / (1.02 if at % 2 else 1) for at in range(6)]
     noisy = [True] * 6 if ours is None else [False] * 6
     records = [
-        replace(row, roof_gflops=roof, noisy=bad)
+        replace(row, gemm_only_gflops=roof, noisy=bad)
         for row, roof, bad in zip(
             interleaved("universal", [(ours or 1.0) * s for s in slow]), roofs, noisy
         )
@@ -158,7 +158,7 @@ def test_the_finding_of_libraries_is_the_decision_on_interleaved_rounds(seconds,
 def test_a_dot_of_libraries_is_the_best_setting_over_its_rounds():
     records = [
         *interleaved("universal", [5.0, 5.0, 5.0, 5.0, 3.0, 3.0, 3.0], "slow", mesh="1x2"),
-        *interleaved("universal", [4.0] * 7, "good", mesh="2x1", percent_of_roof=10.0),
+        *interleaved("universal", [4.0] * 7, "good", mesh="2x1", percent_of_gemm_only=10.0),
         *interleaved("universal", [1.0] * 7, "still", a="R", get_bytes=0),
         *interleaved("heat", [7.0] * 7, mesh="1x2"),
         *interleaved("heat", [6.9], "once", mesh="2x2"),

@@ -28,7 +28,9 @@ def twelve():
 @pytest.fixture(scope="module")
 def four():
     """A small measured sweep without a sourced peak, without other libraries."""
-    found = sweep(ranks=4, h=512, quantity="percent_of_roof", mode="measured", machine="laptop")
+    found = sweep(
+        ranks=4, h=512, quantity="percent_of_gemm_only", mode="measured", machine="laptop"
+    )
     return [r for r in found if r.mode == "measured" and (r.a[:5], r.m) != ("block", 4096)]
 
 
@@ -63,8 +65,8 @@ def test_noisy_points_are_hollow_and_intervals_are_drawn(four):
             r,
             noisy=r.m == 2048,
             oversubscribed=True,
-            percent_of_roof_low=r.percent_of_roof and r.percent_of_roof - 3,
-            percent_of_roof_high=r.percent_of_roof and r.percent_of_roof + 4,
+            percent_of_gemm_only_low=r.percent_of_gemm_only and r.percent_of_gemm_only - 3,
+            percent_of_gemm_only_high=r.percent_of_gemm_only and r.percent_of_gemm_only + 4,
         )
         for r in four
     ]

@@ -81,8 +81,8 @@ def only(lines, name):
 def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked():
     """A roof was measured between the repeats, and drifts with them."""
     both = [
-        replace(each, percent_of_peak=each.percent_of_roof and each.percent_of_roof / 2)
-        for each in sweep(ranks=4, quantity="percent_of_roof", mode="measured")
+        replace(each, percent_of_peak=each.percent_of_gemm_only and each.percent_of_gemm_only / 2)
+        for each in sweep(ranks=4, quantity="percent_of_gemm_only", mode="measured")
         if each.mode == "measured"
     ]
     for asked, field in (("auto", "roof"), ("roof", "roof"), ("peak", "peak")):
@@ -186,8 +186,8 @@ def test_cases_of_other_algorithms_partitionings_and_problems_are_no_line(values
 
 
 def test_the_roof_is_drawn_when_any_case_has_no_peak():
-    roof = case(percent_of_peak=None, percent_of_roof=80.0)
-    both = case(c="row", a="column", percent_of_peak=40.0, percent_of_roof=90.0)
+    roof = case(percent_of_peak=None, percent_of_gemm_only=80.0)
+    both = case(c="row", a="column", percent_of_peak=40.0, percent_of_gemm_only=90.0)
     lines = select([roof, both, *published(64)], "mlp1")
     assert only(lines, "UA - Row").points[0].value == 80.0
     assert only(lines, "UA - Outer Prod.").points[0].value == 90.0
@@ -206,7 +206,7 @@ def test_libraries_of_the_same_problem_are_lines_without_factors():
 
 def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines():
     measured = [
-        case(algorithm="dtensor", stationary=None, a=a, b=b, c=a, percent_of_roof=value)
+        case(algorithm="dtensor", stationary=None, a=a, b=b, c=a, percent_of_gemm_only=value)
         for a, b, value in (
             ("row", "row", 50.0),
             ("column", "column", 60.0),
@@ -214,7 +214,7 @@ def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines():
             ("row/c2", "row/c2", 80.0),
         )
     ]
-    lines = select([case(percent_of_roof=90.0), *measured], "mlp1")
+    lines = select([case(percent_of_gemm_only=90.0), *measured], "mlp1")
     assert {
         name: [measured[point.Index - 1] for point in only(lines, name).points]
         for name in ("DT - Row", "DT - Column")

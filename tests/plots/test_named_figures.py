@@ -41,7 +41,7 @@ def rich():
         *exhaustive(ranks=2),
         *comparison(),
         *weak(),
-        *sweep(ranks=2, h=64, quantity="percent_of_roof")[:120],
+        *sweep(ranks=2, h=64, quantity="percent_of_gemm_only")[:120],
     ]
 
 
@@ -163,7 +163,7 @@ def test_strange_and_many_names_are_drawn_unchanged(hostile):
 
 @pytest.mark.parametrize("name", OF_RECORDS)
 def test_one_point_is_a_figure_or_a_reason(name, tmp_path):
-    one = [case(percent_of_roof=50.0, roof_gflops=9.0)]
+    one = [case(percent_of_gemm_only=50.0, gemm_only_gflops=9.0)]
     if name in ALONE:
         with pytest.raises(SelectionError, match=ALONE[name]):
             draw(name, one, tmp_path / "one")

@@ -18,7 +18,7 @@ CASES = [
     case(
         machine="=here", a="row/c2", m=64, n=256, k=64, samples_s=[0.5, 0.75], replicate_result=True
     ),
-    case(mode="simulated", get_bytes=0, collective_bytes=2**40, percent_of_roof=float("nan")),
+    case(mode="simulated", get_bytes=0, collective_bytes=2**40, percent_of_gemm_only=float("nan")),
     case(status="timeout", reason='60 s, "all" of them', best_s=None, ranks=4),
 ]
 
@@ -34,7 +34,7 @@ def path(tmp_path):
 
 
 def test_a_row_is_its_record(path):
-    nan_is_empty = replace(CASES[1], percent_of_roof=None)
+    nan_is_empty = replace(CASES[1], percent_of_gemm_only=None)
     assert list(map(plain, rows(read_records([path])))) == [
         plain(record) for record in (CASES[0], nan_is_empty, CASES[2])
     ]

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def case(m=64, **values):
     known = {"best_s": 1e-3, "median_s": 2e-3, "samples_s": [1e-3, 2e-3], "phase_gemm_s": 5e-4}
-    known |= {"get_bytes": 4096, "percent_of_roof": 50.0, "roof_gflops": 9.0}
+    known |= {"get_bytes": 4096, "percent_of_gemm_only": 50.0, "gemm_only_gflops": 9.0}
     return of_universal(m=m, **{**known, **values})
 
 
@@ -91,9 +91,9 @@ def test_counts_failures_and_provenance_are_shown(tmp_path):
 def test_the_verdict_is_the_best_case_that_is_not_noisy_and_what_limits_it():
     records = [
         case(a="row", median_s=3e-3, phase_get_wait_s=1.5e-3, phase_gemm_s=9e-4, gflops=2.0),
-        case(a="column", median_s=1e-3, noisy=True, percent_of_roof=213.0),
-        case(a="block", median_s=4e-3, percent_of_roof=900.0),  # no ratio chooses
-        case(m=128, median_s=5e-3, percent_of_roof=97.0, percent_of_peak=81.0),
+        case(a="column", median_s=1e-3, noisy=True, percent_of_gemm_only=213.0),
+        case(a="block", median_s=4e-3, percent_of_gemm_only=900.0),  # no ratio chooses
+        case(m=128, median_s=5e-3, percent_of_gemm_only=97.0, percent_of_peak=81.0),
         case(m=256, noisy=True),
         failed(m=512),
     ]
@@ -113,7 +113,7 @@ def test_the_verdict_is_the_best_case_that_is_not_noisy_and_what_limits_it():
 
 
 def test_ranks_that_share_cores_are_not_ranked():
-    found = verdict(frame([case(oversubscribed=True, percent_of_roof=98.0)]))
+    found = verdict(frame([case(oversubscribed=True, percent_of_gemm_only=98.0)]))
     assert found.best == [] and "a core for each rank" in found.notes[0]
 
 
@@ -214,5 +214,5 @@ def test_a_missing_environment_file_is_reported(tmp_path):
 
 
 def test_numbers_that_json_cannot_express_are_empty():
-    text = page([case(percent_of_roof=float("nan"), roof_gflops=float("inf"))], [], "x")
+    text = page([case(percent_of_gemm_only=float("nan"), gemm_only_gflops=float("inf"))], [], "x")
     assert "NaN" not in Elements(text).scripts[0] and "Infinity" not in Elements(text).scripts[0]

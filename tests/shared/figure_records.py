@@ -25,7 +25,7 @@ def _with_factors(forms, factors):
 def case(**values):
     """A simulated case on pvc12."""
     known = {"mode": "simulated", "machine": "pvc12", "m": 1024, "ranks": 12, "get_bytes": 100}
-    percent = values.get("percent_of_peak") or values.get("percent_of_roof") or 50.0
+    percent = values.get("percent_of_peak") or values.get("percent_of_gemm_only") or 50.0
     ended = {"best_s": 50.0 / percent, "percent_of_peak": 50.0}
     if values.get("status", "ok") != "ok":
         ended = {"reason": "no end in 60 s"}
@@ -97,8 +97,8 @@ def exhaustive(ranks=2):
         ended = {
             "percent_of_peak": None,
             "best_s": 1e-3 * 100 / percent,
-            "percent_of_roof": percent,
-            "roof_gflops": 30.0,
+            "percent_of_gemm_only": percent,
+            "gemm_only_gflops": 30.0,
             "phase_gemm_s": 8e-4,
             "phase_fence_s": 1e-5,
         }
@@ -168,10 +168,10 @@ def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2
                     mode="measured",
                     machine="small",
                     percent_of_peak=None,
-                    percent_of_roof=100 * ideal / best,
-                    percent_of_roof_min=90 * ideal / best,
-                    percent_of_roof_max=105 * ideal / best,
-                    roof_gflops=30.0 * p,
+                    percent_of_gemm_only=100 * ideal / best,
+                    percent_of_gemm_only_min=90 * ideal / best,
+                    percent_of_gemm_only_max=105 * ideal / best,
+                    gemm_only_gflops=30.0 * p,
                     get_bytes=0,
                     collective_bytes=chance.randrange(10**6),
                 )

@@ -22,7 +22,7 @@ EVIL = (
 def hostile(texts=EVIL):
     """Records with each of the texts in every text field."""
     named = "machine algorithm preset a b c mesh transport blas environment".split()
-    known = {"best_s": 1e-3, "percent_of_roof": 50.0}
+    known = {"best_s": 1e-3, "percent_of_gemm_only": 50.0}
     records = []
     for number, text in enumerate(texts):
         m = 64 << number % 2

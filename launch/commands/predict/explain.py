@@ -161,5 +161,4 @@ def _options_given(values: dict, asked: list[str]) -> dict:
     if missing:
         raise UsageError(f"-{missing} is missing. Give -m, -n and -k, or --timeline FILE.")
     model, ranks = modelled(values, ranks)
-    named = "none" if model is None else model.name
-    return explained(case_of(values | {"options": options, "machine": named}, ranks), model, ranks)
+    return explained(case_of(values | {"options": options}, ranks), model, ranks)

@@ -46,6 +46,7 @@ from ..options import (
     default_text="the machine's",
 )
 @machine_option("machine")
+@of_case("label", default_text="that of the machine model")
 @csv_option()
 @option(
     "--timeline",
@@ -82,7 +83,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
         raise UsageError(
             f"--threads applies to machines calibrated on cores; {model.name} is not. Leave it out."
         )
-    case = case_of(values | {"machine": model.name}, ranks)
+    case = case_of(values, ranks)
     how = {"timeline": bool(timeline), "pool": True, "interval": True}
     record, found = predict_with(case, model, ranks, **how)
     code = output_record(record, csv_path, as_json)
@@ -98,7 +99,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 )
 @save_option(required=True, help="TOML file of the machine, to write or to update.")
 @of_case("threads")
-@of_case("machine", help="Name of the machine in the file.")
+@of_case("label", default="here", default_text="", help="Name of the machine in the file.")
 @option(
     "--nodes",
     is_flag=True,
@@ -115,7 +116,7 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 @timeout_option(default=600.0)
 @yes_option()
 @click.pass_obj
-def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
+def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, timeout, yes):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate and tune: local
     GEMMs (on cores in float32 and float64, and elementwise operations of chains), gets,
     accumulates, barriers, collectives, with --nodes the links between nodes too; then whole
@@ -150,4 +151,4 @@ def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, 
     from launch.models.predict import predict
 
     predicted_s = lambda *what: predict(*what).best_s
-    return calibrate_here(save, machine, rounds, backend, threads, nodes, predicted_s)
+    return calibrate_here(save, label, rounds, backend, threads, nodes, predicted_s)

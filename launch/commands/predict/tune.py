@@ -255,7 +255,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         return row | {
             "time": predicted_text(record),
             "least": f"{seconds(place.bound.seconds)}{' (link)' if links else ''}",
-            "percent_of_roof": record.percent_of_roof,
+            "percent_of_gemm_only": record.percent_of_gemm_only,
             "bound": place.bound._asdict(),
             "record": record.to_json_dict(),
         }
@@ -315,7 +315,9 @@ _COLUMNS = (
     Column("what", "!~algorithm", itemgetter("what")),
     Column("brought", ">brought here", itemgetter("brought")),
     Column("least", ">least time", itemgetter("least")),
-    Column("percent_of_roof", ">% of GEMM-only", lambda row: f"{row['percent_of_roof']:.1f}"),
+    Column(
+        "percent_of_gemm_only", ">% of GEMM-only", lambda row: f"{row['percent_of_gemm_only']:.1f}"
+    ),
     Column("moved_bytes", ">moved", lambda row: format_bytes(row["moved_bytes"])),
     Column("share_of_flops", ">busiest FLOPs", lambda row: f"{row['share_of_flops']:.2f}"),
     Column("memory_bytes", ">memory", lambda row: format_bytes(row["memory_bytes"])),
@@ -441,7 +443,7 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measure
     likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
     # with the GEMM-only speed, which shows the drift of the machine
     places = found.ranking[: count or likely]
-    cases = [replace(place.case, **how, roof=True) for place in places]
+    cases = [replace(place.case, **how, gemm_only=True) for place in places]
     print_line = console(stderr=quiet, soft_wrap=True)
     runs = run_rounds(cases, request.ranks, Settings(), print_line, probe=True)
     records = [pooled(run.values()) for run in runs]

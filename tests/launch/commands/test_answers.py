@@ -119,7 +119,7 @@ ANSWERS = [
     ),
     ([*SIMULATE[:-1], "pvc12,compute.pack_s=1"], ["pack_s must be a list of 3", "got 1.0"], []),
     (["plot", "best", "binary.csv"], ["binary.csv has another header"], []),
-    (["plot", "mlp1", "infinite.csv"], ["line 2: ", "percent_of_roof", "inf"], ["Axis"]),
+    (["plot", "mlp1", "infinite.csv"], ["line 2: ", "percent_of_gemm_only", "inf"], ["Axis"]),
     (
         ["plot", "best", "wide.csv"],
         ["wide.csv has another header", "where schema"],
@@ -137,10 +137,10 @@ ANSWERS = [
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     """A folder of files that are passed to commands by mistake."""
-    append_csv(tmp_path / "infinite.csv", made_up(percent_of_roof=50.0))
+    append_csv(tmp_path / "infinite.csv", made_up(percent_of_gemm_only=50.0))
     header, row = (tmp_path / "infinite.csv").read_text().splitlines()
     cells = row.split(",")
-    cells[header.split(",").index("percent_of_roof")] = "inf"
+    cells[header.split(",").index("percent_of_gemm_only")] = "inf"
     (tmp_path / "infinite.csv").write_text(f"{header}\n{','.join(cells)}\n")
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)) * 8)
     (tmp_path / "wide.csv").write_text(",".join(f"column_number_{n}" for n in range(300)) + "\n")

@@ -170,7 +170,7 @@ def measured(folder, times, report=H100S):
     for job, prediction, ratio in zip(jobs, predictions, times):
         seconds = ratio * prediction.best_s
         how = {"best_s": seconds, "median_s": seconds, "samples_s": [seconds], "error": 0.0}
-        how |= {"percent_of_roof": prediction.percent_of_roof / ratio, "compute": "fp32"}
+        how |= {"percent_of_gemm_only": prediction.percent_of_gemm_only / ratio, "compute": "fp32"}
         how |= {"gflops": prediction.gflops / ratio, "median_low_s": None, "median_high_s": None}
         append_csv(path, replace(prediction, mode="measured", case=job.name, **how))
     return Node(folder, 8, "1", report)
@@ -267,7 +267,7 @@ def test_a_slow_gpu_ends_with_0_and_a_failed_stage_with_1_and_first(tmp_path, en
 
 def test_a_wrong_result_of_one_rank_is_not_a_slow_one(tmp_path):
     name, how = "8192 cubed, 64 tiles, fp32", {"best_s": 1.0, "gflops": 9e4, "error": 0.0}
-    row = lambda percent: Record(mode="measured", status="ok", percent_of_roof=percent, **how)
+    row = lambda percent: Record(mode="measured", status="ok", percent_of_gemm_only=percent, **how)
     wrong = Record(mode="measured", status="wrong", reason="C differs")
     for each, ok, is_wrong in (
         (row(99.0), True, False),

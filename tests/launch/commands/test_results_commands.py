@@ -15,7 +15,7 @@ SWEEP = Path(__file__).parents[3] / "results/measured/epyc-2core/mlp1-h1536-p2"
 
 def case(m=64, factor=1.0, **values):
     known = {"ranks": 2, "best_s": factor, "median_s": factor, "samples_s": [factor] * 5}
-    return of_universal(m=m, **{**known, "percent_of_roof": 50.0 / factor, **values})
+    return of_universal(m=m, **{**known, "percent_of_gemm_only": 50.0 / factor, **values})
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_columns_that_are_left_out_are_named_and_all_that_fit_are_shown(run_cli,
 @pytest.mark.parametrize(
     "words, names",
     [
-        ("simulate --machine pvc12", "time_s gflops percent_of_roof moved_bytes"),
+        ("simulate --machine pvc12", "time_s gflops percent_of_gemm_only moved_bytes"),
         ("plan -p 4", "steps flops get_bytes tile_bytes pool_bytes"),
         (
             "tune -p 4",

@@ -75,7 +75,7 @@ def test_dtensor_in_bfloat16_is_exact_and_recorded_with_a_bfloat16_c(ran, name):
         dtensor() | narrow | {"fill": "uniform"},
     )
     for record in check_exact(records):
-        assert (record.dtype, record.compute) == ("bfloat16", None) and record.roof_gflops
+        assert (record.dtype, record.compute) == ("bfloat16", None) and record.gemm_only_gflops
     if name == "dtensor":  # partial sums are in bfloat16 too
         assert records[0].collective_bytes == 4 * 3 * 24 * 32 // 4 * 2
     assert (tf32.status, uniform.status) == ("unsupported", "unsupported")
@@ -161,5 +161,5 @@ def test_a_run_of_dtensor_ends_in_order(drbench):
         timeout=90,
     )
     assert (ended.returncode, ended.left) == (0, ()) and json.loads(ended.stdout)[
-        "percent_of_roof"
+        "percent_of_gemm_only"
     ] > 0

@@ -82,7 +82,7 @@ def test_cases_of_a_simulated_sweep_have_the_interval_of_the_single_problem_trac
     assert together.pop().status == "failed"
     for record, single in zip(together, singly, strict=True):
         assert record.median_low_s < record.median_s < record.median_high_s
-        for column in ("median_low_s", "median_high_s", "percent_of_roof_low", "best_s"):
+        for column in ("median_low_s", "median_high_s", "percent_of_gemm_only_low", "best_s"):
             assert getattr(record, column) == pytest.approx(getattr(single, column), rel=1e-12)
         assert record.plan_s > 0
 

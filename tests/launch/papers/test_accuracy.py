@@ -41,7 +41,7 @@ def test_errors_are_of_median_times(pairs):
 
 
 def test_shares_of_the_roof_are_compared_at_the_speed_of_the_calibration():
-    ran = lambda c, time, share: row("row", "row", c, [time], percent_of_roof=share)
+    ran = lambda c, time, share: row("row", "row", c, [time], percent_of_gemm_only=share)
     text = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
     measured = frame(
         [

@@ -10,10 +10,10 @@ def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
     """A record of 2·10⁹ FLOPs: at one second 2 GFLOP/s."""
     known = (
         {
-            "roof_gflops": roof,
-            "percent_of_roof": 100 * 2 / seconds / roof,
-            "percent_of_roof_min": 1.0,
-            "percent_of_roof_max": 99.0,
+            "gemm_only_gflops": roof,
+            "percent_of_gemm_only": 100 * 2 / seconds / roof,
+            "percent_of_gemm_only_min": 1.0,
+            "percent_of_gemm_only_max": 99.0,
         }
         if roof
         else {}

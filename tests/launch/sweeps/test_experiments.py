@@ -382,7 +382,13 @@ def test_doubt_is_a_mark_with_one_legend_line_and_what_distinguishes_rows_is_nev
     """Of a sweep over threads, two rows once differed in nothing but their time; of one of
     libraries the library was left out."""
     monkeypatch.setenv("COLUMNS", "80")
-    known = {"percent_of_roof": 50.0, "a": "block:1x2", "b": "block:2x1", "c": "row", "gflops": 1e3}
+    known = {
+        "percent_of_gemm_only": 50.0,
+        "a": "block:1x2",
+        "b": "block:2x1",
+        "c": "row",
+        "gflops": 1e3,
+    }
     runs = [
         run([3.0, 3.5], threads=threads, algorithm=name, noisy=True, stable=False, **known)
         for threads in (1, 2)

@@ -147,7 +147,7 @@ def test_contenders_continue_until_they_are_slower_or_tied_for_certain(data):
         if (who, turn) == bad:
             return {"seconds": 1.0, "status": "timeout", "reason": "60 s"}
         roof = 100.0 * 1.01**turn
-        return {"seconds": speed[who] * chance.gauss(1, scatter), "roof_gflops": roof}
+        return {"seconds": speed[who] * chance.gauss(1, scatter), "gemm_only_gflops": roof}
 
     order, runs = played(names, seconds_of, budget_s=budget_s)
     assert len({*order}) == len(order)
@@ -214,14 +214,20 @@ def test_groups_of_several_libraries_share_their_rounds():
 
 
 def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_it():
-    first = row(1.0, samples_s=[1.0, 9.0, 9.0], median_s=9.0, percent_of_roof=80.0, noisy=False)
-    found = pooled([replace(first, percent_of_roof_low=70.0), row(2.0), row(3.0)])
+    first = row(
+        1.0, samples_s=[1.0, 9.0, 9.0], median_s=9.0, percent_of_gemm_only=80.0, noisy=False
+    )
+    found = pooled([replace(first, percent_of_gemm_only_low=70.0), row(2.0), row(3.0)])
     assert found.samples_s == [1.0, 2.0, 3.0] and found.median_s == 2.0
-    assert (found.percent_of_roof, found.percent_of_roof_low) == (80.0, 70.0)
+    assert (found.percent_of_gemm_only, found.percent_of_gemm_only_low) == (80.0, 70.0)
     roofed = [
-        row(1.0, percent_of_roof=each, percent_of_roof_low=1.0) for each in (90.0, 70.0, 80.0)
+        row(1.0, percent_of_gemm_only=each, percent_of_gemm_only_low=1.0)
+        for each in (90.0, 70.0, 80.0)
     ]
-    assert pooled(roofed).percent_of_roof == 80.0 and pooled(roofed).percent_of_roof_low is None
+    assert (
+        pooled(roofed).percent_of_gemm_only == 80.0
+        and pooled(roofed).percent_of_gemm_only_low is None
+    )
 
 
 @pytest.fixture
