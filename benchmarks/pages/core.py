@@ -119,16 +119,16 @@ def _bars() -> Iterator[Bar]:
         ("misaligned", misaligned & ~level),
         ("misaligned, `work=level`", level),
     ):
-        yield Bar("one_node", f"4096³, {where}, {what}", "roof", _of_roof(cube[chosen]))
-    yield Bar("one_node", f"MLP layers, m = 1024, {where}", "roof", _of_roof(mlp))
+        yield Bar("one_node", f"4096³, {where}, {what}", "GEMM-only", _of_roof(cube[chosen]))
+    yield Bar("one_node", f"MLP layers, m = 1024, {where}", "GEMM-only", _of_roof(mlp))
     for m in (256, 4096):
         found = _of_roof(core("layers", m=m))
-        yield Bar("layers", f"MLP layers, m = {m}, {where}", "roof", found)
+        yield Bar("layers", f"MLP layers, m = {m}, {where}", "GEMM-only", found)
     uneven = rma.case.str.contains("misaligned")
     for what, chosen in (("aligned", ~uneven), ("misaligned", uneven)):
-        yield Bar("one_node", f"4096³, MPI RMA, {what}", "roof", _of_roof(rma[chosen]))
+        yield Bar("one_node", f"4096³, MPI RMA, {what}", "GEMM-only", _of_roof(rma[chosen]))
     remote = core("remote", progress="poll")
-    yield Bar("remote", "4096³, every rank remote, TCP", "roof", _of_roof(remote))
+    yield Bar("remote", "4096³, every rank remote, TCP", "GEMM-only", _of_roof(remote))
     mixed = core("mixed")
     found = _cases(mixed, mixed.ratio, mixed.low, mixed.high, least=mixed.bar)
     yield Bar("mixed", "four ranks on two virtual nodes", "one node", found)
@@ -147,9 +147,9 @@ def _bars() -> Iterator[Bar]:
     yield Bar("gather", "throttled, `ag_gemm`", "pull", _of_times(chosen))
     for section, text, over in (
         ("signals", f"4096³, {where}, fused overlap", "`universal`"),
-        ("signals_remote", "4096³, every rank remote, TCP, fused overlap", "roof"),
+        ("signals_remote", "4096³, every rank remote, TCP, fused overlap", "GEMM-only"),
     ):
-        yield Bar(section, text, over, _fused(section, over == "roof"))
+        yield Bar(section, text, over, _fused(section, over == "GEMM-only"))
     cost = core("signals", case="Push and Await")
     found = _cases(cost, cost.cost_s, most=cost.bar)
     yield Bar("signals", "core time of a Push and its Await", "", found, describe_time)
@@ -225,7 +225,7 @@ def algorithms() -> str:
     names = sorted(columns.unique())
     order = sorted(names, key=lambda name: (["OS", "LS", "RS"].index(name[:2]), name))
     return table(
-        ["percent of the roof (range)", *order],
+        ["percent of GEMM-only speed (range)", *order],
         [(name, *(cells.get((name, column), "") for column in order)) for name in _MOVES],
     )
 

@@ -133,7 +133,7 @@ def _of_roof(record) -> str:
 def placements() -> str:
     """Multiplications of DTensors by placements."""
     header = ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time"]
-    header += ["stock, of torch's roof", "drbench, of torch's roof", "rounds"]
+    header += ["stock, of torch's GEMM-only speed", "drbench, of it", "rounds"]
     return table(
         header,
         [

@@ -500,7 +500,7 @@ def unknown_version(version: Any) -> str:
     Examples
     --------
     >>> unknown_version("11")
-    'schema_version 11 is of an older drbench; this one reads 12 and 13. Use the drbench that...
+    'schema_version 11 is of an older drbench; this one reads 13. Use the drbench that wrote the...
     """
     try:
         older = int(version) < SCHEMA_VERSION
@@ -508,7 +508,7 @@ def unknown_version(version: Any) -> str:
         older = False
     return (
         f"schema_version {version} is {'of an older drbench' if older else 'unknown'}; this "
-        f"{'one' if older else 'drbench'} reads {' and '.join(HEADERS)}. Use the drbench that "
+        f"{'one' if older else 'drbench'} reads {SCHEMA_VERSION}. Use the drbench that "
         "wrote the file, or measure again."
     )
 

@@ -180,7 +180,7 @@ def _case_text(record, names: list[str]) -> str:
 )
 @option(
     "--quantity",
-    type=click.Choice(["auto", "peak", "roof"]),
+    type=click.Choice(["auto", "peak", "gemm_only"]),
     default="auto",
     help="What percentages refer to; auto: GEMM-only speed if it was measured, else the peak.",
 )

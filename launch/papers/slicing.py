@@ -39,7 +39,7 @@ _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")
 _H100_1, _H100_2 = ("h100x8", "mlp1"), ("h100x8", "mlp2")
 COMPETITIVE, ALMOST_ALWAYS, MUCH = 0.95, 0.9, 0.5
 #: What sets cases apart that differ in their schedule only.
-CASE = "machine ranks m n k a b c stationary prefetch chunk transport".split()
+CASE = "label ranks m n k a b c stationary prefetch chunk transport".split()
 LOWERINGS = ("greedy", "cost", "exhaustive")
 
 #: DTensor's published lines.
@@ -115,7 +115,7 @@ class Figures(Rows):
 
     def _direct(self, name: tuple[str, str], mode: str, algorithms: list[str]):
         """The cases of a figure by algorithms, but for those that were lowered."""
-        of = dict(zip(("machine", "layer"), name))
+        of = dict(zip(("label", "layer"), name))
         found = self.where(mode=mode, status="ok", algorithm=algorithms, **of)
         return found[found.schedule.fillna("direct") == "direct"]
 

@@ -19,7 +19,7 @@ _HIDDEN = 12288  # the width of the paper's layers
 UNIVERSAL = "universal"
 Shape = tuple[int, int, int]
 
-QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_gemm_only"}
+QUANTITIES = {"peak": "percent_of_peak", "gemm_only": "percent_of_gemm_only"}
 #: Columns for the names of a case.
 NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
     "transpose",
@@ -60,8 +60,8 @@ class Options:
     moving_only : bool
         Leave out cases that move no bytes at all, as the paper's figures do.
     quantity : str
-        ``peak``, ``roof``, or ``auto``: percent of peak if every case has it and none was measured
-        with its roof.
+        ``peak``, ``gemm_only``, or ``auto``: percent of peak if every case has it and none was
+        measured with GEMM-only speed.
     shape : (m, n, k), optional
         Only this shape.
     axis : str

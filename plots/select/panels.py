@@ -26,7 +26,7 @@ def select_panels(
     layer : str, optional
         ``"mlp1"`` or ``"mlp2"``; by default those that the records hold.
     quantity : str
-        ``peak``, ``roof`` or ``auto``.
+        ``peak``, ``gemm_only`` or ``auto``.
 
     Returns
     -------

@@ -131,8 +131,8 @@ def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
 
 def quantity_of(found: DataFrame, asked: str = "auto") -> str:
     """The field to draw of some cases: the requested one, or for ``auto`` percent of peak if every
-    case has it and none was measured with its roof. A roof is measured between the repeats, so that
-    drifts of the machine change both.
+    case has it and none was measured with GEMM-only speed, which is measured between the repeats,
+    so that drifts of the machine change both.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     layer : str
         ``"mlp1"`` or ``"mlp2"``.
     quantity : str
-        ``peak``, ``roof`` or ``auto``.
+        ``peak``, ``gemm_only`` or ``auto``.
 
     Raises
     ------
@@ -275,7 +275,7 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     # baselines alone can still make a figure
     decides = kept & own if (kept & own).any() else kept
     quantity = quantity_of(found[decides], quantity)
-    keep(f"no {quantity.replace('_', ' ')} in its records", found[quantity].notna())
+    keep(f"no {quantity} in its records", found[quantity].notna())
 
     drawn = found.loc[kept, ["line", "m", *BY_TIME]]
     drawn["still"] = found.stationary.where(own, "").str.upper()

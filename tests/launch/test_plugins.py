@@ -15,7 +15,7 @@ PLUGIN = "\n\n".join(map(dedent, BLOCKS))
 SIZES = "-m 12 -n 12 -k 12".split()
 ROWS = ["--algorithm", "rows", "-o", "width=2"]
 UNEVEN = "--a uneven:2+10 --b row --c uneven:12+0".split()
-QUICK = "--iters 1 --budget 0 -o roof=false".split()
+QUICK = "--iters 1 --budget 0 -o gemm_only=false".split()
 
 
 @pytest.fixture

@@ -102,18 +102,18 @@ def test_a_file_without_records_is_neither_appended_to_nor_changed(path, text):
 )
 def test_another_header_is_refused_on_reading_and_names_the_column(path, change):
     path.write_text(",".join(change(list(HEADER))) + "\n")
-    with pytest.raises(RecordError, match="another header: '.*' where schema 12 has '.*'"):
+    with pytest.raises(RecordError, match="another header: '.*' where schema 13 has '.*'"):
         read_csv(path)
 
 
 def test_an_unknown_schema_version_is_refused_whether_or_not_the_columns_changed(path):
     row = case(1).to_row()
-    row[0] = "13"
+    row[0] = "14"
     for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "9"])]:
         with open(path, "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, cells])
         with pytest.raises(
-            RecordError, match="schema_version 13 is unknown; this drbench reads 12"
+            RecordError, match="schema_version 14 is unknown; this drbench reads 13"
         ):
             read_csv(path)
 
@@ -122,7 +122,7 @@ def test_a_row_that_does_not_parse_is_named_by_file_and_line(path):
     append_csv(path, case(1))
     with open(path, "a") as file:
         file.write("1,measured,too short\n")
-    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 12"):
+    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 13"):
         read_csv(path)
 
 
@@ -155,7 +155,7 @@ def test_a_file_of_an_older_drbench_is_refused_in_one_line_and_not_appended_to(p
     for read in (read_csv, lambda path: read_records([path])):
         with pytest.raises(RecordError) as caught:
             read(path)
-        described = f"{path}: schema_version 11 is of an older drbench; this one reads 12."
+        described = f"{path}: schema_version 11 is of an older drbench; this one reads 13."
         assert str(caught.value).startswith(described) and "\n" not in str(caught.value)
     with pytest.raises(RecordError, match="another header"):
         append_csv(path, case(2))

@@ -29,7 +29,7 @@ BY_TYPE = {
 def records(draw):
     values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
     values |= {
-        "schema_version": 12,
+        "schema_version": 13,
         "mode": draw(st.sampled_from(MODES)),
         "status": draw(st.sampled_from(STATUSES)),
     }
@@ -124,7 +124,7 @@ def test_a_text_too_long_for_a_csv_reader_is_cut():
         ({"best_s": math.nan}, "needs best_s > 0; got None"),
         ({"best_s": 0.0}, "needs best_s > 0"),
         ({"best_s": math.inf}, "needs best_s > 0"),
-        ({"schema_version": 13}, "schema_version 13 is unknown"),
+        ({"schema_version": 14}, "schema_version 14 is unknown"),
         ({"m": 1.5}, "m must be an integer; got 1.5"),
         ({"m": True}, "m must be an integer"),
         ({"gflops": "fast"}, "gflops must be a number; got 'fast'"),

@@ -203,6 +203,6 @@ def test_the_roof_of_experts_is_a_gemm_for_each_expert_with_rows(quick):
 @pytest.mark.parametrize("extent", [64, 128])
 def test_one_rank_that_moves_nothing_is_not_faster_than_its_gemms_alone(extent):
     """Operands prepared in the timed region, or a cold C, made it twice as fast."""
-    case = Case(extent, extent, extent, roof=True, iters=40, budget=0.0, threads=1)
+    case = Case(extent, extent, extent, gemm_only=True, iters=40, budget=0.0, threads=1)
     found = run_case(case, MPI.COMM_SELF)
     assert found.status == "ok" and found.percent_of_gemm_only_low <= 100

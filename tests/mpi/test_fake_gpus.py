@@ -36,17 +36,22 @@ def cases():
         yield plain
         more = {"replicate_result": True, "transport": "rma"}
         yield plain | more | {"max_gemms": 2, "accumulate_blocks": 2}
-    yield shape(get="view", dtype="float64", fill="uniform", roof=True)
+    yield shape(get="view", dtype="float64", fill="uniform", gemm_only=True)
     yield shape("column", "column", "row", dtype="bfloat16:float32", stationary="B")
     yield shape(compute="tf32")
     even = case(48, 40, 56)
     for algorithm in ("summa", "wang", "meshslice", "collective"):
         for dataflow in ("OS", "RS"):
-            yield even | {"algorithm": algorithm, "dataflow": dataflow, "mesh": "1x2", "roof": True}
+            yield even | {
+                "algorithm": algorithm,
+                "dataflow": dataflow,
+                "mesh": "1x2",
+                "gemm_only": True,
+            }
     yield even | {"algorithm": "fsdp"}
     for dataflow in ("AG", "RS"):
         experts = {"algorithm": "moe_collective", "dataflow": dataflow, "experts": 5, "topk": 2}
-        for more in ({}, {"dtype": "bfloat16:float32", "roof": True}):
+        for more in ({}, {"dtype": "bfloat16:float32", "gemm_only": True}):
             yield even | experts | more
 
 

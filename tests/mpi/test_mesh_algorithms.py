@@ -83,7 +83,7 @@ def test_chips_that_own_nothing_take_part(mpirun, dealt, turn, situation):
         if (x + y) % 3 == turn  # all of them on two of the shapes
     ]
     layouts = "block:2x2", "block:2x2:col", "block:2x2"
-    cases += [case(*shape, *layouts, roof=True) for shape in shapes]
+    cases += [case(*shape, *layouts, gemm_only=True) for shape in shapes]
     run(mpirun, 4, dealt(cases, turn, 13), situation=situation)
 
 

@@ -65,7 +65,7 @@ def test_prefetch_is_recorded_and_empty_without_limit(mpirun):
 
 def test_overlap_is_recorded_as_flux_defines_it_against_collective_on_the_same_layout(mpirun):
     """Eq. 1 and 2: the time beyond the local GEMMs, over that of what overlaps nothing."""
-    how = {"iters": 3, "warmup": 1, "roof": True}
+    how = {"iters": 3, "warmup": 1, "gemm_only": True}
     names = "ag_gemm", "gemm_rs", "te_chunks"
     for out in mpirun.exact(2, [case(256, 256, 256, algorithm=name, **how) for name in names]):
         beyond = out["median_s"] - out["local_gemm_s"]

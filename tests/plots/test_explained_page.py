@@ -329,7 +329,7 @@ def test_a_simulated_timeline_shows_the_same_as_the_simulation(described):
 
 
 def test_texts_of_a_timeline_add_no_element():
-    trace = timeline_of("cannon", machine=EVIL[1])
+    trace = timeline_of("cannon", label=EVIL[1])
     page = explained_page([explained_timeline(trace, None)], "test")
     elements = Elements(page)
     assert "img" not in {tag for tag, _ in elements.found} and "&lt;img" in page

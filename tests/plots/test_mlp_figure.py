@@ -28,9 +28,7 @@ def twelve():
 @pytest.fixture(scope="module")
 def four():
     """A small measured sweep without a sourced peak, without other libraries."""
-    found = sweep(
-        ranks=4, h=512, quantity="percent_of_gemm_only", mode="measured", machine="laptop"
-    )
+    found = sweep(ranks=4, h=512, quantity="percent_of_gemm_only", mode="measured", label="laptop")
     return [r for r in found if r.mode == "measured" and (r.a[:5], r.m) != ("block", 4096)]
 
 

@@ -85,12 +85,12 @@ def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked
         for each in sweep(ranks=4, quantity="percent_of_gemm_only", mode="measured")
         if each.mode == "measured"
     ]
-    for asked, field in (("auto", "roof"), ("roof", "roof"), ("peak", "peak")):
+    for asked, field in (("auto", "gemm_only"), ("gemm_only", "gemm_only"), ("peak", "peak")):
         lines = [line for line in select(both, "mlp1", asked) if line.points]
         assert {line.quantity for line in lines} == {f"percent_of_{field}"} and lines
     heights = [
         max(point.value for line in select(both, "mlp1", asked) for point in line.points)
-        for asked in ("roof", "peak")
+        for asked in ("gemm_only", "peak")
     ]
     assert heights[0] == pytest.approx(2 * heights[1])
     drawn = find("mlp1").make(both, Options(quantity="peak")).picture
@@ -191,7 +191,7 @@ def test_the_roof_is_drawn_when_any_case_has_no_peak():
     lines = select([roof, both, *published(64)], "mlp1")
     assert only(lines, "UA - Row").points[0].value == 80.0
     assert only(lines, "UA - Outer Prod.").points[0].value == 90.0
-    assert only(lines, "DT - Row").why == "no percent of roof in its records"
+    assert only(lines, "DT - Row").why == "no percent_of_gemm_only in its records"
 
 
 def test_libraries_of_the_same_problem_are_lines_without_factors():
@@ -233,7 +233,7 @@ def test_libraries_of_another_problem_are_left_out_and_listed():
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("machine", "h100x8"),
+        ("label", "h100x8"),
         ("ranks", 8),
         ("dtype", "float64"),
         ("mode", "measured"),

@@ -72,7 +72,7 @@ def hostile(rich):
             algorithm=r.algorithm
             if chance.random() < 0.5
             else f"{chance.choice(strange)}{chance.randrange(30)}",
-            machine=chance.choice(strange[:2]),
+            label=chance.choice(strange[:2]),
         )
         for r in rich[::6]
     ]
@@ -273,8 +273,8 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
         }
 
     simulated = [r for r in sweep(ranks=12)[::16] if r.mode == "simulated"]
-    measured = [replace(r, mode="measured", machine="laptop") for r in simulated]
-    h100 = [replace(r, machine="h100x4", ranks=4) for r in simulated]
+    measured = [replace(r, mode="measured", label="laptop") for r in simulated]
+    h100 = [replace(r, label="h100x4", ranks=4) for r in simulated]
     pvc, alone = "12 ranks, pvc12, float32, simulated", "8 ranks, h100x8, float32, published"
     assert drawn(published(), measured, simulated) == {
         "12 ranks, laptop, float32, measured": False,
@@ -290,10 +290,10 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
 
 
 def test_measured_libraries_are_preferred_to_published_ones():
-    ours = case(mode="measured", machine="here", ranks=2)
+    ours = case(mode="measured", label="here", ranks=2)
     theirs = case(
         mode="measured",
-        machine="here",
+        label="here",
         ranks=2,
         algorithm="dtensor",
         preset="row",

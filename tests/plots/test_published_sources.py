@@ -22,7 +22,7 @@ def path(tmp_path):
 def test_a_published_row_keeps_rate_problem_and_source(path):
     path.write_text(HEADER + ROW)
     (record,) = read_published(path)
-    assert (record.mode, record.machine, record.algorithm, record.ranks) == (
+    assert (record.mode, record.label, record.algorithm, record.ranks) == (
         "published",
         "h100x8",
         "DT - Row",

@@ -16,7 +16,7 @@ from plots.select.records import frame, read_records, rows
 
 CASES = [
     case(
-        machine="=here", a="row/c2", m=64, n=256, k=64, samples_s=[0.5, 0.75], replicate_result=True
+        label="=here", a="row/c2", m=64, n=256, k=64, samples_s=[0.5, 0.75], replicate_result=True
     ),
     case(mode="simulated", get_bytes=0, collective_bytes=2**40, percent_of_gemm_only=float("nan")),
     case(status="timeout", reason='60 s, "all" of them', best_s=None, ranks=4),
@@ -64,7 +64,7 @@ def test_columns_have_types_and_statuses_an_order(path):
         "float64",
         "boolean",
     )
-    assert (kinds["machine"], kinds["samples_s"], kinds["mode"]) == ("str", "object", "category")
+    assert (kinds["label"], kinds["samples_s"], kinds["mode"]) == ("str", "object", "category")
     assert found.status.max() == "timeout"
     assert found.groupby("mode", observed=True).size().to_dict() == {"measured": 4, "simulated": 2}
 

@@ -9,8 +9,8 @@ from launch.host.files import ROOT
 
 #: One rank, which is this process: it has all cores, so that ``drbench run`` starts no other.
 COMMAND = (
-    "run -m 64 -n 64 -k 64 --preset column --stationary C --iters 1 -o roof=false --threads".split()
-    + [str(len(os.sched_getaffinity(0)))]
+    "run -m 64 -n 64 -k 64 --preset column --stationary C --iters 1 -o gemm_only=false".split()
+    + ["--threads", str(len(os.sched_getaffinity(0)))]
 )
 #: Variables that make ``drbench run`` restart in a process that is not watched.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")

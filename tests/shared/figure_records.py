@@ -24,7 +24,7 @@ def _with_factors(forms, factors):
 
 def case(**values):
     """A simulated case on pvc12."""
-    known = {"mode": "simulated", "machine": "pvc12", "m": 1024, "ranks": 12, "get_bytes": 100}
+    known = {"mode": "simulated", "label": "pvc12", "m": 1024, "ranks": 12, "get_bytes": 100}
     percent = values.get("percent_of_peak") or values.get("percent_of_gemm_only") or 50.0
     ended = {"best_s": 50.0 / percent, "percent_of_peak": 50.0}
     if values.get("status", "ok") != "ok":
@@ -66,7 +66,7 @@ def published(h=12288):
     return [
         Record(
             mode="published",
-            machine="h100x8",
+            label="h100x8",
             algorithm=name,
             m=m,
             n=wide * h,
@@ -114,7 +114,7 @@ def exhaustive(ranks=2):
                 m=64,
                 n=768,
                 k=192,
-                machine="small",
+                label="small",
                 transport="direct",
                 get_bytes=0,
                 direct_bytes=chance.choice([0, 4096, 65536, 2**20]),
@@ -166,7 +166,7 @@ def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2
                     best_s=best,
                     median_s=best * 1.1,
                     mode="measured",
-                    machine="small",
+                    label="small",
                     percent_of_peak=None,
                     percent_of_gemm_only=100 * ideal / best,
                     percent_of_gemm_only_min=90 * ideal / best,

@@ -12,6 +12,6 @@ def made_up(**values) -> Record:
 
 def of_universal(**values) -> Record:
     """The same of the universal algorithm, where A, B and C have layout row and C is stationary."""
-    known = {"machine": "here", "algorithm": "universal", "stationary": "C", "dtype": "float32"}
+    known = {"label": "here", "algorithm": "universal", "stationary": "C", "dtype": "float32"}
     known |= {"m": 64, "n": 256, "k": 64, "ranks": 4, "a": "row", "b": "row", "c": "row"}
     return made_up(**{**known, "get_bytes": 8, **values})

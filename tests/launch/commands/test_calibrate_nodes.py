@@ -60,7 +60,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp
     ran = drbench(
         "run",
         *CASE,
-        *"-p 4 --iters 1 --budget 0 -o roof=false --yes --json".split(),
+        *"-p 4 --iters 1 --budget 0 -o gemm_only=false --yes --json".split(),
         env=CLIQUES,
     )
     ran = ran.json()

@@ -32,9 +32,9 @@ def read(command):
     values = run.make_context("run", words, help_option_names=["-h", "--help"]).params
     ranks = values.pop("ranks")
     known = {each.name for each in fields(Case)} | known_options().keys() | {"option"}
-    values = {key: value for key, value in values.items() if key in known - {"roof"}}
+    values = {key: value for key, value in values.items() if key in known - {"gemm_only"}}
     values["options"] = take_options(values)
-    _, values["model"] = machine_of(values)
+    _, values["machine"] = machine_of(values)
     return case_of(values, ranks), ranks
 
 
@@ -56,7 +56,7 @@ def test_the_first_choice_is_run_by_its_command(drbench):
     tuned = drbench("tune", *sizes, *"--c R --fix c --replication equal --json".split()).json()
     first = tuned["ranking"][0]
     ran = drbench(
-        *shlex.split(first["command"])[1:], "--iters", 1, "-o", "roof=false", "--json"
+        *shlex.split(first["command"])[1:], "--iters", 1, "-o", "gemm_only=false", "--json"
     ).json()
     assert (ran["status"], ran["error"], ran["c"], ran["replicate_result"]) == ("ok", 0, "R", True)
     assert [ran[name] for name in "abc"] == first["layouts"]

@@ -78,7 +78,7 @@ def test_a_timeline_describes_its_run(page, run_cli, tmp_path):
 def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_path, options):
     path = tmp_path / "run.json"
     words = "run -p 2 -m 96 -n 64 -k 128 --budget 0 --iters 1".split()
-    ended = drbench(*words, "-o", "roof=false", *options, "--timeline", path)
+    ended = drbench(*words, "-o", "gemm_only=false", *options, "--timeline", path)
     assert ended.returncode == 0, ended.stderr
     events = [each for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
     _, (case,) = page("--timeline", path)

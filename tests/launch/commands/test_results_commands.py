@@ -42,7 +42,7 @@ def test_plot_writes_the_figure_and_reports_what_is_missing(run_cli, files):
         ((), "NAME is missing"),
         (("pie", "old.csv"), "no figure is called 'pie'"),
         (("mlp2", "old.csv"), "no case of mlp2 in 2 records"),
-        (("mlp1", "old.csv", "--quantity", "peak"), "no percent of peak in its records"),
+        (("mlp1", "old.csv", "--quantity", "peak"), "no percent_of_peak in its records"),
         (("volume", "old.csv", "--shape", "4x4"), "a shape is MxNxK"),
         (
             ("volume", "old.csv", "--shape", "4x4x4"),

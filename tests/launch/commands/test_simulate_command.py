@@ -102,8 +102,8 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     low, high = spread(made.residuals["rma"])
     ends = [record["best_s"] * low, record["best_s"] * high]
     assert [record["median_low_s"], record["median_high_s"]] == pytest.approx(ends)
-    ran = drbench("run", *case, *"--iters 1 --budget 0 -o roof=false".split()).json()
-    assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
+    ran = drbench("run", *case, *"--iters 1 --budget 0 -o gemm_only=false".split()).json()
+    assert (ran["status"], ran["error"], ran["label"], ran["schedule"]) == (
         "ok",
         0,
         "here",

@@ -66,7 +66,7 @@ def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
 
 @pytest.mark.parametrize("name", ["dtensor", "dtensor+drbench"])
 def test_dtensor_in_bfloat16_is_exact_and_recorded_with_a_bfloat16_c(ran, name):
-    narrow = {"algorithm": name, "dtype": "bfloat16:float32", "k": 640, "roof": True}
+    narrow = {"algorithm": name, "dtype": "bfloat16:float32", "k": 640, "gemm_only": True}
     *records, tf32, uniform = ran(
         4,
         dtensor("column", "row", "row") | narrow,

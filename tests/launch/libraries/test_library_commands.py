@@ -66,9 +66,9 @@ def test_a_missing_library_exits_3_before_any_rank_is_started(run_cli, nothing_i
         (
             (
                 "-o",
-                "roof=true",
+                "gemm_only=true",
             ),
-            "leave -o roof out",
+            "leave -o gemm_only out",
         ),
         (("-o", "variant=k2"), "is not a list of splits"),
     ],

@@ -171,6 +171,6 @@ def test_the_commands_of_the_answer_run(drbench):
     text = drbench("tune", *given, "--json").json()
     for place in (text["mine"], text["ranking"][0]):
         words = shlex.split(place["command"])[1:]
-        ran = drbench(*words, "--iters", 1, "-o", "roof=false", "--json").json()
+        ran = drbench(*words, "--iters", 1, "-o", "gemm_only=false", "--json").json()
         assert (ran["status"], ran["error"]) == ("ok", 0)
         assert [ran[each] for each in "abc"] == place["layouts"]

@@ -14,7 +14,7 @@ NESTED, CUT = ("column", "column", "column"), ("tiles:100x300", "tiles:70x90", "
 
 
 def case(schedule, best_s, m=1024, texts=NESTED, **more):
-    known = {"mode": "simulated", "machine": "pvc12", "ranks": 12, "prefetch": 1}
+    known = {"mode": "simulated", "label": "pvc12", "ranks": 12, "prefetch": 1}
     known |= {"schedule": schedule, "best_s": best_s, "percent_of_peak": 50 / best_s}
     return of_universal(m=m, **{**known, **dict(zip("abc", texts)), **more})
 

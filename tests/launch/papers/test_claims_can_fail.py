@@ -14,13 +14,13 @@ ALONE = ["row", "column", "block", "traditional"]
 
 #: Claim, the changed rows, and the factor of their times, or of the given columns.
 OTHERWISE = [
-    ("P1", {"machine": "pvc12", "layer": "mlp1", "preset": "column"}, 2),
-    ("P2", {"machine": "pvc12", "layer": "mlp1", "a": "column/c2"}, 0.1),
-    ("P2a", {"machine": "pvc12", "layer": "mlp1", "preset": "column"}, 2),
-    ("P3", {"machine": "pvc12", "layer": "mlp1", "preset": "block", "m": 8192}, 2),
-    ("P6", {"machine": "h100x8", "layer": "mlp1", "preset": "column"}, 2),
-    ("P8", {"machine": "pvc12", "layer": "mlp2", "a": ALONE}, 0.01),
-    ("P12b", {"machine": "h100x8", "algorithm": "universal"}, 1.2),
+    ("P1", {"label": "pvc12", "layer": "mlp1", "preset": "column"}, 2),
+    ("P2", {"label": "pvc12", "layer": "mlp1", "a": "column/c2"}, 0.1),
+    ("P2a", {"label": "pvc12", "layer": "mlp1", "preset": "column"}, 2),
+    ("P3", {"label": "pvc12", "layer": "mlp1", "preset": "block", "m": 8192}, 2),
+    ("P6", {"label": "h100x8", "layer": "mlp1", "preset": "column"}, 2),
+    ("P8", {"label": "pvc12", "layer": "mlp2", "a": ALONE}, 0.01),
+    ("P12b", {"label": "h100x8", "algorithm": "universal"}, 1.2),
     ("F3", {"study": "flux13", "method": "chunks", "m": 1024}, {"efficiency_percent": -1}),
     ("F5", {"study": "flux8", "variant": "naive"}, 0.5),
     ("F15", {"study": "flux16-prefill", "method": "flux", "machine": "h800"}, 2),

@@ -53,7 +53,7 @@ name = "two"
 [defaults]
 iters = 3
 budget = 0
-roof = true
+gemm_only = true
 [[cases]]
 m = 1024
 n = 1024

@@ -10,7 +10,7 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
 
-RUN = "run -p 2 --threads 1 --iters 1 --budget 0 -o warmup=0 -o roof=false --json"
+RUN = "run -p 2 --threads 1 --iters 1 --budget 0 -o warmup=0 -o gemm_only=false --json"
 #: Three matrices of 256 KiB; and a push for each tile of C, whose slots (256 KiB in all) are in
 #: the inboxes.
 TILES = f"{RUN} -m 256 -n 256 -k 256 --a row --b column --c block --stationary C", 3 * 256

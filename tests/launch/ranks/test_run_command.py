@@ -67,7 +67,7 @@ APART = {
 LINES[3] = {name: [*WIDE, *_more] for name, _more in APART.items()}
 for _words in REPEATS:
     _name = f"repeats {' '.join(map(str, _words))}"
-    LINES[2][_name] = [*SIZES, "--threads", 1, "-o", "roof=false", *_words]
+    LINES[2][_name] = [*SIZES, "--threads", 1, "-o", "gemm_only=false", *_words]
 for _p, _options in SAME:
     LINES[_p][" ".join(_options)] = [*QUICK, *_options]
 for _p, _threads in ((CORES, 1), (CORES + 1, 1), (2, CORES)):

@@ -20,11 +20,11 @@ def run(samples=(1.0,) * 5, m=64, **values):
         "median_s": sorted(samples)[len(samples) // 2],
         "samples_s": samples,
     }
-    return made_up(**{"m": m, "algorithm": "universal", "machine": "here", **times, **values})
+    return made_up(**{"m": m, "algorithm": "universal", "label": "here", **times, **values})
 
 
 def bad(m=64, status="failed", reason="rank 1 raised"):
-    return made_up(status=status, reason=reason, m=m, algorithm="universal", machine="here")
+    return made_up(status=status, reason=reason, m=m, algorithm="universal", label="here")
 
 
 def outcome(old, new, tolerance=0.05):
@@ -135,9 +135,9 @@ def test_cases_of_one_side_are_missing_and_new():
 
 def test_columns_that_only_describe_the_run_do_not_distinguish_cases():
     old = run(
-        machine="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00"
+        label="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00"
     )
-    pairs, notes = compare([old], [run(machine="after", environment="b", case="y", iters=9)], 0.05)
+    pairs, notes = compare([old], [run(label="after", environment="b", case="y", iters=9)], 0.05)
     assert pairs[0].outcome == "same" and notes == ["machines differ: before and after"]
 
 

@@ -65,7 +65,7 @@ def test_the_estimate_counts_the_repeats_that_a_budget_allows(dry, sweep_file):
         text = dry(
             sweep_file(
                 f'[[cases]]\nm = 1024\nn = 1024\nk = 1024\npreset = "row"\niters = {iters}\n'
-                f"roof = {roof}\nbudget = {budget}"
+                f"gemm_only = {roof}\nbudget = {budget}"
             ),
             "-p",
             2,

@@ -44,7 +44,9 @@ def test_mlp_2_has_a_factor_of_its_own_for_c():
     assert [
         (case.m, case.preset, case.a, case.b, case.c, case.options["stationary"]) for case in cases
     ] == wanted
-    assert {(case.n, case.k, case.roof, case.iters) for case in cases} == {(12288, 49152, True, 10)}
+    assert {(case.n, case.k, case.gemm_only, case.iters) for case in cases} == {
+        (12288, 49152, True, 10)
+    }
 
 
 @pytest.mark.parametrize("name", shipped("sweeps"))
@@ -102,8 +104,8 @@ def test_any_key_of_a_file_can_be_overridden():
         "scaling", "m=8", "n=8", "k=8", "a=S(0),R@2x2", "transport=throttled:0.5,50"
     )
     assert (case.a, case.b, case.transport) == ("S(0),R@2x2", "column", "throttled:0.5,50")
-    both = overridden("scaling", "a=row", "a=block", "roof=false")
-    assert [case.a for case in both] == ["row", "block"] and not both[0].roof
+    both = overridden("scaling", "a=row", "a=block", "gemm_only=false")
+    assert [case.a for case in both] == ["row", "block"] and not both[0].gemm_only
     assert {case.a for case in overridden("exhaustive", "preset=inner", "replication=1,2")} == {
         "row",
         "row/c2",
@@ -173,7 +175,7 @@ SLIPS = [
     (SHAPE | {"m": {"start": 1, "stop": 1, "step": 1}}, "m: .* not empty"),
     (SHAPE | {"m": {"start": 1, "stop": 9}}, "m: .*step or factor"),
     (SHAPE | {"check": "yes"}, "check: .*yes"),
-    (SHAPE | {"machine": "a\nb"}, "machine: .*control"),
+    (SHAPE | {"label": "a\nb"}, "label: .*control"),
     (SHAPE | {"zip": [["m", "seed"]]}, "zip: .*seed"),
     (SHAPE | {"m": [1, 2], "zip": [["m", "n"]]}, "zip: .*length"),
     (SHAPE | {"exclude": [{"preset": "row"}]}, "exclude: there is no such key"),
@@ -207,11 +209,11 @@ def test_a_mistake_is_reported_with_file_and_key_in_one_line(changes, message):
 def test_changing_anything_that_counts_changes_the_id():
     plain = SHAPE | {"stationary": "C"}
     changes = {"stationary": "B", "m": 9, "iters": 3, "seed": 1, "a": "row", "dtype": "float64"}
-    changes |= {"check": False, "machine": "x", "chunk": 4}
+    changes |= {"check": False, "label": "x", "chunk": 4, "machine": "pvc12"}
     blocks = [plain, *(plain | {key: value} for key, value in changes.items())]
     ids = [case_id(*expanded(block), 4) for block in blocks]
     ids += [case_id(*expanded(plain), 2), case_id(*expanded(plain), 4, "another model")]
-    assert len({*ids}) == len(ids) == 12
+    assert len({*ids}) == len(ids) == 13
 
 
 def test_too_many_cases_are_refused_before_they_are_made(monkeypatch):

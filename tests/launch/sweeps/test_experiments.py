@@ -262,7 +262,7 @@ def test_the_label_is_in_the_records(run_cli, tmp_path, monkeypatch):
         "sweep square -p 1 -o m=8 -o n=8 -o k=8 -o preset=row -o stationary=C --label foo --out x"
     )
     assert run_cli(*words.split()).returncode == 0
-    assert {row.machine for row in read_csv("x/records.csv")} == {"foo"}
+    assert {(row.label, row.machine) for row in read_csv("x/records.csv")} == {("foo", None)}
 
 
 def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
@@ -284,7 +284,7 @@ def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     assert [row.status for row in rows] == ["ok", "ok", "unsupported", "ok"]
     assert rows[3].algorithm == "dtensor_mm"  # the program of dtensor
     for row in rows[:2]:
-        assert row.mode == "simulated" and row.machine == "h100x8" and row.ranks == 8
+        assert row.mode == "simulated" and row.label == row.machine == "h100x8" and row.ranks == 8
         assert row.median_low_s < row.median_s < row.median_high_s
     single = "simulate -m 1024 -n 4096 -k 1024 --preset row --json".split()
     assert run_cli(*single, "--machine", "h100x8").json()["best_s"] == rows[0].best_s

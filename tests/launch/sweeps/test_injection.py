@@ -114,8 +114,8 @@ def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp
 
 @pytest.mark.parametrize("text", LINES)
 def test_labels_with_more_than_a_line_are_refused(tmp_path, run_cli, sweep_file, text):
-    with pytest.raises(UsageError, match="machine"):
-        expand({"name": "test", "cases": [{"m": 8, "n": 8, "k": 8, "machine": text}]}, 2)
+    with pytest.raises(UsageError, match="label"):
+        expand({"name": "test", "cases": [{"m": 8, "n": 8, "k": 8, "label": text}]}, 2)
     if "\x00" not in text:
         file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
         words = ("sweep", file, "-p", 2, "--out", tmp_path / "out", "--label", text)

@@ -80,9 +80,9 @@ def test_a_case_is_tried_again_while_it_may_not_be_the_cause(tried, fates, statu
 
 
 def test_the_machine_of_a_file_is_used_unless_an_option_overrides_it(sweep_file):
-    file = sweep_file('[[cases]]\nm = 8\nn = 8\nk = 8\nmachine = "box"\n')
+    file = sweep_file('[[cases]]\nm = 8\nn = 8\nk = 8\nlabel = "box"\n')
     machines = lambda **asked: {
-        job.case.machine for job in plan_cases(SweepRequest(file, 2, "out", **asked)).jobs
+        job.case.label for job in plan_cases(SweepRequest(file, 2, "out", **asked)).jobs
     }
     assert machines() == {"box"}
     assert machines(label="another") == {"another"}
