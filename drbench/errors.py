@@ -90,6 +90,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("pvc21", ["h100x8", "pvc12"]), did_you_mean("abacus", ["h100x8", "pvc12"])
     (' Did you mean pvc12?', '')
     """
+    name = {"roof": "gemm_only", "model": "machine"}.get(name, name)  # older names
     close = get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]}?" if close else ""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms import algorithms
+from algorithms.registry import needs_model
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.options import Option, check_options, named
 from launch.libraries import LIBRARIES, get_library, known_options
@@ -33,6 +34,7 @@ from .case import (
     shape_of,
     taker_of,
 )
+from .machine_models import find_machine
 from .sweep_values import (
     check_keys,
     check_name,
@@ -539,6 +541,11 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
         taker_of(name).pick(options)
         if name in LIBRARIES:
             refuse_our_options(case)
+        if case.machine and not (needs_model(options) or find_machine(case.machine).adds_on_core):
+            raise UsageError(
+                f"machine: nothing is planned by {case.machine}. Leave it out; label is the name "
+                "in the records."
+            )
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     return case

@@ -28,7 +28,7 @@ from pathlib import Path
 from rich.console import Console
 
 from drbench.errors import UsageError
-from drbench.measure.record import Record, RecordError
+from drbench.measure.record import SCHEMA_VERSION, Record, RecordError
 from drbench.measure.record_file import append_csv, is_older, read_damaged_csv
 from launch.cases.case import GOOD, Case
 from launch.host.files import made_folder, sync_folder
@@ -253,7 +253,7 @@ class Store:
                 f"the last line of {path.name} is torn: its writer was killed; that case runs again"
             )
         if is_older(path):
-            self.notes.append(f"{path.name}: converted from an older schema")
+            self.notes.append(f"{path.name}: converted to schema {SCHEMA_VERSION}")
             write_csv(path, records)
         if damaged:  # save lines that are not records before they are removed
             aside = path.with_name(f"{path.stem}.damaged.txt")

@@ -4,13 +4,21 @@ import csv
 import errno
 import multiprocessing
 import os
+import shutil
 import warnings
 
 import pytest
 from made_up import made_up
+from old_records import FILE, in_12
 
 from drbench.measure.record import HEADER, Record, RecordError
-from drbench.measure.record_file import TornRowWarning, append_csv, read_csv
+from drbench.measure.record_file import (
+    TornRowWarning,
+    append_csv,
+    parse_columns,
+    read_csv,
+    read_damaged_csv,
+)
 from plots.select.records import read_records
 
 
@@ -160,6 +168,40 @@ def test_a_file_of_an_older_drbench_is_refused_in_one_line_and_not_appended_to(p
     with pytest.raises(RecordError, match="another header"):
         append_csv(path, case(2))
     assert path.read_bytes() == before
+
+
+def test_a_file_of_schema_12_reads_as_its_records_in_this_one_and_is_not_appended_to(path):
+    records = read_csv(FILE)
+    assert in_12(records) == FILE.read_bytes()
+    assert [(row.mode, row.label, row.machine, row.status) for row in records] == [
+        ("measured", "epyc-2core", None, "ok"),
+        ("simulated", "pvc12", "pvc12", "ok"),
+        ("published", "h100x8", None, "ok"),
+        ("measured", "=mine", None, "failed"),
+    ]
+    low, percent, high = (
+        getattr(records[0], f"percent_of_gemm_only{end}") for end in ("_low", "", "_high")
+    )
+    assert 0 < low < percent < high and records[0].gemm_only_gflops > records[0].gflops
+    append_csv(path, *records)
+    assert read_csv(path) == records
+    assert parse_columns(path.read_bytes(), path) == parse_columns(FILE.read_bytes(), FILE)
+    older = path.with_name("older.csv")
+    shutil.copyfile(FILE, older)
+    with pytest.raises(RecordError, match="another header: 'machine' where schema 13 has 'label'"):
+        append_csv(older, case(1))
+    assert older.read_bytes() == FILE.read_bytes()
+
+
+def test_a_damaged_file_of_schema_12_is_refused_and_its_whole_rows_are_read(path):
+    path.write_bytes(FILE.read_bytes().replace(b"12,measured,", b"12,measured", 1))
+    with pytest.raises(RecordError, match="line 2: a row of schema 13 has"):
+        read_csv(path)
+    records, damaged = read_damaged_csv(path)
+    assert records == read_csv(FILE)[1:] and list(damaged) == [2]
+    path.write_bytes(FILE.read_bytes().replace(b"roof", b"root"))
+    with pytest.raises(RecordError, match="'root_gflops' where schema 12 has 'roof_gflops'"):
+        read_csv(path)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.EIO])

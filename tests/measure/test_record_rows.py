@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up import made_up as ok
+from old_records import in_12
 
 from drbench.measure.record import HEADER, MODES, STATUSES, Record, RecordError
+from drbench.measure.record_file import parse_columns, parse_csv
 
 BY_TYPE = {
     str | None: st.none()
@@ -53,6 +55,15 @@ def test_a_record_equals_the_one_read_from_its_csv_line_and_from_its_json(record
     record = Record(**known | dict.fromkeys(infinite))
     text = json.dumps(record.to_json_dict(), allow_nan=False)
     assert Record(**json.loads(text)) == record
+
+
+@given(st.lists(records(), max_size=3))
+def test_any_records_read_from_a_file_of_schema_12_are_the_same(found):
+    models = [record.label if record.mode == "simulated" else None for record in found]
+    found = [replace(record, machine=model) for record, model in zip(found, models)]
+    assert parse_csv(in_12(found), "old.csv") == found
+    columns = parse_columns(in_12(found), "old.csv")
+    assert columns == {name: [getattr(record, name) for record in found] for name in HEADER}
 
 
 @given(st.text(max_size=30))

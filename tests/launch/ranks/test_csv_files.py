@@ -3,12 +3,14 @@
 import csv
 import json
 import os
+import shutil
 import sys
 import threading
 import time
 
 import pytest
 from made_up import made_up
+from old_records import FILE
 
 from drbench.errors import UsageError
 from drbench.measure.record import HEADER
@@ -55,8 +57,9 @@ def test_a_wrong_result_is_a_row(drbench, fault, tmp_path):
 def test_an_empty_file_gets_the_header(drbench, tmp_path):
     path = tmp_path / "out.csv"
     path.touch()
-    drbench(*RUN, "--csv", path, "--json").json()
-    assert tuple(rows(path)[0]) == HEADER and len(rows(path)) == 1
+    drbench(*RUN, "--csv", path, "--label", "mine", "--json").json()
+    (row,) = rows(path)
+    assert tuple(row) == HEADER and (row["label"], row["machine"]) == ("mine", "")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,13 @@ def test_a_file_with_another_header_is_not_changed(under_mpiexec, mpich, tmp_pat
     assert "--csv" in line and "mine.csv" in line and "header" in line
     assert ended.codes == (2, 2)
     assert path.read_text() == content
+
+
+def test_a_file_of_an_older_schema_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
+    shutil.copyfile(FILE, tmp_path / "old.csv")
+    line = drbench(*RUN, "--csv", "old.csv", env=fault("exception"), timeout=10).refusal()
+    assert "old.csv is of an older schema. Use another file name" in line
+    assert (tmp_path / "old.csv").read_bytes() == FILE.read_bytes()
 
 
 def test_a_later_schema_is_refused(drbench, mpich, tmp_path):

@@ -176,6 +176,8 @@ SLIPS = [
     (SHAPE | {"m": {"start": 1, "stop": 9}}, "m: .*step or factor"),
     (SHAPE | {"check": "yes"}, "check: .*yes"),
     (SHAPE | {"label": "a\nb"}, "label: .*control"),
+    (SHAPE | {"machine": "h100x8"}, "machine: nothing is planned by h100x8"),
+    (SHAPE | {"machine": "box"}, "no machine model 'box'"),
     (SHAPE | {"zip": [["m", "seed"]]}, "zip: .*seed"),
     (SHAPE | {"m": [1, 2], "zip": [["m", "n"]]}, "zip: .*length"),
     (SHAPE | {"exclude": [{"preset": "row"}]}, "exclude: there is no such key"),
@@ -209,7 +211,7 @@ def test_a_mistake_is_reported_with_file_and_key_in_one_line(changes, message):
 def test_changing_anything_that_counts_changes_the_id():
     plain = SHAPE | {"stationary": "C"}
     changes = {"stationary": "B", "m": 9, "iters": 3, "seed": 1, "a": "row", "dtype": "float64"}
-    changes |= {"check": False, "label": "x", "chunk": 4, "machine": "pvc12"}
+    changes |= {"check": False, "label": "x", "chunk": 4, "machine": "lumic"}
     blocks = [plain, *(plain | {key: value} for key, value in changes.items())]
     ids = [case_id(*expanded(block), 4) for block in blocks]
     ids += [case_id(*expanded(plain), 2), case_id(*expanded(plain), 4, "another model")]

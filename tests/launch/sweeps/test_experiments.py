@@ -235,7 +235,6 @@ class _Library:
         (("--limit", 0), "--limit belongs to --dry-run"),
         (("--machine", "h100x8"), "--machine belongs to --simulate"),
         (("--simulate",), "--simulate belongs to --machine"),
-        (("--simulate", "--machine", "h100x8", "--label", "x"), "no use for --label"),
         ((*SIMULATE, "-o", "seed=4"), "-o seed: no prediction depends on it"),
         ((*SIMULATE, "-o", "progress=none"), "-o progress: no prediction"),
         ((*SIMULATE, "-o", "rounds=3"), "-o rounds: no prediction"),
@@ -286,6 +285,11 @@ def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     for row in rows[:2]:
         assert row.mode == "simulated" and row.label == row.machine == "h100x8" and row.ranks == 8
         assert row.median_low_s < row.median_s < row.median_high_s
+    named = run_cli("sweep", "tiny.toml", *SIMULATE[:3], "--label", "here", "--out", "named")
+    assert named.returncode == 0
+    assert {(row.label, row.machine) for row in read_csv("named/records.csv")} == {
+        ("here", "h100x8")
+    }
     single = "simulate -m 1024 -n 4096 -k 1024 --preset row --json".split()
     assert run_cli(*single, "--machine", "h100x8").json()["best_s"] == rows[0].best_s
     (tmp_path / "mine.toml").write_text(

@@ -2,10 +2,13 @@
 
 import errno
 import os
+from dataclasses import replace
 
 import pytest
+from old_records import in_12
 
 from drbench.errors import UsageError
+from drbench.measure.record import SCHEMA_VERSION
 from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.case import Case
 from launch.sweeps.plan import SweepRequest, plan_cases
@@ -123,6 +126,21 @@ def test_a_damaged_row_is_set_aside_and_its_case_runs_again(tmp_path, rows, dama
     store.add(rows(CASES[line - 1], case=IDS[line - 1]))
     again = opened(tmp_path)
     assert sorted(again.done) == sorted(IDS) and again.notes == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"12,measured,"])
+def test_a_folder_of_an_older_schema_is_resumed_and_converted(tmp_path, rows, damage):
+    path, aside = filled(tmp_path, rows).records_path, tmp_path / "superseded.csv"
+    records = read_csv(path)
+    aside.write_bytes(in_12([replace(records[0], case="before")]))
+    path.write_bytes(in_12(records[:2]) + damage)
+    store = opened(tmp_path, [IDS[0], IDS[2]])
+    assert list(store.done) == IDS[:1] and f"converted to schema {SCHEMA_VERSION}" in "".join(
+        store.notes
+    )
+    assert [record.case for record in read_csv(aside)] == ["before", IDS[1]]
+    store.add(records[2])
+    assert read_csv(path) == records[::2] and opened(tmp_path).notes == []
 
 
 def test_the_first_row_of_a_case_counts(tmp_path, rows):

@@ -1,0 +1,31 @@
+"""Records as an older drbench wrote them."""
+
+import csv
+import io
+from pathlib import Path
+
+from drbench.measure.record import HEADER
+
+#: Columns that schema 12 called otherwise. It had no column of the machine model.
+NAMES = {
+    "label": "machine",
+    "gemm_only_gflops": "roof_gflops",
+    "percent_of_gemm_only": "percent_of_roof",
+    "percent_of_gemm_only_min": "percent_of_roof_min",
+    "percent_of_gemm_only_max": "percent_of_roof_max",
+    "percent_of_gemm_only_low": "percent_of_roof_low",
+    "percent_of_gemm_only_high": "percent_of_roof_high",
+}
+#: Written by that version: a row of each mode, and one that failed.
+FILE = Path(__file__).parents[1] / "measure" / "schema-12.csv"
+
+
+def in_12(records) -> bytes:
+    """A file of records in schema 12."""
+    names, text = [name for name in HEADER if name != "machine"], io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow([NAMES.get(name, name) for name in names])
+    for record in records:
+        cells = dict(zip(HEADER, record.to_row())) | {"schema_version": "12"}
+        lines.writerow([cells[name] for name in names])
+    return text.getvalue().encode()
