@@ -143,7 +143,9 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
     print_line(f"{plural(len(pairs), 'case')} at tolerance {100 * tolerance:g} %: {counts}")
     if found["compared"]:
         middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
-        roof = f"; GEMM-only speed {found['roof']:.3f}" if found["roof"] is not None else ""
+        roof = (
+            f"; GEMM-only speed {found['gemm_only']:.3f}" if found["gemm_only"] is not None else ""
+        )
         print_line(
             f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}"
         )

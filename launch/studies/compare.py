@@ -163,7 +163,7 @@ def summary(pairs: list[Pair]) -> dict:
     ...         mode="measured", status="ok", best_s=1.0, median_s=1.0, gemm_only_gflops=roof
     ...     )
     >>> found = summary(compare([run(100.0)], [run(90.0)], 0.05)[0])
-    >>> found["same"], found["best"], found["roof"], found["unknown_noise"]
+    >>> found["same"], found["best"], found["gemm_only"], found["unknown_noise"]
     (1, 1.0, 0.9, 1)
     """
     text = [pair for pair in pairs if pair.best is not None]
@@ -171,7 +171,7 @@ def summary(pairs: list[Pair]) -> dict:
     ratios = {
         "best": [pair.best for pair in text],
         "median": [pair.median for pair in text if pair.median is not None],
-        "roof": [new / old for new, old in roofs if new and old],
+        "gemm_only": [new / old for new, old in roofs if new and old],
     }
     counts = Counter(pair.outcome for pair in pairs)
     return {

@@ -67,7 +67,7 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
                 "time_s_low": record.median_low_s,
                 "time_s_high": record.median_high_s,
                 "time": text,
-                "roof": None if roof is None else f"{roof:.0f}{by_balance(record)}",
+                "gemm_only": None if roof is None else f"{roof:.0f}{by_balance(record)}",
                 "in_doubt": ", ".join(doubts(record)) or None,
             }
         )
@@ -94,7 +94,7 @@ _COLUMNS = (
     Column("in_doubt", "~in doubt"),
     Column("speedup", ">speed-up", _spread("speedup")),
     Column("efficiency_percent", ">efficiency", _spread("efficiency_percent", " %")),
-    Column("roof", ">% of GEMM-only"),
+    Column("gemm_only", ">% of GEMM-only"),
     Column("m", ">m x n x k", lambda row: f"{row['m']}x{row['n']}x{row['k']}"),
     Column("percent_of_peak", ">% of peak", lambda row: f"{row['percent_of_peak']:.0f}"),
 )

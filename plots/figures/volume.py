@@ -61,7 +61,7 @@ def make(records: Records, options: Options) -> Made:
         for marks in chart.marks[-1:]:
             if marks.kind == "rule":
                 place = {"xycoords": each.get_yaxis_transform(), "ha": "right", "va": "bottom"}
-                note(each, "roof", (1, marks.y[0]), (-2, 1), **place)
+                note(each, "GEMM-only", (1, marks.y[0]), (-2, 1), **place)
     return Made(page.picture, notes + more)
 
 

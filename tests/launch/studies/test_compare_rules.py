@@ -138,7 +138,7 @@ def test_columns_that_only_describe_the_run_do_not_distinguish_cases():
         label="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00"
     )
     pairs, notes = compare([old], [run(label="after", environment="b", case="y", iters=9)], 0.05)
-    assert pairs[0].outcome == "same" and notes == ["machines differ: before and after"]
+    assert pairs[0].outcome == "same" and notes == ["labels differ: before and after"]
 
 
 def test_a_column_that_one_side_never_fills_is_not_compared_by_and_reported():

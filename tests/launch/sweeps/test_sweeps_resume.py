@@ -223,7 +223,7 @@ def test_ranks_that_someone_else_kills_run_their_case_again(
 def test_rounds_resume_in_the_middle_and_an_error_in_one_costs_one_case(
     drbench, swept, sweep_file, tmp_path, fault
 ):
-    text = CASES + "k = 39\nroof = true\nchunk = [39, 13, 7]\n"
+    text = CASES + "k = 39\ngemm_only = true\nchunk = [39, 13, 7]\n"
     file, path = sweep_file(text, rounds='"known"'), tmp_path / "out" / "rounds" / "records.csv"
 
     def kill(process):
