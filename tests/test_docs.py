@@ -166,7 +166,15 @@ def test_every_command_of_a_page_and_of_a_help_text_parses(text):
 #: Commands whose work begins with their words alone, and what is in those that need a file or an
 #: algorithm of the reader's, or are shown because they are refused.
 QUICK = ("run", "plan", "simulate", "explain", "tune", "chain", "sweep")
-NOT_SO = {"mine.toml", "./mine.toml", "./mycluster.toml", "run.json", "rows", "colum"}
+NOT_SO = {
+    "mine.toml",
+    "machine=mine.toml",
+    "./mine.toml",
+    "./mycluster.toml",
+    "run.json",
+    "rows",
+    "colum",
+}
 NOT_SO |= {"./config.json:block", "./layer.txt"}
 
 
