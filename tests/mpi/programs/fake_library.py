@@ -71,7 +71,7 @@ for way in WAYS:
         iters=2,
         budget=0,
         threads=1,
-        roof=way == "right",
+        gemm_only=way == "right",
         dtype="bfloat16:float32" if way == "bfloat16" else "float32",
     )
     records.append(run_case(case, MPI.COMM_WORLD).to_json_dict())
