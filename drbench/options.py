@@ -4,8 +4,6 @@ Algorithms and libraries declare their options so, a case its fields; command li
 records and figures use the description.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """``drbench.simulate``, ``drbench.tune`` and ``drbench.explain``: the commands of these names as
 functions. They need no MPI."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -18,8 +18,6 @@ TP × DP               copies of groups that do TP + SP                         
 .. [5] Narayanan et al., Efficient Large-Scale Language Model Training, 2021
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from .description import Chain

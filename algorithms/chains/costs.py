@@ -13,8 +13,6 @@ sequence and of the links. Sums of gradients that every rank keeps are reduced o
 ``micro_batches``.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence

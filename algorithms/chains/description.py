@@ -1,8 +1,6 @@
 """The description of a chain: matrices by name, multiplications and functions in order, forward and
 backward, read from a text."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence

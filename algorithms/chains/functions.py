@@ -5,8 +5,6 @@ A function describes how its blocks fit together, so that a layout is checked wi
 number of columns in a unit of the result and of each input, and of rows in a group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -13,8 +13,6 @@ DeepSeek-V3     DeepSeek-AI, 2024, §4.2, and config.json; 4096 tokens in pre-tr
 ==============  =====================================================================
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

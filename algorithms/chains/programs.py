@@ -1,8 +1,6 @@
 """The programs of a chain along one dimension of a mesh: collectives, a local GEMM, and programs in
 which transfers and a GEMM overlap, each with its time on a machine model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple

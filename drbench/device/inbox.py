@@ -18,8 +18,6 @@ the receiver launches no step that uses the value before it sees the flag.
 A GPU-aware MPI sends from device memory, and receives pushed values there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ run their steps one by one would wait for each other in a circle, which is refus
 (:func:`drbench.plan.signals.check_progress`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Iterator
 

@@ -15,8 +15,6 @@ Flags are numbers of runs and are never reset. A rank writes slots of the next r
 ranks have ended this one: there is a barrier between runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

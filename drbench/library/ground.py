@@ -1,7 +1,5 @@
 """What plans run on: the ranks of a context, their heap, BLAS, and memory that they share."""
 
-from __future__ import annotations
-
 from typing import Any
 from weakref import WeakSet
 

@@ -4,8 +4,6 @@ Places may differ between ranks, so that only opening and closing are collective
 again when the last view of it is deleted.
 """
 
-from __future__ import annotations
-
 import ctypes
 from bisect import bisect_left, insort
 from collections import deque

@@ -1,8 +1,6 @@
 """The ground of a context whose matrices are in device memory: the same heap, plans and exchange,
 but other memory and another executor."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Plans: operations of ranks on matrices of given specs, traced and laid out once, and bound to
 the addresses of the arrays."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Generator
 from functools import cached_property

@@ -5,8 +5,6 @@ agree. With integers L is random and the comparison exact; otherwise L picks row
 may differ by (k + 2)·ε·(|A|·|B|), as in :mod:`drbench.measure.verify`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mpi4py import MPI
 

@@ -2,8 +2,6 @@
 type, :data:`RANGES` has the range of its numbers.
 """
 
-from __future__ import annotations
-
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from math import inf, isfinite

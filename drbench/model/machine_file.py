@@ -4,8 +4,6 @@ A model is the section ``[model]`` of a file (``launch/data/machines``), in whic
 its unit in its name and its source next to it.
 """
 
-from __future__ import annotations
-
 import copy
 import tomllib
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Links and collectives of a machine model: the resources of a transfer, and the rate at which the
 core copies or adds its data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf

@@ -7,8 +7,6 @@ a shifted value that of the neighbour, the result of a GEMM the rows of one oper
 of the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ Each rank makes a list of :class:`End`; from the lists of all ranks :func:`match
 :func:`check_progress` compute the same results on every rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

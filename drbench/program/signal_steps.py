@@ -20,8 +20,6 @@ Every slot is written once a run, so that no signal is needed to free it: the ba
 does. (Liu et al., FLUX, 2024, §3 and §4; Zheng et al., Triton-distributed, 2025, §2 and §3.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 from .steps import Block, Step

@@ -1,7 +1,5 @@
 """Local GEMMs by torch, so that both sides of a comparison use the same BLAS."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Whether drbench or stock torch multiplies two DTensors, decided from their specs alone: the same
 on every rank."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Handlers of DTensor's multiplications, with their contexts, decisions and counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field

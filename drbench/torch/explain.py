@@ -1,7 +1,5 @@
 """Whether drbench or stock torch would multiply two DTensors, why, and what moves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

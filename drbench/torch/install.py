@@ -1,7 +1,5 @@
 """Install drbench's multiplication of DTensors, and remove it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mpi4py import MPI

@@ -1,8 +1,6 @@
 """DTensor's placements as texts that :mod:`partitions.dtensor` reads: the same layout, element by
 element."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A multiplication of local tensors in the heap of a context."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensors allocated in the heap, so that multiplications copy nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ DTensor's operations are dispatched in C++, which first looks up a Python handle
 in a plain dict. Tested with torch 2.13; :func:`probe` reports what another version lacks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

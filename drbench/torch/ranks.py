@@ -1,7 +1,5 @@
 """The ranks of mpiexec as those of torch.distributed."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

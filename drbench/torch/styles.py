@@ -1,7 +1,5 @@
 """Tensor-parallel styles in which the multiplication moves the data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

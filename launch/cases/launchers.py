@@ -4,8 +4,6 @@ A file in ``launch/data/machines/`` (or any path) has the tables ``[launch]``, `
 ``[modules]``; this module ignores the ``[model…]`` tables of the simulator.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

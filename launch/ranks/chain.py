@@ -1,7 +1,5 @@
 """Run a chain on the ranks of this process with the Python library: fill, run, verify, time."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ Nobody can start these ranks again. So a case that ends them is noted in the jou
 and gets its row when the same command is given again.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

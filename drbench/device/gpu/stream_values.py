@@ -5,8 +5,6 @@ library is called directly, as PyTorch does. Only the second version of both is 
 driver since CUDA 11.7 has and which needs no option of the kernel module.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 from drbench.errors import CaseFailed
