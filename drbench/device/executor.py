@@ -153,7 +153,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _prepare_twins(self) -> None:
         """Allocate host memory for data that MPI moves on behalf of the device."""
-        for step in self.trace.steps:
+        for step in self.steps:
             block = step.block
             if not isinstance(step, (Get, Accumulate, Put)) or self._in_reach(block):
                 continue
@@ -163,12 +163,12 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                     "written from another node. Use Accumulate, or one node."
                 )
             if isinstance(step, Accumulate):  # MPI always adds in host memory
-                self._twins.of(self.values[step.inputs[0].index])
+                self._twins.of(self._operand(step))
             elif self._staged:
                 self._twins.of(self.values[step.index])
         if self._staged:
             for t, call in self.calls.items():
-                if call.issue is not None and self.trace.steps[t].group not in self._groups:
+                if call.issue is not None and self.steps[t].group not in self._groups:
                     for array in (call.sent, call.received):
                         self._twins.of(array)
 
@@ -176,7 +176,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         """Make all streams that :meth:`run` uses. Making one, or its cuBLAS handle, may wait for
         all work of the device, which may wait for other ranks."""
         resolved, kinds = set(self.resolved), {"out"} if self.read_apart else set()
-        for step in self.trace.steps:
+        for step in self.steps:
             if step.computes:
                 kinds.add("gemm")
             elif isinstance(step, (Put, Accumulate, Fence)):
@@ -198,7 +198,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         if all(matrix.outgoing is None for matrix in self.matrices.values()):
             return {}
         found, fences = set(), 0
-        for step in self.trace.steps:
+        for step in self.steps:
             fences += type(step) is Fence
             if isinstance(step, Get) and not self._in_reach(step.block):
                 name = step.block.matrix
@@ -227,8 +227,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     def _waits_only_at_the_end(self) -> bool:
         """Whether the host can launch all steps without waiting: no rank is remote, and there are
         no signals or collective steps except a Fence at the end."""
-        fences = [step.index for step in self.trace.steps if type(step) is Fence]
-        at_end = all(t == len(self.trace.steps) - 1 for t in fences)
+        fences = [step.index for step in self.steps if type(step) is Fence]
+        at_end = all(t == len(self.steps) - 1 for t in fences)
         some = bool(self._lanes)  # a rank without work launches nothing
         waits = self._serves or self.calls or self.inbox is not None
         return some and at_end and not waits
@@ -269,8 +269,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         if self._captured_for == self._scalars and self.timeline is None:
             self._graph()
             self.bytes.update(self._graph_bytes)
-            if type(self.trace.steps[-1]) is Fence:
-                for _ in self._fence(self.trace.steps[-1].index):
+            if type(self.steps[-1]) is Fence:
+                for _ in self._fence(self.steps[-1].index):
                     os.sched_yield()
         else:
             self._launch_steps()
@@ -300,8 +300,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                     held.append(t)
                     continue
                 launched = True
-                self._STARTERS[type(self.trace.steps[t])](self, t)
-                if self.trace.steps[t].group is None:
+                self._STARTERS[type(self.steps[t])](self, t)
+                if self.steps[t].group is None:
                     order.passed(t)
             while (t := schedule.next_compute()) is not None and order.may(t):
                 launched = True
@@ -367,7 +367,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._points[t] = lane, lane.count, event
         if self.timeline is not None:
             self._marks[t][1] = self._mark(lane)
-        if self.trace.steps[t].group is not None:
+        if self.steps[t].group is not None:
             self._order.passed(t)
         self._schedule.finish(t)
 
@@ -393,7 +393,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _start_one_sided(self, t: int) -> None:
         """Read, write or add: at once if the block is mapped, else by the host."""
-        step, device = self.trace.steps[t], self.device
+        step, device = self.steps[t], self.device
         block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
         lane = self._peer_lane("in", block.owner) if reads else self._next_lane("out")
         value = self.values[t if reads else step.inputs[0].index]
@@ -421,7 +421,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _get_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
         """Read from a remote rank."""
-        block = self.trace.steps[t].block
+        block = self.steps[t].block
         landed = value if matrix.direct else self._twins.of(value)
         yield from self._reached(lane)
         while not self._published:
@@ -433,7 +433,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _accumulate_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
         """Add to the mirror of a remote rank."""
-        block, twin = self.trace.steps[t].block, self._twins.of(value)
+        block, twin = self.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
         yield from self._reached(lane)
         yield from completed(matrix.incoming.raccumulate(twin, block.owner, matrix.locate(block)))
@@ -466,7 +466,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._marks[t] = [began, Clock.now()]
 
     def _start_group(self, t: int) -> None:
-        step, call = self.trace.steps[t], self.calls[t]
+        step, call = self.steps[t], self.calls[t]
         lane = self._lane(step.group.name)
         self.bytes["collective_bytes"] += self._moved[t]
         self._begin(lane, t)
@@ -522,7 +522,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     # ---------------------------------------------------------------------------------------------
 
     def _compute(self, t: int) -> None:
-        step, device, values = self.trace.steps[t], self.device, self.values
+        step, device, values = self.steps[t], self.device, self.values
         lane = self._next_lane("gemm")
         self._begin(lane, t)
         if type(step) is Gemm:

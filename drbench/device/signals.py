@@ -95,14 +95,14 @@ class SignalSteps:
         """Prepare the data that is the same in every run."""
         self._received: set[int] = set()  # local values that streams can wait for
         self._sent: dict[int, tuple] = {}  # step -> (twin, message) of values for other nodes
-        for step in self.trace.steps:
+        for step in self.steps:
             if not isinstance(step, Signal):
                 continue
             t = step.index
             if not step.sends and self.inbox.is_local(t):
                 self._received.add(t)
             elif step.sends and not self.inbox.is_local(t):
-                twin = self.inbox.twin(step, self.values[step.inputs[0].index])
+                twin = self.inbox.twin(step, self._operand(step))
                 self._sent[t] = twin, self.inbox.sender(t, twin)
         self._orders = [
             LaunchOrder(self.trace, self._edges, flagged) for flagged in (set(), self._received)
@@ -143,8 +143,8 @@ class SignalSteps:
 
     def _start_push(self, t: int) -> None:
         """Copy the value into its slot, then signal in the same stream; or send it."""
-        step, is_local = self.trace.steps[t], self.inbox.is_local(t)
-        value = self.values[step.inputs[0].index]
+        step, is_local = self.steps[t], self.inbox.is_local(t)
+        value = self._operand(step)
         lane = self._peer_lane("push", step.peer)
         self._begin(lane, t)
         if type(step) is Push:
@@ -188,7 +188,7 @@ class SignalSteps:
 
     def _start_await(self, t: int) -> None:
         """Wait for a pushed or offered value: its users wait for its flag, or the host does."""
-        step = self.trace.steps[t]
+        step = self.steps[t]
         if not self.inbox.is_local(t):
             self._hosted.append(self._receive(t))
         elif t not in self._by_flag:
@@ -204,14 +204,14 @@ class SignalSteps:
             self._here.update(self.inbox.arrived())
             if t not in self._here:
                 yield
-        if type(self.trace.steps[t]) is Take:
+        if type(self.steps[t]) is Take:
             self._read_offered(t)
         else:
             self._schedule.finish(t)
 
     def _receive(self, t: int) -> Iterator[None]:
         """Receive a value by a message."""
-        step, value = self.trace.steps[t], self.values[t]
+        step, value = self.steps[t], self.values[t]
         if type(step) is not Await:
             self.bytes["get_bytes"] += value.nbytes
         yield from completed(self.inbox.receiver(t))
@@ -227,7 +227,7 @@ class SignalSteps:
     def _read_offered(self, t: int) -> None:
         """Copy a value that a local rank offers, or let its users read it in place."""
         value = self.values[t]
-        if self._by_taker(self.trace.steps[t]):
+        if self._by_taker(self.steps[t]):
             self.bytes["direct_bytes"] += value.nbytes
             self._schedule.finish(t)
             return
@@ -236,12 +236,12 @@ class SignalSteps:
         self._begin(lane, t)
         if t in self._by_flag:
             self._await_flag(lane, t)
-        self.device.copy(value, self.inbox.place(self.trace.steps[t], value), lane.stream)
+        self.device.copy(value, self.inbox.place(self.steps[t], value), lane.stream)
         self._launched(t, lane)
 
     def _start_side(self, t: int) -> None:
         """Launch a reduction during GEMMs."""
-        step, lane = self.trace.steps[t], self._lane("side")
+        step, lane = self.steps[t], self._lane("side")
         self._begin(lane, t)
         for term in step.terms:
             self.device.add(self.values[t], self.values[term.index], lane.stream, concurrent=True)

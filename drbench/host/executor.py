@@ -127,14 +127,14 @@ class Executor(ExecutorBase):
             for t, arrays in self.gemms.items()
         }
         done = {*self.resolved, *self._calls}
-        if not self._serves and all(x.alias or x.index in done for x in self.trace.steps):
+        if not self._serves and all(x.alias or x.index in done for x in self.steps):
             self.local_gemms = [gemm for gemms in self._calls.values() for gemm in gemms]
         #: Messages that send values, or signals, to ranks whose memory is not mapped.
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
-            for step in self.trace.steps:
+            for step in self.steps:
                 if isinstance(step, Signal) and step.sends and not self.inbox.is_local(step.index):
-                    value = self.values[step.inputs[0].index] if type(step) is Push else None
+                    value = self._operand(step) if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
 
     def _message(self, array) -> list:
@@ -206,7 +206,7 @@ class Executor(ExecutorBase):
                 moved = True
                 if self.timeline is not None:
                     self._began[t] = self.clock.now()
-                self._STARTERS[type(self.trace.steps[t])](self, t)
+                self._STARTERS[type(self.steps[t])](self, t)
             if self._requests:
                 for x in sorted(MPI.Request.Testsome(self._requests) or (), reverse=True):
                     t = self._request_steps.pop(x)
@@ -236,7 +236,7 @@ class Executor(ExecutorBase):
 
     def _idle(self) -> None:
         """Wait while there is nothing to compute, and count the time in its phase."""
-        steps = self.trace.steps
+        steps = self.steps
         waited = [steps[t] for t in (*self._request_steps, *(t for _, t in self._timers))]
         found = (name for kind, name in _WAITS if any(isinstance(step, kind) for step in waited))
         name = next(found, "get_wait" if self._watching else "accumulate")
@@ -262,7 +262,7 @@ class Executor(ExecutorBase):
 
     def _arrived(self, t: int) -> None:
         """Handle the completion of an MPI request."""
-        if type(self.trace.steps[t]) is Take and t not in self._left:
+        if type(self.steps[t]) is Take and t not in self._left:
             self._left[t] = 1  # the request of the read
             self._read_offered(t)
             return
@@ -274,7 +274,7 @@ class Executor(ExecutorBase):
         if call is not None:
             self._unpack(t, call)
         else:
-            if type(self.trace.steps[t]) is Fence:
+            if type(self.steps[t]) is Fence:
                 for window in self.windows:
                     window.sync()
             self._finish(t)
@@ -307,7 +307,7 @@ class Executor(ExecutorBase):
             with self.clock.phase("pack"):
                 for target, source in call.before:
                     np.copyto(target, source)
-        if call.onto and (beta := self._beta(self.trace.steps[t].beta)):
+        if call.onto and (beta := self._beta(self.steps[t].beta)):
             with self.clock.phase("pack"):
                 for target, own in call.onto:
                     if beta != 1.0:  # the sum will overwrite it
@@ -334,7 +334,7 @@ class Executor(ExecutorBase):
         self._finish_at(self._due.pop(t, 0.0), t)
 
     def _start_get(self, t: int) -> None:
-        step = self.trace.steps[t]
+        step = self.steps[t]
         block, value = step.block, self.values[t]
         nbytes = self._nbytes(block)
         matrix = self.matrices[block.matrix]
@@ -352,8 +352,8 @@ class Executor(ExecutorBase):
         self._done_in_place(t, "in", nbytes)
 
     def _start_put(self, t: int) -> None:
-        step = self.trace.steps[t]
-        block, value = step.block, self.values[step.inputs[0].index]
+        step = self.steps[t]
+        block, value = step.block, self._operand(step)
         matrix = self.matrices[block.matrix]
         target, nbytes = matrix.view(block), self._nbytes(block)
         self.bytes["put_bytes"] += nbytes
@@ -364,20 +364,20 @@ class Executor(ExecutorBase):
         self._done_in_place(t, "out", nbytes)
 
     def _start_accumulate(self, t: int) -> None:
-        step = self.trace.steps[t]
+        step = self.steps[t]
         block = step.block
         matrix = self.matrices[block.matrix]
         self.bytes[step.counter] += self._nbytes(block)
         if not self._adds_itself(step):
             with self.clock.phase("accumulate"):
-                self._request(t, matrix.raccumulate(self.values[step.inputs[0].index], block))
+                self._request(t, matrix.raccumulate(self._operand(step), block))
         else:
             self._try_add(t)  # again in _pump, if its lock is taken
 
     def _try_add(self, t: int) -> bool:
-        step = self.trace.steps[t]
+        step = self.steps[t]
         start = self.clock.now()
-        value, block = self.values[step.inputs[0].index], step.block
+        value, block = self._operand(step), step.block
         if not self.matrices[block.matrix].add(value, block):
             self._adds.append(t)  # tried again; the time counts as waiting
             return False
@@ -388,8 +388,8 @@ class Executor(ExecutorBase):
     def _start_push(self, t: int) -> None:
         """Set the flag of a value, after a copy into its slot, or in place if it is offered; or
         send a message."""
-        step, route, message = self.trace.steps[t], self.inbox.routes[t], self._sends.get(t)
-        value, due = self.values[step.inputs[0].index], 0.0
+        step, route, message = self.steps[t], self.inbox.routes[t], self._sends.get(t)
+        value, due = self._operand(step), 0.0
         if type(step) is Push:
             self.bytes["put_bytes"] += value.nbytes
             if message is None:
@@ -420,14 +420,14 @@ class Executor(ExecutorBase):
 
     def _receive(self, t: int) -> None:
         """Receive a value whose flag is set; on a throttled link it is complete later."""
-        if type(self.trace.steps[t]) is Take:
+        if type(self.steps[t]) is Take:
             self._read_offered(t)
             return
         self._finish_at(self.inbox.dues[self.inbox.routes[t].number], t)
 
     def _read_offered(self, t: int) -> None:
         """Read an offered value whose signal has arrived."""
-        value, column_major = self.values[t], self.trace.steps[t].transposed
+        value, column_major = self.values[t], self.steps[t].transposed
         if not self.inbox.is_local(t):
             self.bytes["get_bytes"] += value.nbytes
             self._request(t, self.inbox.read(t, value, column_major))
@@ -475,7 +475,7 @@ class Executor(ExecutorBase):
     # ---------------------------------------------------------------------------------------------
 
     def _compute(self, t: int) -> None:
-        step = self.trace.steps[t]
+        step = self.steps[t]
         kind = type(step)
         if kind is Gemm:
             self._gemm(t, step)

@@ -99,7 +99,7 @@ class ExecutorBase:
     ):
         self.trace, self.rank, self._throttled = trace, trace.rank, throttled
         self.alpha, self.beta, self.restore = 1.0, 0.0, None
-        self.lookahead, steps = Lookahead(trace, prefetch), trace.steps
+        self.lookahead, self.steps = Lookahead(trace, prefetch), trace.steps
         topology = matrices[trace.written].topology
         self.comm = topology.comm
         self.types = trace.element_types({name: matrix.dtype for name, matrix in matrices.items()})
@@ -123,7 +123,7 @@ class ExecutorBase:
         self._moved = {
             step.index: sum(elements for _, elements in step.moved(trace.rank))
             * self.types[step.index].itemsize
-            for step in steps
+            for step in self.steps
             if step.grouped
         }
         self._bind(matrices)
@@ -137,7 +137,7 @@ class ExecutorBase:
     def _bind(self, matrices: dict) -> None:
         """Assign an array to every value."""
         self.matrices = matrices
-        self.values: list = [None] * len(self.trace.steps)
+        self.values: list = [None] * len(self.steps)
         self.calls: dict[int, Call] = {}
         self.gemms: dict[int, list] = {}
         self.copies: dict[int, list] = {}
@@ -263,7 +263,7 @@ class ExecutorBase:
 
     def _lay_out(self) -> None:
         """Assign to every step its value, calls and copies."""
-        steps, values = self.trace.steps, self.values
+        steps, values = self.steps, self.values
         memory: dict[int, np.ndarray | None] = {}  # step -> memory of its value
         column_major, widths = self._column_major(steps), strip_widths(steps) if self.groups else {}
         for step in steps:
@@ -283,7 +283,7 @@ class ExecutorBase:
                 a, b = (values[value.index] for value in step.inputs[:2])
                 self.gemms[t] = strip_gemms(a, b, values[t], step.beta)
             elif type(step) is Copy:
-                self.copies[t] = copies(values[t], values[step.inputs[0].index])
+                self.copies[t] = copies(values[t], self._operand(step))
             elif step.grouped:
                 self.calls[t] = self._call_of(step, own, memory)
 
@@ -337,6 +337,10 @@ class ExecutorBase:
             self.resolved.append(t)
             self._resolved_bytes[step.counted(True)] += self._nbytes(step.block)
         return True
+
+    def _operand(self, step) -> np.ndarray:
+        """The value of the first input of a step."""
+        return self.values[step.inputs[0].index]
 
     def _own_view(self, block) -> np.ndarray:
         return self.matrices[block.matrix].view(block)
