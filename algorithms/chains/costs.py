@@ -60,6 +60,10 @@ _MOST_RANKS = 16
 _OPTIMIZER_BYTES = {1: 12, 2: 12, 4: 8, 8: 16}
 
 
+#: What a step between layouts does, and the dimensions of the mesh that take part.
+Change = tuple[str, tuple[int, ...]]
+
+
 class Spent(Exception):
     """The effort is spent."""
 
@@ -548,7 +552,7 @@ class Costs:
                 yield Collective(kind, group, nbytes, self.machine)
 
 
-def steps(old: Layout, new: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
+def steps(old: Layout, new: Layout) -> Iterator[Change]:
     """The steps from a layout to another: (``cut``, ``gather``, ``scatter``, ``reduce`` or
     ``exchange``, dimensions).
 
@@ -591,13 +595,13 @@ def steps(old: Layout, new: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from _joined(joins[side], old)
 
 
-def _joined(dims: Sequence[int], old: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _joined(dims: Sequence[int], old: Layout) -> Iterator[Change]:
     """Dimensions that divide a side after those that do already: sums are scattered, copies cut."""
     for scatters, each in itertools.groupby(dims, lambda d: old[d] == PENDING):
         yield from _runs("scatter" if scatters else "cut", list(each))
 
 
-def _runs(kind: str, dims: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _runs(kind: str, dims: Sequence[int]) -> Iterator[Change]:
     """Neighbouring dimensions together, the inner ones first."""
     runs: list[list[int]] = []
     for d in dims:

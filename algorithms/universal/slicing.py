@@ -39,7 +39,7 @@ from partitions import (
     part,
     work_on,
 )
-from partitions.intervals import Range, between, intersect, union
+from partitions.intervals import Pair, Range, between, intersect, union
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
@@ -137,7 +137,7 @@ class Share:
             start, stop = start + by, stop + by
         self.interval = on_ring(start, stop, extent)
 
-    def rotations(self, tile: tuple[int, int]) -> dict[str, int]:
+    def rotations(self, tile: Pair) -> dict[str, int]:
         """By how many ranges the GEMMs of a tile are rotated along each axis."""
         by = 0 if self._offset == "off" else iteration_offset(tile)
         return {self.p: by, self.q: by, self.free: by - self._rotated}
@@ -184,7 +184,7 @@ class Share:
         return sum(owned.values()) - owned.get(self.rank, 0)
 
 
-def iteration_offset(tile: tuple[int, int]) -> int:
+def iteration_offset(tile: Pair) -> int:
     """The number of ranges by which the GEMMs of a stationary tile (i, j) are rotated (paper,
     §4.2): i + j, so that ranks of a row or column of tiles begin with different owners.
 
@@ -350,7 +350,7 @@ def rows_of(operand: Operand, block: Block, tile: Block) -> Block:
     return operand.block(rows, cols, block.replica)
 
 
-def cut_out(token: Step, row: int, col: int, shape: tuple[int, int]) -> Steps:
+def cut_out(token: Step, row: int, col: int, shape: Pair) -> Steps:
     """The token of the part of a value that begins at a row and a column."""
     for axis, start in enumerate((row, col)):
         if shape[axis] < token.shape[axis]:

@@ -12,6 +12,9 @@ from drbench.common import Clock
 
 from .address import DeviceArray
 
+#: A generator that yields while the host has to wait.
+Waiting = Iterator[None]
+
 
 @dataclass(frozen=True)
 class DeviceInfo:
@@ -320,7 +323,7 @@ class Resources:
     lanes: dict[str, Lane] = field(default_factory=dict)
 
 
-def until(device: Device, stream: Stream) -> Iterator[None]:
+def until(device: Device, stream: Stream) -> Waiting:
     """Wait, in a generator, for all operations given to a stream before this call."""
     event = device.spare_event()
     stream.record(event)
@@ -342,7 +345,7 @@ def reached(event: Event, within_s: float) -> bool:
     return True
 
 
-def completed(request) -> Iterator[None]:
+def completed(request) -> Waiting:
     """Wait, in a generator, for an MPI request."""
     while not request.Test():
         yield

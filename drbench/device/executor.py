@@ -8,7 +8,7 @@ moves data that a device cannot access.
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
 from mpi4py import MPI
@@ -37,7 +37,7 @@ from drbench.program.steps import (
 from drbench.program.trace import Trace
 
 from .address import at_address
-from .base import Event, Lane, Resources, completed, until
+from .base import Event, Lane, Resources, Waiting, completed, until
 from .inbox import DeviceInbox
 from .signals import SignalSteps
 from .staging import HostTwins
@@ -211,7 +211,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
     def prepare(self) -> None:
         super().prepare()
         self._points: dict[int, tuple] = {}  # step -> (lane, count, event) after its work
-        self._hosted: list[Iterator[None]] = []  # steps that wait for the host
+        self._hosted: list[Waiting] = []  # steps that wait for the host
         self._tickets: dict = {}  # group -> [tickets given, calls issued]
         self._next = {"gemm": 0, "out": 0}
         self._op, self._fences = 0, 0
@@ -376,14 +376,14 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         lane.stream.record(event)
         return event
 
-    def _reached(self, lane: Lane) -> Iterator[None]:
+    def _reached(self, lane: Lane) -> Waiting:
         """Let the host wait until a lane has done all operations given before this call."""
         return iter(()) if "begin" in self.without else until(self.device, lane.stream)
 
     # -- communication steps
     # ----------------------------------------------------------------------------------------
 
-    def _publish(self) -> Iterator[None]:
+    def _publish(self) -> Waiting:
         """Make the operands visible to remote ranks."""
         for name, fences in sorted(self.read_apart.items()):
             if 0 in fences:
@@ -419,7 +419,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self._views[t] = matrix.view(block)
         return self._views[t]
 
-    def _get_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
+    def _get_apart(self, t: int, lane: Lane, value, matrix) -> Waiting:
         """Read from a remote rank."""
         block = self.steps[t].block
         landed = value if matrix.direct else self._twins.of(value)
@@ -431,7 +431,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self.device.copy(value, landed, lane.stream)
         self._launched(t, lane)
 
-    def _accumulate_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
+    def _accumulate_apart(self, t: int, lane: Lane, value, matrix) -> Waiting:
         """Add to the mirror of a remote rank."""
         block, twin = self.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
@@ -445,12 +445,12 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         else:
             self._hosted.append(self._finish_fence(t))
 
-    def _finish_fence(self, t: int) -> Iterator[None]:
+    def _finish_fence(self, t: int) -> Waiting:
         yield from self._fence(t)
         self._order.passed(t)
         self._schedule.finish(t)
 
-    def _fence(self, t: int) -> Iterator[None]:
+    def _fence(self, t: int) -> Waiting:
         began = Clock.now()
         if "fence" not in self.without:
             for lane in list(self._lanes.values()):
@@ -485,7 +485,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         else:
             self._hosted.append(self._group_by_mpi(t, step, call, lane))
 
-    def _group_by_mpi(self, t: int, step, call, lane: Lane) -> Iterator[None]:
+    def _group_by_mpi(self, t: int, step, call, lane: Lane) -> Waiting:
         """Issue a shift or collective on the host."""
         tickets = self._tickets.setdefault(step.group, [0, 0])
         ticket, tickets[0] = tickets[0], tickets[0] + 1

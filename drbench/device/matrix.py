@@ -24,7 +24,7 @@ from drbench.host.topology import Topology
 from drbench.program.problem import Problem
 
 from .address import DeviceArray, at_address
-from .base import Device, Memory, Stream, completed, until
+from .base import Device, Memory, Stream, Waiting, completed, until
 
 _NOT_ATOMIC = (
     "NVML does not report that additions into its memory are atomic; partial sums, if there are "
@@ -97,7 +97,7 @@ class DeviceMatrix(DistributedMatrix):
     # -- steps that the host must take part in: generators that yield while they wait
     # ---------------------------
 
-    def publishing(self, stream: Stream) -> Iterator[None]:
+    def publishing(self, stream: Stream) -> Waiting:
         """Make the current tiles visible to remote ranks; a barrier must follow."""
         if self.outgoing is not None and not self.direct and self.storage.size:
             self.device.copy(self._shown, self.storage, stream)
@@ -105,7 +105,7 @@ class DeviceMatrix(DistributedMatrix):
         if self.outgoing is not None:
             self.outgoing.sync()
 
-    def fencing(self, stream: Stream, publish: bool) -> Iterator[None]:
+    def fencing(self, stream: Stream, publish: bool) -> Waiting:
         """Complete the adds of all ranks and make them visible to all; wait for streams that add
         before (collective)."""
         comm = self.topology.comm

@@ -11,13 +11,12 @@ run their steps one by one would wait for each other in a circle, which is refus
 """
 
 from bisect import bisect
-from collections.abc import Iterator
 
 from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import Add
 from drbench.program.trace import Trace
 
-from .base import Lane, completed
+from .base import Lane, Waiting, completed
 
 
 class LaunchOrder:
@@ -167,7 +166,7 @@ class SignalSteps:
         if self.inbox.by_streams:
             self.device.write_flag(self.inbox.flag(t, True), self.inbox.number, lane.stream)
 
-    def _signal_by_host(self, t: int, lane: Lane, reached: Iterator[None]) -> Iterator[None]:
+    def _signal_by_host(self, t: int, lane: Lane, reached: Waiting) -> Waiting:
         yield from reached
         self.inbox.signal(self.inbox.routes[t])
         self._launched(t, lane)
@@ -180,7 +179,7 @@ class SignalSteps:
         # now: the next step of this lane may wait for a value that depends on this one
         self._hosted.append(self._leave(t, lane, message, self._reached(lane)))
 
-    def _leave(self, t: int, lane: Lane, message, reached: Iterator[None]) -> Iterator[None]:
+    def _leave(self, t: int, lane: Lane, message, reached: Waiting) -> Waiting:
         yield from reached
         message.Start()
         yield from completed(message)
@@ -199,7 +198,7 @@ class SignalSteps:
         else:
             self._schedule.finish(t)
 
-    def _seen_by_host(self, t: int) -> Iterator[None]:
+    def _seen_by_host(self, t: int) -> Waiting:
         while t not in self._here and "signal" not in self.without:
             self._here.update(self.inbox.arrived())
             if t not in self._here:
@@ -209,7 +208,7 @@ class SignalSteps:
         else:
             self._schedule.finish(t)
 
-    def _receive(self, t: int) -> Iterator[None]:
+    def _receive(self, t: int) -> Waiting:
         """Receive a value by a message."""
         step, value = self.steps[t], self.values[t]
         if type(step) is not Await:

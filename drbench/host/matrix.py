@@ -15,6 +15,7 @@ from drbench.common import TransportChoice, numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.program.problem import Operand, Problem, row_bytes
 from drbench.program.steps import Block
+from partitions.intervals import Pair
 
 from .copies import Move, Strided
 from .huge_pages import LEAST_BYTES, HugeMapping, in_huge_pages
@@ -108,7 +109,7 @@ class DistributedMatrix:
         self.rank, self.dtype = topology.comm.rank, np.dtype(dtype)
         self.replica = self.partition.replica_of(self.rank)
         self.window, self.places = window, places
-        self._starts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._starts: dict[Pair, Pair] = {}
         p, everyone, reach = self.partition, range(self.partition.replicas), window.reach
 
         def protocol(ranks: Sequence[int]) -> str:
@@ -416,9 +417,7 @@ class Window:
         memory = MPI.buffer.fromaddress(start, span)
         return [memory, *self._elements(dtype, shape, array.strides)]
 
-    def _elements(
-        self, dtype: np.dtype, shape: tuple[int, int], strides: tuple[int, int]
-    ) -> tuple[int, MPI.Datatype]:
+    def _elements(self, dtype: np.dtype, shape: Pair, strides: Pair) -> tuple[int, MPI.Datatype]:
         """Count and datatype of elements with these strides."""
         (runs, length), (across, along), item = shape, strides, dtype.itemsize
         if (along == item or length == 1) and (across == length * item or runs == 1):

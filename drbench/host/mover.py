@@ -32,13 +32,17 @@ class _Write(NamedTuple):
     source: Block | None
 
 
+#: A rank whose memory is not mapped, and the writes that need its elements.
+_Message = tuple[int, list[_Write]]
+
+
 class _Plan(NamedTuple):
     """The writes that may run at once: those with a mapped source; and by owner, in batches, those
     that a message reads into C, and those that are received and added."""
 
     local: list[_Write]
-    straight: list[tuple[int, list[_Write]]]
-    added: list[tuple[int, list[_Write]]]
+    straight: list[_Message]
+    added: list[_Message]
 
 
 class _Stage(NamedTuple):
@@ -168,13 +172,13 @@ class Mover:
             for move in in_chunks(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
-    def _messages_to_read(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
+    def _messages_to_read(self, messages: list[_Message]) -> Iterator[tuple]:
         """Messages that are read into C."""
         for owner, batch in messages:
             moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in batch]
             yield owner, self._along(moves)
 
-    def _messages_to_add(self, messages: list[tuple[int, list[_Write]]]) -> Iterator[tuple]:
+    def _messages_to_add(self, messages: list[_Message]) -> Iterator[tuple]:
         """Messages that are received and added, in two alternating buffers."""
         item = self._item
         for number, (owner, batch) in enumerate(messages):
@@ -191,7 +195,7 @@ class Mover:
                 at += part.nbytes
             yield owner, self._along(moves), sums
 
-    def _messages(self, stage: list[_Write], most: int) -> Iterator[tuple[int, list[_Write]]]:
+    def _messages(self, stage: list[_Write], most: int) -> Iterator[_Message]:
         """The writes from memory that is not mapped, by owner, in batches of limited size."""
         by_owner: dict[int, list[_Write]] = defaultdict(list)
         for each in stage:

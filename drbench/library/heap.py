@@ -20,6 +20,7 @@ from drbench.host.matrix import ALIGNMENT, Window
 from drbench.host.topology import Topology
 from drbench.options import whole_number
 from drbench.program.problem import row_bytes
+from partitions.intervals import Pair
 
 #: What MPI adds to a node's windows.
 _MARGIN = 1 << 20
@@ -179,13 +180,13 @@ class Heap:
         self._join_free()
         return self._space.take(nbytes)
 
-    def array(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    def array(self, shape: Pair, dtype: np.dtype) -> np.ndarray:
         """A new uninitialised array in this rank's part, rows × columns; errors as of
         :meth:`allocate`."""
         return self.allocate(shape, dtype)[0]
 
     def allocate(
-        self, shape: tuple[int, int], dtype: np.dtype, padded: bool = False
+        self, shape: Pair, dtype: np.dtype, padded: bool = False
     ) -> tuple[np.ndarray, int]:
         """A new array, with padded rows or without, and its start in this rank's part.
 
@@ -206,15 +207,13 @@ class Heap:
         array = self._lent(start, (shape[0], apart // dtype.itemsize), dtype, holder)
         return array[:, : shape[1]], start
 
-    def _lent(
-        self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: _Holder
-    ) -> np.ndarray:
+    def _lent(self, start: int, shape: Pair, dtype: np.dtype, holder: _Holder) -> np.ndarray:
         """The array of a place, which references its holder."""
         memory: Any = self._bytes.from_address(self.base)
         memory.owner = holder
         return np.ndarray(shape, dtype, memory, start)
 
-    def _too_small(self, shape: tuple[int, int], dtype: np.dtype, nbytes: int) -> str:
+    def _too_small(self, shape: Pair, dtype: np.dtype, nbytes: int) -> str:
         rows, cols = shape
         free, largest = self._space.nbytes - self._space.taken, self._space.largest
         return (

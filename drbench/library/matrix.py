@@ -17,7 +17,7 @@ from drbench.host.topology import mpi_adds
 from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Block
 from drbench.program.trace import trace
-from partitions import Interval
+from partitions.intervals import Interval, Pair, Range
 
 from .spec import Layout, Spec
 
@@ -69,7 +69,7 @@ class Matrix:
         self.placed: DistributedMatrix | None = None
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> Pair:
         """Rows and columns of the whole matrix."""
         return self.spec.shape
 
@@ -175,7 +175,7 @@ class Matrix:
 
     # -- Table 1 of the paper: tiles one by one
 
-    def grid_shape(self) -> tuple[int, int]:
+    def grid_shape(self) -> Pair:
         """Rows and columns of the tile grid (not collective).
 
         Returns
@@ -200,7 +200,7 @@ class Matrix:
         return self.spec.partition.tile_bounds(idx)
 
     def overlapping_tiles(
-        self, region: tuple[tuple[int, int], tuple[int, int]], replica: int | None = None
+        self, region: tuple[Range, Range], replica: int | None = None
     ) -> list[Tile]:
         """The tiles that overlap a region (not collective).
 

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from drbench.common import as_int, numpy_type
 from drbench.errors import UsageError
 from partitions import LayoutError, Partition, partition, sources, stored_runs, summed
+from partitions.intervals import Pair
 
 #: Types of elements.
 TYPES = ("float32", "float64", "bfloat16")
@@ -137,7 +138,7 @@ class Spec:
             found.append(index)
         return found[0], found[1]
 
-    def within(self, other: Spec) -> tuple[int, int] | None:
+    def within(self, other: Spec) -> Pair | None:
         """The start of this local array in that of ``other``, on this rank, if on every rank it is
         a part of it: then no element moves from one to the other.
 
@@ -186,7 +187,7 @@ def _shift(part: list, whole: list) -> int | None:
     return shifts.pop() if shifts else 0
 
 
-def extents(shape: Sequence[int]) -> tuple[int, int]:
+def extents(shape: Sequence[int]) -> Pair:
     """The rows and columns of a shape.
 
     Raises
@@ -236,7 +237,7 @@ class Specs:
             found = self._found[key] = self._make(*key)
         return found
 
-    def _make(self, shape: tuple[int, int], layout: Layout, dtype: DTypeLike) -> Spec:
+    def _make(self, shape: Pair, layout: Layout, dtype: DTypeLike) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
             raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
         if isinstance(layout, Spec):

@@ -39,6 +39,10 @@ FEWEST = 6
 _TURN_S = 0.05
 
 
+#: Times, or ratios of times.
+Samples = Sequence[float]
+
+
 class Timed(NamedTuple):
     """The time of work of all ranks: seconds from barrier to barrier, the largest share of them in
     which a rank waited for its core, and the CPU seconds of all threads of a rank (mean over the
@@ -160,7 +164,7 @@ def median_ranks(samples: int) -> tuple[int, int] | None:
     return None if place < 0 else (place, samples - 1 - place)
 
 
-def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
+def median_interval(samples: Samples) -> tuple[float, float] | None:
     """The 95 % interval of the median; None with fewer than :data:`FEWEST` samples.
 
     Examples
@@ -199,7 +203,7 @@ class Ratio(NamedTuple):
         return f"{self.middle:.2f}{between}"
 
 
-def ratio_of(ratios: Sequence[float]) -> Ratio:
+def ratio_of(ratios: Samples) -> Ratio:
     """The median of some ratios, with its interval.
 
     Examples
@@ -210,7 +214,7 @@ def ratio_of(ratios: Sequence[float]) -> Ratio:
     return Ratio(median(ratios), *(median_interval(ratios) or (None, None)))
 
 
-def interquartile_range(samples: Sequence[float]) -> float | None:
+def interquartile_range(samples: Samples) -> float | None:
     """The range of the middle half of the samples, by linear interpolation; None for fewer than 2.
 
     Examples
@@ -224,7 +228,7 @@ def interquartile_range(samples: Sequence[float]) -> float | None:
     return high - low
 
 
-def is_stable(samples: Sequence[float]) -> bool:
+def is_stable(samples: Samples) -> bool:
     """Whether half of the median's interval is within :data:`STABLE` of it.
 
     Examples
@@ -236,7 +240,7 @@ def is_stable(samples: Sequence[float]) -> bool:
     return interval is not None and interval[1] - interval[0] <= 2 * STABLE * median(samples)
 
 
-def is_noisy(samples: Sequence[float], ratios: Sequence[float] = ()) -> bool:
+def is_noisy(samples: Samples, ratios: Samples = ()) -> bool:
     """Whether the row is inconclusive: percent of the roof is above :data:`NOISY_PERCENT`, or the
     ratios to the roof (without a roof the samples) spread by more than :data:`NOISY_SPREAD`.
 
@@ -249,7 +253,7 @@ def is_noisy(samples: Sequence[float], ratios: Sequence[float] = ()) -> bool:
     return above or _spread(ratios or samples) > NOISY_SPREAD
 
 
-def _spread(values: Sequence[float]) -> float:
+def _spread(values: Samples) -> float:
     """Interquartile range over median; for few values the whole range."""
     if not values:
         return 0.0
@@ -258,11 +262,11 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def enough(
-    samples: Sequence[float],
+    samples: Samples,
     spent_s: float,
     least: int,
     budget_s: float,
-    ratios: Sequence[float] = (),
+    ratios: Samples = (),
 ) -> bool:
     """Whether to stop repeating: at least ``least`` samples, and either the median is stable (of
     the ratios, if there are any), or the budget is spent, or there are :data:`MOST_REPEATS`.
@@ -317,7 +321,7 @@ def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:
     return max(least, in_time if budget_s else 0)
 
 
-def time_columns(samples: list[float], ratios: Sequence[float] = ()) -> dict:
+def time_columns(samples: list[float], ratios: Samples = ()) -> dict:
     """The columns of :class:`drbench.measure.record.Record` computed from the samples alone, and
     whether the median is stable: that of the ratios to the roof, if there are any.
 
@@ -402,7 +406,7 @@ def doubts(record) -> list[str]:
     ]
 
 
-def measured_once(mode: str, samples: Sequence[float], case: str | None) -> bool:
+def measured_once(mode: str, samples: Samples, case: str | None) -> bool:
     """Whether a row is a single repeat, which is treated as noisy. A round is one repeat of many.
 
     Examples
@@ -415,7 +419,7 @@ def measured_once(mode: str, samples: Sequence[float], case: str | None) -> bool
     return mode == "measured" and len(samples) == 1 and not re.match(_ROUND, case or "")
 
 
-def nearest_to_median(samples: Sequence[float]) -> int:
+def nearest_to_median(samples: Samples) -> int:
     """The index of the sample that is the median, or the one just below it.
 
     Examples

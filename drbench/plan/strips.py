@@ -19,6 +19,7 @@ from typing import Any
 
 from drbench.program.group_steps import GroupStep
 from drbench.program.steps import FilledScratch, Gemm, Join, Part, Step
+from partitions.intervals import Pair, Range
 
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any
@@ -28,7 +29,7 @@ Value = Any
 class Extent:
     """An array that only has a shape."""
 
-    shape: tuple[int, int]
+    shape: Pair
 
     def __getitem__(self, ranges: tuple[slice, slice]) -> Extent:
         rows, cols = ranges
@@ -56,14 +57,14 @@ class Strips:
         self.cuts = [0, *accumulate([array.shape[self.axis] for array in self.arrays])]
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> Pair:
         along = self.cuts[-1]
         across = self.arrays[0].shape[1 - self.axis]
         return (along, across) if self.axis == 0 else (across, along)
 
 
 def in_strips(
-    array: Callable, shape: tuple[int, int], transposed: bool, widths: tuple[int, ...] | None
+    array: Callable, shape: Pair, transposed: bool, widths: tuple[int, ...] | None
 ) -> Value:
     """One array, or arrays of these widths next to each other (stacked, if they are transposed),
     one after the other in the same memory.
@@ -270,7 +271,7 @@ def _join(values: list, axis: int) -> Value:
     return arrays[0] if len(arrays) == 1 else Strips(axis, arrays)
 
 
-def _refine(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple[int, int]]:
+def _refine(one: Value, axis: int, other: Value, other_axis: int) -> list[Range]:
     """The ranges between the cuts of both values along these axes, which have the same length."""
     cuts = {0, one.shape[axis]}
     for value, along in ((one, axis), (other, other_axis)):

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from drbench.errors import UsageError
 from partitions import LayoutError, Partition, near_square, partition
+from partitions.intervals import Pair, Range
 
 from .steps import Block
 
@@ -70,7 +71,7 @@ class Operand:
         p = self.partition
         return (p.rows if axis == self.axes[0] else p.cols).cuts(start, stop)
 
-    def block(self, rows: tuple[int, int], cols: tuple[int, int], replica: int = 0) -> Block:
+    def block(self, rows: Range, cols: Range, replica: int = 0) -> Block:
         """The block of rows × columns (half-open pairs), which must be inside one tile, or in
         neighbouring tiles of one rank.
 
@@ -108,7 +109,7 @@ class Operand:
             high - low == length,
         )
 
-    def _check_owner(self, rows: tuple[int, int], cols: tuple[int, int]) -> None:
+    def _check_owner(self, rows: Range, cols: Range) -> None:
         """Raise a UsageError if a range of rows and of columns belongs to several ranks."""
         for axis, name, (start, stop) in zip(
             (self.partition.rows, self.partition.cols), self.axes, (rows, cols)
@@ -120,7 +121,7 @@ class Operand:
                     f"problem.{self.name.lower()}.cuts({name!r}, {start}, {stop})."
                 )
 
-    def _tile(self, tile: tuple[int, int]) -> tuple[int, int, int, int]:
+    def _tile(self, tile: Pair) -> tuple[int, int, int, int]:
         """Of a tile: the rank offset of its owner; the length of a stored row of its local array, 0
         if rows are padded, so that no block fills one; and the ends of the tile's rows and
         columns."""
@@ -133,7 +134,7 @@ class Operand:
         found = self._tiles[tile] = p.places.rows[i] + p.places.cols[j], length, *ends
         return found
 
-    def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:
+    def tile_block(self, idx: Pair, replica: int = 0) -> Block:
         """A whole tile as a block."""
         return self.block(*self.partition.tile_bounds(idx), replica)
 
@@ -145,7 +146,7 @@ class Operand:
 
 @lru_cache(maxsize=64)  # cases of a sweep share layouts
 def bound_operand(
-    name: str, text: str, shape: tuple[int, int], nprocs: int, transposed: bool, padded: int
+    name: str, text: str, shape: Pair, nprocs: int, transposed: bool, padded: int
 ) -> Operand:
     """The operand of that name whose stored matrix has a shape, and a partition in its text
     form."""
@@ -295,11 +296,11 @@ class Problem:
     #: and options of the algorithm without any overlap.
     plain = True
 
-    def shapes(self) -> dict[str, tuple[int, int]]:
+    def shapes(self) -> dict[str, Pair]:
         """Rows and columns of op(A), op(B) and C."""
         return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}
 
-    def gemms(self) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
+    def gemms(self) -> list[tuple[Range, Range, int]]:
         """The GEMMs whose sum is C: rows [start, stop) of C, those of A, and the number of the
         block of k rows of B."""
         return [((0, self.m), (0, self.m), 0)]

@@ -49,6 +49,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from partitions.intervals import Pair, Range
+
 #: Byte counters of a record. For Gets ``get_bytes`` were copied and ``direct_bytes`` read in place.
 COUNTERS = (
     "get_bytes",
@@ -91,7 +93,7 @@ class Block:
     matrix: str
     owner: int
     replica: int
-    tile: tuple[int, int]
+    tile: Pair
     row0: int
     row1: int
     col0: int
@@ -100,7 +102,7 @@ class Block:
     full: bool = True
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> Pair:
         """Rows and columns."""
         return self.row1 - self.row0, self.col1 - self.col0
 
@@ -110,12 +112,12 @@ class Block:
         return (self.row1 - self.row0) * (self.col1 - self.col0)
 
     @property
-    def rows(self) -> tuple[int, int]:
+    def rows(self) -> Range:
         """[start, stop) of its rows, in global indices."""
         return self.row0, self.row1
 
     @property
-    def cols(self) -> tuple[int, int]:
+    def cols(self) -> Range:
         """[start, stop) of its columns, in global indices."""
         return self.col0, self.col1
 
@@ -590,7 +592,7 @@ class Scratch(Step):
     __slots__ = ("shape", "like", "transposed")
     may_be_offered = True
 
-    def __init__(self, shape: tuple[int, int], like: str | None = None, transposed: bool = False):
+    def __init__(self, shape: Pair, like: str | None = None, transposed: bool = False):
         self.shape, self.like, self.transposed = shape, like, transposed
 
     def __repr__(self):
@@ -699,7 +701,7 @@ class Boundary(Step):
 Steps = Generator[Step, Step, Any]
 
 
-def joined_shape(shapes: Sequence[tuple[int, int]], axis: int) -> tuple[int, int]:
+def joined_shape(shapes: Sequence[Pair], axis: int) -> Pair:
     """Shape of arrays joined along an axis."""
     along = sum(shape[axis] for shape in shapes)
     return (along, shapes[0][1]) if axis == 0 else (shapes[0][0], along)

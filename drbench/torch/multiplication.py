@@ -18,6 +18,8 @@ from drbench.plan.explain import traffic
 from .blas import tensor_of
 from .decision import TYPES
 
+#: m, n, k.
+Sizes = tuple[int, int, int]
 _NUMPY = {kind: numpy_type(name) for kind, name in TYPES.items()}
 
 
@@ -45,7 +47,7 @@ class DTensorMultiplication:
     def __init__(
         self,
         context: Context,
-        shape: tuple[int, int, int],
+        shape: Sizes,
         layouts: tuple[str, ...],
         dtype: str,
     ):
@@ -142,7 +144,7 @@ class DTensorMultiplication:
         return place + behind, made, whole
 
 
-def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | None:
+def place_of(local: torch.Tensor, context: Context) -> Sizes | None:
     """The start of a local matrix in this rank's part of the heap, and its strides, in bytes; None
     if it cannot be used in place."""
     (by_row, by_col), item = local.stride(), local.itemsize
@@ -153,12 +155,12 @@ def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | No
     return None if offset is None else (offset, *strides)
 
 
-def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, Sizes]:
     """An uninitialised local matrix in the heap, and its place."""
     return _new(spec.local_shape, spec.dtype, context)
 
 
-def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, Sizes]:
     """A copy in the heap, and its place; a transposed matrix stays transposed."""
     (rows, cols), (by_row, by_col) = local.shape, local.stride()
     transposed = by_row == 1 and by_col >= rows and by_col > 1
@@ -169,9 +171,7 @@ def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, tuple[i
     return made, place
 
 
-def _new(
-    shape: tuple[int, int], dtype: np.dtype, context: Context
-) -> tuple[torch.Tensor, tuple[int, int, int]]:
+def _new(shape: tuple[int, int], dtype: np.dtype, context: Context) -> tuple[torch.Tensor, Sizes]:
     array, offset = context.heap.allocate(shape, dtype)
     bits = dtype.itemsize == 2  # reading its name costs 2 us
     if not torch.is_inference_mode_enabled():

@@ -25,13 +25,15 @@ from partitions.text import LAYOUT_FORMS, added_kinds
 from .completion import NAMES, complete_list, one_of
 from .options import command, json_option
 
+Row = tuple[str, ...]
+
 
 class _Kind(NamedTuple):
     """A kind of things to list: columns, rows (the name first), and a function that describes the
     one of a name."""
 
     columns: str
-    rows: Callable[[], Iterable[tuple[str, ...]]]
+    rows: Callable[[], Iterable[Row]]
     show: Callable[[str], str] | None = None
 
 
@@ -68,7 +70,7 @@ def list_(what, name, as_json):
     return print(kind.show(name).rstrip("\n"))
 
 
-def _print(columns: str, rows: Iterable[tuple[str, ...]], as_json: bool) -> None:
+def _print(columns: str, rows: Iterable[Row], as_json: bool) -> None:
     if as_json:
         names = [name.lstrip(">~ ") for name in columns.split("|")]
         for row in rows:
@@ -128,14 +130,14 @@ def _machine(name: str) -> str:
     return f"# {file_of(name)}\n{Path(file_of(name)).read_text(encoding='utf-8')}"
 
 
-def _library_row(name: str) -> tuple[str, ...]:
+def _library_row(name: str) -> Row:
     library = get_library(name)
     found = library.available()
     remedy = "" if found.ok else f". {found.get}"
     return name, "yes" if found.ok else "no", f"{library.description}\n{found.what}{remedy}"
 
 
-def _machine_row(name: str) -> tuple[str, ...]:
+def _machine_row(name: str) -> Row:
     """Each class of links with its bandwidth, the nearest ranks first, and each element type with
     its peak."""
     machine = _seen(name)
@@ -160,7 +162,7 @@ def _seen(name: str) -> Machine:
     return find_machine(f"{name}-4x4" if shapeless else name).for_transport(TransportChoice("auto"))
 
 
-def _figures() -> Iterable[tuple[str, ...]]:
+def _figures() -> Iterable[Row]:
     from plots.registry import figures
 
     for figure in figures().values():
@@ -168,7 +170,7 @@ def _figures() -> Iterable[tuple[str, ...]]:
         yield figure.name, figure.summary, takes
 
 
-def _chains() -> Iterable[tuple[str, ...]]:
+def _chains() -> Iterable[Row]:
     from algorithms.chains.presets import presets
 
     return [(name,) for name in presets()]

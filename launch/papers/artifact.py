@@ -88,6 +88,10 @@ class Check(NamedTuple):
     see: str = ""
 
 
+#: A verdict, the source of the found value, and the value.
+Found = tuple[str, str, str]
+
+
 class Task(NamedTuple):
     """A check that runs when :meth:`check` is called.
 
@@ -103,7 +107,7 @@ class Task(NamedTuple):
     description: str
     expected: str
     command: str
-    judge: Callable[["Place"], tuple[str, str, str]]
+    judge: Callable[["Place"], Found]
 
     def check(self, place: "Place") -> Check:
         """Run the check; an exception is a FAIL."""
@@ -114,11 +118,14 @@ class Task(NamedTuple):
         return Check(self.name, self.description, *found, self.expected, command=self.command)
 
 
+Tasks = Iterator[Task]
+
+
 def program(name: str, description: str, line: str, missing: str = "") -> Task:
     """The check of a shell line in the root of the checkout, which must end with exit code 0; it is
     not run if something that it needs is ``missing``."""
 
-    def judge(place: Place) -> tuple[str, str, str]:
+    def judge(place: Place) -> Found:
         if missing:
             return "SKIP", "nothing was run", missing
         code = place.run(line)
@@ -208,7 +215,7 @@ def same_text(found: str, expected: str) -> bool:
 # -- the steps of the paper's artifact
 
 
-def setup(place: Place) -> Iterator[Task]:
+def setup(place: Place) -> Tasks:
     """Step 1: drbench runs."""
     yield program("step1.doctor", "the machine can run it", "drbench doctor")
     line = f"drbench run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
@@ -217,7 +224,7 @@ def setup(place: Place) -> Iterator[Task]:
         yield program(f"step1.{transport}", description, f"{line} --transport {transport}")
 
 
-def launching(place: Place) -> Iterator[Task]:
+def launching(place: Place) -> Tasks:
     """Step 2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
     for name in shipped("machines"):
         if load_launcher(name).words:
@@ -227,7 +234,7 @@ def launching(place: Place) -> Iterator[Task]:
             yield program(f"step2.{name}", f"a job script for {name}", line)
 
 
-def experiments(place: Place) -> Iterator[Task]:
+def experiments(place: Place) -> Tasks:
     """Steps 3 and 4: the paper's experiments, every case verified, and both figures."""
     for layer in LAYERS:
         text, figure = (shlex.quote(str(place.out / f"{name}{layer}")) for name in ("", "plot-"))
@@ -238,7 +245,7 @@ def experiments(place: Place) -> Iterator[Task]:
         yield program(f"step4.{layer}", "the figure of these cases", line)
 
 
-def elsewhere(place: Place) -> Iterator[Task]:
+def elsewhere(place: Place) -> Tasks:
     """Checks that need an optional package or hardware."""
     dtensor = get_library("dtensor").available()
     line = f"drbench sweep {DTENSOR} {place.words(DTENSOR)}"
@@ -251,7 +258,7 @@ def elsewhere(place: Place) -> Iterator[Task]:
 # -- the committed records
 
 
-def _odd_rows(place: Place) -> tuple[str, str, str]:
+def _odd_rows(place: Place) -> Found:
     from plots.select.records import read_records
 
     paths = sorted((place.results / "measured").rglob("*.csv"))  # others are of benchmarks
@@ -266,7 +273,7 @@ def _odd_rows(place: Place) -> tuple[str, str, str]:
     return passed(len(table) > 0 and not odd.any()), f"{READ}: results/measured", found
 
 
-def measured_rows(place: Place) -> Iterator[Task]:
+def measured_rows(place: Place) -> Tasks:
     """The measured rows are plausible."""
     description = "every measured row was verified, none is wrong, failed, or best above its median"
     yield Task(
@@ -274,7 +281,7 @@ def measured_rows(place: Place) -> Iterator[Task]:
     )
 
 
-def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, str, str]:
+def _simulated_again(path: Path, machine: Machine, place: Place) -> Found:
     records, worst = [record for record in read_csv(path) if record.status == "ok"], 0.0
     for record in records:
         now = predict(case_of(record), machine, record.ranks)
@@ -287,7 +294,7 @@ def _simulated_again(path: Path, machine: Machine, place: Place) -> tuple[str, s
     )
 
 
-def simulations(place: Place) -> Iterator[Task]:
+def simulations(place: Place) -> Tasks:
     """Repeat the committed simulations."""
     for path in sorted((place.results / "simulated").glob("*-*.csv")):
         layer, _, machine = path.stem.rpartition("-")
@@ -301,7 +308,7 @@ def simulations(place: Place) -> Iterator[Task]:
             )
 
 
-def _made_again(paper: Paper, study: str, place: Place) -> tuple[str, str, str]:
+def _made_again(paper: Paper, study: str, place: Place) -> Found:
     committed, again = Path(paper.folder) / f"{study}.csv", place.out / f"{study}.csv"
     paper.write_study(study, again)
     lines, found = (each.read_text().splitlines() for each in (place.results / committed, again))
@@ -313,7 +320,7 @@ def _made_again(paper: Paper, study: str, place: Place) -> tuple[str, str, str]:
     )
 
 
-def studies(place: Place) -> Iterator[Task]:
+def studies(place: Place) -> Tasks:
     """Repeat the studies of papers; with ``quick`` only the fast ones."""
     for paper in papers().values():
         for study in paper.quick if place.quick else paper.studies:
@@ -326,7 +333,7 @@ def studies(place: Place) -> Iterator[Task]:
             )
 
 
-def pages(place: Place) -> Iterator[Task]:
+def pages(place: Place) -> Tasks:
     """The tables of the pages and the figures match the records."""
     description = "every table of README, ARTIFACT and docs/ is what its records give"
     yield program("R.numbers", description, "python -m benchmarks pages")

@@ -35,6 +35,7 @@ from .claims import FAIR, Changed, Claim, Paper, Rows, named
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
+Plot = tuple[str, str]
 _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")
 _H100_1, _H100_2 = ("h100x8", "mlp1"), ("h100x8", "mlp2")
 COMPETITIVE, ALMOST_ALWAYS, MUCH = 0.95, 0.9, 0.5
@@ -59,7 +60,7 @@ class Figure:
         ``mixed``: whether C's factor differs from that of A and B; None where those differ.
     """
 
-    def __init__(self, name: tuple[str, str], cases):
+    def __init__(self, name: Plot, cases):
         self.name = name
         self.lines = {
             line.name.removeprefix("UA - "): line
@@ -110,16 +111,16 @@ class Figures(Rows):
             lambda name: Figure(name, self._direct(name, "simulated", ["universal"]))
         )
 
-    def __getitem__(self, name: tuple[str, str]) -> Figure:
+    def __getitem__(self, name: Plot) -> Figure:
         return self._figure(name)
 
-    def _direct(self, name: tuple[str, str], mode: str, algorithms: list[str]):
+    def _direct(self, name: Plot, mode: str, algorithms: list[str]):
         """The cases of a figure by algorithms, but for those that were lowered."""
         of = dict(zip(("label", "layer"), name))
         found = self.where(mode=mode, status="ok", algorithm=algorithms, **of)
         return found[found.schedule.fillna("direct") == "direct"]
 
-    def dtensor(self, name: tuple[str, str], mode: str = "simulated"):
+    def dtensor(self, name: Plot, mode: str = "simulated"):
         """Percent of peak of DTensor by batch size and line, simulated or published."""
         found = self._direct(name, mode, ["dtensor_mm", *_DTENSOR])
         line = "DT - " + found.a.str.capitalize() if mode == "simulated" else found.algorithm
@@ -130,7 +131,7 @@ def _row(values, digits: int = 1) -> str:
     return " ".join(f"{value:.{digits}f}" for value in values if value == value)  # nan: no case
 
 
-def _best_two(f, name: tuple[str, str], one: str, other: str, stationary: str = ""):
+def _best_two(f, name: Plot, one: str, other: str, stationary: str = ""):
     """That two lines are the two highest, and drawn with a matrix in place."""
     figure, names = f[name], {one, other}
     heights = figure.heights()
@@ -359,7 +360,7 @@ def _p11(f):
     )
 
 
-def _against(f, name: tuple[str, str], mode: str = "simulated") -> tuple:
+def _against(f, name: Plot, mode: str = "simulated") -> tuple:
     """Percent of peak at each batch size: of our best line, and of DTensor's better one, simulated
     by the same constants or published; and both as text."""
     theirs = f.dtensor(name, mode).max(axis="columns")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from drbench.measure.decision import (
     UNDECIDED,
+    Run,
     best_of,
     compared,
     drift_of,
@@ -73,6 +74,10 @@ class Job(NamedTuple):
         return of_case | {"group": self.group, "turn": self.turn}
 
 
+#: The jobs of one problem.
+Group = Sequence[Job]
+
+
 class Experiment(NamedTuple):
     """The jobs of an experiment, and how they are repeated.
 
@@ -105,7 +110,7 @@ class Experiment(NamedTuple):
     contenders that are hardest to distinguish.
     """
 
-    groups: Sequence[Sequence[Job]]
+    groups: Sequence[Group]
     rounds: int | str = 0
     probe: bool = False
     fewest: int = FEWEST
@@ -127,15 +132,15 @@ class Experiment(NamedTuple):
         return self.fewest if self.rounds == "known" else self.rounds or 1
 
     @property
-    def stages(self) -> list[list[Sequence[Job]]]:
+    def stages(self) -> list[list[Group]]:
         """Groups that are run together, one stage after the other."""
         alone = lambda group: self.rounds and len(_batches(group)) == 1
-        found: dict[int, list[Sequence[Job]]] = {}
+        found: dict[int, list[Group]] = {}
         for at, group in enumerate(self.groups):
             found.setdefault(at if alone(group) else -1, []).append(group)
         return list(found.values())
 
-    def turns(self, stage: Sequence[Sequence[Job]], done: Mapping[str, Record]) -> Iterator[Job]:
+    def turns(self, stage: Sequence[Group], done: Mapping[str, Record]) -> Iterator[Job]:
         """Yield the next jobs of a stage, depending on the growing ``done``. Libraries and numbers
         of ranks are visited in changing order.
 
@@ -167,8 +172,8 @@ class Experiment(NamedTuple):
             )
 
     def runs(
-        self, done: Mapping[str, Record], groups: Iterable[Sequence[Job]] | None = None
-    ) -> dict[str, dict[int, Record]]:
+        self, done: Mapping[str, Record], groups: Iterable[Group] | None = None
+    ) -> dict[str, Run]:
         """The records of each case by round, of all groups or of some."""
         jobs = self.jobs if groups is None else chain.from_iterable(groups)
         if not self.rounds:
@@ -177,7 +182,7 @@ class Experiment(NamedTuple):
         return {job.name: _run_of(job.name, done, most) for job in jobs}
 
     def rows(
-        self, done: Mapping[str, Record], groups: Iterable[Sequence[Job]] | None = None
+        self, done: Mapping[str, Record], groups: Iterable[Group] | None = None
     ) -> dict[str, Record]:
         """A row for each case with any rounds, over all of them. The reason of a row with fewer
         rounds than others of its group is that it was dropped, if it was."""
@@ -190,7 +195,7 @@ class Experiment(NamedTuple):
                 found[name] = replace(row, case=name, reason=dropped.get(name, row.reason))
         return found
 
-    def _dropped(self, runs: dict[str, dict[int, Record]]) -> dict[str, str]:
+    def _dropped(self, runs: dict[str, Run]) -> dict[str, str]:
         """The cases without further rounds because they are slower than the fastest, each with that
         reason."""
         most = max(map(len, runs.values()), default=0)
@@ -204,12 +209,12 @@ class Experiment(NamedTuple):
                     found[name] = f"dropped after {len(each)} rounds: slower, {ratio}"
         return found
 
-    def is_finished(self, run: Mapping[int, Record]) -> bool:
+    def is_finished(self, run: Run) -> bool:
         """Whether a case has its least number of rounds, or has none to come because it was not
         ok."""
         return len(run) >= self.least or not _is_ok(run)
 
-    def _unknown(self, group: Sequence[Job], done: Mapping[str, Record], rounds: int) -> list[Job]:
+    def _unknown(self, group: Group, done: Mapping[str, Record], rounds: int) -> list[Job]:
         """The jobs that continue after this number of rounds: those with too few rounds, those that
         may be as fast as the fastest, and that for comparison. A job that was not ok, or that a
         probe has dropped, has no further turn."""
@@ -246,7 +251,7 @@ class Experiment(NamedTuple):
         return [job for job in group if job.name in left]
 
 
-def _fastest(runs: Mapping[str, Mapping[int, Record]]) -> str:
+def _fastest(runs: Mapping[str, Run]) -> str:
     """The fastest of the cases in the last round."""
     last = max(map(max, runs.values()))
     return best_of({name: seconds_of(run) for name, run in runs.items() if last in run})
@@ -267,11 +272,11 @@ def is_decided(ratios: Sequence[float], drift: float | None) -> bool:
     return state_of(ratio_of(ratios), drift) != UNDECIDED
 
 
-def _is_ok(run: Mapping[int, Record]) -> bool:
+def _is_ok(run: Run) -> bool:
     return all(each.status == "ok" for each in run.values())
 
 
-def _groups_of(batch: Sequence[Job], groups: Sequence[Sequence[Job]]) -> list[tuple]:
+def _groups_of(batch: Group, groups: Sequence[Group]) -> list[tuple]:
     """The jobs of a batch by group, each with what identifies the group."""
     of = {job.name: group[0].name for group in groups for job in group}
     found: dict[str, list[Job]] = {}
@@ -318,13 +323,13 @@ def round_of(name: str) -> int:
     return int(name.partition(" ")[0]) - 1
 
 
-def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> dict[int, Record]:
+def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> Run:
     """The records of a contender by round."""
     names = ((round_index, round_name(round_index, name)) for round_index in range(rounds))
     return {round_index: done[row] for round_index, row in names if row in done}
 
 
-def _spent_s(run: Mapping[int, Record]) -> float:
+def _spent_s(run: Run) -> float:
     """Seconds of the repeats of a case and of the roof next to them."""
     return sum(sum(each.samples_s) * (2 if each.gemm_only_gflops else 1) for each in run.values())
 

@@ -16,6 +16,8 @@ from plots.draw.style import FONT_PT, OTHER, PHASES, Fill
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
 
+#: A run, a matrix of it or a fact about it, as in the file.
+Json = dict[str, Any]
 #: Kind of step -> its entry in the legend; local GEMMs are in the upper half of a rank's row.
 DOES = {
     "multiply": PHASES["phase_gemm_s"]._replace(name="local GEMM"),
@@ -32,7 +34,7 @@ _LEFT_IN, _RIGHT_IN, _MATRIX_IN = 1.62, 0.12, 0.56
 _LIGHT, _DARK, _OWN = "#EDF0F3", "#DDE2E8", "#1A1A1A"
 
 
-def read(paths: Sequence[str]) -> list[dict[str, Any]]:
+def read(paths: Sequence[str]) -> list[Json]:
     """The cases of files that ``drbench explain --save FILE.json`` wrote.
 
     Raises
@@ -54,7 +56,7 @@ def read(paths: Sequence[str]) -> list[dict[str, Any]]:
     return cases
 
 
-def make(cases: Sequence[dict[str, Any]], options: Options) -> Made:
+def make(cases: Sequence[Json], options: Options) -> Made:
     """Draw a panel for each case, all on one time axis; the marked tiles are those of one rank."""
     cases = list(cases)
     times = [case["time_s"] for case in cases]
@@ -103,7 +105,7 @@ def make(cases: Sequence[dict[str, Any]], options: Options) -> Made:
     return Made(page.picture, notes)
 
 
-def _layouts(case: dict[str, Any]) -> str:
+def _layouts(case: Json) -> str:
     """
     Examples
     --------
@@ -116,7 +118,7 @@ def _layouts(case: dict[str, Any]) -> str:
     return " · ".join(f"{', '.join(names)} {text}" for text, names in texts.items())
 
 
-def _limits(case: dict[str, Any], one: float) -> str:
+def _limits(case: Json, one: float) -> str:
     """The algorithm, and the interval of the prediction and the share of the peak where they are
     known."""
     found = [case["name"]]
@@ -127,7 +129,7 @@ def _limits(case: dict[str, Any], one: float) -> str:
     return ", ".join(found)
 
 
-def _draw_ranks(axes: Axes, case: dict[str, Any], one: float) -> None:
+def _draw_ranks(axes: Axes, case: Json, one: float) -> None:
     """The timelines: local GEMMs in the upper half of each rank's row, the rest in the lower."""
     ranks = case["ranks"]
     for name, look in DOES.items():
@@ -141,7 +143,7 @@ def _draw_ranks(axes: Axes, case: dict[str, Any], one: float) -> None:
     axes.grid(axis="x", **GRID)
 
 
-def _draw_layout(page: Page, case: dict[str, Any], rank: int, top_in: float) -> None:
+def _draw_layout(page: Page, case: Json, rank: int, top_in: float) -> None:
     """A, B above C, and C, each a square with its tiles, those of one rank marked."""
     at = {"A": (0, 1), "B": (1, 0), "C": (1, 1)}
     step_in = _MATRIX_IN + 0.16
@@ -158,7 +160,7 @@ def _draw_layout(page: Page, case: dict[str, Any], rank: int, top_in: float) -> 
             axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, facecolor=color, linewidth=0))
 
 
-def _tiles(matrix: dict[str, Any], rank: int) -> Iterable[tuple[tuple, bool, bool]]:
+def _tiles(matrix: Json, rank: int) -> Iterable[tuple[tuple, bool, bool]]:
     """The tiles of a matrix as shares of it: ``(x0, x1, y0, y1)``, whether it is an odd one, and
     whether the rank has it, in any replica."""
     across, down = matrix["shape"][1], matrix["shape"][0]

@@ -25,16 +25,18 @@ from plots.select.selection import Line, doubts, missing
 
 _HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
+#: The lines of each panel.
+Panels = dict[str, list[Line]]
 _LEAST_SPAN = 20  # of the axis, in percent: smaller differences are noise
 _WHAT = {"percent_of_gemm_only": "GEMM-only speed", "percent_of_peak": "peak"}
 
 
-def not_drawn(panels: dict[str, list[Line]]) -> list[str]:
+def not_drawn(panels: Panels) -> list[str]:
     """Return notes on omitted lines, each with its panel."""
     return [f"{name}: {text}" for name, lines in panels.items() for text in missing(lines)]
 
 
-def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
+def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
     """Build the figure from the selected lines of each panel, two panels in a row; a panel needs a
     line with a point.
 
@@ -164,7 +166,7 @@ def _own(drawn: Sequence[Line]) -> Line:
     return next((line for line in drawn if line.stationary), drawn[0])
 
 
-def _notes(chosen: dict[str, list[Line]], drawn: dict[str, list[Line]]) -> list[str]:
+def _notes(chosen: Panels, drawn: Panels) -> list[str]:
     """Return notes on the meaning of the numbers, their intervals, lines of other sources, and
     omitted lines; notes of all panels once."""
     lines = list(chain.from_iterable(drawn.values()))

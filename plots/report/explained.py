@@ -8,9 +8,9 @@ the report (:mod:`plots.report.page`).
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from plots.draw.numbers import bytes_text, number, time_text
+from plots.figures.layouts import Json
 
 from .page import embedded, rendered
 
@@ -29,7 +29,7 @@ _CALLED = {
 _DATA = ("ranks", "regions", "matrices", "time_s", "timed")
 
 
-def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str = "") -> str:
+def explained_page(cases: Sequence[Json], version: str, command: str = "") -> str:
     """The page of one case, or of two, and the command that made it.
 
     Examples
@@ -82,12 +82,12 @@ def explained_page(cases: Sequence[dict[str, Any]], version: str, command: str =
     )
 
 
-def data_text(cases: Sequence[dict[str, Any]], command: str) -> str:
+def data_text(cases: Sequence[Json], command: str) -> str:
     """The page's data and command as JSON; ``drbench plot layouts`` draws it."""
     return json.dumps({"command": command, "cases": list(cases)}, separators=(",", ":")) + "\n"
 
 
-def _ticks(case: dict[str, Any]) -> list[list]:
+def _ticks(case: Json) -> list[list]:
     """The bars of all ranks, their times in ticks."""
     one = TICKS / (case["time_s"] or 1.0)
     tick = lambda seconds: round(seconds * one)
@@ -97,7 +97,7 @@ def _ticks(case: dict[str, Any]) -> list[list]:
     ]
 
 
-def verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
+def verdict(cases: Sequence[Json]) -> list[str]:
     """A sentence about each case, and one about the two."""
     text = []
     for case in cases:
@@ -126,7 +126,7 @@ def verdict(cases: Sequence[dict[str, Any]]) -> list[str]:
     return text
 
 
-def _facts(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _facts(cases: Sequence[Json]) -> list[Json]:
     """A row for each fact: its value for every case, and the ratio of the second to the first."""
     rows = []
     for found in zip(*(case["facts"] for case in cases)):
@@ -139,7 +139,7 @@ def _facts(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _value_text(case: dict[str, Any], value: float, unit: str) -> str:
+def _value_text(case: Json, value: float, unit: str) -> str:
     """A value with its unit; a time with its share of the whole."""
     if unit == "B":
         return bytes_text(value)
@@ -148,7 +148,7 @@ def _value_text(case: dict[str, Any], value: float, unit: str) -> str:
     return time_text(value) if value == case["time_s"] else _busy(case, value)
 
 
-def _busy(case: dict[str, Any], seconds: float) -> str:
+def _busy(case: Json, seconds: float) -> str:
     """A time with its share of the whole, or without a machine model the share alone."""
     share = f"{100 * seconds / case['time_s']:.3g} %" if case["time_s"] else ""
     return f"{time_text(seconds)} ({share})" if case["timed"] else share

@@ -27,20 +27,10 @@ from drbench.measure.record_file import parse_columns, read_csv
 
 from .cases import NAMING, Source, factors, layer_of, line_of, series, variant
 
-PUBLISHED_COLUMNS = [
-    "figure",
-    "system",
-    "devices",
-    "peak_tflops_per_device",
-    "dtype",
-    "layer",
-    "series",
-    "m",
-    "n",
-    "k",
-    "gflops",
-    "source",
-]
+PUBLISHED_COLUMNS = (
+    "figure system devices peak_tflops_per_device dtype layer series m n k gflops source"
+).split()
+Columns = dict[str, list]
 #: The input of a selection: the table, or records that become one.
 Records = DataFrame | Iterable[Record]
 STDIN = "-"
@@ -102,7 +92,7 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         If a file is neither (:class:`drbench.measure.record.RecordError` is one), or a folder holds
         no CSV file.
     """
-    columns: dict[str, list] = {name: [] for name in HEADER}
+    columns: Columns = {name: [] for name in HEADER}
     rounds: list[dict] = []
     for path in paths:
         files = [] if os.fspath(path) == STDIN else csv_files(path)
@@ -235,7 +225,7 @@ def parts(folder: Path) -> list[Path]:
     return [numbered[each] for each in sorted(filter(None, numbered), key=lambda m: int(m[1]))]
 
 
-def _joined(tables: list[dict[str, list]]) -> dict[str, list]:
+def _joined(tables: list[Columns]) -> Columns:
     """The rows of the parts of a sweep as those of one: the first row of a case is kept."""
     columns = {name: [value for table in tables for value in table[name]] for name in HEADER}
     if len(tables) == 1:
@@ -245,11 +235,11 @@ def _joined(tables: list[dict[str, list]]) -> dict[str, list]:
     return {name: list(compress(values, stays)) for name, values in columns.items()}
 
 
-def _columns(records: list[Record]) -> dict[str, list]:
+def _columns(records: list[Record]) -> Columns:
     return {name: [getattr(record, name) for record in records] for name in HEADER}
 
 
-def _frame(columns: dict[str, list], rounds: Iterable[dict] | None = None) -> DataFrame:
+def _frame(columns: Columns, rounds: Iterable[dict] | None = None) -> DataFrame:
     found = DataFrame({name: Series(columns[name], dtype=_TYPES[name]) for name in HEADER})
     counts = found[list(COUNTERS)]
     total = sum(counts[name].fillna(0) for name in COUNTERS).mask(counts.isna().all(axis=1))
@@ -273,7 +263,7 @@ def _frame(columns: dict[str, list], rounds: Iterable[dict] | None = None) -> Da
     )
 
 
-def _parse(data: bytes, path: str | os.PathLike) -> dict[str, list]:
+def _parse(data: bytes, path: str | os.PathLike) -> Columns:
     if data.removeprefix(b"\xef\xbb\xbf").startswith(",".join(PUBLISHED_COLUMNS).encode()):
         return _columns(_parse_published(data, path))
     return parse_columns(data, path)

@@ -32,6 +32,8 @@ from .kernels import ACCUMULATE_BLOCKS, NAMES, Kernels, Launch, Launcher
 from .prepared import Prepared
 from .stream_values import StreamValues, load_driver
 
+#: Starts work on a stream.
+_Start = Callable[[CudaStream], None]
 _MEMCPY_DEFAULT = 4  # CUDA finds the sides by their addresses
 _ERROR_OUT_OF_MEMORY, _ERROR_INSUFFICIENT_DRIVER = 2, 35
 #: Bytes for cuBLAS's workspaces (32 MiB for each handle on an H100), NCCL's buffers and kernels
@@ -272,7 +274,7 @@ class CudaDevice(CupyArrays, Device, Peers):
     def copy(self, target, source, stream: CudaStream) -> None:
         self._prepared(self._copying, target, source)(stream)
 
-    def _copying(self, target, source) -> Callable[[CudaStream], None]:
+    def _copying(self, target, source) -> _Start:
         """A function that copies on a stream."""
         if target.shape != source.shape or target.dtype != source.dtype:
             raise UsageError(
@@ -306,7 +308,7 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     def _copying_by_engine(
         self, to: int, of: int, count: int, width: int, to_stride: int, of_stride: int
-    ) -> Callable[[CudaStream], None]:
+    ) -> _Start:
         copy = functools.partial(
             self._runtime.memcpy2DAsync, to, to_stride, of, of_stride, width, count, _MEMCPY_DEFAULT
         )
@@ -350,17 +352,17 @@ class CudaDevice(CupyArrays, Device, Peers):
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
         self._prepared(self._accumulating, target, value)(stream)
 
-    def _accumulating(self, target, value) -> Callable[[CudaStream], None]:
+    def _accumulating(self, target, value) -> _Start:
         return self._ready(self._kernels.accumulate(*by_rows(target, value)))
 
     def add(self, target, value, stream: CudaStream, concurrent: bool = False) -> None:
         make = self._adding_concurrently if concurrent else self._adding
         self._prepared(make, target, value)(stream)
 
-    def _adding(self, target, value, concurrent: bool = False) -> Callable[[CudaStream], None]:
+    def _adding(self, target, value, concurrent: bool = False) -> _Start:
         return self._ready(self._kernels.add(*by_rows(target, value), concurrent))
 
-    def _adding_concurrently(self, target, value) -> Callable[[CudaStream], None]:
+    def _adding_concurrently(self, target, value) -> _Start:
         return self._adding(target, value, True)
 
     def scale(self, target, factor: float, stream: CudaStream) -> None:
@@ -426,7 +428,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self.use()
         self._values.wait(flag.ctypes.data, number, stream.cupy.ptr)
 
-    def _ready(self, launch: Launch | None) -> Callable[[CudaStream], None]:
+    def _ready(self, launch: Launch | None) -> _Start:
         """A function that launches on a stream; for None it does nothing."""
         if launch is None:
             return lambda stream: None

@@ -6,6 +6,7 @@ A row is an algorithm on all twelve multiplications of a block (``layer`` and ``
 launch.papers`` writes them.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from plots.select.typed_rows import Rows
@@ -62,4 +63,5 @@ class LlmRow(NamedTuple):
     transfer_s: float | None
 
 
+LlmRows = Iterator[LlmRow]
 ROWS = Rows(LlmRow, "rows of an LLM study", "python -m launch.papers DIR")

@@ -34,7 +34,7 @@ Layers whose input is the whole hidden state (qkv, fc1) are divided by columns (
 them by rows (*narrow*).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from math import inf
@@ -60,7 +60,7 @@ from .autotuner import (
     slice_counts,
     tune_llm,
 )
-from .rows import ALL, LlmRow
+from .rows import ALL, LlmRow, LlmRows
 
 #: Chips of the scaling studies, sequences of the strong one, and chips of the others (§5).
 CHIPS = (16, 32, 64, 128, 256)
@@ -161,7 +161,7 @@ class Study:
         name = "{}-{}x{}".format(sources["name"], *mesh)
         return Machine.from_dict(sources | {"torus": list(mesh)}, name)
 
-    def rows(self, found: Best, each: bool = False) -> Iterator[LlmRow]:
+    def rows(self, found: Best, each: bool = False) -> LlmRows:
         """The row of all multiplications, and with ``each`` one for every multiplication; for
         MeshSlice also by the cost model."""
         machine, sliced = self.machine(found.mesh), found.algorithm == "meshslice"
@@ -277,7 +277,7 @@ class Study:
             self.known[key] = record.best_s if record.status == "ok" else inf
         return self.known[key]
 
-    def rows_of(self, *names: str, each: Iterable[str] = ()) -> Iterator[LlmRow]:
+    def rows_of(self, *names: str, each: Iterable[str] = ()) -> LlmRows:
         """The rows of algorithms at their best meshes, for some of every multiplication."""
         for found in filter(None, map(self.best, names)):
             yield from self.rows(found, found.algorithm in each)
@@ -347,7 +347,7 @@ def simulate(changed: Changed) -> list[LlmRow]:
 
 def _scaling(
     study: str, batch: int, algorithms: Iterable[str], model: str, base: Machine
-) -> Iterator[LlmRow]:
+) -> LlmRows:
     """The rows at one batch size, or at half the number of chips; for weak scaling on 256 chips
     with each multiplication."""
     for chips in CHIPS:
@@ -356,13 +356,13 @@ def _scaling(
         yield from found.rows_of(*algorithms, each=each)
 
 
-def _meshes(model: str, base: Machine) -> Iterator[LlmRow]:
+def _meshes(model: str, base: Machine) -> LlmRows:
     study = Study("meshes", model, base)
     for mesh, slices, _ in sorted(study.plans, reverse=True):
         yield from study.rows(study.on("meshslice", mesh, slices))
 
 
-def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
+def _slices(model: str, base: Machine) -> LlmRows:
     """The rows of each slice count, the same in all layers."""
     study = Study("slices", model, base)
     flows = study.dataflows
@@ -372,13 +372,13 @@ def _slices(model: str, base: Machine) -> Iterator[LlmRow]:
         yield from study.rows(study.on("meshslice", SLICES_MESH, (s,) * len(flows)))
 
 
-def _dataflows(model: str, base: Machine) -> Iterator[LlmRow]:
+def _dataflows(model: str, base: Machine) -> LlmRows:
     for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
         study = Study("dataflows", model, base, variant=variant, stays=stays)
         yield from study.rows_of("meshslice")
 
 
-def _slice4x4(model: str, base: Machine) -> Iterator[LlmRow]:
+def _slice4x4(model: str, base: Machine) -> LlmRows:
     """The rows of Table 3. TPUs overlapped no collective, so MeshSlice runs without, and once with
     overlap. Batch and S are those of the authors' script."""
     study = Study("slice4x4", model, find_machine("tpuv4slice-4x4"), 16, 16)
@@ -393,7 +393,7 @@ def _slice4x4(model: str, base: Machine) -> Iterator[LlmRow]:
         yield from study.rows(found)
 
 
-def _rows(study: Callable[[str, Machine], Iterator[LlmRow]]) -> list[LlmRow]:
+def _rows(study: Callable[[str, Machine], LlmRows]) -> list[LlmRow]:
     base = find_machine(MACHINE)
     return [row for model in MODELS for row in study(model, base)]
 
