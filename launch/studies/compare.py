@@ -35,19 +35,7 @@ KEYS = tuple(
 #: only in OLD, only in NEW, not ok as before, refused as before, a difference explained by noise,
 #: no difference.
 #: The first two fail a comparison.
-OUTCOMES = (
-    "broken",
-    "slower",
-    "faster",
-    "fixed",
-    "status",
-    "missing",
-    "new",
-    "failing",
-    "refused",
-    "noise",
-    "same",
-)
+OUTCOMES = "broken slower faster fixed status missing new failing refused noise same".split()
 REGRESSIONS = OUTCOMES[:2]
 
 _FEWEST_SAMPLES = 3

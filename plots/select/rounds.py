@@ -25,17 +25,7 @@ from .cases import Source, cases
 from .records import rows
 
 #: Columns that define a problem: cases that differ in them are not comparable.
-PROBLEM = [
-    "source",
-    "shape",
-    "compute",
-    "transpose",
-    "alpha",
-    "beta",
-    "experts",
-    "topk",
-    "routing",
-]
+PROBLEM = "source shape compute transpose alpha beta experts topk routing".split()
 #: The setting of a case of a problem: rows that agree in it are rounds of one case, or repeated
 #: runs of it.
 SETTING = [

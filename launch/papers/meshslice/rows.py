@@ -13,7 +13,7 @@ from plots.select.typed_rows import Rows
 
 ALL = "all"
 #: Columns that identify the same case in published and simulated rows.
-SAME = ["study", "machine", "model", "chips", "algorithm", "variant", "layer"]
+SAME = "study machine model chips algorithm variant layer".split()
 
 
 class LlmRow(NamedTuple):

@@ -70,7 +70,7 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
         "its mean",
         f"below {_LEAST} % drawn at {_LEAST} %",
     ]
-    case = ["study", "machine", "ranks", "product", "m", "n", "k"]
+    case = "study machine ranks product m n k".split()
     by_method = every.pivot_table("efficiency_percent", case, "method").dropna()
     ahead = (by_method.flux > by_method.chunks).sum()
     finding = f"FLUX overlaps better than chunks in {ahead} of {len(by_method)} simulated cases"
@@ -107,7 +107,7 @@ def _against(
     return draw_page(charts, styles, ["ours: simulated"], 2.0, finding=finding)
 
 
-_TD = ["td11", "td12", "td13", "td14", "td17", "td18"]
+_TD = "td11 td12 td13 td14 td17 td18".split()
 _TABLES = ["td-table4", "td-table5"]
 FIGURES = tuple(
     Figure(f"overlap-{name}", summary, make, read=read_tables)
