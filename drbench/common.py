@@ -9,9 +9,10 @@ import struct
 import sys
 import termios
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import index
-from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 from .errors import UnsupportedError, UsageError
 
@@ -27,6 +28,20 @@ SHARED_MEMORY = "/dev/shm"
 #: ``pack`` copying fragments into and out of the buffers of collectives; the remainder is the
 #: executor's own cost.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+
+
+def grouped(items: Iterable, key: Callable) -> dict[Any, list]:
+    """Items by what a function gives for each, in the order of the first of each group.
+
+    Examples
+    --------
+    >>> grouped([3, 1, 4, 5], lambda number: number % 2)
+    {1: [3, 1, 5], 0: [4]}
+    """
+    found: dict[Any, list] = {}
+    for each in items:
+        found.setdefault(key(each), []).append(each)
+    return found
 
 
 def shared_memory_free() -> int | None:

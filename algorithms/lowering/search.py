@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from itertools import combinations
 from math import comb, inf
 
+from drbench.common import grouped
 from drbench.errors import UnsupportedError
 from drbench.model.costs import Cost
 from drbench.program.steps import Get
@@ -134,9 +135,7 @@ class Search:
         """For each eligible node those to choose before it: nodes of equal parts in the same state.
         Only where no other node of these parts is eligible; else an exchange of one node would not
         exchange the parts."""
-        of_part: dict = {}
-        for number in eligible:
-            of_part.setdefault(self.place[number], []).append(number)
+        of_part = grouped(eligible, self.place.get)
         alike, before = {}, {number: [] for number in eligible}
         for (which, part), numbers in of_part.items():
             if len(numbers) == 1:
@@ -285,9 +284,7 @@ def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
         if number not in fences:
             for other in set(node.needs) - fences:
                 part_of[find(number)] = find(other)
-    parts: dict = {}
-    for number in range(len(graph.nodes)):
-        parts.setdefault(find(number), []).append(number)
+    parts = grouped(range(len(graph.nodes)), find)
     classes: dict = {}
     for part in parts.values():
         place, signature = {number: x for x, number in enumerate(part)}, []

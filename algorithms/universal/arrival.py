@@ -31,6 +31,7 @@ from math import ceil
 from operator import itemgetter
 from typing import NamedTuple
 
+from drbench.common import grouped
 from drbench.model.costs import step_cost
 from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
@@ -360,9 +361,7 @@ def _cut(
 
 def _join(problem: Problem, found: list[_Work]) -> list[_Work]:
     """The GEMMs of each partial sum as one along k: parts of one launch, on devices."""
-    sums: dict[Block, list[_Work]] = {}
-    for work in found:
-        sums.setdefault(work.c, []).append(work)
+    sums = grouped(found, lambda work: work.c)
     known: dict[tuple, Block] = {}
     joined = []
     for c, each in sums.items():
@@ -423,10 +422,9 @@ def arrange(
     """
     node = problem.ranks_of_node(rank)
     remote = lambda work: work.from_outside(node)
-    sums: dict[Block, list[_Work]] = {}
+    sums = grouped(found, lambda work: work.c)
     positions: dict[tuple | None, int] = {}
     for work in found:
-        sums.setdefault(work.c, []).append(work)
         positions.setdefault(launch(work), len(positions))
     pushed = [each for c, each in sums.items() if c.owner != rank]
     pushed.sort(key=lambda each: each[0].c.owner in node)

@@ -3,7 +3,7 @@ copies, elsewhere as a few messages, each element directly into its place."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import partial
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from drbench.common import grouped
 from drbench.program.steps import Add, Block, Copy, Zero
 from drbench.program.trace import Trace
 
@@ -197,11 +198,8 @@ class Mover:
 
     def _messages(self, stage: list[_Write], most: int) -> Iterator[_Message]:
         """The writes from memory that is not mapped, by owner, in batches of limited size."""
-        by_owner: dict[int, list[_Write]] = defaultdict(list)
-        for each in stage:
-            if self._is_apart(each):
-                by_owner[each.source.owner].append(each)
-        for owner, found in by_owner.items():
+        apart = filter(self._is_apart, stage)
+        for owner, found in grouped(apart, lambda each: each.source.owner).items():
             batch: list[_Write] = []
             size = 0
             for each in found:

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple, Self
 
+from drbench.common import grouped
 from drbench.plan.strips import gemm_shapes
 from drbench.program.group_steps import GroupStep
 from drbench.program.problem import Problem
@@ -423,10 +424,7 @@ class _OverNodes(NamedTuple):
     @classmethod
     def _made(cls, machine: Machine, operation: str, members: tuple[int, ...]) -> "_OverNodes":
         collective = machine.collective(operation)
-        by_node: dict[int, list[int]] = {}
-        for rank in members:
-            by_node.setdefault(rank // collective.node, []).append(rank)
-        nodes = list(by_node.values())
+        nodes = list(grouped(members, lambda rank: rank // collective.node).values())
         own = collective.bandwidth_bytes_per_s
         card = collective.across_bandwidth_bytes_per_s
         if card is None:

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from drbench.program.steps import Gemm, Kernel, Step
+from drbench.common import grouped
+from drbench.program.steps import Gemm, Step
 
 from .gemm import Tiling
 from .machine import Machine
@@ -77,11 +78,8 @@ def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int,
     """
     if machine.adds_on_core:
         return {}
-    parts: dict[Kernel, list[Gemm]] = {}
-    for step in steps:
-        kernel = getattr(step, "kernel", None)
-        if kernel is not None:
-            parts.setdefault(kernel, []).append(step)
+    parts = grouped(steps, lambda step: getattr(step, "kernel", None))
+    parts.pop(None, None)
     found = {}
     for kernel, gemms in parts.items():
         shapes = Counter(gemm.extents[:2] for gemm in gemms)

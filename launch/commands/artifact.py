@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+from drbench.common import grouped
 from drbench.errors import EXIT_CODES, UsageError
 from launch.host.files import check_output, made_folder, write_table
 from launch.host.show import console
@@ -122,11 +123,8 @@ def _show_variation(print_line, variation: Variation) -> None:
 
 def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
     """Claims by the source of our number, and all other checks."""
-    kinds: dict[str, list[Check]] = {}
-    for check in found:
-        how = f"claims, {check.source.split()[0].strip(',')}"
-        kinds.setdefault(how if check.tolerance else "all but claims", []).append(check)
-    return kinds
+    source = lambda check: f"claims, {check.source.split()[0].strip(',')}"
+    return grouped(found, lambda check: source(check) if check.tolerance else "all but claims")
 
 
 def _show(print_line, check: Check) -> None:

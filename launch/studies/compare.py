@@ -19,6 +19,7 @@ from math import inf
 from statistics import median
 from typing import Any, NamedTuple
 
+from drbench.common import grouped
 from drbench.errors import UsageError
 from drbench.measure.noise import median_interval
 from drbench.measure.record import HEADER
@@ -110,9 +111,7 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     ]
     merged = []
     for side, table in tables.items():
-        runs: dict[tuple, list] = {}
-        for row in rows(table):
-            runs.setdefault(tuple(getattr(row, name) for name in fields), []).append(row)
+        runs = grouped(rows(table), lambda row: tuple(getattr(row, name) for name in fields))
         counted = {key: _counted(each) for key, each in runs.items()}
         merged.append({key: _merged(each) for key, each in counted.items()})
         statuses = lambda found: Counter(row.status for each in found.values() for row in each)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import NamedTuple
 
+from drbench.common import grouped
 from drbench.errors import DrbenchError
 from launch.cases.case import bound
 from launch.cases.launchers import Launcher, load_launcher
@@ -98,15 +99,15 @@ class Plan(NamedTuple):
         of ranks unless the sweep is about these, in a sweep of algorithms only those on the same
         tiles. If the sweep does not say how many rounds, there are rounds wherever there are cases
         to compare. Simulations need none."""
-        sweep, groups, rounds = self.sweep, {}, self.sweep.rounds
-        for job in jobs:
-            key = tuple(getattr(job.case, each) for each in _PROBLEM)
+        rounds, by_tiles = self.sweep.rounds, self.sweep.view == "algorithms"
+
+        def problem(job: Job) -> tuple:
             if simulate or rounds == 0 or (rounds != "known" and rounds and len(self.counts) > 1):
-                key = ()
-            elif type(rounds) is not int:
-                key += (job.ranks, _tiles(job) if sweep.view == "algorithms" else ())
-            groups.setdefault(key, []).append(job)
-        found = list(groups.values())
+                return ()
+            own = () if type(rounds) is int else (job.ranks, _tiles(job) if by_tiles else ())
+            return (*(getattr(job.case, each) for each in _PROBLEM), *own)
+
+        found = list(grouped(jobs, problem).values())
         if rounds is None:
             rounds = "known" if any(len(group) > 1 for group in found) else 0
         return Experiment(found, 0 if simulate else rounds)

@@ -9,6 +9,7 @@ from itertools import chain, compress
 from statistics import median
 from typing import NamedTuple
 
+from drbench.common import grouped
 from drbench.measure.decision import (
     UNDECIDED,
     Run,
@@ -135,10 +136,8 @@ class Experiment(NamedTuple):
     def stages(self) -> list[list[Group]]:
         """Groups that are run together, one stage after the other."""
         alone = lambda group: self.rounds and len(_batches(group)) == 1
-        found: dict[int, list[Group]] = {}
-        for at, group in enumerate(self.groups):
-            found.setdefault(at if alone(group) else -1, []).append(group)
-        return list(found.values())
+        stage = lambda group: group[0].name if alone(group) else ""
+        return list(grouped(self.groups, stage).values())
 
     def turns(self, stage: Sequence[Group], done: Mapping[str, Record]) -> Iterator[Job]:
         """Yield the next jobs of a stage, depending on the growing ``done``. Libraries and numbers
@@ -279,18 +278,12 @@ def _is_ok(run: Run) -> bool:
 def _groups_of(batch: Group, groups: Sequence[Group]) -> list[tuple]:
     """The jobs of a batch by group, each with what identifies the group."""
     of = {job.name: group[0].name for group in groups for job in group}
-    found: dict[str, list[Job]] = {}
-    for job in batch:
-        found.setdefault(of[job.name], []).append(job)
-    return list(found.items())
+    return list(grouped(batch, lambda job: of[job.name]).items())
 
 
 def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
     """The jobs in batches of one number of ranks and one library."""
-    found: dict[tuple, list[Job]] = {}
-    for job in jobs:
-        found.setdefault((job.ranks, job.library), []).append(job)
-    return list(found.values())
+    return list(grouped(jobs, lambda job: (job.ranks, job.library)).values())
 
 
 def rotated(items: Sequence, round_index: int) -> list:

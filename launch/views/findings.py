@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from drbench.common import grouped
 from launch.host.units import format_bytes, plural
 
 #: Variables by which Slurm shows a rank some of the node's GPUs.
@@ -249,11 +250,7 @@ def _named(pairs: list[dict], probe: dict) -> str:
 
 def _by(those: list[dict], text: Callable[[dict], str | None]) -> dict[str, list[dict]]:
     """Pairs or GPUs by a text about each, without those that have none."""
-    found: dict[str, list[dict]] = {}
-    for each in those:
-        if what := text(each):
-            found.setdefault(what, []).append(each)
-    return found
+    return {what: each for what, each in grouped(those, text).items() if what}
 
 
 def _shared(probe: dict) -> bool:

@@ -115,7 +115,7 @@ def _parts(rows: Rows) -> DataFrame:
 def _leads(rows: Rows) -> DataFrame:
     """By how many percent MeshSlice is faster than others in the multiplications on 256 chips, each
     shape once."""
-    index = "model m n k layer product".split()
+    index = ["model", "m", "n", "k", "layer", "product"]
     of = {"study": "weak", "chips": 256, "product": [*MULTIPLICATIONS]}
     seconds = rows.by("seconds", "algorithm", index, **of).dropna(subset=["meshslice", "wang"])
     seconds = seconds[~seconds.index.droplevel(["layer", "product"]).duplicated()]

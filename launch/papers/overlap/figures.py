@@ -70,7 +70,7 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
         "its mean",
         f"below {_LEAST} % drawn at {_LEAST} %",
     ]
-    case = "study machine ranks product m n k".split()
+    case = ["study", "machine", "ranks", "product", "m", "n", "k"]
     by_method = every.pivot_table("efficiency_percent", case, "method").dropna()
     ahead = (by_method.flux > by_method.chunks).sum()
     finding = f"FLUX overlaps better than chunks in {ahead} of {len(by_method)} simulated cases"
