@@ -83,15 +83,17 @@ def cases(section: str, scale="1", **given) -> Iterator[tuple[dict, Case, int, d
             yield row, replace(case, **given), ranks, environ
 
 
-def run(case: Case, ranks: int, environ: dict) -> dict:
-    """The record of one ``drbench run``, with its ``command``."""
+def run(case: Case, ranks: int, environ: dict, root: Path = ROOT) -> dict:
+    """The record of one ``drbench run`` of a checkout, with its ``command``."""
     command = run_command(case, ranks)
     words = [sys.executable, "-m", *shlex.split(command), "--json"]
-    around = without_pins() | {"PYTHONPATH": str(ROOT)} | environ
-    done = subprocess.run(words, env=around, cwd=ROOT, capture_output=True, text=True)
+    around = without_pins() | {"PYTHONPATH": str(root)} | environ
+    done = subprocess.run(words, env=around, cwd=root, capture_output=True, text=True)
     if not done.stdout:
         raise SystemExit(f"{command}\n{done.stderr}")
-    return json.loads(done.stdout) | {"command": prefixed(environ, command)}
+    record = json.loads(done.stdout) | {"command": prefixed(environ, command)}
+    record.setdefault("percent_of_gemm_only", record.get("percent_of_roof"))  # of schema 12
+    return record
 
 
 def prefixed(environ: dict, command: str) -> str:
@@ -256,9 +258,9 @@ SECTIONS = {
 }
 
 
-def commit() -> str:
-    """The commit of this checkout, with ``-dirty`` if its files differ."""
-    found = git_state(ROOT)
+def commit(root: Path = ROOT) -> str:
+    """The commit of a checkout, by default this one, with ``-dirty`` if its files differ."""
+    found = git_state(root)
     return (found["commit"] or "unknown")[:7] + "-dirty" * found.get("dirty", False)
 
 

@@ -138,7 +138,7 @@ class Executor(ExecutorBase):
                     self._sends[step.index] = self.inbox.sender(step.index, value)
 
     def _message(self, array) -> list:
-        return self.matrices[self.trace.written].window.message(array)
+        return self.window.message(array)
 
     def _adds_itself(self, step: Accumulate) -> bool:
         """Whether this rank adds a partial sum in place, without MPI."""
@@ -164,9 +164,9 @@ class Executor(ExecutorBase):
         self._began: dict[int, float] = {}  # for the timeline
 
     @property
-    def windows(self) -> list[Window]:
-        """The windows of the written matrix."""
-        return [self.matrices[self.trace.written].window]
+    def window(self) -> Window:
+        """The window of the written matrix."""
+        return self.matrices[self.trace.written].window
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------
@@ -275,8 +275,7 @@ class Executor(ExecutorBase):
             self._unpack(t, call)
         else:
             if type(self.steps[t]) is Fence:
-                for window in self.windows:
-                    window.sync()
+                self.window.sync()
             self._finish(t)
 
     def _finish(self, t: int) -> None:
@@ -449,9 +448,8 @@ class Executor(ExecutorBase):
 
     def _start_fence(self, t: int) -> None:
         with self.clock.phase("fence"):
-            for window in self.windows:
-                window.flush()
-                window.sync()
+            self.window.flush()
+            self.window.sync()
             self._request(t, self.comm.Ibarrier())
 
     _STARTERS = {
