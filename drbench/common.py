@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
 
-from .errors import UnsupportedError, UsageError
+from .errors import DrbenchError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,27 @@ SHARED_MEMORY = "/dev/shm"
 #: ``pack`` copying fragments into and out of the buffers of collectives; the remainder is the
 #: executor's own cost.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+
+
+class ClosedTogether:
+    """What all ranks close together, at the end of ``with``; also after an error that all ranks
+    raise. After any other error one rank failed alone: the others do not close, and closing would
+    wait for them."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest) -> None:
+        if kind is None or issubclass(kind, DrbenchError):
+            self.close()
+        else:
+            self._let_go()
+
+    def close(self) -> None:
+        """Free it (collective)."""
+
+    def _let_go(self) -> None:
+        """Free what needs no other rank."""
 
 
 def grouped(items: Iterable, key: Callable) -> dict[Any, list]:

@@ -15,7 +15,7 @@ sequence and of the links. Sums of gradients that every rank keeps are reduced o
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf, prod
@@ -165,13 +165,14 @@ def divided(each: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
     >>> divided(Matmul("C", "A", "B"), (("S(0)",), ("S(1)",), ("S(1)",)))
     (('R',), ('S(1)',), ('S(1)',))
     """
-    swap = [side in each.transpose for side in "abc"]
-    operands = [_transposed(layout) if t else layout for t, layout in zip(swap, inner)]
     alike = lambda triple: max(
         _DIVIDED.values(), key=lambda other: sum(a == b for a, b in zip(triple, other))
     )
-    by = [triple if triple in _DIVIDED.values() else alike(triple) for triple in zip(*operands)]
-    return tuple(_transposed(layout) if t else layout for t, layout in zip(swap, zip(*by)))
+    by = [
+        triple if triple in _DIVIDED.values() else alike(triple)
+        for triple in zip(*_turned(each, inner))
+    ]
+    return tuple(_turned(each, zip(*by)))
 
 
 class Training(NamedTuple):
@@ -381,9 +382,7 @@ class Costs:
 
     def _made(self, chain, each: Matmul, stored, still) -> Iterator[Way]:
         dimensions, extents = range(len(self.mesh.extents)), chain.extents(each)
-        turn = [side in each.transpose for side in "abc"]
-        as_operands = [_transposed(layout) if t else layout for t, layout in zip(turn, stored)]
-        triples, reads = [*zip(*as_operands)], self._one_sided and still is None
+        triples, reads = [*zip(*_turned(each, stored))], self._one_sided and still is None
         kinds = ["weight" if chain.stays(x) else "made" for x in (*each.takes, each.c)]
         for active in (None, *(dimensions if still is None else ())):
             if active is not None and not self._overlaps(triples[active], active):
@@ -401,7 +400,7 @@ class Costs:
                     for d in dimensions
                 ):
                     continue
-                inner = [_transposed(layout) if t else layout for t, layout in zip(turn, zip(*by))]
+                inner = _turned(each, zip(*by))
                 moves = [
                     self._redistributed(chain, each, x, reads, *((a, b) if x < 2 else (b, a)))
                     for x, (a, b) in enumerate(zip(stored, inner))
@@ -617,6 +616,14 @@ def _alike(triple: tuple, axis: str) -> bool:
     dimension inside may divide that axis then: members of the group have the same part of it."""
     here = [one == part for one, part in zip(triple, _DIVIDED[axis]) if part in _SWAPPED]
     return len({*here}) < 2
+
+
+def _turned(each: Matmul, layouts: Iterable[Layout]) -> list[Layout]:
+    """The layouts of A, B and C as they are multiplied, from those as they are stored; or back."""
+    return [
+        _transposed(layout) if side in each.transpose else layout
+        for side, layout in zip("abc", layouts)
+    ]
 
 
 @lru_cache(maxsize=256)

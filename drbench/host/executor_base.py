@@ -11,7 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from drbench.errors import DrbenchError, UsageError
+from drbench.common import ClosedTogether
+from drbench.errors import UsageError
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.plan.strips import (
     copies,
@@ -29,7 +30,7 @@ from .huge_pages import empty_in_huge_pages
 from .inbox import Inbox
 
 
-class ExecutorBase:
+class ExecutorBase(ClosedTogether):
     """One rank's trace laid out on one set of matrices (collective to make).
 
     A subclass has ``_STARTERS``: type of a communication step -> the function that starts it.
@@ -215,15 +216,6 @@ class ExecutorBase:
         self.values, self.calls, self.gemms, self.buffers, self._views = [], {}, {}, {}, {}
         self.copies = {}
         self.arena = self._schedule = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc) -> None:
-        if exc[0] is None or issubclass(exc[0], DrbenchError):
-            self.close()
-        else:  # one rank failed: the others do not reach this
-            self._let_go()
 
     def _start_alias(self, t: int) -> None:
         """Finish a Part or Join, whose value is computed, or launched."""

@@ -4,7 +4,7 @@ copies, elsewhere as a few messages, each element directly into its place."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import partial
 from itertools import groupby
@@ -169,15 +169,17 @@ class Mover:
                 yield from run
                 continue
             owner = self._new.window.in_reach, self._old.window.in_reach
-            moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in run]
-            for move in in_chunks(joined(moves, self._item), self._item):
+            for move in in_chunks(joined(self._moves(run), self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
     def _messages_to_read(self, messages: list[_Message]) -> Iterator[tuple]:
         """Messages that are read into C."""
         for owner, batch in messages:
-            moves = [(_at(self._new, each.into), _at(self._old, each.source)) for each in batch]
-            yield owner, self._along(moves)
+            yield owner, self._along(self._moves(batch))
+
+    def _moves(self, writes: Iterable[_Write]) -> list:
+        """Target and source of each write, as addresses."""
+        return [(_at(self._new, each.into), _at(self._old, each.source)) for each in writes]
 
     def _messages_to_add(self, messages: list[_Message]) -> Iterator[tuple]:
         """Messages that are received and added, in two alternating buffers."""

@@ -16,8 +16,7 @@ import threading
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import SHARED_MEMORY
-from drbench.errors import DrbenchError
+from drbench.common import SHARED_MEMORY, ClosedTogether
 from drbench.program.steps import Group
 
 from .cores import Share, occupancies
@@ -35,7 +34,7 @@ _TCP = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 _OWNER_SPAN = 1 << 42
 
 
-class Topology:
+class Topology(ClosedTogether):
     """The nodes of a communicator, according to MPI.
 
     Attributes
@@ -108,15 +107,6 @@ class Topology:
         self._groups.clear()
         self.locks.close()
         self.node.Free()
-
-    def __enter__(self) -> Topology:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        if exc[0] is None or issubclass(
-            exc[0], DrbenchError
-        ):  # else one rank alone failed: freeing would wait for the others
-            self.close()
 
 
 class RangeLocks:

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import threadpoolctl
 from mpi4py import MPI
 
-from drbench.common import TransportChoice
+from drbench.common import ClosedTogether, TransportChoice
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
@@ -26,12 +25,11 @@ from launch.cases.peaks import compute_column
 from .gpu_awareness import mpi_moves_devices
 
 
-@contextmanager
 def open_backend(
     case: Case, choice: TransportChoice, topology: Topology
-) -> Iterator[HostBackend | DeviceBackend]:
-    """A context with the backend of a case, closed at its end, also after an error that all ranks
-    find (collective).
+) -> HostBackend | DeviceBackend:
+    """The backend of a case, closed at the end of ``with``, also after an error that all ranks find
+    (collective).
 
     After any other error this rank ends all ranks; it must not free communicators, which would wait
     for ranks that are elsewhere.
@@ -41,16 +39,10 @@ def open_backend(
     UnsupportedError
         On every rank, if a rank has no such device.
     """
-    backend = (HostBackend if case.backend == "numpy" else DeviceBackend)(case, choice, topology)
-    try:
-        yield backend
-    except DrbenchError:
-        backend.close()
-        raise
-    backend.close()
+    return (HostBackend if case.backend == "numpy" else DeviceBackend)(case, choice, topology)
 
 
-class HostBackend:
+class HostBackend(ClosedTogether):
     """The cores of a rank.
 
     Attributes
@@ -115,11 +107,8 @@ class HostBackend:
     def peak(self) -> dict:
         return {}
 
-    def close(self) -> None:
-        pass  # nothing to release
 
-
-class DeviceBackend:
+class DeviceBackend(ClosedTogether):
     """The device of a rank; attributes and methods as of :class:`HostBackend`."""
 
     pads = False

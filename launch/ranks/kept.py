@@ -11,8 +11,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from drbench.common import SHARED_MEMORY, TransportChoice, numpy_type, shared_memory_free
-from drbench.errors import DrbenchError, OutOfMemory
+from drbench.common import (
+    SHARED_MEMORY,
+    ClosedTogether,
+    TransportChoice,
+    numpy_type,
+    shared_memory_free,
+)
+from drbench.errors import OutOfMemory
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.measure.roof import elements, gemms_to_try
@@ -124,7 +130,7 @@ def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:
         raise OutOfMemory(f"{text.format(*sizes)}: {missing} are missing. {remedy}.")
 
 
-class Kept:
+class Kept(ClosedTogether):
     """Allocated and filled memory of a group of cases on cores. Everything is freed together: when
     another group begins, or when a case needs the memory.
 
@@ -226,13 +232,6 @@ class Kept:
         for matrix in matrices.values():
             matrix.close()
         return there or bool(matrices)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc) -> None:
-        if exc[0] is None or issubclass(exc[0], DrbenchError):  # else one rank alone failed
-            self.close()
 
 
 def _key(problem: Problem, name: str, choice: TransportChoice) -> tuple:
