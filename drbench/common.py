@@ -30,6 +30,11 @@ SHARED_MEMORY = "/dev/shm"
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
+def address_of(array) -> int:
+    """The address of the first element of an array, or of a device's."""
+    return array.__array_interface__["data"][0]
+
+
 class ClosedTogether:
     """What all ranks close together, at the end of ``with``; also after an error that all ranks
     raise. After any other error one rank failed alone: the others do not close, and closing would

@@ -47,14 +47,11 @@ def algorithm_list() -> str:
             layout = "row or column each"
         else:
             flows = each.options["dataflow"].type if "dataflow" in each.options else ("",)
-            own = [texts_of(each.layout, 64, 64, 64, 4, **_if_given(flow)) for flow in flows]
+            given = [{"dataflow": flow} if flow else {} for flow in flows]
+            own = [texts_of(each.layout, 64, 64, 64, 4, **flow) for flow in given]
             layout = " or ".join(", ".join(texts) for texts in own)
         lines.append((f"`{name}`", layout, each.description.rstrip(".")))
     return table(["algorithm", "A, B, C", "what it does"], lines)
-
-
-def _if_given(dataflow: str) -> dict[str, str]:
-    return {"dataflow": dataflow} if dataflow else {}
 
 
 @block

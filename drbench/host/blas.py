@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import threadpoolctl
 
+from drbench.common import address_of
 from drbench.errors import UsageError
 
 #: Block of k in OpenBLAS, and the multiple to which it rounds halves of the last two blocks.
@@ -84,9 +85,7 @@ class Blas:
     def prepared(self, a, b, c) -> Callable[[float, float], None]:
         """``call_gemm(beta, alpha)`` for three arrays, as described in :meth:`gemm`. Addresses are
         read once, which takes longer than a small GEMM. The function keeps the arrays alive."""
-        (m, n), k = c.shape, a.shape[1]
-        if a.shape != (m, k) or b.shape != (k, n):
-            raise UsageError(f"operands of a GEMM do not fit: {a.shape} · {b.shape} -> {c.shape}.")
+        m, n, k = extents_of(a, b, c)
         function = self._functions.get(c.dtype.char)
         if function is None or not (m and n and k):
             return functools.partial(_by_numpy, a, b, c)
@@ -94,7 +93,7 @@ class Blas:
         order = _COLUMN_MAJOR if major_c == "column" else _ROW_MAJOR
         trans_a = _NO_TRANS if major_a == major_c else _TRANS
         trans_b = _NO_TRANS if major_b == major_c else _TRANS
-        at_a, at_b, at_c = (x.__array_interface__["data"][0] for x in (a, b, c))
+        at_a, at_b, at_c = (address_of(x) for x in (a, b, c))
 
         def call_gemm(beta: float, alpha: float, operands=(a, b, c)) -> None:
             function(
@@ -143,6 +142,14 @@ def _by_numpy(a, b, c, beta: float, alpha: float) -> None:
             np.multiply(c, beta, out=c)
     else:
         c[...] = alpha * (a @ b) if beta == 0.0 else beta * c + alpha * (a @ b)
+
+
+def extents_of(a, b, c) -> tuple[int, int, int]:
+    """m, n and k of a GEMM; a UsageError if its operands do not fit."""
+    (m, n), k = c.shape, a.shape[1]
+    if a.shape != (m, k) or b.shape != (k, n):
+        raise UsageError(f"operands of a GEMM do not fit: {a.shape} · {b.shape} -> {c.shape}.")
+    return m, n, k
 
 
 def layout(x) -> tuple[str, int]:

@@ -186,10 +186,7 @@ class Executor(ExecutorBase):
                 if schedule.pending:
                     self._idle()
                 continue
-            if self.timeline is not None:
-                self._began[t] = self.clock.now()
-            self._compute(t)
-            self._finish(t)
+            self._run_compute(t)
             if self.yields:
                 # send the new value before another rank, which may wait for it, gets the core; the
                 # kernel would switch only at its next clock tick, too late
@@ -439,8 +436,8 @@ class Executor(ExecutorBase):
             self.bytes["direct_bytes"] += value.nbytes
         self._done_in_place(t, "in", value.nbytes)
 
-    def _start_side(self, t: int) -> None:
-        """Run a reduction between two GEMMs."""
+    def _run_compute(self, t: int) -> None:
+        """Run a compute, or a reduction between two GEMMs."""
         if self.timeline is not None:
             self._began[t] = self.clock.now()
         self._compute(t)
@@ -464,7 +461,7 @@ class Executor(ExecutorBase):
         Await: _start_await,
         Offer: _start_push,
         Take: _start_await,
-        Add: _start_side,
+        Add: _run_compute,
         **dict.fromkeys((FilledScratch, Part, Join), ExecutorBase._start_alias),
         **dict.fromkeys(GROUP_STEPS, _start_group),
     }

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from drbench.common import address_of
+
 HUGE_BYTES = 2 << 20
 #: Smaller windows are not mapped again: that would cost more than it gains.
 LEAST_BYTES = 2 * HUGE_BYTES
@@ -38,12 +40,12 @@ class HugeMapping:
         self._area, self._reserved, self._length, self._address = area, reserved, length, address
 
     def __contains__(self, memory: np.ndarray) -> bool:
-        start = memory.__array_interface__["data"][0]
+        start = address_of(memory)
         return self._area.start <= start and start + memory.nbytes <= self._area.stop
 
     def seen(self, memory: np.ndarray) -> np.ndarray:
         """The same memory through this mapping; the array must not be used after :meth:`close`."""
-        start = self._address + memory.__array_interface__["data"][0] - self._area.start
+        start = self._address + address_of(memory) - self._area.start
         return np.frombuffer((ctypes.c_char * memory.nbytes).from_address(start), memory.dtype)
 
     def collapse(self, memory: np.ndarray) -> None:
@@ -53,7 +55,7 @@ class HugeMapping:
         The memory is set to zero before: unused pages cannot be gathered.
         """
         memory.fill(0)
-        start = memory.__array_interface__["data"][0]
+        start = address_of(memory)
         first = -(-start // HUGE_BYTES) * HUGE_BYTES
         length = (start + memory.nbytes - first) // HUGE_BYTES * HUGE_BYTES
         if length > 0:
@@ -81,7 +83,7 @@ def empty_in_huge_pages(size: int, dtype: np.dtype) -> np.ndarray:
     with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     array = np.frombuffer(memory, np.uint8)  # keeps the mapping
-    start = -array.__array_interface__["data"][0] % HUGE_BYTES
+    start = -address_of(array) % HUGE_BYTES
     return array[start : start + nbytes].view(dtype)
 
 
@@ -113,7 +115,7 @@ def map_again(memory: np.ndarray) -> HugeMapping | None:
     is not possible."""
     if not sys.platform.startswith("linux"):
         return None
-    area = _area_of(memory.__array_interface__["data"][0])
+    area = _area_of(address_of(memory))
     if area is None or (area.start - area.offset) % mmap.PAGESIZE:
         return None
     libc, length = _libc(), area.stop - area.start + HUGE_BYTES

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import TransportChoice, numpy_type
+from drbench.common import TransportChoice, address_of, numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.program.problem import Operand, Problem, row_bytes
 from drbench.program.steps import Block
@@ -412,7 +412,7 @@ class Window:
         dtype, shape = array.dtype, array.shape
         if not array.size or array.flags.c_contiguous:
             return [array, array.size, mpi_type(dtype)]
-        start = array.__array_interface__["data"][0]
+        start = address_of(array)
         span = Strided(start, shape, array.strides).length(dtype.itemsize)
         memory = MPI.buffer.fromaddress(start, span)
         return [memory, *self._elements(dtype, shape, array.strides)]

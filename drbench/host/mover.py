@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import grouped
+from drbench.common import address_of, grouped
 from drbench.program.steps import Add, Block, Copy, Zero
 from drbench.program.trace import Trace
 
@@ -190,7 +190,7 @@ class Mover:
                 rows, cols = each.into.shape
                 part = self.arena[at : at + rows * cols * item].view(self._new.dtype)
                 buffer, target = part.reshape(rows, cols), self._new.view(each.into)
-                start = buffer.__array_interface__["data"][0]
+                start = address_of(buffer)
                 moves.append(
                     (Strided(start, (rows, cols), buffer.strides), _at(self._old, each.source))
                 )
@@ -227,7 +227,7 @@ class Mover:
 def _at(matrix: DistributedMatrix, block: Block) -> Strided:
     offset, *strides = matrix.locate(block)
     memory = matrix.window.in_reach[block.owner]
-    base = 0 if memory is None else memory.__array_interface__["data"][0]
+    base = 0 if memory is None else address_of(memory)
     return Strided(base + offset, block.shape, tuple(strides))
 
 

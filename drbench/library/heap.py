@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from drbench.common import SHARED_MEMORY, TransportChoice, shared_memory_free
+from drbench.common import SHARED_MEMORY, TransportChoice, address_of, shared_memory_free
 from drbench.errors import OutOfMemory, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
 from drbench.host.matrix import ALIGNMENT, Window
@@ -138,7 +138,7 @@ class Heap:
         self.nbytes = nbytes
         self.window = self._open(topology, transport)
         own = self.window.in_reach[topology.comm.rank]
-        self.base = own.__array_interface__["data"][0]
+        self.base = address_of(own)
         self._space = Space(nbytes, self.base % HUGE_BYTES)
         self._left: deque[tuple[int, int]] = deque()
         self._spare: dict[int, deque] = {}  # released places, by size
@@ -224,7 +224,7 @@ class Heap:
 
     def offset_of(self, array: np.ndarray) -> int | None:
         """The start of an array in this rank's part, as of :meth:`offset_at`."""
-        start = array.__array_interface__["data"][0]
+        start = address_of(array)
         return self.offset_at(start, array.shape, array.strides, array.itemsize)
 
     def offset_at(

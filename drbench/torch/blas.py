@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from drbench.common import address_of
 from drbench.host.blas import BlasInfo
 
 
@@ -64,6 +65,6 @@ class _Memory:
     other ranks is marked as writable, because torch has no read-only tensors."""
 
     def __init__(self, array: np.ndarray):
-        address = array.__array_interface__["data"][0]
+        address = address_of(array)
         self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
         self._base = array if array.base is None else array.base

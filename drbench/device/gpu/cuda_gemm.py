@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drbench.errors import CaseFailed, OutOfMemory, UnsupportedError, UsageError
-from drbench.host.blas import layout
+from drbench.errors import CaseFailed, OutOfMemory, UnsupportedError
+from drbench.host.blas import extents_of, layout
 
 _NO_TRANS, _TRANS = 0, 1
 _LARGEST = (1 << 31) - 1  # m, n, k and leading dimensions are 32-bit integers
@@ -65,9 +65,7 @@ def gemm_call(a, b, c) -> GemmCall:
     >>> (call.transa, call.transb), (call.m, call.n, call.k), (call.lda, call.ldb, call.ldc)
     ((1, 0), (4, 2, 3), (3, 3, 10))
     """
-    (m, n), k = c.shape, a.shape[1]
-    if a.shape != (m, k) or b.shape != (k, n):
-        raise UsageError(f"c = a·b needs m×k, k×n and m×n, got {a.shape}, {b.shape} and {c.shape}.")
+    m, n, k = extents_of(a, b, c)
     (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
     left = (_NO_TRANS if major_a == major_c else _TRANS), m, a.ctypes.data, ld_a
     right = (_NO_TRANS if major_b == major_c else _TRANS), n, b.ctypes.data, ld_b
