@@ -10,18 +10,6 @@ from drbench.options import Option
 from .base import Availability, Library
 from .options import LIBRARIES, ON_DRBENCH
 
-__all__ = [
-    "ON_DRBENCH",
-    "LIBRARIES",
-    "Availability",
-    "Library",
-    "add_library",
-    "get_library",
-    "known_options",
-    "present",
-]
-
-
 #: Libraries of plugins.
 _ADDED: dict[str, type[Library]] = {}
 

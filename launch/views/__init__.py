@@ -9,8 +9,6 @@ from .contest import contest_tables
 from .scaling import scaling_tables
 from .tables import Table, rows_of
 
-__all__ = ["Table", "listed", "rows_of", "tables_of"]
-
 
 def tables_of(view: str, runs: dict) -> list[Table]:
     """The tables of a view for the records of each case by round; for a view without tables, or no
