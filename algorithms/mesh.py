@@ -15,8 +15,6 @@ RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
 ========  ==========  =================  =================  =================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -149,7 +147,7 @@ class Mesh:
         """i and j, row and column, and the other positions in both."""
         return self.i, self.j, self.row, self.column, range(self.ncols), range(self.nrows)
 
-    def transposed(self) -> Mesh:
+    def transposed(self) -> "Mesh":
         """The mesh on which Cᵀ = Bᵀ · Aᵀ is the same multiplication: its rows are the columns."""
         mesh = copy(self)
         mesh.i, mesh.j, mesh.nrows, mesh.ncols = self.j, self.i, self.ncols, self.nrows

@@ -1,7 +1,5 @@
 """The registry: algorithms by name, found by importing every module of this package."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -49,7 +47,7 @@ def needs_model(resolved: dict) -> bool:
     return by_cost or pushes or open_
 
 
-_REGISTRY: dict[str, Algorithm] = {}
+_REGISTRY: "dict[str, Algorithm]" = {}
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ of the fastest chain and searches again, until all programs of the fastest chain
 no other is faster. No other programs are simulated.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ class Solution:
     ways: tuple[Way, ...]
 
     @classmethod
-    def of(cls, name: str, chain: Chain, costs: Costs, label: Label) -> Solution:
+    def of(cls, name: str, chain: Chain, costs: Costs, label: Label) -> "Solution":
         """The chain that a label of the search describes."""
         by = {way.operation: way for way in label.how}
         ways = tuple(by[each.c] for each in chain.multiplications)
@@ -171,7 +169,7 @@ def choose(
     limit: float | None = None,
     effort_s: float = EFFORT_S,
     tell: Callable[[str], None] = lambda line: None,
-) -> Choice:
+) -> "Choice":
     """The layouts of all matrices of a chain, and how its multiplications are computed.
 
     Published layouts are simulated first, without a time limit. An interrupt ends the search with

@@ -6,8 +6,6 @@ copies, ``P`` leaves partial sums. The last dimension has consecutive ranks, as 
 ``init_device_mesh``.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence
@@ -54,7 +52,7 @@ class Mesh:
     extents: tuple[int, ...]
 
     @classmethod
-    def read(cls, text: str) -> Mesh:
+    def read(cls, text: str) -> "Mesh":
         """The mesh of ``NAME=RANKS,…``.
 
         Raises

@@ -14,8 +14,6 @@ eliminated one after another (Bertelè and Brioschi, Nonserial Dynamic Programmi
 candidates are improved by changes of one variable, and of the alternatives of two operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import inf
@@ -56,7 +54,7 @@ class Label(NamedTuple):
     how: tuple = ()
     chosen: tuple[tuple[str, Any], ...] = ()
 
-    def then(self, other: Label) -> Label:
+    def then(self, other: "Label") -> "Label":
         """The label of both in sequence."""
         return Label(
             tuple(map(add, self.seconds, other.seconds)),

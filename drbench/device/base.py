@@ -1,7 +1,5 @@
 """The interface of devices for the executor: memory, streams, events, and operations on streams."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -50,7 +48,7 @@ class Event(ABC):
         """Block the host until the point is reached."""
 
     @abstractmethod
-    def seconds_since(self, earlier: Event) -> float:
+    def seconds_since(self, earlier: "Event") -> float:
         """Time between two reached points; both events must have been made with ``timed=True``."""
 
 
@@ -290,7 +288,7 @@ class Lane:
         self.stream.record(event)
         self.count += 1
 
-    def wait(self, other: Lane, count: int, event: Event) -> None:
+    def wait(self, other: "Lane", count: int, event: Event) -> None:
         """Let later operations wait for point ``count`` of another lane, which is ``event``; only
         once for each point."""
         if other is not self and self.seen.get(other.name, 0) < count:

@@ -1,8 +1,6 @@
 """A distributed matrix on devices: tiles in device memory, which ranks of the same node access by
 device addresses, and those of other nodes through a mirror in host memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -63,7 +61,7 @@ class DeviceMatrix(DistributedMatrix):
     access the same memory, so both may be used on one replica.
     """
 
-    def __init__(self, operand, topology, dtype, slab: Slab, places, window=None):
+    def __init__(self, operand, topology, dtype, slab: "Slab", places, window=None):
         written = operand.name == "C"
         window = window or (slab.added if written else slab)
         super().__init__(operand, topology, dtype, window, places)

@@ -1,8 +1,6 @@
 """A distributed matrix: a local array on every rank, in an MPI window, accessed in place on the
 node and by RMA elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -134,7 +132,7 @@ class DistributedMatrix:
         dtype,
         transport: TransportChoice = _AUTO,
         padded: bool = False,
-    ) -> DistributedMatrix:
+    ) -> "DistributedMatrix":
         """A matrix in a window of its own, with padded rows or without (collective); errors as of
         :class:`Window`."""
         dtype = np.dtype(dtype)
@@ -375,7 +373,7 @@ class Window:
         self._types: dict[tuple, MPI.Datatype] = {}
         win.Lock_all(MPI.MODE_NOCHECK)
 
-    def private(self, array: np.ndarray) -> Window:
+    def private(self, array: np.ndarray) -> "Window":
         """This window with another array as this rank's part, which no other rank sees; it is never
         closed itself."""
         made, rank = copy(self), self._comm.rank

@@ -1,8 +1,6 @@
 """Runs traces of copies from one layout of a matrix to another: in mapped memory as a few strided
 copies, elsewhere as a few messages, each element directly into its place."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -99,7 +97,7 @@ class Mover:
             for plan in self._plans
         ]
 
-    def bound(self, matrices: dict) -> Mover:
+    def bound(self, matrices: dict) -> "Mover":
         """This mover on other matrices of the same layout, mapped by the same ranks. It reuses the
         plan and the arena of this one, so the two must not run at the same time."""
         again = copy(self)

@@ -5,8 +5,6 @@ rank that owns the memory, costs about two microseconds, and the kernel releases
 dies. (``MPI.Win.Lock`` would wait for the target to enter MPI, which a computing rank does not.)
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -5,8 +5,6 @@ It is also the barrier after which operands are ready. All ranks see the same da
 all of them continue, or none.
 """
 
-from __future__ import annotations
-
 import struct
 from hashlib import blake2b
 

@@ -1,7 +1,5 @@
 """What a planned multiplication moves and does, in numbers and in words."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 
@@ -47,7 +45,7 @@ class Explanation:
     @classmethod
     def of(
         cls, plan: Multiplication, machine: Machine | str | os.PathLike[str] | None = None
-    ) -> Explanation:
+    ) -> "Explanation":
         """The explanation of a plan.
 
         Parameters

@@ -1,8 +1,6 @@
 """The distributed matrix of users: a spec, this rank's local array, and the primitives of
 the paper's Table 1, which read and change single tiles of any rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -94,11 +92,11 @@ class Matrix:
         return self.spec.indices[1]
 
     @property
-    def T(self) -> Matrix:
+    def T(self) -> "Matrix":
         """The transposed matrix, in the same memory."""
         return Matrix(self.context, self.spec.T, self.local.T, self.place[0])
 
-    def __getitem__(self, ranges: slice | tuple[slice, slice]) -> Matrix:
+    def __getitem__(self, ranges: slice | tuple[slice, slice]) -> "Matrix":
         """A range of rows and one of columns, in the same memory (not collective).
 
         Parameters
@@ -133,7 +131,7 @@ class Matrix:
         offset += down.start * by_row + across.start * by_col
         return Matrix(self.context, spec, self.local[down, across], offset)
 
-    def __matmul__(self, other: Matrix) -> Matrix:
+    def __matmul__(self, other: "Matrix") -> "Matrix":
         if not isinstance(other, Matrix):
             return NotImplemented
         return self.context.multiply(self, other)
@@ -158,7 +156,7 @@ class Matrix:
         """
         return self.context.to_global(self, root)
 
-    def redistribute(self, layout: Matrix | Layout, *, copy: bool = False) -> Matrix:
+    def redistribute(self, layout: "Matrix | Layout", *, copy: bool = False) -> "Matrix":
         """This matrix in another layout (collective).
 
         Parameters

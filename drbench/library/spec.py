@@ -1,7 +1,5 @@
 """Specs of matrices: shape, type and partition; equal specs are one object."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias
@@ -52,14 +50,14 @@ class Spec:
         return self.text if part_of is None else part_of[0].text
 
     @property
-    def T(self) -> Spec:
+    def T(self) -> "Spec":
         """The spec of the transposed matrix."""
         if self._transposed is None:
             self._transposed = Spec(self.partition.transposed(), self.dtype, self.rank)
             self._transposed._transposed = self
         return self._transposed
 
-    def part(self, rows: slice, cols: slice) -> tuple[Spec, slice, slice]:
+    def part(self, rows: slice, cols: slice) -> "tuple[Spec, slice, slice]":
         """The spec of a range of rows and one of columns, and their slices of the local array.
 
         Parameters
@@ -96,7 +94,7 @@ class Spec:
         return found
 
     @cached_property
-    def whole(self) -> Spec:
+    def whole(self) -> "Spec":
         """The spec of the matrix after a pending reduction: itself, except for Partial."""
         if self.partition.terms == 1:
             return self
@@ -138,7 +136,7 @@ class Spec:
             found.append(index)
         return found[0], found[1]
 
-    def within(self, other: Spec) -> Pair | None:
+    def within(self, other: "Spec") -> Pair | None:
         """The start of this local array in that of ``other``, on this rank, if on every rank it is
         a part of it: then no element moves from one to the other.
 

@@ -5,8 +5,6 @@ A model is the section ``[model]`` of a TOML file (:mod:`drbench.model.machine_f
 efficiency model serves all machines; only its constants differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -296,7 +294,7 @@ class Machine(MachineFile):
         """
         return self.links[0].within if self.links else 0
 
-    def along(self, stride: int, extent: int, ranks: int) -> Machine:
+    def along(self, stride: int, extent: int, ranks: int) -> "Machine":
         """The machine as the ranks 0, stride, 2·stride, … of a group see it, numbered from 0, while
         all groups of this kind do the same: they share the links of a node and of a fabric.
 
@@ -327,7 +325,7 @@ class Machine(MachineFile):
             found = self.known[key] = self._along(stride, extent, ranks)
         return found
 
-    def _along(self, stride: int, extent: int, ranks: int) -> Machine:
+    def _along(self, stride: int, extent: int, ranks: int) -> "Machine":
         if extent in (1, ranks):
             return self
         torus, fewer = None, lambda count: count and max(1, count // stride)

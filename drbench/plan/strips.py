@@ -8,8 +8,6 @@ An array is here any object with a ``shape`` and parts ``array[r0:r1, c0:c1]``: 
 executor; :class:`Extent`, which only has a shape, in the simulator. So both split GEMMs alike.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -31,7 +29,7 @@ class Extent:
 
     shape: Pair
 
-    def __getitem__(self, ranges: tuple[slice, slice]) -> Extent:
+    def __getitem__(self, ranges: tuple[slice, slice]) -> "Extent":
         rows, cols = ranges
         return Extent((rows.stop - rows.start, cols.stop - cols.start))
 

@@ -43,8 +43,6 @@ group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``
 ``ReduceScatter`` what it sends. Steps with signals are in :mod:`drbench.program.signal_steps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,7 +124,7 @@ class Block:
         """A key that is equal for blocks of the same memory."""
         return self.matrix, self.replica, self.row0, self.row1, self.col0, self.col1
 
-    def overlaps(self, other: Block) -> bool:
+    def overlaps(self, other: "Block") -> bool:
         """True if the two have memory in common."""
         return (
             self.row0 < other.row1
@@ -137,7 +135,7 @@ class Block:
             and self.matrix == other.matrix
         )
 
-    def contains(self, other: Block) -> bool:
+    def contains(self, other: "Block") -> bool:
         """True if a block of the same tile is inside this one."""
         return (
             self.row0 <= other.row0
@@ -229,10 +227,10 @@ class Step:
     #: True if the columns of the value, not its rows, are contiguous: as its matrix is stored.
     transposed: Any = False
     #: Tokens that the step uses, and steps that must be finished before it.
-    inputs: tuple[Step, ...] = ()
+    inputs: "tuple[Step, ...]" = ()
     #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
     #: block.
-    onto: Step | None = None
+    onto: "Step | None" = None
 
     @property
     def matrix(self) -> str | None:
@@ -268,7 +266,7 @@ class Step:
         works = self.computes or self.side
         return view(self.block) if works and self.block is not None else None
 
-    def location(self) -> tuple[Step, int, int]:
+    def location(self) -> "tuple[Step, int, int]":
         """The step whose memory stores the value, and the row and column at which the value begins
         there.
 
@@ -352,7 +350,7 @@ class Pack(Get):
     views = False
     onto: Step
 
-    def __init__(self, block: Block, scratch: Scratch, row: int, col: int):
+    def __init__(self, block: Block, scratch: "Scratch", row: int, col: int):
         super().__init__(block)
         self.inputs, self.onto, self.row, self.col = (scratch,), scratch, row, col
 

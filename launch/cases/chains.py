@@ -1,7 +1,5 @@
 """The description of a chain: the request, and the order that ranks receive."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 
@@ -61,7 +59,7 @@ class ChainOrder:
         return json.dumps(asdict(self))
 
     @classmethod
-    def read(cls, text: str) -> ChainOrder:
+    def read(cls, text: str) -> "ChainOrder":
         """The order of a text."""
         found = json.loads(text)
         return cls(Asked(**found.pop("asked")), **found)

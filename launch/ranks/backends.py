@@ -2,8 +2,6 @@
 (``cupy``).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +25,7 @@ from .gpu_awareness import mpi_moves_devices
 
 def open_backend(
     case: Case, choice: TransportChoice, topology: Topology
-) -> HostBackend | DeviceBackend:
+) -> "HostBackend | DeviceBackend":
     """The backend of a case, closed at the end of ``with``, also after an error that all ranks find
     (collective).
 

@@ -2,8 +2,6 @@
 one group share and keep between their turns: matrices in windows, operands of the roof, programs,
 and what is known of the result."""
 
-from __future__ import annotations
-
 import operator
 import platform
 from collections.abc import Callable, Iterator
@@ -51,7 +49,7 @@ class Need:
         baseline: int = 0,
         inboxes: int = 0,
         names: str = "ABC",
-    ) -> Need:
+    ) -> "Need":
         """The need of a case on one rank; ``baseline`` is the arena of the baseline, ``names`` are
         the matrices that are not there yet."""
         tried = elements(problem, gemms_to_try(problem))

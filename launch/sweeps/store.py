@@ -10,8 +10,6 @@
 ====================  ==========================================================================
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -85,7 +83,7 @@ def opened(
     *,
     fresh: bool = False,
     retry: bool = False,
-) -> Iterator[Store]:
+) -> "Iterator[Store]":
     """Open and lock the store of a folder, made if needed. While it is open, signals to this
     process end its ranks.
 

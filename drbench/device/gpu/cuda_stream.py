@@ -1,7 +1,5 @@
 """Streams, events and memory of a GPU through CuPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,7 +43,7 @@ class CudaEvent(Event):
     def synchronise(self) -> None:
         self.cupy.synchronize()
 
-    def seconds_since(self, earlier: CudaEvent) -> float:
+    def seconds_since(self, earlier: "CudaEvent") -> float:
         if not (self.timed and earlier.timed):
             raise UsageError("the time between two events needs both made with timed=True.")
         return self._runtime.eventElapsedTime(earlier.cupy.ptr, self.cupy.ptr) / 1e3
