@@ -41,7 +41,8 @@ class Launches(DeviceExecutor):
             or (type(step) is Get and step.onto is None and not lookahead.held(step.index))
             and (in_place or step.block.owner == rank)
         ]
-        self.trace, self._schedule = trace, Scheduler(lookahead, resolved)
+        self.trace, self.steps = trace, trace.steps
+        self._schedule = Scheduler(lookahead, resolved)
         self._order, self._hosted, self._published = self, [], True
         self.launched = []
         self._launch_steps()
