@@ -70,6 +70,13 @@ def grouped(items: Iterable, key: Callable) -> dict[Any, list]:
     return found
 
 
+def remembered(known: dict, key, make: Callable) -> Any:
+    """What is known under a key, made the first time."""
+    if key not in known:
+        known[key] = make()
+    return known[key]
+
+
 def shared_memory_free() -> int | None:
     """Bytes free in the shared memory of a node's windows; None if that folder does not exist."""
     if not os.path.isdir(SHARED_MEMORY):

@@ -22,7 +22,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from algorithms.registry import get_algorithm
-from drbench.common import Clock
+from drbench.common import Clock, remembered
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES, Problem
 from partitions.intervals import Pair
@@ -170,9 +170,9 @@ def divided(each: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
     )
     by = [
         triple if triple in _DIVIDED.values() else alike(triple)
-        for triple in zip(*_turned(each, inner))
+        for triple in zip(*_as_operands(each, inner))
     ]
-    return tuple(_turned(each, zip(*by)))
+    return tuple(_as_operands(each, zip(*by)))
 
 
 class Training(NamedTuple):
@@ -382,7 +382,7 @@ class Costs:
 
     def _made(self, chain, each: Matmul, stored, still) -> Iterator[Way]:
         dimensions, extents = range(len(self.mesh.extents)), chain.extents(each)
-        triples, reads = [*zip(*_turned(each, stored))], self._one_sided and still is None
+        triples, reads = [*zip(*_as_operands(each, stored))], self._one_sided and still is None
         kinds = ["weight" if chain.stays(x) else "made" for x in (*each.takes, each.c)]
         for active in (None, *(dimensions if still is None else ())):
             if active is not None and not self._overlaps(triples[active], active):
@@ -400,7 +400,7 @@ class Costs:
                     for d in dimensions
                 ):
                     continue
-                inner = _turned(each, zip(*by))
+                inner = _as_operands(each, zip(*by))
                 moves = [
                     self._redistributed(chain, each, x, reads, *((a, b) if x < 2 else (b, a)))
                     for x, (a, b) in enumerate(zip(stored, inner))
@@ -523,9 +523,8 @@ class Costs:
         if old == new:
             return []
         key = matrix.shape, matrix.count, old, new, one_sided
-        if key not in self.known:
-            self.known[key] = list(self._moved(matrix, old, new, one_sided))
-        return self.known[key]
+        make = lambda: list(self._moved(matrix, old, new, one_sided))
+        return remembered(self.known, key, make)
 
     def _moved(self, matrix, old: Layout, new: Layout, one_sided: bool) -> Iterator[Program]:
         now = list(old)
@@ -618,7 +617,7 @@ def _alike(triple: tuple, axis: str) -> bool:
     return len({*here}) < 2
 
 
-def _turned(each: Matmul, layouts: Iterable[Layout]) -> list[Layout]:
+def _as_operands(each: Matmul, layouts: Iterable[Layout]) -> list[Layout]:
     """The layouts of A, B and C as they are multiplied, from those as they are stored; or back."""
     return [
         _transposed(layout) if side in each.transpose else layout

@@ -31,7 +31,7 @@ from math import ceil
 from operator import itemgetter
 from typing import NamedTuple
 
-from drbench.common import grouped
+from drbench.common import grouped, remembered
 from drbench.model.costs import step_cost
 from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
@@ -215,9 +215,7 @@ class Arrivals:
 
     def gemms(self, rank: int) -> list[LocalGemm]:
         """The GEMMs of a rank in the order of simulated arrival."""
-        if rank not in self._gemms:
-            self._gemms[rank] = self._ordered(rank)
-        return self._gemms[rank]
+        return remembered(self._gemms, rank, lambda: self._ordered(rank))
 
     def _ordered(self, rank: int) -> list[LocalGemm]:
         share = Share(self.problem, rank, self.stationary, self.work, self.offset)

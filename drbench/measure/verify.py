@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
+from drbench.common import remembered
 from drbench.host.fill import Fill, HostElements, parts
 from drbench.host.matrix import DistributedMatrix
 from drbench.program.problem import Problem
@@ -88,9 +89,7 @@ def _by_vectors(c, problem, fill, replicas, elements, known) -> Verification:
     x = (drawn % np.uint64(2 * bound + 1)).reshape(problem.n, 2) - float(bound)
     rows_c, terms = problem.c.partition.shape[0], problem.c.partition.terms
     key = repr((problem.shapes(), problem.gemms(), vars(fill), terms))
-    expected = known.get(key)
-    if expected is None:
-        expected = known[key] = _expected(comm, problem, fill, x, elements)
+    expected = remembered(known, key, lambda: _expected(comm, problem, fill, x, elements))
     copy, found, fraction = _copy(c), np.zeros((replicas, rows_c, 2)), False
     if copy < replicas:
         for block, tile in c.own_blocks():

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple, Self
 
-from drbench.common import grouped
+from drbench.common import grouped, remembered
 from drbench.plan.strips import gemm_shapes
 from drbench.program.group_steps import GroupStep
 from drbench.program.problem import Problem
@@ -416,10 +416,8 @@ class _OverNodes(NamedTuple):
         >>> rate((0, 2), "device"), rate((0, 1, 2, 3), "device"), rate((0, 1, 2, 3), "node")
         (10.0, 20.0, 10.0)
         """
-        found = machine.known.get((operation, members))
-        if found is None:
-            found = machine.known[operation, members] = cls._made(machine, operation, members)
-        return found
+        of = operation, members
+        return remembered(machine.known, of, lambda: cls._made(machine, *of))
 
     @classmethod
     def _made(cls, machine: Machine, operation: str, members: tuple[int, ...]) -> "_OverNodes":

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf
 
+from drbench.common import remembered
 from drbench.errors import UsageError
 
 from .constants import Calibrated
@@ -320,10 +321,7 @@ class Machine(MachineFile):
         ('card', 5.0)
         """
         key = "along", stride, extent, ranks
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._along(stride, extent, ranks)
-        return found
+        return remembered(self.known, key, lambda: self._along(stride, extent, ranks))
 
     def _along(self, stride: int, extent: int, ranks: int) -> "Machine":
         if extent in (1, ranks):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf, prod
 from typing import Any, Self
 
-from drbench.common import TransportChoice
+from drbench.common import TransportChoice, remembered
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.program.problem import ITEMSIZES
 
@@ -189,10 +189,7 @@ class MachineFile:
         >>> [seen.link(0, other).name for other in (1, 2)]
         ['rma', 'nic']
         """
-        found = self.known.get(choice)
-        if found is None:
-            found = self.known[choice] = self._seen_through(choice)
-        return found
+        return remembered(self.known, choice, lambda: self._seen_through(choice))
 
     def _seen_through(self, choice: TransportChoice) -> Self:
         transports = self.sources.get("transports", {})

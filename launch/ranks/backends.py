@@ -9,7 +9,7 @@ from typing import Any
 import threadpoolctl
 from mpi4py import MPI
 
-from drbench.common import ClosedTogether, TransportChoice
+from drbench.common import ClosedTogether, TransportChoice, remembered
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
@@ -215,10 +215,8 @@ class DeviceBackend(ClosedTogether):
         """The NCCL communicator of a process row or column, made once for all cases."""
         from drbench.device.gpu.nccl import nccl_group
 
-        kept, key = self._topology.kept, ("nccl", group)
-        if key not in kept:
-            kept[key] = nccl_group(self._topology.group(group), self.device)
-        return kept[key]
+        make = lambda: nccl_group(self._topology.group(group), self.device)
+        return remembered(self._topology.kept, ("nccl", group), make)
 
     def peak(self) -> dict:
         """The largest device memory of a rank."""
