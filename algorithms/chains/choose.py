@@ -232,7 +232,7 @@ class Choice:
         self.smallest: Solution | None = None  # of contenders that do not fit
         machine, ranks = costs[0].machine, costs[0].mesh.ranks
         least_s = chain.flops / (ranks * machine.compute.peak_flops)
-        self._least = dict.fromkeys(range(len(costs)), least_s)
+        self._least = dict.fromkeys(costs, least_s)
 
     @property
     def least_s(self) -> float:
@@ -252,39 +252,39 @@ class Choice:
     def run(self, ends_s: float) -> None:
         """Simulate contenders, then search each mesh until the effort is spent."""
         domains, errors = {}, []
-        for x, costs in enumerate(self.costs):
+        for costs in self.costs:
             try:
-                domains[x] = self._domains(costs)
+                domains[costs] = self._domains(costs)
             except UsageError as error:
                 errors.append(error)
-                del self._least[x]
+                del self._least[costs]
         if not domains:
             raise errors[0]
-        for x, of in domains.items():
+        for costs, of in domains.items():
             least = sum(
-                min(sum(self.costs[x].held(self.chain, name, one).values()) for one in layouts)
+                min(sum(costs.held(self.chain, name, one).values()) for one in layouts)
                 for name, layouts in of.items()
             )
             if least > self.limit:  # no layout fits
-                self._least[x] = inf
-        for x in domains:
-            self._simulate_contenders(self.costs[x], domains[x])
+                self._least[costs] = inf
+        for costs, of in domains.items():
+            self._simulate_contenders(costs, of)
         self.contenders.sort(key=_time)
         try:
             for each in self.contenders:  # in their layouts transfers may overlap
-                x = self.costs.index(each.costs)
+                of = domains[each.costs]
                 alone = {variable: [one] for variable, one in each.layouts.items()}
-                if all(one in domains[x][name] for name, [one] in alone.items()):
+                if all(one in of[name] for name, [one] in alone.items()):
                     self._search(each.costs, alone, ends_s)
-            fitting = [x for x in domains if self._least[x] < inf]
-            for x in fitting:  # a bound of each mesh first
-                self.line = f"bounds of mesh {self.costs[x].mesh}"
-                self._search(self.costs[x], domains[x], ends_s, x, simulate=False)
-            order = sorted(fitting, key=self._least.__getitem__)
-            for number, x in enumerate(order, 1):
-                self.line = f"mesh {self.costs[x].mesh}, {number} of {len(order)}"
-                if self._least[x] < (1 - _EQUAL) * self._best_s():
-                    self._search(self.costs[x], domains[x], ends_s, x)
+            fitting = [costs for costs in domains if self._least[costs] < inf]
+            for costs in fitting:  # a bound of each mesh first
+                self.line = f"bounds of mesh {costs.mesh}"
+                self._search(costs, domains[costs], ends_s, whole=True, simulate=False)
+            order = sorted(fitting, key=self._least.get)
+            for number, costs in enumerate(order, 1):
+                self.line = f"mesh {costs.mesh}, {number} of {len(order)}"
+                if self._least[costs] < (1 - _EQUAL) * self._best_s():
+                    self._search(costs, domains[costs], ends_s, whole=True)
             self.finished = True
         except Spent:
             pass
@@ -324,19 +324,19 @@ class Choice:
         costs: Costs,
         domains: Mapping[str, Sequence[Layout]],
         ends_s: float,
-        mesh: int | None = None,
+        whole: bool = False,
         simulate: bool = True,
     ) -> None:
         """The fastest chain in these layouts, until the effort is spent and some chain is found;
-        ``mesh`` if these are all layouts of a mesh, for its bound."""
+        ``whole`` if these are all layouts of the mesh, for its bound."""
         while True:
             so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
             self.tell(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
             factors = costs.factors(self.chain, domains, None, ends_s if self.tried else inf)
             found = search(domains, factors, self.limit)
-            if mesh is not None:
+            if whole:
                 known_s = found.least_s if found else inf
-                self._least[mesh] = max(self._least[mesh], min(known_s, self._best_s()))
+                self._least[costs] = max(self._least[costs], min(known_s, self._best_s()))
             if found is None or not simulate:
                 return
             one = Solution.of("chosen", self.chain, costs, found.label)
