@@ -148,7 +148,7 @@ def extents_of(a, b, c) -> tuple[int, int, int]:
     """m, n and k of a GEMM; a UsageError if its operands do not fit."""
     (m, n), k = c.shape, a.shape[1]
     if a.shape != (m, k) or b.shape != (k, n):
-        raise UsageError(f"operands of a GEMM do not fit: {a.shape} · {b.shape} -> {c.shape}.")
+        raise UsageError(f"c = a·b needs m×k, k×n and m×n, got {a.shape}, {b.shape} and {c.shape}.")
     return m, n, k
 
 
