@@ -73,8 +73,8 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
             notes.append(f"{shape_text(key[1])}: not drawn: {lost} slower partition triples")
         cells = cells[cells.row.isin(order)]
         best = best_at(decided(cells))
-        least_s = cells.time_s.min() if best is None else cells.time_s.iloc[best]
-        percent = (100 * least_s / cells.time_s).clip(upper=100)
+        least_s = cells.paired_s.min() if best is None else cells.paired_s.iloc[best]
+        percent = (100 * least_s / cells.paired_s).clip(upper=100)
         chosen.append((key, cells.assign(percent=percent)))
     return chosen, notes + more
 

@@ -13,6 +13,7 @@ from drbench.measure.decision import (
     UNDECIDED,
     Decision,
     Run,
+    best_at,
     decide_compared,
     is_noisy_run,
     seconds_of,
@@ -55,8 +56,10 @@ _CHANGED += "time_s hollow once gflops percent_of_gemm_only percent_of_peak".spl
 
 
 def merged(found: DataFrame) -> DataFrame:
-    """One row for each case over all its rounds, with its rows by round in the column ``run``, and
-    its place among equal times in ``tie``.
+    """One row for each case over all its rounds, with its rows by round in the column ``run``, its
+    place among equal times in ``tie``, and in ``paired_s`` the time that puts cases of a problem in
+    order: that of the best, times the ratio to it. The median of other rounds, in which the machine
+    was faster, would put a slower case first.
 
     The row of a case that ran in rounds has the median time of all its rounds, and the interval of
     that median; it is otherwise the row of the round nearest to it. A case that is not ok in some
@@ -105,7 +108,14 @@ def merged(found: DataFrame) -> DataFrame:
     run = Series([kept[place]["run"] for place in one.index], one.index, object)
     order = [tie_order(every[place]) for place in one.index]
     place_of = {each: place for place, each in enumerate(sorted(set(order)))}
-    return one.assign(**changed, run=run, tie=[place_of[each] for each in order])
+    one = one.assign(**changed, run=run, tie=[place_of[each] for each in order])
+    paired_s = one.time_s.copy()
+    several = one[(one.status == "ok") & run.map(len).gt(1)]
+    for _, inside in several.groupby(PROBLEM, dropna=False, sort=False):
+        for place, each in zip(inside.index, decisions := decided(inside)):
+            if each.ranked and each.ratio:
+                paired_s[place] = each.ratio.middle * inside.time_s.iloc[best_at(decisions)]
+    return one.assign(paired_s=paired_s)
 
 
 def _nearest(of: Sequence[Any]) -> Any:

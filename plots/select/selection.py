@@ -39,7 +39,7 @@ from .records import Records, frame, rows
 from .rounds import merged
 
 #: The order of cases by time: noisy ones last, equal ones in one order everywhere.
-BY_TIME = ["hollow", "time_s", "tie"]
+BY_TIME = ["hollow", "paired_s", "tie"]
 #: The note on a case that is not stable.
 NOT_STABLE = f"the median is not known within {100 * STABLE:.0f} %"
 
