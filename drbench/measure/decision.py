@@ -216,8 +216,9 @@ def answer(decisions: Sequence[Decision], names: Sequence[str], most: int = 3) -
     >>> unsure = Decision(UNDECIDED, Ratio(1.01), ROUNDS)
     >>> answer([best._replace(state=UNDECIDED), unsure, unsure], "abc", 2)
     'undecided: a, b and 1 more'
-    >>> answer([best._replace(state=FASTEST)], "a")
-    'a is fastest'
+    >>> fastest, slower = best._replace(state=FASTEST), Decision(SLOWER, Ratio(1.1))
+    >>> answer([fastest, slower], "ab"), answer([fastest], "a")
+    ('a is fastest', 'only a')
     >>> answer([Decision(UNDECIDED, Ratio(1.0), QUIET, False, True)], "a")
     'nothing is ranked'
     """
@@ -225,8 +226,9 @@ def answer(decisions: Sequence[Decision], names: Sequence[str], most: int = 3) -
     if not first:
         return "nothing is ranked"
     state = decisions[first[0]].state
-    if state == FASTEST:
-        return f"{names[first[0]]} is fastest"
+    if state == FASTEST:  # of one case it says nothing
+        name, alone = names[first[0]], sum(each.ratio is not None for each in decisions) == 1
+        return f"only {name}" if alone else f"{name} is fastest"
     known = list(dict.fromkeys(names[at] for at in first))
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return f"{state}: {', '.join(known[:most])}{more}"

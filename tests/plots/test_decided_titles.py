@@ -95,6 +95,34 @@ def test_a_sweep_of_doubtful_cases_names_none(doubt, needs):
     assert scaling_finding(panels) == "On 8 ranks nothing is ranked"
 
 
+def test_a_setting_that_ran_only_while_the_machine_was_fast_does_not_stand_for_its_series():
+    """A sweep dropped it after six rounds; its median is the smallest all the same."""
+
+    def case(layout, ratio, turns, jitter=0.0, **more):
+        times = [1e-3 * ratio * (1 + turn // 6) * (1 + jitter * (-1) ** turn) for turn in turns]
+        known = {"percent_of_roof": 90.0, "percent_of_peak": 40.0, **dict.fromkeys("abc", layout)}
+        return [
+            of_universal(
+                **known | more, median_s=s, roof_gflops=100.0 + turn % 2, case=f"{turn} | x"
+            )
+            for turn, s in enumerate(times)
+        ]
+
+    rival = lambda **more: case("column", 1.0, range(20), 0.03, **more)
+    same_series = case("row", 1.1, range(6)) + case("row/c2", 1.0, range(20))
+    same_cell = case("row", 1.1, range(6)) + case("row", 1.0, range(20), a="row/c2", b="row/c2")
+    assert "undecided" in title("mlp1", same_series + rival())
+    assert "undecided" in title("best", same_cell + rival()).lower()
+
+
+def test_a_case_alone_is_not_the_fastest():
+    alone, two = rounds((1.0,)), rounds((1.0, 1.3), m=128)
+    assert title("mlp1", alone) == "MLP-1, m = 64: only Row, 90 % of GEMM-only speed"
+    assert title("algorithms", alone) == "Only universal S-C"
+    one, other = sorted(fastest_lines(alone + two))
+    assert "row is fastest" in one and "only universal S-C: row" in other
+
+
 def test_one_noisy_case_among_others_is_not_named_however_fast():
     records = rounds((0.1, 1.3, 2.0))
     records = [row for row in records if row.a != "row"] + rounds((0.1,), noisy=True)
