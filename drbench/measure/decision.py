@@ -387,7 +387,8 @@ def _compare(run: Run, best: Run, drift: float | None) -> tuple[str, Ratio, str]
         return (SLOWER, ratio, "") if is_slower else (UNDECIDED, ratio, INTERLEAVED)
     ratios = over(seconds_of(run), seconds_of(best))
     if not ratios:
-        return UNDECIDED, None, ROUNDS
+        middle_s, base_s = (median(seconds_of(each).values()) for each in (run, best))
+        return UNDECIDED, Ratio(middle_s / base_s), INTERLEAVED
     ratio = ratio_of(ratios)
     state, more = state_of(ratio, drift), ROUNDS if drift is not None else SPEEDS
     if len(ratios) >= MOST_REPEATS:

@@ -15,7 +15,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from itertools import compress
+from itertools import compress, count
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ Records = DataFrame | Iterable[Record]
 STDIN = "-"
 _RECORDS = "records.csv"  # of a sweep's folder
 _ROUNDS = "rounds"  # next to it: the rows of all rounds
+_SWEEP = "sweep"  # the number of the file: rounds of two files were not interleaved
+_READ = [*HEADER, _SWEEP]
 _DTYPES = {int | None: "Int64", float | None: "float64", bool | None: "boolean", str | None: "str"}
 _TYPES = {field.name: _DTYPES.get(field.type, "object") for field in fields(Record)} | {
     "mode": CategoricalDtype(MODES),
@@ -92,13 +94,15 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         If a file is neither (:class:`drbench.measure.record.RecordError` is one), or a folder holds
         no CSV file.
     """
-    columns: Columns = {name: [] for name in HEADER}
+    columns: Columns = {name: [] for name in _READ}
     rounds: list[dict] = []
+    number = count(1)
     for path in paths:
         files = [] if os.fspath(path) == STDIN else csv_files(path)
         data = [(file.read_bytes(), file) for file in files]
         data = data or [(_standard_input(), "standard input")]
-        joined = _joined([_parse(*each) for each in data])
+        tables = [_parse(*each) for each in data]
+        joined = _joined([each | {_SWEEP: [next(number)] * len(each["case"])} for each in tables])
         for column, values in joined.items():
             columns[column] += values
         turns = _rounds_next_to(files)
@@ -227,7 +231,7 @@ def parts(folder: Path) -> list[Path]:
 
 def _joined(tables: list[Columns]) -> Columns:
     """The rows of the parts of a sweep as those of one: the first row of a case is kept."""
-    columns = {name: [value for table in tables for value in table[name]] for name in HEADER}
+    columns = {name: [value for table in tables for value in table[name]] for name in _READ}
     if len(tables) == 1:
         return columns
     known = set()
@@ -258,6 +262,7 @@ def _frame(columns: Columns, rounds: Iterable[dict] | None = None) -> DataFrame:
         hollow=found.noisy.fillna(False).astype(bool) | once,
         once=once,
         moved_bytes=total,
+        sweep=columns.get(_SWEEP, 0),
         rounds=list(rounds) if rounds is not None else [{}] * len(found),
         **{name: Series(values, dtype=object) for name, values in derived.items()},
     )

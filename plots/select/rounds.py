@@ -50,6 +50,8 @@ SETTING = [
 
 #: The round, with which names of cases in rounds begin.
 _TURN = r"^(\d+) \| "
+#: Between the rounds of two sweeps, which were not interleaved: more than any has.
+_APART = 10**6
 #: Columns of a case over all its rounds that differ from those of a round.
 _CHANGED = "best_s median_s samples_s iqr_s median_low_s median_high_s stable".split()
 _CHANGED += "time_s hollow once gflops percent_of_gemm_only percent_of_peak".split()
@@ -84,15 +86,16 @@ def merged(found: DataFrame) -> DataFrame:
     keys = keys.where(keys.notna(), None).itertuples(index=False, name=None)
     runs: dict[tuple, dict[int, Any]] = {}
     for place, setting in zip(in_rounds.index, keys):
+        at = int(turns[place]) + _APART * every[place].sweep
         # two contenders may be one setting, such as a named matrix that is the default: the first
-        runs.setdefault(setting, {}).setdefault(int(turns[place]), every[place])
+        runs.setdefault(setting, {}).setdefault(at, every[place])
     kept: dict[Any, dict] = {}
     for run in runs.values():
         bad = [row for row in run.values() if row.status != "ok"]
         near = bad[0] if bad else _nearest(list(run.values()))
         kept[near.Index] = ({} if bad else _over(run, near)) | {"run": run}
     for place in found.index[turns.isna()]:
-        run = every[place].rounds
+        run = {at + _APART * every[place].sweep: row for at, row in every[place].rounds.items()}
         kept[place] = {"run": run or {0: every[place]}}
         if run:
             kept[place]["hollow"] = is_noisy_run(run.values())

@@ -8,6 +8,7 @@ import pytest
 from made_up import made_up, of_universal
 
 from drbench.measure.decision import SLOWER, UNDECIDED
+from drbench.measure.record_file import append_csv
 from plots.draw.description import describe_picture
 from plots.figures.scaling import STRONG
 from plots.figures.scaling import choose as choose_lines
@@ -113,6 +114,18 @@ def test_a_setting_that_ran_only_while_the_machine_was_fast_does_not_stand_for_i
     same_cell = case("row", 1.1, range(6)) + case("row", 1.0, range(20), a="row/c2", b="row/c2")
     assert "undecided" in title("mlp1", same_series + rival())
     assert "undecided" in title("best", same_cell + rival()).lower()
+
+
+def test_equal_rounds_of_two_sweeps_were_not_interleaved(tmp_path):
+    """One ran an hour after the other, while the machine was slower."""
+    row, column = (rounds((1.0, 1.3))[at : at + 6] for at in (0, 6))
+    for name, records in (("both", row + column), ("first", row), ("later", column)):
+        append_csv(tmp_path / f"{name}.csv", *records)
+    read = lambda *names: fastest_lines(read_records([tmp_path / f"{name}.csv" for name in names]))
+    assert "row is fastest" in read("both")[0]
+    line, note = read("first", "later")
+    assert "undecided: universal S-C: row, universal S-C: column" in line
+    assert note == "undecided: interleaved rounds would decide"
 
 
 def test_a_case_alone_is_not_the_fastest():
