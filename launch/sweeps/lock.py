@@ -38,7 +38,7 @@ def hold_folder(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "a sweep that has just begun"
-            reason = f"{folder.name} is in use by {holder}. Wait for it, or use another --out."
+            reason = f"{folder} is in use by {holder}. Wait for it, or use another --out."
             raise UsageError(reason) from None
         except OSError as error:
             warn(f"{folder} cannot be locked ({error.strerror}): start no other sweep there")

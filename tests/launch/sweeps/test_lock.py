@@ -42,7 +42,10 @@ def holder(tmp_path):
 def test_a_second_sweep_is_refused_with_the_holder(tmp_path, holder, lines):
     with pytest.raises(UsageError) as caught, hold_folder(tmp_path, lines.append):
         pass
-    words = (f"process {holder.pid} on {socket.gethostname()} since 20", "use another --out")
+    words = (
+        f"{tmp_path} is in use by process {holder.pid} on {socket.gethostname()} since 20",
+        "use another --out",
+    )
     assert all(word in str(caught.value) for word in words)
     assert "\n" not in str(caught.value) and (tmp_path / "lock").exists() and lines == []
 
