@@ -226,7 +226,7 @@ def answer(decisions: Sequence[Decision], names: Sequence[str], most: int = 3) -
     if not first:
         return "nothing is ranked"
     state = decisions[first[0]].state
-    if state == FASTEST:  # of one case it says nothing
+    if state == FASTEST:  # which means nothing of one case
         name, alone = names[first[0]], sum(each.ratio is not None for each in decisions) == 1
         return f"only {name}" if alone else f"{name} is fastest"
     known = list(dict.fromkeys(names[at] for at in first))

@@ -96,7 +96,7 @@ def test_a_sweep_of_doubtful_cases_names_none(doubt, needs):
     assert scaling_finding(panels) == "On 8 ranks nothing is ranked"
 
 
-def test_a_setting_that_ran_only_while_the_machine_was_fast_does_not_stand_for_its_series():
+def test_a_setting_that_ran_only_while_the_machine_was_fast_does_not_represent_its_series():
     """A sweep dropped it after six rounds; its median is the smallest all the same."""
 
     def case(layout, ratio, turns, jitter=0.0, **more):
