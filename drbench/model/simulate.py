@@ -22,7 +22,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 
-from drbench.common import PHASES, StepTime
+from drbench.common import PHASES, Clock, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of
@@ -40,6 +40,10 @@ from .simulate_signals import SignalSteps
 
 class Beyond(Exception):
     """The simulated time is above the limit, so the simulation was stopped."""
+
+
+class TooLong(Exception):
+    """The CPU time is spent, so the simulation was stopped."""
 
 
 @dataclass
@@ -121,7 +125,14 @@ class Simulator:
     ----------
     traces, machine
         As of :func:`simulate`.
+
+    Attributes
+    ----------
+    until_s : float
+        CPU time (:meth:`Clock.cpu`) after which a simulation is stopped by :class:`TooLong`.
     """
+
+    until_s = inf
 
     def __init__(self, traces: Sequence[Trace], machine: Machine):
         problem = traces[0].problem
@@ -181,9 +192,11 @@ class _Run:
     def run(self, within_s: float) -> Simulated:
         for rank in self.ranks:
             self._wake(rank, 0.0)
-        heap, ranks = self.heap, self.ranks
+        heap, ranks, until_s = self.heap, self.ranks, self.simulator.until_s
         while heap:
-            now, _, act, one, two = heappop(heap)
+            now, number, act, one, two = heappop(heap)
+            if not number % 256 and Clock.cpu() > until_s:
+                raise TooLong
             # outdated predictions of a rank or link may be due after the end of all programs
             if now > within_s and any(rank.schedule.pending for rank in ranks):
                 raise Beyond

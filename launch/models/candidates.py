@@ -105,17 +105,16 @@ def replicated(request: TuneRequest, factors: Sequence[int]) -> bool:
     return len({*same} - {0}) <= 1
 
 
-def data_movements(pushed_sums: bool, in_place: bool = True) -> list[dict]:
+def data_movements(pushed_sums: bool, *chunks: str) -> list[dict]:
     """The options of the universal algorithm that are tried on each triple: ``pushed_sums`` adds
-    pushed partial sums, which move the same bytes, and ``in_place=False`` adds uncut tiles.
+    pushed partial sums, which move the same bytes.
 
     Examples
     --------
-    >>> data_movements(True, False)
-    [{'chunk': 'auto'}, {'chunk': 'none'}, {'sums': 'auto'}]
+    >>> data_movements(True, "none")
+    [{'chunk': 'none'}, {'sums': 'auto'}]
     """
-    cut = [{"chunk": "auto"}] + [{"chunk": "none"}] * (not in_place)
-    return cut + [{"sums": "auto"}] * pushed_sums
+    return [{"chunk": chunk} for chunk in chunks or ["auto"]] + [{"sums": "auto"}] * pushed_sums
 
 
 def on_triple(base: Case, triple, stationary: str, movement: dict) -> Case:
@@ -254,6 +253,7 @@ def settings(case: Case, chunk: int | None, aheads: bool = True) -> list[dict]:
     >>> for each in settings(Case(8, 8, 8, options={"stationary": "C", "chunk": "auto"}), 4):
     ...     print(each)
     {'prefetch': 2}
+    {'prefetch': 3}
     {'prefetch': 'all'}
     {'chunk': 2}
     {'chunk': 8}
@@ -273,11 +273,11 @@ def settings(case: Case, chunk: int | None, aheads: bool = True) -> list[dict]:
             } | kinds
     else:
         default = replace(case, prefetch=None).ahead(of)
-        tried = [each for each in (1, 2, "all") if each != ahead]
+        tried = [each for each in (1, 2, 3, "all") if each != ahead]
         others = [None if each == default else each for each in tried]
         kinds = {
             "prefetch": others if aheads else (),
-            "chunk": (max(chunk // 2, 1), 2 * chunk) if chunk else (),
+            "chunk": (max(chunk // 2, 1), 2 * chunk) if chunk else ("auto",),
             "schedule": () if "schedule" in of else ("greedy", "cost", "exhaustive"),
         }
     return [{name: value} for name, values in kinds.items() for value in values]

@@ -205,7 +205,10 @@ class ByTime:
         self.overlaps = not self.seen.adds_on_core  # transfers with GEMMs, on a copy engine
         self.in_place = reads_in_place(self.seen, request.ranks)
         self.nodes = nodes_on(self.seen, request.ranks)
-        self.data_movements = data_movements(True, self.in_place)
+        # with transfers as early as possible, cutting tiles seldom helps: then only as a refinement
+        cuts = request.effort is None or self.in_place or not self.overlaps
+        chunks = ("auto",) * cuts + ("none",) * (not self.in_place)
+        self.data_movements = data_movements(True, *chunks)
         case, compute = request.case, self.seen.compute
         rate = request.ranks * compute.peak_flops * compute.sustained
         self.least_of_all = 2 * case.m * case.n * case.k / rate  # of any program
@@ -224,18 +227,25 @@ class ByTime:
         return 0.0
 
     def judge(
-        self, cases: Sequence[Case], moving: Moving, extra: float, within: float
+        self,
+        cases: Sequence[Case],
+        moving: Moving,
+        extra: float,
+        within: float,
+        until_s: float,
     ) -> Iterator[Place]:
         """The places of a program with several look-aheads, without those that cost more than
         ``within``; ``extra`` is the redistribution cost per multiplication.
 
         Raises
         ------
+        TooLong
+            If it is not simulated at the CPU time ``until_s``.
         DrbenchError
             If the program is refused.
         """
         made = programs_of(cases[0], self.machine, self.ranks)
-        problem, bound = made.problem, bound_of(made.traces, self.seen)
+        problem, made.simulator.until_s = made.problem, until_s
         held = max(sum(problem.tile_bytes(rank).values()) for rank in range(problem.nprocs))
         for case in cases:
             how = {"pool": True, "within_s": (within - extra) * (1 + 1e-9), "made": made}
@@ -244,6 +254,7 @@ class ByTime:
                 refuse_failed(record)
                 key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))
                 memory, texts = held + (record.pool_bytes or 0), (*problem.texts.values(),)
+                bound = bound_of(made.traces, self.seen)
                 yield Place(case, memory, moving, texts, record, bound=bound, key=key)
                 within = min(within, key[0])
 
@@ -270,7 +281,7 @@ class ByBytes:
         return found.busiest_bytes + _UNEVEN * (share_of(found, trace.problem) > EVEN)
 
     def judge(
-        self, cases: Sequence[Case], moving: Moving, extra: float, within: float
+        self, cases: Sequence[Case], moving: Moving, extra: float, within: float, _until_s: float
     ) -> Iterator[Place]:
         found = counted(cases[0], self.request.ranks)
         if found.memory > self.memory_bytes:

@@ -30,6 +30,7 @@ from drbench.common import Clock
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.model.bounds import moving_s
 from drbench.model.machine import Machine
+from drbench.model.simulate import TooLong
 from drbench.plan.explain import busiest
 from drbench.program.problem import Operand, Problem
 from drbench.program.trace import Trace, no_collection
@@ -59,6 +60,8 @@ from .sieve import bounds_of, rates_of
 #: Shares of the effort after which the search stops tracing ahead, judging, refining, and computing
 #: intervals of further places.
 _TRACED, _JUDGED, _REFINED, _INTERVALS = 0.25, 0.7, 0.85, 0.9
+#: Share of the effort that one simulation may take, if there is some answer.
+_ONE = 0.08
 #: Programs with more steps over all ranks are not lowered in a search: that takes far longer.
 _STEPS = {"greedy": 4000, "cost": 4000, "exhaustive": 100}
 #: CPU seconds of a step in a simulation, at first; steps of a GEMM; and those that take as long as
@@ -68,6 +71,8 @@ _STEP_S, _STEPS_A_GEMM, _FIXED = 4e-5, 3, 20
 _PATIENCE = 0.25
 #: Places within this factor of the first are refined.
 _NEAR = 1.25
+#: A simulation of more than a share of the effort stops at this multiple of the first.
+_FAR, _LONG = 1.5, 0.01
 #: Candidates of a source whose ratios are predicted: those of the smallest estimates.
 _WINDOW = 2000
 #: Ratios are predicted again after this share of the programs judged so far.
@@ -201,6 +206,11 @@ class _Source:
         """The cost that the most promising may have; inf if there is none."""
         return self._scores.min(initial=inf)
 
+    @property
+    def bound(self) -> float:
+        """The bound of the most promising."""
+        return float(self._bounds[self._left[self._scores.argmin()]]) if self._scores.size else inf
+
     def predict(self, ratios: Ratios, worst: float) -> None:
         """Predict the costs of the first ones, without those that cannot cost less than
         ``worst``."""
@@ -280,7 +290,7 @@ class _Search:
                 break
             first = self.open[0] if self.open else (True, True, inf)
             ready = self.open and not self.best  # some answer first
-            likely = source.next > self._cost(1), source.kind in self.kinds, source.next
+            likely = source.bound > self._cost(1), source.kind in self.kinds, source.next
             if not ready and source.next < inf and likely < first[:3]:
                 self.trace(source)
             else:
@@ -393,9 +403,8 @@ class _Search:
         equal = (codes == codes[:, :1]).all(axis=1)
         kinds_of_triples = itertools.product(enumerate("CBA"), (False, True), (True, False))
         for (which, stationary), pushes, alike in kinds_of_triples:
-            of_c = stationary == "C"  # no partial sums to push
-            tried = [each for each in movements if of_c or ("sums" in each) is pushes]
-            if not tried or (of_c and pushes):
+            tried = [each for each in movements if ("sums" in each) is pushes]
+            if not tried or (pushes and stationary == "C"):  # no partial sums to push
                 continue
             rows = np.flatnonzero(equal == alike)
             each = lambda at, stationary=stationary, tried=tried, rows=rows: [
@@ -492,17 +501,24 @@ class _Search:
             self.late.append(candidate)
             return
         start, cases = Clock.cpu(), look_aheads(candidate.case, self.ruler.overlaps)
-        if self.request.effort is not None:  # its other variants are tried if it has a place
+        most, effort = self.worst, self.request.effort
+        if effort is not None:  # its other variants are tried if it has a place
             cases = [coarse(cases[0]) if self.request.refine else cases[0]]
-        took = self._try(candidate.name, cases, candidate.moving)
+            if self._needs(candidate) * self.step_s > _LONG * effort:
+                most = min(most, _FAR * self._cost(1))
         self.kinds.add(candidate.attributes[1])
+        try:
+            took = self._try(candidate.name, cases, candidate.moving, most)
+        except TooLong:
+            self.late.append(candidate)
+            return
         took_s = Clock.cpu() - start
         self.step_s += 0.3 * (took_s / self._needs(candidate) - self.step_s)
         if self.ruler.seen and took and not candidate.exact:
             attributes = candidate.attributes
             if took == inf and len(self.ratios):  # it was stopped where it exceeded the last place
                 (likely,) = self.ratios.likely(np.array([attributes]))
-                took = max(self.worst, likely * candidate.estimate)
+                took = max(most, likely * candidate.estimate)
             if took < inf:
                 self.ratios.learn(attributes, took / candidate.estimate)
 
@@ -510,13 +526,16 @@ class _Search:
         """About how many steps its simulation runs."""
         return self.request.ranks * (_FIXED + _STEPS_A_GEMM * candidate.gemms)
 
-    def _try(self, name: tuple, cases: Sequence[Case], moving: Moving) -> float:
+    def _try(self, name: tuple, cases: Sequence[Case], moving: Moving, most: float) -> float:
         """Judge some cases of a program, place the best, and return the smallest cost; inf if the
-        program is known, refused, or has no place."""
-        within = self.best[name].key[0] if name in self.best else self.worst
+        program is known, refused, or costs more than ``most``. TooLong if the simulation takes too
+        long."""
+        within = self.best[name].key[0] if name in self.best else most
+        effort = self.request.effort if self.best else None
+        until_s = inf if effort is None else Clock.cpu() + _ONE * effort
         try:
             extra = moving.price / self.request.multiplications
-            found = list(self.ruler.judge(cases, moving, extra, within))
+            found = list(self.ruler.judge(cases, moving, extra, within, until_s))
         except (OutOfMemory, UnsupportedError) as error:
             large = isinstance(error, OutOfMemory)
             self.found.too_large += large
@@ -532,20 +551,23 @@ class _Search:
         return min((place.key[0] for place in found), default=inf)
 
     def _refine(self) -> None:
-        """Try the first places with other settings, one after another, each on top of the best so
-        far; only with times, and if data moves."""
-        for name in self.places[: self.request.refine]:
-            first = self.best[name]
-            if first.record is None or not first.record.moved_bytes:
-                continue
-            if first.key[0] > _NEAR * self._cost(1):
-                break
-            free = self.request.case.prefetch is None
-            for setting in settings(first.case, first.record.chunk, free):
-                place = self.best[name]
-                few = place.record.steps <= _STEPS.get(setting.get("schedule"), inf)
-                if few and not self._spent(_REFINED):
-                    self._try(name, [changed(place.case, setting)], place.moving)
+        """Try other look-aheads of the first places, then other settings of fewer, one after
+        another, each on top of the best so far; only with times, and if data moves."""
+        refine, free = self.request.refine, self.request.case.prefetch is None
+        stages = {"prefetch": 2 * refine, "chunk": refine, "schedule": refine}
+        for kind, count in stages.items():
+            for name in self.places[:count]:
+                first = self.best[name]
+                if first.record is None or not first.record.moved_bytes:
+                    continue
+                if first.key[0] > _NEAR * self._cost(1):
+                    break
+                for setting in settings(first.case, first.record.chunk, free):
+                    place = self.best[name]
+                    few = place.record.steps <= _STEPS.get(setting.get("schedule"), inf)
+                    if kind in setting and few and not self._spent(_REFINED):
+                        with suppress(TooLong):
+                            self._try(name, [changed(place.case, setting)], place.moving, inf)
 
     def _rank(self) -> None:
         """Make the requested places, with the interval of the first, and of others while the effort

@@ -82,7 +82,7 @@ def candidates(request, movements):
 def everything(request, machine, tiles=()):
     """Seconds of every candidate that is ok, simulated one by one: the best of its look-aheads, and
     of pushed partial sums with these communication tiles."""
-    for case in candidates(request, data_movements(True, in_place=False)):
+    for case in candidates(request, data_movements(True, "auto", "none")):
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
             pushes = algorithm.resolve(problem, False, **options).get("sums")
