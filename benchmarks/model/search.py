@@ -39,7 +39,7 @@ class Layer(NamedTuple):
 #: Layers of real models on GPUs and cores, and thin, deep, uneven and replicated ones.
 PROBLEMS = {
     "llama-70b up": Layer(8192, 28672, 8192, 64, "dgxh100"),
-    "deepseek up, 16k": Layer(16384, 18432, 7168, 128, "dgxh100"),
+    "deepseek up 16k": Layer(16384, 18432, 7168, 128, "dgxh100"),
     "qwen-32b up": Layer(10240, 27648, 5120, 40, "dgxh100"),
     "decode": Layer(64, 57344, 8192, 8, "h100x8"),
     "gpt-oss": Layer(11520, 5760, 2880, 24, "dgxh100"),
@@ -51,7 +51,7 @@ PROBLEMS = {
     "llama-405b up": Layer(16384, 53248, 16384, 128, "dgxh100"),
     "deep": Layer(1024, 1024, 262144, 64, "dgxa100"),
     "thin": Layer(1000000, 64, 64, 64, "dgxa100"),
-    "deepseek up, 8k": Layer(8192, 18432, 7168, 128, "dgxa100"),
+    "deepseek up 8k": Layer(8192, 18432, 7168, 128, "dgxa100"),
     "llama-7b down": Layer(16384, 4096, 11008, 8, "h200x8"),
     "gpt3 up": Layer(8192, 49152, 12288, 12, "pvc12", "float32"),
     "on cores": Layer(8192, 8192, 8192, 64, "lumic", "float32"),

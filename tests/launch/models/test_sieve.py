@@ -199,7 +199,7 @@ def test_an_effort_ends_the_search_and_reports_what_it_did_not_exclude():
     first = found.ranking[0].record.best_s
     assert found.left > 0 and found.judged < best.judged
     assert first / (1 + found.gap) <= best.ranking[0].record.best_s <= first
-    assert found.tried == best.tried
+    assert found.tried < best.tried  # tiles are cut as a refinement only
 
 
 @pytest.mark.parametrize(
