@@ -10,7 +10,6 @@ from drbench.program.trace import Trace
 
 from .costs import (
     Costs,
-    group_cost,
     group_flows,
     group_parts,
     on_links,
@@ -246,7 +245,7 @@ def _of_group(costs: Costs, step):
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share is only a part
     rate = None if shifts else costs.group(step).bytes_per_s
-    cost = group_cost(step, machine, (me,), itemsize, rate)
+    cost = costs.group(step, alone=True, rate=rate)
     fifo = machine.arbitration == "fifo"
     seconds = cost.link_s if fifo else cost.link_s - cost.fixed_s
     found = [(each, part * seconds) for each, part in cost.parts]

@@ -162,16 +162,16 @@ class Costs:
             found = self._known[key] = step_cost(self.machine, step, rank, item)
         return found
 
-    def group(self, step: GroupStep, alone: bool = False) -> Cost:
+    def group(self, step: GroupStep, alone: bool = False, rate: float | None = None) -> Cost:
         """:func:`group_cost` of a group step, with the links on which all members send, or only its
         own rank (``alone``)."""
         group, item = step.group, self.item(step)
         sender = alone and (group.position, step.ring())
-        key = step.operation, item, group, step.shard(), sender
+        key = step.operation, item, group, step.shard(), sender, rate
         found = self._known.get(key)
         if found is None:
             senders = (group.position,) if alone else range(len(group))
-            found = self._known[key] = group_cost(step, self.machine, senders, item)
+            found = self._known[key] = group_cost(step, self.machine, senders, item, rate)
         return found
 
 

@@ -273,7 +273,7 @@ def settings(case: Case, chunk: int | None, aheads: bool = True) -> list[dict]:
             } | kinds
     else:
         default = replace(case, prefetch=None).ahead(of)
-        tried = [each for each in (1, 2, 3, "all") if each != ahead]
+        tried = [each for each in (2, 3, 1, "all") if each != ahead]
         others = [None if each == default else each for each in tried]
         kinds = {
             "prefetch": others if aheads else (),

@@ -71,8 +71,9 @@ _STEP_S, _STEPS_A_GEMM, _FIXED = 4e-5, 3, 20
 _PATIENCE = 0.25
 #: Places within this factor of the first are refined.
 _NEAR = 1.25
-#: A simulation of more than a share of the effort stops at this multiple of the first.
-_FAR, _LONG = 1.5, 0.01
+#: If a simulation takes more than a share of the effort, places are within this multiple of the
+#: first.
+_FAR, _LONG = 1.5, 0.005
 #: Candidates of a source whose ratios are predicted: those of the smallest estimates.
 _WINDOW = 2000
 #: Ratios are predicted again after this share of the programs judged so far.
@@ -338,7 +339,7 @@ class _Search:
         cost = max(candidate.bound, candidate.estimate * ratio)
         late = candidate.bound > self._cost(1)
         cost *= _late(candidate.gemms if candidate.final else 1 / self.request.ranks)
-        known = candidate.attributes[1] in self.kinds
+        known = candidate.exact or candidate.attributes[1] in self.kinds
         return late, known, cost, self.names[candidate.name], candidate
 
     def _cost(self, place: int) -> float:
@@ -348,8 +349,10 @@ class _Search:
 
     @property
     def worst(self) -> float:
-        """The cost of the last place."""
-        return self._cost(self.request.top)
+        """The cost that a place may have at most."""
+        effort, typical_s = self.request.effort, 2 * _FIXED * self.request.ranks * self.step_s
+        far = effort is not None and typical_s > _LONG * effort
+        return min(self._cost(self.request.top), _FAR * self._cost(1) if far else inf)
 
     def _sort(self) -> None:
         """Sort the programs, the best first. Of indistinguishable ones only the simplest is kept:
@@ -501,14 +504,12 @@ class _Search:
             self.late.append(candidate)
             return
         start, cases = Clock.cpu(), look_aheads(candidate.case, self.ruler.overlaps)
-        most, effort = self.worst, self.request.effort
-        if effort is not None:  # its other variants are tried if it has a place
+        limited = self.request.effort is not None
+        if limited:  # its other variants are tried if it has a place
             cases = [coarse(cases[0]) if self.request.refine else cases[0]]
-            if self._needs(candidate) * self.step_s > _LONG * effort:
-                most = min(most, _FAR * self._cost(1))
         self.kinds.add(candidate.attributes[1])
         try:
-            took = self._try(candidate.name, cases, candidate.moving, most)
+            took = self._try(candidate.name, cases, candidate.moving)
         except TooLong:
             self.late.append(candidate)
             return
@@ -518,19 +519,20 @@ class _Search:
             attributes = candidate.attributes
             if took == inf and len(self.ratios):  # it was stopped where it exceeded the last place
                 (likely,) = self.ratios.likely(np.array([attributes]))
-                took = max(most, likely * candidate.estimate)
+                took = max(self.worst, likely * candidate.estimate)
             if took < inf:
                 self.ratios.learn(attributes, took / candidate.estimate)
+            if limited and self.request.refine and candidate.name in self.best:
+                self._vary(candidate.name, "prefetch", 1)  # it may be the first, and stop others
 
     def _needs(self, candidate: _Candidate) -> float:
         """About how many steps its simulation runs."""
         return self.request.ranks * (_FIXED + _STEPS_A_GEMM * candidate.gemms)
 
-    def _try(self, name: tuple, cases: Sequence[Case], moving: Moving, most: float) -> float:
+    def _try(self, name: tuple, cases: Sequence[Case], moving: Moving) -> float:
         """Judge some cases of a program, place the best, and return the smallest cost; inf if the
-        program is known, refused, or costs more than ``most``. TooLong if the simulation takes too
-        long."""
-        within = self.best[name].key[0] if name in self.best else most
+        program is known, refused, or has no place. TooLong if the simulation takes too long."""
+        within = self.best[name].key[0] if name in self.best else self.worst
         effort = self.request.effort if self.best else None
         until_s = inf if effort is None else Clock.cpu() + _ONE * effort
         try:
@@ -553,21 +555,26 @@ class _Search:
     def _refine(self) -> None:
         """Try other look-aheads of the first places, then other settings of fewer, one after
         another, each on top of the best so far; only with times, and if data moves."""
-        refine, free = self.request.refine, self.request.case.prefetch is None
+        refine = self.request.refine
         stages = {"prefetch": 2 * refine, "chunk": refine, "schedule": refine}
         for kind, count in stages.items():
             for name in self.places[:count]:
-                first = self.best[name]
-                if first.record is None or not first.record.moved_bytes:
-                    continue
-                if first.key[0] > _NEAR * self._cost(1):
-                    break
-                for setting in settings(first.case, first.record.chunk, free):
-                    place = self.best[name]
-                    few = place.record.steps <= _STEPS.get(setting.get("schedule"), inf)
-                    if kind in setting and few and not self._spent(_REFINED):
-                        with suppress(TooLong):
-                            self._try(name, [changed(place.case, setting)], place.moving, inf)
+                self._vary(name, kind)
+
+    def _vary(self, name: tuple, kind: str, most: int | None = None) -> None:
+        """Try the first ``most`` settings of a kind of a place that is near the first."""
+        first, free = self.best[name], self.request.case.prefetch is None
+        if first.record is None or not first.record.moved_bytes:
+            return
+        if first.key[0] > _NEAR * self._cost(1):
+            return
+        tried = settings(first.case, first.record.chunk, free)
+        for setting in [each for each in tried if kind in each][:most]:
+            place = self.best[name]
+            few = place.record.steps <= _STEPS.get(setting.get("schedule"), inf)
+            if few and not self._spent(_REFINED):
+                with suppress(TooLong):
+                    self._try(name, [changed(place.case, setting)], place.moving)
 
     def _rank(self) -> None:
         """Make the requested places, with the interval of the first, and of others while the effort
