@@ -13,6 +13,7 @@ from time import process_time
 import pytest
 from starting import within
 
+from drbench.common import Clock
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
@@ -143,6 +144,21 @@ def test_the_first_line_reports_what_was_not_searched_and_the_effort_limits_the_
     assert found.left and found.gap > 0 and within(process_time() - start, 3.0)
     whole = "tune -m 64 -n 64 -k 64 -p 2 --machine h100x8 --effort 0 --only collective,wang"
     assert run_cli(*whole.split()).stdout.startswith("Best by the model: ")
+
+
+def test_layouts_that_are_likely_slower_than_the_first_do_not_wait_for_all_that_are_open(
+    monkeypatch,
+):
+    """The fastest is likely slower than the first so far, as all are. Each look at the clock takes
+    a hundredth of a second."""
+    times = []
+    for effort in (2.0, 6.0):
+        looks = itertools.count()
+        monkeypatch.setattr(Clock, "cpu", staticmethod(lambda looks=looks: next(looks) / 100))
+        case = Case(8192, 28672, 8192, dtype="bfloat16")
+        request = TuneRequest(case, 16, ("universal",), replication="none", effort=effort)
+        times.append(tune(request, find_machine("dgxh100")).ranking[0].cost)
+    assert times[0] <= 1.03 * times[1]
 
 
 #: Of fused overlap: gathers need A by rows, reductions A by columns.
