@@ -56,7 +56,8 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
     elif found.why_not:
         lines.append(f"Your layouts: {found.why_not}")
     unknown, times = off(found), found.times_better
-    name = f"Best found, {unknown}" if unknown else "Best by the model" if best.record else "Best"
+    by = "the model" if best.record else "bytes moved"
+    name = f"Best found, {unknown}" if unknown else f"Best by {by}"
     gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
     if found.mine and not found.better:
         name += (

@@ -135,14 +135,13 @@ def _letters(text: str) -> str:
     metavar="[N]",
     group="Measurement",
     help="Run those that may be fastest, or the first N, on MPI ranks of this machine, "
-    "interleaved. Drops the slower half repeatedly until the fastest is known within 2 % or is "
-    "tied.",
+    "interleaved. Drops the slower half repeatedly until it is decided which is the fastest.",
 )
 @of_case("iters", default=FEWEST, help="With --measure: rounds, at least; see --budget.")
 @of_case(
     "budget",
-    help="With --measure: repeat until the ratio to the fastest is known within 2 %, or for this "
-    "time each; 0: --iters rounds.",
+    help="With --measure: repeat until the fastest is decided, or for this time each; 0: --iters "
+    "rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
 @of_case("backend", help="With --measure: numpy or cupy.")

@@ -119,7 +119,7 @@ def test_the_first_three_lines_answer(run_cli):
     given = [*WORDS, "--preset", "row", "--b", "column"]
     message = run_cli(*given).stdout.splitlines()
     assert message[0].startswith("Your layouts, A row, B column, C row: ")
-    assert message[1].startswith("Best: ") and "times fewer bytes" in message[1]
+    assert message[1].startswith("Best by bytes moved: ") and "times fewer bytes" in message[1]
     pays = "Changing pays after 2 multiplications, by bytes of the busiest rank: "
     assert message[2].startswith(pays)
     assert any(line.startswith("How sure: bytes and FLOPs are counted") for line in message)
@@ -131,7 +131,7 @@ def test_the_first_three_lines_answer(run_cli):
     assert "% of GEMM-only speed" in timed.splitlines()[0] and "published constants" in timed
     kept = run_cli(*given, "--fix", "a,b,c").stdout.splitlines()
     assert kept[1].startswith(
-        "Best, nothing else is better within 100 multiplications: A row, B column"
+        "Best by bytes moved, nothing else is better within 100 multiplications: A row, B column"
     )
 
 
