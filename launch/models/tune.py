@@ -339,7 +339,8 @@ class _Search:
         cost = max(candidate.bound, candidate.estimate * ratio)
         late = candidate.bound > self._cost(1)
         cost *= _late(candidate.gemms if candidate.final else 1 / self.request.ranks)
-        known = candidate.exact or candidate.attributes[1] in self.kinds
+        slower = candidate.exact and candidate.estimate >= self._cost(1)
+        known = slower or candidate.attributes[1] in self.kinds
         return late, known, cost, self.names[candidate.name], candidate
 
     def _cost(self, place: int) -> float:
