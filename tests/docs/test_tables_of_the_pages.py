@@ -109,7 +109,7 @@ def test_a_bar_is_multiplied_by_the_balance_limit_and_noisy_cases_do_not_count(m
     bar = core.Bar("here", "all", "GEMM-only", core._of_roof(made))
     monkeypatch.setattr(core, "_bars", lambda: [bar])
     assert core.core_bars().splitlines()[2] == (
-        "| `here` | all | roof | uneven | 0.79 (0.79–0.82) | ≥ 0.80 | 1 of 2, 1 noisy |"
+        "| `here` | all | GEMM-only | uneven | 0.79 (0.79–0.82) | ≥ 0.80 | 1 of 2, 1 noisy |"
     )
 
 

@@ -59,7 +59,7 @@ def sample(p, situation):
         if tile:
             made["chunk"] = max(tile, max(m, n, k) // 12)
         if situation not in ("rma", "throttled") and made["dtype"] == "float32":
-            made["model"] = chance.choice((None, "pvc12"))  # partial sums as one GEMM
+            made["machine"] = chance.choice((None, "pvc12"))  # partial sums as one GEMM
         if situation == "throttled":
             made["transport"] = "throttled:0.05,20"
         cases.append(made)

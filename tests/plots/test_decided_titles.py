@@ -101,10 +101,14 @@ def test_a_setting_that_ran_only_while_the_machine_was_fast_does_not_represent_i
 
     def case(layout, ratio, turns, jitter=0.0, **more):
         times = [1e-3 * ratio * (1 + turn // 6) * (1 + jitter * (-1) ** turn) for turn in turns]
-        known = {"percent_of_roof": 90.0, "percent_of_peak": 40.0, **dict.fromkeys("abc", layout)}
+        known = {
+            "percent_of_gemm_only": 90.0,
+            "percent_of_peak": 40.0,
+            **dict.fromkeys("abc", layout),
+        }
         return [
             of_universal(
-                **known | more, median_s=s, roof_gflops=100.0 + turn % 2, case=f"{turn} | x"
+                **known | more, median_s=s, gemm_only_gflops=100.0 + turn % 2, case=f"{turn} | x"
             )
             for turn, s in enumerate(times)
         ]

@@ -46,7 +46,6 @@ from ..options import (
     default_text="the machine's",
 )
 @machine_option("machine")
-@of_case("label", default_text="that of the machine model")
 @csv_option()
 @option(
     "--timeline",
