@@ -283,15 +283,16 @@ class _Search:
             if self.found.judged > (1 + _AGAIN) * predicted:
                 predicted = self.found.judged
                 self._predict()
-            traces = not self.open or not self._traces_enough()
+            late = not self.open or self.open[0][0]  # none that is open can be the best
+            traces = late or not self._traces_enough()
             tried = [each for each in self.sources if each.known or traces]
             order = lambda each: (each.next == inf, each.kind in self.kinds, each.next)
             source = min(tried or self.sources, key=order)
             if source.next == inf and not self.open:
                 break
-            first = self.open[0] if self.open else (True, True, inf)
+            first = self.open[0] if self.open else (True, 2, inf)
             ready = self.open and not self.best  # some answer first
-            likely = source.bound > self._cost(1), source.kind in self.kinds, source.next
+            likely = source.bound > self._cost(1), 1 + (source.kind in self.kinds), source.next
             if not ready and source.next < inf and likely < first[:3]:
                 self.trace(source)
             else:
@@ -332,16 +333,16 @@ class _Search:
         heappush(self.open, self._ordered(candidate, float(factor)))
 
     def _ordered(self, candidate: _Candidate, factor: float) -> tuple:
-        """(whether it cannot be the best, whether one of its kind was judged, likely cost, number,
-        candidate), whose estimate is scaled by a factor. Long simulations are later: what they cost
-        would pay for several others."""
+        """(whether it cannot be the best, 0 if it is known to be faster than the first, 1 if none
+        of its kind was judged, else 2, likely cost, number, candidate), whose estimate is scaled by
+        a factor. Long simulations are later: what they cost would pay for several others."""
         ratio = 1.0 if candidate.exact or not candidate.final else factor
         cost = max(candidate.bound, candidate.estimate * ratio)
         late = candidate.bound > self._cost(1)
         cost *= _late(candidate.gemms if candidate.final else 1 / self.request.ranks)
-        slower = candidate.exact and candidate.estimate >= self._cost(1)
-        known = slower or candidate.attributes[1] in self.kinds
-        return late, known, cost, self.names[candidate.name], candidate
+        faster = candidate.exact and candidate.estimate < self._cost(1)
+        tried = candidate.exact or candidate.attributes[1] in self.kinds
+        return late, 0 if faster else 1 + tried, cost, self.names[candidate.name], candidate
 
     def _cost(self, place: int) -> float:
         """The cost of a place, the first being 1; inf if it is empty."""
