@@ -186,6 +186,9 @@ class Listed(_Covered):
         object.__setattr__(self, "_starts", tuple(segment.start for segment in self.segments))
         object.__setattr__(self, "_held", tuple(map(tuple, held)))
 
+    def __hash__(self) -> int:
+        return hash((self.extent, self.parts, len(self.segments)))
+
     def __len__(self) -> int:
         return len(self.segments)
 

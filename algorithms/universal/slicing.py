@@ -19,7 +19,7 @@ combination is one GEMM whose three blocks are in one tile each.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -222,23 +222,31 @@ def owners_of(
 ) -> dict[int, int]:
     """Owner -> elements that it holds of some rows and columns of a matrix in one replica; with
     ``tiles`` of all tiles that have some of them."""
-    places, sides = partition.places, []
-    for axis, ranks, ranges in (
-        (partition.rows, places.rows, rows),
-        (partition.cols, places.cols, cols),
-    ):
-        held = [(axis[x], each) for each in ranges for x in axis.covering(*each)]
-        if tiles:
-            held = [(segment, segment[:2]) for segment in {segment for segment, _ in held}]
-        side: Counter = Counter()
-        for (low, high, at, _), (start, stop) in held:
-            side[ranks[at]] += min(high, stop) - max(low, start)
-        sides.append(side)
+    places = partition.places
+    sides = [
+        {ranks[at]: length for at, length in _held(axis, tuple(ranges), tiles).items()}
+        for axis, ranks, ranges in (
+            (partition.rows, places.rows, rows),
+            (partition.cols, places.cols, cols),
+        )
+    ]
     return {
         down + right + places.replicas[replica]: height * width
         for down, height in sides[0].items()
         for right, width in sides[1].items()
     }
+
+
+@lru_cache(maxsize=4096)
+def _held(axis: Axis, ranges: tuple[Range, ...], tiles: bool) -> Mapping[int, int]:
+    """Coordinate -> elements that it holds of some ranges of an axis, as in :func:`owners_of`."""
+    parts = [(axis[x], each) for each in ranges for x in axis.covering(*each)]
+    if tiles:
+        parts = [(segment, segment[:2]) for segment in {segment for segment, _ in parts}]
+    found: Counter = Counter()
+    for (low, high, at, _), (start, stop) in parts:
+        found[at] += min(high, stop) - max(low, start)
+    return found
 
 
 def largest_matrix(m: int, n: int, k: int) -> str:
