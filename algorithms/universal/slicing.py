@@ -19,9 +19,10 @@ combination is one GEMM whose three blocks are in one tile each.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 from drbench.errors import UsageError
@@ -180,8 +181,13 @@ class Share:
 
     def remote(self, operand: Operand, tiles: bool = False) -> int:
         """The elements of :meth:`owners` that other ranks own."""
-        owned = self.owners(operand, tiles)
-        return sum(owned.values()) - owned.get(self.rank, 0)
+        layout = operand.partition
+        sides = [
+            _held(axis, tuple(self.ranges[name]), tiles)
+            for axis, name in zip((layout.rows, layout.cols), operand.axes)
+        ]
+        own = layout.places.coords(self.rank)[:2] if layout.holds(self.rank) else (-1, -1)
+        return prod(side.total() for side in sides) - prod(map(Counter.__getitem__, sides, own))
 
 
 def iteration_offset(tile: Pair) -> int:
@@ -238,7 +244,7 @@ def owners_of(
 
 
 @lru_cache(maxsize=4096)
-def _held(axis: Axis, ranges: tuple[Range, ...], tiles: bool) -> Mapping[int, int]:
+def _held(axis: Axis, ranges: tuple[Range, ...], tiles: bool) -> Counter:
     """Coordinate -> elements that it holds of some ranges of an axis, as in :func:`owners_of`."""
     parts = [(axis[x], each) for each in ranges for x in axis.covering(*each)]
     if tiles:
