@@ -31,7 +31,7 @@ PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
 def address_of(array) -> int:
-    """The address of the first element of an array, or of a device's."""
+    """The address of the first element of a NumPy array."""
     return array.__array_interface__["data"][0]
 
 

@@ -187,6 +187,7 @@ class Listed(_Covered):
         object.__setattr__(self, "_held", tuple(map(tuple, held)))
 
     def __hash__(self) -> int:
+        # not of all segments: that would take longer than what is kept by axis
         return hash((self.extent, self.parts, len(self.segments)))
 
     def __len__(self) -> int:

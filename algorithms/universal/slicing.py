@@ -183,7 +183,7 @@ class Share:
         """The elements of :meth:`owners` that other ranks own."""
         layout = operand.partition
         sides = [
-            _held(axis, tuple(self.ranges[name]), tiles)
+            _elements(axis, tuple(self.ranges[name]), tiles)
             for axis, name in zip((layout.rows, layout.cols), operand.axes)
         ]
         own = layout.places.coords(self.rank)[:2] if layout.holds(self.rank) else (-1, -1)
@@ -230,7 +230,7 @@ def owners_of(
     ``tiles`` of all tiles that have some of them."""
     places = partition.places
     sides = [
-        {ranks[at]: length for at, length in _held(axis, tuple(ranges), tiles).items()}
+        {ranks[at]: length for at, length in _elements(axis, tuple(ranges), tiles).items()}
         for axis, ranks, ranges in (
             (partition.rows, places.rows, rows),
             (partition.cols, places.cols, cols),
@@ -244,8 +244,9 @@ def owners_of(
 
 
 @lru_cache(maxsize=4096)
-def _held(axis: Axis, ranges: tuple[Range, ...], tiles: bool) -> Counter:
-    """Coordinate -> elements that it holds of some ranges of an axis, as in :func:`owners_of`."""
+def _elements(axis: Axis, ranges: tuple[Range, ...], tiles: bool) -> Counter:
+    """Coordinate -> elements that it has of some ranges of an axis, as in :func:`owners_of`; equal
+    for all ranks of a row or column, so it is kept."""
     parts = [(axis[x], each) for each in ranges for x in axis.covering(*each)]
     if tiles:
         parts = [(segment, segment[:2]) for segment in {segment for segment, _ in parts}]

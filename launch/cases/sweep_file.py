@@ -367,7 +367,7 @@ def expand(
                 if simulate and case.algorithm == "dtensor":  # on what the machine model is of
                     rest = {name: x for name, x in case.options.items() if name != "device"}
                     case = replace(case, algorithm="dtensor_mm", options=rest)
-                case = replace(case, **changes)
+                case = replace(case, **changes) if changes else case
                 cases.setdefault(repr(case), case)
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} uses it. Leave it out.")
@@ -496,6 +496,8 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
         taker = taker_of(name)
     except UsageError as error:
         raise UsageError(f"{where}: algorithm: {error}") from None
+    if not given:
+        return values
     takes = FIELDS.keys() | BLOCK_KEYS.keys() | taker.options.keys()
     takes -= OURS if name in LIBRARIES else set()
     kept = {key: value for key, value in values.items() if key not in given or key in takes}

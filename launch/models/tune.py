@@ -283,8 +283,8 @@ class _Search:
             if self.found.judged > (1 + _AGAIN) * predicted:
                 predicted = self.found.judged
                 self._predict()
-            late = not self.open or self.open[0][0]  # none that is open can be the best
-            traces = late or not self._traces_enough()
+            beaten = not self.open or self.open[0][0]  # none that is open can be the best
+            traces = beaten or not self._traces_enough()
             tried = [each for each in self.sources if each.known or traces]
             order = lambda each: (each.next == inf, each.kind in self.kinds, each.next)
             source = min(tried or self.sources, key=order)
@@ -338,11 +338,11 @@ class _Search:
         a factor. Long simulations are later: what they cost would pay for several others."""
         ratio = 1.0 if candidate.exact or not candidate.final else factor
         cost = max(candidate.bound, candidate.estimate * ratio)
-        late = candidate.bound > self._cost(1)
+        beaten = candidate.bound > self._cost(1)
         cost *= _late(candidate.gemms if candidate.final else 1 / self.request.ranks)
         faster = candidate.exact and candidate.estimate < self._cost(1)
         tried = candidate.exact or candidate.attributes[1] in self.kinds
-        return late, 0 if faster else 1 + tried, cost, self.names[candidate.name], candidate
+        return beaten, 0 if faster else 1 + tried, cost, self.names[candidate.name], candidate
 
     def _cost(self, place: int) -> float:
         """The cost of a place, the first being 1; inf if it is empty."""

@@ -115,7 +115,8 @@ def merged(found: DataFrame) -> DataFrame:
     paired_s = one.time_s.copy()
     several = one[(one.status == "ok") & run.map(len).gt(1)]
     for _, inside in several.groupby(PROBLEM, dropna=False, sort=False):
-        for place, each in zip(inside.index, decisions := decided(inside)):
+        decisions = decided(inside)
+        for place, each in zip(inside.index, decisions):
             if each.ranked and each.ratio:
                 paired_s[place] = each.ratio.middle * inside.time_s.iloc[best_at(decisions)]
     return one.assign(paired_s=paired_s)

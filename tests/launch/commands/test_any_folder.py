@@ -45,9 +45,11 @@ def test_a_command_imports_no_file_of_the_working_folder(process, folder, mpich,
     environ = fault(few[name]) if name in few else {"PYTHONPATH": ""}
     ended = process(DRBENCH, *COMMANDS[name], env=environ, timeout=60)
     assert "IMPORTED" not in ended.stdout + ended.stderr
-    # a doctor may find something that is missing, a calibration that the machine is busy
-    others = {"doctor": 3, "calibrate": 5}
-    assert ended.returncode in (0, others.get(name)), ended.stderr
+    if name == "calibrate" and "when the machine is quiet" in ended.stderr:  # it is busy
+        assert ended.returncode == 5
+        return
+    # a doctor may find something that is missing
+    assert ended.returncode in ((0, 3) if name == "doctor" else (0,)), ended.stderr
 
 
 def test_python_m_imports_only_what_precedes_our_modules_from_the_folder(process, folder, mpich):

@@ -112,9 +112,8 @@ def test_a_shape_sets_the_three_sizes(run_cli):
 
 
 def test_the_exhaustive_sweep_of_the_paper_is_planned_in_seconds(dry):
-    """At most 20 s of CPU for 17496 cases: 1.3 s for a part in 16, after the 1.7 s that every part
-    takes to list all cases and to time a GEMM."""
+    """At most 20 s of CPU for 17496 cases, so that a part in 16 takes at most 2."""
     start = time.process_time()
     text = dry("exhaustive", "-p", 12, "--part", "1/16").stdout
     assert "cases: 1094 on 12 ranks" in text
-    assert within(time.process_time() - start, 3.0)
+    assert within(time.process_time() - start, 2.5)
