@@ -259,17 +259,17 @@ def _number_operations(steps: list) -> list[int]:
 def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     """Set beta of the steps that write C; return the Zeros that must come first.
 
-    Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose
-    first writes do not cover it exactly once (or that no step writes) is zeroed before, and then
-    every beta on it is 1. If the old values of C count (:meth:`Problem.keeps`), the caller's beta
-    (None) replaces 0.
+    Beta is 0 for the first write on a region, else 1. A tile whose first writes do not cover it
+    exactly once (or that no step writes) is zeroed before, and then beta is 1, but for a value from
+    elsewhere on a region that no other write overlaps. If the old values of C count
+    (:meth:`Problem.keeps`), the caller's beta (None) replaces 0.
     """
     keeps = problem.keeps(rank)
     start = None if keeps else 0.0
-    first: dict[tuple, dict] = {}  # tile -> region -> the Gemm that found it unwritten
-    # tile -> steps that write values from elsewhere, and the blocks
-    received: dict[tuple, list[tuple[Step, Block]]] = {}
+    # tile -> region -> the step that found it unwritten
+    first: dict[tuple, dict[tuple, tuple[Step, Block]]] = {}
     zeroed: set = set()  # tiles the program zeroes itself
+    prepared: set = set()  # tiles that are zeroed before their first write
     # after a Fence other ranks may have added to the tile: it must be prepared before
     fenced = False
     for step in steps:
@@ -283,44 +283,53 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
                     f"rank {rank} computes into {block!r}, a tile of rank {block.owner}. Compute "
                     "into its own (problem.c.own_tiles), and Accumulate partial sums of others."
                 )
+            blocks = (block,)
+        elif kind is Zero:
+            zeroed.add(step.block.tile)
+            step.beta = start
+            continue
+        elif kind is Fence:
+            fenced = True
+            continue
+        elif kind is Copy and step.block is not None and not fenced:
+            blocks = (step.block,)
+        elif step.grouped and step.writes():
+            blocks = step.writes()
+        else:
+            continue
+        step.beta, unwritten = start, 0
+        for block in blocks:  # all of one tile
             regions = first.get(block.tile)
             if regions is None:
                 first[block.tile] = regions = {}
             region = (block.row0, block.row1, block.col0, block.col1)
-            if region not in regions:
-                regions[region] = step
-                step.beta = start
-        elif kind is Zero:
-            zeroed.add(step.block.tile)
-            step.beta = start
-        elif kind is Fence:
-            fenced = True
-        elif kind is Copy and step.block is not None and not fenced:
-            step.beta = start
-            received.setdefault(step.block.tile, []).append((step, step.block))
-        elif step.grouped:
-            for block in step.writes():
-                step.beta = start
-                received.setdefault(block.tile, []).append((step, block))
+            if regions.setdefault(region, (step, block))[0] is step:
+                unwritten += 1
+        if unwritten < len(blocks):  # it adds to all its blocks
+            step.beta = 1.0
+            if unwritten:
+                prepared.add(blocks[0].tile)
     zeros = []
     for tile in problem.c.own_tiles(rank):
-        gemms = first.get(tile.tile, {}).values()
-        others = received.get(tile.tile, [])
+        writes = list(first.get(tile.tile, {}).values())
+        blocks = [block for _, block in writes]
         if tile.tile not in zeroed:
-            if _covers(tile, [step.block for step in gemms] + [block for _, block in others]):
+            if tile.tile not in prepared and _covers(tile, blocks):
                 continue
             zeros.append(Zero(tile))
             zeros[-1].beta = start
-        for step in gemms:
-            step.beta = 1.0
-        for step, _ in others if keeps else ():
-            step.beta = 1.0  # the block has been scaled
+        received = any(type(step) is not Gemm for step, _ in writes)
+        onto = keeps or (received and not _disjoint(blocks))
+        for step, _ in writes:
+            if onto or type(step) is Gemm:
+                step.beta = 1.0
     return zeros
 
 
 def _order_concurrent(steps: list, written: str) -> None:
     """Make a group step that reads or writes elements of an own tile wait for earlier computes and
-    group steps that write them, and these for it; likewise a reduction during computes.
+    group steps that write them, and these for it; likewise a reduction during computes, and one sum
+    after another.
 
     Computes run one after another anyway, and one-sided steps run after Fences.
     """
@@ -331,12 +340,12 @@ def _order_concurrent(steps: list, written: str) -> None:
                 kinds[step] = "sum" if step.sums else "read"
         elif step.block is not None and (step.computes or step.side):
             kinds[step] = "side" if step.side else "compute"
-    if len(set(kinds.values())) < 2:
+    if len(set(kinds.values()) - {"sum"}) + list(kinds.values()).count("sum") < 2:
         return
     # by kind and tile: blocks of different tiles have nothing in common
     seen: dict[tuple, list[tuple[Step, Block]]] = {}
     present = set(kinds.values())
-    others = {kind: [each for each in present if each != kind] for kind in present}
+    others = {kind: [each for each in present if each != kind or kind == "sum"] for kind in present}
     for step, kind in kinds.items():
         blocks = step.reads() or step.writes()
         for block in blocks:
@@ -353,8 +362,7 @@ def _order_concurrent(steps: list, written: str) -> None:
 
 
 def _covers(tile: Block, regions: list[Block]) -> bool:
-    """True if the regions are disjoint and fill the tile: a sweep down the rows over the regions'
-    columns.
+    """True if the regions are disjoint and fill the tile.
 
     Examples
     --------
@@ -368,11 +376,14 @@ def _covers(tile: Block, regions: list[Block]) -> bool:
     >>> _covers(tile, [right, left]), _covers(tile, [left, low]), _covers(tile, [left])
     (True, False, False)
     """
+    # of equal area: they fill the tile exactly if no two overlap
+    return sum(region.size for region in regions) == tile.size and _disjoint(regions)
+
+
+def _disjoint(regions: list[Block]) -> bool:
+    """True if no two regions overlap: a sweep down the rows over the regions' columns."""
     regions = [region for region in regions if region.size]
-    if sum(region.size for region in regions) != tile.size:
-        return False
-    # of equal area: they fill the tile exactly if no two overlap. At one row, regions that end are
-    # removed before others are added.
+    # at one row, regions that end are removed before others are added
     events = sorted(
         [(r.row0, 1, r.col0, r.col1) for r in regions]
         + [(r.row1, 0, r.col0, r.col1) for r in regions]

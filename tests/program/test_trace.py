@@ -6,14 +6,29 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from arena import ArenaRun
 from oracles import any_case, assign, home, operands, traces_of
+from virtual_time import RandomDelays, drive
 
 from algorithms import get_algorithm
 from drbench.errors import UsageError
+from drbench.program.group_steps import Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Put, Scratch, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Group,
+    Join,
+    Put,
+    Scratch,
+    Zero,
+)
 from drbench.program.trace import trace
 
 M, N, K = 6, 8, 4
@@ -116,6 +131,81 @@ regions = st.lists(
     max_size=8,
 )
 cuts = st.lists(st.integers(1, 7), max_size=3).map(lambda inner: sorted({0, 8, *inner}))
+
+
+def cuts_of(*ends, most=1):
+    """Disjoint ranges between some of these ends, ascending: few, so that they often meet."""
+    some = st.lists(st.sampled_from(ends), min_size=2, max_size=2 * most, unique=True)
+    return some.map(sorted).map(lambda x: tuple(zip(x[::2], x[1::2])))
+
+
+writers = st.tuples(
+    st.sampled_from(["gemm", "copy", "reduce", "reduce-scatter"]),
+    cuts_of(0, 1, 3),
+    cuts_of(0, 3, 5, N, most=2),
+    cuts_of(0, 1, K),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(writers, max_size=6), st.booleans(), st.integers(0, 99))
+@example(  # a sum on a region that is written and on one that is not
+    [("copy", ((0, 3),), ((0, 3),), ((0, K),)), ("gemm", ((0, 3),), ((3, 5),), ((0, K),))]
+    + [("reduce-scatter", ((0, 3),), ((0, 3), (5, N)), ((0, K),))],
+    False,
+    0,
+)
+def test_gemms_copies_and_sums_on_any_regions_add_up(written, updates, seed):
+    # each rank has all of A and B, and three rows of C
+    problem = Problem(6, N, K, 2, "block/c2", "block/c2", "row", updates=updates)
+
+    def program(rank):
+        def product(owner, rows, cols, ks, into=None):
+            rows = 3 * owner + rows[0], 3 * owner + rows[1]
+            a = yield Get(problem.a.block(rows, ks, rank))
+            b = yield Get(problem.b.block(ks, cols, rank))
+            return (yield Gemm(a, b, into=into and problem.c.block(rows, cols)))
+
+        everyone = Group("row", (0, 1), rank)
+        for kind, (rows,), columns, (ks,) in written:
+            own = 3 * rank + rows[0], 3 * rank + rows[1]
+            if kind == "reduce-scatter":
+                parts, fragments = [], []
+                for owner in (0, 1):
+                    for cols in columns:
+                        parts.append((yield from product(owner, rows, cols, ks)))
+                    if len(columns) == 2:
+                        parts[-2:] = [(yield Join(parts[-2:], axis=1))]
+                    height = 3 * owner + rows[0], 3 * owner + rows[1]
+                    whole = problem.c.block((3 * owner, 3 * owner + 3), (0, N))
+                    fragments.append(Fragment(whole, (height,), columns))
+                token = yield Join(parts, axis=0)
+                yield ReduceScatter(token, fragments, everyone, axis=0)
+                continue
+            for cols in columns:
+                if kind == "gemm":
+                    yield from product(rank, rows, cols, ks, into=True)
+                elif kind == "copy":
+                    token = yield from product(rank, rows, cols, ks)
+                    yield Copy(token, into=problem.c.block(own, cols))
+                else:
+                    root = cols[0] % 2
+                    token = yield from product(root, rows, cols, ks)
+                    there = 3 * root + rows[0], 3 * root + rows[1]
+                    yield Reduce(token, problem.c.block(there, cols), everyone)
+
+    traces = [trace(program(rank), problem, rank) for rank in (0, 1)]
+    before = np.arange(6.0 * N).reshape(6, N) if updates else None
+    run = ArenaRun(traces, 2, seed, beta=3.0 if updates else 0.0, before=before)
+    drive(traces, 2, RandomDelays(seed), on=run.on)
+    (a, b), count = operands(problem, seed), np.zeros((6, N, K))
+    for kind, (rows,), columns, (ks,) in written:
+        for cols in columns:
+            for owner in (0, 1) if kind != "reduce" else (cols[0] % 2,):
+                at = slice(3 * owner + rows[0], 3 * owner + rows[1])
+                count[at, slice(*cols), slice(*ks)] += 1 if kind in ("gemm", "copy") else 2
+    right = np.einsum("ijk,ik,kj->ij", count, a, b) + (3 * before if updates else 0)
+    assert (run.memory.c()[0] == right).all()
 
 
 @settings(max_examples=300, deadline=None)

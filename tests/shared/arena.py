@@ -150,9 +150,9 @@ class ArenaRun:
         self.begun[rank, step.index] = taken = self.taken(rank, step)
         if step.grouped:
             number = self.calls[step.group, rank] = self.calls.get((step.group, rank), 0) + 1
-            own = self.read(step.own, rank) if step.own and not step.sums else None
+            own = self.read(step.own, rank) if step.own else None
             met = self.given.setdefault((step.group, number), {})
-            met[rank] = step, taken[0] if taken else own
+            met[rank] = step, taken[0] if taken else own, own
             self.begun[rank, step.index] = [*taken, met]
         filled = step.index in self.plans[rank].offsets or step.index in self.slots[rank].offsets
         if filled and step.shape is not None and step.onto is None and type(step) is not Await:
@@ -198,7 +198,7 @@ class ArenaRun:
         """Store the result of a group step for a member."""
         given = [met[member][1] for member in step.group.members]
         if type(step) is Shift:
-            sender, value = met[step.source]
+            sender, value, _ = met[step.source]
             require(sender.target == rank and value.shape == step.shape, "shifts fit", step, sender)
             self.store(rank, step, value)
         elif type(step) in (Broadcast, AllGather):
@@ -208,14 +208,16 @@ class ArenaRun:
             if step.index in self.plans[rank].offsets:
                 values = given if type(step) is AllGather else [given[step.root]]
                 self.store(rank, step, np.concatenate(values, step.axis))
-        elif type(step) is Reduce:
-            if step.own:
-                self.write(step.fragment, sum(given), rank)
-        else:
-            cuts = np.cumsum([fragment.shape[step.axis] for fragment in step.fragments])
-            require(cuts[-1] == given[0].shape[step.axis], "fragments make up the sum", step)
-            parts = np.split(sum(given), cuts[:-1], step.axis)
-            self.write(step.own, parts[step.group.position], rank)
+        elif step.own:
+            parts = [sum(given)]
+            if type(step) is not Reduce:
+                cuts = np.cumsum([fragment.shape[step.axis] for fragment in step.fragments])
+                require(cuts[-1] == parts[0].shape[step.axis], "fragments make up the sum", step)
+                parts = np.split(parts[0], cuts[:-1], step.axis)
+            value = parts[step.group.position if len(parts) > 1 else 0]
+            beta = self.beta if step.beta is None else step.beta
+            onto = beta * met[rank][2] if beta else 0  # the old value is read when the sum begins
+            self.write(step.own, value + onto, rank)
 
 
 def multiplied(traces, depth, seed=0, waits=True, **how):
