@@ -97,7 +97,8 @@ class DistributedMatrix:
     -----
     The accumulate protocol of each replica is fixed here: if all its ranks map each other's memory
     every add is made in place under a lock on its range, otherwise every add, the owner's included,
-    is ``MPI_Accumulate``. The two are never mixed on one replica: that would lose updates.
+    is ``MPI_Accumulate``. The two are never mixed on one replica: that would lose updates. Ranks
+    without tiles may add to replica 0.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class DistributedMatrix:
             return "locked" if all(reach[r][s] for r in ranks for s in ranks) else "mpi"
 
         self.protocols = [protocol(p.members(replica)) for replica in everyone]
+        self.protocols[0] = protocol([*p.members(), *range(p.places.holders, p.nprocs)])
         #: Protocol of adds between replicas, which Fences separate from all other adds.
         self.between = [
             protocol([rank for other in p.copies(replica) for rank in p.members(other)])

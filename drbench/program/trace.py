@@ -17,7 +17,7 @@ from typing import Any
 from drbench.errors import UsageError
 
 from .problem import Problem
-from .steps import Block, Boundary, Copy, Fence, Gemm, Group, Pack, Step, Zero
+from .steps import Accumulate, Block, Boundary, Copy, Fence, Gemm, Group, Pack, Step, Zero
 
 
 @dataclass(slots=True)
@@ -178,8 +178,8 @@ def trace(
     Raises
     ------
     UsageError
-        If the program yields an object that is no step, uses a value before it is made, or computes
-        into a tile of another rank.
+        If the program yields an object that is no step, uses a value before it is made, computes
+        into a tile of another rank, or accumulates into another replica.
 
     Notes
     -----
@@ -264,7 +264,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     elsewhere on a region that no other write overlaps. If the old values of C count
     (:meth:`Problem.keeps`), the caller's beta (None) replaces 0.
     """
-    keeps = problem.keeps(rank)
+    keeps, replica = problem.keeps(rank), problem.c.partition.replica_of(rank)
     start = None if keeps else 0.0
     # tile -> region -> the step that found it unwritten
     first: dict[tuple, dict[tuple, tuple[Step, Block]]] = {}
@@ -291,6 +291,11 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
         elif kind is Fence:
             fenced = True
             continue
+        elif kind is Accumulate and step.block.replica != replica:
+            raise UsageError(
+                f"rank {rank}, of replica {replica} of C, accumulates into {step.block!r} of replica "
+                f"{step.block.replica}. Accumulate into its own; reduce_replicas adds the others."
+            )
         elif kind is Copy and step.block is not None and not fenced:
             blocks = (step.block,)
         elif step.grouped and step.writes():

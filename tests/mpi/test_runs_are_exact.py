@@ -65,6 +65,9 @@ def sample(p, situation):
         cases.append(mine | dict.fromkeys("abc", once))
         last = {"stationary": chance.choice("ABC"), "work": f"{max(1, p - 1)}x1x1"}
         cases.append(mine | last | {"a": "column", "b": once, "c": "block"})
+    for sums in ("auto", "accumulate"):  # of ranks without tiles
+        one = dict.fromkeys("abc", "grid:1x1x1")
+        cases.append(case(33, 17, 60, **one, work=f"1x1x{p}", sums=sums))
     for stationary in "BC":  # messages too long to be sent at once
         cases.append(LARGE | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
     uneven = LARGE | {"a": "tiles:190x150", "b": "tiles:170x250", "c": "tiles:200x260"}

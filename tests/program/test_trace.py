@@ -427,6 +427,17 @@ def test_a_wrong_program_is_refused_in_a_line(program, nprocs, message):
         assert trace(program(problem, 0), problem, 0).flops
 
 
+def test_partial_sums_for_another_replica_are_refused():
+    problem = Problem(M, N, K, 2, "block/c2", "block/c2", "block/c2")
+
+    def program():
+        a, b = (yield Get(problem.a.own_tiles(0)[0])), (yield Get(problem.b.own_tiles(0)[0]))
+        yield Accumulate((yield Gemm(a, b)), problem.c.block((0, M), (0, N), 1))
+
+    with pytest.raises(UsageError, match="rank 0, of replica 0 of C, accumulates into .*replica 1"):
+        trace(program(), problem, 0)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_block_of_two_ranks_is_refused(seed):
     """Of every tile the block that is larger by a row or a column, unless that is its owner's."""
