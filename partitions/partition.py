@@ -131,7 +131,7 @@ class Partition:
     def __reduce__(self):
         if self.part_of is not None:
             return Partition.part, self.part_of
-        return Partition.of, (self.rows, self.cols, self.places, self.text)
+        return Partition.of, (self.rows, self.cols, self.places, self.text, self.grid)
 
     def __repr__(self) -> str:
         return f"<Partition {self.text} of {self.shape[0]}x{self.shape[1]} on {self.nprocs} ranks>"
@@ -181,21 +181,22 @@ class Partition:
         ... ]
         ['column/c2', 'block:4x1', 'tiles:2x4@2x2:col', 'S(1),R@2x2']
 
-        A grid with idle ranks, or in another rank order, has a description as its text:
+        A grid with idle ranks, or in another rank order, has no text but that:
 
-        >>> print(partition("grid:1x1x2", (8, 6), 3, "A").transposed().text)
-        transposed grid:1x1x2
+        >>> flipped = partition("grid:1x1x2", (8, 6), 3, "A").transposed()
+        >>> flipped.text, flipped == partition(flipped.text, (6, 8), 3, "A")
+        ('transposed grid:1x1x2', True)
         """
         if self.part_of is not None:
             whole, rows, cols = self.part_of
             return whole.transposed().part(cols, rows)
         places = self.places.transposed()
         text = _transposed_text(self.text)
-        if self.text.startswith("block"):
+        if re.split("[:/]", self.text)[0] == "block":
             text = f"block:{places.grid}{replica_suffix(self.replicas)}"
         if not (text or _explicit(self)):
-            text = self.text.removeprefix(_TRANSPOSED)
-            text = text if text != self.text else _TRANSPOSED + text
+            text = self.text.removeprefix(TRANSPOSED)
+            text = text if text != self.text else TRANSPOSED + text
         return Partition.of(self.cols, self.rows, places, text)
 
     def part(self, rows: Range, cols: Range) -> "Partition":
@@ -445,7 +446,7 @@ class Partition:
 
 
 #: Begins the text of a transposed partition that has no other text form.
-_TRANSPOSED = "transposed "
+TRANSPOSED = "transposed "
 
 
 def _explicit(partition: Partition) -> bool:

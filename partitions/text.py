@@ -17,7 +17,7 @@ from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
 from .grids import GridSpec, optimal_grid, parse_grid
 from .intervals import Pair
-from .partition import Partition, replica_suffix
+from .partition import TRANSPOSED, Partition, replica_suffix
 from .places import grid_places
 from .presets import GRID, PRESETS, REPLICATED
 
@@ -190,6 +190,20 @@ class PartitionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TransposedSpec:
+    """The partition of a transposed matrix, without a matrix."""
+
+    stored: "Spec"
+
+    def __str__(self) -> str:
+        return f"{TRANSPOSED}{self.stored}"
+
+    def bind(self, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
+        """Apply the spec, as :meth:`PartitionSpec.bind` does; ``role`` is the stored matrix's."""
+        return self.stored.bind((shape[1], shape[0]), nprocs, role).transposed()
+
+
+@dataclass(frozen=True, slots=True)
 class AddedSpec:
     """A partition, without a matrix, of a kind that a user added (:func:`partition_kind`)."""
 
@@ -203,6 +217,9 @@ class AddedSpec:
         """Apply the spec, as :meth:`PartitionSpec.bind` does."""
         made = _ADDED[self.kind](self.details, shape, nprocs, role)
         return Partition.of(made.rows, made.cols, made.places, str(self))
+
+
+Spec = PartitionSpec | PlacementSpec | GridSpec | AddedSpec | TransposedSpec
 
 
 def partition_kind(name: str) -> Callable[[Maker], Maker]:
@@ -270,7 +287,7 @@ def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> P
     return parse(text).bind(shape, nprocs, role)
 
 
-def parse(text: str) -> PartitionSpec | PlacementSpec | GridSpec | AddedSpec:
+def parse(text: str) -> Spec:
     """Read a text form, without a matrix and ranks.
 
     Raises
@@ -291,6 +308,8 @@ column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ], each with a
 grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
     """
     lowered = text.strip().lower()
+    if lowered.startswith(TRANSPOSED):
+        return TransposedSpec(parse(lowered.removeprefix(TRANSPOSED)))
     if is_placements(lowered):
         return parse_placements(lowered)
     added, _, details = lowered.partition(":")

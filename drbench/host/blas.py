@@ -184,6 +184,16 @@ def layout(x) -> tuple[str, int]:
     )
 
 
+class GivenBlas:
+    """An object with ``gemm`` alone, such as a user's own, as executors call it."""
+
+    def __init__(self, given):
+        self.gemm = given.gemm
+
+    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+        return functools.partial(self.gemm, a, b, c)
+
+
 @functools.cache
 def load_blas() -> Blas:
     """The BLAS that NumPy has loaded; NumPy itself (with copies) if its symbols are not

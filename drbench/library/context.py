@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -44,6 +45,9 @@ _MOST_PLANS = 512
 class Context:
     """Ranks that multiply together. Made by :func:`drbench.init`; closed by :meth:`close` or
     ``with``.
+
+    Every rank makes the same matrices. Those of one shape, type and layout are told apart by the
+    order in which a rank makes them, which must be the same on every rank.
 
     Attributes
     ----------
@@ -86,7 +90,9 @@ class Context:
         if not isinstance(world, MPI.Intracomm) or world == MPI.COMM_NULL:
             what = "COMM_NULL" if world == MPI.COMM_NULL else type(comm).__name__
             raise UsageError(f"comm must be a communicator of mpi4py, got {what}.")
-        if blas != "auto" and not hasattr(blas, "gemm"):
+        if not callable(getattr(blas, "gemm", None)) and not (
+            isinstance(blas, str) and blas == "auto"
+        ):
             raise UsageError(f"blas must be auto or an object with a method gemm, got {blas!r}.")
         if threads is not None and (as_int(threads) or 0) < 1:
             raise UsageError(f"threads must be at least 1, got {threads!r}.")
@@ -97,6 +103,7 @@ class Context:
             threadpoolctl.threadpool_limits(int(threads))
         self.closed = self._freed = False
         self._plans: dict = {}
+        self._made: Counter[Spec] = Counter()  # matrices by spec
         self.lock = threading.RLock()
         self._closing = Exchange(self.comm, "close()")
         self._end = _LastResort(self.comm)
@@ -134,7 +141,7 @@ class Context:
         with self.lock:
             self._check_open()
             spec = self.specs.of(shape, layout, dtype)
-            return Matrix(self, spec, *self._allocate(spec.local_shape, spec.dtype))
+            return self._numbered(Matrix(self, spec, *self._allocate(spec)))
 
     def zeros(
         self, shape: Sequence[int], layout: Layout = "block", dtype: DTypeLike = "float32"
@@ -207,13 +214,11 @@ class Context:
             offset = self.heap.offset_of(local) if local.size else 0
             if offset is None:
                 transposed = _by_columns(local)  # a transposed array stays transposed
-                copied, offset = self._allocate(
-                    local.shape[::-1] if transposed else local.shape, spec.dtype
-                )
+                copied, offset = self._allocate(spec, transposed)
                 copied = copied.T if transposed else copied
                 self.ground.copy(copied, local)
                 local = copied
-            return Matrix(self, spec, local, offset)
+            return self._numbered(Matrix(self, spec, local, offset))
 
     def from_global(self, array: ArrayLike, layout: Layout = "block") -> Matrix:
         """A matrix made of an array that every rank has in full (not collective).
@@ -295,9 +300,10 @@ class Context:
             plan = self._multiplication(A, B, out, stationary, beta)
             C, fault = (out, None) if isinstance(out, Matrix) else self._new(plan.specs["C"])
             places = () if C is None else A.place + B.place + C.place
-            plan.run(places, fault, alpha=alpha, beta=beta)
+            serials = A.serial, B.serial, C.serial if C else 0
+            plan.run(places, fault, serials, alpha=alpha, beta=beta)
             assert C is not None  # a fault ends every rank
-            return C
+            return self._numbered(C)
 
     def plan(
         self,
@@ -444,12 +450,14 @@ class Context:
                     (row, col), (rows, cols) = within, new.local_shape
                     local, (at, by_row, by_col) = A.local, A.place
                     local = local[row : row + rows, col : col + cols]
-                    return Matrix(self, new, local, at + row * by_row + col * by_col)
+                    at += row * by_row + col * by_col
+                    return Matrix(self, new, local, at, A.serial)
                 out, fault = self._new(new)
             plan = self.redistribution(A.spec, new)
-            plan.run(() if out is None else A.place + out.place, fault)
+            places = () if out is None else A.place + out.place
+            plan.run(places, fault, (A.serial, out.serial if out else 0))
             assert out is not None  # a fault ends every rank
-            return out
+            return self._numbered(out)
 
     def fence(self, A: Matrix) -> None:
         """Complete the puts and accumulates of all ranks (collective).
@@ -475,7 +483,7 @@ class Context:
             window = self.heap.window
             window.flush()
             window.sync()
-            exchange.handshake(A.place)
+            exchange.handshake(A.place, serials=(A.serial,))
             exchange.check()
             window.sync()
             if A.placed is None:
@@ -515,7 +523,7 @@ class Context:
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
             here = root in (None, self.rank)
             found = self.ground.empty(A.shape if here else (0, 0), A.dtype)
-            self.redistribution(A.spec, whole, root).run(A.place, private=found)
+            self.redistribution(A.spec, whole, root).run(A.place, None, (A.serial,), found)
             return found if here else None
 
     def _summed(self, A: Matrix) -> Matrix:
@@ -553,15 +561,23 @@ class Context:
         return self._plans[key]
 
     def _new(self, spec: Spec) -> tuple[Matrix | None, DrbenchError | None]:
-        """A new matrix, or the error why this rank cannot allocate it."""
+        """A new matrix, not numbered, or the error why this rank cannot allocate it."""
         try:
-            return Matrix(self, spec, *self._allocate(spec.local_shape, spec.dtype)), None
+            return Matrix(self, spec, *self._allocate(spec)), None
         except DrbenchError as error:
             return None, error
 
-    def _allocate(self, shape: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, int]:
+    def _numbered(self, A: Matrix) -> Matrix:
+        """A matrix with its number, if it has none."""
+        if not A.serial:
+            self._made[A.spec] += 1
+            A.serial = self._made[A.spec]
+        return A
+
+    def _allocate(self, spec: Spec, transposed: bool = False) -> tuple[np.ndarray, int]:
         """A local array in the heap, its rows padded where BLAS reads all of them in place."""
-        return self.heap.allocate(shape, dtype, self.ground.pads)
+        shape = spec.local_shape[:: -1 if transposed else 1]
+        return self.heap.allocate(shape, spec.dtype, self.ground.pads)
 
     # -- checks
 
@@ -672,7 +688,7 @@ class MultiplicationPlan:
         May be set between calls; beta between 0 and another value only by a new plan.
     """
 
-    __slots__ = ("context", "plan", "matrices", "alpha", "beta", "_places", "_sums")
+    __slots__ = ("context", "plan", "matrices", "alpha", "beta", "_places", "_serials", "_sums")
 
     def __init__(
         self,
@@ -687,6 +703,7 @@ class MultiplicationPlan:
         self.alpha, self.beta = alpha, beta
         a, b = operands
         self._places = a.place + b.place + matrices[2].place
+        self._serials = a.serial, b.serial, matrices[2].serial
         self._sums = [pair for pair in zip(matrices, operands) if pair[0] is not pair[1]]
 
     def __call__(self) -> Matrix:
@@ -706,7 +723,7 @@ class MultiplicationPlan:
             self.context._check_open()
             for pending, whole in self._sums:
                 self.context.redistribute(pending, whole)
-            self.plan.run(self._places, alpha=self.alpha, beta=self.beta)
+            self.plan.run(self._places, None, self._serials, alpha=self.alpha, beta=self.beta)
         return self.matrices[2]
 
     def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> Explanation:

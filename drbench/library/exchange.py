@@ -14,10 +14,11 @@ from mpi4py import MPI
 from drbench.errors import DrbenchError, UsageError
 from drbench.host.matrix import Place
 
-#: A record: three places, the number of the operation, whether this rank cannot; alpha and beta.
-_NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 13
+#: A record: three places, the number of the operation, whether this rank cannot; alpha and beta,
+#: and a number for the matrices.
+_NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 14
 _PLACES = [struct.Struct(f"={3 * n}q") for n in (0, 1, 2, 3)]
-_LAST = struct.Struct("=?7xdd")
+_LAST = struct.Struct("=?7xddq")
 
 
 def number_of(what: str) -> int:
@@ -54,6 +55,7 @@ class Exchange:
         self,
         places: tuple[int, ...] = (),
         fault: DrbenchError | None = None,
+        serials: tuple[int, ...] = (),
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> bytes:
@@ -62,44 +64,48 @@ class Exchange:
         Returns
         -------
         bytes
-            All records without alpha and beta; equal for the same places.
+            All records without alpha, beta and serials; equal for the same places.
 
         Raises
         ------
         UsageError
-            On every rank, if alpha or beta differ between ranks of the same operation.
+            On every rank, if alpha, beta or the serials of the matrices differ between ranks of the
+            same operation.
         """
         mine = self._mine
         if places:
             _PLACES[len(places) // 3].pack_into(mine, 0, *places)
         try:
             # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
-            _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, alpha + 0.0, beta + 0.0)
+            given = alpha + 0.0, beta + 0.0
+            _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, *given, hash(serials))
         except (struct.error, TypeError):
             raise UsageError(f"alpha and beta are numbers, got {alpha!r} and {beta!r}.") from None
         self.comm.Allgather(self._send, self._receive)
         factors = self._factors.tobytes()
-        if factors != factors[:16] * self.comm.size:
-            self._check_factors(fault)
+        # ranks in different operations have different factors, too
+        if factors != factors[:24] * self.comm.size and self._all_start:
+            alpha, beta = map(float, given)
+            made = ", ".join(str(each or "new") for each in serials)
+            self._check_same({"factors": f"alpha={alpha} beta={beta}", "matrices": f"no. {made}"})
         return self._fixed.tobytes()
 
-    def _check_factors(self, fault: DrbenchError | None) -> None:
-        self.check(fault)  # ranks in different operations have different factors, too
-        heard = [bytes(row) for row in self._factors]
-        other = next(rank for rank, each in enumerate(heard) if each != heard[0])
-        text = []
-        for rank in (0, other):
-            alpha, beta = np.frombuffer(heard[rank]).tolist()
-            text.append(f"rank {rank} alpha={alpha!r} beta={beta!r}")
-        raise UsageError(
-            f"ranks multiply with different factors: {', '.join(text)}, in {self.what}. Give the "
-            "same alpha and beta on every rank."
-        )
+    def _check_same(self, mine: dict[str, str]) -> None:
+        """Raise, on every rank, which of these differ between ranks."""
+        heard = self.comm.allgather(mine)
+        for name in mine:
+            other = next((r for r, each in enumerate(heard) if each[name] != heard[0][name]), 0)
+            if other:
+                raise UsageError(
+                    f"ranks use different {name}: rank 0 {heard[0][name]}, rank {other} "
+                    f"{heard[other][name]}, in {self.what}. Give the same on every rank, and make "
+                    "matrices of one layout in one order: this is their number."
+                )
 
     def check(self, fault: DrbenchError | None = None) -> None:
         """Raise on every rank the error of the first that cannot start, or that starts another
         operation (collective, if so)."""
-        if self.agreed and not self._all[:, _REFUSED].any():
+        if self._all_start:
             return
         heard = self.comm.allgather((self.what, fault))
         for rank, (_, first) in enumerate(heard):
@@ -111,6 +117,10 @@ class Exchange:
             f"ranks call in different order: rank 0 {heard[0][0]}, rank {other} {heard[other][0]}. "
             "Make the same calls in the same order on every rank."
         )
+
+    @property
+    def _all_start(self) -> bool:
+        return self.agreed and not self._all[:, _REFUSED].any()
 
     @property
     def agreed(self) -> bool:

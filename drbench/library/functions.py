@@ -67,6 +67,19 @@ def init(
     >>> drbench.multiply(A, A).to_global().tolist()[0]
     [1.0, 0.0, 0.0]
     >>> ctx.close()
+
+    A GEMM of one's own; with ``beta`` 0 the old C may be NaN:
+
+    >>> class Counting:
+    ...     calls = 0
+    ...
+    ...     def gemm(self, a, b, c, beta, alpha=1.0):
+    ...         c[...] = alpha * (a @ b) + (beta * c if beta else 0)
+    ...         self.calls += 1
+    >>> with drbench.init(MPI.COMM_SELF, heap="1M", blas=(mine := Counting())) as ctx:
+    ...     A = ctx.from_global(np.eye(2), "row")
+    ...     print((A @ A).local.tolist(), mine.calls)
+    [[1.0, 0.0], [0.0, 1.0]] 1
     """
     return Context(comm, heap, blas, transport=transport, threads=threads, device=device)
 
@@ -104,7 +117,7 @@ def multiply(
     ------
     UsageError
         On every rank: shapes or types do not fit, a matrix is of another context, the context is
-        closed, C overlaps an operand, or ranks make different calls.
+        closed, C overlaps an operand, or ranks make different calls or give different matrices.
     OutOfMemory
         On every rank, if the heap of one is too small for C.
 

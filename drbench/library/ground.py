@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
-from drbench.host.blas import load_blas
+from drbench.host.blas import GivenBlas, load_blas
 from drbench.host.executor import Executor
 from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.host.matrix import DistributedMatrix, Place
@@ -63,7 +63,8 @@ class Ground:
             self.topology.close()
             self.comm.Free()
             raise
-        self.blas = load_blas() if isinstance(blas, str) and blas == "auto" else blas
+        own = load_blas() if isinstance(blas, str) and blas == "auto" else blas
+        self.blas = own if hasattr(own, "prepared") else GivenBlas(own)
         self.specs = Specs(self.size, self.rank, self.types)
         self.in_place = all(map(all, self.heap.window.reach))
         self.nodes = self.topology.node_of if self.on_cores else [0] * self.size

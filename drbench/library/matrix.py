@@ -39,6 +39,10 @@ class Matrix:
         Where ``local`` begins in this rank's part of the heap, and its strides, in bytes.
     placed : DistributedMatrix or None
         The local arrays of all ranks, known from the first :meth:`fence` on.
+    serial : int
+        How many matrices of this shape, type and layout this rank had made with it: the same on
+        every rank, which every collective operation checks. Negative if transposed, 0 before the
+        operation that makes it has ended.
 
     Notes
     -----
@@ -57,14 +61,22 @@ class Matrix:
     2x3 float64 row (3, 2) [[5.0, 14.0], [14.0, 50.0]]
     """
 
-    __slots__ = ("context", "spec", "local", "place", "placed", "__weakref__")
+    __slots__ = ("context", "spec", "local", "place", "placed", "serial", "__weakref__")
     __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
 
-    def __init__(self, context: Any, spec: Spec, local: np.ndarray, offset: int = 0):
-        self.context, self.spec, self.local = context, spec, local
+    def __init__(
+        self, context: Any, spec: Spec, local: np.ndarray, offset: int = 0, serial: int = 0
+    ):
+        self.context, self.spec, self.local, self.serial = context, spec, local, serial
         by_row, by_col = local.strides
         self.place = offset, by_row, by_col
         self.placed: DistributedMatrix | None = None
+
+    def __array__(self, *_, **__) -> np.ndarray:
+        raise UsageError(
+            f"a Matrix is distributed, got {self} as one array. Use its local array, .local, or the "
+            "whole matrix, to_global()."
+        )
 
     @property
     def shape(self) -> Pair:
@@ -94,7 +106,7 @@ class Matrix:
     @property
     def T(self) -> "Matrix":
         """The transposed matrix, in the same memory."""
-        return Matrix(self.context, self.spec.T, self.local.T, self.place[0])
+        return Matrix(self.context, self.spec.T, self.local.T, self.place[0], -self.serial)
 
     def __getitem__(self, ranges: slice | tuple[slice, slice]) -> "Matrix":
         """A range of rows and one of columns, in the same memory (not collective).
@@ -129,7 +141,7 @@ class Matrix:
         spec, down, across = self.spec.part(rows, cols)
         offset, by_row, by_col = self.place
         offset += down.start * by_row + across.start * by_col
-        return Matrix(self.context, spec, self.local[down, across], offset)
+        return Matrix(self.context, spec, self.local[down, across], offset, self.serial)
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
         if not isinstance(other, Matrix):

@@ -71,6 +71,7 @@ class Plan:
         self,
         places: tuple,
         fault: DrbenchError | None = None,
+        serials: tuple[int, ...] = (),
         private: np.ndarray | None = None,
         alpha: float = 1.0,
         beta: float = 0.0,
@@ -83,6 +84,8 @@ class Plan:
             Of this rank's local arrays, in the order of ``specs``.
         fault : DrbenchError, optional
             Why this rank cannot run it; then no rank does, and all raise it.
+        serials : tuple of int
+            Of the matrices, which must be the same on every rank.
         private : ndarray, optional
             This rank's local array of C if that is not in the heap.
         alpha, beta : float
@@ -91,7 +94,7 @@ class Plan:
         ground = self.ground
         ground.finish_user_work()
         ground.sync()
-        key = self._exchange.handshake(places, fault, alpha, beta)
+        key = self._exchange.handshake(places, fault, serials, alpha, beta)
         executor = self._bound.get(key) if private is None else None
         if executor is None:
             self._exchange.check(fault)

@@ -65,6 +65,17 @@ class Operand:
         self.partition = stored.transposed() if transposed else stored
         self._tiles: dict = {}  # results of _tile
 
+    def _key(self) -> tuple:
+        return self.name, self.transposed, self.padded, self.stored.text, self.stored.shape
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Operand):
+            return NotImplemented
+        return self._key() == other._key() and self.stored == other.stored
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
         matrix."""
@@ -202,6 +213,10 @@ class Problem:
     UsageError
         If a size is below 1, ``transpose`` is another word, or a partition does not fit the shape
         and the number of ranks.
+
+    Notes
+    -----
+    Problems are equal if their fields and the texts and places of their partitions are.
 
     Examples
     --------

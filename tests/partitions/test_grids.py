@@ -40,7 +40,8 @@ def test_a_transposed_grid_holds_each_element_where_the_grid_does(role, grid):
     for nprocs in range(prod(grid), prod(grid) + 3):
         found = partition(text, (6, 4), nprocs, role=role)
         flipped = found.transposed()
-        assert flipped.transposed() == found and flipped.text
+        assert flipped.transposed() == found
+        assert partition(flipped.text, (4, 6), nprocs, role=role) == flipped
         for rank in range(nprocs):
             here, there = (elements_of(p, rank) for p in (found, flipped))
             assert there == {(j, i) for i, j in here}

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitions import LayoutError, ProcessGrid, near_square, parse, partition
+from partitions import LayoutError, Partition, ProcessGrid, near_square, parse, partition
+from partitions.axes import axis_of
 from partitions.dtensor import PlacementSpec
 from partitions.partition import explicit_text
-from partitions.text import PartitionSpec
+from partitions.places import grid_places
+from partitions.text import PartitionSpec, partition_kind
 
 property_test = settings(max_examples=150, deadline=None)
 
@@ -200,3 +202,20 @@ def test_any_text_reads_to_a_canonical_spec_or_one_line_of_refusal(text):
         assert len(str(error).splitlines()) == 1
     else:
         assert parse(str(spec)) == spec
+
+
+@pytest.mark.parametrize("kind", ["blocky", "rows", "tiles_of_two", "transposed_rows"])
+def test_the_transposed_text_of_an_added_kind_reads_back(kind, monkeypatch):
+    monkeypatch.setattr("partitions.text._ADDED", {})
+
+    @partition_kind(kind)
+    def uneven(details, shape, nprocs, role):
+        rows, _ = axis_of(shape[0], [[(0, 1)], [(1, shape[0])]])
+        cols, _ = axis_of(shape[1], [[(0, shape[1])]])
+        return Partition.of(rows, cols, grid_places(ProcessGrid(2, 1)), kind)
+
+    made = partition(kind, (8, 6), 2)
+    flipped = made.transposed()
+    assert [flipped.local_shape(rank) for rank in (0, 1)] == [(6, 1), (6, 7)]
+    assert partition(flipped.text, (6, 8), 2) == flipped
+    assert flipped.transposed() == made and flipped.transposed().text == kind

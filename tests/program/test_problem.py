@@ -147,3 +147,14 @@ def test_phases_add_up_and_are_reset_together():
         _ = 1 / 0
     clock.reset()
     assert set(clock.seconds.values()) == {0.0}
+
+
+def test_problems_are_equal_if_their_fields_and_partitions_are():
+    def make(c="row", **more):
+        return Problem(8, 6, 4, 2, "row", partition("column", (4, 6), 2), c, **more)
+
+    assert make() == make() and hash(make()) == hash(make())
+    assert make() == Problem(8, 6, 4, 2, "row", "column", "row")
+    differing = [make("column"), make("block"), make(dtype="float64"), make(transpose="a")]
+    assert len({make(), *differing}) == 5
+    assert make().a != make().b and make().a != "row"

@@ -74,6 +74,8 @@ def placed(ctx, array, text, how):
         found = ctx.wrap(copied, text, array.shape)
         assert not copied.size or address(found.local) != address(copied)
         return found
+    if how == "wrapped":
+        return ctx.wrap(made.local, text, array.shape)
     return made
 
 
@@ -130,7 +132,7 @@ def parts(comm, layouts, seed, count):
         held, corners = [], []
         for array, text, part in zip(arrays, texts, ((m, k), (k, n), (m, n))):
             by_columns = (comm.rank + number) % 2
-            held.append(placed(ctx, array, text, ("as is", "copied")[by_columns]))
+            held.append(placed(ctx, array, text, ("wrapped", "copied")[by_columns]))
             corners.append([int(rng.integers(0, x - y + 1)) for x, y in zip(array.shape, part)])
         (a, b, c), (A, B, C) = (
             [
@@ -346,7 +348,7 @@ def mistakes(comm, ctx, other):
         ),
     ]
     C = ctx.zeros((4, 4), "row")
-    factors = "UsageError ranks multiply with different factors: rank 0 alpha="
+    factors = "UsageError ranks use different factors: rank 0 alpha="
     ours = "in multiply(C {}= A·B: 4x6 float32 row, "
     found += [
         (
@@ -366,6 +368,22 @@ def mistakes(comm, ctx, other):
             lambda: multiply(A, B, C, beta=-0.0 if rank else 0.0).to_global(root=np.int64(1)),
             "no error",
         ),
+    ]
+    one, two = ctx.zeros((4, 4), "row"), ctx.zeros((4, 4), "row")  # after C
+    pair = (one, two) if rank else (two, one)
+    matrices = "UsageError ranks use different matrices: rank 0 no. "
+    same = "3, rank 1 no. 2"
+    found += [
+        (
+            lambda: multiply(*pair, C),
+            f"{matrices}3, 2, 1, rank 1 no. 2, 3, 1, in multiply(C = A·B: 4x4 float32 row, ",
+        ),
+        (lambda: multiply(one, one.T if rank else one, C), "UsageError ranks call in different"),
+        (lambda: pair[0].fence(), f"{matrices}{same}, in fence(4x4 float32 row)"),
+        (lambda: drbench.redistribute(pair[0], "column"), f"{matrices}3, new, rank 1 no. 2, new, in red"),
+        (lambda: pair[0].to_global(), f"{matrices}{same}"),
+        (lambda: np.asarray(A), "UsageError a Matrix is distributed"),
+        (lambda: ctx.from_global(A), "UsageError a Matrix is distributed"),
     ]
     other_order = (
         "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to "
@@ -415,7 +433,7 @@ def left(comm, how):
             if rank == 1 and how == "closes":
                 ctx.close()
             else:
-                A @ A
+                drbench.multiply(A, A, alpha=3.0)
     except (DrbenchError, ValueError) as error:
         found = [type(error).__name__, str(error)]
     return comm.gather([found, time.monotonic() - began, ctx.closed])
