@@ -46,7 +46,7 @@ class Context:
     """Ranks that multiply together. Made by :func:`drbench.init`; closed by :meth:`close` or
     ``with``.
 
-    Every rank makes the same matrices. Those of one shape, type and layout are told apart by the
+    Every rank makes the same matrices. Those of one shape, type and layout are numbered in the
     order in which a rank makes them, which must be the same on every rank.
 
     Attributes
@@ -576,7 +576,8 @@ class Context:
 
     def _allocate(self, spec: Spec, transposed: bool = False) -> tuple[np.ndarray, int]:
         """A local array in the heap, its rows padded where BLAS reads all of them in place."""
-        shape = spec.local_shape[:: -1 if transposed else 1]
+        rows, cols = spec.local_shape
+        shape = (cols, rows) if transposed else (rows, cols)
         return self.heap.allocate(shape, spec.dtype, self.ground.pads)
 
     # -- checks

@@ -72,10 +72,10 @@ class Matrix:
         self.place = offset, by_row, by_col
         self.placed: DistributedMatrix | None = None
 
-    def __array__(self, *_, **__) -> np.ndarray:
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise UsageError(
-            f"a Matrix is distributed, got {self} as one array. Use its local array, .local, or the "
-            "whole matrix, to_global()."
+            f"a Matrix is distributed, got {self} as one array. Use its local array, .local, or "
+            "the whole matrix, to_global()."
         )
 
     @property

@@ -293,8 +293,9 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
             continue
         elif kind is Accumulate and step.block.replica != replica:
             raise UsageError(
-                f"rank {rank}, of replica {replica} of C, accumulates into {step.block!r} of replica "
-                f"{step.block.replica}. Accumulate into its own; reduce_replicas adds the others."
+                f"rank {rank}, of replica {replica} of C, accumulates into {step.block!r} of "
+                f"replica {step.block.replica}. Accumulate into its own: reduce_replicas adds "
+                "the others."
             )
         elif kind is Copy and step.block is not None and not fenced:
             blocks = (step.block,)
@@ -317,14 +318,14 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     zeros = []
     for tile in problem.c.own_tiles(rank):
         writes = list(first.get(tile.tile, {}).values())
-        blocks = [block for _, block in writes]
+        regions = [block for _, block in writes]
         if tile.tile not in zeroed:
-            if tile.tile not in prepared and _covers(tile, blocks):
+            if tile.tile not in prepared and _covers(tile, regions):
                 continue
             zeros.append(Zero(tile))
             zeros[-1].beta = start
         received = any(type(step) is not Gemm for step, _ in writes)
-        onto = keeps or (received and not _disjoint(blocks))
+        onto = keeps or (received and not _disjoint(regions))
         for step, _ in writes:
             if onto or type(step) is Gemm:
                 step.beta = 1.0

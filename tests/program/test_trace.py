@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from arena import ArenaRun
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from arena import ArenaRun
 from oracles import any_case, assign, home, operands, traces_of
 from virtual_time import RandomDelays, drive
 
@@ -160,7 +160,7 @@ def test_gemms_copies_and_sums_on_any_regions_add_up(written, updates, seed):
     problem = Problem(6, N, K, 2, "block/c2", "block/c2", "row", updates=updates)
 
     def program(rank):
-        def product(owner, rows, cols, ks, into=None):
+        def multiplied(owner, rows, cols, ks, into=None):
             rows = 3 * owner + rows[0], 3 * owner + rows[1]
             a = yield Get(problem.a.block(rows, ks, rank))
             b = yield Get(problem.b.block(ks, cols, rank))
@@ -173,7 +173,7 @@ def test_gemms_copies_and_sums_on_any_regions_add_up(written, updates, seed):
                 parts, fragments = [], []
                 for owner in (0, 1):
                     for cols in columns:
-                        parts.append((yield from product(owner, rows, cols, ks)))
+                        parts.append((yield from multiplied(owner, rows, cols, ks)))
                     if len(columns) == 2:
                         parts[-2:] = [(yield Join(parts[-2:], axis=1))]
                     height = 3 * owner + rows[0], 3 * owner + rows[1]
@@ -184,13 +184,13 @@ def test_gemms_copies_and_sums_on_any_regions_add_up(written, updates, seed):
                 continue
             for cols in columns:
                 if kind == "gemm":
-                    yield from product(rank, rows, cols, ks, into=True)
+                    yield from multiplied(rank, rows, cols, ks, into=True)
                 elif kind == "copy":
-                    token = yield from product(rank, rows, cols, ks)
+                    token = yield from multiplied(rank, rows, cols, ks)
                     yield Copy(token, into=problem.c.block(own, cols))
                 else:
                     root = cols[0] % 2
-                    token = yield from product(root, rows, cols, ks)
+                    token = yield from multiplied(root, rows, cols, ks)
                     there = 3 * root + rows[0], 3 * root + rows[1]
                     yield Reduce(token, problem.c.block(there, cols), everyone)
 
@@ -233,7 +233,7 @@ def test_a_grid_of_regions_in_any_order_needs_no_zero(row_cuts, col_cuts, rng):
     rows = [(x, y) for x, y in zip(row_cuts, row_cuts[1:]) if y <= M] or [(0, M)]
     if rows[-1][1] != M:
         rows.append((rows[-1][1], M))
-    regions = [(*r, *c) for r, c in itertools.product(rows, zip(col_cuts, col_cuts[1:]))]
+    regions = [(*r, *c) for r, c in itertools.multiplied(rows, zip(col_cuts, col_cuts[1:]))]
     rng.shuffle(regions)
     program = traced(ONE, regions)
     assert zeroed(program.steps) == [] and betas(program.steps) == [0] * len(regions)

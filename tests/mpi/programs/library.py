@@ -380,7 +380,10 @@ def mistakes(comm, ctx, other):
         ),
         (lambda: multiply(one, one.T if rank else one, C), "UsageError ranks call in different"),
         (lambda: pair[0].fence(), f"{matrices}{same}, in fence(4x4 float32 row)"),
-        (lambda: drbench.redistribute(pair[0], "column"), f"{matrices}3, new, rank 1 no. 2, new, in red"),
+        (
+            lambda: drbench.redistribute(pair[0], "column"),
+            f"{matrices}3, new, rank 1 no. 2, new, in red",
+        ),
         (lambda: pair[0].to_global(), f"{matrices}{same}"),
         (lambda: np.asarray(A), "UsageError a Matrix is distributed"),
         (lambda: ctx.from_global(A), "UsageError a Matrix is distributed"),
