@@ -318,14 +318,14 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     zeros = []
     for tile in problem.c.own_tiles(rank):
         writes = list(first.get(tile.tile, {}).values())
-        regions = [block for _, block in writes]
+        found = [block for _, block in writes]
         if tile.tile not in zeroed:
-            if tile.tile not in prepared and _covers(tile, regions):
+            if tile.tile not in prepared and _covers(tile, found):
                 continue
             zeros.append(Zero(tile))
             zeros[-1].beta = start
         received = any(type(step) is not Gemm for step, _ in writes)
-        onto = keeps or (received and not _disjoint(regions))
+        onto = keeps or (received and not _disjoint(found))
         for step, _ in writes:
             if onto or type(step) is Gemm:
                 step.beta = 1.0

@@ -233,7 +233,7 @@ def test_a_grid_of_regions_in_any_order_needs_no_zero(row_cuts, col_cuts, rng):
     rows = [(x, y) for x, y in zip(row_cuts, row_cuts[1:]) if y <= M] or [(0, M)]
     if rows[-1][1] != M:
         rows.append((rows[-1][1], M))
-    regions = [(*r, *c) for r, c in itertools.multiplied(rows, zip(col_cuts, col_cuts[1:]))]
+    regions = [(*r, *c) for r, c in itertools.product(rows, zip(col_cuts, col_cuts[1:]))]
     rng.shuffle(regions)
     program = traced(ONE, regions)
     assert zeroed(program.steps) == [] and betas(program.steps) == [0] * len(regions)
