@@ -472,6 +472,17 @@ class Context:
         UnsupportedError
             If the matrix is on a device.
         """
+        self.open_tiles(A, f"fence({A})")
+
+    def open_tiles(self, A: Matrix, what: str) -> None:
+        """Begin an operation on single tiles with a :meth:`fence` (collective).
+
+        Parameters
+        ----------
+        A : Matrix
+        what : str
+            The operation in words; an error if ranks begin different ones.
+        """
         with self.lock:
             self._check(A)
             if not isinstance(self.heap.window, Window):
@@ -479,7 +490,7 @@ class Context:
                     f"tiles of {A} are on a device, where drbench cannot read or change single "
                     "tiles. Use redistribute or to_global."
                 )
-            exchange = self._kept(("fence", A.spec), lambda: Exchange(self.comm, f"fence({A})"))
+            exchange = self._kept((what, A.spec), lambda: Exchange(self.comm, what))
             window = self.heap.window
             window.flush()
             window.sync()

@@ -420,7 +420,7 @@ class Matrix:
             raise UsageError(f"{self} has copies 0 to {copies - 1}, got {origin}.")
         ground = self.context.ground
         with self.context.lock:
-            self.fence()
+            self.context.open_tiles(self, f"{program.__name__}({self}, origin={origin})")
             assert self.placed is not None  # from the first fence on
             steps = program(self.placed.operand, ground.rank, origin)
             name = self.placed.operand.name

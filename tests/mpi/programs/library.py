@@ -370,7 +370,7 @@ def mistakes(comm, ctx, other):
         ),
     ]
     one, two = ctx.zeros((4, 4), "row"), ctx.zeros((4, 4), "row")  # after C
-    pair = (one, two) if rank else (two, one)
+    pair, copies = (one, two) if rank else (two, one), ctx.zeros((4, 4), "row/c2")
     matrices = "UsageError ranks use different matrices: rank 0 no. "
     same = "3, rank 1 no. 2"
     found += [
@@ -385,6 +385,15 @@ def mistakes(comm, ctx, other):
             f"{matrices}3, new, rank 1 no. 2, new, in red",
         ),
         (lambda: pair[0].to_global(), f"{matrices}{same}"),
+        (
+            lambda: copies.reduce_replicas(rank),
+            "UsageError ranks call in different order: rank 0 reduce_replicas(4x4 float32 row/c2, "
+            "origin=0), rank 1 reduce_replicas(4x4 float32 row/c2, origin=1)",
+        ),
+        (
+            lambda: (copies.broadcast_replica if rank else copies.reduce_replicas)(),
+            "UsageError ranks call in different order: rank 0 reduce_replicas(",
+        ),
         (lambda: np.asarray(A), "UsageError a Matrix is distributed"),
         (lambda: ctx.from_global(A), "UsageError a Matrix is distributed"),
     ]
