@@ -48,49 +48,108 @@ MODELS = {
 }
 #: The most tokens of a sequence by default.
 _SEQUENCE = 8192
+_REQUIRED = (*_KEYS[:3], "hidden_act", "max_position_embeddings")
+#: Where a config of several models has that of the language model.
+_LANGUAGE = ("text_config", "llm_config", "language_config", "thinker_config")
+#: Model types whose MLP without silu is known to have no gate (None: a config without a type).
+_NO_GATE = (None, "gpt_neox", "phi", "starcoder2")
+#: Model types whose MLP has the input of the attention, not its result.
+_PARALLEL = ("cohere", "cohere2", "gpt_neox", "gptj", "phi")
+#: Keys that change no shape, or only those of norms, routers, biases and embeddings.
+_NO_SHAPE = re.compile(
+    "token|vocab|rope|rotary|position|window|norm|eps|drop|bias|init|dtype|loss|coef|version|quant"
+    "|context|scal|multiplier|router|nextn|mtp|architectures|auto_map|topk_group|n_group|label|_tp$"
+    "|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size|^output_|^return_"
+)
+#: Words of keys that change a structure, even by true or a text.
+_STRUCTURE = re.compile(
+    "expert|moe|layer|gate|mlp|ffn|resid|hybrid|mamba|ssm|shared|share_|encoder|cross|linear|conv"
+)
+_SAME = ("full_attention", "sliding_attention", "chunked_attention")
+
+
+def _changes_shapes(key: str, value: object) -> bool:
+    """Whether a key that is not read may change the shape of a layer, or of some layers."""
+    if not value or value == "default" or _NO_SHAPE.search(key):
+        return False
+    if key == "layer_types" and isinstance(value, list):
+        return any(each not in _SAME for each in value)
+    if re.search("(freq|frequency|interval|step|period)$", key):
+        return value != 1
+    is_size = type(value) is int and value != 1 or isinstance(value, (list, dict))
+    return is_size or bool(_STRUCTURE.search(key))
 
 
 def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, str]:
-    """The text of each part of a model, from its config."""
+    """The text of each part of a model, from its config.
+
+    Raises
+    ------
+    UsageError
+        If sizes are missing or wrong, or a key may change shapes in a way that is not known.
+    """
+    kind, known = config.get("model_type"), {"hidden_act", "model_type"}
+    if missing := [key for key in _REQUIRED if config.get(key) is None]:
+        nested = [key for key in _LANGUAGE if isinstance(config.get(key), dict)]
+        remedy = "Describe the layer in a file of its own."
+        if nested:
+            remedy = f"The language model is in {nested[0]}: use a file of that alone."
+        raise UsageError(f"{name}: model_type {shown(kind)} has no {', '.join(missing)}. {remedy}")
 
     def size(*keys, default=None):
-        value = next((config[key] for key in keys if config.get(key) is not None), default)
-        if type(value) is not int or value < (default != 0):
+        known.update(keys)
+        found = {key: config[key] for key in keys if config.get(key) is not None}
+        values = [*found.values()] or [default]
+        if any(type(value) is not int or value < (default != 0) for value in values):
             raise UsageError(
-                f"{name}: {' or '.join(keys)} must be an integer above 0, got {shown(value)}. "
-                "Correct the file."
+                f"{name}: {' or '.join(found or keys)} must be an integer above 0, got "
+                f"{shown(values[0])}. Correct the file."
             )
-        return value
+        if len({*values}) > 1:
+            raise UsageError(f"{name}: {' and '.join(found)} differ. Leave one out.")
+        return values[0]
 
-    act = str(config.get("hidden_act"))
+    act = str(config["hidden_act"])
     of = {"silu": "swiglu", "gelu": "gelu", "relu": "relu"}.get(act.partition("_")[0], "")
-    if not of or "gemma" in str(config.get("model_type")):  # whose gelu has a gate
+    if not of or (of != "swiglu" and kind not in _NO_GATE):
         raise UsageError(
-            f"{name}: hidden_act must be silu (with a gate), gelu or relu (without), got {act}. "
+            f"{name}: hidden_act must be silu (with a gate), or gelu or relu (without; of "
+            f"{', '.join(filter(None, _NO_GATE))}), got {act} of model_type {shown(kind)}. "
             "Describe the layer in a file of its own."
         )
     width, heads, inner = map(size, ("hidden_size", "num_attention_heads", "intermediate_size"))
     kv_heads = size("num_key_value_heads", default=heads)
-    head_dim = size("head_dim", default=width // heads)
+    head_dim = size("head_dim", default=None if width % heads else width // heads)
     sequence = min(size("max_position_embeddings"), _SEQUENCE)
     tokens = tokens or sequence
+    dense = size("first_k_dense_replace", default=0)
     count = size("num_local_experts", "num_experts", "n_routed_experts", default=0)
-    experts = count, size("num_experts_per_tok") if count else 0
-    expert = size("moe_intermediate_size", default=inner)
-    shared = expert * size("n_shared_experts", default=0)
-    shared = size("shared_expert_intermediate_size", default=shared)
-    add, found = partial(lines, "X", rows=tokens), {}
-    if not count or size("first_k_dense_replace", default=0):
+    topk = size("num_experts_per_tok", "experts_per_token") if count else 0
+    expert = size("moe_intermediate_size", default=inner) if count else inner
+    shared = expert * size("n_shared_experts", "num_shared_experts", default=0)
+    whole = size("shared_expert_intermediate_size", "shared_intermediate_size", default=0)
+    shared = whole or shared
+    if latent := size("kv_lora_rank", default=0):
+        nope, rotary, value = map(size, ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+        query, head = size("q_lora_rank", default=0), size("qk_head_dim", default=nope + rotary)
+    unknown = [
+        shown(key) for key in config if key not in known and _changes_shapes(key, config[key])
+    ]
+    if unknown:
+        raise UsageError(
+            f"{name}: drbench does not know how {', '.join(unknown[:9])} change the layers of "
+            f"model_type {shown(kind)}. Describe the layer in a file of its own."
+        )
+    add, found, experts = partial(lines, "X", rows=tokens), {}, (count, topk)
+    if not count or dense:
         found["mlp"] = add((width, inner, width), of)
     if count:
         found["experts"] = add((width, expert, width), of, experts)
     if shared:
         found["shared-expert"] = add((width, shared, width), of)
-    if latent := size("kv_lora_rank", default=0):
-        nope, rotary, value = map(size, ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-        query = size("q_lora_rank", default=0)
+    if latent:
         return found | {
-            "query": add((width, *[query][: query > 0], heads * (nope + rotary))),
+            "query": add((width, *[query][: query > 0], heads * head)),
             "key-value": add((width, latent, heads * (nope + value))),
             "output": add((heads * value, width)),
         }
@@ -103,7 +162,8 @@ def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, st
         Wo = weight({heads * head_dim}, {width})
         Y = O @ Wo""")
     if not shared:
-        mlp = lines("Z", (width, expert, width), of, experts)
+        is_parallel = config.get("use_parallel_residual", kind in _PARALLEL)
+        mlp = lines("X" if is_parallel else "Z", (width, expert, width), of, experts)
         found["block"] = f"{found['attention']}\nZ = X + Y\n{mlp}\nS = Z + Y2"
     return found
 

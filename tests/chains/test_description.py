@@ -9,7 +9,7 @@ from chains_by_numpy import by_numpy
 from layer_chains import layers
 
 from algorithms.chains.description import Map, read
-from algorithms.chains.presets import preset, presets
+from algorithms.chains.presets import parts, preset, presets
 from algorithms.overlap.experts import ExpertProblem
 from drbench.errors import UsageError
 from launch.cases.chains import Asked
@@ -239,6 +239,41 @@ LITE = DEEPSEEK | {
     "num_hidden_layers": 27,
     "vocab_size": 102400,
 }
+LING = QWEN3 | {
+    "intermediate_size": 5632,
+    "num_attention_heads": 16,
+    "num_experts": 64,
+    "num_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1408,
+    "num_hidden_layers": 28,
+    "vocab_size": 126464,
+}
+COMMAND_R = QWEN | {
+    "model_type": "cohere",
+    "intermediate_size": 22528,
+    "num_key_value_heads": 64,
+    "num_hidden_layers": 40,
+    "vocab_size": 128000,  # tied: once
+}
+STARCODER2 = COMMAND_R | {
+    "model_type": "starcoder2",
+    "hidden_act": "gelu_pytorch_tanh",
+    "hidden_size": 6144,
+    "intermediate_size": 24576,
+    "num_attention_heads": 48,
+    "num_key_value_heads": 4,
+    "vocab_size": 49152,
+}
+GRANITE_MOE = LLAMA | {
+    "hidden_size": 1536,
+    "intermediate_size": 512,
+    "num_attention_heads": 24,
+    "num_local_experts": 40,
+    "num_experts_per_tok": 8,
+    "vocab_size": 24578,
+}
+MOE = ("attention", "experts", "shared-expert")
 DENSE, LATENT = ("block",), ("query", "key-value", "output")
 
 
@@ -250,7 +285,12 @@ DENSE, LATENT = ("block",), ("query", "key-value", "output")
         (MISTRAL, DENSE, (), 7.24),
         (MIXTRAL, DENSE, (), 46.7),
         (QWEN3, DENSE, (), 30.5),
-        (QWEN2, ("attention", "experts", "shared-expert"), (), 57.4),
+        (QWEN2, MOE, (), 57.4),
+        (LING, MOE, (), 16.8),
+        (COMMAND_R, DENSE, (), 35.0),
+        (STARCODER2, DENSE, (), 16.0),
+        (GRANITE_MOE, DENSE, (), 3.3),
+        (GRANITE_MOE | {"shared_intermediate_size": 1024}, MOE, (), 3.45),
         (DEEPSEEK, LATENT, ("experts", "shared-expert"), 671),
         (LITE, LATENT, ("experts", "shared-expert"), 15.7),
     ],
@@ -276,24 +316,85 @@ def test_parts_of_a_config_have_the_published_number_of_parameters(
     assert preset(f"{path}:{every[0]}", 64).matrices["X"].rows == 64
 
 
-@pytest.mark.parametrize("act, of", [("silu", "swiglu"), ("gelu_new", "gelu"), ("relu", "relu")])
-def test_the_function_of_an_mlp_is_that_of_the_config(act, of, tmp_path):
+@pytest.mark.parametrize(
+    "of, kind, act",
+    [("swiglu", "phi3", "silu"), ("gelu", "phi", "gelu_new"), ("relu", None, "relu")],
+)
+def test_the_function_of_an_mlp_is_that_of_the_config(of, kind, act, tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA | {"hidden_act": act}))
+    path.write_text(json.dumps(LLAMA | {"hidden_act": act, "model_type": kind}))
     assert [each.function.name for each in preset(f"{path}:mlp").operations[1:2]] == [of]
+    takes = preset(f"{path}:block").operations[4].takes[0]
+    assert takes == ("X" if kind == "phi" else "Z")
+
+
+#: Of published models, and what transformers adds to every file.
+HARMLESS = {
+    "architectures": ["LlamaForCausalLM"],
+    "rope_scaling": {"factor": 8.0},
+    "layer_types": ["sliding_attention", "full_attention"],
+    "num_hidden_layers": 32,
+    "head_dim": 128,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "use_cache": True,
+    "eos_token_id": [128001, 128009],
+    "moe_layer_freq": 1,
+    "sliding_window": 4096,
+    "router_aux_loss_coef": 0.001,
+    "quantization_config": {"fmt": "e4m3"},
+    "num_nextn_predict_layers": 1,
+    "tie_word_embeddings": True,
+    "experts_per_token": None,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"moe_num_experts": 64},  # ERNIE 4.5
+        {"attn_layer_period": 8},  # Jamba
+        {"layer_types": ["mamba", "full_attention"]},  # Bamba, Granite 4
+        {"layer_types": [{}]},
+        {"linear_num_value_heads": 32},  # Qwen3-Next
+        {"attn_output_gate": True},
+        {"parallel_attn_mlp_res": True},  # Arctic
+        {"use_residual": True},
+        {"intermediate_size_mlp": 16384},  # Llama 4
+        {"hybrid_override_pattern": "M-M*"},  # Nemotron-H
+        {"decoder_sparse_step": 2},
+        {"mlp_only_layers": [0]},
+        {"moe_layer_freq": [0, 1]},
+        {"num_shared_expert": 1},  # Hunyuan
+        {"attention_head_dim": 96},
+        {"v_head_dim": 64},
+        {"cross_attention_layers": [3]},  # Llama 3.2 Vision
+        {"block_configs": [{"ffn": {}}]},  # DeciLM
+        {"is_encoder_decoder": True},
+        {"embedding_size": 128},  # ALBERT: one layer for all
+    ],
+)
+def test_a_config_whose_shapes_are_not_known_is_refused_by_its_type_and_key(change):
+    assert parts("mine", LLAMA | HARMLESS) == parts("mine", LLAMA)
+    with pytest.raises(UsageError, match=f"'{[*change][0]}' .* model_type 'llama'"):
+        parts("mine", LLAMA | HARMLESS | change)
 
 
 @pytest.mark.parametrize(
     "change, part, message",
     [
-        ({"hidden_size": None}, "mlp", "hidden_size must be an integer above 0, got None"),
+        ({"hidden_size": None, "hidden_act": None}, "mlp", "has no hidden_size, hidden_act"),
+        ({"hidden_size": None, "text_config": LLAMA}, "mlp", "model is in text_config"),
+        ({"num_experts": 2, "n_routed_experts": 4}, "mlp", "num_experts and n_routed_experts diff"),
         ({"num_attention_heads": "32"}, "mlp", "num_attention_heads must be .* got '32'"),
         ({"max_position_embeddings": 0}, "mlp", "max_position_embeddings must be .* got 0"),
-        ({"num_local_experts": 8}, "block", "num_experts_per_tok must be"),
+        ({"num_local_experts": 8}, "block", "num_experts_per_tok .*must be"),
         ({"kv_lora_rank": 512}, "query", "qk_nope_head_dim must be"),
         ({"hidden_act": "tanh"}, "mlp", "hidden_act must be silu .* got tanh"),
-        ({"model_type": "gemma2", "hidden_act": "gelu"}, "mlp", "hidden_act must be silu"),
+        ({"model_type": "gemma2", "hidden_act": "gelu"}, "mlp", "hidden_act must .*type 'gemma2'"),
+        ({"model_type": "grok-1", "hidden_act": "gelu"}, "mlp", "hidden_act must .*type 'grok-1'"),
         ({"num_key_value_heads": 5}, "block", "32 query heads cannot share 5 key/value heads"),
+        ({"num_attention_heads": 30, "head_dim": None}, "block", "head_dim must be"),
         ({}, "mpl", "config.json:block. Did you mean .*config.json:mlp"),
         ({}, "", "no preset and no file"),
     ],
