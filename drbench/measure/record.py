@@ -9,6 +9,8 @@ Imports are light, because each rank imports this module.
 
 import math
 import operator
+import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -25,9 +27,17 @@ STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 Integer, Number, Flag, Text = int | None, float | None, bool | None, str | None
 
 
-def _column(description: str, unit: str = "", default: Any = None, **more: Any) -> Any:
-    """A column with its meaning and its unit, which docs/reference/records.md lists."""
-    return field(default=default, metadata={"description": description, "unit": unit}, **more)
+#: The least number above 0, and the largest.
+_TINY, _MOST = math.ulp(0), sys.float_info.max
+
+
+def _column(
+    description: str, unit: str = "", default: Any = None, least: float = 0, **more: Any
+) -> Any:
+    """A column with its meaning and its unit, which docs/reference/records.md lists, and the least
+    of its numbers."""
+    metadata = {"description": description, "unit": unit, "least": least}
+    return field(default=default, metadata=metadata, **more)
 
 
 class RecordError(ValueError):
@@ -84,20 +94,20 @@ class Record:
     ir_max_comm: Integer = _column("most transfers in one operation of a lowered program")
     assemble: Text = _column("packing of operands in older records: never or always; empty: auto")
     options: Text = _column("other options of the algorithm, as name=value;name=value")
-    m: Integer = _column("rows of A and C", "elements")
-    n: Integer = _column("columns of B and C", "elements")
-    k: Integer = _column("columns of A, rows of B", "elements")
+    m: Integer = _column("rows of A and C", "elements", least=1)
+    n: Integer = _column("columns of B and C", "elements", least=1)
+    k: Integer = _column("columns of A, rows of B", "elements", least=1)
     experts: Integer = _column("expert matrices in B; m then counts tokens")
     topk: Integer = _column("experts of one token")
     routing: Text = _column("uniform or skewed, and :SEED")
     transpose: Text = _column("operands that are stored transposed: a, b or ab; empty: none")
-    alpha: Number = _column("factor of A B in C = alpha A B + beta C; empty: 1")
-    beta: Number = _column("factor of the C that is there before; empty: 0")
+    alpha: Number = _column("factor of A B in C = alpha A B + beta C; empty: 1", least=-math.inf)
+    beta: Number = _column("factor of the C that is there before; empty: 0", least=-math.inf)
     dtype: Text = _column("element type; as bfloat16:float32 if C has another type than A and B")
     fill: Text = _column("elements of A and B: integer or uniform")
-    ranks: Integer = _column("MPI ranks")
-    threads: Integer = _column("BLAS threads of one rank")
-    nodes: Integer = _column("nodes that the ranks ran on")
+    ranks: Integer = _column("MPI ranks", least=1)
+    threads: Integer = _column("BLAS threads of one rank", least=1)
+    nodes: Integer = _column("nodes that the ranks ran on", least=1)
     a: Text = _column("partition of A as it is stored")
     b: Text = _column("partition of B as it is stored")
     c: Text = _column("partition of C")
@@ -144,11 +154,12 @@ class Record:
     )
     # -- measurements
     best_s: Number = _column("shortest repeat; a repeat lasts as long as its slowest rank", "s")
-    median_s: Number = _column("median of the repeats: the time of the case", "s")
+    median_s: Number = _column("median of the repeats: the time of the case", "s", least=_TINY)
     samples_s: list[float] = _column(
         "every timed repeat, separated by semicolons; of a prediction its time, then those "
         "with other constants",
         "s",
+        least=_TINY,
         default_factory=list,
         default=MISSING,
     )
@@ -200,10 +211,13 @@ class Record:
     local_gemm_s: Number = _column(
         "time of the same work at GEMM-only speed: local GEMMs, no communication", "s"
     )
-    effective_communication_s: Number = _column("median_s - local_gemm_s (FLUX, Eq. 1)", "s")
+    effective_communication_s: Number = _column(
+        "median_s - local_gemm_s (FLUX, Eq. 1)", "s", least=-math.inf
+    )
     overlap_efficiency: Number = _column(
         "1 - effective_communication_s / the same of the algorithm collective, on this layout "
-        "(FLUX, Eq. 2)"
+        "(FLUX, Eq. 2)",
+        least=-math.inf,
     )
     beyond: Text = _column(
         "properties of a prediction outside the range of the model's calibration"
@@ -350,9 +364,18 @@ class _Kind(NamedTuple):
 
     #: The value that replaces None.
     empty: Callable[[], Any] = type(None)
+    #: The least number, and the largest; without a largest any value is allowed.
+    least: float = -math.inf
+    most: float | None = None
 
     def made_plain(self, value: Any) -> Any:
-        return self.empty() if value is None else self.plain(value)
+        return self.empty() if value is None else self.in_range(self.plain(value))
+
+    def in_range(self, value: Any) -> Any:
+        numbers = value if isinstance(value, list) else () if value is None else (value,)
+        if self.most is not None and not all(self.least <= x <= self.most for x in numbers):
+            raise ValueError
+        return value
 
     def column(self, cells: Iterable[str]) -> list:
         """The values of many cells; equal texts are read once."""
@@ -360,7 +383,7 @@ class _Kind(NamedTuple):
         values = map(self.read, found)
         if self.plain in (_plain_text, _plain_list):  # cells of numbers are plain already
             values = map(self.plain, values)
-        known = {"": self.empty()} | dict(zip(found, values))
+        known = {"": self.empty()} | dict(zip(found, map(self.in_range, values)))
         return [known[cell] for cell in cells]
 
 
@@ -380,11 +403,15 @@ _MOST_CHARACTERS, _MOST_SAMPLES = (
 )
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
 def _plain_text(value: Any) -> str | None:
     if not isinstance(value, str):
         raise TypeError
     # one row is one line; surrogates (from file names), which UTF-8 cannot encode, must not lose it
     text = " ".join(value.splitlines()).encode("utf-8", "backslashreplace").decode("utf-8")
+    text = _CONTROL.sub(" ", text)
     return text[:_MOST_CHARACTERS] or None
 
 
@@ -434,8 +461,8 @@ def _json_value(value: Any) -> Any:
 
 
 _KIND_OF_TYPE = {
-    Integer: _Kind("an integer", _plain_int, repr, int),
-    Number: _Kind("a number", _plain_finite, repr, _finite),
+    Integer: _Kind("an integer", _plain_int, repr, int, most=2**63 - 1),
+    Number: _Kind("a number", _plain_finite, repr, _finite, most=_MOST),
     Flag: _Kind(
         "true or false",
         _plain_bool,
@@ -454,10 +481,21 @@ _KIND_OF_TYPE = {
         lambda values: ";".join(map(repr, values)),
         lambda cell: [float(part) for part in cell.split(";")],
         list,
+        most=_MOST,
     ),
 }
+
+
+def _kind_of(column: Any) -> _Kind:
+    kind, least = _KIND_OF_TYPE[column.type], column.metadata["least"]
+    if kind.most is None:
+        return kind
+    limit = {0: " of at least 0", 1: " above 0", _TINY: " above 0"}.get(least, "")
+    return kind._replace(allowed=f"{kind.allowed}{limit}", least=max(least, -kind.most))
+
+
 #: How the values of each column are made plain, written and read.
-KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
+KINDS: dict[str, _Kind] = {item.name: _kind_of(item) for item in fields(Record)}
 KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
 HEADER: tuple[str, ...] = tuple(KINDS)
 #: Columns of version 13 under their names in 12, which had no column ``machine``.

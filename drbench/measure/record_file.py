@@ -1,16 +1,19 @@
 """Record files: CSV, a header and one line a record (:class:`drbench.measure.record.Record`).
 
-A row is written whole or not at all, so the file of a killed sweep can be read and resumed.
+A row is written whole or not at all, so the file of a killed sweep can be read and resumed. What
+spreadsheets make of a file is read, too: semicolons or tabs, decimal commas, UTF-16, empty rows.
 """
 
+import codecs
 import csv
 import errno
 import fcntl
 import io
 import os
+import re
 import stat
 import warnings
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 
 from .record import (
@@ -26,9 +29,18 @@ from .record import (
     unknown_version,
 )
 
+#: The form of a timestamp: 0 is a digit.
+_TIMESTAMP = "0000-00-00T00:00:00+00:00"
+#: Columns of numbers, in all versions of the schema.
+_NUMBERS = {
+    *(name for name, kind in KINDS.items() if kind.write is repr or kind.empty is list),
+    *(name for name in HEADERS["12"] if "roof" in name),
+}
+
 
 class TornRowWarning(UserWarning):
-    """The last line of a file has no newline: its writer was killed, and the row is ignored."""
+    """The last line of a file has no newline and is no whole row: its writer was killed, and the
+    row is ignored."""
 
 
 def _lock(descriptor: int) -> None:
@@ -47,12 +59,12 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
     The rows are one write on an ``O_APPEND`` descriptor under an exclusive lock, then
     ``fsync``: several launchers may share a file, and a kill between two rows loses neither. A torn
     row that a killed writer left is cut off first (with a :class:`TornRowWarning`), so that rows
-    never join.
+    never join; a whole row gets the newline that it lacks.
 
     Raises
     ------
     RecordError
-        If the file has another header, or is a device or a pipe.
+        If the file has another header or the form of a spreadsheet, or is a device or a pipe.
     OSError
         If the disk is full; the file is as before.
 
@@ -73,8 +85,8 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
                 f"{path} is not a regular file: no rows can be appended. Name a file."
             )
         _lock(descriptor)
-        size = _whole_size(descriptor, path)
-        data = lines if size else _lines([HEADER]) + lines
+        size, newline = _whole_size(descriptor, path)
+        data = newline + lines if size else _lines([HEADER]) + lines
         try:
             if os.write(descriptor, data) != len(data):
                 raise OSError(
@@ -92,8 +104,8 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
 def read_csv(path: str | os.PathLike) -> list[Record]:
     """Read every record of a CSV file; a file without rows gives an empty list.
 
-    A last line without a newline is a row whose writer was killed: it is left out with a
-    :class:`TornRowWarning`, even if its cells happen to parse.
+    A last line without a newline that is no whole row is left out with a :class:`TornRowWarning`:
+    its writer was killed. Empty rows are left out, and further headers, of files that were joined.
 
     Raises
     ------
@@ -122,22 +134,24 @@ def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, b
         data = file.read()
     with suppress(RecordError):
         return parse_csv(data, path), {}
-    header, *lines = data.split(b"\n")
+    header, *lines = data.splitlines(keepends=True)
     records, damaged = [], {}
-    for number, line in enumerate(lines[:-1], 2):
+    for number, line in enumerate(lines, 2):
         try:
-            records += parse_csv(header + b"\n" + line + b"\n", path)
+            records += parse_csv(header + line, path)
         except RecordError:
-            damaged[number] = line
+            damaged[number] = line.rstrip(b"\n")
     if not records:
         parse_csv(data, path)  # raises the error
     return records, damaged
 
 
-def is_older(path: str | os.PathLike) -> bool:
-    """Whether a file has records of an older schema, which are read but not appended to."""
+def is_other_form(path: str | os.PathLike) -> bool:
+    """Whether a file has records of an older schema, or the form of a spreadsheet: such files are
+    read but not appended to."""
     with open(path, "rb") as file:
-        return _cells(file.readline().rstrip()) in [*HEADERS.values()][:-1]
+        line = file.readline()
+    return _header(line) not in ((), HEADER)
 
 
 def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
@@ -187,27 +201,92 @@ def _record(row: tuple[str, ...], number: int, path: str | os.PathLike) -> Recor
         raise RecordError(f"{path}, line {number}: {error}") from None
 
 
+def read_table(
+    data: bytes, path: str | os.PathLike, numbers: Container[str]
+) -> tuple[list[tuple[int, tuple[str, ...]]], bool]:
+    """The rows of a CSV file as drbench or a spreadsheet writes it, with the numbers of their
+    lines, and whether the last line has no newline. Empty rows are left out.
+
+    Commas, semicolons or tabs are between cells, in UTF-8, or UTF-16 with its mark. Where they are
+    not commas and no number has a point, commas in the columns of ``numbers`` are decimal.
+
+    Raises
+    ------
+    RecordError
+        If a line is in another encoding.
+
+    Examples
+    --------
+    >>> read_table(b"case;best_s\\r\\n;\\r\\nx,y;0,5", "a.csv", ["best_s"])
+    ([(1, ('case', 'best_s')), (3, ('x,y', '0.5'))], True)
+    """
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = data.decode(*(["utf-16"] if is_utf16 else ["utf-8-sig", "surrogateescape"]))
+    except UnicodeDecodeError:
+        raise RecordError(f"{path}: its UTF-16 is damaged. Save it as CSV UTF-8.") from None
+    lines = re.split("\r\n?|\n", text)
+    delimiter = max(",;\t", key=next(filter(None, lines), "").count)
+    found = []
+    for number, line in enumerate(lines, 1):
+        if found and not line.isascii() and re.search("[\ud800-\udfff]", line):
+            raise RecordError(f"{path}, line {number}: not in UTF-8. Save it as CSV UTF-8.")
+        row = _cells(line, delimiter)
+        if any(row):
+            found.append((number, row))
+    if not found:
+        return [], False
+    header = found[0][1]
+    width = max(number for number, cell in enumerate(header, 1) if cell)
+    if width < len(header):  # columns without a name
+        found = [(number, row if any(row[width:]) else row[:width]) for number, row in found]
+    where = [place for place, name in enumerate(header) if name in numbers]
+    texts = (row[place] for _, row in found[1:] for place in where if place < len(row))
+    if delimiter != "," and not any("." in text for text in texts):
+        decimal = lambda row: (
+            cell.replace(",", ".") if place in where else cell for place, cell in enumerate(row)
+        )
+        found[1:] = [(number, tuple(decimal(row))) for number, row in found[1:]]
+    return found, bool(lines[-1])
+
+
 def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ...]]]:
     """The rows of a file with the numbers of their lines, in cells of this schema's header."""
-    *whole, torn = data.split(b"\n")
-    if torn:
-        warnings.warn(
-            f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=4
-        )
-    if not whole:
-        if not _lines([HEADER]).startswith(torn):
-            raise _other_header(path, _cells(torn))
+    table, is_open = read_table(data, path, _NUMBERS)
+    if not table:
         return []
-    header, *rows = [_cells(line) for line in whole]
-    if header not in HEADERS.values():
+    known = [*HEADERS.values()]
+    (_, header), *rows = table
+    if header not in known:
+        if is_open and not rows and _lines([HEADER]).startswith(data):
+            _warn(path, "left out")
+            return []
         # another schema has other columns; its version is clearer than the column that differs
-        found = dict(zip(header, rows[0])).get("schema_version") if rows else None
+        found = dict(zip(header, rows[0][1])).get("schema_version") if rows else None
         if found not in (None, *HEADERS):
             raise RecordError(f"{path}: {unknown_version(found)}")
         raise _other_header(path, header, found or str(SCHEMA_VERSION))
-    if header != HEADER:
-        rows = [from_12(row) for row in rows]
-    return [(number, row) for number, row in enumerate(rows, start=2) if row]  # not blank lines
+    rows = [(number, from_12(row)) for number, row in rows if row not in known]
+    if is_open and rows and not _is_whole(rows[-1][1]):
+        _warn(path, "left out")
+        rows.pop()
+    return rows
+
+
+def _is_whole(row: tuple[str, ...]) -> bool:
+    """Whether a row without a newline has all its cells: if it ends in a part of a timestamp, its
+    writer was killed."""
+    shape = re.sub("[0-9]", "0", row[-1])
+    try:
+        Record.from_row(row)
+    except RecordError:
+        return False
+    return shape in ("", _TIMESTAMP) or not _TIMESTAMP.startswith(shape)
+
+
+def _warn(path: str | os.PathLike, what: str) -> None:
+    text = f"{path}: the last line has no newline, is no whole row and is {what}"
+    warnings.warn(text, TornRowWarning, stacklevel=4)
 
 
 def _lines(rows: Iterable[Iterable[str]]) -> bytes:
@@ -216,45 +295,50 @@ def _lines(rows: Iterable[Iterable[str]]) -> bytes:
     return text.getvalue().encode("utf-8")
 
 
-def _cells(line: bytes) -> tuple[str, ...]:
-    """Split one line, tolerating what spreadsheets add: a byte-order mark and carriage returns."""
-    text = line.decode("utf-8-sig", "replace").rstrip("\r")
+def _cells(line: str, delimiter: str = ",") -> tuple[str, ...]:
     try:
-        return tuple(next(csv.reader([text]), ()))
+        return tuple(next(csv.reader([line.removeprefix("\ufeff")], delimiter=delimiter), ()))
     except csv.Error:
-        return (text,)  # not a line of a CSV file; reading its cells raises the error
+        return (line,)  # not a line of a CSV file; reading its cells raises the error
 
 
-def _whole_size(descriptor: int, path: str | os.PathLike) -> int:
-    """Check the header and cut a torn last line off; give the bytes that remain. Needs the lock."""
+def _header(line: bytes) -> tuple[str, ...]:
+    """The cells of a header to which rows can be appended, perhaps with what editors add: a
+    byte-order mark, a carriage return."""
+    return _cells(line.decode("utf-8", "replace").rstrip("\r\n"))
+
+
+def _whole_size(descriptor: int, path: str | os.PathLike) -> tuple[int, bytes]:
+    """Check the header and cut a torn last line off; give the bytes that remain, and the newline
+    that they lack. Needs the lock."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         data = file.read()
-    whole, newline, torn = data.rpartition(b"\n")
+    first, newline, _ = data.partition(b"\n")
+    is_torn_header = not newline and _lines([HEADER]).startswith(first)
+    if _header(first) != HEADER and not is_torn_header:
+        raise _other_header(path, _header(first), remedy="Use another file name.")
+    whole, newline, last = data.rpartition(b"\n")
+    if not last:
+        return len(data), b""
+    row = _header(last)
+    if row == HEADER or newline and _is_whole(row):
+        return len(data), b"\n"
+    _warn(path, "cut off")
     size = len(whole) + len(newline)
-    if newline:
-        header = _cells(data[: data.index(b"\n")])
-        if header != HEADER:
-            raise _other_header(path, header)
-    elif not _lines([HEADER]).startswith(
-        torn
-    ):  # not a header that was cut short: someone else's file
-        raise _other_header(path, _cells(torn))
-    if torn:
-        warnings.warn(
-            f"{path}: the last line has no newline and is cut off", TornRowWarning, stacklevel=3
-        )
-        os.ftruncate(descriptor, size)
-    return size
+    os.ftruncate(descriptor, size)
+    return size, b""
 
 
 def _other_header(
-    path: str | os.PathLike, header: tuple[str, ...], version: str = str(SCHEMA_VERSION)
+    path: str | os.PathLike,
+    header: tuple[str, ...],
+    version: str = str(SCHEMA_VERSION),
+    remedy: str = "Give a file of records, as drbench run --csv or sweep writes it.",
 ) -> RecordError:
     pairs = zip((*header, "no column"), (*HEADERS[version], "no column"), strict=False)
     got, expected = next((pair for pair in pairs if pair[0] != pair[1]), ("no column", "no column"))
     got = got if len(got) < 40 and got.isprintable() else f"{got[:20]}…"
     return RecordError(
-        f"{path} has another header: {got!r} where schema {version} has {expected!r}. Use "
-        "another file name."
+        f"{path} has another header: {got!r} where schema {version} has {expected!r}. {remedy}"
     )

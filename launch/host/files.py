@@ -14,7 +14,7 @@ from pathlib import Path
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import FORMULA_STARTS, Record, RecordError
-from drbench.measure.record_file import append_csv, is_older, read_csv
+from drbench.measure.record_file import append_csv, is_other_form, read_csv
 
 #: Folder of drbench and its sister packages: the checkout, or site-packages of an installation.
 ROOT = Path(__file__).parents[2]
@@ -158,9 +158,10 @@ def check_csv(path: str | None) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a torn last line; reported when it is removed
             read_csv(path)
-            if is_older(path):
+            if is_other_form(path):
                 raise RecordError(
-                    f"{path} is of an older schema. Use another file name: both files are read."
+                    f"{path} is of an older schema or a spreadsheet. Use another file name: both "
+                    "files are read."
                 )
     except (OSError, RecordError) as error:
         raise UsageError(f"--csv: {error}") from None

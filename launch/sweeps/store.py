@@ -27,7 +27,7 @@ from rich.console import Console
 
 from drbench.errors import UsageError
 from drbench.measure.record import SCHEMA_VERSION, Record, RecordError
-from drbench.measure.record_file import append_csv, is_older, read_damaged_csv
+from drbench.measure.record_file import append_csv, is_other_form, read_damaged_csv
 from launch.cases.case import GOOD, Case
 from launch.host.files import made_folder, sync_folder
 from launch.host.processes import interruptible
@@ -250,7 +250,7 @@ class Store:
             self.notes.append(
                 f"the last line of {path.name} is torn: its writer was killed; that case runs again"
             )
-        if is_older(path):
+        if is_other_form(path):
             self.notes.append(f"{path.name}: converted to schema {SCHEMA_VERSION}")
             write_csv(path, records)
         if damaged:  # save lines that are not records before they are removed

@@ -1,11 +1,14 @@
 """A result file takes rows whole or not at all, and reads back what was written."""
 
+import codecs
 import csv
 import errno
+import io
 import multiprocessing
 import os
 import shutil
 import warnings
+from dataclasses import replace
 
 import pytest
 from made_up import made_up
@@ -15,6 +18,7 @@ from drbench.measure.record import HEADER, Record, RecordError
 from drbench.measure.record_file import (
     TornRowWarning,
     append_csv,
+    is_other_form,
     parse_columns,
     read_csv,
     read_damaged_csv,
@@ -50,16 +54,81 @@ def test_a_row_is_one_write(path, monkeypatch):
 
 
 def test_every_truncation_of_a_file_reads_as_its_whole_rows_and_accepts_another_row(path):
-    append_csv(path, case(1), case(2))
+    time = "2026-11-29T08:48:29+00:00"
+    rows = [case(1), case(2, timestamp=time)]
+    append_csv(path, *rows)
     data = path.read_bytes()
-    for size in [*range(0, len(data), 7), len(data) - 1, len(data)]:
+    ends = [data.index(b"\n", data.index(b"\n") + 1), len(data) - 1]  # a newline may lack
+    for size in [*range(0, len(data), 7), *range(ends[1] - 30, len(data) + 1), ends[0]]:
         path.write_bytes(data[:size])
-        whole = max(0, data[:size].count(b"\n") - 1)
+        whole = [row for row, end in zip(rows, ends) if end <= size]
+        if size == ends[1] - len(time):  # it has all cells but the last, which may be empty
+            whole.append(replace(rows[1], timestamp=None))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TornRowWarning)
-            assert read_csv(path) == [case(1), case(2)][:whole]
+            assert read_csv(path) == read_damaged_csv(path)[0] == whole
             append_csv(path, case(3))
-            assert read_csv(path) == [*[case(1), case(2)][:whole], case(3)]
+            assert read_csv(path) == [*whole, case(3)]
+
+
+def saved(rows, delimiter=",", point=".", newline="\n", encoding="utf-8"):
+    """The bytes of a file that a spreadsheet saved."""
+    text = io.StringIO()
+    numbers = lambda row: [cell.replace(".", point) if "." in cell else cell for cell in row]
+    csv.writer(text, delimiter=delimiter, lineterminator=newline).writerows(map(numbers, rows))
+    return text.getvalue().encode(encoding)
+
+
+def test_what_spreadsheets_make_of_a_file_is_read_and_not_appended_to(path):
+    records = [case(1, median_s=0.625, samples_s=[0.5, 0.75]), case(2, label="µ")]
+    rows = [HEADER, *(record.to_row() for record in records)]
+    padded = [[*row, "", ""] for row in rows]
+    empty = [""] * len(HEADER)
+    forms = {
+        "semicolons": saved(rows, ";", ","),
+        "semicolons and points": saved(rows, ";"),
+        "tabs in UTF-16": saved(rows, "\t", ",", "\r\n", "utf-16"),
+        "the other UTF-16": codecs.BOM_UTF16_BE + saved(rows, encoding="utf-16-be"),
+        "carriage returns": saved(rows, newline="\r"),
+        "columns without a name": saved(padded, encoding="utf-8-sig"),
+    }
+    for form, data in forms.items():
+        for end in (0, 1):  # the last newline
+            data = data[
+                : len(data) - end * len("\n".encode("utf-16-le" if "16" in form else "utf-8"))
+            ]
+            path.write_bytes(data)
+            assert read_csv(path) == read_damaged_csv(path)[0] == records, form
+            columns = parse_columns(data, path)
+            assert columns == {name: [getattr(x, name) for x in records] for name in HEADER}
+            with pytest.raises(RecordError, match="Use another file name"):
+                append_csv(path, case(3))
+            assert path.read_bytes() == data and is_other_form(path)
+    plain = {
+        "empty rows": saved([*rows[:2], empty, [], *rows[2:], empty]),
+        "a second header": saved([*rows[:2], HEADER, *rows[2:]], encoding="utf-8-sig"),
+        "a file of schema 12 in front": FILE.read_bytes() + saved(rows),
+    }
+    for form, data in plain.items():
+        path.write_bytes(data)
+        older = read_csv(FILE) if "12" in form else []
+        assert read_csv(path) == [*older, *records], form
+
+
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (saved([HEADER, case(1, label="µ").to_row()], encoding="cp1252"), "line 2: not in UTF-8"),
+        (saved([HEADER, case(1).to_row()], encoding="utf-16")[:-1], "UTF-16 is damaged"),
+        (saved([HEADER, case(1, iqr_s=0.5).to_row()], ";").replace(b"0.5;", b"0,5;", 1), "'0,5'"),
+        (saved([["case", "time"], ["x", "0.5"]], ";"), "Give a file of records"),
+    ],
+)
+def test_a_file_that_is_ambiguous_or_damaged_is_refused_for_reading_in_one_line(path, data, words):
+    path.write_bytes(data)
+    with pytest.raises(RecordError, match=words) as refused:
+        read_csv(path)
+    assert "\n" not in str(refused.value) and "another file name" not in str(refused.value)
 
 
 def test_a_partly_written_row_is_removed(path, monkeypatch):
@@ -82,7 +151,7 @@ def test_a_partly_written_row_is_removed(path, monkeypatch):
 
 def _append_many(path, first):
     for m in range(first, first + 20):
-        append_csv(path, case(m))
+        append_csv(path, case(m + 1))
 
 
 def test_writers_at_the_same_time_lose_no_row_and_write_one_header(path):
@@ -92,7 +161,7 @@ def test_writers_at_the_same_time_lose_no_row_and_write_one_header(path):
         writer.start()
     for writer in writers:
         writer.join()
-    expected = [m for i in range(3) for m in range(100 * i, 100 * i + 20)]
+    expected = [m + 1 for i in range(3) for m in range(100 * i, 100 * i + 20)]
     assert sorted(record.m for record in read_csv(path)) == expected
 
 
