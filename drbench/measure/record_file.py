@@ -250,6 +250,26 @@ def read_table(
     return found, bool(lines[-1])
 
 
+def read_cells(
+    data: bytes, path: str | os.PathLike, numbers: Container[str]
+) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]:
+    """The header of a table of :func:`read_table`, and its rows as cells by column.
+
+    Raises
+    ------
+    RecordError
+        If a row has more or fewer cells than the header.
+    """
+    (_, header), *rows = read_table(data, path, numbers)[0] or [(1, ())]
+    for number, row in rows:
+        if len(row) != len(header):
+            raise RecordError(
+                f"{path}, line {number}: {len(row)} cells under {len(header)} columns. Restore the "
+                "row or delete it."
+            )
+    return header, [(number, dict(zip(header, row))) for number, row in rows]
+
+
 def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ...]]]:
     """The rows of a file with the numbers of their lines, in cells of this schema's header."""
     table, is_open = read_table(data, path, _NUMBERS)

@@ -42,7 +42,7 @@ def read_toml(
         If the file cannot be read (with a remedy), or is not TOML.
     """
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}. {remedy}") from None
     except (ValueError, RecursionError) as error:

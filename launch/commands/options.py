@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
+from drbench.measure.record import RecordError
 from drbench.measure.record_file import TornRowWarning
 from drbench.options import Option
 from drbench.program.problem import ITEMSIZES
@@ -211,7 +212,7 @@ def reading(remedy: str = "Use files that can be read."):
     except OSError as error:
         name = "" if error.filename is None else f"{error.filename}: "  # a full disk has no name
         raise UsageError(f"{name}{error.strerror or error}. {remedy}") from None
-    except ValueError as error:
+    except RecordError as error:
         raise UsageError(str(error)) from None
 
 

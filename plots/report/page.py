@@ -17,7 +17,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from drbench.measure.record import HEADER
+from drbench.measure.record import HEADER, RecordError
 from plots.draw.style import LIBRARIES
 from plots.draw.svg import spots, svg_text
 from plots.registry import figures
@@ -43,7 +43,7 @@ def build(paths: Sequence[str | os.PathLike]) -> str:
     records = read_records(paths)
     names = ", ".join(map(os.fspath, paths))
     if records.empty:
-        raise ValueError(f"{names} holds no records. Run a sweep into it first.")
+        raise RecordError(f"{names} holds no records. Run a sweep into it first.")
     folders = [path if path.is_dir() else path.parent for path in map(Path, paths)]
     provenance = [
         file | {"name": f"{folder.name}/{file['name']}" if len(folders) > 1 else file["name"]}

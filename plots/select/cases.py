@@ -12,7 +12,7 @@ from functools import cache
 from numbers import Real
 from typing import NamedTuple
 
-from drbench.measure.record import Record, read_options
+from drbench.measure.record import Record, RecordError, read_options
 
 LAYERS = ("mlp1", "mlp2")
 _HIDDEN = 12288  # the width of the paper's layers
@@ -33,7 +33,7 @@ NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "
 NAMED = 8
 
 
-class SelectionError(ValueError):
+class SelectionError(RecordError):
     """Records that do not belong in one figure: the requirement, the records, and a fix."""
 
 

@@ -5,8 +5,6 @@ A file of published numbers has the columns ``figure, system, devices, peak_tflo
 dtype, layer, series, m, n, k, gflops, source``, one row a point.
 """
 
-import csv
-import io
 import os
 import re
 import select
@@ -22,14 +20,16 @@ from typing import Any
 from pandas import CategoricalDtype, DataFrame, Series
 
 from drbench.measure.noise import measured_once
-from drbench.measure.record import COUNTERS, HEADER, MODES, STATUSES, Record
-from drbench.measure.record_file import parse_columns, read_csv
+from drbench.measure.record import COUNTERS, HEADER, MODES, STATUSES, Record, RecordError
+from drbench.measure.record_file import parse_columns, read_cells, read_csv
 
 from .cases import NAMING, Source, factors, layer_of, line_of, series, variant
 
 PUBLISHED_COLUMNS = (
     "figure system devices peak_tflops_per_device dtype layer series m n k gflops source"
 ).split()
+_PUBLISHED = re.compile(b"figure[,;\t]system[,;\t]")
+_DECIMAL = ("peak_tflops_per_device", "gflops")
 Columns = dict[str, list]
 #: The input of a selection: the table, or records that become one.
 Records = DataFrame | Iterable[Record]
@@ -90,9 +90,8 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
 
     Raises
     ------
-    ValueError
-        If a file is neither (:class:`drbench.measure.record.RecordError` is one), or a folder holds
-        no CSV file.
+    RecordError
+        If a file is neither, or a folder holds no CSV file.
     """
     columns: Columns = {name: [] for name in _READ}
     rounds: list[dict] = []
@@ -147,9 +146,9 @@ def _has_input(patience_s: float = 1.0) -> bool:
 
 def _standard_input() -> bytes:
     if sys.stdin is None:
-        raise ValueError("standard input is closed. Give result files.")
+        raise RecordError("standard input is closed. Give result files.")
     if sys.stdin.isatty():
-        raise ValueError(
+        raise RecordError(
             "standard input is a terminal, which has no records. Give result files, or redirect "
             "one: < records.csv."
         )
@@ -202,7 +201,7 @@ def read_published(path: str | os.PathLike) -> list[Record]:
 
     Raises
     ------
-    ValueError
+    RecordError
         If the columns are others, or a row does not parse; the message gives file and line.
     """
     return _parse_published(Path(path).read_bytes(), path)
@@ -217,7 +216,7 @@ def csv_files(path: str | os.PathLike) -> list[Path]:
     found = [each / _RECORDS for each in (path, *parts(path)) if (each / _RECORDS).is_file()]
     found = found or sorted(each for each in path.glob("*.csv") if each.is_file())
     if not found:
-        raise ValueError(
+        raise RecordError(
             f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file."
         )
     return found
@@ -269,25 +268,24 @@ def _frame(columns: Columns, rounds: Iterable[dict] | None = None) -> DataFrame:
 
 
 def _parse(data: bytes, path: str | os.PathLike) -> Columns:
-    if data.removeprefix(b"\xef\xbb\xbf").startswith(",".join(PUBLISHED_COLUMNS).encode()):
+    if _PUBLISHED.match(data[:200].translate(None, b'\0\xef\xbb\xbf\xff\xfe"')):
         return _columns(_parse_published(data, path))
     return parse_columns(data, path)
 
 
 def _parse_published(data: bytes, path: str | os.PathLike) -> list[Record]:
-    rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace"), newline=""))
-    if list(rows.fieldnames or ()) != PUBLISHED_COLUMNS:
-        got = ", ".join(rows.fieldnames or ()) or "none"
-        raise ValueError(
-            f"{path} is no file of published numbers: its columns are {got}. "
-            f"Use the columns {', '.join(PUBLISHED_COLUMNS)}."
+    header, rows = read_cells(data, path, _DECIMAL)
+    if [*header] != PUBLISHED_COLUMNS:
+        raise RecordError(
+            f"{path} is no file of published numbers: its columns are {', '.join(header) or 'none'}"
+            f". Use the columns {', '.join(PUBLISHED_COLUMNS)}."
         )
     records = []
-    for row in rows:
+    for number, row in rows:
         try:
             records.append(_published(row))
-        except (TypeError, ValueError, ZeroDivisionError) as error:
-            raise ValueError(f"{path}, line {rows.line_num}: {error}. Correct the row.") from None
+        except (ValueError, ArithmeticError) as error:
+            raise RecordError(f"{path}, line {number}: {error}. Correct the row.") from None
     return records
 
 

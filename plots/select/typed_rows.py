@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from drbench.measure.record import RecordError
+from drbench.measure.record_file import read_cells
+
 
 class Rows(NamedTuple):
     """Files of one kind of rows.
@@ -43,14 +46,14 @@ class Rows(NamedTuple):
 
         Raises
         ------
-        ValueError
+        RecordError
             If a file has other columns, or a cell does not parse.
         """
         rows: list = []
         for path in map(Path, paths):
             files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
             if not files:
-                raise ValueError(f"{path} holds no CSV file. Write some with {self.command}.")
+                raise RecordError(f"{path} holds no CSV file. Write some with {self.command}.")
             for file in files:
                 rows += self._read(file)
         return rows
@@ -61,30 +64,25 @@ class Rows(NamedTuple):
         }
         kinds = {name: _flag if each is bool else each for name, each in kinds.items()}
         columns, added = self.kind._fields, len(self.kind._field_defaults)
-        with open(path, newline="", encoding="utf-8", errors="replace") as file:
-            reader = csv.DictReader(file)
-            known = tuple(reader.fieldnames or ())
-            if known not in (columns, columns[: -added or None]):
-                got = ", ".join(known) or "none"
-                raise ValueError(
-                    f"{path} holds no {self.what}: its columns are {got}. Use {self.command}."
+        decimal = [name for name, each in kinds.items() if each is float]
+        known, rows = read_cells(path.read_bytes(), path, decimal)
+        if known not in (columns, columns[: -added or None]):
+            raise RecordError(
+                f"{path} holds no {self.what}: its columns are {', '.join(known) or 'none'}. Use "
+                f"{self.command}."
+            )
+        for number, cells in rows:
+            try:
+                yield self.kind(
+                    **{
+                        name: None if cell == "" and kinds[name] is not str else kinds[name](cell)
+                        for name, cell in cells.items()
+                    }
                 )
-            for cells in reader:
-                try:
-                    yield self.kind(
-                        **{
-                            name: None
-                            if cells[name] == "" and each is not str
-                            else each(cells[name])
-                            for name, each in kinds.items()
-                            if name in known
-                        }
-                    )
-                except (TypeError, ValueError) as error:
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: {error}. Write the file anew with "
-                        f"{self.command}."
-                    ) from None
+            except ValueError as error:
+                raise RecordError(
+                    f"{path}, line {number}: {error}. Write the file anew with {self.command}."
+                ) from None
 
 
 def _flag(text: str) -> bool:
