@@ -27,8 +27,8 @@ STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 Integer, Number, Flag, Text = int | None, float | None, bool | None, str | None
 
 
-#: The least number above 0, and the largest.
-_TINY, _MOST = math.ulp(0), sys.float_info.max
+#: The least and the largest number that is measured: those of two multiply without overflow.
+_TINY, _MOST = 1e-100, 1e100
 
 
 def _column(
@@ -153,7 +153,9 @@ class Record:
         "do not reach each other's memory, else empty"
     )
     # -- measurements
-    best_s: Number = _column("shortest repeat; a repeat lasts as long as its slowest rank", "s")
+    best_s: Number = _column(
+        "shortest repeat; a repeat lasts as long as its slowest rank", "s", least=_TINY
+    )
     median_s: Number = _column("median of the repeats: the time of the case", "s", least=_TINY)
     samples_s: list[float] = _column(
         "every timed repeat, separated by semicolons; of a prediction its time, then those "
@@ -470,10 +472,10 @@ _KIND_OF_TYPE = {
         lambda cell: {"true": True, "false": False}[cell.lower()],
     ),
     Text: _Kind(
-        "a text",
+        "a text in UTF-8",
         _plain_text,
         lambda text: "'" + text if text.startswith(FORMULA_STARTS) else text,
-        lambda cell: cell.removeprefix("'"),
+        lambda cell: cell.encode().decode().removeprefix("'"),  # raises of another encoding
     ),
     list[float]: _Kind(
         f"at most {_MOST_SAMPLES} numbers",
@@ -490,8 +492,9 @@ def _kind_of(column: Any) -> _Kind:
     kind, least = _KIND_OF_TYPE[column.type], column.metadata["least"]
     if kind.most is None:
         return kind
-    limit = {0: " of at least 0", 1: " above 0", _TINY: " above 0"}.get(least, "")
-    return kind._replace(allowed=f"{kind.allowed}{limit}", least=max(least, -kind.most))
+    if least == -math.inf:  # any that is finite
+        return kind._replace(most=sys.float_info.max)
+    return kind._replace(allowed=f"{kind.allowed} from {least:g} to {kind.most:g}", least=least)
 
 
 #: How the values of each column are made plain, written and read.
@@ -563,8 +566,8 @@ def trouble_of(schema_version, mode, status, reason, best_s) -> str | None:
         return (
             f"status {status!r} needs a reason; got none. Say in one line why the case is not ok."
         )
-    if status == "ok" and not 0 < (best_s or 0) < math.inf:
-        return f"status 'ok' needs best_s > 0; got {best_s}. Use status 'failed' with a reason."
+    if status == "ok" and best_s is None:
+        return "status 'ok' needs best_s > 0; got none. Use status 'failed' with a reason."
     return None
 
 

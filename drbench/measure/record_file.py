@@ -213,7 +213,7 @@ def read_table(
     Raises
     ------
     RecordError
-        If a line is in another encoding.
+        If it is damaged UTF-16.
 
     Examples
     --------
@@ -229,8 +229,6 @@ def read_table(
     delimiter = max(",;\t", key=next(filter(None, lines), "").count)
     found = []
     for number, line in enumerate(lines, 1):
-        if found and not line.isascii() and re.search("[\ud800-\udfff]", line):
-            raise RecordError(f"{path}, line {number}: not in UTF-8. Save it as CSV UTF-8.")
         row = _cells(line, delimiter)
         if any(row):
             found.append((number, row))

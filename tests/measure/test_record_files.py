@@ -118,7 +118,10 @@ def test_what_spreadsheets_make_of_a_file_is_read_and_not_appended_to(path):
 @pytest.mark.parametrize(
     "data, words",
     [
-        (saved([HEADER, case(1, label="µ").to_row()], encoding="cp1252"), "line 2: not in UTF-8"),
+        (
+            saved([HEADER, case(1, label="µ").to_row()], encoding="cp1252"),
+            "line 2: label must be a text in UTF-8",
+        ),
         (saved([HEADER, case(1).to_row()], encoding="utf-16")[:-1], "UTF-16 is damaged"),
         (saved([HEADER, case(1, iqr_s=0.5).to_row()], ";").replace(b"0.5;", b"0,5;", 1), "'0,5'"),
         (saved([["case", "time"], ["x", "0.5"]], ";"), "Give a file of records"),
