@@ -10,6 +10,7 @@ import fcntl
 import os
 import tempfile
 import threading
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -18,6 +19,7 @@ from drbench.common import SHARED_MEMORY, ClosedTogether
 from drbench.program.steps import Group
 
 from .cores import Share, occupancies
+from .launcher import refuse_strangers
 
 _MPI_TYPES = {
     "float32": MPI.FLOAT,
@@ -169,13 +171,29 @@ class RangeLocks:
         os.close(self._file)
 
 
-def start_mpi() -> None:
+def start_mpi(comm: MPI.Comm | None = None) -> MPI.Comm:
     """Start MPI, unless it runs, with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the
-    core, and a barrier of four ranks on two cores takes 10 ms instead of 20 us."""
+    core, and a barrier of four ranks on two cores takes 10 ms instead of 20 us.
+
+    Returns
+    -------
+    MPI.Comm
+        ``comm``, or all ranks.
+
+    Raises
+    ------
+    MissingError
+        If a launcher has started several ranks of which MPI connects none. One that is to work
+        alone gives MPI.COMM_SELF.
+    """
+    check = partial(refuse_strangers, mpi_version()) if comm != MPI.COMM_SELF else int
     if not MPI.Is_initialized():
+        check()
         for name, value in _TCP.items():
             os.environ.setdefault(name, value)
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    check(MPI.COMM_WORLD.size)
+    return MPI.COMM_WORLD if comm is None else comm
 
 
 def tcp_settings() -> dict[str, tuple[str, str]]:

@@ -85,8 +85,7 @@ class Context:
         nbytes, choice = parse_bytes(heap), parse_transport(transport)
         if choice.kind == "throttled":
             raise UsageError("transport must be auto, direct or rma, got throttled.")
-        start_mpi()
-        world = MPI.COMM_WORLD if comm is None else comm
+        world = start_mpi(comm)
         if not isinstance(world, MPI.Intracomm) or world == MPI.COMM_NULL:
             what = "COMM_NULL" if world == MPI.COMM_NULL else type(comm).__name__
             raise UsageError(f"comm must be a communicator of mpi4py, got {what}.")

@@ -5,13 +5,13 @@ from typing import Any
 from mpi4py import MPI
 from torch.distributed.device_mesh import init_device_mesh
 
-from drbench.errors import UsageError, did_you_mean
+from drbench.errors import MissingError, UsageError, did_you_mean
 from drbench.host.topology import Topology, start_mpi
 
 from . import private
 from .blas import TorchBlas
 from .dispatch import Counts, Installed, installed
-from .ranks import check_launcher, check_ranks, start_process_group
+from .ranks import check_ranks, report_once, start_process_group
 
 _WHEN = ("auto", "always")
 
@@ -49,10 +49,9 @@ def install(
 
     Raises
     ------
-    UnsupportedError
-        Under torchrun; with the mpiexec command to use instead.
     MissingError
-        If this torch lacks a private name that drbench needs.
+        Under torchrun, with the mpiexec command to use instead, or another launcher that started
+        ranks which MPI does not connect; or if this torch lacks a private name that drbench needs.
     UsageError
         If it is installed already, or ranks of MPI and of torch.distributed differ.
 
@@ -68,9 +67,11 @@ def install(
     """
     if when not in _WHEN:
         raise UsageError(f"when must be auto or always, got {when!r}.{did_you_mean(when, _WHEN)}")
-    start_mpi()
-    comm = MPI.COMM_WORLD if comm is None else comm
-    check_launcher(comm.size)
+    try:
+        comm = start_mpi(comm)
+    except MissingError as refusal:
+        report_once(refusal)
+        raise
     if isinstance(getattr(_handler(), "__self__", None), Installed):
         raise UsageError(
             "drbench.torch is installed already. Call drbench.torch.uninstall() first."

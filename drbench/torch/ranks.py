@@ -3,7 +3,6 @@
 import atexit
 import logging
 import os
-import shlex
 import socket
 import sys
 
@@ -11,42 +10,16 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-from drbench.errors import UnsupportedError, UsageError
-
-#: Environment variables that torchrun sets.
-_TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK")
+from drbench.errors import MissingError, UsageError
 
 
-def check_launcher(size: int) -> None:
-    """Refuse torchrun, whose processes MPI cannot join.
-
-    Parameters
-    ----------
-    size : int
-        Ranks of MPI.
-
-    Raises
-    ------
-    UnsupportedError
-        With the mpiexec command to use instead.
-    """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1 and world > 1 and any(name in os.environ for name in _TORCHRUN):
-        program = shlex.join(sys.argv) if sys.argv[0] else "train.py"
-        refusal = UnsupportedError(
-            f"drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
-            f"mpiexec -n {world} python {program}"
-        )
-        _report_once(refusal)
-        raise refusal
-
-
-def _report_once(refusal: UnsupportedError) -> None:
-    """Report a refusal that ends the processes of torchrun in one line, on the first process of a
-    node, and in torchrun's own report, which would else link to a page about tracebacks."""
+def report_once(refusal: MissingError) -> None:
+    """Report a refusal that ends the processes of a launcher in one line, of torchrun on the first
+    process of a node, and in torchrun's own report, which would else link to a page about
+    tracebacks."""
     try:
         raise refusal
-    except UnsupportedError:
+    except MissingError:
         refusal.__traceback__ = None
         get_error_handler().record_exception(refusal)
     before = sys.excepthook

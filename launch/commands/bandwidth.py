@@ -8,7 +8,7 @@ import click
 from drbench.errors import EXIT_CODES
 from launch.cases.case import Case, check_case
 from launch.host.files import check_output, rows_before
-from launch.host.mpi import is_rank, run_ranks
+from launch.host.mpi import run_ranks
 from launch.host.show import console
 from launch.studies.bandwidth import (
     bandwidth_table,
@@ -16,6 +16,7 @@ from launch.studies.bandwidth import (
     sizes_of,
 )
 
+from .guards import given_ranks
 from .options import (
     TEXT,
     checked,
@@ -84,7 +85,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
         from plots.select.bandwidth_rows import ROWS
 
         rows_before(csv_path, ROWS.read)
-    if not is_rank():
+    if not given_ranks(ranks):
         return run_ranks(ranks or 2, list(arguments), timeout)
     from launch.ranks.bandwidth import measure_here
 

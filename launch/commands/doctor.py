@@ -47,8 +47,9 @@ def doctor(ranks, as_json):
     here = launched()
     if here is not None and here.rank:
         return EXIT_CODES["ok"]
-    mpi, one = [*_mpi(ranks), *_cores(ranks)], measure_kernels()
-    gpus, pairs = _gpus()
+    given = here.size if here else 1  # a shell of srun is one process
+    mpi, one = [*_mpi(ranks, given), *_cores(ranks)], measure_kernels()
+    gpus, pairs = _gpus(given)
     every = [*mpi, *_blas(one), *_peak(one), *_memory(), *gpus]
     if as_json:
         print(json.dumps([each._asdict() for each in every] + [pairs] * bool(pairs)))
@@ -62,9 +63,9 @@ def doctor(ranks, as_json):
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
 
-def _mpi(ranks: int) -> Iterator[Finding]:
+def _mpi(ranks: int, given: int) -> Iterator[Finding]:
     """Start a few ranks and test what the transports need."""
-    if launched() is not None:
+    if given > 1:
         text = "started by a launcher; run doctor without it for the MPI self-test"
         yield Finding("MPI", "ok", text)
         return
@@ -211,9 +212,9 @@ def _memory() -> Iterator[Finding]:
     )
 
 
-def _gpus() -> tuple[list[Finding], dict]:
+def _gpus(given: int) -> tuple[list[Finding], dict]:
     """The findings on GPUs, and the line of :mod:`launch.ranks.gpu_pairs`; empty without one."""
-    seen, here = gpu_report(), launched()
+    seen = gpu_report()
     if seen is None:
         late = "the search for GPUs did not finish"
         return [Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")], {}
@@ -222,8 +223,8 @@ def _gpus() -> tuple[list[Finding], dict]:
         text, remedy = f"{names}; {seen['missing']}", seen["remedy"]
         nothing = "none found; every command runs on CPUs"
         return [found(names is None, "GPUs", nothing, text, remedy)], {}
-    findings = [*gpu_findings(seen, os.environ, here.size if here else 1)]
-    if here is not None:
+    findings = [*gpu_findings(seen, os.environ, given)]
+    if given > 1:
         text = "started by a launcher; run doctor without it to try what GPUs do in pairs"
         return [*findings, Finding("GPU pairs", "ok", text)], {}
     try:

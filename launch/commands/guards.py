@@ -5,7 +5,7 @@ import os
 
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
-from launch.host.mpi import Launched
+from launch.host.mpi import launched, started_by_us
 from launch.host.processes import run_alone
 
 #: Ranks are refused above the first number if they are also above the second times the cores.
@@ -48,18 +48,27 @@ def gpu_report() -> dict | None:
         return None
 
 
-def refuse_other_ranks(here: Launched, ranks: int | None) -> None:
-    """Refuse ``-p`` with another number of ranks than a launcher has started.
+def given_ranks(ranks: int | None) -> int | None:
+    """The number of ranks that a launcher, or drbench, has started this command on. None if it is
+    to start them: without a launcher, and by ``-p`` also where one has started a single process, as
+    the shell of ``srun --pty``.
 
     Raises
     ------
     UsageError
+        For ``-p`` with another number of ranks than a launcher has started.
     """
-    if ranks not in (None, here.size):
-        raise UsageError(
-            f"-p {ranks}, but a launcher started this command on {here.size} "
-            f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
-        )
+    here = launched()
+    if started_by_us() or here is None:
+        return started_by_us() or None
+    if ranks in (None, here.size):
+        return here.size
+    if here.size == 1:
+        return None
+    raise UsageError(
+        f"-p {ranks}, but a launcher started this command on {here.size} "
+        f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
+    )
 
 
 def refuse_too_many(ranks: int | None, threads: int | None = None, yes: bool = False) -> None:

@@ -10,11 +10,11 @@ from launch.cases.case import FIELDS, bound, refuse_our_options, run_program
 from launch.cases.peaks import read_peaks, with_peak
 from launch.host.files import check_csv, check_output, output_record
 from launch.host.kernels import pinned, without_weaker_pins
-from launch.host.mpi import is_rank, launched, run_ranks, started_by_us
+from launch.host.mpi import run_ranks
 from launch.host.python import PYTHON, importable
 from launch.libraries import LIBRARIES, get_library, present
 
-from .guards import default_ranks, refuse_other_ranks, refuse_too_many
+from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
     FILE,
     brief_option,
@@ -73,20 +73,18 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         raise UsageError(
             f"--machine {named}: this run uses neither its times nor its peak. Leave it out."
         )
-    here = launched()
-    refuse_too_many(None if here else ranks, values["threads"], yes)
-    if here is not None and not started_by_us():
-        refuse_other_ranks(here, ranks)
-    if ranks is None and not is_rank():
+    given = given_ranks(ranks)
+    refuse_too_many(None if given else ranks, values["threads"], yes)
+    if ranks is None and not given:
         ranks = default_ranks(values["threads"], values["backend"])
         if ranks == 1:
             ranks = None  # this process is the only rank
     environ = dict(os.environ)
-    if not is_rank() and values["backend"] == "numpy" and pinned():
+    if not given and values["backend"] == "numpy" and pinned():
         environ = without_weaker_pins(partial(click.echo, err=True))
         if ranks is None and environ != os.environ:  # NumPy has chosen its kernels: restart
             os.execve(PYTHON[0], [*PYTHON, "-m", "drbench", *arguments], importable(environ))
-    if ranks is None or is_rank():
+    if ranks is None or given:
         from launch.ranks.run_case import run_here
 
         peaks_of = lambda case: read_peaks(peak, [case], named)

@@ -16,13 +16,12 @@ from launch.cases.sweep_file import find_sweep, ranks_of
 from launch.cases.sweep_values import shipped
 from launch.host.files import check_output, write_table
 from launch.host.kernels import without_weaker_pins
-from launch.host.mpi import launched
 from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
 from launch.sweeps.sweep import run_sweep
 
 from .completion import names_of
-from .guards import default_ranks, refuse_other_ranks, refuse_too_many
+from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
     BYTES,
     SCALE,
@@ -170,18 +169,17 @@ def sweep(ranks, **options):
     After a stop, the same command resumes. Under mpirun or srun the cases run on the ranks that it
     started; cases of another number of ranks are left.
     """
-    here = launched()
-    if here is None or (here.size == 1 and ranks):
+    given = given_ranks(ranks)
+    if given is None:
         return _sweep(ranks=ranks, given=None, **options)
-    refuse_other_ranks(here, ranks)
     if options["launcher"] and not options["jobs"]:
         raise UsageError(
-            f"--launcher starts ranks, but a launcher has started this command on {here.size} "
-            f"({here.variable}={here.size}). Leave one of them out."
+            f"--launcher starts ranks, but a launcher has started this command on {given}. Leave "
+            "one of them out."
         )
     from launch.ranks.given import on_given_ranks
 
-    work = lambda supervise: _sweep(ranks=None, given=here.size, supervise=supervise, **options)
+    work = lambda supervise: _sweep(ranks=None, given=given, supervise=supervise, **options)
     return on_given_ranks(work)
 
 

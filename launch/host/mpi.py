@@ -4,53 +4,18 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from drbench.errors import EXIT_CODES, CaseFailed, MissingError
+from drbench.host.launcher import Launched, launched, mismatch_message
 
-from .processes import in_slurm_step, running
+from .processes import running
 from .python import PYTHON
 
-#: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
-_VARIABLES = [
-    ("PMI_SIZE", "PMI_RANK"),
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
-    ("PALS_SIZE", "PALS_RANKID"),
-]
 #: Variable for ranks that drbench itself started, with their number.
 OURS = "DRBENCH_RANKS"
 #: Exit code of such ranks if each sees only itself.
 STRANGERS = 77
-
-
-@dataclass(frozen=True)
-class Launched:
-    """The environment variables of a launcher in this process."""
-
-    size: int
-    rank: int
-    variable: str
-
-
-def launched(environ=os.environ) -> Launched | None:
-    """The number of ranks of the launcher and this rank; None without a launcher.
-
-    Examples
-    --------
-    >>> launched({"PMI_SIZE": "4", "PMI_RANK": "2"})
-    Launched(size=4, rank=2, variable='PMI_SIZE')
-    >>> launched({}) is None
-    True
-    """
-    for size, rank in _VARIABLES:
-        if environ.get(size, "").isdigit() and environ.get(rank, "").isdigit():
-            return Launched(int(environ[size]), int(environ[rank]), size)
-    if in_slurm_step(environ) and "SLURM_PROCID" in environ:
-        size = environ.get("SLURM_STEP_NUM_TASKS", environ.get("SLURM_NTASKS", "1"))
-        return Launched(int(size), int(environ["SLURM_PROCID"]), "SLURM_STEP_NUM_TASKS")
-    return None
 
 
 def find_mpiexec() -> str:
@@ -133,19 +98,3 @@ def started_by_us() -> int:
 def is_rank() -> bool:
     """Whether this process is one of several ranks, or was started by a launcher."""
     return bool(launched() or started_by_us())
-
-
-def mismatch_message(found: Launched, library: str) -> str:
-    """The error message for a launcher that started several ranks which see only themselves."""
-    chosen, sibling = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
-    start = "Use the mpiexec of that library"
-    if chosen:
-        start = f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}"
-    elif sibling.exists():
-        start = f"Start with {sibling}"
-    return (
-        f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI "
-        f"library here ({library}) would "
-        f"see only 1: launcher and library belong to different MPIs. {start}, or point "
-        "MPI4PY_LIBMPI at your launcher's libmpi."
-    )

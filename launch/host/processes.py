@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from drbench.errors import CaseTimeout
+from drbench.host.launcher import in_slurm_step
 
 from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_files
 from .python import PYTHON, importable
@@ -20,8 +21,6 @@ _LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "F
 GRACE_S = 5.0
 #: Seconds that a test in a separate process may take.
 _ALONE_S = 60
-#: Steps from here on are batch scripts and shells of salloc (Slurm's SLURM_MAX_NORMAL_STEP_ID).
-_FIRST_PSEUDO_STEP = 0xFFFFFFF0
 #: Hydra, Intel MPI, Open MPI 4 and 5: ranks on this host, without asking Slurm.
 _HERE = {
     "HYDRA_LAUNCHER": "fork",
@@ -101,12 +100,6 @@ def on_this_host(environ) -> dict[str, str]:
     if not in_slurm_step(environ) and environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
         return {}
     return _HERE
-
-
-def in_slurm_step(environ) -> bool:
-    """Whether a process is in a step of srun, not in a batch script or a shell of salloc."""
-    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
-    return step.isdigit() and int(step) < _FIRST_PSEUDO_STEP
 
 
 def _guard(token: str, since: float) -> subprocess.Popen:

@@ -70,7 +70,7 @@ from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, compute_column, with_peak
 from launch.host.files import check_csv, check_output, output_record, write_output
 from launch.host.leftovers import mapped_files
-from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
+from launch.host.mpi import STRANGERS, launched, started_by_us
 from launch.libraries import LIBRARIES, get_library, present
 from launch.libraries.base import host_type
 
@@ -124,18 +124,11 @@ def write_timeline(case: Case, timelines: list[str]) -> None:
 
 def world() -> MPI.Comm:
     """The communicator of all ranks; exits if launcher and library belong to different MPIs."""
-    library, here = mpi_version(), launched()
-    strangers = (
-        here is not None and here.variable.startswith("OMPI_") and library.startswith("MPICH")
-    )
-    if not strangers:
-        start_mpi()
-    if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
-        raise MissingError(mismatch_message(here, library))
-    if here is None and started_by_us() > 1 and MPI.COMM_WORLD.size == 1:
+    comm = start_mpi()
+    if launched() is None and started_by_us() > 1 and comm.size == 1:
         sys.exit(STRANGERS)  # none knows whether it is rank 0: their starter reports it
-    _forget_names(MPI.COMM_WORLD)
-    return MPI.COMM_WORLD
+    _forget_names(comm)
+    return comm
 
 
 def _forget_names(comm) -> None:

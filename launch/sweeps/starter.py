@@ -127,12 +127,9 @@ class Ranks:
         kills."""
         by_srun = self._step and Path(self.command[0]).name == "srun"
         if by_srun and self.process.poll() is None:
-            subprocess.run(
-                ["scancel", "--signal=KILL", self._step],
-                stdin=subprocess.DEVNULL,
-                timeout=30,
-                check=False,
-            )
+            cancel = ["scancel", "--signal=KILL", self._step]  # it complains if the step has ended
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(cancel, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
         self._started.stop(grace_s, at_once=self._here)
         with suppress(OSError):  # unsent data to a launcher that has ended
             self.process.stdin.close()

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drbench.errors import CaseFailed, MissingError
+from drbench.host.launcher import SLURM, Launched, mismatch_message
 from drbench.measure.noise import turn_of
 from drbench.measure.record import Record
 from launch.cases.case import failure, run_program
 from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.environment import describe, write_environment
-from launch.host.mpi import STRANGERS, Launched, mismatch_message
+from launch.host.mpi import STRANGERS
 from launch.libraries import get_library
 
 from .rounds import Job
@@ -170,16 +171,10 @@ class _Supervisor:
         self.stop()
         if ended.status == "timeout":
             raise CaseFailed(f"the {count} ranks were not up after {_START_S:g} s. {self._see}")
-        if ended.code == STRANGERS:
-            raise MissingError(
-                mismatch_message(Launched(count, 0, "the launcher, -n"), "of mpi4py")
-            )
-        if ended.code == 3 and Path(program).name == "srun" and not text:
-            raise MissingError(
-                "the ranks did not connect: srun does not know the MPI that it starts. Add "
-                "--mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI) to launch.launcher in a machine file, "
-                "or set SLURM_MPI_TYPE; srun --mpi=list shows the choices."
-            )
+        by_srun = ended.code == 3 and Path(program).name == "srun" and not text
+        if by_srun or ended.code == STRANGERS:
+            found = Launched(count, 0, SLURM if by_srun else "the launcher, -n")
+            raise MissingError(mismatch_message(found, "of mpi4py"))
         if last or ended.code in (2, 3):
             error = MissingError if ended.code == 3 else CaseFailed
             raise error(f"the ranks cannot be started: {ended.reason}. {self._see}")

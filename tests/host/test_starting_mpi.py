@@ -19,6 +19,9 @@ def start_mpi(monkeypatch):
 
     def start(runs=False):
         mpi = SimpleNamespace(
+            COMM_SELF="one rank",
+            COMM_WORLD=SimpleNamespace(size=1),
+            Get_library_version=lambda: "MPICH Version: 5.0",
             THREAD_MULTIPLE=3,
             Is_initialized=lambda: runs,
             Init_thread=lambda level: found.append((level, os.environ.get(SIZE))),

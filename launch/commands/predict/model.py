@@ -4,9 +4,9 @@ import click
 
 from drbench.errors import UsageError
 from launch.host.files import check_csv, check_output, output_record, write_output
-from launch.host.mpi import is_rank, run_ranks
+from launch.host.mpi import run_ranks
 
-from ..guards import default_ranks, refuse_too_many
+from ..guards import default_ranks, given_ranks, refuse_too_many
 from ..options import (
     FILE,
     MODELLED,
@@ -135,7 +135,7 @@ def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, ti
             f"--nodes measures cores of several nodes, but the backend is {backend}. Measure the "
             "devices of one node, and copy the table [model.links] of its cores."
         )
-    if not is_rank():
+    if not given_ranks(ranks):
         from launch.cases.machine_models import read_document
         from launch.host.kernels import pinned, without_pins
 

@@ -11,13 +11,10 @@ from starting import wait_until
 
 import launch.host.files
 import launch.host.processes
-from drbench.errors import CaseTimeout, MissingError
-from launch.host.mpi import (
-    find_mpiexec,
-    launched,
-    mpiexec_command,
-    run_ranks,
-)
+from drbench.errors import CaseTimeout, MissingError, UsageError
+from drbench.host.launcher import launched
+from launch.commands.guards import given_ranks
+from launch.host.mpi import find_mpiexec, mpiexec_command, run_ranks
 
 ROOT = launch.host.files.ROOT
 RUN = "run -m 8 -n 8 -k 8 --iters 1 --budget 0".split()
@@ -27,6 +24,8 @@ STARTED = [
     ({"PMI_SIZE": "4", "PMI_RANK": "2"}, (4, 2)),
     ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, (3, 0)),
     ({"PALS_SIZE": "2", "PALS_RANKID": "1"}, (2, 1)),
+    ({"FLUX_JOB_SIZE": "2", "FLUX_TASK_RANK": "1"}, (2, 1)),
+    ({"WORLD_SIZE": "2", "RANK": "1", "TORCHELASTIC_RUN_ID": "x"}, (2, 1)),
     (
         {
             "SLURM_STEP_ID": "0",
@@ -51,6 +50,7 @@ STARTED = [
 NOT_STARTED = [
     {},
     {"PMI_SIZE": "4"},
+    {"WORLD_SIZE": "4", "RANK": "0"},  # of torch.distributed, under any launcher
     {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"},  # a batch script
     {
         "SLURM_STEP_ID": "4294967291",
@@ -175,9 +175,40 @@ def test_a_rank_that_sees_only_itself_exits_3_with_the_fix(drbench, mpich, envir
     assert (
         "started 4 ranks" in line
         and "MPICH" in line
-        and "mpiexec" in line
-        and "MPI4PY_LIBMPI" in line
+        and ("--mpi=pmi2" if "SLURM_PROCID" in environ else "MPI4PY_LIBMPI") in line
     )
+
+
+@pytest.mark.mpi
+def test_a_program_whose_ranks_see_only_themselves_is_refused_with_the_way_out(process, mpich):
+    """Each multiplied alone, as rank 0 of 1; where that is meant, the program gives COMM_SELF."""
+    program = (
+        "import os, sys, drbench\nfrom mpi4py import MPI\n"
+        f"for found in {[STRANGERS[2], *(environ for environ, _ in STARTED)]}:\n"
+        "    os.environ.update(found)\n"
+        "    drbench.init(MPI.COMM_SELF, heap='1M').close()\n"
+        "    try:\n        drbench.init(heap='1M')\n        print('ran')\n"
+        "    except drbench.errors.MissingError as error:\n        print(error)\n"
+        "    [os.environ.pop(name) for name in found]\n"
+    )
+    ended = process(sys.executable, "-c", program)
+    by_srun, *others = ended.stdout.splitlines()
+    assert "started 4 ranks" in by_srun and "--mpi=pmi2" in by_srun and "--mpi=pmix" in by_srun
+    assert len(others) == len(STARTED) and all("would see only 1" in line for line in others)
+
+
+@pytest.mark.mpi
+def test_a_shell_of_srun_starts_ranks_as_any_other(drbench, monkeypatch, mpich):
+    shell = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}
+    shell |= {"SLURM_STEP_NUM_TASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
+    assert drbench(*RUN, "-p", 2, "--json", env=shell).json()["ranks"] == 2
+    for name, value in shell.items():
+        monkeypatch.setenv(name, value)
+    assert [given_ranks(ranks) for ranks in (None, 1, 2)] == [1, 1, None]
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert [given_ranks(ranks) for ranks in (None, 4)] == [4, 4]
+    with pytest.raises(UsageError, match="-p 2, but a launcher started"):
+        given_ranks(2)
 
 
 @pytest.mark.mpi

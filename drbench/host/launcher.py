@@ -1,0 +1,111 @@
+"""How this process was started: by a launcher of ranks, or not. Imports no MPI."""
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from drbench.errors import MissingError
+
+#: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS, Flux.
+_VARIABLES = [
+    ("PMI_SIZE", "PMI_RANK"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+    ("PALS_SIZE", "PALS_RANKID"),
+    ("FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
+]
+#: Those of torchrun, where it has set the third; that of Slurm.
+_TORCHRUN = ("WORLD_SIZE", "RANK", "TORCHELASTIC_RUN_ID")
+SLURM = "SLURM_STEP_NUM_TASKS"
+#: Steps from here on are batch scripts and shells of salloc (Slurm's SLURM_MAX_NORMAL_STEP_ID).
+_FIRST_PSEUDO_STEP = 0xFFFFFFF0
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The environment variables of a launcher in this process."""
+
+    size: int
+    rank: int
+    variable: str
+
+
+def launched(environ=os.environ) -> Launched | None:
+    """The number of ranks of the launcher and this rank; None without a launcher.
+
+    Examples
+    --------
+    >>> launched({"PMI_SIZE": "4", "PMI_RANK": "2"})
+    Launched(size=4, rank=2, variable='PMI_SIZE')
+    >>> launched({}) is None
+    True
+    """
+    by_torchrun = [_TORCHRUN[:2]] if _TORCHRUN[2] in environ else []
+    for size, rank in _VARIABLES + by_torchrun:
+        if environ.get(size, "").isdigit() and environ.get(rank, "").isdigit():
+            return Launched(int(environ[size]), int(environ[rank]), size)
+    if in_slurm_step(environ) and "SLURM_PROCID" in environ:
+        size = environ.get(SLURM, environ.get("SLURM_NTASKS", "1"))
+        return Launched(int(size), int(environ["SLURM_PROCID"]), SLURM)
+    return None
+
+
+def in_slurm_step(environ) -> bool:
+    """Whether a process is in a step of srun, not in a batch script or a shell of salloc."""
+    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
+    return step.isdigit() and int(step) < _FIRST_PSEUDO_STEP
+
+
+def refuse_strangers(library: str, size: int | None = None) -> None:
+    """Refuse to run on if a launcher has started several ranks of which each sees only itself.
+
+    Parameters
+    ----------
+    library : str
+        The MPI library, by name and version.
+    size : int, optional
+        The number of ranks that it sees; unknown before it starts.
+
+    Raises
+    ------
+    MissingError
+    """
+    here = launched()
+    if here is None:
+        return
+    # MPICH under another launcher's variables may abort when it starts
+    by_open_mpi = here.variable.startswith("OMPI_") and library.startswith("MPICH")
+    if by_open_mpi or (size == 1 < here.size):
+        raise MissingError(mismatch_message(here, library))
+
+
+def mismatch_message(found: Launched, library: str) -> str:
+    """The error message for a launcher that started several ranks which see only themselves."""
+    chosen, sibling = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
+    started = (
+        f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI "
+        f"library here ({library}) would see only 1: "
+    )
+    if found.variable == _TORCHRUN[0]:
+        program = shlex.join(sys.argv) if sys.argv[0] else "train.py"
+        return (
+            f"{started}torchrun starts no ranks of MPI. Use: mpiexec -n {found.size} python "
+            f"{program}"
+        )
+    if found.variable == SLURM:
+        return (
+            f"{started}srun does not know the MPI that it starts. Add --mpi=pmi2 (MPICH) or "
+            "--mpi=pmix (Open MPI) to srun, in a machine file to launch.launcher, or set "
+            "SLURM_MPI_TYPE; srun --mpi=list shows the choices."
+        )
+    start = "Use the mpiexec of that library"
+    if chosen:
+        start = f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}"
+    elif sibling.exists():
+        start = f"Start with {sibling}"
+    return (
+        f"{started}launcher and library belong to different MPIs. {start}, or point "
+        "MPI4PY_LIBMPI at your launcher's libmpi."
+    )

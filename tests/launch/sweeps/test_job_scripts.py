@@ -1,0 +1,89 @@
+"""Job scripts run with a Slurm of shell scripts: what they ask of it is in test_slurm.py."""
+
+import json
+import os
+
+import pytest
+
+from drbench.measure.record_file import read_csv
+from launch.commands.sweep import sweep
+from launch.host.protocol import ANSWER
+from launch.sweeps.starter import Ranks
+
+pytestmark = pytest.mark.mpi
+CASES = '[[cases]]\nm = 12\nn = 14\nk = [8, 9, 10, 11, 12]\na = "row"\nb = "row"\nc = "row"\n'
+MACHINE = """[launch]
+launcher = ["srun", "--ntasks={ranks}", "--nodes={nodes}"]
+ranks_per_node = 2
+[environment]
+DRBENCH_TEST = "of the machine"
+[modules]
+load = ["some mpi"]
+"""
+#: Every option that --jobs accepts, with a value.
+OPTIONS = {
+    "--ranks": "2",
+    "-o": "seed=7",
+    "--scale": "2/1",
+    "--out": "a b/é",
+    "--max-cases": "2",
+    "--timeout": "60",
+    "--launcher": "./site.toml",
+    "--peak": "100",
+    "--label": "my é",
+    "--mem-limit": "1GiB",
+    "--yes": "",
+    "--jobs": "slurm",
+    "--parts": "2",
+}
+#: Those that it refuses, and those that need another one that it refuses.
+REFUSED = set("--part --dry-run --json --csv --stream --fresh --retry --simulate".split())
+REFUSED |= {"--machine", "--limit"}
+
+
+@pytest.fixture
+def site(tmp_path, mpiexec, monkeypatch):
+    """A machine file, and the programs of its site; ``$PATH`` has them."""
+
+    def program(name, text):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+
+    program("srun", f'shift 2\nexec "{mpiexec}" -n 2 "$@"')
+    program("module", 'test "$1 $2" = "load some mpi"')
+    program("scancel", "echo scancel: error: Kill job error on job step id 7.0 >&2; exit 1")
+    (tmp_path / "site.toml").write_text(MACHINE)
+    (tmp_path / "new.py").write_text("")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return program
+
+
+def test_a_job_script_with_every_option_runs(drbench, process, sweep_file, site, tmp_path, mpich):
+    names = {each.opts[-1] if each.opts[0] == "-p" else each.opts[0] for each in sweep.params[1:]}
+    assert names - REFUSED == OPTIONS.keys()
+    words = [word for pair in OPTIONS.items() for word in filter(None, pair)]
+    file = sweep_file(CASES)
+    written = drbench("--plugin", "new.py", "sweep", file, *words, env=dict(os.environ))
+    assert written.returncode == 0, written.stderr
+    scripts = [line.removeprefix("sbatch ") for line in written.stdout.splitlines()]
+    for script in scripts:
+        ended = process("bash", script, env={"PATH": os.environ["PATH"]}, timeout=60)
+        assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    rows = [read_csv(tmp_path / "a b/é" / f"part-{part}" / "records.csv") for part in (1, 2)]
+    assert [[row.k for row in part] for part in rows] == [[16, 20], [18, 22]]
+    for row in rows[0] + rows[1]:
+        assert (row.status, row.label, row.ranks, row.seed, row.m) == ("ok", "my é", 2, 7, 24)
+        assert row.peak_gflops == 200  # of both ranks
+    site("module", "echo no such module >&2; exit 1")
+    ended = process("bash", scripts[0], env={"PATH": os.environ["PATH"]})
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "no such module\n")
+
+
+def test_what_scancel_says_of_a_step_that_has_ended_is_not_shown(site, tmp_path, capfd):
+    ready = json.dumps({"ready": [{"host": "elsewhere"}], "slurm": "7.0"})
+    site("srun", f"echo '{ANSWER}{ready}'\nexec sleep 60")
+    with open(tmp_path / "log.txt", "wb") as log:
+        ranks = Ranks([str(tmp_path / "srun")], 2, dict(os.environ), log, lambda: None)
+        ranks.wait_ready(30)
+        ranks.stop(0.1)
+    assert capfd.readouterr() == ("", "")
