@@ -12,6 +12,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # the checkout, not launch/ itself
-    from launch.commands.cli import main
+    from drbench.__main__ import main
 
-    sys.exit(main(["sweep", "mlp2", "--stream", "--scale", "1/16", *sys.argv[1:]]))
+    sys.argv[1:] = ["sweep", "mlp2", "--stream", "--scale", "1/16", *sys.argv[1:]]
+    main()

@@ -33,7 +33,7 @@ def machine_names() -> list[str]:
     return [
         name
         for name, path in shipped("machines").items()
-        if re.search(r"^\[model", path.read_text(), re.M)
+        if re.search(r"^\[model", path.read_text("utf-8"), re.M)
     ]
 
 
@@ -63,7 +63,7 @@ def describe_file(path: Path) -> str:
     >>> describe_file(file_of("dgxh100")).partition(",")[0]
     'NVIDIA DGX H100'
     """
-    lines = takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text("utf-8").splitlines())
     return " ".join(line.strip("# ") for line in lines)
 
 

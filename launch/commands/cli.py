@@ -3,6 +3,7 @@
 import importlib
 import sys
 import traceback
+from contextlib import suppress
 
 import click
 
@@ -10,6 +11,7 @@ from drbench import __version__
 from drbench.common import until_heard
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, exit_code_of
 from launch.host.mpi import STRANGERS, is_rank, launched
+from launch.host.streams import open_streams
 from partitions import LayoutError
 
 #: For each command its module in this package and its line of the help. To add one: write
@@ -44,11 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
     Under a launcher every rank calls this. Rank 0 reports an error that all ranks find; an
     exception on one rank alone, SystemExit too, ends all ranks.
     """
+    if arguments is None:  # those of this process
+        open_streams()
+        arguments = sys.argv[1:]
     try:
-        arguments = list(sys.argv[1:] if arguments is None else arguments)
         code = cli.main(
-            args=arguments, prog_name="drbench", standalone_mode=False, obj=tuple(arguments)
+            args=list(arguments), prog_name="drbench", standalone_mode=False, obj=tuple(arguments)
         )
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -69,7 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (Exception, SystemExit) as error:  # a bug, or a failed rank: show it and end all ranks
         if isinstance(error, SystemExit) and (error.code == STRANGERS or not is_rank()):
             raise
-        sys.stdout.flush()
+        with suppress(DrbenchError):  # it cannot be written
+            sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
         code = exit_code_of(error)
         _abort(code)
@@ -88,9 +94,10 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _report(message: str, code: int) -> int:
-    """Print one line on standard error, on the first rank only, and return the exit code."""
+    """Print one line on standard error, on the first rank only, unless all is well, and return the
+    exit code."""
     here = launched()
-    if here is None or here.rank == 0:
+    if code and (here is None or here.rank == 0):
         sys.stderr.write(f"drbench: {' '.join(message.split())}\n")
     return code
 

@@ -210,7 +210,7 @@ KINDS = {
     "launchers": _Kind(
         "launcher|~about",
         lambda: [(name, describe_file(path)) for name, path in shipped("machines").items()],
-        lambda name: shipped("machines")[name].read_text(),
+        lambda name: shipped("machines")[name].read_text("utf-8"),
     ),
     "transports": _Kind("transport|~about", lambda: _TRANSPORTS),
     "sweeps": _Kind(
@@ -218,7 +218,7 @@ KINDS = {
         lambda: [
             (name, read_toml(path)["description"]) for name, path in shipped("sweeps").items()
         ],
-        lambda name: shipped("sweeps")[name].read_text(),
+        lambda name: shipped("sweeps")[name].read_text("utf-8"),
     ),
     "figures": _Kind("figure|~about|~takes", _figures),
     "chains": _Kind("chain", _chains, _chain),

@@ -251,7 +251,7 @@ def _sweep(
     return run_sweep(plan, request, screen, run, show, given, supervise)
 
 
-sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
+sweep.help = (sweep.help or "").replace("{names}", ", ".join(shipped("sweeps")))
 
 
 def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str:

@@ -139,7 +139,7 @@ def write_environment(folder: Path, description: dict) -> str:
         "command": [without_paths(word) for word in ("drbench", *sys.argv[1:])],
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    write_json(folder / "environment.json", latest | json.loads(path.read_text()))
+    write_json(folder / "environment.json", latest | json.loads(path.read_text("utf-8")))
     return name
 
 

@@ -206,11 +206,13 @@ def add_records(path: str | None, *records: Record) -> None:
 def output_record(record: Record, csv_path: str | None, as_json: str | None) -> int:
     """Print the record of a command's only case, as JSON, as a line (``brief``) or in words, append
     it, and return its exit code."""
-    if as_json == "json":
-        print(json.dumps(record.to_json_dict()), flush=True)
-    else:
-        from .show import brief_record, show_record
+    try:
+        if as_json == "json":
+            print(json.dumps(record.to_json_dict()), flush=True)
+        else:
+            from .show import brief_record, show_record
 
-        print(brief_record(record), flush=True) if as_json else show_record(record)
-    add_records(csv_path, record)  # last, so that the record is printed even if this fails
+            print(brief_record(record), flush=True) if as_json else show_record(record)
+    finally:  # last, so that the record is printed even if this fails; and the other way round
+        add_records(csv_path, record)
     return EXIT_CODES[record.status]

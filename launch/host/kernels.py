@@ -42,7 +42,9 @@ class Kernels:
 
 def processor_name() -> str:
     """The model of the processor, else its architecture."""
-    named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    named = re.search(
+        r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text("utf-8", "replace"), re.MULTILINE
+    )
     return named[1].strip() if named else platform.machine()
 
 

@@ -45,7 +45,7 @@ def remove_files(held: set[str], since: float = float("inf")) -> set[str]:
 def is_alive(pid: int) -> bool:
     """Whether the process runs; a zombie does not."""
     with suppress(OSError, IndexError):  # IndexError: read while it ended
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
         return stat.rpartition(")")[2].split()[0] not in "ZX"  # a name may contain anything
     return False
 
@@ -109,7 +109,7 @@ def _written(since: float) -> set[str]:
 
 def mapped_files(pid: int | str = "self") -> set[str]:
     """Files that a process has mapped; the names of deleted ones end with ``(deleted)``."""
-    lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    lines = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()
     return {line[line.index("/") :] for line in lines if "/" in line}
 
 

@@ -4,9 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from threading import Thread
+from typing import TextIO
 
-from drbench.errors import EXIT_CODES, CaseFailed, MissingError
+from drbench.errors import EXIT_CODES, CaseFailed, DrbenchError, MissingError
 from drbench.host.launcher import Launched, launched, mismatch_message
 
 from .processes import running
@@ -16,6 +19,11 @@ from .python import PYTHON
 OURS = "DRBENCH_RANKS"
 #: Exit code of such ranks if each sees only itself.
 STRANGERS = 77
+#: Text of a launcher and its ranks.
+_PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
+_PIPES |= {"errors": "backslashreplace"}
+#: Seconds for the last output of a launcher that has ended.
+_PASSED_ON_S = 2.0
 
 
 def find_mpiexec() -> str:
@@ -74,12 +82,21 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     command = [*mpiexec_command(ranks), *PYTHON, "-m", "drbench", *arguments]
     environ = dict(os.environ if environ is None else environ)
     environ[OURS] = str(ranks)
-    if not sys.stdout.isatty():
-        environ["TERM"] = (
-            "dumb"  # some launchers give their ranks a terminal: no colours into files
-        )
-    with running(f"the {ranks} ranks", command, environ) as process:
+    if sys.stdout.isatty():
+        environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
+    lost: list[DrbenchError] = []
+    with running(f"the {ranks} ranks", command, environ, **_PIPES) as process:
+        copies = [
+            Thread(target=_copy, args=(*each, lost), daemon=True)
+            for each in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+        ]
+        for each in copies:
+            each.start()
         code = process.wait(timeout)
+        for each in copies:
+            each.join(_PASSED_ON_S)
+    if lost:
+        raise lost[0]
     if code == STRANGERS:
         raise MissingError(mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py"))
     if code not in EXIT_CODES.values():
@@ -87,6 +104,16 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
             f"the launcher ended with {code}: a rank crashed or was killed. See its output above."
         )
     return code
+
+
+def _copy(lines: Iterable[str], stream: TextIO, lost: list) -> None:
+    """Copy output of a launcher; where that cannot be written, ranks still write their files."""
+    for line in lines:
+        try:
+            stream.write(line)
+            stream.flush()
+        except DrbenchError as error:
+            lost.append(error)
 
 
 def started_by_us() -> int:

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 #: Without ``-P`` files of the working folder would be imported in place of modules with the same
-#: names.
-PYTHON = (sys.executable, "-P")
+#: names. Text is UTF-8, whatever the locale.
+PYTHON = (sys.executable, "-P", "-X", "utf8")
 _ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -2,6 +2,7 @@
 units."""
 
 import os
+import re
 from collections.abc import Iterable
 from functools import partial
 
@@ -19,6 +20,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from partitions import Dealt, Partition
 
+from .mpi import launched, started_by_us
 from .units import between, format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
@@ -31,9 +33,25 @@ _MOVED = {"direct_bytes": "read in place"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
+class _Screen(Console):
+    """A console that prints no blanks at the ends of lines, except on a terminal."""
+
+    def print(self, *objects, **how) -> None:
+        if self.is_terminal:
+            return super().print(*objects, **how)
+        with self.capture() as printed:
+            super().print(*objects, **how)
+        self.file.write(re.sub(" +$", "", printed.get(), flags=re.MULTILINE))
+        self.file.flush()
+
+
 def console(**how) -> Console:
-    """Standard output; 160 columns wide if it is not a terminal, unless COLUMNS is set."""
-    out = Console(highlight=False, **how)
+    """Standard output; 160 columns wide if it is not a terminal, unless COLUMNS is set. That of a
+    rank is none: Open MPI's terminals are copied to wherever the launcher writes."""
+    here = launched()
+    if started_by_us() or (here and (here.size > 1 or here.variable.startswith("OMPI"))):
+        how["force_terminal"] = False
+    out = _Screen(highlight=False, **how)
     if not out.is_terminal and "COLUMNS" not in os.environ:
         out.width = 160
     return out

@@ -34,7 +34,7 @@ def call_slots(path: str) -> dict[str, int]:
 
 def _mappings():
     """(start, stop, file offset, path) of this process's file mappings."""
-    with open("/proc/self/maps") as file:
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         for line in file:
             words = line.split(None, 5)
             if len(words) == 6 and words[5].startswith("/"):

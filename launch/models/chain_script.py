@@ -52,7 +52,7 @@ def script_text(solution: Solution) -> str:
         text = mesh.torch(layout or solution.layout(name), transposed)
         return text.translate({48: "1", 49: "2"}) if chain.matrices[name].count > 1 else text
 
-    return jinja2.Template(_TEMPLATE.read_text(), keep_trailing_newline=True).render(
+    return jinja2.Template(_TEMPLATE.read_text("utf-8"), keep_trailing_newline=True).render(
         solution=solution,
         n=mesh.ranks,
         given=[each for each in chain.matrices.values() if each.kind != "made"],

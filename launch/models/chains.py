@@ -179,10 +179,10 @@ def run_order(order: ChainOrder) -> Record:
     """Start MPI ranks on this machine for an order, and return its record."""
     with TemporaryDirectory(prefix="drbench-chain-") as folder:
         path, answer = Path(folder, "order.json"), Path(folder, "record.json")
-        path.write_text(order.text())
+        path.write_text(order.text(), "utf-8")
         environ = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
         run_ranks(order.ranks, ["serve-chain", str(path), str(answer)], environ=environ)
-        return Record.from_row(json.loads(answer.read_text()))
+        return Record.from_row(json.loads(answer.read_text("utf-8")))
 
 
 #: A core each.

@@ -311,7 +311,9 @@ def simulations(place: Place) -> Tasks:
 def _made_again(paper: Paper, study: str, place: Place) -> Found:
     committed, again = Path(paper.folder) / f"{study}.csv", place.out / f"{study}.csv"
     paper.write_study(study, again)
-    lines, found = (each.read_text().splitlines() for each in (place.results / committed, again))
+    lines, found = (
+        each.read_text("utf-8").splitlines() for each in (place.results / committed, again)
+    )
     same = sum(one == other for one, other in zip(lines, found)) - 1
     return (
         passed(lines == found),
@@ -348,7 +350,7 @@ def claims(place: Place) -> Iterator[Check]:
     """Every claim that committed records can check."""
     every = place.wants("R.claims")
     wants = lambda name: every or place.wants(name)
-    with open(place.results / EXPECTED, newline="") as file:
+    with open(place.results / EXPECTED, newline="", encoding="utf-8") as file:
         expected = {row["claim"]: row for row in csv.DictReader(file) if wants(row["claim"])}
     differ, found = [], 0
     for paper in papers().values():

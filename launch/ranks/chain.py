@@ -210,9 +210,9 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
 def serve_chain(path: str, answer: str) -> int:
     """Run the order in a file; rank 0 writes the cells of the record to another file."""
     comm = world()
-    order = ChainOrder.read(Path(path).read_text())
+    order = ChainOrder.read(Path(path).read_text("utf-8"))
     record = run_chain(order, comm)
     if comm.rank == 0:
-        Path(answer).write_text(json.dumps(record.to_row()))
+        Path(answer).write_text(json.dumps(record.to_row()), "utf-8")
     comm.Barrier()
     return EXIT_CODES[record.status]

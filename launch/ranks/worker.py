@@ -24,6 +24,7 @@ from drbench.measure.record import Record
 from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED, append_journal
+from launch.host.streams import stream
 
 from .kept import Kept
 from .run_case import everyone_is_here, run_case, world, write_timeline
@@ -55,7 +56,7 @@ def serve() -> int:
 
 def own_output() -> TextIO:
     """What was standard output, for our own lines: what libraries print goes to standard error."""
-    output = os.fdopen(os.dup(1), "w", buffering=1)
+    output = stream(os.dup(1))
     os.dup2(2, 1)
     return output
 

@@ -16,6 +16,7 @@ from drbench.plan.explain import moves
 from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
 from launch.cases.machine_models import of_schedule
+from launch.host.show import console as screen_of
 from launch.host.units import duration, format_bytes, plural
 from launch.libraries import LIBRARIES, get_library, present
 from partitions import LayoutError
@@ -97,7 +98,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     needed = lambda job, buffers: needs(job.case, job.ranks, launcher.node_of(job.ranks), buffers)
     known: list[tuple[Needs, Job]] = []  # with buffers
     largest, tiles = [], 0  # without
-    errors = Console(stderr=True)
+    errors = screen_of(stderr=True)
     quiet = len(chosen) <= limit or not errors.is_terminal
     shown = track(chosen, "cases", console=errors, transient=True, disable=quiet)
     for number, job in enumerate(shown, 1):

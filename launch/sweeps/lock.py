@@ -28,7 +28,7 @@ def hold_folder(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
     """
     path = folder / "lock"
     try:
-        file = open(path, "a+")
+        file = open(path, "a+", encoding="utf-8")
     except OSError as error:
         reason = f"{folder}: {error.strerror}. Use a --out that can be written to."
         raise UsageError(reason) from None

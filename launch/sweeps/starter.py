@@ -83,7 +83,7 @@ class Ranks:
         self._answers, self._tail = SimpleQueue(), deque(maxlen=_TAIL)
         self._started = Started(
             self.command,
-            {**self.environ, OURS: str(count), "TERM": "dumb"},
+            {**self.environ, OURS: str(count)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

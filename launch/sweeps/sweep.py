@@ -1,7 +1,6 @@
 """``drbench sweep``: run a plan and summarise its records."""
 
 import csv
-import os
 import shlex
 import sys
 from collections import Counter
@@ -138,14 +137,9 @@ def jobs_on(given: int, jobs: list[Job]) -> tuple[list[Job], str]:
 
 
 def _stream(row: Iterable[str]) -> None:
-    """Write a row to standard output; a closed pipe interrupts the sweep."""
-    try:
-        csv.writer(sys.stdout, lineterminator="\n").writerow(row)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # discard the rest of the buffer
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise KeyboardInterrupt from None
+    """Write a row to standard output."""
+    csv.writer(sys.stdout, lineterminator="\n").writerow(row)
+    sys.stdout.flush()
 
 
 def verdict(records: Iterable[Record]) -> int:

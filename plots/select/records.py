@@ -5,11 +5,13 @@ A file of published numbers has the columns ``figure, system, devices, peak_tflo
 dtype, layer, series, m, n, k, gflops, source``, one row a point.
 """
 
+import fcntl
 import os
 import re
 import select
 import stat
 import sys
+import termios
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
@@ -141,7 +143,7 @@ def _has_input(patience_s: float = 1.0) -> bool:
     if not select.select([sys.stdin], [], [], patience_s)[0]:
         sys.stderr.write("standard input is not read: a pipe without data. Give - to wait for it\n")
         return False
-    return bool(sys.stdin.buffer.peek(1))  # type: ignore[attr-defined]
+    return any(fcntl.ioctl(sys.stdin, termios.FIONREAD, bytes(4)))  # reads nothing yet
 
 
 def _standard_input() -> bytes:

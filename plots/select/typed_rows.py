@@ -38,7 +38,7 @@ class Rows(NamedTuple):
                 for value in row
             )
         part = Path(f"{os.fspath(path)}.part")
-        part.write_text(text.getvalue())
+        part.write_text(text.getvalue(), "utf-8")
         part.replace(path)
 
     def read(self, paths: Sequence[str | os.PathLike]) -> list:

@@ -117,7 +117,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         properties = self._runtime.getDeviceProperties(index)
         self._prepared = Prepared()
         module = modules.raw_module(
-            code=resources.files(__package__).joinpath("kernels.cu").read_text(),
+            code=resources.files(__package__).joinpath("kernels.cu").read_text("utf-8"),
             options=("-std=c++17",),
         )
         # compiled now, not in the timed region

@@ -40,8 +40,8 @@ def kernels(monkeypatch):
 @pytest.fixture
 def findings(run_cli, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks or looking for GPUs."""
-    monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
-    monkeypatch.setattr(launch.commands.doctor, "_gpus", lambda: ([], {}))
+    monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda *given: [])
+    monkeypatch.setattr(launch.commands.doctor, "_gpus", lambda *given: ([], {}))
     return lambda *options: {
         each["subject"]: each for each in run_cli("doctor", "--json", *options).json()
     }

@@ -79,7 +79,7 @@ def test_a_job_script_with_every_option_runs(drbench, process, sweep_file, site,
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "no such module\n")
 
 
-def test_what_scancel_says_of_a_step_that_has_ended_is_not_shown(site, tmp_path, capfd):
+def test_a_complaint_of_scancel_about_a_step_that_has_ended_is_not_shown(site, tmp_path, capfd):
     ready = json.dumps({"ready": [{"host": "elsewhere"}], "slurm": "7.0"})
     site("srun", f"echo '{ANSWER}{ready}'\nexec sleep 60")
     with open(tmp_path / "log.txt", "wb") as log:
