@@ -9,3 +9,12 @@
 
 Importing this package imports no matplotlib; drawing does.
 """
+
+import logging
+import os
+
+# matplotlib keeps its list of fonts in the home folder, or in a temporary one, and warns of that
+for _name in ("matplotlib", "matplotlib.font_manager"):
+    logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.WARNING)
+if os.path.expanduser("~") == "~":  # there is no home folder, for which it would look
+    os.environ.setdefault("MPLCONFIGDIR", os.devnull)

@@ -112,7 +112,7 @@ def control_groups(
     """Yield the folders of this process's control groups of a controller, such as ``cpu``, and of
     all groups above; they may not exist. Parameters as of :func:`core_quota`."""
     try:
-        lines = member.read_text().splitlines()
+        lines = member.read_text("utf-8", "replace").splitlines()
     except OSError:
         return
     for line in lines:

@@ -19,6 +19,8 @@ _VARIABLES = [
 #: Those of torchrun, where it has set the third; that of Slurm.
 _TORCHRUN = ("WORLD_SIZE", "RANK", "TORCHELASTIC_RUN_ID")
 SLURM = "SLURM_STEP_NUM_TASKS"
+#: Variable for ranks that drbench itself started, with their number.
+OURS = "DRBENCH_RANKS"
 #: Steps from here on are batch scripts and shells of salloc (Slurm's SLURM_MAX_NORMAL_STEP_ID).
 _FIRST_PSEUDO_STEP = 0xFFFFFFF0
 
@@ -50,6 +52,12 @@ def launched(environ=os.environ) -> Launched | None:
         size = environ.get(SLURM, environ.get("SLURM_NTASKS", "1"))
         return Launched(int(size), int(environ["SLURM_PROCID"]), SLURM)
     return None
+
+
+def started_by_us() -> int:
+    """The number of ranks that drbench started, if this is one of them, even if its launcher sets
+    no variables; else 0."""
+    return int(os.environ.get(OURS, 0))
 
 
 def in_slurm_step(environ) -> bool:

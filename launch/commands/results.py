@@ -214,10 +214,10 @@ def plot(name, files, save, width, title, notes, **options):
     """
     if name is None:
         raise UsageError("NAME is missing. Give a figure of drbench list figures.")
+    check_output("--save", save)
     from plots.draw.page import PageStyle
     from plots.registry import draw, find
 
-    check_output("--save", save)
     with reading("Use files that can be read and a folder that can be written."):
         find(name)
         if not files:
@@ -245,12 +245,12 @@ def report(folders, save):
     \b
       drbench report results/measured/here -o report.html
     """
-    check_output("--save", save)
-    from plots.report.page import build
-
     one = Path(folders[0])
     folder = one if one.is_dir() else one.parent
     out = Path(save) if save else (folder if len(folders) == 1 else Path()) / "report.html"
+    check_output("--save", out)
+    from plots.report.page import build
+
     with reading("Use a path that can be read."):
         page = build(folders)
     write_output("--save", out, page)

@@ -28,7 +28,7 @@ def write_whole(path: Path, text: str) -> None:
     crash."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with open(new, "w", encoding="utf-8") as file:
+        with open(new, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -74,7 +74,16 @@ def made_folder(path: str | os.PathLike) -> Path:
     """
     with refuse_os_errors(f"--out {path}", "Use a folder that can be made."):
         Path(path).mkdir(parents=True, exist_ok=True)
+    _lend(path)
     return Path(path)
+
+
+def _lend(folder: str | os.PathLike) -> None:
+    """Let a folder of results hold temporary files where no other folder can be written."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        os.environ["TMPDIR"] = os.path.abspath(folder)
 
 
 def check_output(option: str, path: str | None) -> None:
@@ -91,6 +100,7 @@ def check_output(option: str, path: str | None) -> None:
         raise UsageError(f"{option} {path}: no folder {folder}. Make it first.")
     if os.path.isdir(path):
         raise UsageError(f"{option} {path}: it is a folder. Use the name of a file.")
+    _lend(folder)
     with refuse_os_errors(f"{option} {path}", "Use another name."):
         try:
             kind = os.stat(path).st_mode

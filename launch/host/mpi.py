@@ -10,13 +10,11 @@ from threading import Thread
 from typing import TextIO
 
 from drbench.errors import EXIT_CODES, CaseFailed, DrbenchError, MissingError
-from drbench.host.launcher import Launched, launched, mismatch_message
+from drbench.host.launcher import OURS, Launched, launched, mismatch_message, started_by_us
 
 from .processes import running
 from .python import PYTHON
 
-#: Variable for ranks that drbench itself started, with their number.
-OURS = "DRBENCH_RANKS"
 #: Exit code of such ranks if each sees only itself.
 STRANGERS = 77
 #: Text of a launcher and its ranks.
@@ -114,12 +112,6 @@ def _copy(lines: Iterable[str], stream: TextIO, lost: list) -> None:
             stream.flush()
         except DrbenchError as error:
             lost.append(error)
-
-
-def started_by_us() -> int:
-    """The number of ranks that :func:`run_ranks` started, if this is one of them, even if its
-    launcher sets no variables; else 0."""
-    return int(os.environ.get(OURS, 0))
 
 
 def is_rank() -> bool:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drbench.common import PHASES
+from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
 from drbench.plan.explain import picture
@@ -20,7 +21,6 @@ from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from partitions import Dealt, Partition
 
-from .mpi import launched, started_by_us
 from .units import between, format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")

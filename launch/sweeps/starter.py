@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from launch.host.mpi import OURS
+from drbench.host.launcher import OURS
 from launch.host.processes import Started
 from launch.host.protocol import ANSWER, FAILED, parse
 from launch.host.python import PYTHON
