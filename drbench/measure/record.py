@@ -505,6 +505,16 @@ HEADER: tuple[str, ...] = tuple(KINDS)
 _IN_12 = {"label": "machine", "machine": None} | {
     name: name.replace("gemm_only", "roof") for name in HEADER if "gemm_only" in name
 }
+#: Columns that identify a case: where it ran, with what, and its request, without how often it was
+#: repeated.
+WHERE = ("label", "machine", "nodes")
+WITH = ("device", "ranks_per_device", "blas", "blas_kernel", "mpi")
+REQUEST = tuple(
+    name
+    for name in HEADER[HEADER.index("mode") : HEADER.index("status")]
+    if name not in (*WHERE, "iters", "budget_s", "warmup", "case", "environment")
+)
+IDENTITY = (*REQUEST, *WHERE, *WITH)
 #: The header of each version of the schema that is read.
 HEADERS = {
     "12": tuple(found for name in HEADER if (found := _IN_12.get(name, name))),

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
-from drbench.measure.record import OPTION_COLUMNS
+from drbench.measure.record import IDENTITY
 from launch.cases.case import shape_of
 from launch.host.files import check_output, write_output, write_table
 from launch.host.units import plural
@@ -24,19 +24,30 @@ from .options import (
     save_option,
 )
 
-#: Fields that distinguish cases at a glance, in the order of printing.
-_SHOWN_COLUMNS = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
-@command(needs=dict.fromkeys(("--tolerance", "--csv", "--json"), "NEW"))
+@command(needs=dict.fromkeys(("--tolerance", "--csv", "--json"), "NEW --by"))
 @click.argument("old", type=click.Path(exists=True))
 @click.argument("NEW", required=False, type=click.Path(exists=True))
+@option(
+    "--by",
+    multiple=True,
+    metavar="KEY[=OLD,NEW]",
+    help="Compare values of a column, as threads or mpi=MPICH,Open; also those in OLD alone. "
+    "Repeatable.",
+)
 @option(
     "--tolerance",
     type=click.FloatRange(0, 10),
     default=0.05,
     help="Slowdown that is accepted: 0.05 for 5 %.",
+)
+@option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["missing", "failing", "noisy"]),
+    help="Do not fail because cases of OLD are missing, cases fail, or all are noisy. Repeatable.",
 )
 @option(
     "--limit",
@@ -46,49 +57,52 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
 )
 @csv_option(help="Write the rows to this file.")
 @json_option()
-def compare(old, new, tolerance, limit, csv_path, as_json):
+def compare(old, new, by, tolerance, allow, limit, csv_path, as_json):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps. With OLD alone, list
     the cases of each problem, the fastest first.
 
     A case is slower if its best and its median time are both beyond the tolerance and noise,
     estimated from its samples, does not explain it. Exit code 1 if a case is slower or no longer
-    ok, else 0.
+    ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep, with the
+    largest code of its cases.
 
     \b
       drbench compare before/records.csv after/records.csv --tolerance 0.1
+      drbench compare runs/threads --by threads=1,2
       drbench compare results/measured/here --limit 5
     """
-    if new is None:
-        _list(old, limit)
-        return EXIT_CODES["ok"]
+    if new is None and not by:
+        return _list(old, limit, allow)
     check_output("--csv", csv_path)
-    from launch.studies.compare import KEYS, REGRESSIONS, summary
     from launch.studies.compare import compare as judge
+    from launch.studies.compare import failures, sides, summary
     from plots.select.records import read_records
 
     with reading():
-        sides = [read_records([path]) for path in (old, new)]
-    pairs, notes = judge(*sides, tolerance)
+        tables = [read_records([path]) for path in (old, new) if path is not None]
+    chosen = {name: values for name, _, values in (each.partition("=") for each in by)}
+    pairs, notes = judge(*sides(tables[0], *tables[1:] or [None], chosen), tolerance, chosen)
     found = summary(pairs)
-    rows = [_row(pair, KEYS) for pair in pairs]
+    fails = failures(found, allow)
+    rows = [_row(pair) for pair in pairs]
     if csv_path:
         write_table(csv_path, rows)
     for text in notes:
         click.echo(text, err=True)
     if as_json:
-        click.echo(
-            json.dumps({"tolerance": tolerance, "summary": found, "cases": rows}, allow_nan=False)
-        )
+        values = {"tolerance": tolerance, "summary": found, "fails": fails, "cases": rows}
+        click.echo(json.dumps(values, allow_nan=False))
     else:
-        _show(pairs, found, tolerance, limit)
-    return (
-        EXIT_CODES["wrong"] if any(found[outcome] for outcome in REGRESSIONS) else EXIT_CODES["ok"]
-    )
+        _show(pairs, found, tolerance, limit, chosen)
+        if fails:
+            click.echo(f"failed: {', '.join(fails)}")
+    return EXIT_CODES["wrong" if fails else "ok"]
 
 
-def _list(path: str, limit: int) -> None:
+def _list(path: str, limit: int, allow: tuple) -> int:
     """Print the decision on each problem, then its cases, the best first and unreliable ones last,
-    and what is not ok."""
+    and what is not ok; return the exit code."""
+    from launch.sweeps.sweep import verdict
     from launch.views import listed
     from plots.report.verdict import fastest_lines
     from plots.select.records import read_records, rows
@@ -102,26 +116,29 @@ def _list(path: str, limit: int) -> None:
     out, print_line = printing()
     for line in fastest_lines(found):
         print_line(line)
-    for each in listed(rows(found)):
-        each.show(out, limit)
+    every = rows(found)
+    for each in listed(every):
+        each.show(out, path, limit)
+    return EXIT_CODES["ok"] if "failing" in allow else verdict(every)
 
 
-def _row(pair, keys) -> dict:
+def _row(pair) -> dict:
     found = dict(zip(_RATIOS, pair[2:]))
     for name in ("best_s", "median_s", "status", "reason"):
         found |= {f"old_{name}": getattr(pair.old, name, None)}
         found |= {f"new_{name}": getattr(pair.new, name, None)}
-    return found | {name: getattr(pair.new or pair.old, name) for name in keys}
+    return found | {name: getattr(pair.new or pair.old, name) for name in IDENTITY}
 
 
-def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
+def _show(pairs, found: dict, tolerance: float, limit: int, by) -> None:
     from launch.host.show import table
     from launch.studies.compare import OUTCOMES
+    from launch.views.tables import varying
 
     unchanged = "same", "noise", "failing", "refused"
     listed = [pair for pair in pairs if pair.outcome not in unchanged]
     every = [pair.new or pair.old for pair in pairs]
-    varying = [name for name in _SHOWN_COLUMNS if len({getattr(each, name) for each in every}) > 1]
+    names = [name for name in varying(every) if name not in (*by, "preset")] or ["algorithm"]
     ratio = lambda value: "" if value is None else f"{value:.3f}"
     out, print_line = printing()
     if listed:
@@ -130,7 +147,7 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
                 pair.outcome,
                 ratio(pair.best),
                 ratio(pair.median),
-                _case_text(pair.new or pair.old, varying or ["algorithm"]),
+                _case_text(pair.new or pair.old, names),
                 _why(pair),
                 "" if pair.low is None else f"{pair.low:.3f} to {pair.high:.3f}",
             )
@@ -138,7 +155,8 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
         ]
         out.print(table("!outcome|>best|>median|!~case|~why|interval of median", rows))
         if len(listed) > limit:
-            print_line(f"... and {len(listed) - limit} more; --limit or --csv shows them")
+            left = len(listed) - limit
+            print_line(f"... and {left} more; --limit {len(listed)} or --csv FILE shows them")
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
     print_line(f"{plural(len(pairs), 'case')} at tolerance {100 * tolerance:g} %: {counts}")
     if found["compared"]:

@@ -282,7 +282,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
     alone = sweep.view == "mlp"  # its figure has the content of the tables
     for each in () if as_json or alone else tables:
-        each.show(screen)
+        each.show(screen, out)
     if csv_path:
         write_table(csv_path, rows_of(tables))
         print_line(f"table: {csv_path}")

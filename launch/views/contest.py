@@ -1,6 +1,7 @@
 """Compare contenders on one problem: algorithms on the same tiles, or drbench and libraries. Who is
 fastest is decided by :mod:`drbench.measure.decision`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
@@ -12,13 +13,13 @@ from launch.cases.peaks import arithmetic
 from launch.host.units import plural, seconds
 from launch.libraries import LIBRARIES, ON_DRBENCH
 
-from .tables import Column, Table, layout, marks_of, name_of
+from .tables import Column, Table, layout, marks_of, name_of, varying
 
 _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 #: Most cases named without a time.
 _SHOWN = 6
-#: Columns that distinguish rows, where they differ.
-_VARYING = ("threads", "nodes", "label", "get", "progress", "prefetch")
+#: Columns of a case that titles, names and other columns have.
+_SHOWN_COLUMNS = "algorithm m n k transpose alpha beta dtype compute ranks a b c preset".split()
 
 
 class Contender(NamedTuple):
@@ -59,28 +60,38 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         records, runs = zip(*group)
         contenders = list(map(Contender, records, decide_compared(runs)))
         failed = [each.record for each in contenders if each.record.status != "ok"]
-        without += [f"{name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed]
+        without += [
+            f"{at}: {name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed
+        ]
         timed = [each for each in contenders if each.record.status == "ok"]
         if timed:
             timed.sort(key=lambda each: each.order)
             every = [each.record for each in timed]
-            known = {name: {getattr(r, name) for r in every} - {None} for name in _VARYING}
-            varying = [name for name, values in known.items() if len(values) > 1]
+            names = [
+                name_of(each, tiles) if compared else (name_of(each, True), layout(each))
+                for each in every
+            ]
+            shown = _SHOWN_COLUMNS if compared else [*_SHOWN_COLUMNS, "transport"]
+            distinct = [name for name in varying(every, names) if name not in shown]
             mixed = len({each.dtype for each in every}) > 1
-            rows = [_row(each, tiles, varying, mixed) for each in timed]
+            rows = [_row(each, tiles, distinct, mixed) for each in timed]
             columns = list(_COLUMNS if compared else _LISTED)
             at_ = columns.index(_MOVED)
-            columns[at_:at_] = [Column(name, f"!{name}") for name in [*varying, "C in"]]
+            columns[at_:at_] = [Column(name, f"!{name}") for name in [*distinct, "C in"]]
             lines = _verdict(timed, tiles) if compared else []
             found.append(Table(at, tuple(columns), rows, lines))
-    if without and found:
+    if without:
+        counts = Counter(record.status for record, _ in entries if record.status != "ok")
+        if not found:
+            total = ", ".join(f"{count} {status}" for status, count in counts.items())
+            found.append(Table(f"no case is ok: {total}", (), [], []))
         found[-1].lines.extend(without[:_SHOWN])
         if (left := len(without) - _SHOWN) > 0:
             found[-1].lines.append(f"{left} more that are not ok: see the records")
     return found
 
 
-def _row(entry: Contender, tiles: bool, varying: Sequence[str], mixed: bool) -> dict:
+def _row(entry: Contender, tiles: bool, distinct: Sequence[str], mixed: bool) -> dict:
     """A row of the table; ``mixed`` adds the type of C, where it differs between contenders."""
     record, decision = entry
     roof = record.percent_of_gemm_only if not record.oversubscribed else None
@@ -102,7 +113,7 @@ def _row(entry: Contender, tiles: bool, varying: Sequence[str], mixed: bool) -> 
         "marks": marks_of(record) + "0" * apart + state,
         "in_doubt": ", ".join(["moves nothing"] * apart + doubts(record)) or None,
         "C in": str(record.dtype).rpartition(":")[2] if mixed else None,
-        **{name: getattr(record, name) for name in varying},
+        **{name: getattr(record, name) for name in distinct},
         **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in _PHASES},
         "blas": record.blas,
     }

@@ -11,10 +11,12 @@ from launch.host.show import predicted_text
 from launch.host.units import plural, seconds
 from launch.sweeps.rounds import pooled
 
-from .tables import Column, Table, name_of
+from .tables import Column, Table, name_of, varying
 
 #: Middle, low and high.
 _SPREAD = ("", "_low", "_high")
+#: Columns of a case that titles and other columns have.
+_SHOWN_COLUMNS = "algorithm m n k ranks dtype a b c preset".split()
 _AS_RECORDED = "ranks m n k time_s percent_of_gemm_only percent_of_peak".split()
 
 
@@ -39,10 +41,12 @@ def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
         who = (first.algorithm, first.preset or (first.a, first.b, first.c), first.dtype)
         at = seen[who, first.ranks] = seen.get((who, first.ranks), -1) + 1
         series.setdefault((who, at), []).append(run)
-    return [_table(each) for each in series.values()]
+    first = [next(iter(run.values())) for run in runs if run]
+    distinct = [name for name in varying(first) if name not in _SHOWN_COLUMNS]
+    return [_table(each, distinct) for each in series.values()]
 
 
-def _table(runs: list[Mapping[int, Record]]) -> Table:
+def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
     rows, lines, base = [], [], None
     for run in sorted(runs, key=lambda run: next(iter(run.values())).ranks):
         record = pooled(run.values())
@@ -63,6 +67,7 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
         roof = record.percent_of_gemm_only
         rows.append(
             row
+            | {name: getattr(record, name) for name in distinct}
             | {
                 "time_s_low": record.median_low_s,
                 "time_s_high": record.median_high_s,
@@ -77,7 +82,8 @@ def _table(runs: list[Mapping[int, Record]]) -> Table:
         spread = f"; in brackets: over {rounds} rounds" if rounds > 1 else ""
         against = f"Speed-up and efficiency are relative to {plural(base[0], 'rank')}{spread}."
         lines.insert(0, against)
-    return Table(f"{name_of(first, False)}, {first.dtype}", _COLUMNS, rows, lines)
+    columns = _COLUMNS[:1] + tuple(Column(name, f"!{name}") for name in distinct) + _COLUMNS[1:]
+    return Table(f"{name_of(first, False)}, {first.dtype}", columns, rows, lines)
 
 
 def _spread(key: str, unit: str = ""):

@@ -1,6 +1,8 @@
 """Tables of values, printed or as JSON or CSV, and the names of contenders in them."""
 
-from collections.abc import Callable
+import os
+import shlex
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +11,7 @@ from rich.text import Text
 
 from algorithms import algorithms
 from drbench.measure.noise import DOUBTS
-from drbench.measure.record import Record
+from drbench.measure.record import IDENTITY, OPTION_COLUMNS, REQUEST, WITH, Record
 from launch.cases.command_line import describe
 from launch.host.show import table
 
@@ -37,18 +39,20 @@ class Table(NamedTuple):
     rows: list[dict[str, Any]]
     lines: list[str] = []
 
-    def show(self, out: Console, limit: int = 40) -> None:
+    def show(self, out: Console, path: str | os.PathLike = "DIR", limit: int = 40) -> None:
         """Print the table, its first rows, what their marks mean and the sentences, without columns
-        in which no row has a value."""
+        in which no row has a value. ``path`` has the records."""
         print_line, rows = partial(out.print, markup=False, soft_wrap=True), self.rows[:limit]
         kept = [each for each in self.columns if any(map(each.cell, rows))]
         cells = [[each.cell(row) for each in kept] for row in rows]
         if self.title:
             out.print(Text(self.title, "bold"), soft_wrap=True)
-        out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
+        if rows:
+            out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
         if len(self.rows) > limit:
             left = len(self.rows) - limit
-            print_line(f"... and {left} more; drbench compare --limit {len(self.rows)} shows them")
+            again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
+            print_line(f"... and {left} more; {again} shows them")
         used = "".join(row.get("marks") or "" for row in rows)
         needs = next((row["needs"] for row in rows if row.get("needs")), "")
         if known := [f"{mark} {text}" for mark, text in _LEGEND.items() if mark in used]:
@@ -75,6 +79,29 @@ def marks_of(record: Record) -> str:
     '~±'
     """
     return "".join(mark for name, value, mark, _ in DOUBTS if getattr(record, name) is value)
+
+
+def varying(found: Sequence[Any], names: Sequence = ()) -> list[str]:
+    """The columns of :data:`IDENTITY` that distinguish records: those with several known values, or
+    in which records of one name differ; of options, BLAS and MPI the latter only.
+
+    Examples
+    --------
+    >>> row = dict(mode="measured", status="ok", best_s=1.0)
+    >>> runs = [Record(**row, threads=1, chunk=2, mpi="a"), Record(**row, threads=2, mpi="b")]
+    >>> varying(runs), varying(runs, ["summa", "cannon"])
+    (['chunk', 'threads', 'mpi'], ['threads'])
+    """
+    names = names or [""] * len(found)
+
+    def varies(name: str) -> bool:
+        values = ((who, getattr(each, name)) for who, each in zip(names, found))
+        pairs = {pair for pair in values if pair[1] is not None or name in REQUEST}
+        several = len({value for _, value in pairs} - {None}) > 1
+        differ = len(pairs) > len({who for who, _ in pairs})
+        return differ or several and name not in (*OPTION_COLUMNS, *WITH)
+
+    return list(filter(varies, IDENTITY))
 
 
 def rows_of(tables: list[Table]) -> list[dict]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pandas import DataFrame, Series
 
+from drbench.common import grouped
 from drbench.measure.decision import (
     OK,
     UNDECIDED,
@@ -20,7 +21,7 @@ from drbench.measure.decision import (
     tie_order,
 )
 from drbench.measure.noise import time_columns
-from drbench.measure.record import OPTION_COLUMNS
+from drbench.measure.record import IDENTITY
 
 from .cases import Source, cases
 from .records import rows
@@ -29,24 +30,7 @@ from .records import rows
 PROBLEM = "source shape compute transpose alpha beta experts topk routing".split()
 #: The setting of a case of a problem: rows that agree in it are rounds of one case, or repeated
 #: runs of it.
-SETTING = [
-    "algorithm",
-    *(name for name in OPTION_COLUMNS if name not in PROBLEM),
-    "a",
-    "b",
-    "c",
-    "preset",
-    "backend",
-    "collectives",
-    "max_gemms",
-    "max_accumulates",
-    "accumulate_blocks",
-    "copy_streams",
-    "transport",
-    "get",
-    "progress",
-    "prefetch",
-]
+SETTING = [name for name in IDENTITY if name not in (*PROBLEM, *Source._fields, *"mnk")]
 
 #: The round, with which names of cases in rounds begin.
 _TURN = r"^(\d+) \| "
@@ -83,7 +67,8 @@ def merged(found: DataFrame) -> DataFrame:
     turns = found.case.astype("string").str.extract(_TURN, expand=False)
     in_rounds = found[turns.notna()]
     keys = in_rounds[PROBLEM + SETTING].astype(object)
-    keys = keys.where(keys.notna(), None).itertuples(index=False, name=None)
+    keys = list(keys.where(keys.notna(), None).itertuples(index=False, name=None))
+    keys = completed(keys, in_rounds.status == "ok")
     runs: dict[tuple, dict[int, Any]] = {}
     for place, setting in zip(in_rounds.index, keys):
         at = int(turns[place]) + _APART * every[place].sweep
@@ -120,6 +105,28 @@ def merged(found: DataFrame) -> DataFrame:
             if each.ranked and each.ratio:
                 paired_s[place] = each.ratio.middle * inside.time_s.iloc[best_at(decisions)]
     return one.assign(paired_s=paired_s)
+
+
+def completed(keys: Sequence[tuple], ok: Iterable[bool]) -> list[tuple]:
+    """The keys of rows, completed for those that are not ok, which do not know what drbench would
+    have chosen: None and ``auto`` become the values of the only ok row that they agree with.
+
+    Examples
+    --------
+    >>> completed([(8, 1, "rma"), (8, 2, "rma"), (8, None, "auto"), (8, 2, "auto")], [1, 1, 0, 0])
+    [(8, 1, 'rma'), (8, 2, 'rma'), (8, None, 'auto'), (8, 2, 'rma')]
+    """
+    known = dict.fromkeys(key for key, fine in zip(keys, ok) if fine)
+    given = [at for at, values in enumerate(zip(*keys)) if not {None, "auto"} & {*values}]
+    always = lambda key: tuple(key[at] for at in given)
+    alike = grouped(known, always)
+
+    def complete(key: tuple) -> tuple:
+        agrees = lambda other: all(x in (None, "auto", y) for x, y in zip(key, other))
+        fits = list(filter(agrees, alike.get(always(key), ())))
+        return fits[0] if len(fits) == 1 else key
+
+    return list(map(complete, keys))
 
 
 def _nearest(of: Sequence[Any]) -> Any:

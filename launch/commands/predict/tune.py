@@ -229,7 +229,7 @@ def tune_command(
         for line in answer(found, request):
             print_line(line)
         shown = rows[:top] if measured else merged(rows[:top], found, request)
-        Table("", _COLUMNS, shown).show(out, len(shown))
+        Table("", _COLUMNS, shown).show(out, limit=len(shown))
         for line in _notes(found, chosen, model, request):
             print_line(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
