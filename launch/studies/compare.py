@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from drbench.common import grouped
 from drbench.errors import UsageError, did_you_mean
 from drbench.measure.noise import median_interval
-from drbench.measure.record import IDENTITY, REQUEST, WHERE, WITH
+from drbench.measure.record import IDENTITY, KINDS, REQUEST, WHERE, WITH
 from launch.cases.case import GOOD
 
 #: Columns of the request in which no value is a value.
@@ -68,7 +68,7 @@ class Pair(NamedTuple):
 
 
 def sides(old, new, by: Mapping[str, str]) -> list:
-    """The tables of OLD and NEW, reduced to the values of columns that are compared.
+    """The rows of OLD and NEW, reduced to the values of columns that are compared.
 
     Parameters
     ----------
@@ -89,46 +89,41 @@ def sides(old, new, by: Mapping[str, str]) -> list:
     >>> from plots.select.records import frame
     >>> run = lambda threads: Record(mode="measured", status="ok", best_s=1.0, threads=threads)
     >>> table = frame([run(1), run(2), run(16)])
-    >>> [side.threads.tolist() for side in sides(table, None, {"threads": "16,2"})]
+    >>> [[row.threads for row in side] for side in sides(table, None, {"threads": "16,2"})]
     [[16], [2]]
     """
-    found = [old, old if new is None else new]
+    from plots.select.records import rows
+
+    found = [rows(old), rows(old if new is None else new)]
     for name, values in by.items():
         if name not in IDENTITY:
             hint = did_you_mean(name, IDENTITY) or " docs/reference/records.md lists the columns."
             raise UsageError(f"--by {name}: it identifies no case.{hint}")
-        texts = [[_text(value) for value in side[name].to_numpy(object)] for side in found]
-        known = [sorted({*side}, key=lambda text: (text.zfill(20), text)) for side in texts]
-        two = values.split(",") if values else known[0]
         if not values and new is not None:
             continue
+        known = [
+            sorted({_text(row, name) for row in side}, key=lambda text: (len(text), text))
+            for side in found
+        ]
+        two = values.split(",") if values else known[0]
         chosen = [
             [text] if text in each else [x for x in each if text and text in x]
             for text, each in zip(two, known)
         ]
-        if len(two) != 2 or any(len(each) != 1 for each in chosen):
-            described = " and ".join(dict.fromkeys(", ".join(map(repr, each)) for each in known))
+        if [len(two), *map(len, chosen)] != [2, 1, 1]:
             raise UsageError(
-                f"--by {name}{values and f'={values}'}: it needs one value for each side; {name} "
-                f"is {described}. Use --by {name}=OLD,NEW."
+                f"--by {name}{values and '='}{values}: it needs one value for each side, and there "
+                f"are {', '.join(map(repr, known[0] + known[1]))}. Use --by {name}=OLD,NEW."
             )
-        found = [
-            side[[text == value for text in each]]
-            for side, each, (value,) in zip(found, texts, chosen)
-        ]
-        new = found[1]  # the sides differ by now
+        found = [[x for x in rows if [_text(x, name)] == y] for rows, y in zip(found, chosen)]
+        new = found
     return found
 
 
-def _text(value: Any) -> str:
-    """A value as its cell; empty without one."""
-    return (
-        ""
-        if value != value or value is None
-        else str(value).lower()
-        if value is True or value is False
-        else str(value)
-    )
+def _text(row: Any, name: str) -> str:
+    """The value of a column as in a cell."""
+    value = getattr(row, name)
+    return "" if value is None else KINDS[name].write(value)
 
 
 def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[Pair], list[str]]:
@@ -172,38 +167,30 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
                 f"{side} has no records. Give a result file or the folder of a sweep that ran."
             )
     known = {name: [_values(table, name) for table in tables.values()] for name in IDENTITY}
-    several = {name for name, both in known.items() if max(map(len, both)) > 1}
-    compared = [name for name in (*REQUEST, *WHERE) if name not in by]
-    fields = [
-        name
-        for name in compared
-        if name in several or name in _FORM or (name in REQUEST and all(known[name]))
-    ]
-    notes = [
-        f"not compared by {name}: {'NEW' if known[name][0] else 'OLD'} does not record it"
-        for name in compared
-        if name in REQUEST and name not in fields and any(known[name])
-    ]
+    fields, notes = [], []
+    for name in (*REQUEST, *WHERE):
+        first, second = map(len, known[name])
+        if name in by:
+            continue
+        if max(first, second) > 1 or name in _FORM or (name in REQUEST and first and second):
+            fields.append(name)
+        elif name in REQUEST and first + second:
+            side = "NEW" if first else "OLD"
+            notes.append(f"not compared by {name}: {side} does not record it")
     key = lambda row: tuple(getattr(row, name) for name in fields)
+    several = lambda name, cases: any(len(_values(case, name)) > 1 for case in cases)
     cases = [case for table in tables.values() for case in grouped(table, key).values()]
-    fields += [
-        name
-        for name in WITH
-        if name in several - {*by} and any(len(_values(case, name)) > 1 for case in cases)
-    ]
+    fields += [name for name in WITH if name not in by and several(name, cases)]
     every = [row for table in tables.values() for row in table]
     keys = iter(completed([*map(key, every)], [row.status == "ok" for row in every]))
     merged = []
     for side, table in tables.items():
         runs = grouped(table, lambda row: next(keys))
         for name in by:
-            for case in runs.values():
-                if len(found := _values(case, name)) > 1:
-                    texts = ", ".join(sorted(map(_text, found)))
-                    raise UsageError(
-                        f"--by {name}: {side} has a case with several ({texts}). Use --by "
-                        f"{name}=OLD,NEW."
-                    )
+            if several(name, runs.values()):
+                raise UsageError(
+                    f"--by {name}: {side} has cases with several. Use --by {name}=OLD,NEW."
+                )
         counted = {key: _counted(each) for key, each in runs.items()}
         merged.append({key: _merged(each) for key, each in counted.items()})
         statuses = lambda found: Counter(row.status for each in found.values() for row in each)
@@ -221,9 +208,9 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
             f"{_difference(first, second, fields)}."
         )
     for name in (*by, *WHERE, *WITH):
-        sets = [", ".join(sorted(map(_text, values))) or "unknown" for values in known[name]]
-        if sets[0] != sets[1]:
-            notes.append(f"{name} differs: {sets[0]} and {sets[1]}")
+        there, here = (", ".join(sorted(map(str, values))) for values in known[name])
+        if there and here and there != here:
+            notes.append(f"{name} differs: {there} and {here}")
     pairs = [_judge(first.get(key), second.get(key), tolerance) for key in {**first, **second}]
     # by the distance of the ratio of best times from 1; stable, otherwise in the order of the files
     size = lambda pair: max(pair.best, 1 / pair.best) if pair.best else 0
@@ -269,17 +256,16 @@ def failures(found: Mapping[str, Any], allowed: Collection[str] = ()) -> list[st
     --------
     >>> found = dict.fromkeys(OUTCOMES, 0) | {"noise": 8, "missing": 7}
     >>> failures(found), failures(found | {"same": 1}, ["missing"])
-    (['7 missing (--allow missing)', 'nothing but noise (--allow noisy)'], [])
+    (['7 missing (--allow missing)', '8 noisy (--allow noisy)'], [])
     """
+    counts = {word: sum(map(found.get, outcomes)) for word, outcomes in ALLOWED.items()}
+    if any(map(found.get, _DECIDED)):
+        counts["noisy"] = 0
     texts = [f"{found[name]} {name}" for name in REGRESSIONS if found[name]]
-    for word, outcomes in ALLOWED.items():
-        count = sum(found[name] for name in outcomes)
-        if word == "noisy" and any(found[name] for name in _DECIDED):
-            continue
-        if count and word not in allowed:
-            what = "nothing but noise" if word == "noisy" else f"{count} {word}"
-            texts.append(f"{what} (--allow {word})")
-    return texts
+    left = counts.keys() - {*allowed}
+    return texts + [
+        f"{n} {word} (--allow {word})" for word, n in counts.items() if n and word in left
+    ]
 
 
 def _values(found: list, name: str) -> set:
@@ -349,8 +335,8 @@ def _interval(old: list[float], new: list[float]) -> tuple[float, float] | tuple
 
 def _difference(first: dict, second: dict, fields: list[str]) -> str:
     for place, name in enumerate(fields):
-        values = [{_text(key[place]) for key in side} for side in (first, second)]
+        values = [{str(key[place]) for key in side} for side in (first, second)]
         if not values[0] & values[1]:
-            there, here = (", ".join(sorted(each)[:3]) or "empty" for each in values)
+            there, here = (", ".join(sorted(each)[:3]) for each in values)
             return f"{name} is {there} there and {here} here; --by {name} compares these"
     return "their fields never agree together. Compare runs of one sweep"

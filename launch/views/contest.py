@@ -18,8 +18,6 @@ from .tables import Column, Table, layout, marks_of, name_of, varying
 _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 #: Most cases named without a time.
 _SHOWN = 6
-#: Columns of a case that titles, names and other columns have.
-_SHOWN_COLUMNS = "algorithm m n k transpose alpha beta dtype compute ranks a b c preset".split()
 
 
 class Contender(NamedTuple):
@@ -67,17 +65,14 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         if timed:
             timed.sort(key=lambda each: each.order)
             every = [each.record for each in timed]
-            names = [
-                name_of(each, tiles) if compared else (name_of(each, True), layout(each))
-                for each in every
-            ]
-            shown = _SHOWN_COLUMNS if compared else [*_SHOWN_COLUMNS, "transport"]
-            distinct = [name for name in varying(every, names) if name not in shown]
-            mixed = len({each.dtype for each in every}) > 1
-            rows = [_row(each, tiles, distinct, mixed) for each in timed]
+            own = lambda each: () if compared else (layout(each), each.transport)
+            distinct = varying(
+                every, [(name_of(each, tiles or not compared), *own(each)) for each in every]
+            )
+            rows = [_row(each, tiles, distinct) for each in timed]
             columns = list(_COLUMNS if compared else _LISTED)
             at_ = columns.index(_MOVED)
-            columns[at_:at_] = [Column(name, f"!{name}") for name in [*distinct, "C in"]]
+            columns[at_:at_] = [Column(name, f"!{name}") for name in distinct]
             lines = _verdict(timed, tiles) if compared else []
             found.append(Table(at, tuple(columns), rows, lines))
     if without:
@@ -91,8 +86,8 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
     return found
 
 
-def _row(entry: Contender, tiles: bool, distinct: Sequence[str], mixed: bool) -> dict:
-    """A row of the table; ``mixed`` adds the type of C, where it differs between contenders."""
+def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
+    """A row of the table, with the columns that distinguish rows."""
     record, decision = entry
     roof = record.percent_of_gemm_only if not record.oversubscribed else None
     where, apart = layout(record), decision is None
@@ -112,7 +107,6 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str], mixed: bool) ->
         "doubt": marks_of(record) + "0" * apart,
         "marks": marks_of(record) + "0" * apart + state,
         "in_doubt": ", ".join(["moves nothing"] * apart + doubts(record)) or None,
-        "C in": str(record.dtype).rpartition(":")[2] if mixed else None,
         **{name: getattr(record, name) for name in distinct},
         **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in _PHASES},
         "blas": record.blas,

@@ -15,8 +15,6 @@ from .tables import Column, Table, name_of, varying
 
 #: Middle, low and high.
 _SPREAD = ("", "_low", "_high")
-#: Columns of a case that titles and other columns have.
-_SHOWN_COLUMNS = "algorithm m n k ranks dtype a b c preset".split()
 _AS_RECORDED = "ranks m n k time_s percent_of_gemm_only percent_of_peak".split()
 
 
@@ -42,7 +40,7 @@ def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
         at = seen[who, first.ranks] = seen.get((who, first.ranks), -1) + 1
         series.setdefault((who, at), []).append(run)
     first = [next(iter(run.values())) for run in runs if run]
-    distinct = [name for name in varying(first) if name not in _SHOWN_COLUMNS]
+    distinct = varying(first, [(name_of(r, False), r.dtype, r.ranks, r.m, r.n, r.k) for r in first])
     return [_table(each, distinct) for each in series.values()]
 
 

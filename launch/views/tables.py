@@ -11,9 +11,12 @@ from rich.text import Text
 
 from algorithms import algorithms
 from drbench.measure.noise import DOUBTS
-from drbench.measure.record import IDENTITY, OPTION_COLUMNS, REQUEST, WITH, Record
+from drbench.measure.record import IDENTITY, REQUEST, WHERE, Record
 from launch.cases.command_line import describe
 from launch.host.show import table
+
+#: Columns that distinguish cases but are in no name of a contender.
+_UNNAMED = ("threads", "dtype", "get", "progress", "prefetch", *WHERE)
 
 
 class Column(NamedTuple):
@@ -82,8 +85,8 @@ def marks_of(record: Record) -> str:
 
 
 def varying(found: Sequence[Any], names: Sequence = ()) -> list[str]:
-    """The columns of :data:`IDENTITY` that distinguish records: those with several known values, or
-    in which records of one name differ; of options, BLAS and MPI the latter only.
+    """The columns of :data:`IDENTITY` that distinguish records: those in which records of one name
+    differ, and some that no name has. Without names: all with several known values.
 
     Examples
     --------
@@ -97,9 +100,8 @@ def varying(found: Sequence[Any], names: Sequence = ()) -> list[str]:
     def varies(name: str) -> bool:
         values = ((who, getattr(each, name)) for who, each in zip(names, found))
         pairs = {pair for pair in values if pair[1] is not None or name in REQUEST}
-        several = len({value for _, value in pairs} - {None}) > 1
-        differ = len(pairs) > len({who for who, _ in pairs})
-        return differ or several and name not in (*OPTION_COLUMNS, *WITH)
+        several = name in _UNNAMED and len({value for _, value in pairs} - {None}) > 1
+        return several or len(pairs) > len({who for who, _ in pairs})
 
     return list(filter(varies, IDENTITY))
 

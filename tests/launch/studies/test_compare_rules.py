@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.errors import UsageError
-from launch.studies.compare import REGRESSIONS, compare, summary
+from launch.studies.compare import OUTCOMES, REGRESSIONS, compare, failures, sides, summary
+from plots.select.records import frame
 
 
 def run(samples=(1.0,) * 5, m=64, **values):
@@ -138,7 +139,124 @@ def test_columns_that_only_describe_the_run_do_not_distinguish_cases():
         label="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00"
     )
     pairs, notes = compare([old], [run(label="after", environment="b", case="y", iters=9)], 0.05)
-    assert pairs[0].outcome == "same" and notes == ["labels differ: before and after"]
+    assert pairs[0].outcome == "same" and notes == ["label differs: before and after"]
+
+
+places = st.lists(st.tuples(*map(st.sampled_from, ("AB", (1, 2), (64, 128)))), min_size=1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(places, places)
+def test_rows_of_another_machine_or_number_of_nodes_are_no_repeats(old, new):
+    """Matched by hand: by what a side has several of; of what each has one, whatever that is."""
+    known = [[{row[at] for row in side} for at in (0, 1)] for side in (old, new)]
+    matter = [*(len(known[0][at]) + len(known[1][at]) > 2 for at in (0, 1)), True]
+    want = [{tuple(x for x, by in zip(row, matter) if by) for row in side} for side in (old, new)]
+    times = {row: 1.0 + number for number, row in enumerate(sorted({*old, *new}))}
+    tables = [
+        [run([times[row]] * 5, m=row[2], label=row[0], nodes=row[1]) for row in side]
+        for side in (old, new)
+    ]
+    if not want[0] & want[1]:
+        with pytest.raises(UsageError, match="no case of OLD"):
+            compare(*tables, 0.05)
+        return
+    pairs, notes = compare(*tables, 0.05)
+    both = [pair for pair in pairs if pair.best is not None]
+    assert (len(pairs), len(both)) == (len(want[0] | want[1]), len(want[0] & want[1]))
+    for pair in both:
+        there, here = ((row.label, row.nodes, row.m) for row in (pair.old, pair.new))
+        assert all(x == y for x, y, by in zip(there, here, matter) if by)
+        assert pair.best == times[here] / times[there]
+    assert any("label differs" in note for note in notes) == (known[0][0] != known[1][0])
+
+
+def test_any_column_is_compared_and_what_the_rest_is_matches():
+    rows = [
+        run([factor] * 5, m=m, threads=threads, blas_kernel=kernel, mpi="MPICH 5")
+        for m in (64, 128)
+        for factor, threads, kernel in ((4.0, 1, "Haswell"), (2.0, 2, "Haswell"), (3.0, 1, "Zen"))
+    ]
+    table = frame(rows)
+    judged = lambda old, new, **by: compare(*sides(old, new, by), 0.05, by)[0]
+    found = judged(table, None, threads="")
+    assert [pair.outcome for pair in found] == ["faster"] * 2 + ["missing"] * 2
+    assert [pair.best for pair in found[:2]] == [0.5, 0.5]
+    assert {pair.best for pair in judged(table, None, threads="2,1")} == {2.0, None}
+    assert {pair.best for pair in judged(table, None, blas_kernel="Has,Zen") if pair.best} == {0.75}
+    alone = [table[table.threads == number] for number in (1, 2)]
+    assert {pair.best for pair in judged(*alone, threads="") if pair.best} == {0.5}
+    with pytest.raises(UsageError, match="threads is 1 there and 2 here; --by threads"):
+        judged(*alone)
+    for by, text in (
+        ({"thread": ""}, "Did you mean threads?"),
+        ({"mpi": ""}, "one value for each side"),
+        ({"threads": "1,4"}, "'1', '2'"),
+        ({"threads": "1,2,4"}, "OLD,NEW"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            judged(table, None, **by)
+    with pytest.raises(UsageError, match="NEW has cases with several"):
+        judged(alone[0][alone[0].blas_kernel == "Zen"], table, threads="")
+
+
+def test_two_kernels_of_one_case_are_no_repeats_but_an_update_of_all_is_compared():
+    old = [run([1.0] * 5, blas_kernel="Zen"), run([2.0] * 5, blas_kernel="Haswell")]
+    pairs, _ = compare(old, [run([2.0] * 5, blas_kernel="Zen")], 0.05)
+    assert [(pair.outcome, pair.best) for pair in pairs] == [("slower", 2.0), ("missing", None)]
+    # a sweep that was resumed with another MPI
+    old, new = ([run(m=m, mpi=name) for m, name in enumerate(mpi, 1)] for mpi in ("AA", "AB"))
+    pairs, notes = compare(old, new, 0.05)
+    assert [pair.outcome for pair in pairs] == ["same", "same"]
+    assert notes == ["mpi differs: A and A, B"]
+
+
+def test_a_form_that_one_side_never_has_is_another_problem():
+    with pytest.raises(UsageError, match="transpose is None there and a here"):
+        compare([run()], [run(transpose="a")], 0.05)
+
+
+def test_a_case_that_did_not_run_is_the_case_that_would_have_run():
+    ran = {"threads": 1, "transport": "direct", "stationary": "C", "blas": "openblas", "nodes": 1}
+    old = [run(m=m, **ran) for m in (64, 128)]
+    new = [
+        run(m=64, **ran),
+        made_up(
+            status="timeout",
+            reason="60 s",
+            m=128,
+            label="here",
+            algorithm="universal",
+            transport="auto",
+        ),
+    ]
+    assert [pair.outcome for pair in compare(old, new, 0.05)[0]] == ["broken", "same"]
+    assert [pair.outcome for pair in compare(new, old, 0.05)[0]] == ["fixed", "same"]
+    assert [pair.outcome for pair in compare(old[:1], new, 0.05)[0]] == ["failing", "same"]
+
+
+@pytest.mark.parametrize(
+    "counts, allowed, failed",
+    [
+        ({"same": 8}, (), False),
+        ({"same": 8, "missing": 7}, (), True),
+        ({"same": 8, "missing": 7}, ("missing",), False),
+        ({"same": 8, "missing": 7}, ("failing", "noisy"), True),
+        ({"failing": 8}, (), True),
+        ({"failing": 8, "status": 1}, ("failing",), False),
+        ({"noise": 8}, (), True),
+        ({"noise": 8, "new": 1, "refused": 1}, (), True),
+        ({"noise": 8}, ("noisy",), False),
+        ({"noise": 8, "same": 1}, (), False),
+        ({"slower": 1, "noise": 1}, ("missing", "failing", "noisy"), True),
+        ({"broken": 1}, ("missing", "failing", "noisy"), True),
+        ({"refused": 3}, (), False),
+        ({"faster": 1, "fixed": 1, "new": 1}, (), False),
+    ],
+)
+def test_what_fails_a_comparison_and_what_may_be_allowed(counts, allowed, failed):
+    found = dict.fromkeys(OUTCOMES, 0) | counts
+    assert bool(failures(found, allowed)) is failed
 
 
 def test_a_column_that_one_side_never_fills_is_not_compared_by_and_reported():
