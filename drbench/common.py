@@ -11,6 +11,7 @@ import termios
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
 
@@ -68,6 +69,17 @@ def grouped(items: Iterable, key: Callable) -> dict[Any, list]:
     for each in items:
         found.setdefault(key(each), []).append(each)
     return found
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with at most this many digits that count, never in powers of ten.
+
+    Examples
+    --------
+    >>> number(1234567.0), number(0.05), number(20.0), number(2.345), number(12345.6, 4)
+    ('1230000', '0.05', '20', '2.35', '12350')
+    """
+    return f"{Decimal(f'{value:.{digits}g}'):f}"
 
 
 def remembered(known: dict, key, make: Callable) -> Any:

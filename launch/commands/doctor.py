@@ -16,6 +16,7 @@ from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
 from launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
+from launch.host.memory import available_memory
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.python import PYTHON
@@ -197,7 +198,7 @@ def _peak(single: Kernels) -> Iterator[Finding]:
 
 def _memory() -> Iterator[Finding]:
     free, subject = shared_memory_free(), "shared memory"
-    yield Finding("memory", "ok", f"{format_bytes(psutil.virtual_memory().available)} available")
+    yield Finding("memory", "ok", f"{format_bytes(available_memory())} available")
     if free is None:
         nowhere = f"no {SHARED_MEMORY}: windows are allocated elsewhere"
         yield Finding(subject, "advice", nowhere, "mount a tmpfs there")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from algorithms import algorithms, get_algorithm
-from drbench.common import TransportChoice
+from drbench.common import TransportChoice, number
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
 from drbench.model.machine_file import ARITHMETICS
@@ -153,7 +153,7 @@ def _machine_row(name: str) -> Row:
 
 
 def _rate(value: float) -> str:
-    return f"{value:.4g}"
+    return number(value, 4)
 
 
 def _seen(name: str) -> Machine:

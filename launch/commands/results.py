@@ -114,7 +114,7 @@ def _list(path: str, limit: int, allow: tuple) -> int:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
     found = merged(found)
     out, print_line = printing()
-    for line in fastest_lines(found):
+    for line in fastest_lines(found, path):
         print_line(line)
     every = rows(found)
     for each in listed(every):
@@ -156,7 +156,7 @@ def _show(pairs, found: dict, tolerance: float, limit: int, by) -> None:
         out.print(table("!outcome|>best|>median|!~case|~why|interval of median", rows))
         if len(listed) > limit:
             left = len(listed) - limit
-            print_line(f"... and {left} more; --limit {len(listed)} or --csv FILE shows them")
+            print_line(f"... and {left} more; --limit {len(listed)} shows them")
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
     print_line(f"{plural(len(pairs), 'case')} at tolerance {100 * tolerance:g} %: {counts}")
     if found["compared"]:

@@ -294,7 +294,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     from plots.select.records import read_records
 
     records = read_records([out])
-    for line in fastest_lines(records) if alone or not sweep.view else ():
+    for line in fastest_lines(records, out) if alone or not sweep.view else ():
         print_line(line)
     ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drbench.common import PHASES
+from drbench.common import PHASES, number
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
@@ -157,7 +157,7 @@ def answer_text(record: Record) -> str:
     time = predicted_text(record) if simulated else seconds(record.time_s)
     roof = record.percent_of_gemm_only
     bound = "" if roof is None else f", {roof:.1f} % of GEMM-only speed"
-    return f"{verdict}: {time}, {float(f'{record.gflops:.4g}'):g} GFLOP/s{bound}"
+    return f"{verdict}: {time}, {number(record.gflops, 4)} GFLOP/s{bound}"
 
 
 #: Columns of a record that ``--brief`` prints, in this order, before the others of its case.
@@ -175,7 +175,7 @@ def brief_record(record: Record) -> str:
     'drbench mode=measured status=ok time_s=0.25 gflops='
     """
     values = {name: getattr(record, name) for name in [*_BRIEF.split(), "algorithm"]}
-    return brief(values | options_of(record))
+    return brief(values | options_of(record) | ({"reason": record.reason} if record.reason else {}))
 
 
 def brief(values: dict) -> str:
@@ -279,8 +279,8 @@ def show_record(record: Record) -> None:
         add(
             "GEMM-only",
             record.percent_of_gemm_only_min
-            and f"{record.percent_of_gemm_only:.1f} % of {record.gemm_only_gflops:.4g} GFLOP/s, "
-            "the speed of the same GEMMs without communication "
+            and f"{record.percent_of_gemm_only:.1f} % of {number(record.gemm_only_gflops, 4)} "
+            "GFLOP/s, the speed of the same GEMMs without communication "
             f"({low_high(record)} %){_even(record)}",
         )
         beyond, overlap = record.effective_communication_s, record.overlap_efficiency
@@ -359,7 +359,7 @@ def _of_peak(record: Record) -> str:
         return ""
     if peak is None:  # simulated: the model's
         return f"{percent:.1f} % of peak"
-    described = f"{percent:.1f} % of the peak of {peak:.4g} GFLOP/s ({record.peak_source})"
+    described = f"{percent:.1f} % of the peak of {number(peak, 4)} GFLOP/s ({record.peak_source})"
     if percent > 100:
         described += ": the peak was measured at a lower clock or with other work, or given too low"
     return described
@@ -370,7 +370,7 @@ def _interval(record: Record) -> str:
     if record.median_low_s is None:
         return ""
     half = (record.median_high_s - record.median_low_s) / 2
-    return f" ± {100 * half / record.median_s:.2g} %"
+    return f" ± {number(100 * half / record.median_s, 2)} %"
 
 
 def predicted_text(record: Record) -> str:

@@ -1,5 +1,7 @@
 """Bytes and seconds as readable texts."""
 
+from drbench.common import number
+
 
 def format_bytes(count: int) -> str:
     """Bytes in binary units.
@@ -58,7 +60,7 @@ def seconds(value: float | None) -> str:
     if value >= 1000:
         return f"{value:.0f} s"
     scale, unit = _unit(value)
-    return f"{value / scale:.3g} {unit}"
+    return f"{number(value / scale)} {unit}"
 
 
 def _unit(value: float) -> tuple[float, str]:
@@ -85,8 +87,8 @@ def span(low: float, high: float, value: float) -> str:
 
     Examples
     --------
-    >>> span(0.0119, 0.0131, 0.0123)
-    '11.9-13.1'
+    >>> span(0.0119, 0.0131, 0.0123), span(682e-6, 1152e-6, 794e-6)
+    ('11.9-13.1', '682-1150')
     """
     scale, _ = _unit(value)
-    return f"{low / scale:.3g}-{high / scale:.3g}"
+    return f"{number(low / scale)}-{number(high / scale)}"

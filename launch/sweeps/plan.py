@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple
 
 from drbench.common import grouped
@@ -136,7 +136,13 @@ def plan_cases(request: SweepRequest) -> Plan:
         sweep = load_sweep(
             request.sweep, ranks, request.scale, request.override, label, request.simulate
         )
-        jobs += [Job(case_id(case, ranks, code), ranks, case) for case in sweep.cases]
+        cases = sweep.cases
+        if len(counts) > 1 and not request.simulate:  # cores // ranks would be another problem each
+            cases = [
+                case if case.backend != "numpy" or case.threads else replace(case, threads=1)
+                for case in cases
+            ]
+        jobs += [Job(case_id(case, ranks, code), ranks, case) for case in cases]
     plan = Plan(sweep, launcher, jobs, jobs)
     first, step = map(int, request.part.split("/"))  # every n-th, from the i-th
     experiment = plan.experiment(jobs, request.simulate)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
+from drbench.common import number
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
@@ -128,7 +129,7 @@ _LISTED = (
     Column("gemm_only", ">% of GEMM-only"),
     Column("layout", "!~A, B, C"),
     Column("how", "!~algorithm"),
-    Column("gflops", ">GFLOP/s", lambda row: f"{row['gflops']:.4g}"),
+    Column("gflops", ">GFLOP/s", lambda row: number(row["gflops"], 4)),
     _MOVED,
     Column("transport", "transport"),
 )

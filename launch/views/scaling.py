@@ -4,6 +4,7 @@ fewest ranks."""
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from drbench.common import number
 from drbench.measure.decision import over
 from drbench.measure.noise import doubts, median_interval
 from drbench.measure.record import Record, by_balance
@@ -86,7 +87,7 @@ def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
 
 def _spread(key: str, unit: str = ""):
     def text(row: dict) -> str:
-        middle, low, high = (f"{row[key + end]:.3g}" for end in _SPREAD)
+        middle, low, high = (number(row[key + end]) for end in _SPREAD)
         return f"{middle}{unit}" + (f" ({low}-{high})" if low != high else "")
 
     return text

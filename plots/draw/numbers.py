@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from math import ceil, floor, log10
 
+from drbench.common import number
+
 _MOST_TICKS = 7
 
 
@@ -62,23 +64,6 @@ def time_text(seconds: float) -> str:
     """
     length, unit = time_unit(seconds) if seconds else (1.0, "s")
     return f"{number(seconds / length)} {unit}"
-
-
-def number(value: float) -> str:
-    """A number with at most three digits that count, never in powers of ten.
-
-    Examples
-    --------
-    >>> number(1234567.0), number(0.05), number(20.0), number(2.345)
-    ('1230000', '0.05', '20', '2.35')
-    """
-    if value == 0:
-        return "0"
-    digits = 2 - floor(log10(abs(value)))
-    rounded = round(value, digits)
-    return (
-        f"{rounded:.{max(0, digits)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{rounded:.0f}"
-    )
 
 
 def bytes_text(count: float) -> str:

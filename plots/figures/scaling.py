@@ -64,7 +64,7 @@ def choose(
                 found.append((source, _title(work), cases_of))
                 left = left.drop(inside.index)
     lost, what = kept.problem.isin(left.problem).sum(), "problem"
-    remedy = "Run one problem with several -p."
+    remedy = "Run one problem with several -p and the same --threads."
     if growing is WEAK:
         what, remedy = "work a rank", "Let m grow with -p."
     if not found:
@@ -72,12 +72,14 @@ def choose(
             f"{cases(lost)}, and no {what} that is the same on several numbers of ranks. {remedy}"
         )
     if lost:
-        notes.append(f"not drawn: {cases(lost)} whose {what} is on one number of ranks only")
+        notes.append(
+            f"not drawn: {cases(lost)} whose {what} is on one number of ranks only. {remedy}"
+        )
     return _panels(found, notes)
 
 
 def _each(part: Fraction) -> str:
-    return str(part) if part.denominator == 1 else f"{float(part):.4g}"
+    return str(part) if part.denominator == 1 else number(float(part), 4)
 
 
 def _kept(records: Records, options: Options) -> tuple[DataFrame, list[str]]:

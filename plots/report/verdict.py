@@ -1,6 +1,7 @@
 """A summary of a folder of results: the number of cases by status, and for each problem what is
 decided, its best case, the limit of that, and the command that runs it again."""
 
+import os
 import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -95,16 +96,17 @@ def verdict(found: DataFrame) -> Verdict:
     return Verdict(kept, [_best(*each) for each in ranked[:_MOST_PROBLEMS]], notes)
 
 
-def fastest_lines(records: Records) -> list[str]:
+def fastest_lines(records: Records, path: str | os.PathLike) -> list[str]:
     """The decision on each problem, a line each: the top of the report. Empty if no two cases are
-    of one problem."""
+    of one problem. ``path`` has the records."""
     table = merged(frame(records))
     found = verdict(table)
     if len(found.best) == len(table):
         return []
     lines = [f"{each.problem}, {each.source}: {each.answer}, {each.time}" for each in found.best]
     if (more := len(lines) - _MOST_LINES) > 0:
-        lines[_MOST_LINES:] = [f"{more} problems more: drbench report has the best of each"]
+        again = f"drbench report {shlex.quote(os.fspath(path))}"
+        lines[_MOST_LINES:] = [f"{more} problems more: {again} has the best of each"]
     return lines + found.notes
 
 

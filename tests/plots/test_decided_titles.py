@@ -67,7 +67,7 @@ def test_titles_name_the_fastest_or_the_tied_ones_of_interleaved_rounds(times):
     records = rounds(times)
     mlp, best, line = TITLES[times]
     assert title("mlp1", records) == mlp and title("best", records) == best
-    (found,) = fastest_lines(records)
+    (found,) = fastest_lines(records, "runs")
     assert found.endswith(f"measured: {line}") and line.rpartition(",")[0] in page(records, [], "x")
     # the time of the report is that of the figures
     moved = [row for row in records if row.a == "row"]
@@ -89,7 +89,9 @@ def test_a_sweep_of_doubtful_cases_names_none(doubt, needs):
         assert "nothing is ranked" in title(name, records).lower()
         text = describe_picture(find(name).make(records, Options()).picture)
         assert f"{needs} would decide" in text, name
-    assert fastest_lines(records) == [f"1 problem without a ranked case: {needs} would decide"]
+    assert fastest_lines(records, "runs") == [
+        f"1 problem without a ranked case: {needs} would decide"
+    ]
     assert f"{needs} would decide" in page(records, [], "x")
     grown = rounds((1.0, 1.3, 2.0)) + rounds((0.5, 0.6, 1.0), ranks=8, **doubt)
     panels, _ = choose_lines(STRONG, grown, Options())
@@ -125,7 +127,9 @@ def test_equal_rounds_of_two_sweeps_were_not_interleaved(tmp_path):
     row, column = (rounds((1.0, 1.3))[at : at + 6] for at in (0, 6))
     for name, records in (("both", row + column), ("first", row), ("later", column)):
         append_csv(tmp_path / f"{name}.csv", *records)
-    read = lambda *names: fastest_lines(read_records([tmp_path / f"{name}.csv" for name in names]))
+    read = lambda *names: fastest_lines(
+        read_records([tmp_path / f"{name}.csv" for name in names]), "runs"
+    )
     assert "row is fastest" in read("both")[0]
     line, note = read("first", "later")
     assert "undecided: universal S-C: row, universal S-C: column" in line
@@ -136,7 +140,7 @@ def test_a_case_alone_is_not_the_fastest():
     alone, two = rounds((1.0,)), rounds((1.0, 1.3), m=128)
     assert title("mlp1", alone) == "MLP-1, m = 64: only Row, 90 % of GEMM-only speed"
     assert title("algorithms", alone) == "Only universal S-C"
-    one, other = sorted(fastest_lines(alone + two))
+    one, other = sorted(fastest_lines(alone + two, "runs"))
     assert "row is fastest" in one and "only universal S-C: row" in other
 
 
@@ -205,13 +209,13 @@ def test_the_last_lines_of_a_sweep_are_one_a_problem_and_one_on_what_would_decid
     one = lambda **more: [
         of_universal(**dict.fromkeys("abc", kind), samples_s=[1.0, 1.0], **more) for kind in KINDS
     ]
-    lines = fastest_lines(one() + one(dtype="float64") + one(transpose="a"))
+    lines = fastest_lines(one() + one(dtype="float64") + one(transpose="a"), "runs")
     assert all(line.startswith("64 × 256 × 64, 4 ranks") for line in lines[:3])
     assert sum("float64" in line for line in lines) == sum("Aᵀ·B" in line for line in lines) == 1
     assert lines[3:] == ["undecided: interleaved rounds would decide"]
-    assert fastest_lines([of_universal(m=9), of_universal(m=8)]) == []
+    assert fastest_lines([of_universal(m=9), of_universal(m=8)], "runs") == []
     many = [row for m in range(1, 20) for row in one(m=m)]
-    lines = fastest_lines(many)
+    lines = fastest_lines(many, "runs")
     assert len(lines) == 10 and lines[-2].startswith("11 problems more: ")
 
 

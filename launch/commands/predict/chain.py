@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from drbench.common import number
 from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
 from launch.host.show import table
 from launch.host.units import between, format_bytes, seconds, span
@@ -227,8 +228,8 @@ def chain_command(
     out, print_line = printing()
     print_line(headline(text))
     print_line(
-        f"{chain.name}: {len(chain.multiplications)} multiplications, {chain.flops / 1e12:.4g} "
-        f"TFLOP, {dtype}, {ranks} ranks of {model.name}, mesh {found.best.mesh}"
+        f"{chain.name}: {len(chain.multiplications)} multiplications, "
+        f"{number(chain.flops / 1e12, 4)} TFLOP, {dtype}, {ranks} ranks of {model.name}, mesh {found.best.mesh}"
         f"{f', 1 of {layers} layers' * (layers > 1)}"
         f"{f', 1 of {micro_batches} micro-batches' * (micro_batches > 1)}"
         f"{', with recomputation' * recompute}"
@@ -328,7 +329,7 @@ def _cells(row, best) -> tuple:
         str(found.mesh),
         between(found.time_s, row.low_s, row.high_s),
         f"{found.time_s / best.time_s:.3f}",
-        f"{flops / 1e12:.4g}",
+        number(flops / 1e12, 4),
         format_bytes(found.memory_bytes),
     )
 
