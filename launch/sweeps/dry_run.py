@@ -161,7 +161,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         print_line(
             f"estimated time: {bound}{duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
             f"{number(found.core_flops_per_s / 1e9, 4)} GFLOP/s of a core, measured just now on "
-            f"this machine with a 1024^3 GEMM, and {OVERHEAD_S * 1e3:.0f} ms per case; communication "
-            "not included"
+            f"this machine with a 1024^3 GEMM, and {OVERHEAD_S * 1e3:.0f} ms per case; "
+            "communication not included"
         )
     return 0

@@ -229,7 +229,8 @@ def chain_command(
     print_line(headline(text))
     print_line(
         f"{chain.name}: {len(chain.multiplications)} multiplications, "
-        f"{number(chain.flops / 1e12, 4)} TFLOP, {dtype}, {ranks} ranks of {model.name}, mesh {found.best.mesh}"
+        f"{number(chain.flops / 1e12, 4)} TFLOP, {dtype}, {ranks} ranks of {model.name}, "
+        f"mesh {found.best.mesh}"
         f"{f', 1 of {layers} layers' * (layers > 1)}"
         f"{f', 1 of {micro_batches} micro-batches' * (micro_batches > 1)}"
         f"{', with recomputation' * recompute}"
