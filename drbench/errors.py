@@ -56,7 +56,7 @@ class CaseTimeout(DrbenchError):
 
 
 class CaseFailed(DrbenchError):
-    """The case raised, crashed or was killed."""
+    """The case raised, crashed or was killed, or the disk is full."""
 
     status = "failed"
 

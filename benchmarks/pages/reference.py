@@ -286,5 +286,5 @@ def exit_codes() -> str:
                 text = f"{about[each.status].rstrip('.')}, or {text[0].lower()}{text[1:]}"
             about[each.status] = text
     lines = [(code, name, about[name]) for name, code in errors.EXIT_CODES.items()]
-    lines.append((130, "", "Interrupted by Ctrl-C."))
+    lines.append((130, "", "Interrupted by Ctrl-C, SIGTERM or SIGHUP."))
     return table(["code", "status", "meaning"], lines)

@@ -89,10 +89,7 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
         data = newline + lines if size else _lines([HEADER]) + lines
         try:
             if os.write(descriptor, data) != len(data):
-                raise OSError(
-                    f"{path}: only a part of the row fitted on the disk, and was removed. Free "
-                    "some space."
-                )
+                raise OSError(errno.ENOSPC, "only a part of the row fitted on the disk")
             os.fsync(descriptor)
         except BaseException:
             os.ftruncate(descriptor, size)

@@ -20,6 +20,7 @@ from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
+from launch.host.files import refuse_os_errors
 from launch.host.mpi import launched
 
 from .completion import OWN, STATIONARY, complete_pair, names_of, one_of, words_of
@@ -204,14 +205,11 @@ def reading(remedy: str = "Use files that can be read."):
     """A context that turns unreadable or wrong files into an error of one line, and prints a line
     for each torn row."""
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with refuse_os_errors("", remedy), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)
             yield
         for warning in caught:
             click.echo(str(warning.message), err=True)
-    except OSError as error:
-        name = "" if error.filename is None else f"{error.filename}: "  # a full disk has no name
-        raise UsageError(f"{name}{error.strerror or error}. {remedy}") from None
     except RecordError as error:
         raise UsageError(str(error)) from None
 

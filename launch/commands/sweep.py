@@ -14,7 +14,7 @@ from launch.cases.launchers import load_launcher
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import find_sweep, ranks_of
 from launch.cases.sweep_values import shipped
-from launch.host.files import check_output, write_table
+from launch.host.files import check_output, refuse_os_errors, write_table
 from launch.host.kernels import without_weaker_pins
 from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
@@ -302,7 +302,8 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
         kind = "weak" if ok["shape"].nunique() > 1 else "strong"
     if kind and len(ok):
         try:
-            drawn = draw_figure(kind, [out / "records.csv"], out / kind)
+            with refuse_os_errors(str(out / kind), "The records are complete; free disk space."):
+                drawn = draw_figure(kind, [out / "records.csv"], out / kind)
         except SelectionError as error:
             drawn = [f"no figure: {error}"]
         for line in drawn:

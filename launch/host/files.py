@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drbench.errors import EXIT_CODES, UsageError
+from drbench.errors import EXIT_CODES, CaseFailed, UsageError
 from drbench.measure.record import FORMULA_STARTS, Record, RecordError
 from drbench.measure.record_file import append_csv, is_other_form, read_csv
 
+#: Errors of a full disk.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 #: Folder of drbench and its sister packages: the checkout, or site-packages of an installation.
 ROOT = Path(__file__).parents[2]
 #: The checkout whose records and scripts are used: that of these packages, or for installed
@@ -57,11 +59,14 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def refuse_os_errors(where: str, remedy: str) -> Iterator[None]:
-    """A context in which an OSError, such as that of a full disk, becomes a UsageError."""
+    """A context in which an OSError becomes a UsageError, or that of a full disk a CaseFailed, of
+    ``where``, or the file that it names."""
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}. {remedy}") from None
+        kind = CaseFailed if error.errno in FULL else UsageError
+        texts = filter(None, (where or error.filename, str(error.strerror or error)))
+        raise kind(f"{': '.join(texts)}. {remedy}") from None
 
 
 def made_folder(path: str | os.PathLike) -> Path:
@@ -119,7 +124,7 @@ def write_output(option: str, path: str | os.PathLike, text: str) -> None:
     Raises
     ------
     UsageError
-        If it cannot be written, for example because the disk is full.
+        If it cannot be written; a CaseFailed if the disk is full.
     """
     with refuse_os_errors(f"{option} {path}", "Use a file that can be written."):
         Path(path).write_text(text, encoding="utf-8", errors="replace", newline="")

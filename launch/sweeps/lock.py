@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drbench.errors import UsageError
+from launch.host.files import refuse_os_errors
 
 
 @contextmanager
@@ -27,11 +28,8 @@ def hold_folder(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
         If another sweep, which is named, holds the lock, or if the folder is not writable.
     """
     path = folder / "lock"
-    try:
+    with refuse_os_errors(str(folder), "Use a --out that can be written to."):
         file = open(path, "a+", encoding="utf-8")
-    except OSError as error:
-        reason = f"{folder}: {error.strerror}. Use a --out that can be written to."
-        raise UsageError(reason) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

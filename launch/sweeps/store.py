@@ -25,20 +25,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from drbench.errors import UsageError
+from drbench.errors import CaseFailed, UsageError
 from drbench.measure.record import SCHEMA_VERSION, Record, RecordError
 from drbench.measure.record_file import append_csv, is_other_form, read_damaged_csv
 from launch.cases.case import GOOD, Case
-from launch.host.files import made_folder, sync_folder
+from launch.host.files import FULL, made_folder, sync_folder
 from launch.host.processes import interruptible
 from launch.host.protocol import append_journal, read_journal
 from launch.host.units import plural
 
 from .lock import hold_folder
-
-#: Errors of a full disk.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-
 
 #: Names of fields of a case in its hash where they have others now: old rows are found by it.
 _HASHED = {"label": "machine", "machine": "model", "gemm_only": "roof"}
@@ -100,7 +96,9 @@ def opened(
     Raises
     ------
     UsageError
-        If the folder cannot be made, is in use, contains other files, or is full.
+        If the folder cannot be made, is in use, or contains other files.
+    CaseFailed
+        If the disk is full.
     """
     folder = made_folder(folder)
     warn = partial(print_line.print, style="yellow", markup=False)
@@ -114,9 +112,9 @@ def opened(
                 print_line.print(note, markup=False)
             yield store
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in (*FULL, errno.EROFS):
             raise
-        raise UsageError(
+        raise CaseFailed(
             f"{folder}: {error.strerror}. No finished case is lost; free disk space, or make it "
             "writable, and run the same command again."
         ) from None
@@ -190,7 +188,7 @@ class Store:
 
         Raises
         ------
-        UsageError
+        CaseFailed
             If it cannot be written; the file is then unchanged.
         """
         new = not self.records_path.exists()
@@ -201,9 +199,9 @@ class Store:
             if new:
                 sync_folder(self.folder)
         except (OSError, RecordError) as error:
-            raise UsageError(
-                f"{self.records_path.name}: {error}. The row of case {record.case} was not "
-                "written; free disk space and run the same command again."
+            raise CaseFailed(
+                f"{self.records_path}: {getattr(error, 'strerror', error)}. The row of case "
+                f"{record.case} was not written; free disk space and run the same command again."
             ) from None
         self.done[record.case] = record
         self.attempts.pop(record.case, None)
