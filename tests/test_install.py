@@ -18,6 +18,7 @@ import pytest
 
 from algorithms import algorithms
 from drbench import __version__
+from launch.host.commit import git_state
 from launch.host.environment import describe
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +38,8 @@ def test_an_environment_of_a_checkout_names_its_commit():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A folder with the sdist, and the wheel made from it; the checkout is left as it was."""
+    """A folder with the sdist, and the wheel made from it, of a checkout of one commit; ours
+    is left as it was."""
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
@@ -45,8 +47,11 @@ def built(tmp_path_factory):
     shutil.copytree(ROOT / "docs", source / "docs")
     shutil.copytree(ROOT / "tests/partitions", source / "tests")  # setuptools would take them
     for path in ROOT.iterdir():
-        if path.is_file():
+        if path.is_file() and path.name != ".git":  # of a worktree it is a file
             shutil.copy(path, source)
+    git = ["git", "-C", source, "-c", "user.name=x", "-c", "user.email=x@y"]
+    for words in ("init --quiet", "add .", "commit --quiet --message x"):
+        subprocess.run([*git, *words.split()], check=True)
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source]
     ended = subprocess.run(build, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -71,8 +76,24 @@ def installed(built, tmp_path_factory):
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
 
-    call.folder = folder
+    call.folder, call.site = folder, site
     return call
+
+
+@pytest.mark.mpi
+def test_an_installed_drbench_knows_the_commit_that_it_was_built_from(installed):
+    known = json.loads((installed.site / "launch/host/commit.json").read_text())
+    assert re.fullmatch("[0-9a-f]{40}", known["commit"]) and known["dirty"] is False
+    assert installed("--version") == f"drbench, version {__version__}, commit {known['commit']}\n"
+    installed("sweep square -p 1 -o m=8 -o n=8 -o k=8 -o preset=row -o iters=1 -o budget=0 --out s")
+    (found,) = (installed.folder / "s").rglob("environment.json")
+    assert json.loads(found.read_text())["drbench"]["commit"] == known["commit"]
+
+
+def test_without_git_or_a_build_no_commit_is_known(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()  # damaged, or git is absent
+    assert git_state(tmp_path) == {"commit": None}
+    assert git_state(tmp_path / "absent")["commit"] is None
 
 
 def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
@@ -86,7 +107,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
     assert f"-{__version__}-" in wheel.name and f"-{__version__}.tar" in sdist.name
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-        assert held == want
+        assert held == want | {"launch/host/commit.json"}
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
         assert want | {"LICENSE", "README.md", "CITATION.cff", "docs/how-to/run-sweeps.md"} <= held

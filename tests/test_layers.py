@@ -30,6 +30,8 @@ LAYERS = {
     "drbench.library": ("algorithms", "drbench.device"),
     "drbench.torch": ("drbench.library",),
     "plots.select": (
+        "drbench.common.grouped",
+        "drbench.common.number",
         "drbench.measure.decision",
         "drbench.measure.noise",
         "drbench.measure.record",

@@ -10,6 +10,7 @@ import click
 from drbench import __version__
 from drbench.common import until_heard
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, exit_code_of
+from launch.host.commit import git_state
 from launch.host.mpi import STRANGERS, is_rank, launched
 from launch.host.streams import open_streams
 from partitions import LayoutError
@@ -155,6 +156,15 @@ class Group(click.Group):
             )
 
 
+def _print_version(context, parameter, value):
+    if value and not context.resilient_parsing:
+        found = git_state()
+        commit = f", commit {found['commit']}" if found["commit"] else ""
+        changed = " with changes" if found.get("dirty") else ""
+        click.echo(f"drbench, version {__version__}{commit}{changed}")
+        context.exit()
+
+
 @click.group(
     cls=Group,
     options_metavar="[--plugin FILE]",
@@ -168,7 +178,14 @@ class Group(click.Group):
         "show_default": True,
     },
 )
-@click.version_option(__version__, prog_name="drbench")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and the commit.",
+)
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Load a plugin.")
 def cli(plugins):
     """Run, predict and explain distributed dense matrix multiplication C = A·B."""

@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,7 +22,8 @@ import psutil
 
 from drbench import __version__
 
-from .files import ROOT, write_json
+from .commit import git_state
+from .files import write_json
 from .kernels import processor_name
 
 _PACKAGES = (
@@ -107,7 +107,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
         for facts in ranks
     }
     return {
-        "drbench": {"version": __version__, **git_state(ROOT)},
+        "drbench": {"version": __version__, **git_state()},
         "hosts": hosts,
         "ranks": [
             {"rank": rank, **{key: facts[key] for key in ("host", "cores", "gpus") if key in facts}}
@@ -141,25 +141,6 @@ def write_environment(folder: Path, description: dict) -> str:
     }
     write_json(folder / "environment.json", latest | json.loads(path.read_text("utf-8")))
     return name
-
-
-@functools.cache
-def git_state(root: Path) -> dict:
-    """The commit of a checkout, and whether files other than records and pages, which programs
-    write, differ from it; no commit without a checkout or git."""
-    git = ["git", "-C", str(root)]
-    changes = "status --porcelain --untracked-files=no -- . :!results :!docs".split()
-    pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    try:
-        if not (root / ".git").exists():
-            return {"commit": None}
-        commit, changed = (
-            subprocess.run([*git, *each], timeout=20, check=True, **pipes).stdout.strip()
-            for each in (["rev-parse", "HEAD"], changes)
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {"commit": None}
-    return {"commit": commit, "dirty": bool(changed)}
 
 
 @functools.cache

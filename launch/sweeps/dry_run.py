@@ -101,8 +101,8 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     errors = screen_of(stderr=True)
     quiet = len(chosen) <= limit or not errors.is_terminal
     shown = track(chosen, "cases", console=errors, transient=True, disable=quiet)
-    for number, job in enumerate(shown, 1):
-        nodes, memory, buffers = launcher.nodes(job.ranks), "", whole or number <= limit
+    for at, job in enumerate(shown, 1):
+        nodes, memory, buffers = launcher.nodes(job.ranks), "", whole or at <= limit
         each = needed(job, buffers)
         if buffers:
             known.append((each, job))
@@ -122,13 +122,13 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             counts.update(marks)
             able.append(job)
             memory = f"{format_bytes(each.rank_bytes):>10} per rank"
-        if number <= limit:
+        if at <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             described = "; ".join(marks)
             print_line(
-                Text(f"{number:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
+                Text(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
             )
-        elif number == limit + 1:
+        elif at == limit + 1:
             print_line(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
     known += ((needed(job, True), job) for job in largest)
     most, job = max(known, key=lambda each: each[0].total_bytes)

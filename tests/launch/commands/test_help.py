@@ -105,4 +105,4 @@ def test_without_a_command_the_help_is_printed(run_cli):
 def test_the_version_is_printed(run_cli):
     from drbench import __version__
 
-    assert run_cli("--version").stdout == f"drbench, version {__version__}\n"
+    assert run_cli("--version").stdout.startswith(f"drbench, version {__version__}")
