@@ -82,6 +82,21 @@ def number(value: float, digits: int = 3) -> str:
     return f"{Decimal(f'{value:.{digits}g}'):f}"
 
 
+def bytes_text(count: float, digits: int = 3) -> str:
+    """Bytes in binary units.
+
+    Examples
+    --------
+    >>> bytes_text(65536), bytes_text(3 * 2**20), bytes_text(100), bytes_text(-1024)
+    ('64 KiB', '3 MiB', '100 B', '-1 KiB')
+    """
+    units = ["TiB", "GiB", "MiB", "KiB", "B"]
+    while abs(count) >= 1024 and units[1:]:
+        count /= 1024
+        units.pop()
+    return f"{number(count, digits)} {units[-1]}"
+
+
 def remembered(known: dict, key, make: Callable) -> Any:
     """What is known under a key, made the first time."""
     if key not in known:

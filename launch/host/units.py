@@ -1,6 +1,6 @@
 """Bytes and seconds as readable texts."""
 
-from drbench.common import number
+from drbench.common import bytes_text, number
 
 
 def format_bytes(count: int) -> str:
@@ -13,11 +13,7 @@ def format_bytes(count: int) -> str:
     >>> format_bytes(64 * 2**20), format_bytes(5 * 2**30), format_bytes(3000 * 2**40)
     ('64 MiB', '5 GiB', '3000 TiB')
     """
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            return f"{value:.4g} {unit}" if abs(value) < 1024 else f"{value:.0f} {unit}"
-        value /= 1024
+    return bytes_text(count, 4)
 
 
 def plural(count: int, what: str) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
+from drbench.common import number
 from drbench.errors import DrbenchError
 from drbench.measure.noise import FEWEST
 from drbench.plan.explain import moves
@@ -125,9 +126,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         if at <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             described = "; ".join(marks)
-            print_line(
-                Text(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
-            )
+            print_line(Text(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip()))
         elif at == limit + 1:
             print_line(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
     known += ((needed(job, True), job) for job in largest)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import ceil, floor, log10
 
-from drbench.common import number
+from drbench.common import bytes_text, number  # noqa: F401  (for all figures)
 
 _MOST_TICKS = 7
 
@@ -64,17 +64,3 @@ def time_text(seconds: float) -> str:
     """
     length, unit = time_unit(seconds) if seconds else (1.0, "s")
     return f"{number(seconds / length)} {unit}"
-
-
-def bytes_text(count: float) -> str:
-    """Bytes in binary units.
-
-    Examples
-    --------
-    >>> bytes_text(65536), bytes_text(3 * 2**20), bytes_text(100)
-    ('64 KiB', '3 MiB', '100 B')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if count < 1024 or unit == "TiB":
-            return f"{number(count)} {unit}"
-        count /= 1024
