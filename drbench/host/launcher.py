@@ -1,6 +1,7 @@
 """How this process was started: by a launcher of ranks, or not. Imports no MPI."""
 
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -83,10 +84,30 @@ def refuse_strangers(library: str, size: int | None = None) -> None:
     here = launched()
     if here is None:
         return
-    # MPICH under another launcher's variables may abort when it starts
-    by_open_mpi = here.variable.startswith("OMPI_") and library.startswith("MPICH")
-    if by_open_mpi or (size == 1 < here.size):
+    # these may abort when they start
+    aborts = here.variable.startswith("OMPI_") and library.startswith("MPICH")
+    aborts |= size is None and lacks_pmi(library)
+    if aborts or (size == 1 < here.size):
         raise MissingError(mismatch_message(here, library))
+
+
+def lacks_pmi(library: str, environ=os.environ) -> bool:
+    """Whether this MPI cannot connect to the srun that has started it, and would abort with code 1:
+    Open MPI without PMIx, unless it was built with Slurm's PMI.
+
+    Examples
+    --------
+    >>> step = {"SLURM_STEP_NUM_TASKS": "2"}
+    >>> lacks_pmi("Open MPI v5", step), lacks_pmi("Open MPI v5", step | {"PMIX_RANK": "0"})
+    (True, False)
+    >>> lacks_pmi("MPICH 5.0.2", step), lacks_pmi("Open MPI v5", {})
+    (False, False)
+    """
+    connected = "PMIX_RANK" in environ or "OMPI_COMM_WORLD_RANK" in environ
+    if connected or SLURM not in environ or not library.startswith("Open MPI"):
+        return False
+    found = re.search(r"(/.*)/libmpi\.so", Path("/proc/self/maps").read_text(encoding="utf-8"))
+    return not (found and any(Path(found[1], "openmpi").glob("**/mca_pmix_s[12].so")))
 
 
 def mismatch_message(found: Launched, library: str) -> str:
