@@ -156,13 +156,13 @@ class Group(click.Group):
             )
 
 
-def _print_version(context, parameter, value):
-    if value and not context.resilient_parsing:
+class _Version:
+    """The version and the commit; git is asked for it only if they are printed."""
+
+    def __str__(self):
         found = git_state()
         commit = f", commit {found['commit']}" if found["commit"] else ""
-        changed = " with changes" if found.get("dirty") else ""
-        click.echo(f"drbench, version {__version__}{commit}{changed}")
-        context.exit()
+        return __version__ + commit + " with changes" * found.get("dirty", False)
 
 
 @click.group(
@@ -178,14 +178,7 @@ def _print_version(context, parameter, value):
         "show_default": True,
     },
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and the commit.",
-)
+@click.version_option(_Version(), prog_name="drbench")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Load a plugin.")
 def cli(plugins):
     """Run, predict and explain distributed dense matrix multiplication C = A·B."""

@@ -178,19 +178,16 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
             side = "NEW" if first else "OLD"
             notes.append(f"not compared by {name}: {side} does not record it")
     key = lambda row: tuple(getattr(row, name) for name in fields)
-    several = lambda name, cases: any(len(_values(case, name)) > 1 for case in cases)
     cases = [case for table in tables.values() for case in grouped(table, key).values()]
-    fields += [name for name in WITH if name not in by and several(name, cases)]
+    several = lambda name: any(len(_values(case, name)) > 1 for case in cases)
+    if name := next(filter(several, by), None):
+        raise UsageError(f"--by {name}: a side has cases with several. Use --by {name}=OLD,NEW.")
+    fields += [name for name in WITH if name not in by and several(name)]
     every = [row for table in tables.values() for row in table]
     keys = iter(completed([*map(key, every)], [row.status == "ok" for row in every]))
     merged = []
     for side, table in tables.items():
         runs = grouped(table, lambda row: next(keys))
-        for name in by:
-            if several(name, runs.values()):
-                raise UsageError(
-                    f"--by {name}: {side} has cases with several. Use --by {name}=OLD,NEW."
-                )
         counted = {key: _counted(each) for key, each in runs.items()}
         merged.append({key: _merged(each) for key, each in counted.items()})
         statuses = lambda found: Counter(row.status for each in found.values() for row in each)
@@ -262,10 +259,8 @@ def failures(found: Mapping[str, Any], allowed: Collection[str] = ()) -> list[st
     if any(map(found.get, _DECIDED)):
         counts["noisy"] = 0
     texts = [f"{found[name]} {name}" for name in REGRESSIONS if found[name]]
-    left = counts.keys() - {*allowed}
-    return texts + [
-        f"{n} {word} (--allow {word})" for word, n in counts.items() if n and word in left
-    ]
+    counted = [(word, n) for word, n in counts.items() if n and word not in allowed]
+    return texts + [f"{n} {word} (--allow {word})" for word, n in counted]
 
 
 def _values(found: list, name: str) -> set:

@@ -58,7 +58,7 @@ def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
         base = base or (record.ranks, rates)
         ratios = over(rates, base[1])
         ends = median_interval(ratios) or (min(ratios), max(ratios))
-        row = {name: getattr(record, name) for name in _AS_RECORDED}
+        row = {name: getattr(record, name) for name in [*_AS_RECORDED, *distinct]}
         for end, value in zip(_SPREAD, (median(ratios), *ends)):
             row[f"speedup{end}"] = value
             row[f"efficiency_percent{end}"] = 100 * base[0] / record.ranks * value
@@ -66,7 +66,6 @@ def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
         roof = record.percent_of_gemm_only
         rows.append(
             row
-            | {name: getattr(record, name) for name in distinct}
             | {
                 "time_s_low": record.median_low_s,
                 "time_s_high": record.median_high_s,

@@ -196,7 +196,7 @@ def test_any_column_is_compared_and_what_the_rest_is_matches():
     ):
         with pytest.raises(UsageError, match=text):
             judged(table, None, **by)
-    with pytest.raises(UsageError, match="NEW has cases with several"):
+    with pytest.raises(UsageError, match="a side has cases with several"):
         judged(alone[0][alone[0].blas_kernel == "Zen"], table, threads="")
 
 
