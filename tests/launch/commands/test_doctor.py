@@ -109,6 +109,12 @@ def test_more_ranks_than_cores_is_advice(findings):
     assert found["level"] == "advice" and f"at most {cores} ranks" in found["remedy"]
 
 
+def test_memory_is_what_a_run_may_use(findings, monkeypatch):
+    """In a control group of 400 MB doctor saw the memory of the machine."""
+    monkeypatch.setattr(launch.commands.doctor, "available_memory", lambda: 400 << 20)
+    assert findings()["memory"]["text"].startswith("400 MiB")
+
+
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
     monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 64 << 20)
     little = findings()["shared memory"]

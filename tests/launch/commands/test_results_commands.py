@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,56 @@ def test_compare_exits_1_on_a_regression_and_names_it(run_cli, files):
         ("same", "64", "1.0"),
     ]
     assert rows[0]["new_reason"] == "'=cmd()"
+
+
+def test_a_comparison_that_decides_nothing_or_lacks_cases_fails_unless_it_is_allowed(
+    run_cli, files
+):
+    """Cases were missing, all failed or all were noisy, and the exit code was 0."""
+    bad = [case(m=m, status="wrong", reason="row 0") for m in (64, 128)]
+    append_csv(files / "half.csv", case())
+    append_csv(files / "bad.csv", *bad)
+    append_csv(files / "noisy.csv", case(noisy=True, factor=2.0), case(m=128, noisy=True, factor=3))
+    for sides, word in (
+        (("old.csv", "half.csv"), "missing"),
+        (("bad.csv", "bad.csv"), "failing"),
+        (("old.csv", "noisy.csv"), "noisy"),
+    ):
+        words = ["compare", *(files / name for name in sides)]
+        ended = run_cli(*words)
+        assert ended.returncode == 1 and f"(--allow {word})" in ended.stdout.splitlines()[-1]
+        ended = run_cli(*words, "--allow", word)
+        assert ended.returncode == 0 and "--allow" not in ended.stdout
+        assert json.loads(run_cli(*words, "--json").stdout)["fails"]
+    broken = run_cli("compare", files / "old.csv", files / "bad.csv", "--allow", "failing")
+    assert broken.returncode == 1
+    listed = run_cli("compare", files / "bad.csv")
+    assert listed.returncode == 1 and "no case is ok: 2 wrong" in listed.stdout
+    assert "128x256x64" in listed.stdout
+    assert run_cli("compare", files / "bad.csv", "--allow", "failing").returncode == 0
+
+
+def test_settings_of_one_file_or_of_two_are_compared(run_cli, files):
+    for threads, name in ((1, "one.csv"), (2, "two.csv")):
+        rows = [case(m=m, threads=threads, factor=2.0 / threads) for m in (64, 128)]
+        append_csv(files / name, *rows)
+        append_csv(files / "both.csv", *rows)
+    two = (files / "one.csv", files / "two.csv")
+    assert "--by threads compares these" in run_cli("compare", *two).refusal()
+    for words in ((*two, "--by", "threads"), (files / "both.csv", "--by", "threads=1,2")):
+        ended = run_cli("compare", *words)
+        assert (ended.returncode, ended.stderr) == (0, "threads differs: 1 and 2\n")
+        assert "2 faster" in ended.stdout and "0.500" in ended.stdout
+    assert "--by threads: it needs" in run_cli("compare", two[0], "--by", "threads").refusal()
+    assert "Did you mean threads" in run_cli("compare", *two, "--by", "thread").refusal()
+
+
+def test_what_a_table_leaves_out_is_shown_by_the_command_that_it_names(run_cli, tmp_path):
+    path = tmp_path / "two words.csv"
+    append_csv(path, *(case(a=f"row/c{2**n}", factor=1.0 + n) for n in range(5)))
+    text = run_cli("compare", path, "--limit", 2).stdout
+    (command,) = re.findall("drbench (compare .* --limit 5) shows", text)
+    assert run_cli(*shlex.split(command)).stdout.count("universal") >= 5
 
 
 def test_compare_exits_0_within_the_tolerance(run_cli, files):

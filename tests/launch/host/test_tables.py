@@ -4,6 +4,9 @@ are left out."""
 import re
 
 import pytest
+from made_up import made_up
+
+from launch.host.show import brief_record
 
 ANSWERS = {
     "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 5": ["busiest moves", "algorithm"],
@@ -76,3 +79,8 @@ def test_brief_is_one_line_of_names_and_values(run_cli, words, names):
     for name, value in values.items():
         if name.endswith(("_s", "_bytes", "gflops")) and value != "-":
             float(value)
+
+
+def test_brief_has_the_reason_of_a_case_that_is_not_ok():
+    line = brief_record(made_up(status="out_of_memory", reason="3 GiB are missing", m=8))
+    assert " status=out_of_memory " in line and line.endswith(" reason=3_GiB_are_missing")

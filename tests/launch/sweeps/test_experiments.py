@@ -412,6 +412,55 @@ def test_doubt_is_a_mark_with_one_legend_line_and_what_distinguishes_rows_is_nev
         assert max(map(len, shown.splitlines())) <= 80 and "moved MiB" in after
 
 
+@pytest.mark.parametrize(
+    "column", ["threads", "blas_kernel", "mpi", "nodes", "label", "chunk", "a"]
+)
+def test_a_column_in_which_rows_of_one_name_differ_is_in_every_table(column):
+    """A sweep over BLAS kernels had rows that differed in nothing but their time."""
+    values = {"threads": (1, 2), "nodes": (1, 2), "chunk": (64, None), "a": ("row", "row/c2")}
+    known = {"preset": "row", "mpi": "MPICH 5"}
+    runs = [run([3.0], **known | {column: x}) for x in values.get(column, ("one", "other"))]
+    entries = [(pooled(each.values()), each) for each in runs]
+    tables = [contest_tables(entries, tiles) for tiles in (False, True)[: 2 - (column == "a")]]
+    tables += [contest_tables(entries, False, compared=False), scaling_tables(runs)]
+    for found in tables:
+        texts = {
+            (table.title, *(each.cell(row) for each in table.columns if "best" not in each.key))
+            for table in found
+            for row in table.rows
+        }
+        assert len(texts) == 2, texts
+    alike = [run([3.0], algorithm=name, mpi=name) for name in ("heat", "cosma")]
+    assert "mpi" not in {each.key for each in contest(*alike)[0].columns}
+
+
+def test_cases_that_are_all_wrong_are_said_to_be_with_their_problem(capsys):
+    bad = [
+        made_up(status="wrong", reason="row 0", m=m, n=8, k=8, ranks=2, preset="row")
+        for m in range(1, 10)
+    ]
+    (table,) = contest_tables([(row, {0: row}) for row in bad], False, compared=False)
+    table.show(console(soft_wrap=True), "runs/bad")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "no case is ok: 9 wrong" and lines[1].startswith("1x8x8 ")
+    assert "wrong: row 0" in lines[1] and lines[-1] == "3 more that are not ok: see the records"
+
+
+def test_numbers_of_ranks_have_the_same_threads_by_default(sweep_file, tmp_path, monkeypatch):
+    """One rank had all cores, two had half of them each: the speed-up compared two problems."""
+    monkeypatch.chdir(tmp_path)
+    path = Path(sweep_file(TWO.replace("[8, 16, 24]", "8")))
+    several = path.read_text().replace("[defaults]", "ranks = [1, 2]\n[defaults]")
+    several = several.replace("threads = 1\n", "")
+    path.write_text(several)
+    threads = lambda **asked: {job.case.threads for job in planned(str(path), **asked)[0].jobs}
+    assert threads() == {1} and threads(override=(("threads", "3"),)) == {3}
+    assert threads(override=(("ranks", "2"),)) == {None}
+    assert threads(simulate=True, machine="h100x8") == {None}
+    path.write_text(several.replace("[defaults]", '[defaults]\nbackend = "cupy"'))
+    assert threads() == {None}
+
+
 def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():
     rows = dict.fromkeys("abc", "row")
     columns = dict.fromkeys("abc", "column")

@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.skipif(missing() is not None, reason=f"no Slurm here: {missing()}"),
 ]
+OPEN_MPI = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
 CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
 MACHINE = """[launch]
 launcher = ["srun", "--ntasks={ranks}", "--nodes={nodes}", "--input=0", "--kill-on-bad-exit=1"{mpi}]
@@ -116,6 +117,16 @@ def test_mpiexec_inside_a_step_starts_its_ranks_here(cluster, process, sweep_fil
         assert [row.status for row in read_csv(tmp_path / launcher[0] / "records.csv")] == [
             "ok"
         ] * 2
+
+
+@pytest.mark.skipif(not os.path.exists(OPEN_MPI), reason="no Open MPI of Debian here")
+@pytest.mark.parametrize("interface", ["pmi2", "none"])
+def test_open_mpi_that_srun_does_not_connect_is_unsupported_not_wrong(cluster, process, interface):
+    """It aborted all ranks with code 1."""
+    words = "-m drbench run -m 64 -n 64 -k 64".split()
+    command = ["srun", f"--mpi={interface}", "-n", "2", sys.executable, *words]
+    ended = process(*command, env=cluster.environ | {"MPI4PY_LIBMPI": OPEN_MPI}, timeout=60)
+    assert ended.returncode == 3 and "started 2 ranks" in ended.stderr, ended.stderr
 
 
 @pytest.mark.parametrize("ask", ["--launcher srun", "a machine file"])
