@@ -30,9 +30,7 @@ LAYERS = {
     "drbench.library": ("algorithms", "drbench.device"),
     "drbench.torch": ("drbench.library",),
     "plots.select": (
-        "drbench.common.bytes_text",
-        "drbench.common.grouped",
-        "drbench.common.number",
+        "drbench.common",
         "drbench.measure.decision",
         "drbench.measure.noise",
         "drbench.measure.record",

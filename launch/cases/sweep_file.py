@@ -66,8 +66,8 @@ FILE_KEYS = named(
         int,
         least=1,
         words=("doubling",),
-        help="numbers of ranks, each started anew; doubling: 1, 2, 4, ... up to -p; of several, "
-        "ranks have 1 thread unless `threads` is given",
+        help="numbers of ranks, each started anew; doubling: 1, 2, 4, ... up to -p; several: 1 "
+        "thread a rank by default",
         default_text="-p alone",
     ),
     Option("grow", _SHAPE, help="weak scaling: this extent is multiplied by the ranks"),

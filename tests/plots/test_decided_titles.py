@@ -236,3 +236,17 @@ def test_a_figure_of_noisy_cases_alone_states_that_it_shows_no_result():
     for records, message in ((noisy, True), ([*noisy, sure], False)):
         described = describe_picture(find("mlp1").make(records, Options()).picture)
         assert ("every case noisy: no result" in described) == message
+
+
+def test_the_ideal_is_of_ranks_with_cores_of_their_own_and_a_lost_baseline_has_a_remedy():
+    """Of two cases on one rank the faster shared its core; one rank had more threads than two."""
+    lone = lambda time, **more: of_universal(
+        samples_s=[time] * 8, median_s=time, best_s=time, **{"ranks": 1, "threads": 1, **more}
+    )
+    column = dict.fromkeys("abc", "column")
+    found = [lone(1.0, oversubscribed=True), lone(1.5, **column), lone(0.6, ranks=2)]
+    panels, _ = choose_lines(STRONG, found, Options())
+    assert scaling_finding(panels) == "On 2 ranks only UA - Row with 125 % of the ideal"
+    found = [lone(1.0, threads=2), lone(0.6, ranks=2), lone(0.4, ranks=4)]
+    _, notes = choose_lines(STRONG, found, Options())
+    assert "1 case" in notes[-1] and notes[-1].endswith("the same --threads.")

@@ -434,7 +434,7 @@ def test_a_column_in_which_rows_of_one_name_differ_is_in_every_table(column):
     assert "mpi" not in {each.key for each in contest(*alike)[0].columns}
 
 
-def test_cases_that_are_all_wrong_are_said_to_be_with_their_problem(capsys):
+def test_cases_that_are_all_wrong_are_called_wrong_with_their_problem(capsys):
     bad = [
         made_up(status="wrong", reason="row 0", m=m, n=8, k=8, ranks=2, preset="row")
         for m in range(1, 10)
