@@ -9,14 +9,14 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
-PATH = Path(__file__).resolve().parent / "launch/host/commit.py"
+PATH = Path(__file__).resolve().parent / "drbench/commit.py"
 COMMIT = runpy.run_path(str(PATH))["git_state"]()
 
 
 def write_commit(folder: str) -> None:
     """Write the commit into a copy of the packages."""
     if COMMIT["commit"]:
-        path = Path(folder, "launch/host/commit.json")
+        path = Path(folder, "drbench/commit.json")
         path.write_text(json.dumps(COMMIT), encoding="utf-8")
 
 

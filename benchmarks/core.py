@@ -28,11 +28,11 @@ from pathlib import Path
 from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of, start
+from drbench.commit import git_state
 from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.cases.sweep_file import expand
 from launch.cases.sweep_values import read_toml
-from launch.host.commit import git_state
 from launch.host.files import ROOT, write_whole
 from launch.host.kernels import without_pins
 from launch.sweeps.rounds import rotated

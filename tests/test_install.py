@@ -18,7 +18,7 @@ import pytest
 
 from algorithms import algorithms
 from drbench import __version__
-from launch.host.commit import git_state
+from drbench.commit import git_state
 from launch.host.environment import describe
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def installed(built, tmp_path_factory):
 
 @pytest.mark.mpi
 def test_an_installed_drbench_knows_the_commit_that_it_was_built_from(installed):
-    known = json.loads((installed.site / "launch/host/commit.json").read_text())
+    known = json.loads((installed.site / "drbench/commit.json").read_text())
     assert re.fullmatch("[0-9a-f]{40}", known["commit"]) and known["dirty"] is False
     assert installed("--version") == f"drbench, version {__version__}, commit {known['commit']}\n"
     installed("sweep square -p 1 -o m=8 -o n=8 -o k=8 -o preset=row -o iters=1 -o budget=0 --out s")
@@ -107,7 +107,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
     assert f"-{__version__}-" in wheel.name and f"-{__version__}.tar" in sdist.name
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-        assert held == want | {"launch/host/commit.json"}
+        assert held == want | {"drbench/commit.json"}
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
         assert want | {"LICENSE", "README.md", "CITATION.cff", "docs/how-to/run-sweeps.md"} <= held

@@ -8,9 +8,9 @@ from contextlib import suppress
 import click
 
 from drbench import __version__
+from drbench.commit import git_state
 from drbench.common import until_heard
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, exit_code_of
-from launch.host.commit import git_state
 from launch.host.mpi import STRANGERS, is_rank, launched
 from launch.host.streams import open_streams
 from partitions import LayoutError

@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 
 from drbench import __version__
+from drbench.commit import git_state
 
-from .commit import git_state
 from .files import write_json
 from .kernels import processor_name
 

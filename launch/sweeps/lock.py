@@ -1,6 +1,7 @@
 """One sweep per folder: ``flock`` on its file ``lock``, which contains the holder. The kernel
 unlocks it whenever the holder ends."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -10,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drbench.errors import UsageError
-from launch.host.files import refuse_os_errors
 
 
 @contextmanager
@@ -28,8 +28,13 @@ def hold_folder(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
         If another sweep, which is named, holds the lock, or if the folder is not writable.
     """
     path = folder / "lock"
-    with refuse_os_errors(str(folder), "Use a --out that can be written to."):
+    try:
         file = open(path, "a+", encoding="utf-8")
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # that is no wrong --out
+            raise
+        reason = f"{folder}: {error.strerror}. Use a --out that can be written to."
+        raise UsageError(reason) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,7 +13,7 @@ BUILT = Path(__file__).with_name("commit.json")
 
 
 @functools.cache
-def git_state(root: Path = BUILT.parents[2]) -> dict:
+def git_state(root: Path = BUILT.parents[1]) -> dict:
     """The commit of a checkout, and whether files other than records and pages, which programs
     write, differ from it; without a checkout or git that of the build, if it is known."""
     git = ["git", "-C", str(root)]
