@@ -527,7 +527,10 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         self._begin(lane, t)
         if type(step) is Gemm:
             for a, b, c, beta in self.gemms[t]:
-                device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
+                if self.alpha:
+                    device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
+                else:  # a and b are not read
+                    device.scale(c, self._beta(beta), lane.stream)
         else:
             self._update(step, values[t], lane.stream)
         self._launched(t, lane)

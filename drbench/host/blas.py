@@ -74,6 +74,7 @@ class Blas:
         beta : float
             0: c is not read, it may contain NaN.
         alpha : float
+            0: a and b are not read.
 
         Raises
         ------
@@ -96,8 +97,9 @@ class Blas:
         at_a, at_b, at_c = (address_of(x) for x in (a, b, c))
 
         def call_gemm(beta: float, alpha: float, operands=(a, b, c)) -> None:
+            used = k if alpha else 0  # small GEMMs of OpenBLAS would multiply NaN by 0
             function(
-                order, trans_a, trans_b, m, n, k, alpha, at_a, ld_a, at_b, ld_b, beta, at_c, ld_c
+                order, trans_a, trans_b, m, n, used, alpha, at_a, ld_a, at_b, ld_b, beta, at_c, ld_c
             )
 
         return call_gemm
@@ -135,7 +137,7 @@ def _by_numpy(a, b, c, beta: float, alpha: float) -> None:
     """c = beta·c + alpha·a·b with copies, or with empty operands."""
     if not c.size:
         return
-    if not a.shape[1]:
+    if not (alpha and a.shape[1]):
         if beta == 0.0:
             c.fill(0)
         elif beta != 1.0:

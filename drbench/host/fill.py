@@ -44,8 +44,8 @@ def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0) -> int:
             "-o fill=uniform."
         )
     fits = lambda bound: abs(alpha) * k * bound**2 + abs(beta) * bound < _EXACT
-    bound = max(filter(fits, range(9)))
-    if bound < 1:
+    bound = max(filter(fits, range(1, 9)), default=0)
+    if not bound:
         more = f", alpha = {alpha:g}, beta = {beta:g}" if (alpha, beta) != (1, 0) else ""
         raise UsageError(
             f"-o fill=integer is exact up to k < 2**24, got k = {k}{more}. Use -o fill=uniform."
@@ -102,9 +102,18 @@ class Fill:
         Of the multiplication, which also bound them: C = alpha·A·B + beta·C.
     dtype : str
         The type of A and B.
+    terms : int
+        Of a pending sum of C, each of which is filled.
+
+    Raises
+    ------
+    UsageError
+        If C could not be stored, or not be exact.
 
     Attributes
     ----------
+    alpha, beta : float
+        As the element type has them.
     bound : int
         Largest absolute value of an integer.
     levels : int
@@ -131,12 +140,20 @@ class Fill:
         alpha: float = 1.0,
         beta: float = 0.0,
         dtype: str = "float32",
+        terms: int = 1,
     ):
         if kind not in ("integer", "uniform"):
             raise UsageError(f"fill must be integer or uniform, got {kind!r}.")
         self.kind = kind
         self.seed = seed
-        self.alpha, self.beta = alpha, beta
+        real = np.dtype("float64" if dtype == "float64" else "float32")
+        most, largest = abs(alpha) * k + abs(beta) * terms, float(np.finfo(real).max)
+        if most > largest:  # uniform elements are at most 1
+            raise UsageError(
+                f"alpha = {alpha:g} and beta = {beta:g}: elements of C may be as large as "
+                f"{most:g}, and {real} ends at {largest:g}. Use smaller ones."
+            )
+        self.alpha, self.beta = float(real.type(alpha)), float(real.type(beta))
         self.bound = integer_bound(k, alpha, beta) if kind == "integer" else 1
         self.levels = 2 * self.bound + 1
         if dtype.startswith("bfloat16"):

@@ -34,7 +34,7 @@ from .heap import parse_bytes
 from .matrix import Matrix
 from .on_device import open_ground
 from .plan import Multiplication, Redistribution
-from .spec import Layout, Spec
+from .spec import Layout, Spec, factor, plain
 
 #: How long a rank that ends with an error waits for the others before it ends them.
 _PATIENCE_S = 5.0
@@ -202,7 +202,7 @@ class Context:
         """
         with self.lock:
             self._check_open()
-            local = self.ground.taken(local)
+            local = self.ground.taken(plain(local))
             spec = self.specs.of(shape, layout, local.dtype)
             if local.shape != spec.local_shape:
                 rows, cols = spec.local_shape
@@ -239,7 +239,7 @@ class Context:
         UsageError, OutOfMemory
             As of :meth:`empty`.
         """
-        array = self.ground.taken(array)
+        array = self.ground.taken(plain(array))
         made = self.empty(array.shape, layout, array.dtype)
         whole = made.spec.partition
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
@@ -295,6 +295,7 @@ class Context:
         """
         with self.lock:
             self._check(A, B)
+            alpha, beta = factor(alpha, A.dtype), factor(beta, A.dtype)
             A, B = self._summed(A), self._summed(B)
             plan = self._multiplication(A, B, out, stationary, beta)
             C, fault = (out, None) if isinstance(out, Matrix) else self._new(plan.specs["C"])
@@ -347,6 +348,7 @@ class Context:
             if not isinstance(C, Matrix):
                 raise UsageError(f"a plan needs the matrix that it writes, got {C!r}.")
             self._check(A, B)
+            alpha, beta = factor(alpha, A.dtype), factor(beta, A.dtype)
             operands = self._with_sum(A), self._with_sum(B)
             plan = self._multiplication(*operands, C, stationary, beta)
             return MultiplicationPlan(self, plan, (A, B, C), operands, alpha, beta)
@@ -734,7 +736,10 @@ class MultiplicationPlan:
             self.context._check_open()
             for pending, whole in self._sums:
                 self.context.redistribute(pending, whole)
-            self.plan.run(self._places, None, self._serials, alpha=self.alpha, beta=self.beta)
+            alpha, beta = (
+                factor(each, self.plan.specs["C"].dtype) for each in (self.alpha, self.beta)
+            )
+            self.plan.run(self._places, None, self._serials, alpha=alpha, beta=beta)
         return self.matrices[2]
 
     def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> Explanation:

@@ -106,7 +106,8 @@ def multiply(
         The matrix whose tiles do not move: ``A``, ``B``, ``C``, or ``auto``: the one with which the
         busiest rank moves the fewest bytes, an accumulate counted three times.
     alpha, beta : float
-        As in BLAS; the same on every rank. ``beta`` needs a matrix as ``out``.
+        As in BLAS, which does not read A and B if ``alpha`` is 0, nor C if ``beta`` is 0; finite,
+        and the same on every rank. ``beta`` needs a matrix as ``out``.
 
     Returns
     -------

@@ -17,7 +17,7 @@ from drbench.program.steps import Block
 from drbench.program.trace import trace
 from partitions.intervals import Interval, Pair, Range
 
-from .spec import Layout, Spec
+from .spec import Layout, Spec, plain
 
 #: A tile (i, j) of the tile grid.
 Tile = tuple[int, int]
@@ -446,7 +446,7 @@ class Matrix:
             raise UsageError(f"{self} has replicas 0 to {replicas - 1}, got {replica}.")
 
     def _value(self, value: ArrayLike, block: Block) -> np.ndarray:
-        value = np.ascontiguousarray(value, dtype=self.dtype)
+        value = np.ascontiguousarray(plain(value), dtype=self.dtype)
         if value.shape != block.shape:
             raise UsageError(
                 f"tile {block.tile} of {self} is {block.shape[0]}x{block.shape[1]}, got "

@@ -1,14 +1,16 @@
 """Specs of matrices: shape, type and partition; equal specs are one object."""
 
+import ctypes
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from drbench.common import as_int, numpy_type
-from drbench.errors import UsageError
+from drbench.errors import UsageError, shown
 from partitions import LayoutError, Partition, partition, sources, stored_runs, summed
 from partitions.intervals import Pair
 
@@ -206,6 +208,52 @@ def extents(shape: Sequence[int]) -> Pair:
     if len(found) != 2:
         raise UsageError(f"a matrix has two extents, got shape {shape!r}.")
     return found
+
+
+def factor(value: float, dtype: np.dtype) -> float:
+    """Alpha or beta as elements of a type are multiplied by it (bfloat16 in float32).
+
+    Raises
+    ------
+    UsageError
+        If it is no finite number of that type.
+
+    Examples
+    --------
+    >>> factor(2, np.dtype("f8")), factor(1e-300, np.dtype("f4"))
+    (2.0, 0.0)
+    """
+    real = ctypes.c_double if dtype.itemsize == 8 else ctypes.c_float
+    try:
+        found = real(float(value + 0.0)).value  # texts are no numbers
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise UsageError(f"alpha and beta are finite numbers of {dtype}, got {shown(value)}.")
+    return found
+
+
+def plain(array: ArrayLike) -> ArrayLike:
+    """A user's array, or a list of rows.
+
+    Raises
+    ------
+    UsageError
+        If it is of a class of its own, as a masked array, and so more than its elements.
+
+    Examples
+    --------
+    >>> plain(np.ma.masked_equal([[1.0, 2.0]], 2.0))
+    Traceback (most recent call last):
+    drbench.errors.UsageError: a MaskedArray has more than elements, ...
+    """
+    for each in (array, *array) if isinstance(array, list | tuple) else (array,):
+        if isinstance(each, np.ndarray) and type(each) not in (np.ndarray, np.memmap):
+            raise UsageError(
+                f"a {type(each).__name__} has more than elements, which drbench would lose. Give "
+                "its elements, as np.asarray(array); of a masked array array.filled(0.0)."
+            )
+    return array
 
 
 class Specs:

@@ -292,7 +292,8 @@ def _prepare_program(
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound_on(case, topology.node_of)
     columns.update(problem.texts)
-    fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype)
+    terms = problem.c.partition.terms
+    fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype, terms)
     with open_backend(case, choice, topology) as backend:
         problem = replace(problem, padded=backend.pads)
         columns.update(backend.keys, nodes=topology.nodes)
@@ -337,7 +338,7 @@ def _prepare_program(
             other = baseline and stack.enter_context(backend.executor(baseline, matrices, 1))
             columns.update(backend.record_columns(executor))
             for each in filter(None, (executor, other)):
-                each.alpha, each.beta = case.scalars
+                each.alpha, each.beta = fill.alpha, fill.beta
                 if problem.keeps(comm.rank):
                     each.restore = partial(of, matrices["C"])
             mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops

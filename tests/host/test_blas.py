@@ -102,6 +102,16 @@ def test_an_empty_inner_extent_leaves_beta_times_c(beta, before, after, dtype, b
 
 
 @both
+@real
+@pytest.mark.parametrize("beta, before, after", [(1.0, 5, 5), (2.0, 5, 10), (0.0, np.nan, 0)])
+def test_with_alpha_0_the_operands_are_not_read(beta, before, after, dtype, blas):
+    for m, n, k in itertools.product([1, 5, 33, 200], repeat=3):
+        c = np.full((m, n), before, dtype)
+        blas.gemm(np.full((m, k), np.nan, dtype), np.full((k, n), np.inf, dtype), c, beta, 0.0)
+        assert (c == after).all()
+
+
+@both
 @pytest.mark.parametrize("m, n", [(0, 3), (3, 0), (0, 0)])
 def test_an_empty_result_is_harmless(m, n, blas):
     c = np.empty((m, n), "f4")

@@ -97,6 +97,8 @@ def exact(comm, layouts, seed, count):
         c = placed(ctx, C, texts[2], how[2])
         if not beta:
             c.local.fill(np.nan)
+        if not alpha:
+            b.local.fill(np.nan)
         try:
             drbench.multiply(a, b, c, stationary=stationary, alpha=alpha, beta=beta)
         except UnsupportedError as error:  # sums of bfloat16 by MPI
@@ -239,6 +241,7 @@ def mistakes(comm, ctx, other):
     Z = ctx.zeros((0, 6), "row")
     W = ctx.wrap(ctx.heap.array(A.local.shape, A.dtype), "row", A.shape)
     multiply = drbench.multiply
+    W.fence()
     closed = opened(comm, "64K")
     F = closed.zeros((4, 4))
     closed.close()
@@ -275,6 +278,26 @@ def mistakes(comm, ctx, other):
         (
             lambda: multiply(A, B, "row", beta=1),
             "UsageError beta=1 adds to a matrix: give it as out.",
+        ),
+        *(
+            (call, "UsageError a MaskedArray has more than elements")
+            for call in (
+                lambda: ctx.from_global(np.ma.ones((4, 4)), "row"),
+                lambda: ctx.from_global([*np.ma.ones((4, 4))], "row"),
+                lambda: ctx.wrap(np.ma.ones((2, 6)), "row", (4, 6)),
+                lambda: W.put_tile((0, 0), np.ma.ones((2, 6))),
+            )
+        ),
+        *(
+            (
+                lambda how=how: multiply(A, B, **how),
+                "UsageError alpha and beta are finite numbers of float32",
+            )
+            for how in ({"alpha": -1e39}, {"alpha": np.nan}, {"beta": np.inf}, {"alpha": 10**400})
+        ),
+        (
+            lambda: multiply(A, B, np.ma.ones((4, 4))),
+            "UsageError a layout is a text or a Partition, got MaskedArray.",
         ),
         (
             lambda: multiply(A, ctx.from_global(np.ones((6, 6), "f4"), "row"), A),
@@ -326,7 +349,7 @@ def mistakes(comm, ctx, other):
         ),
         (
             lambda: multiply(A, B, alpha="two"),
-            "UsageError alpha and beta are numbers, got 'two' and 0.0.",
+            "UsageError alpha and beta are finite numbers of float32, got 'two'.",
         ),
         (lambda: A.to_global(root="0"), "UsageError root must be a rank from 0 to 1, got '0'."),
         (lambda: A.to_global(root=True), "UsageError root must be a rank from 0 to 1, got True."),
@@ -356,8 +379,8 @@ def mistakes(comm, ctx, other):
             f"{factors}1.0 beta=0.0, rank 1 alpha=2.0 beta=0.0, {ours.format('')}",
         ),
         (
-            lambda: multiply(A, B, C, alpha=0.1, beta=2 - rank),
-            f"{factors}0.1 beta=2.0, rank 1 alpha=0.1 beta=1.0, {ours.format('+')}",
+            lambda: multiply(A, B, C, alpha=0.5, beta=2 - rank),
+            f"{factors}0.5 beta=2.0, rank 1 alpha=0.5 beta=1.0, {ours.format('+')}",
         ),
         (
             lambda: full_on_one(ctx),
