@@ -5,6 +5,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import prod
 from typing import Any
 
 from drbench.errors import UnsupportedError, UsageError, did_you_mean
@@ -12,7 +13,7 @@ from drbench.model.machine import Machine
 from drbench.options import Option, check_options, named, pick_options
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
-from drbench.program.trace import Trace, trace
+from drbench.program.trace import MOST_STEPS, Trace, trace
 from partitions import partition, summed
 
 #: Text forms of the partitions of A, B and C.
@@ -242,6 +243,13 @@ def algorithm(
                     f"{operand.name} as {operand.partition.text} is Partial: its sum is pending "
                     "(our implementation). Redistribute it first, for example to "
                     f"{summed(operand.partition).text}; C may be Partial."
+                )
+        for operand in problem.operands:
+            tiles = prod(operand.partition.grid_shape) // problem.nprocs
+            if tiles > MOST_STEPS:
+                raise UnsupportedError(
+                    f"{operand.name} as {operand.partition.text} has {tiles} tiles on each rank, "
+                    f"too many to plan (our implementation: {MOST_STEPS}). Use larger tiles."
                 )
         given = defaults | given
         check_options(known, given)

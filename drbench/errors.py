@@ -4,6 +4,7 @@ One table for the whole suite: the command line exits with ``exit_code``, a reco
 ``status``, and every rank agrees on the largest code before any of them exits.
 """
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -67,6 +68,26 @@ class OutOfMemory(DrbenchError):
     status = "out_of_memory"
 
 
+def as_ours(error: BaseException) -> DrbenchError | None:
+    """An exception as one of drbench: its own, or that memory ran out; else None.
+
+    Examples
+    --------
+    >>> as_ours(OSError(errno.ENOMEM, "Cannot allocate memory")).exit_code, as_ours(ValueError())
+    (6, None)
+    """
+    if isinstance(error, DrbenchError):
+        return error
+    text = " ".join(str(error).split())[-200:]
+    short = getattr(error, "errno", None) == errno.ENOMEM or text.endswith("Out of memory")
+    if not (short or isinstance(error, MemoryError)):  # the text is that of an MPI
+        return None
+    return OutOfMemory(
+        f"the system gives no more memory ({text or type(error).__name__}). Use smaller matrices "
+        "or more nodes, or raise the limit (ulimit -v, or of the job)."
+    )
+
+
 def exit_code_of(error: BaseException) -> int:
     """Exit code of any exception.
 
@@ -75,11 +96,8 @@ def exit_code_of(error: BaseException) -> int:
     >>> exit_code_of(OutOfMemory("needs 3 GiB, 1 GiB is free")), exit_code_of(ValueError())
     (6, 5)
     """
-    if isinstance(error, DrbenchError):
-        return error.exit_code
-    if isinstance(error, MemoryError):
-        return EXIT_CODES["out_of_memory"]
-    return EXIT_CODES["failed"]
+    ours = as_ours(error)
+    return ours.exit_code if ours else EXIT_CODES["failed"]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from drbench.errors import UsageError
+from drbench.errors import UnsupportedError, UsageError
 
 from .problem import Problem
 from .steps import Accumulate, Block, Boundary, Copy, Fence, Gemm, Group, Pack, Step, Zero
+
+#: Most steps of a rank: to plan them takes a quarter of a minute and 1 GB, to run them 2 GB.
+MOST_STEPS = 1 << 21
 
 
 @dataclass(slots=True)
@@ -180,6 +183,8 @@ def trace(
     UsageError
         If the program yields an object that is no step, uses a value before it is made, computes
         into a tile of another rank, or accumulates into another replica.
+    UnsupportedError
+        If the program has more than :data:`MOST_STEPS` steps.
 
     Notes
     -----
@@ -206,9 +211,13 @@ def trace(
     steps: list[Step] = []
     append, send, token = steps.append, program.send, None
     try:
-        while True:
+        for _ in range(MOST_STEPS):
             token = send(token)
             append(token)
+        raise UnsupportedError(
+            f"rank {rank} would have more than {MOST_STEPS} steps, too many to plan (our "
+            "implementation). Use larger tiles or chunks, or more ranks."
+        )
     except StopIteration:
         pass
     kinds: set[type[Step]] = set(map(type, steps))

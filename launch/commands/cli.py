@@ -10,7 +10,7 @@ import click
 from drbench import __version__
 from drbench.commit import git_state
 from drbench.common import until_heard
-from drbench.errors import EXIT_CODES, DrbenchError, UsageError, did_you_mean, exit_code_of
+from drbench.errors import EXIT_CODES, UsageError, as_ours, did_you_mean
 from launch.host.mpi import STRANGERS, is_rank, launched
 from launch.host.streams import open_streams
 from partitions import LayoutError
@@ -66,21 +66,21 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.exceptions.Abort, KeyboardInterrupt):
         _abort(_INTERRUPTED)
         return _report("interrupted", _INTERRUPTED)
-    except (LayoutError, DrbenchError) as error:
-        code = EXIT_CODES["usage"] if isinstance(error, LayoutError) else error.exit_code
-        if not _everyone_is_here():
-            sys.stderr.write(f"drbench: {error} (found by this rank alone)\n")
-            _abort(code)
-        return _report(str(error), code)
-    except (Exception, SystemExit) as error:  # a bug, or a failed rank: show it and end all ranks
+    except (Exception, SystemExit) as error:
+        ours = UsageError(str(error)) if isinstance(error, LayoutError) else as_ours(error)
+        if ours:
+            if not _everyone_is_here():
+                sys.stderr.write(f"drbench: {ours} (found by this rank alone)\n")
+                _abort(ours.exit_code)
+            return _report(str(ours), ours.exit_code)
+        # a bug, or a failed rank: show it and end all ranks
         if isinstance(error, SystemExit) and (error.code == STRANGERS or not is_rank()):
             raise
         with suppress(DrbenchError):  # it cannot be written
             sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
-        code = exit_code_of(error)
-        _abort(code)
-        return code
+        _abort(EXIT_CODES["failed"])
+        return EXIT_CODES["failed"]
 
 
 def _one_line(error: click.ClickException) -> str:

@@ -10,6 +10,7 @@ from launch.cases.case import FIELDS, bound, refuse_our_options, run_program
 from launch.cases.peaks import read_peaks, with_peak
 from launch.host.files import check_csv, check_output, output_record
 from launch.host.kernels import pinned, without_weaker_pins
+from launch.host.memory import available_memory
 from launch.host.mpi import run_ranks
 from launch.host.python import PYTHON, importable
 from launch.libraries import LIBRARIES, get_library, present
@@ -99,7 +100,9 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     check_output("--timeline", case.timeline)
     algorithm_or_library, problem, options = bound(case, ranks)
     if case.algorithm not in LIBRARIES:
-        algorithm_or_library.resolve(problem, **options)
+        needed = sum(sum(problem.tile_bytes(rank).values()) for rank in range(ranks))
+        if needed < available_memory():  # else ranks record what is missing, before they plan
+            algorithm_or_library.resolve(problem, **options)
     elif algorithm_or_library.launch is not None:
         if asked:
             raise UsageError(

@@ -13,6 +13,7 @@ from drbench.common import (
     SHARED_MEMORY,
     ClosedTogether,
     TransportChoice,
+    left_to_process,
     numpy_type,
     shared_memory_free,
 )
@@ -26,6 +27,8 @@ from launch.host.units import format_bytes
 
 #: Most programs that are kept, and most windows of them and of matrices: MPI has few.
 _MOST, _MOST_WINDOWS = 1000, 200
+#: Address space that MPI, BLAS and Python need in addition: a run of two ranks mapped 60 MiB.
+_OTHERS = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,8 @@ def check_memory(
     comm, first = topology.comm, topology.node.rank == 0
     space = (shared_memory_free(), available_memory()) if first else None
     # one message, so that every rank finds the same
-    mine = need, device_free, platform.node(), space, held
-    needs, free, hosts, spaces, others = zip(*comm.allgather(mine))
+    mine = need, device_free, platform.node(), space, held, left_to_process()
+    needs, free, hosts, spaces, others, limits = zip(*comm.allgather(mine))
     rank = max(range(comm.size), key=lambda r: needs[r].arena)
     _refuse(
         needs[rank].arena,
@@ -118,6 +121,17 @@ def check_memory(
         for space, note in ((left, "--mem-limit allows {}"), (available, "{} are available")):
             described = f"{who} need {{}} of memory, {note}"
             _refuse(sum(need.total for need in here), space, described, f"Use more nodes, {fewer}")
+        # a rank maps the windows of its node, also at addresses for huge pages
+        windows = 2 * sum(need.tiles + need.inboxes for need in here)
+        for rank in (rank for rank, node in enumerate(topology.node_of) if node == lowest):
+            own = needs[rank].arena + needs[rank].measuring + _OTHERS
+            for flag, left in limits[rank].items():
+                _refuse(
+                    own + (windows if flag == "-v" else 0),
+                    left,
+                    f"rank {rank} needs {{}} of address space, ulimit {flag} leaves {{}}",
+                    f"Raise this limit, or use {fewer}",
+                )
 
 
 def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:
@@ -179,10 +193,16 @@ class Kept(ClosedTogether):
                 yield found
 
     def check(
-        self, topology: Topology, need_of: Callable[[], Need], *limits, device: int | None = None
+        self,
+        topology: Topology,
+        need_of: Callable[[], Need],
+        *limits,
+        device: int | None = None,
+        planned: bool = True,
     ) -> None:
         """Check the memory of the next case, as :func:`check_memory`; if it is too little, free
-        everything first. ``need_of`` gives what is needed in addition to what is kept."""
+        everything first. ``need_of`` gives what is needed in addition to what is kept, from now on
+        if it is ``planned``."""
         if len(self._matrices) > _MOST_WINDOWS:
             self.close()
         try:
@@ -191,7 +211,7 @@ class Kept(ClosedTogether):
             if not self.close():
                 raise
             check_memory(topology, need := need_of(), *limits, device)
-        self._nbytes += need.total
+        self._nbytes += need.total if planned else 0
 
     def missing(self, problem: Problem, choice: TransportChoice) -> str:
         """The names of the matrices that are not there yet."""

@@ -297,6 +297,15 @@ def _prepare_program(
     with open_backend(case, choice, topology) as backend:
         problem = replace(problem, padded=backend.pads)
         columns.update(backend.keys, nodes=topology.nodes)
+        need_of = lambda **planned: Need.of(
+            problem,
+            comm.rank,
+            roof=case.gemm_only and _kind_of_roof(case, problem) not in kept.roofs,
+            names=kept.missing(problem, choice),
+            **planned,
+        )
+        check = partial(kept.check, topology, device=backend.free_bytes())
+        check(need_of, None, mem_limit, planned=False)  # a plan of what fits nowhere may be long
         baseline = _baseline(case, problem, comm.rank)
         other_pool = pool_bytes(baseline, 1) if baseline else 0
         attempts = [options, *algorithm.lighter(options)]
@@ -307,15 +316,9 @@ def _prepare_program(
                 inbox_bytes(each, each.element_types(problem.itemsizes))
                 for each in filter(None, (trace, baseline))
             )
-            need = partial(
-                Need.of, problem, comm.rank, arena=pool, baseline=other_pool, inboxes=inboxes
-            )
-            need_of = lambda: need(
-                roof=case.gemm_only and _kind_of_roof(case, problem) not in kept.roofs,
-                names=kept.missing(problem, choice),
-            )
+            need = partial(need_of, arena=pool, baseline=other_pool, inboxes=inboxes)
             try:
-                kept.check(topology, need_of, case.pool, mem_limit, device=backend.free_bytes())
+                check(need, case.pool, mem_limit)
                 break
             except OutOfMemory:
                 if asked is attempts[-1]:

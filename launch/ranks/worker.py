@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from drbench.common import until_heard
-from drbench.errors import UsageError, exit_code_of
+from drbench.errors import UsageError, as_ours, exit_code_of
 from drbench.host.topology import Topology
 from drbench.measure.record import Record
 from launch.cases.case import Case, failure
@@ -110,9 +110,7 @@ def _listen(cases) -> None:
 def _fail(comm, error: BaseException, journal: tuple[str, str] | None) -> None:
     """Report the error of this rank to the supervisor, or in the journal of the sweep, and end all
     ranks."""
-    status = (
-        "out_of_memory" if isinstance(error, MemoryError) else getattr(error, "status", "failed")
-    )
+    status = getattr(as_ours(error), "status", "failed")
     reason = f"rank {comm.rank}: {type(error).__name__}: {error}"
     end = {"status": status if status != "usage" else "failed", "reason": reason}
     message = f"{FAILED}{json.dumps(end)}"
