@@ -18,6 +18,7 @@ from mpi4py import MPI
 from drbench.common import SHARED_MEMORY, ClosedTogether
 from drbench.program.steps import Group
 
+from .before_mpi import TCP, prepare_mpi
 from .cores import Share, occupancies
 from .launcher import refuse_strangers
 
@@ -27,9 +28,6 @@ _MPI_TYPES = {
     "bfloat16": MPI.UINT16_T,
     "uint8": MPI.BYTE,
 }
-#: Settings of UCX for TCP, unless the environment has them: bytes that one system call, and one
-#: progress call of MPI, may move. UCX's defaults are 8 KiB out and 64 KiB in.
-_TCP = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
 
@@ -185,14 +183,15 @@ def start_mpi(comm: MPI.Intracomm | None = None) -> MPI.Intracomm:
     MissingError
         If a launcher has started several ranks of which MPI connects none. One that is to work
         alone gives MPI.COMM_SELF.
+    OutOfMemory
+        As of :func:`prepare_mpi`.
     """
     check = (
         partial(refuse_strangers, mpi_version()) if comm != MPI.COMM_SELF else lambda *size: None
     )
     if not MPI.Is_initialized():
         check()
-        for name, value in _TCP.items():
-            os.environ.setdefault(name, value)
+        prepare_mpi()
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     check(MPI.COMM_WORLD.size)
     return MPI.COMM_WORLD if comm is None else comm
@@ -205,7 +204,7 @@ def tcp_settings() -> dict[str, tuple[str, str]]:
         loaded = "libucp" in maps.read()
     if not (loaded or "ucx" in MPI.Get_library_version().lower()):
         return {}
-    return {name: (os.environ.get(name, ours), ours) for name, ours in _TCP.items()}
+    return {name: (os.environ.get(name, ours), ours) for name, ours in TCP.items()}
 
 
 def mpi_version() -> str:

@@ -7,8 +7,11 @@ import sys
 
 import mpi4py
 
+from drbench.host.before_mpi import prepare_mpi
+
 if "mpi4py.MPI" not in sys.modules:  # MPI is started here, and must be finalized in order
     mpi4py.rc.finalize = True
+    prepare_mpi()
 
 from .context import Context, MultiplicationPlan
 from .functions import init, multiply, redistribute

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 
 import click
 import psutil
@@ -29,6 +30,10 @@ from .options import json_option, ranks_option
 
 #: Seconds for the self-test of MPI, and for that of GPUs.
 _MPI_TIMEOUT_S, _GPUS_TIMEOUT_S = 60, 120
+_OTHER_MPI = (
+    "use the launcher of the MPI library, or point MPI4PY_LIBMPI at the launcher's libmpi (python "
+    "-m mpi4py --mpi-lib-version)"
+)
 #: Most GPUs whose pairs are tried.
 _MOST_GPUS = 8
 
@@ -77,31 +82,43 @@ def _mpi(ranks: int, given: int) -> Iterator[Finding]:
         return
     probe = _probe(command, "doctor_probe", _MPI_TIMEOUT_S)
     if isinstance(probe, str):
-        probe = {"size": 0, "library": "no MPI library", "standard": ""}
+        yield Finding("MPI", "missing", f"{launcher}: {probe}", _OTHER_MPI)
+        return
+    if "failed" in probe:
+        yield Finding("MPI", "missing", f"{launcher}: {probe['failed']}")
+        return
     yield found(
         probe["size"] == ranks,
         "MPI",
         f"{probe['library']} (MPI {probe['standard']}), launcher {launcher}",
         f"{launcher} started {ranks} ranks, of which {probe['library']} sees {probe['size']}",
-        "use the launcher of that library, or point MPI4PY_LIBMPI at the launcher's libmpi "
-        "(python -m mpi4py --mpi-lib-version)",
+        _OTHER_MPI,
         "missing",
     )
     if probe["size"] != ranks:
         return
     yield found(
-        probe["direct"],
+        probe.get("direct"),
         "windows",
         "ranks of a node read each other's tiles in place, unified memory model",
         "ranks of a node do not see each other's windows: every transfer is RMA",
         "use an MPI with shared windows (MPICH, Open MPI 5)",
     )
     yield found(
-        probe["rma"],
+        probe.get("rma"),
         "RMA",
         "a multiplication by gets and accumulates in one passive epoch is exact",
         "a small multiplication by gets and accumulates is wrong",
         "use another MPI",
+        "missing",
+    )
+    by = "" if probe.get("reads") else ", without process_vm_readv (MPIR_CVAR_CH4_CMA_ENABLE=0)"
+    yield found(
+        probe.get("large"),
+        "messages",
+        f"ranks exchange messages of 8 MiB{by}",
+        "ranks cannot exchange messages of 8 MiB: MPI ends them",
+        "set MPIR_CVAR_CH4_CMA_ENABLE=0 (MPICH): a container may refuse process_vm_readv",
         "missing",
     )
     if settings := probe["tcp"]:  # variable → (its value, drbench's default)
@@ -113,18 +130,21 @@ def _mpi(ranks: int, given: int) -> Iterator[Finding]:
 
 
 def _probe(command: list[str], module: str, limit_s: float) -> dict | str:
-    """The line of JSON of a module of ``launch.ranks``, started by a launcher; or why there is
+    """The lines of JSON of a module of ``launch.ranks``, started by a launcher; or why there is
     none."""
-    words = [*command, *PYTHON, "-m", "mpi4py", "-m", f"launch.ranks.{module}"]
+    runner = "-m mpi4py -rc initialize=0 -m".split()  # MPI starts with the settings of drbench
+    words = [*command, *PYTHON, *runner, f"launch.ranks.{module}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     try:
         with running("the self-test", words, **pipes) as process:
             text, _ = process.communicate(timeout=limit_s)
-        return json.loads(text.splitlines()[-1])
     except CaseTimeout as error:
         return str(error)
-    except (ValueError, IndexError):
-        return f"the self-test ended with {process.returncode}, without a result"
+    parts = {}
+    for line in text.splitlines():
+        with suppress(ValueError, TypeError):  # the line of a library
+            parts |= json.loads(line)
+    return parts or f"the self-test ended with {process.returncode}, without a result"
 
 
 def _settings(values: dict[str, str]) -> str:

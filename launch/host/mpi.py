@@ -9,7 +9,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TextIO
 
-from drbench.errors import EXIT_CODES, CaseFailed, DrbenchError, MissingError
+from drbench.common import SHARED_MEMORY, shared_memory_free
+from drbench.errors import EXIT_CODES, CaseFailed, DrbenchError, MissingError, OutOfMemory
 from drbench.host.launcher import OURS, Launched, launched, mismatch_message, started_by_us
 
 from .processes import running
@@ -98,9 +99,13 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     if code == STRANGERS:
         raise MissingError(mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py"))
     if code not in EXIT_CODES.values():
-        raise CaseFailed(
-            f"the launcher ended with {code}: a rank crashed or was killed. See its output above."
-        )
+        free, text = shared_memory_free(), f"the launcher ended with {code}: a rank crashed or was"
+        if free is not None and free < ranks << 22:
+            raise OutOfMemory(
+                f"{text} killed, and {SHARED_MEMORY} has only {free >> 10} KiB free. Enlarge it "
+                "(containers: --shm-size=8g), or remove what fills it."
+            )
+        raise CaseFailed(f"{text} killed. See its output above.")
     return code
 
 

@@ -1,29 +1,44 @@
 """The self-test of ``drbench doctor`` on ranks: a small multiplication that fetches tiles and
-accumulates partial sums, in place if possible, and by RMA. Prints one line of JSON."""
+accumulates partial sums, in place if possible, and by RMA, and large messages. Prints a line of
+JSON for each part, because MPI may end the ranks in the next."""
 
 import json
+import os
 
+import numpy as np
+
+from drbench.errors import OutOfMemory
 from drbench.host.topology import mpi_version, start_mpi, tcp_settings
 from launch.cases.case import Case
 
 from .run_case import MPI, run_case
 
+#: Bytes of a large message.
+_LARGE = 8 << 20
+
 
 def main() -> None:
-    start_mpi(MPI.COMM_SELF)  # whether ranks see each other is the question
+    try:
+        start_mpi(MPI.COMM_SELF)  # whether ranks see each other is the question
+    except OutOfMemory as error:
+        print(json.dumps({"failed": str(error)}), flush=True)
+        return
     comm, fields = MPI.COMM_WORLD, {"threads": 1, "iters": 1, "budget": 0.0}
+    report = lambda **found: comm.rank or print(json.dumps(found), flush=True)
+    report(
+        size=comm.size,
+        library=mpi_version(),
+        standard=".".join(map(str, MPI.Get_version())),
+        tcp=tcp_settings(),
+    )
     fields |= {"a": "column", "b": "column", "c": "row", "options": {"stationary": "A"}}
     found = {name: run_case(Case(12, 13, 14, transport=name, **fields)) for name in ("auto", "rma")}
-    text = {
-        "size": comm.size,
-        "library": mpi_version(),
-        "standard": ".".join(map(str, MPI.Get_version())),
-        "rma": found["rma"].status == "ok",
-        "direct": found["auto"].transport != "rma",
-        "tcp": tcp_settings(),
-    }
-    if comm.rank == 0:
-        print(json.dumps(text), flush=True)
+    report(rma=found["rma"].status == "ok", direct=found["auto"].transport != "rma")
+    mine, other = np.full(_LARGE, comm.rank % 100, np.uint8), np.empty(_LARGE, np.uint8)
+    before, after = ((comm.rank + by) % comm.size for by in (-1, 1))
+    comm.Sendrecv(mine, after, 0, other, before, 0)
+    right = comm.allreduce(bool((other == before % 100).all()), MPI.LAND)
+    report(large=right, reads=os.environ.get("MPIR_CVAR_CH4_CMA_ENABLE") != "0")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import mpi4py
 import numpy as np
 import threadpoolctl
-
-# ruff: noqa: E402
-# A library under another MPI's launcher aborts in MPI_Init, so check first.
-mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
 
 from drbench.errors import (
     EXIT_CODES,

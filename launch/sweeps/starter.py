@@ -25,7 +25,7 @@ _TICK_S = 0.1
 _TAIL = 100
 #: Lines that report an error, except those that Hydra prints at every end.
 _TELLING = re.compile(
-    r"^(?!=|YOUR APPLICATION).*(error|fatal|abort|killed|exception)", re.IGNORECASE
+    r"^drbench: |^(?!=|YOUR APPLICATION).*(error|fatal|abort|killed|exception)", re.IGNORECASE
 )
 
 

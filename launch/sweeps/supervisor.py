@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drbench.errors import CaseFailed, MissingError
+from drbench.errors import CaseFailed, MissingError, OutOfMemory
 from drbench.host.launcher import SLURM, Launched, mismatch_message
 from drbench.measure.noise import turn_of
 from drbench.measure.record import Record
@@ -175,7 +175,7 @@ class _Supervisor:
         if by_srun or ended.code == STRANGERS:
             found = Launched(count, 0, SLURM if by_srun else "the launcher, -n")
             raise MissingError(mismatch_message(found, "of mpi4py"))
-        if last or ended.code in (2, 3):
-            error = MissingError if ended.code == 3 else CaseFailed
+        if last or ended.code in (2, 3, 6):
+            error = {3: MissingError, 6: OutOfMemory}.get(ended.code, CaseFailed)
             raise error(f"the ranks cannot be started: {ended.reason}. {self._see}")
         self._watch.note(f"the ranks did not start: {ended.reason}. Trying again")

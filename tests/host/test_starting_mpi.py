@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from drbench.host import topology
+from drbench.errors import OutOfMemory
+from drbench.host import before_mpi, topology
 
 SIZE = "UCX_TCP_TX_SEG_SIZE"
 
@@ -45,3 +46,38 @@ def test_settings_of_the_user_for_tcp_stay(start_mpi):
 
 def test_an_mpi_that_runs_is_not_changed(start_mpi):
     assert start_mpi(runs=True) == [] and SIZE not in os.environ
+
+
+@pytest.mark.parametrize(
+    "reads, given, wanted", [(True, None, None), (False, None, "0"), (False, "1", "1")]
+)
+def test_mpich_reads_no_memory_of_other_ranks_where_that_is_refused(
+    start_mpi, monkeypatch, reads, given, wanted
+):
+    monkeypatch.setattr(before_mpi, "_reads_ranks", lambda: reads)
+    os.environ.pop("MPIR_CVAR_CH4_CMA_ENABLE", None)
+    if given:
+        os.environ["MPIR_CVAR_CH4_CMA_ENABLE"] = given
+    start_mpi()
+    assert os.environ.get("MPIR_CVAR_CH4_CMA_ENABLE") == wanted
+
+
+@pytest.mark.parametrize(
+    "ranks, whole_kib, free_kib, starts",
+    [
+        *((1, 1024, 1024, False), (2, 2064, 2064, False), (2, 4096, 4096, True)),
+        (2, 65536, 1024, False),  # full
+        (2, 4096, 2000, True),  # the other rank has its part
+    ],
+)
+def test_mpi_that_would_crash_for_lack_of_shared_memory_is_not_started(
+    start_mpi, monkeypatch, ranks, whole_kib, free_kib, starts
+):
+    space = SimpleNamespace(f_frsize=1024, f_blocks=whole_kib, f_bavail=free_kib)
+    monkeypatch.setattr(os, "statvfs", lambda folder: space)
+    os.environ["MPI_LOCALNRANKS"] = str(ranks)
+    if starts:
+        assert start_mpi()
+    else:
+        with pytest.raises(OutOfMemory, match="/dev/shm has [0-9]+ KiB free. Enlarge it"):
+            start_mpi()

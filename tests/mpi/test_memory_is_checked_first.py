@@ -60,7 +60,7 @@ def test_too_small_a_pool_is_refused_in_every_situation(mpirun, situation):
 def test_an_absurdly_large_problem_is_refused_at_once(mpirun):
     cases = [
         case(*[10**6] * 3, *[form] * 3, stationary=stationary, transport=transport)
-        for form in ("row", "column", "block")
+        for form in ("row", "column", "block", "tiles:16x16")
         for stationary in "ABC"
         for transport in ("auto", "rma")
     ]
@@ -86,6 +86,12 @@ def test_too_little_memory_is_named_with_what_is_missing(mpirun):
     needed, available, missing = in_bytes(refused(out))
     assert needed > 4 * (200 * 300 + 300 * 400 + 400 * 200)  # the tiles, and the pools
     assert missing == pytest.approx(needed - available, rel=1e-2)
+
+
+def test_a_limit_of_the_shell_is_named_with_what_is_missing(mpirun):
+    for flag in ("-v", "-d"):
+        (out,) = mpirun.cases(2, [CASE | {"pretend": {"left_to_process": {flag: 10**8}}}])
+        assert f"ulimit {flag} leaves" in refused(out)
 
 
 def test_one_rank_needs_no_shared_memory(mpirun):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from oracles import any_case, assign, home, operands, traces_of
 from virtual_time import RandomDelays, drive
 
+import drbench.program.trace
 from algorithms import get_algorithm
-from drbench.errors import UsageError
+from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import (
@@ -455,3 +456,13 @@ def test_a_block_of_two_ranks_is_refused(seed):
                 else:
                     with pytest.raises(UsageError, match="belongs to several ranks"):
                         operand.block(rows, cols, tile.replica)
+
+
+def test_a_plan_of_too_many_steps_or_tiles_is_refused_before_it_fills_the_memory(monkeypatch):
+    universal, texts = get_algorithm("universal"), ["tiles:1x1"] * 3
+    with pytest.raises(UnsupportedError, match="A as tiles:1x1 has 800000000 tiles on each rank"):
+        universal.resolve(Problem(40_000, 40_000, 40_000, 2, *texts))
+    assert universal.trace(TILED, 0, stationary="C").steps
+    monkeypatch.setattr(drbench.program.trace, "MOST_STEPS", 3)
+    with pytest.raises(UnsupportedError, match="rank 0 would have more than 3 steps"):
+        universal.trace(TILED, 0, stationary="C")

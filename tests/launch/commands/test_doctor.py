@@ -13,7 +13,7 @@ import launch.commands.sweep
 import launch.host.kernels
 from launch.host.kernels import Kernels, pinned, without_weaker_pins
 
-SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
+SUBJECTS = {"MPI", "windows", "RMA", "messages", "cores", "BLAS", "memory", "shared memory", "GPUs"}
 OURS = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 PEAKS = {"peak float32", "peak float64"}
 FAST, SLOW = Kernels("SkylakeX", 60e9), Kernels("Haswell", 40e9)
