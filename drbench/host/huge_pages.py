@@ -9,6 +9,7 @@ are the same.
 """
 
 import ctypes
+import errno
 import mmap
 import sys
 from contextlib import suppress
@@ -16,12 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drbench.common import address_of
+from drbench.common import address_of, shared_memory_free
 
 HUGE_BYTES = 2 << 20
 #: Smaller windows are not mapped again: that would cost more than it gains.
 LEAST_BYTES = 2 * HUGE_BYTES
-_MREMAP_MAYMOVE, _MREMAP_FIXED, _MADV_COLLAPSE, _MAP_NORESERVE = 1, 2, 25, 0x4000
+_MREMAP_MAYMOVE, _MREMAP_FIXED, _MAP_NORESERVE = 1, 2, 0x4000
+_MADV_REMOVE, _MADV_POPULATE_WRITE, _MADV_COLLAPSE = 9, 23, 25
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -66,6 +68,22 @@ class HugeMapping:
         if self._length:
             _libc().munmap(ctypes.c_void_p(self._reserved), ctypes.c_size_t(self._length))
             self._length = 0
+
+
+def populate(memory: np.ndarray, spare: int) -> bool:
+    """Give all pages of an unused array in ``/dev/shm`` memory now; False if that would leave less
+    than ``spare`` bytes there: writing to pages without memory ends a process by SIGBUS."""
+    start, free = address_of(memory), shared_memory_free()
+    if free is not None and free < memory.nbytes + spare:
+        return False
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = max(0, start + memory.nbytes - first)
+    pages, advise = (ctypes.c_void_p(first), ctypes.c_size_t(length)), _libc().madvise
+    # another rank may have taken it in between; Linux before 5.14 cannot do this
+    if not advise(*pages, _MADV_POPULATE_WRITE) or ctypes.get_errno() == errno.EINVAL:
+        return True
+    advise(*pages, _MADV_REMOVE)
+    return False
 
 
 def empty_in_huge_pages(size: int, dtype: np.dtype) -> np.ndarray:

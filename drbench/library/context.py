@@ -779,14 +779,12 @@ class _LastResort:
             self._struck.clear()
 
     def _end_all(self, error: BaseException) -> None:
-        sys.stderr.write(
+        end_all(
             "".join(traceback.format_exception(error))
             + f"drbench: rank {self._comm.rank} ended with {type(error).__name__} "
-            f"and the others did not follow within {_PATIENCE_S:g} s: all are ended.\n"
+            f"and the others did not follow within {_PATIENCE_S:g} s: all are ended.\n",
+            CaseFailed(""),
         )
-        until_heard()
-        MPI.COMM_WORLD.Abort(CaseFailed("").exit_code)
-        os._exit(CaseFailed("").exit_code)
 
     def wait(self, arrived: MPI.Request, error: BaseException | None) -> None:
         """Wait until all ranks reach the end of the process; if this one ends with an error, at
@@ -815,6 +813,14 @@ class _LastResort:
         self._over.set()
         self._error = None
         self._struck.set()
+
+
+def end_all(text: str, why: DrbenchError) -> None:
+    """Write a text, and end all ranks with the exit code of an error."""
+    sys.stderr.write(text)
+    until_heard()
+    MPI.COMM_WORLD.Abort(why.exit_code)
+    os._exit(why.exit_code)
 
 
 def _leaving(error: BaseException | None) -> DrbenchError | None:

@@ -15,7 +15,7 @@ import psutil
 
 from drbench.common import SHARED_MEMORY, TransportChoice, address_of, shared_memory_free
 from drbench.errors import OutOfMemory, UsageError
-from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
+from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES, populate
 from drbench.host.matrix import ALIGNMENT, Window
 from drbench.host.topology import Topology
 from drbench.options import whole_number
@@ -134,6 +134,8 @@ class Heap:
         If the transport is ``direct`` and some rank's memory cannot be mapped.
     """
 
+    _shared = False  # whether its memory is that of SHARED_MEMORY
+
     def __init__(self, topology: Topology, nbytes: int, transport: TransportChoice):
         self.nbytes = nbytes
         self.window = self._open(topology, transport)
@@ -142,12 +144,13 @@ class Heap:
         self._space = Space(nbytes, self.base % HUGE_BYTES)
         self._left: deque[tuple[int, int]] = deque()
         self._spare: dict[int, deque] = {}  # released places, by size
-        self._gathered = 0
+        self._gathered = self._populated = 0
         self._bytes = ctypes.c_char * nbytes  # made once: slower than making an array
 
     def _open(self, topology: Topology, transport: TransportChoice) -> Any:
         """The window, after a check that all nodes have memory for it (collective)."""
         _check_capacity(topology, self.nbytes)
+        self._shared = topology.node.size > 1
         return Window(topology, self.nbytes, gather=False, transport=transport)
 
     @property
@@ -200,6 +203,15 @@ class Heap:
         start = self._take(nbytes)
         if start is None:
             raise OutOfMemory(self._too_small(shape, dtype, nbytes))
+        if self._shared and start + nbytes > self._populated:
+            if not populate(self.window.local[self._populated : start + nbytes], _MARGIN):
+                self._left.append((start, nbytes))
+                raise OutOfMemory(
+                    f"{SHARED_MEMORY} is full: an array needs {nbytes} bytes, this rank's part of "
+                    f"this heap has {self._populated} of its {self.nbytes} there; all contexts and "
+                    "ranks share it. Enlarge it (containers: --shm-size=8g), or delete arrays."
+                )
+            self._populated = start + nbytes
         if start + nbytes > self._gathered and nbytes >= LEAST_BYTES:
             self.window.gather(max(start, self._gathered), start + nbytes)
             self._gathered = start + nbytes

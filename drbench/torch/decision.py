@@ -6,16 +6,29 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import prod
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.placement_types import Placement
 
+from algorithms.universal.choice import busiest_rank
 from drbench.errors import UsageError
+from drbench.program.problem import Problem
+from partitions import ceil_div, partition
+from partitions.redistribution import flows, summed
 
 from .layouts import layout_text
-from .private import MM, in_default_order, spec_like, spec_of, stock_sharding
+from .private import (
+    MM,
+    in_default_order,
+    spec_like,
+    spec_of,
+    split_factor,
+    stock_sharding,
+    stock_steps,
+)
 
 #: Types of elements that drbench multiplies, as NumPy calls them.
 TYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -40,11 +53,15 @@ class Decision:
     why : str
         Why not the other.
     out : DTensorSpec or None
-        Of the result; None: as chosen by stock.
+        Of the result; None if it is not known.
     layouts : tuple of str
         Of A, B and C, if drbench multiplies.
-    sharding : OutputSharding or None
-        What stock would do; None if it cannot multiply.
+    changes : tuple of (DTensorSpec, DTensorSpec), or None
+        What stock would redistribute: the specs of addmm's first argument, A, B and C, each before
+        and after, equal if it stays; None if stock cannot multiply.
+    bias : tuple
+        Of addmm's first argument: the placements that drbench reads it in, and whether each rank
+        then has just the part that its part of C needs.
     local : bool
         Stock would only multiply the local tensors.
     """
@@ -53,7 +70,8 @@ class Decision:
     why: str
     out: Any = None
     layouts: tuple = ()
-    sharding: Any = None
+    changes: tuple | None = None
+    bias: tuple = ()
     local: bool = False
 
 
@@ -62,7 +80,8 @@ def out(*placements: Placement) -> Iterator[None]:
     """A context manager in which multiplications return these placements.
 
     In a multiplication of more than two dimensions, as of ``torch.nn.Linear``, rows are all
-    dimensions but the last. The placements do not apply to the backward pass.
+    dimensions but the last. The placements apply to a backward pass only if
+    that, too, is called inside the context manager: then to the gradients' multiplications.
 
     Parameters
     ----------
@@ -103,84 +122,171 @@ def wanted() -> tuple | None:
     return _wanted.get()
 
 
-def decide(op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: str) -> Decision:
+def decide(
+    op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: str, ranks: int
+) -> Decision:
     """Decide who multiplies the last two of ``args``.
 
     Parameters
     ----------
     op : OpOverload
         aten.mm or aten.addmm.
-    args, kwargs : tuple, dict
+    args, kwargs : tuple of DTensor, dict
         Of the call; only the specs of its DTensors are used.
     placements : tuple of Placement, optional
         Requested for the result.
     when : str
-        ``auto``: drbench if stock would move elements; ``always``: whenever drbench can.
+        ``auto``: drbench if stock would move elements, and drbench not more of them; ``always``:
+        whenever drbench can.
+    ranks : int
+        Ranks that MPI has started.
 
     Raises
     ------
     UsageError
         If the requested placements do not fit.
     """
-    a, b = args[-2:]
-    if not all(isinstance(each, DTensor) for each in args):
-        return Decision("stock", "an operand is no DTensor")
-    sa, sb = spec_of(a), spec_of(b)
+    specs = *terms, sa, sb = [spec_of(each) for each in args]
     mesh, meta = sa.mesh, sa.tensor_meta
+    if any(each.mesh != mesh for each in specs):
+        return Decision("stock", "operands are on different meshes")
     if placements is not None:
-        placements = _fitting(placements, mesh)
+        placements = fitting(placements, mesh)
     sharding, why = None, ""
     try:
         sharding = stock_sharding(op, args, kwargs)
-    except (RuntimeError, NotImplementedError) as error:  # raised again if stock multiplies
+    except Exception as error:  # raised again if stock multiplies
         if placements is None:
             return Decision("stock", f"its result has no placements: {_first_line(error)}")
-    spec = sharding.output_spec if sharding is not None else None
-    if spec is None:
-        shape = torch.Size((sa.tensor_meta.shape[0], sb.tensor_meta.shape[1]))
-        spec = type(sa)(mesh, placements, tensor_meta=meta._replace(shape=shape))
-    elif placements is not None and placements != tuple(spec.placements):
-        spec = spec_like(spec, placements)
-    shapes = sa.tensor_meta.shape, sb.tensor_meta.shape, spec.tensor_meta.shape
+    shapes = [tuple(each.tensor_meta.shape) for each in specs]
+    *_, (m, k), (_, n) = shapes
+    if sharding is not None:
+        spec = natural = sharding.output_spec
+        if placements is not None:
+            spec = spec_like(natural, placements)
+        new = sharding.redistribute_schema.args_schema if sharding.needs_redistribute else specs
+        changes = *zip(specs, new), (natural, spec)
+    else:
+        spec = type(sa)(mesh, placements, tensor_meta=meta._replace(shape=torch.Size((m, n))))
+        changes = None
     layouts: tuple[str, ...] = ()
-    if any(spec_of(each).mesh != mesh for each in args):
-        why = "operands are on different meshes"
-    elif any(spec_of(each).tensor_meta.dtype != meta.dtype for each in args):
+    if any(each.tensor_meta.dtype != meta.dtype for each in specs):
         why = "operands have different types"
     elif meta.dtype not in TYPES:
         why = f"{str(meta.dtype).removeprefix('torch.')} is multiplied by torch alone"
     elif mesh.device_type != "cpu":
         why = f"tensors on {mesh.device_type} are multiplied by torch alone"
-    elif any(0 in shape for shape in shapes):
-        why = "an extent is 0"
+    elif int(mesh.mesh.max()) >= ranks:
+        why = f"MPI has started {ranks} ranks, the mesh has others"
+    elif not _fit(*shapes):
+        why = "the shapes of operands do not fit"
     elif not all(map(in_default_order, (sa, sb, spec))):
         why = "mesh dimensions shard in another order than from left to right"
-    elif (
-        when == "auto"
-        and sharding is not None
-        and not sharding.needs_redistribute
-        and spec.placements == sharding.output_spec.placements
-    ):
-        why = STILL
-    else:
+    moves = changes is None or any(stock_steps(*each) for each in changes)
+    if when == "auto" and not (why or moves):
+        still = all(old.placements == new.placements for old, new in changes or ())
+        local = op is MM and still and mesh.get_coordinate() is not None
+        return Decision("stock", STILL, spec, (), changes, (), local)
+    bias = bias_layout(terms[0], spec) if terms and not why else ()
+    if not why:
         try:
             layouts = tuple(layout_text(each.placements, mesh.shape) for each in (sa, sb, spec))
         except ValueError as error:
             why = str(error)
-    if why == STILL:
-        local = op is MM and mesh.get_coordinate() is not None
-        return Decision("stock", why, spec, (), sharding, local)
+    if changes and when == "auto" and not why and 0 not in (m, n, k):
+        stock = sum(cost_of(stock_steps(*each), each[0]) for each in changes)
+        ours = _moved((m, n, k), layouts, mesh.size())
+        if bias:
+            read = spec_like(terms[0], bias[0])
+            ours += cost_of(stock_steps(terms[0], read), read)
+        if ours > stock:
+            why = f"drbench would move {ours / stock:.2g} times as much"
     if why:
-        return Decision("stock", why, spec if placements is not None else None, (), sharding)
+        return Decision("stock", why, spec, (), changes)
     why = "operands are read in place, nothing is gathered"
-    if sharding is None:
+    if changes is None:
         why = "stock cannot multiply these placements"
-    elif not sharding.needs_redistribute:
+    elif not moves:
+        why = "nothing has to move, but drbench is to multiply always"
+    elif not any(stock_steps(*each) for each in changes[:-1]):
         why = "stock would redistribute its result"
-    return Decision("drbench", why, spec, layouts, sharding)
+    return Decision("drbench", why, spec, layouts, changes, bias)
 
 
-def _fitting(placements: tuple, mesh: Any) -> tuple:
+def _fit(*shapes: tuple) -> bool:
+    """Whether A and B can be multiplied, and the term before them expands to C."""
+    *terms, (m, k), (also_k, n) = shapes
+    try:
+        return k == also_k and all(torch.broadcast_shapes(each, (m, n)) == (m, n) for each in terms)
+    except RuntimeError:
+        return False
+
+
+def bias_layout(term: Any, spec: Any) -> tuple[tuple, bool]:
+    """The placements in which drbench reads addmm's first argument, and whether each rank then has
+    just the part that its part of C needs.
+
+    A pending sum may stay pending where C has one in the same mesh dimension; then it is no
+    part of what the first rank of that dimension adds for all. Everything else is replicated.
+    """
+    shape, extents = tuple(term.tensor_meta.shape), spec.tensor_meta.shape
+
+    def is_alike(mine: Any, of_c: Any) -> bool:
+        if of_c.is_partial() and mine == of_c:
+            return True
+        if of_c.is_partial() or of_c.is_replicate():
+            return mine.is_replicate()
+        if split_factor(of_c) is not None:
+            return False
+        dim = of_c.dim - 2 + len(shape)
+        cut = dim >= 0 and shape[dim] == extents[of_c.dim]
+        return mine.is_shard(dim) if cut else mine.is_replicate()
+
+    pairs = list(zip(term.placements, spec.placements))
+    if all(is_alike(*pair) for pair in pairs):
+        return tuple(term.placements), True
+    return tuple(x if x.is_partial() and x == y else Replicate() for x, y in pairs), False
+
+
+def cost_of(steps: list, spec: Any, add: int = 3) -> float:
+    """Elements that each rank receives in the steps of a redistribution by torch, which pads parts
+    to one size; a sum counts as ``add``, as drbench counts its own
+    (:func:`algorithms.universal.choice.busiest_rank`).
+
+    Parameters
+    ----------
+    steps : list
+        Of :func:`drbench.torch.private.stock_steps`.
+    spec : DTensorSpec
+        Of the tensor.
+    """
+    shape, cost = spec.tensor_meta.shape, 0.0
+    for ranks, share, old, new in steps:
+        extents = [shape[each.dim] for each in (old, new) if hasattr(each, "dim")]
+        padded = prod(ceil_div(each, ranks) * ranks / max(each, 1) for each in extents[:1])
+        remote = prod(shape) * share * padded * (ranks - 1) / ranks
+        if old.is_partial():
+            cost += remote * (add + new.is_replicate())
+        else:
+            cost += remote / (1 if new.is_replicate() else ranks)
+    return cost
+
+
+def _moved(sizes: tuple[int, int, int], layouts: tuple[str, ...], ranks: int) -> float:
+    """Elements that the busiest rank moves if drbench multiplies, sums three times; of pending sums
+    the mean."""
+    m, n, k = sizes
+    A, B, C = (
+        partition(text, shape, ranks) for text, shape in zip(layouts, ((m, k), (k, n), (m, n)))
+    )
+    whole = summed(A), summed(B)
+    pending = [pair for pair in zip((A, B), whole) if pair[0] is not pair[1]]
+    sums = sum(elements for pair in pending for *_, elements in flows(*pair))
+    problem = Problem(m, n, k, ranks, *whole, C)  # type: ignore[arg-type]  # bound there
+    return 3 * sums / ranks + min(busiest_rank(problem, each) for each in "CBA")
+
+
+def fitting(placements: tuple, mesh: Any) -> tuple:
     """Placements with dimensions counted from the front."""
     if len(placements) != mesh.ndim:
         raise UsageError(

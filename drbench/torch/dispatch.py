@@ -1,5 +1,7 @@
 """Handlers of DTensor's multiplications, with their contexts, decisions and counts."""
 
+import time
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,10 +10,11 @@ from typing import Any
 import torch
 from mpi4py import MPI
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
-from drbench.errors import UsageError
+from drbench.errors import CaseTimeout, UsageError
 from drbench.library import Context, init
+from drbench.library.context import end_all
 from drbench.library.spec import Spec
 
 from . import private
@@ -20,6 +23,8 @@ from .multiplication import Declined, DTensorMultiplication
 
 #: Cached decisions and multiplications; then all are forgotten.
 _MOST_DECISIONS = 2048
+#: How long a rank waits for the other ranks of a mesh before their first multiplication.
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Installed:
     """
 
     def __init__(self, comm: MPI.Intracomm, heap: str | int, when: str, options: dict):
-        self.comm, self.heap, self.when, self.options = comm, heap, when, options
+        self.comm, self.heap, self.when, self.options = comm.Dup(), heap, when, options
         self._contexts: dict[tuple, Context | None] = {}
         self._decisions: dict[tuple, Decision] = {}
         self._known: dict[tuple, tuple] = {}  # by the identity of specs, which are kept
@@ -97,6 +102,7 @@ class Installed:
             if context is not None:
                 context.close()
         self._contexts.clear()
+        self.comm.Free()
 
     @property
     def counts(self) -> Counts:
@@ -124,6 +130,7 @@ class Installed:
     def _open_context(self, ranks: tuple) -> Context | None:
         if self.comm.rank not in ranks:
             return None
+        self._meet(ranks)
         group = self.comm.group.Incl(ranks)
         comm = self.comm.Create_group(group)
         group.Free()
@@ -131,6 +138,27 @@ class Installed:
             return init(comm, self.heap, **self.options)
         finally:
             comm.Free()
+
+    def _meet(self, ranks: tuple) -> None:
+        """Wait until all ranks of a mesh are here; end all of MPI if one is not in time."""
+        others = [rank for rank in ranks if rank != self.comm.rank]
+        tag, nothing = zlib.crc32(repr(ranks).encode()) & 0x7FFF, bytearray()
+        waits = [self.comm.Irecv(nothing, rank, tag) for rank in others]
+        sent = [self.comm.Isend(nothing, rank, tag) for rank in others]
+        # the first rank that waits reports
+        deadline = time.monotonic() + _PATIENCE_S + 0.5 * ranks.index(self.comm.rank)
+        while not MPI.Request.Testall(waits + sent):
+            if time.monotonic() > deadline:
+                late = [rank for rank, wait in zip(others, waits) if not wait.Test()]
+                end_all(
+                    f"drbench.torch: rank {self.comm.rank} multiplies on ranks "
+                    f"{', '.join(map(str, ranks))}, of which {', '.join(map(str, late))} did not "
+                    f"follow within {_PATIENCE_S:g} s: all are ended. Multiply DTensors of the "
+                    "same shapes and placements on every rank; where one is late, call "
+                    "torch.distributed.barrier() first.\n",
+                    CaseTimeout(""),
+                )
+            time.sleep(0.0005)
 
     # -- multiplications
 
@@ -141,7 +169,7 @@ class Installed:
         ----------
         op : OpOverload
             aten.mm or aten.addmm.
-        args, kwargs : tuple, dict
+        args, kwargs : tuple of DTensor, dict
             Of the call.
 
         Returns
@@ -149,10 +177,7 @@ class Installed:
         Decision
         """
         placements = wanted()
-        try:
-            specs = [private.spec_of(each) for each in args]
-        except AttributeError:  # a plain tensor
-            return decide(op, args, kwargs, placements, self.when)
+        specs = [private.spec_of(each) for each in args]
         # comparing specs is slower than multiplying; their hash shows whether one was changed
         known = (op, placements, *map(id, specs), *map(hash, specs))
         found = self._known.get(known)
@@ -163,7 +188,8 @@ class Installed:
         if decision is None:
             if len(self._decisions) >= _MOST_DECISIONS:
                 self._forget()
-            decision = self._decisions[key] = decide(op, args, kwargs, placements, self.when)
+            decision = decide(op, args, kwargs, placements, self.when, self.comm.size)
+            self._decisions[key] = decision
         if len(self._known) >= _MOST_DECISIONS:
             self._known.clear()
         self._known[known] = decision, specs
@@ -214,13 +240,16 @@ class Installed:
         DTensor
             The result, by drbench or by stock torch.
         """
-        a, b = args[-2:]
-        if not isinstance(a, DTensor) or not isinstance(b, DTensor):
+        if not all(isinstance(each, DTensor) for each in args):
             return self._stock(op, args, kwargs, "an operand is no DTensor")
-        if torch.compiler.is_compiling() or private.is_traced(a) or private.is_traced(b):
+        if torch.compiler.is_compiling() or any(map(private.is_traced, args)):
             return self._stock(op, args, kwargs, "torch.compile traces the program")
+        a, b = args[-2:]
         decision = self.decision(op, args, kwargs)
-        if decision.local:  # as stock multiplies, without its dispatch
+        if other := next(filter(None, map(private.other_memory, args)), ""):
+            why = f"local tensors ({other}) are multiplied by torch alone"
+            return self._stock(op, args, kwargs, why, decision.out)
+        if decision.local and not private.watched():  # as stock multiplies, without its dispatch
             self._reasons[decision.why] += 1
             return private.wrapped(op(private.local_of(a), private.local_of(b)), decision.out)
         if decision.who == "stock":
@@ -231,7 +260,7 @@ class Installed:
         start, beta, alpha = None, 0, kwargs.get("alpha", 1)
         if op is private.ADDMM and kwargs.get("beta", 1) != 0:
             beta = kwargs.get("beta", 1)
-            start = _bias(args[0], multiplication.c, decision.out)
+            start = _bias(args[0], multiplication.c, decision)
         try:
             local = multiplication(
                 (private.local_of(a), private.local_of(b)), start, alpha, beta, self._tally
@@ -246,11 +275,11 @@ class Installed:
         """The result of stock torch, in the requested placements."""
         self._reasons[why] += 1
         table = private.handlers()
-        mine = table.pop(op)
+        table.pop(op, None)  # another thread may be here, too
         try:
             made = op(*args, **kwargs)
         finally:
-            table[op] = mine
+            table[op] = self._handled[op]
         if spec is not None and made.placements != spec.placements:
             made = made.redistribute(spec.mesh, spec.placements)
         return made
@@ -263,38 +292,24 @@ class Installed:
         return op.decompose(*args, **kwargs)
 
 
-def _bias(term: DTensor, c: Spec, out_spec: Any) -> Callable[[torch.Tensor], Any]:
+def _bias(term: DTensor, c: Spec, decision: Decision) -> Callable[[torch.Tensor], Any]:
     """A function that fills the local tensor of C with addmm's first argument, in C's layout."""
-    alike = _is_laid_out_alike(term, out_spec)
-    if not alike and not all(each.is_replicate() for each in term.placements):  # on all ranks
-        term = term.redistribute(placements=[Replicate()] * term.device_mesh.ndim)
-    whole = c.partition
-    if whole.term_of(whole.replica_of(c.rank)):  # the first term of a pending reduction has it all
-        return lambda local: local.zero_()
+    placements, alike = decision.bias
+    if tuple(term.placements) != placements:  # on all ranks
+        term = term.redistribute(placements=placements)
+    pairs = zip(term.placements, decision.out.placements, term.device_mesh.get_coordinate())
+    if any(at and of_c.is_partial() and not mine.is_partial() for mine, of_c, at in pairs):
+        return lambda local: local.zero_()  # the first term of the pending sum has it all
+    part = private.local_of(term)
     if alike:
-        part = private.local_of(term)
         return lambda local: local.copy_(part.expand(local.shape))
-    part = private.local_of(term).expand(c.shape)
+    part = part.expand(c.shape)
 
     def start(local: torch.Tensor) -> None:
         for there, here in c.fragments():
             local[here].copy_(part[there])
 
     return start
-
-
-def _is_laid_out_alike(term: DTensor, spec: Any) -> bool:
-    """Whether each rank has just the part of addmm's first argument that its part of C needs."""
-    if any(private.split_factor(each) is not None for each in spec.placements):
-        return False
-    if term.ndim == 2:
-        return term.shape == spec.tensor_meta.shape and term.placements == spec.placements
-    if term.ndim != 1 or term.shape[0] != spec.tensor_meta.shape[1]:
-        return False
-    return all(
-        mine.is_shard(0) if of_c.is_shard(1) else mine.is_replicate()
-        for mine, of_c in zip(term.placements, spec.placements)
-    )
 
 
 def installed() -> Installed:

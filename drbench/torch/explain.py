@@ -2,18 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch.distributed.tensor import DTensor
 
 from drbench.errors import UsageError
-from partitions import LayoutError, partition
-from partitions.redistribution import flows
 
 from . import private
-from .decision import Decision
+from .decision import Decision, cost_of
 from .dispatch import installed
-from .layouts import layout_text
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Explanation:
     stock_moves : tuple of str
         What stock would redistribute, before and after.
     stock_bytes : int or None
-        Lower bound for all ranks together: each element that must change its rank moves once.
+        Of all ranks together; None if stock cannot multiply.
     stationary : str
         The matrix whose tiles do not move; empty for stock.
     own_bytes : dict of str to int
@@ -58,20 +54,22 @@ class Explanation:
         if self.moved_bytes is not None:
             lines.append(f"drbench moves {self.moved_bytes} bytes")
         moves = "; ".join(self.stock_moves) or "nothing"
-        size = "" if self.stock_bytes is None else f" ({self.stock_bytes} bytes at least)"
+        size = "" if self.stock_bytes is None else f" ({self.stock_bytes} bytes)"
         lines.append(f"stock moves {moves}{size}")
         return "\n".join([*lines, *self.plan.splitlines()])
 
 
-def explain(A: DTensor, B: DTensor) -> Explanation:
-    """Explain who would multiply A·B, which bytes move, and why; nothing is multiplied (collective
-    over the mesh the first time that its ranks are used).
+def explain(A: DTensor, B: DTensor, bias: DTensor | None = None) -> Explanation:
+    """Explain who would multiply A·B, or add it to a bias, which bytes move, and why; nothing is
+    multiplied (collective over the mesh the first time that its ranks are used).
 
     Parameters
     ----------
     A, B : DTensor
         m×k and k×n, on one mesh. Inside ``with drbench.torch.out(...)`` the result has the
         placements given there.
+    bias : DTensor, optional
+        The first argument of ``torch.addmm``, whose own transfers by drbench are not counted.
 
     Returns
     -------
@@ -99,7 +97,8 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
                 f"explain needs DTensors of two dimensions, got {type(each).__name__}."
             )
     state = installed()
-    decision = state.decision(private.MM, (A, B), {})
+    op, args = (private.MM, (A, B)) if bias is None else (private.ADDMM, (bias, A, B))
+    decision = state.decision(op, args, {})
     moved, stationary, own, plan = None, "", {}, ""
     if decision.who == "drbench":
         multiplication = state.multiplication(decision, (A, B))
@@ -107,17 +106,11 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
             found = multiplication.explain()
             moved, plan = sum(found.moved_bytes), str(found)
             stationary, own = found.stationary, multiplication.own_bytes()
-    spec = (
-        decision.out
-        if decision.out is not None
-        else getattr(decision.sharding, "output_spec", None)
-    )
-    moves, nbytes = _stock_moves(decision, (A, B), spec)
-    placements = None if spec is None else tuple(spec.placements)
+    moves, nbytes = _stock_moves(decision)
     return Explanation(
         decision.who,
         decision.why,
-        placements,
+        None if decision.out is None else tuple(decision.out.placements),
         moved,
         moves,
         nbytes,
@@ -127,46 +120,22 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
     )
 
 
-def _stock_moves(
-    decision: Decision, operands: tuple[DTensor, DTensor], spec: Any
-) -> tuple[tuple, int | None]:
-    """What stock would redistribute, and a lower bound of its bytes."""
-    sharding = decision.sharding
-    if sharding is None:
+def _stock_moves(decision: Decision) -> tuple[tuple, int | None]:
+    """What stock would redistribute, and its bytes."""
+    text, nbytes = [], 0.0
+    changes = decision.changes
+    if changes is None:
         return (), None
-    changes = []
-    if sharding.needs_redistribute:
-        wanted = sharding.redistribute_schema.args_schema
-        for name, tensor, new in zip("AB", operands, wanted):
-            changes.append((name, private.spec_of(tensor), new))
-    changes.append(("C", sharding.output_spec, spec))
-    text: list[str] = []
-    nbytes: int | None = 0
-    for name, old, new in changes:
-        if old.placements == new.placements:
-            continue
-        text.append(
-            f"{name} from {_placements_text(old.placements)} to {_placements_text(new.placements)}"
-        )
-        if nbytes is not None:
-            elements = _least(old, new)
-            nbytes = (
-                None if elements is None else nbytes + elements * old.tensor_meta.dtype.itemsize
+    for name, (old, new) in zip(("bias", *"ABC")[-len(changes) :], changes):
+        steps = private.stock_steps(old, new)
+        if steps:
+            text.append(
+                f"{name} from {_placements_text(old.placements)} to "
+                f"{_placements_text(new.placements)}"
             )
-    return tuple(text), nbytes
-
-
-def _least(old: Any, new: Any) -> int | None:
-    """Elements that change their rank between two specs; None if not known."""
-    shape, ranks = tuple(old.tensor_meta.shape), old.mesh.size()
-    try:
-        parts = [
-            partition(layout_text(each.placements, each.mesh.shape), shape, ranks)
-            for each in (old, new)
-        ]
-    except (ValueError, LayoutError):
-        return None
-    return sum(elements for *_, elements in flows(*parts))
+            item = old.tensor_meta.dtype.itemsize
+            nbytes += cost_of(steps, old, add=1) * old.mesh.size() * item
+    return tuple(text), round(nbytes)
 
 
 def _placements_text(placements: Sequence) -> str:

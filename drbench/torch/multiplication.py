@@ -10,6 +10,7 @@ import torch
 from drbench.common import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.library import Context
+from drbench.library.exchange import Exchange
 from drbench.library.explain import Explanation
 from drbench.library.plan import Multiplication
 from drbench.library.spec import Spec
@@ -17,6 +18,7 @@ from drbench.plan.explain import traffic
 
 from .blas import tensor_of
 from .decision import TYPES
+from .private import watched
 
 #: m, n, k.
 Sizes = tuple[int, int, int]
@@ -62,6 +64,10 @@ class DTensorMultiplication:
             for spec in (self.a, self.b)
         )
         self._plans: dict[bool, Multiplication] = {}
+        self._empty = None  # without an element to multiply ranks still agree
+        if 0 in shape:
+            self._sums = (None, None)
+            self._empty = Exchange(context.comm, f"multiply({self.a}, {self.b}, {self.c})")
 
     def plan(self, update: bool = False) -> Multiplication:
         """The plan; with ``update`` A·B is added to C."""
@@ -104,8 +110,11 @@ class DTensorMultiplication:
         """
         context, fault = self.context, None
         ends: tuple[int, ...]
+        update = start is not None
         with context.lock:
             try:
+                if watched():
+                    raise UnsupportedError("the program observes what torch redistributes")
                 (ends_a, *held), (ends_b, *more) = (
                     self._place(local, spec, total, counts)
                     for local, spec, total in zip(locals_, (self.a, self.b), self._sums)
@@ -121,8 +130,12 @@ class DTensorMultiplication:
                     total.run(places, fault)
                     if counts is not None:
                         counts["summed"] += 1
-            self.plan(start is not None).run(ends, fault, alpha=alpha, beta=beta)
-        return c
+            if self._empty is None:
+                self.plan(update).run(ends, fault, alpha=alpha, beta=beta)
+                return c
+            self._empty.handshake((), fault, alpha, beta)
+            self._empty.check(fault)
+            return c.mul_(beta) if update else c.zero_()
 
     def _place(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
         """The place of a local tensor that peers can read and BLAS can multiply (itself, or a
@@ -173,11 +186,6 @@ def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, Sizes]:
 
 def _new(shape: tuple[int, int], dtype: np.dtype, context: Context) -> tuple[torch.Tensor, Sizes]:
     array, offset = context.heap.allocate(shape, dtype)
-    bits = dtype.itemsize == 2  # reading its name costs 2 us
-    if not torch.is_inference_mode_enabled():
-        made = tensor_of(array, bits)
-    else:
-        with torch.inference_mode(False):  # else only inference mode could write it
-            made = tensor_of(array, bits)
+    made = tensor_of(array, dtype.itemsize == 2)  # reading its name costs 2 us
     by_row, by_col = array.strides
     return made, (offset, by_row, by_col)

@@ -84,8 +84,8 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
     """Move a module's DTensor parameters of two dimensions into the heap (collective over their
     meshes).
 
-    Parameters stay the same objects, so that optimizers and tied weights keep working. Parameters
-    of types that drbench does not multiply are not moved.
+    Parameters and their local tensors stay the same objects, so that optimizers and tied weights
+    keep working. Parameters that drbench does not multiply are not moved.
 
     Parameters
     ----------
@@ -99,8 +99,10 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
 
     Raises
     ------
-    OutOfMemory
-        On every rank, if the heap of one is too small; then no parameter was moved.
+    UsageError, OutOfMemory
+        On every rank, if a parameter shares its memory with another tensor, which would keep the
+        old memory (``fully_shard``, one buffer for all parameters, a view), or the heap of one rank
+        is too small; then no parameter was moved.
 
     Examples
     --------
@@ -116,13 +118,12 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
     moved: list[tuple] = []
     meshes: dict[int, Context] = {}
     fault: DrbenchError | None = None
-    for parameter in module.parameters():
-        data = parameter.data
-        if not isinstance(data, DTensor) or data.ndim != 2 or data.dtype not in TYPES:
+    for name, parameter in module.named_parameters():
+        if not isinstance(parameter, DTensor) or parameter.ndim != 2:
             continue
-        if data.device_mesh.device_type != "cpu":
+        if parameter.dtype not in TYPES or private.other_memory(parameter):
             continue
-        context = state.context(data.device_mesh)
+        context = state.context(parameter.device_mesh)
         if context is None:
             continue
         meshes[id(context)] = context
@@ -130,7 +131,13 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
         if place_of(local, context) is not None:
             continue
         try:
-            moved.append((parameter, copied(local.detach().contiguous(), context)[0]))
+            if private.holders(local) > 1:
+                raise UsageError(
+                    f"{name} shares its memory with another tensor, which would keep the old one. "
+                    "Delete that tensor, or adopt before it is made; parameters of fully_shard "
+                    "cannot be adopted, and need not be: each step gathers them anew."
+                )
+            moved.append((local, copied(local.detach().contiguous(), context)[0]))
         except DrbenchError as error:
             fault = error
             break
@@ -139,6 +146,6 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
         for rank, each in enumerate(faults):
             if each is not None:
                 raise type(each)(f"adopt, rank {rank}: {each}")
-    for parameter, local in moved:
-        private.put_local(parameter, local)
+    for local, new in moved:
+        local.data = new
     return module

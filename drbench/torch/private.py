@@ -12,6 +12,16 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from drbench.errors import MissingError
 
+_lacking: ImportError | None = None
+try:
+    from torch.distributed.tensor._redistribute import _gen_transform_infos
+    from torch.distributed.tensor._utils import ExplicitRedistributionContext
+    from torch.distributed.tensor.debug import CommDebugMode
+    from torch.utils._debug_mode import DebugMode
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+except ImportError as error:  # another torch; probe() reports it
+    _lacking = error
+
 #: The version of torch that all tests use.
 TESTED = "2.13.0"
 
@@ -37,9 +47,53 @@ def local_of(tensor: DTensor) -> torch.Tensor:
     return local.wait() if type(local) is not torch.Tensor and hasattr(local, "wait") else local
 
 
-def put_local(tensor: DTensor, local: torch.Tensor) -> None:
-    """Give a DTensor another local tensor of the same elements."""
-    tensor._local_tensor = local
+def holders(local: torch.Tensor) -> int:
+    """How many tensors use the memory of a local tensor, itself included."""
+    storage = local.untyped_storage()
+    return torch._C._storage_Use_Count(storage._cdata) - 1  # and ``storage``
+
+
+def other_memory(tensor: DTensor) -> str:
+    """What a local tensor is if it is no plain memory of this process, else nothing."""
+    local = local_of(tensor)
+    kind = type(local)
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        if local.device.type == "cpu" and local.layout is torch.strided:
+            return ""
+        kind = f"{local.layout} on {local.device}".removeprefix("torch.")
+    return kind if isinstance(kind, str) else kind.__name__
+
+
+def watched() -> bool:
+    """Whether the program observes redistributions or collectives of torch, which drbench's
+    transfers are not."""
+    explicit = getattr(ExplicitRedistributionContext._local, "_active", None)
+    return (explicit is not None and explicit._enable) or any(
+        isinstance(mode, (CommDebugMode, DebugMode)) for mode in _get_current_dispatch_mode_stack()
+    )
+
+
+def stock_steps(old: Any, new: Any) -> list[tuple[int, float, Any, Any]]:
+    """The communication in which torch redistributes a tensor: for each step the ranks, the share
+    of all elements that each of them has (while it is replicated between them), and the placements
+    before and after. The same on every rank."""
+    if old.placements == new.placements or old.mesh.get_coordinate() is None:
+        return []
+    steps, share = [], 1.0
+    sizes = old.mesh.shape
+    for size, placement in zip(sizes, old.placements):
+        share /= size if _is_cut(placement) else 1
+    for step in _gen_transform_infos(old, new):
+        ranks, (before, after) = sizes[step.mesh_dim], step.src_dst_placements
+        share *= ranks if _is_cut(before) else 1
+        if ranks > 1 and not before.is_replicate() and not after.is_partial():
+            steps.append((ranks, share, before, after))
+        share /= ranks if _is_cut(after) else 1
+    return steps
+
+
+def _is_cut(placement: Any) -> bool:
+    return not (placement.is_replicate() or placement.is_partial())
 
 
 def is_traced(tensor: DTensor) -> bool:
@@ -94,6 +148,8 @@ def probe(mesh: Any) -> None:
     """
     seen, table = [], None
     try:
+        if _lacking:
+            raise _lacking
         ones = torch.ones(1, 1)
         one = DTensor.from_local(ones, mesh, [Replicate()] * mesh.ndim, run_check=False)
         sharding = stock_sharding(MM, (one, one), {})
@@ -107,9 +163,10 @@ def probe(mesh: Any) -> None:
             and split_factor(Shard(0)) is None
             and spec_of(wrapped(ones, other)).placements == other.placements
             and hash(spec_of(one)) is not None
-            and not is_traced(one)
+            and not (is_traced(one) or other_memory(one) or watched())
+            and holders(ones.clone()) == 1
+            and len(stock_steps(other, spec)) == (mesh.size(0) > 1)
         )
-        put_local(one, ones)
         table = handlers()
         before = table.get(MM)
 
@@ -124,7 +181,7 @@ def probe(mesh: Any) -> None:
             del table[MM]
             if before is not None:
                 table[MM] = before
-        good = good and seen == [MM] and local_of(one) is ones
+        good = good and seen == [MM] and local_of(wrapped(ones, spec)) is ones
     except (AttributeError, TypeError, ImportError, KeyError, RuntimeError) as error:
         raise _refusal(f"{type(error).__name__}: {str(error).splitlines()[0]}") from None
     if not good:

@@ -1,7 +1,6 @@
 """The ranks of mpiexec as those of torch.distributed."""
 
 import atexit
-import logging
 import os
 import socket
 import sys
@@ -55,8 +54,6 @@ def start_process_group(comm: MPI.Comm, nodes: int = 1, backend: str = "gloo") -
     if alone and backend == "gloo" and any(name == "lo" for _, name in socket.if_nameindex()):
         # else gloo uses the name service, which may not know this host
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # explain() and records show how data moves, not stderr
-    logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
     host = comm.bcast("127.0.0.1" if alone else socket.gethostname())
     store = (
         dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False)

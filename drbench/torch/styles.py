@@ -26,17 +26,23 @@ class ColumnParallel(ColwiseParallel):
 
     Examples
     --------
-    >>> style = ColumnParallel(input_layouts=Shard(0), output_layouts=Shard(-1))
-    >>> style.desired_input_layouts
+    >>> ColumnParallel(input_layouts=Shard(0), output_layouts=Shard(-1)).input_layouts
     (Shard(dim=0),)
     """
 
-    def __init__(self, **options: Any):
-        super().__init__(**options)
-        self.desired_input_layouts = self.input_layouts
+    @staticmethod
+    def _prepare_input_fn(
+        layouts: Sequence, desired: Sequence, module: nn.Module, inputs: tuple, mesh: DeviceMesh
+    ) -> Any:
+        prepare = ColwiseParallel._prepare_input_fn
+        x = prepare(layouts, layouts, module, inputs, mesh)
+        if isinstance(module, nn.Linear) and _are_rows(layouts, x.shape, mesh):
+            return x
+        return prepare(layouts, desired, module, (x,), mesh)
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return _set_result_layouts(super()._apply(module, device_mesh), self.output_layouts)
+        applied = super()._apply(module, device_mesh)
+        return _set_result_layouts(applied, self.output_layouts, device_mesh)
 
 
 class RowParallel(RowwiseParallel):
@@ -55,21 +61,38 @@ class RowParallel(RowwiseParallel):
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return _set_result_layouts(super()._apply(module, device_mesh), self.output_layouts)
+        applied = super()._apply(module, device_mesh)
+        return _set_result_layouts(applied, self.output_layouts, device_mesh)
 
 
-def _set_result_layouts(module: nn.Module, layouts: Sequence[Placement]) -> nn.Module:
-    """The module, whose multiplications return the layouts of its output."""
+def _set_result_layouts(
+    module: nn.Module, layouts: Sequence[Placement], mesh: DeviceMesh
+) -> nn.Module:
+    """The module, whose multiplications return the layouts of its output; where they cannot, or
+    torch.compile traces the module, torch redistributes the output afterwards."""
     if not isinstance(module, nn.Linear):
         return module
     forward = module.forward
 
     def run(x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling() or not _are_rows(layouts, x.shape, mesh):
+            return forward(x)
         with out(*(_of_matrix(each, x.shape) for each in layouts)):
             return forward(x)
 
     module.forward = run
     return module
+
+
+def _are_rows(layouts: Sequence[Placement], shape: Sequence[int], mesh: DeviceMesh) -> bool:
+    """Whether placements of a tensor are placements of the matrix of all rows and the last
+    dimension: what is sharded before that is sharded evenly."""
+    return len(shape) == 2 or all(
+        not each.is_shard()
+        or each.dim % len(shape) == len(shape) - 1
+        or shape[each.dim] % mesh.size(x) == 0
+        for x, each in enumerate(layouts)
+    )
 
 
 def _of_matrix(placement: Placement, shape: Sequence[int]) -> Placement:
