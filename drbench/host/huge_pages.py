@@ -76,13 +76,14 @@ def populate(memory: np.ndarray, spare: int) -> bool:
     start, free = address_of(memory), shared_memory_free()
     if free is not None and free < memory.nbytes + spare:
         return False
-    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = max(0, start + memory.nbytes - first)
-    pages, advise = (ctypes.c_void_p(first), ctypes.c_size_t(length)), _libc().madvise
-    # another rank may have taken it in between; Linux before 5.14 cannot do this
-    if not advise(*pages, _MADV_POPULATE_WRITE) or ctypes.get_errno() == errno.EINVAL:
+    stop, page, advise = start + memory.nbytes, mmap.PAGESIZE, _libc().madvise
+    first = start - start % page
+    if not advise(ctypes.c_void_p(first), ctypes.c_size_t(stop - first), _MADV_POPULATE_WRITE):
         return True
-    advise(*pages, _MADV_REMOVE)
+    if ctypes.get_errno() == errno.EINVAL:  # Linux before 5.14
+        return True
+    first += page * (first < start)  # another rank was faster: give back what was had
+    advise(ctypes.c_void_p(first), ctypes.c_size_t(max(0, stop - first)), _MADV_REMOVE)
     return False
 
 

@@ -49,6 +49,7 @@ class Plan:
 
     Attributes
     ----------
+    exchange : Exchange
     get : str
         How devices read memory that they can map: ``copy`` it first, or ``view`` it.
     """
@@ -58,7 +59,7 @@ class Plan:
     def __init__(self, ground: Ground, what: str, specs: dict[str, Spec], prefetch: int = 1):
         self.ground, self.what, self.specs, self._prefetch = ground, what, specs, prefetch
         ground.plans.add(self)
-        self._exchange = Exchange(ground.comm, what)
+        self.exchange = Exchange(ground.comm, what)
         self._first: ExecutorBase | None = None
         self._bound: OrderedDict[bytes, ExecutorBase] = OrderedDict()
         self._agreed: dict | None = None
@@ -94,10 +95,10 @@ class Plan:
         ground = self.ground
         ground.finish_user_work()
         ground.sync()
-        key = self._exchange.handshake(places, fault, serials, alpha, beta)
+        key = self.exchange.handshake(places, fault, serials, alpha, beta)
         executor = self._bound.get(key) if private is None else None
         if executor is None:
-            self._exchange.check(fault)
+            self.exchange.check(fault)
             executor = self._bind(key, private)
         ground.sync()
         executor.run(alpha, beta)
@@ -110,7 +111,7 @@ class Plan:
         ground = self.ground
         matrices = {}
         for x, (name, spec) in enumerate(self.specs.items()):
-            places, local = self._exchange.places(x), private if name == "C" else None
+            places, local = self.exchange.places(x), private if name == "C" else None
             if local is not None:
                 places[ground.rank] = Place(0, *local.strides)
             matrices[name] = ground.matrix(self._operand(name), spec.dtype, places, local)

@@ -55,7 +55,8 @@ class Decision:
     out : DTensorSpec or None
         Of the result; None if it is not known.
     layouts : tuple of str
-        Of A, B and C, if drbench multiplies.
+        Of A, B and C, if drbench can multiply. Then all ranks agree who does: shapes may differ
+        between ranks, which torch does not check, and with them what is cheaper.
     changes : tuple of (DTensorSpec, DTensorSpec), or None
         What stock would redistribute: the specs of addmm's first argument, A, B and C, each before
         and after, equal if it stays; None if stock cannot multiply.
@@ -202,7 +203,7 @@ def decide(
         if ours > stock:
             why = f"drbench would move {ours / stock:.2g} times as much"
     if why:
-        return Decision("stock", why, spec, (), changes)
+        return Decision("stock", why, spec, layouts, changes, bias)
     why = "operands are read in place, nothing is gathered"
     if changes is None:
         why = "stock cannot multiply these placements"
@@ -268,7 +269,7 @@ def cost_of(steps: list, spec: Any, add: int = 3) -> float:
         if old.is_partial():
             cost += remote * (add + new.is_replicate())
         else:
-            cost += remote / (1 if new.is_replicate() else ranks)
+            cost += remote / (ranks if hasattr(new, "dim") else 1)
     return cost
 
 

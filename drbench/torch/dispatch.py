@@ -252,19 +252,22 @@ class Installed:
         if decision.local and not private.watched():  # as stock multiplies, without its dispatch
             self._reasons[decision.why] += 1
             return private.wrapped(op(private.local_of(a), private.local_of(b)), decision.out)
-        if decision.who == "stock":
+        if not decision.layouts:
             return self._stock(op, args, kwargs, decision.why, decision.out)
         multiplication = self.multiplication(decision, args)
         if multiplication is None:  # not on the mesh: the same result as from stock
             return private.wrapped(torch.empty(0, dtype=a.dtype), decision.out)
-        start, beta, alpha = None, 0, kwargs.get("alpha", 1)
-        if op is private.ADDMM and kwargs.get("beta", 1) != 0:
-            beta = kwargs.get("beta", 1)
-            start = _bias(args[0], multiplication.c, decision)
+        refusal = decision.why if decision.who == "stock" else ""
+        if not refusal and private.watched():
+            refusal = "the program observes what torch redistributes"
+        alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1) if op is private.ADDMM else 0
+        moves = beta != 0 and tuple(args[0].placements) != decision.bias[0]
         try:
-            local = multiplication(
-                (private.local_of(a), private.local_of(b)), start, alpha, beta, self._tally
-            )
+            if refusal or moves or multiplication.reduces:
+                multiplication.agree(refusal, beta != 0)
+            start = _bias(args[0], multiplication.c, decision) if beta != 0 else None
+            operands = private.local_of(a), private.local_of(b)
+            local = multiplication(operands, start, alpha, beta, self._tally)
         except Declined as error:
             self._tally["declined"] += 1
             return self._stock(op, args, kwargs, str(error), decision.out)
@@ -281,7 +284,7 @@ class Installed:
         finally:
             table[op] = self._handled[op]
         if spec is not None and made.placements != spec.placements:
-            made = made.redistribute(spec.mesh, spec.placements)
+            made = private.redistributed(made, spec)
         return made
 
     def _handle_batched(self, op: Any, args: tuple, kwargs: dict) -> Any:

@@ -1,14 +1,15 @@
 """A multiplication of local tensors in the heap of a context."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from drbench.common import numpy_type
-from drbench.errors import DrbenchError, UnsupportedError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.library import Context
 from drbench.library.exchange import Exchange
 from drbench.library.explain import Explanation
@@ -18,7 +19,6 @@ from drbench.plan.explain import traffic
 
 from .blas import tensor_of
 from .decision import TYPES
-from .private import watched
 
 #: m, n, k.
 Sizes = tuple[int, int, int]
@@ -64,10 +64,15 @@ class DTensorMultiplication:
             for spec in (self.a, self.b)
         )
         self._plans: dict[bool, Multiplication] = {}
-        self._empty = None  # without an element to multiply ranks still agree
-        if 0 in shape:
+        self._empty = 0 in shape  # then ranks only agree
+        self._nothing = Exchange(context.comm, f"multiply({self.a}, {self.b}, {self.c})")
+        if self._empty:
             self._sums = (None, None)
-            self._empty = Exchange(context.comm, f"multiply({self.a}, {self.b}, {self.c})")
+
+    @property
+    def reduces(self) -> bool:
+        """Whether an operand is Partial."""
+        return self._sums != (None, None)
 
     def plan(self, update: bool = False) -> Multiplication:
         """The plan; with ``update`` A·B is added to C."""
@@ -113,8 +118,6 @@ class DTensorMultiplication:
         update = start is not None
         with context.lock:
             try:
-                if watched():
-                    raise UnsupportedError("the program observes what torch redistributes")
                 (ends_a, *held), (ends_b, *more) = (
                     self._place(local, spec, total, counts)
                     for local, spec, total in zip(locals_, (self.a, self.b), self._sums)
@@ -130,12 +133,40 @@ class DTensorMultiplication:
                     total.run(places, fault)
                     if counts is not None:
                         counts["summed"] += 1
-            if self._empty is None:
-                self.plan(update).run(ends, fault, alpha=alpha, beta=beta)
-                return c
-            self._empty.handshake((), fault, alpha, beta)
-            self._empty.check(fault)
+            exchange = self._exchange(update)
+            with _of_one_shape(exchange):
+                if not self._empty:
+                    self.plan(update).run(ends, fault, alpha=alpha, beta=beta)
+                    return c
+                exchange.handshake((), fault, alpha, beta)
+                exchange.check(fault)
             return c.mul_(beta) if update else c.zero_()
+
+    def agree(self, refusal: str, update: bool) -> None:
+        """Agree with the other ranks to multiply by drbench (collective; ranks that do not refuse
+        may multiply at once, unless other communication comes before).
+
+        Parameters
+        ----------
+        refusal : str
+            Why this rank leaves the multiplication to stock; empty if it does not.
+        update : bool
+            C is added to.
+
+        Raises
+        ------
+        Declined
+            On every rank, if one refuses.
+        UsageError
+            On every rank, if they multiply matrices of different shapes or layouts.
+        """
+        exchange, fault = self._exchange(update), Declined(refusal) if refusal else None
+        with self.context.lock, _of_one_shape(exchange):
+            exchange.handshake((), fault)
+            exchange.check(fault)
+
+    def _exchange(self, update: bool) -> Exchange:
+        return self._nothing if self._empty else self.plan(update).exchange
 
     def _place(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
         """The place of a local tensor that peers can read and BLAS can multiply (itself, or a
@@ -155,6 +186,20 @@ class DTensorMultiplication:
             return place, made
         whole, behind = new_local(spec.whole, self.context)
         return place + behind, made, whole
+
+
+@contextmanager
+def _of_one_shape(exchange: Exchange) -> Iterator[None]:
+    """What only some ranks decline is left to stock; stock cannot multiply different matrices."""
+    try:
+        yield
+    except Declined:
+        if exchange.agreed:
+            raise
+        raise UsageError(
+            f"ranks multiply DTensors of different shapes or placements: rank "
+            f"{exchange.comm.rank} {exchange.what}. Make them the same on every rank."
+        ) from None
 
 
 def place_of(local: torch.Tensor, context: Context) -> Sizes | None:

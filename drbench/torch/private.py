@@ -14,7 +14,10 @@ from drbench.errors import MissingError
 
 _lacking: ImportError | None = None
 try:
-    from torch.distributed.tensor._redistribute import _gen_transform_infos
+    from torch.distributed.tensor._redistribute import (
+        _gen_transform_infos,
+        redistribute_local_tensor,
+    )
     from torch.distributed.tensor._utils import ExplicitRedistributionContext
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.utils._debug_mode import DebugMode
@@ -86,7 +89,7 @@ def stock_steps(old: Any, new: Any) -> list[tuple[int, float, Any, Any]]:
     for step in _gen_transform_infos(old, new):
         ranks, (before, after) = sizes[step.mesh_dim], step.src_dst_placements
         share *= ranks if _is_cut(before) else 1
-        if ranks > 1 and not before.is_replicate() and not after.is_partial():
+        if ranks > 1 and (_is_cut(before) or before.is_partial() and not after.is_partial()):
             steps.append((ranks, share, before, after))
         share /= ranks if _is_cut(after) else 1
     return steps
@@ -113,6 +116,15 @@ def stock_sharding(op: Any, args: tuple, kwargs: dict) -> Any:
 def wrapped(local: torch.Tensor, spec: Any) -> DTensor:
     """A DTensor of a local tensor. ``__init__`` is left out: it does nothing, in 2 us."""
     return DTensor.__new__(DTensor, local, spec, requires_grad=local.requires_grad)
+
+
+def redistributed(tensor: DTensor, spec: Any) -> DTensor:
+    """A DTensor in the placements of a spec; also in Partial, which ``redistribute`` refuses."""
+    pairs = zip(tensor.placements, spec.placements)
+    tensor = tensor.redistribute(
+        placements=[y if x == y or not y.is_partial() else Replicate() for x, y in pairs]
+    )
+    return wrapped(redistribute_local_tensor(local_of(tensor), spec_of(tensor), spec), spec)
 
 
 def spec_like(spec: Any, placements: tuple) -> Any:

@@ -2,6 +2,7 @@
 is imported when it is used."""
 
 import functools
+import logging
 import re
 
 from drbench.host.blas import BlasInfo
@@ -41,6 +42,8 @@ class TorchLibrary(Library):
         self.torch_device = self.find_device(options.get("device", "cpu"))
         on_gpu = self.torch_device.type == "cuda"
         transport = "nccl" if on_gpu else "gloo"
+        # records show how data moves, not stderr
+        logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
         start_process_group(self.topology.comm, self.topology.nodes, transport)
         self.wait = torch.cuda.synchronize if on_gpu else lambda: None
         info = BlasInfo(*_library(torch, self.torch_device))

@@ -151,6 +151,63 @@ def forms(mesh_shape):
     }
 
 
+def fuzzed(seed, count):
+    """Random addmm, mm and linear, forward and backward, in random placements of all operands and
+    of the result, compared with the whole matrices in one process."""
+    wrong, done = [], []
+    for when in ("auto", "always"):
+        draw = random.Random(f"{seed} {when}")
+        install(when=when, heap="32M")
+        meshes = [init_device_mesh("cpu", shape) for shape in ((4,), (2, 2))]
+        for number in range(count):
+            mesh = draw.choice(meshes)
+            m, k, n = (draw.choice((1, 3, 4, 7, 8, 12)) for _ in range(3))
+            shapes = draw.choice([(m, n), (m, n), (n,), (1, n), (m, 1), (1,), ()]), (m, k), (k, n)
+            given = [random_placements(draw, mesh, len(shape)) for shape in (*shapes, (m, n))]
+            given[3] = draw.choice((None, given[3]))
+            name = draw.choice(("addmm", "addmm", "mm", "linear"))
+            factors = {"alpha": draw.choice((1, 2, -1, 0)), "beta": draw.choice((1, 3, -1, 0))}
+            wholes = [integers(shape, 10 * number + x).double() for x, shape in enumerate(shapes)]
+            made = [
+                dtensor(whole, mesh, put, False, x)
+                for x, (whole, put) in enumerate(zip(wholes, given))
+            ]
+            weights = integers((m, n), number).double()
+            results = []
+            for bias, a, b in (made, wholes):
+                for each in (bias, a, b):
+                    each.requires_grad_()
+                with drbench.torch.out(*given[3]) if given[3] else nullcontext():
+                    if name == "addmm":
+                        got = torch.addmm(bias, a, b, **factors)
+                    elif name == "mm":
+                        got = a @ b
+                    else:
+                        got = torch.nn.functional.linear(a, b.t(), bias if bias.ndim == 1 else None)
+                whole = got.full_tensor() if isinstance(got, DTensor) else got
+                (whole * weights).sum().backward()
+                results.append([whole.detach(), *(each.grad for each in (bias, a, b))])
+            for what, found, right in zip(("C", "bias", "A", "B"), *results):
+                found = found.full_tensor() if isinstance(found, DTensor) else found
+                if right is None:
+                    continue
+                if not torch.equal(found, right):
+                    wrong.append([when, name, what, str(mesh.shape), shapes, str(given), factors])
+        done.append(drbench.torch.counts().drbench)
+        made = got = results = bias = a = b = found = each = None
+        left = finish()
+    return {"wrong": sum(COMM.allgather(wrong), [])[:10], "drbench": done, "left": left}
+
+
+def random_placements(draw, mesh, ndim):
+    """Often a pending sum; never two _StridedShard, which torch itself redistributes wrongly."""
+    kinds = ("", "00t", "0011tu")[ndim] + "RPPP"
+    while True:
+        letters = "".join(draw.choice(kinds) for _ in mesh.shape)
+        if set(letters) <= set("RP01") or set(letters) & set("RP"):
+            return placements(letters)
+
+
 def rounding(mesh_shape):
     """The largest relative error of bfloat16 multiplications of positive numbers: sums rounded at
     each element would stop growing."""
@@ -377,6 +434,6 @@ if __name__ == "__main__":
     main(
         {
             each.__name__: each
-            for each in (every, forms, rounding, meshes, trouble, text, outliving, churn)
+            for each in (every, forms, fuzzed, rounding, meshes, trouble, text, outliving, churn)
         }
     )

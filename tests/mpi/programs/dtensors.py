@@ -3,6 +3,7 @@ made from a matrix that every rank has whole."""
 
 import functools
 import json
+import logging
 import sys
 
 import torch
@@ -15,6 +16,7 @@ import drbench.torch
 
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
 torch.set_num_threads(1)
+logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)  # tests read stderr
 
 #: Placements by the letters that tests use.
 LETTERS = {
