@@ -151,15 +151,17 @@ def decide(
     mesh, meta = sa.mesh, sa.tensor_meta
     if any(each.mesh != mesh for each in specs):
         return Decision("stock", "operands are on different meshes")
+    shapes = [tuple(each.tensor_meta.shape) for each in specs]
+    if not _fit(*shapes):
+        return Decision("stock", "the shapes of operands do not fit")
     if placements is not None:
-        placements = fitting(placements, mesh)
+        placements = _fitting(placements, mesh)
     sharding, why = None, ""
     try:
         sharding = stock_sharding(op, args, kwargs)
     except Exception as error:  # raised again if stock multiplies
         if placements is None:
             return Decision("stock", f"its result has no placements: {_first_line(error)}")
-    shapes = [tuple(each.tensor_meta.shape) for each in specs]
     *_, (m, k), (_, n) = shapes
     if sharding is not None:
         spec = natural = sharding.output_spec
@@ -179,8 +181,6 @@ def decide(
         why = f"tensors on {mesh.device_type} are multiplied by torch alone"
     elif int(mesh.mesh.max()) >= ranks:
         why = f"MPI has started {ranks} ranks, the mesh has others"
-    elif not _fit(*shapes):
-        why = "the shapes of operands do not fit"
     elif not all(map(in_default_order, (sa, sb, spec))):
         why = "mesh dimensions shard in another order than from left to right"
     moves = changes is None or any(stock_steps(*each) for each in changes)
@@ -287,7 +287,7 @@ def _moved(sizes: tuple[int, int, int], layouts: tuple[str, ...], ranks: int) ->
     return 3 * sums / ranks + min(busiest_rank(problem, each) for each in "CBA")
 
 
-def fitting(placements: tuple, mesh: Any) -> tuple:
+def _fitting(placements: tuple, mesh: Any) -> tuple:
     """Placements with dimensions counted from the front."""
     if len(placements) != mesh.ndim:
         raise UsageError(
