@@ -101,7 +101,9 @@ def _is_cut(placement: Any) -> bool:
 
 def is_traced(tensor: DTensor) -> bool:
     """Whether a DTensor is a placeholder while torch.compile traces the program."""
-    return type(tensor._local_tensor).__name__ in ("FakeTensor", "FunctionalTensor")
+    local = tensor._local_tensor
+    local = getattr(local, "elem", local)  # what a collective still writes
+    return type(local).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
 def stock_sharding(op: Any, args: tuple, kwargs: dict) -> Any:

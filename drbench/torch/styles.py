@@ -68,14 +68,14 @@ class RowParallel(RowwiseParallel):
 def _set_result_layouts(
     module: nn.Module, layouts: Sequence[Placement], mesh: DeviceMesh
 ) -> nn.Module:
-    """The module, whose multiplications return the layouts of its output; where they cannot, or
-    torch.compile traces the module, torch redistributes the output afterwards."""
+    """The module, whose multiplications return the layouts of its output; where they cannot, torch
+    redistributes the output afterwards."""
     if not isinstance(module, nn.Linear):
         return module
     forward = module.forward
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        if torch.compiler.is_compiling() or not _are_rows(layouts, x.shape, mesh):
+        if not _are_rows(layouts, x.shape, mesh):
             return forward(x)
         with out(*(_of_matrix(each, x.shape) for each in layouts)):
             return forward(x)
@@ -86,7 +86,10 @@ def _set_result_layouts(
 
 def _are_rows(layouts: Sequence[Placement], shape: Sequence[int], mesh: DeviceMesh) -> bool:
     """Whether placements of a tensor are placements of the matrix of all rows and the last
-    dimension: what is sharded before that is sharded evenly."""
+    dimension: what is sharded before that is sharded evenly. Not while torch.compile traces the
+    program, whose multiplications are torch's."""
+    if torch.compiler.is_compiling():
+        return False
     return len(shape) == 2 or all(
         not each.is_shard()
         or each.dim % len(shape) == len(shape) - 1
