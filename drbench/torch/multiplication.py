@@ -138,7 +138,7 @@ class DTensorMultiplication:
                 if not self._empty:
                     self.plan(update).run(ends, fault, alpha=alpha, beta=beta)
                     return c
-                exchange.handshake((), fault, alpha, beta)
+                exchange.handshake((), fault, (), alpha, beta)
                 exchange.check(fault)
             return c.mul_(beta) if update else c.zero_()
 

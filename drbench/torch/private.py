@@ -63,8 +63,8 @@ def other_memory(tensor: DTensor) -> str:
     if kind in (torch.Tensor, torch.nn.Parameter):
         if local.device.type == "cpu" and local.layout is torch.strided:
             return ""
-        kind = f"{local.layout} on {local.device}".removeprefix("torch.")
-    return kind if isinstance(kind, str) else kind.__name__
+        return f"{local.layout} on {local.device}".removeprefix("torch.")
+    return kind.__name__
 
 
 def watched() -> bool:

@@ -10,7 +10,7 @@ import click
 from drbench import __version__
 from drbench.commit import git_state
 from drbench.common import until_heard
-from drbench.errors import EXIT_CODES, UsageError, as_ours, did_you_mean
+from drbench.errors import EXIT_CODES, DrbenchError, UsageError, as_ours, did_you_mean
 from launch.host.mpi import STRANGERS, is_rank, launched
 from launch.host.streams import open_streams
 from partitions import LayoutError
