@@ -18,9 +18,8 @@ from mpi4py import MPI
 from drbench.common import SHARED_MEMORY, ClosedTogether
 from drbench.program.steps import Group
 
-from .before_mpi import TCP, prepare_mpi
 from .cores import Share, occupancies
-from .launcher import refuse_strangers
+from .launcher import TCP, prepare_mpi, refuse_strangers
 
 _MPI_TYPES = {
     "float32": MPI.FLOAT,

@@ -7,7 +7,7 @@ import sys
 
 import mpi4py
 
-from drbench.host.before_mpi import prepare_mpi
+from drbench.host.launcher import prepare_mpi
 
 if "mpi4py.MPI" not in sys.modules:  # MPI is started here, and must be finalized in order
     mpi4py.rc.finalize = True

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from drbench.errors import OutOfMemory
-from drbench.host import before_mpi, topology
+from drbench.host import launcher, topology
 
 SIZE = "UCX_TCP_TX_SEG_SIZE"
 
@@ -54,7 +54,7 @@ def test_an_mpi_that_runs_is_not_changed(start_mpi):
 def test_mpich_reads_no_memory_of_other_ranks_where_that_is_refused(
     start_mpi, monkeypatch, reads, given, wanted
 ):
-    monkeypatch.setattr(before_mpi, "_reads_ranks", lambda: reads)
+    monkeypatch.setattr(launcher, "_reads_ranks", lambda: reads)
     os.environ.pop("MPIR_CVAR_CH4_CMA_ENABLE", None)
     if given:
         os.environ["MPIR_CVAR_CH4_CMA_ENABLE"] = given
