@@ -57,7 +57,7 @@ _NO_GATE = (None, "gpt_neox", "phi", "starcoder2")
 _PARALLEL = ("cohere", "cohere2", "gpt_neox", "gptj", "phi")
 #: Keys that change no shape, or only those of norms, routers, biases and embeddings.
 _NO_SHAPE = re.compile(
-    "token|vocab|rope|rotary|position|window|norm|eps|drop|bias|init|dtype|loss|coef|version|quant"
+    "token|vocab|rope|rotary|position|window|norm|drop|bias|init|dtype|loss|coef|version|quant"
     "|context|scal|multiplier|router|nextn|mtp|architectures|auto_map|topk_group|n_group|label|_tp$"
     "|^(num|n)(_hidden)?_layers?$|max_length|parallel_residual|ep_size|^output_|^return_"
 )

@@ -10,6 +10,7 @@ import pytest
 from made_up import of_universal
 
 from drbench.measure.record_file import append_csv
+from launch.commands.cli import main
 
 SWEEP = Path(__file__).parents[3] / "results/measured/epyc-2core/mlp1-h1536-p2"
 
@@ -206,3 +207,12 @@ def test_compare_prints_one_json_object(run_cli, files):
 def test_compare_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
     monkeypatch.chdir(files)
     assert text in run_cli("compare", *arguments).refusal()
+
+
+def test_a_bug_while_drawing_is_no_wrong_use(files, monkeypatch, capsys):
+    def buggy(*_, **__):
+        raise ValueError("math domain error")
+
+    monkeypatch.setattr("plots.registry.draw", buggy)
+    assert main(["plot", "mlp1", str(files / "old.csv")]) == 5
+    assert "Traceback" in capsys.readouterr().err
