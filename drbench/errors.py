@@ -63,7 +63,7 @@ class CaseFailed(DrbenchError):
 
 
 class OutOfMemory(DrbenchError):
-    """The plan needs more memory than is free."""
+    """The case needs more memory than is free, or than a limit allows."""
 
     status = "out_of_memory"
 
