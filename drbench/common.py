@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 import stat
 import struct
 import sys
@@ -111,26 +110,6 @@ def shared_memory_free() -> int | None:
         return None
     found = os.statvfs(SHARED_MEMORY)
     return found.f_bavail * found.f_frsize
-
-
-def left_to_process() -> dict[str, int]:
-    """Bytes that this process may map in addition by the limits of its shell: with "-v" in all,
-    with "-d" of its own; without those that are not limited.
-
-    Examples
-    --------
-    >>> all(left >= 0 for left in left_to_process().values())
-    True
-    """
-    named = {"-v": (resource.RLIMIT_AS, "VmSize"), "-d": (resource.RLIMIT_DATA, "VmData")}
-    found = {}
-    for flag, (limit, name) in named.items():
-        most, _ = resource.getrlimit(limit)
-        if most != resource.RLIM_INFINITY:
-            with open("/proc/self/status", encoding="utf-8") as status:
-                held = dict(line.split(":", 1) for line in status)[name]
-            found[flag] = max(0, most - 1024 * int(held.split()[0]))
-    return found
 
 
 #: How long a launcher may take to read what a rank has written, and to forward it.

@@ -1,6 +1,7 @@
 """The memory that is available on this node."""
 
 import mmap
+import resource
 from itertools import chain
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def available_memory(root: Path = Path("/")) -> int:
     groups = control_groups("memory", root / "sys/fs/cgroup", root / "proc/self/cgroup")
     left = (_left_in(group, *names) for group in groups for names in _FILES)
     return min([psutil.virtual_memory().available, *chain.from_iterable(left)])
+
+
+def left_to_process() -> dict[str, int]:
+    """Bytes that this process may map in addition by the limits of its shell: with "-v" in all,
+    with "-d" of its own; without those that are not limited."""
+    held = psutil.Process().memory_info()
+    limits = {"-v": (resource.RLIMIT_AS, held.vms), "-d": (resource.RLIMIT_DATA, held.data)}
+    return {
+        flag: max(0, most - used)
+        for flag, (limit, used) in limits.items()
+        if (most := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY
+    }
 
 
 def _left_in(group: Path, limit: str, usage: str, cache: str) -> list[int]:

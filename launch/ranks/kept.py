@@ -13,7 +13,6 @@ from drbench.common import (
     SHARED_MEMORY,
     ClosedTogether,
     TransportChoice,
-    left_to_process,
     numpy_type,
     shared_memory_free,
 )
@@ -22,7 +21,7 @@ from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.measure.roof import elements, gemms_to_try
 from drbench.program.problem import Problem
-from launch.host.memory import available_memory, windows_bytes
+from launch.host.memory import available_memory, left_to_process, windows_bytes
 from launch.host.units import format_bytes
 
 #: Most programs that are kept, and most windows of them and of matrices: MPI has few.
