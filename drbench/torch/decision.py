@@ -266,10 +266,8 @@ def cost_of(steps: list, spec: Any, add: int = 3) -> float:
         extents = [shape[each.dim] for each in (old, new) if hasattr(each, "dim")]
         padded = prod(ceil_div(each, ranks) * ranks / max(each, 1) for each in extents[:1])
         remote = prod(shape) * share * padded * (ranks - 1) / ranks
-        if old.is_partial():
-            cost += remote * (add + new.is_replicate())
-        else:
-            cost += remote / (ranks if hasattr(new, "dim") else 1)
+        # on CPUs torch gathers, too, where it changes the sharded dimension
+        cost += remote * (add + new.is_replicate() if old.is_partial() else 1)
     return cost
 
 

@@ -9,11 +9,16 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 from dtensors import TRANSPORT, dtensor, integers, is_right, main, placements
-from harness import message_of
+from harness import message_of, restored
 from mpi4py import MPI
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
+from torch.distributed.tensor._utils import ExplicitRedistributionContext
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 import drbench.torch
+from drbench.host import huge_pages
 from drbench.torch.dispatch import installed
 
 COMM = MPI.COMM_WORLD
@@ -209,6 +214,103 @@ def random_placements(draw, mesh, ndim):
         letters = "".join(draw.choice(kinds) for _ in mesh.shape)
         if set(letters) <= set("RP01") or set(letters) & set("RP"):
             return placements(letters)
+
+
+def kind_of(call):
+    """The class of the error that a call ends with."""
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+
+
+def torchs():
+    """What torch does itself, or drbench refuses, on all ranks alike; each claim by its name."""
+    install(when="auto")
+    line = init_device_mesh("cpu", (COMM.size,))
+    A, found = integers((16, 16), 1), {}
+    a, whole = dtensor(A, line, (Shard(0),)), dtensor(A, line, (Replicate(),))
+
+    def took(call):
+        """Whether drbench multiplied, and the result."""
+        before = drbench.torch.counts().drbench
+        made = call()
+        return drbench.torch.counts().drbench > before, made
+
+    def square():
+        return took(lambda: a @ a)
+
+    # nothing moves: a slice, a sum of which the first rank has all
+    bias = dtensor(A[0], line, (Replicate(),))
+    s0, s1 = dtensor(A, line, (Shard(0),)), dtensor(A, line, (Shard(1),))
+    found["slices"] = not took(lambda: whole @ s0)[0]
+    found["bias"] = not took(lambda: torch.addmm(bias, s1, s0))[0]
+    # a large pending sum would have to be reduced, where torch gathers a small matrix
+    large, small = integers((64, 16), 2), integers((16, 1), 3)
+    pending = dtensor(large, line, (Partial(),)), dtensor(small, line, (Shard(0),))
+    mine, got = took(lambda: pending[0] @ pending[1])
+    found["dearer"] = not mine and is_right(got, large @ small, line)
+    found["cheaper"] = square()[0]
+    # other local tensors
+    kinds = [torch.empty(4, 16, device="meta"), TwoTensor(torch.ones(4, 16), torch.ones(4, 16))]
+    for name, local in zip(("meta", "subclass"), kinds):
+        other = DTensor.from_local(local, line, [Shard(0)], run_check=False)
+        for placed in ("", "1"):
+            made = multiply(other, other, placed)
+            same = type(made.to_local()) is type(local) and made.device == local.device
+            found[name + placed] = same and placed in ("", str(made.placements[0].dim))
+    # the program observes what torch moves, on all ranks or on one
+    for name, here in (("counted", True), ("counted on rank 0", COMM.rank == 0)):
+        with CommDebugMode() if here else nullcontext() as seen:
+            mine, got = square()
+        found[name] = not mine and (not here or seen.get_total_counts() == 1)
+        with drbench.torch.out(Shard(0)), CommDebugMode() if here else nullcontext():
+            mine, got = took(lambda: torch.addmm(s1, a, a))  # the bias moves first
+        found[f"{name}, bias"] = not mine and is_right(got, A + A @ A, line)
+    with ExplicitRedistributionContext():
+        found["explicit"] = kind_of(square) == "RuntimeError"
+        with ExplicitRedistributionContext(enable=False):
+            found["implicit"] = square()[0]
+    found["observed no more"] = square()[0]
+    # shapes that differ between ranks
+    rows = DTensor.from_local(torch.ones(2 - COMM.rank % 2, 6), line, [Shard(0)], run_check=False)
+    none = DTensor.from_local(torch.ones(COMM.rank % 2, 6), line, [Shard(0)], run_check=False)
+    weight = dtensor(integers((6, 8), 4), line, (Shard(1),))
+    for name, each in (("rows", rows), ("none", none)):
+        kind, text = message_of(lambda: multiply(each, weight, "0"))
+        found[name] = (kind, text[:6]) == ("UsageError", "ranks ")
+    for placed in ("", "0"):  # hidden features that the ranks do not divide
+        found["inner" + placed] = kind_of(lambda: multiply(rows, a, placed)) == "RuntimeError"
+    empty = multiply(dtensor(A[:0], line, (Shard(0),)), s1, "0")
+    found["empty"] = tuple(empty.shape) == (0, 16) and empty.placements == (Shard(0),)
+    sums = multiply(dtensor(A[:, :0], line, (Shard(1),)), dtensor(A[:0], line, (Shard(1),)), "R")
+    found["no k"] = is_right(sums, torch.zeros(16, 16), line)
+    reverse = torch.distributed.device_mesh.DeviceMesh("cpu", list(range(COMM.size))[::-1])
+    mixed = dtensor(A, reverse, (Shard(0),))
+    found["meshes"] = kind_of(lambda: multiply(a, mixed, "0")) == "RuntimeError"
+    with torch.inference_mode():
+        mine, got = square()
+        found["inference"] = mine and got.to_local().is_inference()
+    # memory that another tensor uses
+    layer = torch.nn.Linear(16, 16, bias=False)
+    layer.weight = torch.nn.Parameter(dtensor(A, line, (Shard(0),)))
+    view = layer.weight.to_local().detach()
+    found["view"] = kind_of(lambda: drbench.torch.adopt(layer)) == "UsageError"
+    del view
+    local = layer.weight._local_tensor
+    drbench.torch.adopt(layer)
+    found["followed"] = layer.weight._local_tensor is local and is_right(layer.weight, A, line)
+    model = fully_shard(torch.nn.Linear(16, 16), mesh=line)
+    found["fully_shard"] = kind_of(lambda: drbench.torch.adopt(model)) == "UsageError"
+    # all memory of the node is used by others
+    with restored((huge_pages, "shared_memory_free")):
+        huge_pages.shared_memory_free = lambda: 0
+        held = [a @ a for _ in range(40)]
+        found["full"] = all(is_right(each, A @ A, line) for each in held[::8])
+        found["declined"] = "is full" in str(drbench.torch.counts().stock)
+    a = whole = s0 = s1 = bias = pending = got = held = rows = none = weight = empty = sums = None
+    layer = model = mixed = local = each = made = other = None
+    return {name: everywhere(right) for name, right in found.items()} | {"left": finish()}
 
 
 def rounding(mesh_shape):
@@ -437,6 +539,17 @@ if __name__ == "__main__":
     main(
         {
             each.__name__: each
-            for each in (every, forms, fuzzed, rounding, meshes, trouble, text, outliving, churn)
+            for each in (
+                every,
+                forms,
+                fuzzed,
+                torchs,
+                rounding,
+                meshes,
+                trouble,
+                text,
+                outliving,
+                churn,
+            )
         }
     )

@@ -102,6 +102,8 @@ def mlp():
         ("copies", ours, True, (12, 16), Replicate(), Replicate(), True, False),
         ("batch", ours, True, (4, 3, 16), Shard(0), Shard(0), True, False),
         ("sequence", ours, True, (3, 4, 16), Shard(1), Shard(1), True, False),
+        ("uneven batch", ours, True, (5, 3, 16), Shard(0), Shard(0), True, False),
+        ("uneven sequence", ours, True, (2, 5, 16), Shard(1), Shard(1), True, False),
     ):
         found[name] = step(mesh, *case)
     state = installed()
@@ -109,6 +111,22 @@ def mlp():
     found["left"] = COMM.allreduce(sum(each.heap.taken for each in state._contexts.values()))
     drbench.torch.uninstall()
     return COMM.bcast(found)
+
+
+def compiled():
+    """Styles of drbench in one graph of torch.compile: whether the output is right."""
+    drbench.torch.install(heap="1M", transport=TRANSPORT)
+    mesh = init_device_mesh("cpu", (COMM.size,))
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    x = torch.randn(3, 4, 8)
+    wanted = model(x)
+    up = drbench.torch.ColumnParallel(input_layouts=Shard(1))
+    parallelize_module(model, mesh, {"0": up, "2": drbench.torch.RowParallel()})
+    whole = torch.compile(model, backend="eager", fullgraph=True)
+    right = torch.allclose(whole(distribute_tensor(x, mesh, [Shard(1)])), wanted, 1e-5, 1e-6)
+    drbench.torch.uninstall()
+    return COMM.allgather(right)
 
 
 def tied():
@@ -139,4 +157,4 @@ def tied():
 
 
 if __name__ == "__main__":
-    main({"mlp": mlp, "tied": tied})
+    main({"mlp": mlp, "tied": tied, "compiled": compiled})

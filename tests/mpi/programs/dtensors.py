@@ -16,7 +16,8 @@ import drbench.torch
 
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
 torch.set_num_threads(1)
-logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)  # tests read stderr
+for each in ("torch.distributed.tensor", "torch._subclasses.fake_tensor"):  # tests read stderr
+    logging.getLogger(each).setLevel(logging.CRITICAL)
 
 #: Placements by the letters that tests use.
 LETTERS = {
