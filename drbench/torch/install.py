@@ -35,8 +35,8 @@ def install(
         Bytes of each rank's part of the heap. Each set of ranks that multiplies (a mesh, a
         sub-mesh) has a heap of its own; memory is used only once tensors are allocated.
     when : str
-        ``auto``: drbench multiplies if stock would move elements before or after;
-        ``always``: whenever it can.
+        ``auto``: drbench multiplies if stock would move elements before or after, and drbench moves
+        no more of them; ``always``: whenever it can.
     blas : "torch", "auto" or object
         Performs local GEMMs: torch's own, or as of :func:`drbench.init`.
     transport : str
