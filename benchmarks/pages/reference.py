@@ -139,11 +139,12 @@ def record_columns(first: str, last: str) -> str:
     names = [*KINDS]
     between = names[names.index(first) : names.index(last) + 1]
     columns = {each.name: each.metadata for each in fields(Record)}
-    kinds = {"an integer": "integer", "a number": "number", "true or false": "true, false"}
+    kinds = {"an integer": "integer", "a number": "number", "true or": "true, false"}
+    words = lambda name: " ".join(KINDS[name].allowed.split()[:2])
     lines = [
         (
             f"`{name}`",
-            columns[name]["unit"] or kinds.get(KINDS[name].allowed, "text"),
+            columns[name]["unit"] or kinds.get(words(name), "text"),
             columns[name]["description"],
         )
         for name in between
