@@ -148,7 +148,7 @@ def is_other_form(path: str | os.PathLike) -> bool:
     read but not appended to."""
     with open(path, "rb") as file:
         line = file.readline()
-    return _header(line) not in ((), HEADER)
+    return _header(line) != HEADER and not _lines([HEADER]).startswith(line)  # or torn, or empty
 
 
 def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:

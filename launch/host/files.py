@@ -175,8 +175,8 @@ def check_csv(path: str | None) -> None:
             read_csv(path)
             if is_other_form(path):
                 raise RecordError(
-                    f"{path} is of an older schema or a spreadsheet. Use another file name: both "
-                    "files are read."
+                    f"{path} has the header of an older schema or of a spreadsheet. Use another "
+                    "file name: both files are read."
                 )
     except (OSError, RecordError) as error:
         raise UsageError(f"--csv: {error}") from None

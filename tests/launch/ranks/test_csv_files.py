@@ -81,7 +81,7 @@ def test_a_file_with_another_header_is_not_changed(under_mpiexec, mpich, tmp_pat
 def test_a_file_of_an_older_schema_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
     shutil.copyfile(FILE, tmp_path / "old.csv")
     line = drbench(*RUN, "--csv", "old.csv", env=fault("exception"), timeout=10).refusal()
-    assert "old.csv is of an older schema. Use another file name" in line
+    assert "header of an older schema" in line and "Use another file name" in line
     assert (tmp_path / "old.csv").read_bytes() == FILE.read_bytes()
 
 
