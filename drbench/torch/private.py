@@ -59,12 +59,10 @@ def holders(local: torch.Tensor) -> int:
 def other_memory(tensor: DTensor) -> str:
     """What a local tensor is if it is no plain memory of this process, else nothing."""
     local = local_of(tensor)
-    kind = type(local)
-    if kind in (torch.Tensor, torch.nn.Parameter):
-        if local.device.type == "cpu" and local.layout is torch.strided:
-            return ""
-        return f"{local.layout} on {local.device}".removeprefix("torch.")
-    return kind.__name__
+    if type(local) not in (torch.Tensor, torch.nn.Parameter):
+        return type(local).__name__
+    plain = local.device.type == "cpu" and local.layout is torch.strided
+    return "" if plain else f"{local.layout} on {local.device}"
 
 
 def watched() -> bool:
