@@ -302,7 +302,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
         kind = "weak" if ok["shape"].nunique() > 1 else "strong"
     if kind and len(ok):
         try:
-            with refuse_os_errors(str(out / kind), "The records are complete; free disk space."):
+            with refuse_os_errors(str(out / kind), "Use another --out."):
                 drawn = draw_figure(kind, [out / "records.csv"], out / kind)
         except SelectionError as error:
             drawn = [f"no figure: {error}"]

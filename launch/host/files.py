@@ -64,7 +64,8 @@ def refuse_os_errors(where: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = CaseFailed if error.errno in FULL else UsageError
+        full = error.errno in FULL
+        kind, remedy = (CaseFailed, "Free some space.") if full else (UsageError, remedy)
         texts = filter(None, (where or error.filename, str(error.strerror or error)))
         raise kind(f"{': '.join(texts)}. {remedy}") from None
 

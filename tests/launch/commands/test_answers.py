@@ -7,7 +7,7 @@ import sys
 import pytest
 from made_up import made_up
 
-from drbench.errors import UsageError
+from drbench.errors import CaseFailed, UsageError
 from drbench.measure.record_file import append_csv
 from launch.host.files import output_record
 from launch.host.kernels import Kernels
@@ -179,7 +179,7 @@ def test_a_record_that_cannot_be_appended_is_printed_nevertheless(tmp_path, caps
 
     monkeypatch.setattr(os, "write", full)
     path = tmp_path / "one.csv"
-    with pytest.raises(UsageError, match="--csv .*one.csv: No space left on device"):
+    with pytest.raises(CaseFailed, match="--csv .*one.csv: No space left on device"):
         output_record(made_up(m=4321), str(path), True)
     monkeypatch.undo()
     assert "4321" in capsys.readouterr().out
