@@ -313,7 +313,7 @@ def test_the_columns_of_a_record_are_all_on_the_page_and_described():
 def test_the_variables_of_the_page_are_in_the_code():
     text = "".join(
         path.read_text("utf-8")
-        for top in ("drbench", "launch")
+        for top in ("drbench", "launch", "plots")
         for path in (ROOT / top).rglob("*.py")
     )
     for cell, _ in table("reference/exit-codes-and-environment.md", "variable"):
