@@ -58,7 +58,7 @@ class Installed:
     Parameters
     ----------
     comm : MPI.Intracomm
-        Its ranks are those of torch.distributed.
+        Its ranks are those of torch.distributed; freed in the end.
     heap : str or int
         Bytes of each rank's part of the heap of each context.
     when : str
@@ -68,7 +68,7 @@ class Installed:
     """
 
     def __init__(self, comm: MPI.Intracomm, heap: str | int, when: str, options: dict):
-        self.comm, self.heap, self.when, self.options = comm.Dup(), heap, when, options
+        self.comm, self.heap, self.when, self.options = comm, heap, when, options
         self._contexts: dict[tuple, Context | None] = {}
         self._decisions: dict[tuple, Decision] = {}
         self._known: dict[tuple, tuple] = {}  # by the identity of specs, which are kept

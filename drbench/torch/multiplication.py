@@ -64,10 +64,10 @@ class DTensorMultiplication:
             for spec in (self.a, self.b)
         )
         self._plans: dict[bool, Multiplication] = {}
-        self._empty = 0 in shape  # then ranks only agree
-        self._nothing = Exchange(context.comm, f"multiply({self.a}, {self.b}, {self.c})")
-        if self._empty:
+        self._nothing: Exchange | None = None  # to multiply: then ranks only agree
+        if 0 in shape:
             self._sums = (None, None)
+            self._nothing = Exchange(context.comm, f"multiply({self.a}, {self.b}, {self.c})")
 
     @property
     def reduces(self) -> bool:
@@ -135,7 +135,7 @@ class DTensorMultiplication:
                         counts["summed"] += 1
             exchange = self._exchange(update)
             with _of_one_shape(exchange):
-                if not self._empty:
+                if self._nothing is None:
                     self.plan(update).run(ends, fault, alpha=alpha, beta=beta)
                     return c
                 exchange.handshake((), fault, (), alpha, beta)
@@ -166,7 +166,7 @@ class DTensorMultiplication:
             exchange.check(fault)
 
     def _exchange(self, update: bool) -> Exchange:
-        return self._nothing if self._empty else self.plan(update).exchange
+        return self._nothing or self.plan(update).exchange
 
     def _place(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
         """The place of a local tensor that peers can read and BLAS can multiply (itself, or a

@@ -94,7 +94,8 @@ def mm(p, shape, texts, _stationary, in_place, nodes, dtype):
         specs=Specs(p, 0, TYPES),
         multiplication=lambda a, b, c, update: Multiplication(runtime, a, b, c, "auto", update),
     )
-    installed, args = Installed(None, None, "always", {}), (tensor(m, k, a), tensor(k, n, b))
+    comm, args = SimpleNamespace(size=p), (tensor(m, k, a), tensor(k, n, b))
+    installed = Installed(comm, None, "always", {})
     with (
         out(*c),
         mock.patch("drbench.library.plan.Exchange"),
