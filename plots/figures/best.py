@@ -64,7 +64,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
     chosen = []
     for key, inside in panels:
         each = inside.assign(
-            row=[row_text(forms(case)) for case in inside[["a", "b", "c"]].itertuples()],
+            row=[row_text(forms(case)) for case in rows(inside)],
             factor=[factors[2] for factors in inside.factors],
         ).sort_values(BY_TIME)
         cells = each.drop_duplicates(["row", "stationary", "factor"])

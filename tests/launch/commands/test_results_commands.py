@@ -216,3 +216,8 @@ def test_a_bug_while_drawing_is_no_wrong_use(files, monkeypatch, capsys):
     monkeypatch.setattr("plots.registry.draw", buggy)
     assert main(["plot", "mlp1", str(files / "old.csv")]) == 5
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_best_cases_are_drawn_where_a_partition_is_unknown(run_cli, files):
+    append_csv(files / "unknown.csv", case(a=None), case(k=None))
+    assert run_cli("plot", "best", files / "unknown.csv", "-o", files / "x.txt").returncode == 0
