@@ -81,6 +81,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
 
 def row_text(row: tuple[str, str, str]) -> str:
     """The label of a triple: one text for three equal partitions."""
+    row = [each or "?" for each in row]
     return elided(row[0] if len(set(row)) == 1 else " | ".join(row), _LABEL_CHARACTERS)
 
 
