@@ -19,7 +19,7 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model
 from launch.host.kernels import processor_name
-from launch.ranks.run_case import run_case
+from launch.ranks.run_case import run_case, world
 
 from .cores import best_of, cores
 from .devices import devices
@@ -60,7 +60,7 @@ def calibrate_here(
         If the ranks lacked their cores (:meth:`SpeedNormalisation.refuse_other_work`); the file is
         unchanged.
     """
-    comm = _by_nodes(MPI.COMM_WORLD)
+    comm = _by_nodes(world())
     read_document(out)  # refuse an unreadable file before measuring
     with Topology(comm) as topology:
         _check_ranks(topology, nodes)

@@ -6,6 +6,7 @@ import functools
 
 from mpi4py import MPI
 
+from drbench.host.topology import start_mpi
 from launch.host.leftovers import mapped_files
 from launch.host.processes import run_alone
 
@@ -20,6 +21,7 @@ def mpi_moves_devices() -> tuple[bool, str]:
 def mpi_reports() -> tuple[bool, str]:
     """The report of MPI itself: ``mpi_memory_alloc_kinds`` (MPI 4.1), else
     ``MPIX_Query_cuda_support``. It is no proof that CUDA works."""
+    start_mpi()
     info = MPI.COMM_WORLD.Get_info()
     kinds = info.Get("mpi_memory_alloc_kinds") or ""
     info.Free()

@@ -6,11 +6,12 @@ import sys
 
 def main() -> None:
     import numpy as np
-    from mpi4py import MPI
 
     from drbench.device.address import at_address
     from drbench.device.gpu.cuda import cuda_device
+    from drbench.host.topology import MPI, start_mpi
 
+    start_mpi()
     device = cuda_device(0, 1)
     size, stream = 1 << 18, device.stream("self-test")
     memory = device.allocate(8 * size)
