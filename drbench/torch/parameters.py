@@ -1,5 +1,7 @@
 """Tensors allocated in the heap, so that multiplications copy nothing."""
 
+import gc
+import time
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +17,9 @@ from .decision import TYPES
 from .dispatch import installed
 from .layouts import layout_text
 from .multiplication import copied, new_local, place_of
+
+#: How long a tensor of a collective that has ended may still be in use.
+_RELEASED_S = 1.0
 
 
 def empty(
@@ -131,7 +136,7 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
         if place_of(local, context) is not None:
             continue
         try:
-            if private.holders(local) > 1:
+            if _is_shared(local):
                 raise UsageError(
                     f"{name} shares its memory with another tensor, which would keep the old one. "
                     "Delete that tensor, or adopt before it is made; parameters of fully_shard "
@@ -149,3 +154,15 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
     for local, new in moved:
         local.data = new
     return module
+
+
+def _is_shared(local: torch.Tensor) -> bool:
+    """Whether another tensor uses the memory of a local tensor; threads of a collective that has
+    ended may release theirs a moment later."""
+    deadline = time.monotonic() + _RELEASED_S
+    while private.holders(local) > 1:
+        if time.monotonic() > deadline:
+            return True
+        gc.collect()
+        time.sleep(0.001)
+    return False
