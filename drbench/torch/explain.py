@@ -1,5 +1,7 @@
 """Whether drbench or stock torch would multiply two DTensors, why, and what moves."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
