@@ -75,31 +75,25 @@ class Exchange:
         mine = self._mine
         if places:
             _PLACES[len(places) // 3].pack_into(mine, 0, *places)
-        try:
-            # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
-            given = alpha + 0.0, beta + 0.0
-            _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, *given, hash(serials))
-        except (struct.error, TypeError):
-            raise UsageError(f"alpha and beta are numbers, got {alpha!r} and {beta!r}.") from None
+        given = alpha + 0.0, beta + 0.0  # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
+        _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, *given, hash(serials))
         self.comm.Allgather(self._send, self._receive)
         factors = self._factors.tobytes()
         # ranks in different operations have different factors, too
         if factors != factors[:24] * self.comm.size and self._all_start:
-            alpha, beta = map(float, given)
             made = ", ".join(str(each or "new") for each in serials)
-            self._check_same({"factors": f"alpha={alpha} beta={beta}", "matrices": f"no. {made}"})
+            texts = "alpha={} beta={}".format(*given), f"matrices made as no. {made} of a layout"
+            self._check_same(*texts)
         return self._fixed.tobytes()
 
-    def _check_same(self, mine: dict[str, str]) -> None:
-        """Raise, on every rank, which of these differ between ranks."""
-        heard = self.comm.allgather(mine)
-        for name in mine:
-            other = next((r for r, each in enumerate(heard) if each[name] != heard[0][name]), 0)
+    def _check_same(self, *mine: str) -> None:
+        """Raise, on every rank, the first of these texts that differs between ranks."""
+        for texts in zip(*self.comm.allgather(mine)):
+            other = next((rank for rank, text in enumerate(texts) if text != texts[0]), 0)
             if other:
                 raise UsageError(
-                    f"ranks use different {name}: rank 0 {heard[0][name]}, rank {other} "
-                    f"{heard[other][name]}, in {self.what}. Give the same on every rank, and make "
-                    "matrices of one layout in one order: this is their number."
+                    f"ranks differ: rank 0 has {texts[0]}, rank {other} {texts[other]}, in "
+                    f"{self.what}. Give the same on every rank."
                 )
 
     def check(self, fault: DrbenchError | None = None) -> None:

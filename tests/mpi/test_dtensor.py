@@ -137,7 +137,7 @@ def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(an
     for described, order, factors, seconds, right, wrong in found["heard"]:
         assert right and wrong == [] and within(seconds, 5)
         assert order[1].startswith("ranks call in different order: rank 0 multiply(C = A·B: ")
-        assert factors[1].startswith("ranks use different factors: rank 0 alpha=1.0 ")
+        assert factors[1].startswith("ranks differ: rank 0 has alpha=1.0 ")
         assert set(described) == set(MESSAGES)
         for mistake, text in MESSAGES.items():
             line = " ".join(described[mistake] or ["no error"])

@@ -371,7 +371,7 @@ def mistakes(comm, ctx, other):
         ),
     ]
     C = ctx.zeros((4, 4), "row")
-    factors = "UsageError ranks use different factors: rank 0 alpha="
+    factors = "UsageError ranks differ: rank 0 has alpha="
     ours = "in multiply(C {}= A·B: 4x6 float32 row, "
     found += [
         (
@@ -394,18 +394,18 @@ def mistakes(comm, ctx, other):
     ]
     one, two = ctx.zeros((4, 4), "row"), ctx.zeros((4, 4), "row")  # after C
     pair, copies = (one, two) if rank else (two, one), ctx.zeros((4, 4), "row/c2")
-    matrices = "UsageError ranks use different matrices: rank 0 no. "
-    same = "3, rank 1 no. 2"
+    matrices = "UsageError ranks differ: rank 0 has matrices made as no. "
+    same = "3 of a layout, rank 1 matrices made as no. 2"
     found += [
         (
             lambda: multiply(*pair, C),
-            f"{matrices}3, 2, 1, rank 1 no. 2, 3, 1, in multiply(C = A·B: 4x4 float32 row, ",
+            f"{matrices}3, 2, 1 of a layout, rank 1 matrices made as no. 2, 3, 1 of a layout",
         ),
         (lambda: multiply(one, one.T if rank else one, C), "UsageError ranks call in different"),
-        (lambda: pair[0].fence(), f"{matrices}{same}, in fence(4x4 float32 row)"),
+        (lambda: pair[0].fence(), f"{matrices}{same} of a layout, in fence(4x4 float32 row)"),
         (
             lambda: drbench.redistribute(pair[0], "column"),
-            f"{matrices}3, new, rank 1 no. 2, new, in red",
+            f"{matrices}3, new of a layout, rank 1 matrices made as no. 2, new ",
         ),
         (lambda: pair[0].to_global(), f"{matrices}{same}"),
         (
