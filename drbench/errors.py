@@ -78,9 +78,10 @@ def as_ours(error: BaseException) -> DrbenchError | None:
     """
     if isinstance(error, DrbenchError):
         return error
-    text = " ".join(str(error).split())[-200:]
-    short = getattr(error, "errno", None) == errno.ENOMEM or text.endswith("Out of memory")
-    if not (short or isinstance(error, MemoryError)):  # the text is that of an MPI
+    text, of_mpi = " ".join(str(error).split())[-200:], "Out of memory"
+    text = of_mpi if text.endswith(of_mpi) else text
+    known = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+    if not known and text != of_mpi:
         return None
     return OutOfMemory(
         f"the system gives no more memory ({text or type(error).__name__}). Use smaller matrices "

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import psutil
+from mpi4py import MPI
 
 from drbench.common import SHARED_MEMORY, TransportChoice, address_of, shared_memory_free
-from drbench.errors import OutOfMemory, UsageError
+from drbench.errors import OutOfMemory, UsageError, as_ours
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES, populate
 from drbench.host.matrix import ALIGNMENT, Window
 from drbench.host.topology import Topology
@@ -151,7 +152,10 @@ class Heap:
         """The window, after a check that all nodes have memory for it (collective)."""
         _check_capacity(topology, self.nbytes)
         self._shared = topology.node.size > 1
-        return Window(topology, self.nbytes, gather=False, transport=transport)
+        try:
+            return Window(topology, self.nbytes, gather=False, transport=transport)
+        except MPI.Exception as error:  # of a limit of the shell, on every rank
+            raise as_ours(error) or error from None
 
     @property
     def taken(self) -> int:

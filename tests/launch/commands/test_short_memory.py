@@ -35,6 +35,19 @@ def test_what_runs_out_of_memory_later_ends_in_one_line(run_cli, monkeypatch, er
 
 
 @pytest.mark.mpi
+def test_a_heap_beyond_the_limit_of_the_shell_is_out_of_memory_on_every_rank(process):
+    text = (
+        "import drbench\n"
+        "try: drbench.init(heap='1G')\n"
+        "except drbench.errors.OutOfMemory as error: print(error)\n"
+    )
+    limited = 'ulimit -v 1200000 && exec "$@"'
+    ended = process("sh", "-c", limited, "sh", *mpiexec_command(2), sys.executable, "-c", text)
+    assert ended.returncode == 0 and len(ended.stdout.splitlines()) == 2
+    assert ended.stdout.count("ulimit -v") == 2
+
+
+@pytest.mark.mpi
 def test_a_tiny_shared_memory_is_named_by_run_and_sweep(process, tmp_path):
     small = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
     if subprocess.run(["unshare", "-m", "sh", "-c", small, "sh", "true"]).returncode:
