@@ -119,7 +119,12 @@ def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, st
         )
     width, heads, inner = map(size, ("hidden_size", "num_attention_heads", "intermediate_size"))
     kv_heads = size("num_key_value_heads", default=heads)
-    head_dim = size("head_dim", default=None if width % heads else width // heads)
+    if width % heads and config.get("head_dim") is None:
+        raise UsageError(
+            f"{name}: hidden_size {width} is no multiple of num_attention_heads {heads}. Add "
+            "head_dim."
+        )
+    head_dim = size("head_dim", default=width // heads)
     sequence = min(size("max_position_embeddings"), _SEQUENCE)
     tokens = tokens or sequence
     dense = size("first_k_dense_replace", default=0)

@@ -41,7 +41,7 @@ class _Screen(Console):
             return super().print(*objects, **how)
         with self.capture() as printed:
             super().print(*objects, **how)
-        self.file.write(re.sub(" +$", "", printed.get(), flags=re.MULTILINE))
+        self.file.write(re.sub(" +(?=\n)", "", printed.get()))
         self.file.flush()
 
 

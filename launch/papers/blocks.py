@@ -22,9 +22,9 @@ def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: in
 
     Examples
     --------
-    >>> chain = block_of("gpt3", 64, 32, False, hidden_size=1024)
+    >>> chain = block_of("gpt3", 64, 32, False, hidden_size=1536)
     >>> chain.matrices["X"].shape, chain.operations[1].function.rows
-    ((64, 1024), 32)
+    ((64, 1536), 32)
     """
     config = MODELS[model] | {"max_position_embeddings": sequence} | sizes
     return read(parts(model, config, tokens)["block"], model, backward=backward)

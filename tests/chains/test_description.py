@@ -394,7 +394,11 @@ def test_a_config_whose_shapes_are_not_known_is_refused_by_its_type_and_key(chan
         ({"model_type": "gemma2", "hidden_act": "gelu"}, "mlp", "hidden_act must .*type 'gemma2'"),
         ({"model_type": "grok-1", "hidden_act": "gelu"}, "mlp", "hidden_act must .*type 'grok-1'"),
         ({"num_key_value_heads": 5}, "block", "32 query heads cannot share 5 key/value heads"),
-        ({"num_attention_heads": 30, "head_dim": None}, "block", "head_dim must be"),
+        (
+            {"num_attention_heads": 30, "head_dim": None},
+            "block",
+            "no multiple of num_attention_heads 30. Add head_dim",
+        ),
         ({}, "mpl", "config.json:block. Did you mean .*config.json:mlp"),
         ({}, "", "no preset and no file"),
     ],

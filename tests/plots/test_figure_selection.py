@@ -239,4 +239,6 @@ def test_a_growing_batch_is_one_family_and_its_efficiency_is_the_rate_kept():
     title, _, lines = panel
     assert title == "m = 64 a rank, n = 256, k = 64"
     assert list(scaling.efficiency(lines)) == [100.0, 80.0, 80.0]
-    assert notes == ["not drawn: 1 case whose work a rank is on one number of ranks only"]
+    assert notes == [
+        "not drawn: 1 case whose work a rank is on one number of ranks only. Let m grow with -p."
+    ]

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from drbench.errors import UsageError
+from drbench.errors import CaseFailed, UsageError
 from drbench.model.machine import Machine
 from launch.cases.launchers import load_launcher
 from launch.cases.machine_models import write_model
@@ -53,7 +53,7 @@ def test_a_failed_write_leaves_the_file_unchanged(file, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
-    with pytest.raises(UsageError, match="No space left"):
+    with pytest.raises(CaseFailed, match="No space left"):
         write_model(path, MODEL)
     assert path.read_text() == OTHERS and list(path.parent.iterdir()) == [path]
 
