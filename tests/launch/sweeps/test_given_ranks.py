@@ -60,7 +60,7 @@ def test_the_rows_are_those_of_a_sweep_that_starts_its_ranks(given, drbench, swe
 def test_a_case_that_ends_the_job_has_its_row_after_the_same_command(given, sweep_file, fault):
     """Each fault as in a sweep that starts its ranks again; exit codes are those of the faults."""
     file = sweep_file(CASES + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 11]\n")
-    more = "--timeout", 2, "--mem-limit", "32MiB"
+    more = "--timeout", 4, "--mem-limit", "32MiB"
     codes = []
     for _ in range(6):
         ended, records = given(2, file, *more, env=fault("zoo"))
@@ -78,7 +78,7 @@ def test_a_case_that_ends_the_job_has_its_row_after_the_same_command(given, swee
     assert ended.codes == (6, 6)
     why = {record.k: record.reason for record in records}
     assert why[21] == "rank 1: RuntimeError: struck by the test"
-    assert why[22] == "no result after 2 s; its ranks were killed"
+    assert why[22] == "no result after 4 s; its ranks were killed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
