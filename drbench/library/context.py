@@ -736,9 +736,8 @@ class MultiplicationPlan:
             self.context._check_open()
             for pending, whole in self._sums:
                 self.context.redistribute(pending, whole)
-            alpha, beta = (
-                factor(each, self.plan.specs["C"].dtype) for each in (self.alpha, self.beta)
-            )
+            dtype = self.matrices[2].dtype
+            alpha, beta = factor(self.alpha, dtype), factor(self.beta, dtype)
             self.plan.run(self._places, None, self._serials, alpha=alpha, beta=beta)
         return self.matrices[2]
 

@@ -223,6 +223,8 @@ def factor(value: float, dtype: np.dtype) -> float:
     >>> factor(2, np.dtype("f8")), factor(1e-300, np.dtype("f4"))
     (2.0, 0.0)
     """
+    if type(value) is float and value in (0.0, 1.0):  # at once
+        return value
     real = ctypes.c_double if dtype.itemsize == 8 else ctypes.c_float
     try:
         found = real(float(value + 0.0)).value  # texts are no numbers
