@@ -166,7 +166,7 @@ def prepare_mpi() -> None:
 
 
 def _check_shared_memory() -> None:
-    ranks = max(int(os.environ.get(name, "1")) for name in _ON_NODE)
+    ranks = max(int(os.environ.get(name) or 1) for name in _ON_NODE)
     space = os.statvfs(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else None
     # other ranks may have taken their part already
     if space and (

@@ -82,7 +82,7 @@ class Exchange:
         # ranks in different operations have different factors, too
         if factors != factors[:24] * self.comm.size and self._all_start:
             made = ", ".join(str(each or "new") for each in serials)
-            texts = "alpha={} beta={}".format(*given), f"matrices made as no. {made} of a layout"
+            texts = "alpha={} beta={}".format(*given), f"matrices no. {made} in the order of making"
             self._check_same(*texts)
         return self._fixed.tobytes()
 

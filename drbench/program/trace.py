@@ -355,11 +355,11 @@ def _order_concurrent(steps: list, written: str) -> None:
                 kinds[step] = "sum" if step.sums else "read"
         elif step.block is not None and (step.computes or step.side):
             kinds[step] = "side" if step.side else "compute"
-    if len(set(kinds.values()) - {"sum"}) + list(kinds.values()).count("sum") < 2:
+    present = set(kinds.values())
+    if len(present) < 2 and "sum" not in present:
         return
     # by kind and tile: blocks of different tiles have nothing in common
     seen: dict[tuple, list[tuple[Step, Block]]] = {}
-    present = set(kinds.values())
     others = {kind: [each for each in present if each != kind or kind == "sum"] for kind in present}
     for step, kind in kinds.items():
         blocks = step.reads() or step.writes()

@@ -394,18 +394,21 @@ def mistakes(comm, ctx, other):
     ]
     one, two = ctx.zeros((4, 4), "row"), ctx.zeros((4, 4), "row")  # after C
     pair, copies = (one, two) if rank else (two, one), ctx.zeros((4, 4), "row/c2")
-    matrices = "UsageError ranks differ: rank 0 has matrices made as no. "
-    same = "3 of a layout, rank 1 matrices made as no. 2"
+    matrices = "UsageError ranks differ: rank 0 has matrices no. "
+    same = "3 in the order of making, rank 1 matrices no. 2"
     found += [
         (
             lambda: multiply(*pair, C),
-            f"{matrices}3, 2, 1 of a layout, rank 1 matrices made as no. 2, 3, 1 of a layout",
+            f"{matrices}3, 2, 1 in the order of making, rank 1 matrices no. 2, 3, 1 in ",
         ),
         (lambda: multiply(one, one.T if rank else one, C), "UsageError ranks call in different"),
-        (lambda: pair[0].fence(), f"{matrices}{same} of a layout, in fence(4x4 float32 row)"),
+        (
+            lambda: pair[0].fence(),
+            f"{matrices}{same} in the order of making, in fence(4x4 float32 row)",
+        ),
         (
             lambda: drbench.redistribute(pair[0], "column"),
-            f"{matrices}3, new of a layout, rank 1 matrices made as no. 2, new ",
+            f"{matrices}3, new in the order of making, rank 1 matrices no. 2, new ",
         ),
         (lambda: pair[0].to_global(), f"{matrices}{same}"),
         (
