@@ -49,14 +49,31 @@ def append_journal(path: str | os.PathLike, case: str, **end) -> None:
 
 
 def read_journal(path: Path) -> tuple[Counter, dict[str, dict]]:
-    """How often each case was sent to ranks, and status and reason of those that ended them."""
+    """How often each case was sent to ranks, and status and reason of those that ended them. Of
+    several ends of one attempt the first counts: the others are of ranks that lost a peer.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp()) / "journal.txt"
+    >>> for end in {}, {"again": True}, {"status": "failed", "reason": "rank 0 has left"}:
+    ...     append_journal(path, "a", **end)
+    >>> for end in {}, {"status": "timeout", "reason": "4 s"}, {"status": "failed"}:
+    ...     append_journal(path, "b", **end)
+    >>> attempts, ends = read_journal(path)
+    >>> attempts["a"], attempts["b"], ends
+    (0, 1, {'b': {'status': 'timeout', 'reason': '4 s'}})
+    """
     attempts: Counter = Counter()
     ends: dict[str, dict] = {}
     for line in path.read_text("utf-8", "replace").split("\n"):
         case, _, text = line.partition("\t")
         end = parse(line, "\t") or {}
-        if case and (not text or "again" in end):
-            attempts[case] += -1 if text else 1
-        elif end:
-            ends[case] = end
+        if case and not text:
+            attempts[case] += 1
+        elif attempts[case] and case not in ends:
+            if "again" in end:
+                attempts[case] -= 1
+            elif end:
+                ends[case] = end
     return attempts, ends

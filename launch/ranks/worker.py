@@ -12,6 +12,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +28,10 @@ from launch.host.protocol import ANSWER, FAILED, append_journal
 from launch.host.streams import stream
 
 from .kept import Kept
-from .run_case import everyone_is_here, run_case, world, write_timeline
+from .run_case import MPI, everyone_is_here, run_case, world, write_timeline
+
+#: Seconds after a peer ended all ranks in which this one is ended too.
+_LEFT_S = 1.0
 
 
 def serve() -> int:
@@ -110,6 +114,8 @@ def _listen(cases) -> None:
 def _fail(comm, error: BaseException, journal: tuple[str, str] | None) -> None:
     """Report the error of this rank to the supervisor, or in the journal of the sweep, and end all
     ranks."""
+    if isinstance(error, MPI.Exception):  # perhaps a peer has left: then all are being ended
+        time.sleep(_LEFT_S)
     status = getattr(as_ours(error), "status", "failed")
     reason = f"rank {comm.rank}: {type(error).__name__}: {error}"
     end = {"status": status if status != "usage" else "failed", "reason": reason}

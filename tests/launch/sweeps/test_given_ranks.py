@@ -95,7 +95,7 @@ def test_an_interrupted_case_runs_again(under_mpiexec, given, sweep_file, tmp_pa
 
     ended, records = given(2, file, during=interrupt)
     assert ended.returncode == 130 and "Traceback" not in ended.stderr
-    assert 5 <= len(records) < 200
+    assert 4 <= len(records) < 200  # the fifth row was on disk, unless the signal met its fsync
     ended, records = given(2, file, "--max-cases", 3)
     assert {record.status for record in records} == {"ok"}
 
