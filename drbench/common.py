@@ -127,6 +127,13 @@ def until_heard() -> None:
     time.sleep(_PASSED_ON_S)
 
 
+def end_ranks(comm, code: int) -> None:
+    """End all ranks with an exit code, once the launcher has read what this one wrote."""
+    until_heard()
+    comm.Abort(code)
+    os._exit(code)  # MPICH may return from it
+
+
 def _unread(handle: int) -> int:
     """Unread bytes in a pipe; 0 for any other file.
 

@@ -20,7 +20,7 @@ import threadpoolctl
 from mpi4py import MPI
 from numpy.typing import ArrayLike, DTypeLike
 
-from drbench.common import as_int, parse_transport, until_heard
+from drbench.common import as_int, end_ranks, parse_transport
 from drbench.device.base import Device
 from drbench.errors import CaseFailed, DrbenchError, UnsupportedError, UsageError, did_you_mean
 from drbench.host.matrix import Window
@@ -817,9 +817,7 @@ class _LastResort:
 def end_all(text: str, why: DrbenchError) -> None:
     """Write a text, and end all ranks with the exit code of an error."""
     sys.stderr.write(text)
-    until_heard()
-    MPI.COMM_WORLD.Abort(why.exit_code)
-    os._exit(why.exit_code)
+    end_ranks(MPI.COMM_WORLD, why.exit_code)
 
 
 def _leaving(error: BaseException | None) -> DrbenchError | None:

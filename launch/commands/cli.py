@@ -9,7 +9,7 @@ import click
 
 from drbench import __version__
 from drbench.commit import git_state
-from drbench.common import until_heard
+from drbench.common import end_ranks
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, as_ours, did_you_mean
 from launch.host.mpi import STRANGERS, is_rank, launched
 from launch.host.streams import open_streams
@@ -125,8 +125,7 @@ def _abort(code: int) -> None:
     if not MPI.Is_initialized():  # other ranks may be in MPI_Init already, and would wait there
         MPI.Init()
     if not MPI.Is_finalized():
-        until_heard()
-        MPI.COMM_WORLD.Abort(code)
+        end_ranks(MPI.COMM_WORLD, code)
 
 
 class Group(click.Group):

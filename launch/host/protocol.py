@@ -50,13 +50,13 @@ def append_journal(path: str | os.PathLike, case: str, **end) -> None:
 
 def read_journal(path: Path) -> tuple[Counter, dict[str, dict]]:
     """How often each case was sent to ranks, and status and reason of those that ended them. Of
-    several ends of one attempt the first counts: the others are of ranks that lost a peer.
+    several ends of one attempt the first counts: the others are of ranks that lost another one.
 
     Examples
     --------
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp()) / "journal.txt"
-    >>> for end in {}, {"again": True}, {"status": "failed", "reason": "rank 0 has left"}:
+    >>> for end in {}, {"again": True}, {"status": "failed", "reason": "rank 0 left"}:
     ...     append_journal(path, "a", **end)
     >>> for end in {}, {"status": "timeout", "reason": "4 s"}, {"status": "failed"}:
     ...     append_journal(path, "b", **end)

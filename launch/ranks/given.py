@@ -15,7 +15,7 @@ from dataclasses import replace
 from threading import Timer
 from typing import Any
 
-from drbench.common import until_heard
+from drbench.common import end_ranks
 from drbench.errors import EXIT_CODES, DrbenchError
 from drbench.host.topology import Topology
 from drbench.measure.record import Record
@@ -131,8 +131,7 @@ class _Given:
     def abort(self, code: int) -> None:
         """End all ranks with an exit code."""
         sys.stdout.flush()
-        until_heard()
         last = Timer(_ABORT_S, os._exit, [code])
         last.daemon = True
         last.start()
-        MPI.COMM_WORLD.Abort(code)
+        end_ranks(MPI.COMM_WORLD, code)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from drbench.common import until_heard
+from drbench.common import end_ranks
 from drbench.errors import UsageError, as_ours, exit_code_of
 from drbench.host.topology import Topology
 from drbench.measure.record import Record
@@ -30,7 +30,7 @@ from launch.host.streams import stream
 from .kept import Kept
 from .run_case import MPI, everyone_is_here, run_case, world, write_timeline
 
-#: Seconds after a peer ended all ranks in which this one is ended too.
+#: Seconds after another rank ended all ranks in which this one is ended too.
 _LEFT_S = 1.0
 
 
@@ -114,7 +114,7 @@ def _listen(cases) -> None:
 def _fail(comm, error: BaseException, journal: tuple[str, str] | None) -> None:
     """Report the error of this rank to the supervisor, or in the journal of the sweep, and end all
     ranks."""
-    if isinstance(error, MPI.Exception):  # perhaps a peer has left: then all are being ended
+    if isinstance(error, MPI.Exception):  # perhaps another rank left: then all are being ended
         time.sleep(_LEFT_S)
     status = getattr(as_ours(error), "status", "failed")
     reason = f"rank {comm.rank}: {type(error).__name__}: {error}"
@@ -126,5 +126,4 @@ def _fail(comm, error: BaseException, journal: tuple[str, str] | None) -> None:
             append_journal(*journal, **end)
     sys.stderr.flush()
     os.write(2, f"{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
-    until_heard()
-    comm.Abort(exit_code_of(error))
+    end_ranks(comm, exit_code_of(error))
