@@ -8,6 +8,7 @@ import stat
 import struct
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -114,6 +115,8 @@ def shared_memory_free() -> int | None:
 
 #: How long a launcher may take to read what a rank has written, and to forward it.
 _READ_S, _PASSED_ON_S = 10.0, 0.1
+#: Seconds that MPI may take to end all ranks.
+_ABORT_S = 5.0
 
 
 def until_heard() -> None:
@@ -128,8 +131,12 @@ def until_heard() -> None:
 
 
 def end_ranks(comm, code: int) -> None:
-    """End all ranks with an exit code, once the launcher has read what this one wrote."""
+    """End all ranks with an exit code, once the launcher has read what this one wrote; this rank
+    alone if MPI does not: a hanging call may hold its lock."""
     until_heard()
+    last = threading.Timer(_ABORT_S, os._exit, [code])
+    last.daemon = True
+    last.start()
     comm.Abort(code)
     os._exit(code)  # MPICH may return from it
 

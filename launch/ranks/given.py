@@ -6,7 +6,6 @@ and gets its row when the same command is given again.
 """
 
 import faulthandler
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -30,8 +29,6 @@ from .kept import Kept
 from .run_case import MPI, world
 from .worker import own_output, run_order, run_orders
 
-#: Seconds until a process ends by itself if MPI cannot end it: a hanging call may hold its lock.
-_ABORT_S = 5.0
 _UNKNOWN = (
     "the job ended while its ranks ran it: they crashed, were killed, or ran out of memory; "
     "--retry runs it again"
@@ -131,7 +128,4 @@ class _Given:
     def abort(self, code: int) -> None:
         """End all ranks with an exit code."""
         sys.stdout.flush()
-        last = Timer(_ABORT_S, os._exit, [code])
-        last.daemon = True
-        last.start()
         end_ranks(MPI.COMM_WORLD, code)
