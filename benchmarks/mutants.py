@@ -1,0 +1,150 @@
+"""Which random mutants of the source the tests kill, and which survive.
+
+    python -m benchmarks mutants SEED COUNT COMMIT OUT    # such as 1 200 HEAD build/mutants
+
+A mutant is one changed operator, condition or small number, of each package in turn. The suite runs
+once on the unchanged source and notes which of its files reach which mutant: only these can kill
+it. They run up to the first failure, first those of its package without mpiexec that take 60 s
+together, then all. Five times longer than without the mutant counts as killed, a test that fails
+without it too does not. OUT/mutants.csv has a row for each; a second start adds what lacks."""
+
+import ast
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from itertools import accumulate
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.__main__ import parser_of
+
+TESTS = {"algorithms": "algorithms chains frozen", "partitions": "partitions", "launch": "launch"}
+TESTS["drbench"] = "device host library measure model plan program"
+FIRST_S, TIMES_LONGER, COLUMNS = 60, 5, "number file line before after killed_by"
+PAIRS = "Lt LtE Gt GtE Eq NotEq In NotIn Is IsNot Mult Add Add Sub FloorDiv Mod And Or".split()
+SWAPS = {getattr(ast, each): getattr(ast, PAIRS[x ^ 1]) for x, each in enumerate(PAIRS)}
+#: All descendants end with the tests, and a mutant cannot end another process.
+ALONE = "unshare --pid --fork --kill-child --mount-proc".split() if os.geteuid() == 0 else []
+SEEN = """import functools, os
+note = functools.cache(lambda *key: open({path!r}, "a").write("%s %s\\n" % key))
+at = lambda number: note(number, os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[0]) and None
+"""
+
+
+def find_mutants(tree: Path, file: str):
+    """(file, line, first and last byte of an expression, its new text) of all mutants of it."""
+    text, skipped = (tree / file).read_bytes(), set()
+    lines = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
+    nodes = list(ast.walk(ast.parse(text)))
+    for node in nodes:  # messages, types, patterns
+        inside = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        inside += getattr(node, "decorator_list", [])
+        inside += [node] * isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.pattern)
+        skipped |= {id(each) for top in inside if top for each in ast.walk(top)}
+    for node in (each for each in nodes if id(each) not in skipped and hasattr(each, "lineno")):
+        new = None
+        match node:
+            case ast.If() | ast.IfExp() | ast.While():
+                node, new = node.test, ast.UnaryOp(ast.Not(), node.test)
+            case ast.Constant() if type(node.value) is int and node.value < 3:
+                new = ast.Constant(node.value + 1)
+            case ast.Compare(ops=[op]) | ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPS:
+                new = copy(node)
+                new.op, new.ops = SWAPS[type(op)](), [SWAPS[type(op)]()]
+        first = lines[node.lineno - 1] + node.col_offset
+        last = lines[node.end_lineno - 1] + node.end_col_offset
+        if new and not re.search(rb"TYPE_CHECKING|__name__", text[first:last]):
+            yield file, node.lineno, first, last, f"({ast.unparse(new)})".encode()
+
+
+def run_tests(tree: Path, mark: str, *words: str, limit_s: float = 0.0):
+    """The ended pytest in a tree, which prints the seconds of its tests; code 124 if late."""
+    environ = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    how = "-m pytest -p no:cacheprovider --durations=0 --durations-min=0.005 --tb=no -m".split()
+    command = ["timeout", str(limit_s), *ALONE, sys.executable, *how, mark, *words]
+    return subprocess.run(command, cwd=tree, env=environ, text=True, capture_output=True)
+
+
+def find_reaching(tree: Path, mutants: list, out: Path) -> tuple[dict, dict]:
+    """number -> files that reach a mutant, one of tests/mpi stands for all; file -> seconds."""
+    marks, seconds, reached = defaultdict(list), Counter(), defaultdict(set)
+    if not (out / "seconds.txt").exists():
+        (tree / "seen.py").write_text(SEEN.format(path=str(out / "reached.txt")))
+        for number, (file, _, first, last, _) in enumerate(mutants):
+            marks[file] += (first, b"(__import__('seen').at(%d) or (" % number), (last, b"))")
+        for file, inserted in marks.items():
+            text = (tree / file).read_bytes()
+            for at, mark in sorted(inserted, reverse=True):
+                text = text[:at] + mark + text[at:]
+            (tree / file).write_bytes(text)
+        (out / "seconds.txt").write_text(run_tests(tree, "not thorough", "-n2").stdout)
+    for found in re.finditer(r"(?m)^([\d.]+)s \w+ +(.+?)::", (out / "seconds.txt").read_text()):
+        seconds[found[2]] += float(found[1])
+    for line in (out / "reached.txt").read_text().splitlines():
+        number, _, file = line.partition(" ")
+        begin = "tests/mpi/" if file.startswith("tests/mpi/") else file
+        reached[int(number)] |= {each for each in seconds if each.startswith(begin)}
+    return reached, seconds
+
+
+def find_killer(tree: Path, clean: Path, mark: str, files: list, seconds: dict) -> str:
+    """The test that fails in a tree and not in the clean one, or what else ended the tests."""
+    load, left_out = max(1.0, os.getloadavg()[0] / os.cpu_count()), []
+    limit_s = TIMES_LONGER * load * (10 + sum(map(seconds.get, files)))
+    while True:
+        ended = run_tests(tree, mark, "-x", *left_out, *files, limit_s=limit_s)
+        if found := re.search(r"(?m)^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ended.stdout):
+            if "::" not in found[1] or not run_tests(clean, "not thorough", found[1]).returncode:
+                return found[1]
+            left_out.append(f"--deselect={found[1]}")
+        else:
+            return {0: "", 5: "", 124: "time limit"}.get(ended.returncode, "tests do not start")
+
+
+def main() -> None:
+    options = parser_of(__doc__)
+    options.add_argument("words", nargs=4, metavar=("SEED", "COUNT", "COMMIT", "OUT"))
+    seed, count, commit, folder = options.parse_args().words
+    commit = subprocess.check_output(["git", "rev-parse", commit], text=True).strip()
+    out, table = Path(folder).resolve(), Path(folder).resolve() / "mutants.csv"
+    for name in ("clean", "reaching", "one", "two"):
+        subprocess.run(["git", "clone", "-qs", ".", out / name], stderr=subprocess.DEVNULL)
+        subprocess.run(["git", "-C", out / name, "checkout", "-qf", commit], check=True)
+    chance, drawn, clean = random.Random(int(seed)), [], out / "clean"
+    for package in sorted(TESTS):
+        files = sorted(p.relative_to(clean).as_posix() for p in (clean / package).rglob("*.py"))
+        every = [m for f in files if "drbench/torch/" not in f for m in find_mutants(clean, f)]
+        drawn.append(chance.sample(every, -(-int(count) // len(TESTS))))
+    mutants = [each for turn in zip(*drawn) for each in turn][: int(count)]
+    reached, seconds = find_reaching(out / "reaching", mutants, out)
+    rows = [*map(tuple, pd.read_csv(table, na_filter=False).values)] if table.exists() else []
+
+    def judge(name: str, numbers: list[int]) -> None:
+        for number in numbers:
+            path, line, first, last, new = mutants[number]
+            tree, text, package = out / name, (clean / path).read_bytes(), path.split("/")[0]
+            (tree / path).write_bytes(text[:first] + new + text[last:])
+            folders = (f"{package}/", *(f"tests/{name}/" for name in TESTS[package].split()))
+            files = sorted(reached[number], key=seconds.get)
+            own = [each for each in files if each.startswith(folders)]
+            own = own[: sum(total <= FIRST_S for total in accumulate(map(seconds.get, own)))]
+            killer = own and find_killer(tree, clean, "not thorough and not mpi", own, seconds)
+            killer = killer or files and find_killer(tree, clean, "not thorough", files, seconds)
+            (tree / path).write_bytes(text)
+            rows.append((number, path, line, text[first:last].decode(), new.decode(), killer or ""))
+            pd.DataFrame(sorted(rows)).to_csv(table, index=False, header=COLUMNS.split())
+
+    left = sorted({*range(len(mutants))} - {row[0] for row in rows})
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(judge, ("one", "two"), (left[::2], left[1::2])))
+    print(f"{sum(bool(row[-1]) for row in rows)} of {len(rows)} mutants are killed: {table}")
+
+
+if __name__ == "__main__":
+    main()
