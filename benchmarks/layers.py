@@ -1,0 +1,177 @@
+"""Check the imports of all modules, also those inside functions, against the table of layers in
+docs/explanation/internals.md. ``make lint`` runs it; it prints a line for each forbidden import."""
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/explanation/internals.md"
+PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
+#: Most modules of one folder.
+MOST_MODULES = 14
+#: Packages that only some modules may import.
+ONLY_IN = {
+    "mpi4py": (
+        *("drbench.host", "drbench.device.executor", "drbench.device.inbox"),
+        *("drbench.device.matrix", "drbench.device.placed", "drbench.library", "drbench.measure"),
+        *("drbench.torch", "launch.calibration", "launch.commands", "launch.host"),
+        *("launch.libraries", "launch.ranks"),
+    ),
+    "click": ("launch.commands",),
+    "cupy": ("drbench.device.gpu", "launch.libraries.cublasmp"),
+    "cupy_backends": ("drbench.device.gpu",),
+}
+#: Packages that no rank loads unless its case needs them, and where they may be imported at module
+#: level: no command loads papers before it checks or draws them.
+HEAVY = dict.fromkeys(
+    ("matplotlib", "pandas", "plots", "cupy", "cupy_backends"), ("plots", "launch.papers")
+) | {"torch": ("plots", "drbench.torch")}
+#: What is not loaded when these modules are, through others either.
+UNLOADED = {
+    ("partitions", "drbench.program", "drbench.plan"): {"numpy", "mpi4py", "click", "pandas"},
+    ("launch.commands", "drbench.__main__"): {"mpi4py", *HEAVY},
+}
+
+
+def read_table(text: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """What each layer may import, and what it may import inside functions against the order."""
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|(.*)\|$", text.split("## From ")[0], re.M)
+    names = lambda cell: re.findall(r"`([\w.]+)`", cell)
+    return (
+        {layer: names(below) for layer, _, below in rows},
+        {layer: names(inside.partition("on request")[2]) for layer, inside, _ in rows},
+    )
+
+
+def under(name: str, prefixes: Iterable[str]) -> bool:
+    """Whether a module is one of some modules, or in one of some packages."""
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def imports(module: str, text: str, package: bool = False) -> Iterator[tuple[str, int, bool]]:
+    """(full name, line, whether at module level) of each import that may be executed."""
+    parts = module.split(".") if package else module.split(".")[:-1]
+    tree = ast.parse(text)
+    deferred, only_types = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            deferred |= {id(inside) for inside in ast.walk(node)}
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            only_types |= {id(inside) for inside in ast.walk(node)}
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = parts[: len(parts) - node.level + 1] if node.level else []
+            base += [node.module] if node.module else []
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            if ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+                names = [node.args[0].value]
+        if id(node) not in only_types:
+            yield from ((name, node.lineno, id(node) not in deferred) for name in names)
+
+
+class Layers:
+    """The table, and what it says of an import."""
+
+    def __init__(self, text: str):
+        self.below, self.on_request = read_table(text)
+        TopologicalSorter(self.below).prepare()  # the table itself has no cycle
+
+    def layer_of(self, name: str) -> str | None:
+        """The innermost layer of a module."""
+        return max((each for each in self.below if under(name, (each,))), key=len, default=None)
+
+    def allowed(self, layer: str | None) -> set[str]:
+        """Every layer, and every single module, that a layer may import."""
+        found, left = set(), [layer]
+        while left:
+            for each in {left.pop()} - found - {None}:
+                found.add(each)
+                left += self.below.get(each, ())
+        return found
+
+    def refused(self, module: str, name: str, at_module_level: bool) -> str | None:
+        """Why a module may not import a name."""
+        layer, top = self.layer_of(module), name.split(".")[0]
+        if top in PACKAGES:
+            allowed = self.allowed(layer)
+            single = [each for each in allowed if each not in self.below]
+            single += () if at_module_level else self.on_request.get(layer, ())
+            if self.layer_of(name) not in allowed and not under(name, single):
+                return f"{layer or module} may import {', '.join(sorted(allowed)) or 'nothing'}"
+        elif layer == "partitions" and top not in sys.stdlib_module_names:
+            return "partitions needs nothing beyond the standard library"
+        if top in ONLY_IN and not under(module, ONLY_IN[top]):
+            return f"only for {', '.join(ONLY_IN[top])}"
+        if top in HEAVY and at_module_level and not under(module, HEAVY[top]):
+            return f"at module level only in {' and '.join(HEAVY[top])}"
+        return None
+
+
+def loaded(start: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
+    """Everything that importing some modules imports, directly or not."""
+    found, left = set(), list(start)
+    while left:
+        for name in {left.pop()} - found:
+            found.add(name)
+            left += edges.get(name, ())
+    return found
+
+
+def check(sources: dict[str, tuple[Path, str]], layers: Layers) -> Iterator[str]:
+    """A line for each import that is forbidden, of modules by their names."""
+    edges, inside = {}, {}
+    for module, (path, text) in sources.items():
+        edges[module] = {module.rpartition(".")[0]} - {""}
+        inside[module] = set()
+        for name, line, at_module_level in imports(module, text, path.name == "__init__.py"):
+            if why := layers.refused(module, name, at_module_level):
+                yield f"{path}:{line}: {module} imports {name}: {why}"
+            parts = name.split(".")
+            prefixes = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+            known = prefixes & sources.keys()
+            inside[module] |= {each for each in known if not under(module, (each,))}
+            if at_module_level:
+                edges[module] |= known | {parts[0]}
+    for starts, unloaded in UNLOADED.items():
+        for module in [name for name in edges if under(name, starts)]:
+            for name in sorted(loaded([module], edges) & unloaded):
+                yield f"{module} loads {name}, directly or through others"
+    for module in [name for name in edges if not under(name, ONLY_IN["mpi4py"])]:
+        if "mpi4py" in loaded([module], edges):
+            yield f"{module} loads mpi4py, directly or through others"
+    for package in PACKAGES:
+        own = {module for module in inside if under(module, (package,))}
+        try:
+            TopologicalSorter({module: inside[module] & own for module in own}).prepare()
+        except CycleError as error:
+            yield f"a cycle of imports: {' -> '.join(error.args[1])}"
+
+
+def crowded(paths: Iterable[Path]) -> Iterator[str]:
+    """A line for each folder that has too many modules."""
+    folders = Counter(path.parent for path in paths if path.name != "__init__.py")
+    for folder, count in folders.items():
+        if count > MOST_MODULES:
+            yield f"{folder.relative_to(ROOT)} has {count} modules, more than {MOST_MODULES}"
+
+
+if __name__ == "__main__":
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    outside = (ROOT / "benchmarks").rglob("*.py")
+    name_of = lambda path: ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    sources = {
+        name_of(path).removesuffix(".__init__"): (path.relative_to(ROOT), path.read_text("utf-8"))
+        for path in paths
+    }
+    found = [*check(sources, Layers(PAGE.read_text("utf-8"))), *crowded([*paths, *outside])]
+    print("\n".join(found) or f"{len(sources)} modules import what their layers may")
+    sys.exit(bool(found))
