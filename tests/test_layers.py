@@ -1,4 +1,4 @@
-"""The check of imports in ``make lint`` (``python -m benchmarks layers``) finds what is forbidden."""
+"""The check of imports in ``make lint`` finds what is forbidden."""
 
 from pathlib import Path
 

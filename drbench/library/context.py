@@ -481,6 +481,7 @@ class Context:
         Parameters
         ----------
         A : Matrix
+            The matrix whose tiles are read or changed.
         what : str
             The operation in words; an error if ranks begin different ones.
         """

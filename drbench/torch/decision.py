@@ -260,6 +260,8 @@ def cost_of(steps: list, spec: Any, add: int = 3) -> float:
         Of :func:`drbench.torch.private.stock_steps`.
     spec : DTensorSpec
         Of the tensor.
+    add : int
+        Elements that a sum of one counts as.
     """
     shape, cost = spec.tensor_meta.shape, 0.0
     for ranks, share, old, new in steps:
