@@ -1,23 +1,15 @@
-"""An algorithm with options of its own is one file: put next to the others it is run, planned,
-simulated, tuned, swept, recorded and plotted, and nothing else is touched."""
+"""An algorithm describes its options once, in its file: every command knows them from there. How
+such a file is run, swept and drawn, ``test_plugins.py`` tests."""
 
-import shutil
+import json
 import sys
-from pathlib import Path
-
-import pytest
-
-from drbench.measure.record import options_of
-from drbench.measure.record_file import read_csv
-from plots.select.cases import configuration
-
-ROOT = Path(__file__).parents[2]
+from textwrap import dedent
 
 TOY = '''"""A toy: the universal algorithm in slabs."""
 
+from algorithms.registry import algorithm
+from algorithms.universal.program import program as universal
 from drbench.options import Option
-from .registry import algorithm
-from .universal.program import program as universal
 
 
 @algorithm(
@@ -32,72 +24,45 @@ def program(problem, rank, *, slab=None, colour="red", bright=False):
     """C stays; k in slabs."""
     return universal(problem, rank, stationary="C", chunk=slab)
 '''
-SIZES = "-m 16 -n 16 -k 16".split()
+#: One process calls the commands one after another: exit code, output and errors of each.
+CALLS = """
+    import contextlib, io, json, sys
+    sys.path.insert(0, ".")
+    import toy
+    from launch.commands.cli import main
+    answers = []
+    for words in json.loads(sys.argv[1]):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                code = main(words.split())
+        answers.append((code, out.getvalue(), err.getvalue()))
+    print(json.dumps(answers))
+"""
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """A copy of the sources with one more file."""
-    root = tmp_path_factory.mktemp("checkout")
-    for package in ("partitions", "drbench", "algorithms", "launch", "plots"):
-        shutil.copytree(
-            ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    (root / "algorithms" / "toy.py").write_text(TOY)
-    return root
-
-
-@pytest.fixture
-def drbench(process, checkout):
-    return lambda *arguments: process(
-        sys.executable, "-m", "drbench", *arguments, env={"PYTHONPATH": str(checkout)}, timeout=60
-    )
-
-
-def test_it_is_listed_with_its_options_and_a_wrong_value_is_refused(drbench):
-    printed = " ".join(drbench("list", "algorithms", "toy").stdout.split())
-    assert "-o slab=SIZE thickness." in printed
-    assert "-o colour=red|blue looks. [default: red]" in printed
-    assert "-o bright=true|false shines." in printed
-    toy = ["plan", "-p", 2, *SIZES, "--algorithm", "toy"]
-    line = drbench(*toy, "-o", "slab=0").refusal()
-    assert "-o slab: " in line and "at least 1" in line
-    assert "Did you mean slab?" in drbench(*toy, "-o", "slap=4").refusal()
-    assert "summa takes no slab" in drbench(*toy[:-1], "summa", "-o", "slab=4").refusal()
-
-
-@pytest.mark.mpi
-def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
-    path = tmp_path / "runs.csv"
-    given = "-o slab=4 -o colour=blue -o bright=true".split()
-    text = drbench(
-        "run",
-        "-p",
-        2,
-        *SIZES,
-        *"--iters 1 --budget 0 --algorithm toy".split(),
-        *given,
-        "--csv",
-        path,
-        "--json",
-    ).json()
-    assert (text["status"], text["options"]) == ("ok", "slab=4;colour=blue;bright=true")
-    [record] = read_csv(path)
-    assert options_of(record) == {"slab": "4", "colour": "blue", "bright": "true"}
-    assert configuration(record) == "slab 4, colour blue, bright true"
-    ended = drbench("plot", "algorithms", path, "-o", tmp_path / "toy.png")
-    assert ended.returncode == 0 and (tmp_path / "toy.png").stat().st_size > 1000
-
-
-def test_it_is_planned_simulated_and_tuned(drbench):
-    toy = [*SIZES, "-p", 2, "--algorithm", "toy"]
-    steps = [
-        drbench("plan", *toy, *given, "--json").json()["steps"] for given in ((), ("-o", "slab=4"))
+def test_options_are_listed_checked_planned_recorded_and_tuned(process, tmp_path):
+    (tmp_path / "toy.py").write_text(TOY)
+    toy = "-m 16 -n 16 -k 16 -p 2 --algorithm toy"
+    simulate = f"simulate {toy} -o slab=4 -o colour=blue -o bright=true --machine pvc12 --json"
+    lines = [
+        *("list algorithms toy", f"plan {toy} -o slab=0", f"plan {toy} -o slap=4"),
+        f"plan {toy.replace('toy', 'summa')} -o slab=4",
+        *(f"plan {toy} --json", f"plan {toy} -o slab=4 --json", simulate),
+        "tune -m 16 -n 16 -k 16 -p 2 --machine pvc12 --only toy --json",
     ]
-    assert steps[0] < steps[1]
-    text = drbench("simulate", *toy, "-o", "slab=4", "--machine", "pvc12", "--json").json()
-    assert (text["status"], text["options"]) == ("ok", "slab=4")
-    tuned = ["tune", *SIZES, *"-p 2 --machine pvc12 --only toy".split()]
-    places = drbench(*tuned, "--json").json()["ranking"]
-    assert {place["record"]["options"] for place in places} <= {"slab=4", "slab=8"}
-    assert "toy slab 8" in drbench(*tuned).stdout
+    listed, thin, misspelt, strange, whole, slabs, simulated, tuned = process(
+        sys.executable, "-c", dedent(CALLS), json.dumps(lines), timeout=60
+    ).json()
+    text = " ".join(listed[1].split())
+    assert "-o slab=SIZE thickness." in text and "-o bright=true|false shines." in text
+    assert "-o colour=red|blue looks. [default: red]" in text
+    for (code, _, line), mentions in (
+        (thin, ("-o slab: ", "at least 1")),
+        (misspelt, ("Did you mean slab?",)),
+        (strange, ("summa takes no slab",)),
+    ):
+        assert code == 2 and line.count("\n") == 1 and all(each in line for each in mentions)
+    assert json.loads(whole[1])["steps"] < json.loads(slabs[1])["steps"]
+    assert json.loads(simulated[1])["options"] == "slab=4;colour=blue;bright=true"
+    places = json.loads(tuned[1])["ranking"]
+    assert {place["record"]["options"] for place in places} == {"slab=4", "slab=8"}
