@@ -48,7 +48,7 @@ figures: .venv/.installed
 	$(BIN)/python -m plots.committed
 
 test: .venv/.installed
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not thorough and not papers and not apart"
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not thorough and not papers and not apart and not torch and not wheels"
 
 test-full: .venv/.installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4

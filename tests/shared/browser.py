@@ -30,7 +30,7 @@ class Browser:
     def __init__(self, folder, width, height, dark=False):
         found = [shutil.which(name) for name in ("chromium", "chromedriver")]
         if None in found:
-            pytest.skip("no chromium and chromedriver on this machine")
+            pytest.skip("no browser: apt-get install chromium chromium-driver")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
