@@ -40,8 +40,13 @@ def pytest_configure(config):
         config.addinivalue_line("markers", "timeout: without pytest-timeout no test has a limit")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Treat a test as hanging after several times its limit on an idle machine."""
+    """Tests with a browser run apart. Treat a test as hanging after several times its limit on an
+    idle machine."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("apart")
     for item in items if config.pluginmanager.hasplugin("timeout") else ():
         found = item.get_closest_marker("timeout")
         seconds = found.args[0] if found else float(config.getini("timeout"))

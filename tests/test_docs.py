@@ -156,11 +156,14 @@ NOT_SO |= {"./config.json:block", "./layer.txt"}
 FEWER = {"exhaustive -p 12 ": "exhaustive -p 2 "}
 
 
-def test_every_command_of_a_page_and_of_a_help_text_is_accepted(monkeypatch, capsys):
+def test_every_command_of_a_page_of_a_help_text_and_of_the_container_is_accepted(
+    monkeypatch, capsys
+):
     """Commands and options by their names; those that run, plan or predict up to their work: values
     and combinations too, where missing software (3) is allowed."""
     monkeypatch.chdir(ROOT)
-    texts = [*(page.read_text("utf-8") for page in PAGES), *help_texts(cli)]
+    container = ROOT / "containers/drbench.def"
+    texts = [*(page.read_text("utf-8") for page in (*PAGES, container)), *help_texts(cli)]
     lines = {shlex.join(words): words for text in texts for words in commands(text)}
     assert len(lines) > 150
     refused = {}

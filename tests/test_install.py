@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -17,13 +16,16 @@ from pathlib import Path
 import pytest
 
 from algorithms import algorithms
+from benchmarks.layers import imports
 from drbench import __version__
 from drbench.commit import git_state
 from launch.host.environment import describe
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SIZES = "-m 64 -n 64 -k 64"
+pytestmark = pytest.mark.apart
 SUFFIXES = {".py", ".cu", ".toml", ".j2", ".html", ".js"}
 
 
@@ -162,21 +164,29 @@ def test_the_container_recipe_takes_all_that_the_packages_need():
 def test_every_package_that_is_imported_is_a_dependency():
     """At module level of ``dependencies``; inside functions, and in ``drbench.torch``, an extra
     will do, or what a peer brings."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = lambda lines: {re.split(r"[>=[]", line)[0].replace("-", "_") for line in lines}
-    always = names(project["dependencies"])
-    extras = names(itertools.chain(*project["optional-dependencies"].values()))
+    always = names(PROJECT["dependencies"])
+    extras = names(itertools.chain(*PROJECT["optional-dependencies"].values()))
     brought = {"cupy", "cupy_backends", "heat", "nvidia", "nvmath", "pylops_mpi"}
-    layers = runpy.run_path(str(ROOT / "tests/test_layers.py"))
     missing = set()
-    for path, text in layers["sources"]().items():
-        for name, line, at_module_level in layers["imports"](path, text):
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        of_torch = path.is_relative_to(ROOT / "drbench/torch")
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for name, line, at_module_level in imports(module, path.read_text("utf-8")):
             top = name.partition(".")[0]
-            always_there = at_module_level and not str(path).startswith("drbench/torch/")
-            if top not in PACKAGES and top not in sys.stdlib_module_names:
-                if top not in always | (set() if always_there else extras | brought):
-                    missing.add(f"{path}:{line} {top}")
+            known = always if at_module_level and not of_torch else always | extras | brought
+            if top not in {*PACKAGES} | sys.stdlib_module_names | known:
+                missing.add(f"{path}:{line} {top}")
     assert not missing
+
+
+def test_the_spack_recipe_depends_on_what_the_project_depends_on():
+    recipe = ROOT / "packaging/spack/spack_repo/drbench/packages/py_drbench/package.py"
+    text = recipe.read_text("utf-8")
+    version = dict(re.findall(r'"(?:py-)?([\w-]+)@([\d.]+):', text))
+    wanted = dict(line.split(">=") for line in PROJECT["dependencies"])
+    wanted["python"] = PROJECT["requires-python"].removeprefix(">=")
+    assert wanted.items() <= version.items() and f'version("{__version__}")' in text
 
 
 def test_citation_and_changelog_are_of_this_version():

@@ -14,6 +14,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from starting import ROOT
 
+pytestmark = pytest.mark.apart
 NOTEBOOK = ROOT / "docs/tutorials/predict-and-choose.ipynb"
 #: Bytes of a picture in the notebook.
 MOST = 60_000

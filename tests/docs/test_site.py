@@ -9,6 +9,7 @@ import pytest
 from browser import Browser
 from starting import ROOT
 
+pytestmark = pytest.mark.apart
 BUILT = ROOT / "build" / "site"
 #: A page of each type; the strict build checks the rest.
 PAGES = (
