@@ -2,10 +2,14 @@
 # make install make the environment and run nothing
 # make records make the committed simulated records again, each by its command, and name the claims that turn: an hour
 # make figures draw the committed figures again from the committed records, each with a text that describes it
-# make test   run the tests, those under mpiexec included
-# make test-full  the same with long tests, such as all plans where make test has a sample
+# make test   run the tests, those under mpiexec included: five minutes on two cores
+# make test-full  the same with long tests, such as all plans where make test has a sample, and with
+#             those of the next four targets that can run here
+# make artifact   compute the claims of the papers again from the committed records, and compare
+# make test-apart install drbench from a wheel, open its pages in a browser, run README and notebook
+#             (needs Debian's chromium and chromium-driver)
 # make test-torch  run the tests that need PyTorch, or wheels of CUDA (no GPU), in an environment of their own: .venv-torch
-# make lint   check the format and style (ruff) and the types (mypy); changes nothing
+# make lint   check the format and style (ruff), the types (mypy), and imports by the table of layers; changes nothing
 # make format correct the format and the order of imports
 # make docs   write the tables of the committed records into README, ARTIFACT and docs/
 # make docs-check  compare the tables of those pages with the records; changes nothing
@@ -34,7 +38,7 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint,site]
 BIN := .venv/bin
 
-.PHONY: mlp install records figures test test-full test-torch lint format docs docs-check site bench clean
+.PHONY: mlp install records figures test test-full artifact test-apart test-torch lint format docs docs-check site bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench sweep mlp $(if $(filter cupy,$(BACKEND)),-o backend=cupy) $(MLP_ARGS)
@@ -47,19 +51,28 @@ records: .venv/.installed
 figures: .venv/.installed
 	$(BIN)/python -m plots.committed
 
+PYTEST := python -m pytest -n logical --maxprocesses 4
+
 test: .venv/.installed
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not thorough and not papers and not apart and not torch and not wheels"
+	$(BIN)/$(PYTEST) -m "not thorough and not papers and not apart and not torch and not wheels"
 
 test-full: .venv/.installed
-	$(BIN)/python -m pytest -n logical --maxprocesses 4
+	$(BIN)/$(PYTEST)
+
+artifact: .venv/.installed
+	$(BIN)/$(PYTEST) -m "papers and not thorough" tests
+
+test-apart: .venv/.installed
+	$(BIN)/$(PYTEST) -m "apart and not thorough" tests
 
 test-torch: .venv-torch/.installed
-	.venv-torch/bin/python -m pytest -m "(torch or wheels)$(if $(SAMPLE), and not thorough)"
+	.venv-torch/bin/$(PYTEST) -m "(torch or wheels)$(if $(SAMPLE), and not thorough)"
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m benchmarks layers
 
 format: .venv/.installed
 	$(BIN)/ruff check --fix .

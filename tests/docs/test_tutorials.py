@@ -85,7 +85,8 @@ def check(name, drbench, folder):
 @pytest.mark.parametrize(
     "name, made",
     [
-        ("README.md", ["page.html"]),
+        # a search without a limit, of 20 s
+        pytest.param("README.md", ["page.html"], marks=pytest.mark.apart),
         ("docs/tutorials/first-multiplication.md", ["first.png", "first.html"]),
         ("docs/tutorials/sweep-and-report.md", ["mine.html", "mine.pdf"]),
     ],
@@ -95,6 +96,7 @@ def test_a_tutorial_runs_and_prints_what_it_shows(name, made, drbench, tmp_path)
     assert all((tmp_path / each).stat().st_size for each in made)
 
 
+@pytest.mark.apart
 @pytest.mark.timeout(120)
 def test_the_tutorial_without_mpi_prints_the_same_numbers(drbench, tmp_path):
     check("docs/tutorials/predict-and-choose.md", drbench, tmp_path)
