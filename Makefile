@@ -5,7 +5,7 @@
 # make test   run the tests, those under mpiexec included: five minutes on two cores
 # make test-full  the same with long tests, such as all plans where make test has a sample, and with
 #             those of the next four targets that can run here
-# make artifact   compute the claims of the papers again from the committed records, and compare
+# make artifact   compute the claims of the papers and the tables of the pages again from the committed records
 # make test-apart install drbench from a wheel, open its pages in a browser, run README and notebook
 #             (needs Debian's chromium and chromium-driver)
 # make test-torch  run the tests that need PyTorch, or wheels of CUDA (no GPU), in an environment of their own: .venv-torch

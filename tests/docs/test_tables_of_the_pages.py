@@ -22,6 +22,7 @@ def known(monkeypatch):
     monkeypatch.setitem(BLOCKS, "rates", made)
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_tables_of_a_page_are_those_of_the_records(path):
     assert command.check(path.read_text("utf-8"), path.name) == []
@@ -77,17 +78,6 @@ def test_a_changed_record_is_found(monkeypatch, tmp_path):
         assert re.search(r"431 ms", str(command.check(page, "page.md")))
     finally:
         records.rows.cache_clear()
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_lines_fit_a_screen(path):
-    """120 columns; a row of a table cannot be wrapped and has 160."""
-    long = [
-        number
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        if len(line) > (160 if line.startswith("|") else 120)
-    ]
-    assert long == []
 
 
 def test_a_bar_is_multiplied_by_the_balance_limit_and_noisy_cases_do_not_count(monkeypatch):
