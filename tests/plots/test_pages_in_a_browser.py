@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pages import EVIL, hostile
+from starting import within
 
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
@@ -33,6 +34,7 @@ def pages(tmp_path_factory):
     environment = [{"name": text, "rows": [(text, text)], "trouble": text} for text in EVIL]
     made = {
         "report": build([ROOT / "results/measured/epyc-2core/peers-p4"]),
+        "decided": build([ROOT / "results/measured/epyc-2core/mlp1-dtensor-h1536-p2"]),
         "many": build([ROOT / "results/measured/epyc-2core/exhaustive-p4"]),
         "evil": page(hostile(), environment, EVIL[1]),
         "explain": explained_page(described[:1], "test"),
@@ -86,7 +88,7 @@ def test_pages_of_many_cases_and_of_12_ranks_are_small_and_quick(browser, pages,
     for _ in range(3):  # others may have the cores
         browser.open(pages[name])
         taken_ms.append(browser.run(SLOW))
-    assert min(taken_ms) <= 1000
+    assert within(min(taken_ms), 1000)
 
 
 #: Where a mark of a figure is in the window, of what is scrolled into it.
@@ -175,7 +177,7 @@ def test_the_table_filters_sorts_and_turns_pages(browser, pages):
 
 def test_a_command_is_copied(browser, pages):
     browser.size(1280, 900)
-    browser.open(pages["report"])
+    browser.open(pages["decided"])  # a command is shown where a problem is decided
     browser.run("document.querySelector('.copy').click()")
     message = browser.run("return document.querySelector('.copy').textContent")
     assert message in ("copied", "selected")
