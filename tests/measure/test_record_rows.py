@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 
 import numpy
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import made_up as ok
 from old_records import in_12
@@ -57,6 +57,7 @@ def records(draw):
     return Record(**values)
 
 
+@settings(max_examples=50)
 @given(records())
 def test_a_record_equals_the_one_read_from_its_csv_line_and_from_its_json(record):
     line = io.StringIO()
@@ -70,6 +71,7 @@ def test_a_record_equals_the_one_read_from_its_csv_line_and_from_its_json(record
     assert Record(**json.loads(text)) == record
 
 
+@settings(max_examples=30)
 @given(st.lists(records(), max_size=3))
 def test_any_records_read_from_a_file_of_schema_12_are_the_same(found):
     models = [record.label if record.mode == "simulated" else None for record in found]

@@ -56,8 +56,8 @@ def collective_programs(seed):
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_several_communicators_with_unequal_computes_between_never_deadlock(depth):
-    for seed in range(60):
+def test_several_communicators_with_unequal_computes_between_never_deadlock(depth, dealt):
+    for seed in dealt(range(100), depth, 5):
         traces = collective_programs(seed)
         check_rule(
             traces, depth, drive(traces, depth, RandomDelays(seed), in_place=reads_none), reads_none
@@ -78,20 +78,17 @@ class AnyOrderInAGroup(Scheduler):
 
 
 def test_a_communicator_out_of_order_is_caught():
-    caught = set()
     for seed in range(30):
-        traces = collective_programs(seed)
+        traces, delays = collective_programs(seed), RandomDelays(seed)
         try:
-            timeline = drive(
-                traces, 2, RandomDelays(seed), scheduler=AnyOrderInAGroup, in_place=reads_none
-            )
+            timeline = drive(traces, 2, delays, scheduler=AnyOrderInAGroup, in_place=reads_none)
             check_rule(traces, 2, timeline, reads_none)
-        except Violation as violation:
-            caught.add(violation.rule)
         except Deadlock:
-            caught.add(Deadlock)
-    assert caught & {
-        Deadlock,
-        "members of a communicator start the same step together",
-        "a communicator's steps start in program order",
-    }
+            return
+        except Violation as violation:
+            assert violation.rule in (
+                "members of a communicator start the same step together",
+                "a communicator's steps start in program order",
+            )
+            return
+    pytest.fail("30 programs ran in any order")

@@ -59,31 +59,30 @@ def slow_simulate(
         operands = [value.location()[0] for value in step.inputs]
         return any(value.computes or remote(rank, value) for value in operands)
 
-    # of each rank: which of its steps are exposed, and how many of them come before each
-    shown = {t.rank: [s for s in t.steps if exposed(t.rank, s)] for t in traces}
+    # of each rank: which of its steps are exposed, how many of them come before each; its fences
+    shown = {t.rank: {s.index for s in t.steps if exposed(t.rank, s)} for t in traces}
     counts = {t.rank: [0, *accumulate(exposed(t.rank, s) for s in t.steps)] for t in traces}
+    fences = {t.rank: [(t.rank, s.index) for s in t.steps if type(s) is Fence] for t in traces}
 
     def touches(step):
         return type(step) is Fence or (step.block is not None and step.block.matrix == "C")
 
-    def may_start(rank, step):
-        earlier = traces[rank].steps[: step.index]
-        done = lambda s: state[rank, s.index] == "done"
-        if not all(done(value) for value in step.inputs):
+    def may_start(rank, step, earlier):
+        """Whether a step may start: ``earlier`` are the steps before it that are not done."""
+        if any(state[rank, value.index] != "done" for value in step.inputs):
             return False
         if fenced[rank] and touches(step):
             fence = type(step) is Fence
-            if not all(done(s) for s in earlier if (touches(s) if fence else type(s) is Fence)):
+            if any(touches(s) if fence else type(s) is Fence for s in earlier):
                 return False
         if type(step) is Await:
             return True
         if not step.computes:
-            return sum(s.index < step.index and not done(s) for s in shown[rank]) <= depth
+            return sum(s.index in shown[rank] for s in earlier) <= depth
         for s in earlier:
-            if not done(s):
-                back = counts[rank][step.index] - counts[rank][s.index]
-                if s.computes or back > depth or depth == 0:
-                    return False
+            back = counts[rank][step.index] - counts[rank][s.index]
+            if s.computes or back > depth or depth == 0:
+                return False
         return True
 
     for (rank, t), step in steps.items():
@@ -113,14 +112,14 @@ def slow_simulate(
             for trace in [traces[r] for r in order or range(len(traces))]:
                 rank = trace.rank
                 computing = any(state[rank, s.index] == "runs" for s in trace.steps if s.computes)
-                for step in trace.steps:
+                left = [s for s in trace.steps if state[rank, s.index] != "done"]
+                for at, step in enumerate(left):
                     key = rank, step.index
-                    if state[key] != "waits" or not may_start(rank, step):
+                    if state[key] != "waits" or (step.computes and computing):
                         continue
-                    if step.computes:
-                        if computing:
-                            continue
-                        computing = True
+                    if not may_start(rank, step, left[:at]):
+                        continue
+                    computing = computing or step.computes
                     state[key], changed = "runs", True
                     if type(step) is Gemm:
                         (m, k), n = step.inputs[0].shape, step.inputs[1].shape[1]
@@ -146,14 +145,10 @@ def slow_simulate(
                     else:
                         queued.append(key)
             number = {
-                trace.rank: sum(
-                    state[trace.rank, s.index] in ("fence", "leaving", "done")
-                    for s in trace.steps
-                    if type(s) is Fence
-                )
-                for trace in traces
+                rank: sum(state[key] in ("fence", "leaving", "done") for key in keys)
+                for rank, keys in fences.items()
             }
-            waiting = [key for key in steps if state[key] == "fence"]
+            waiting = [key for keys in fences.values() for key in keys if state[key] == "fence"]
             if len(waiting) == len(traces) and len(set(number.values())) == 1:
                 for key in waiting:
                     state[key], ends[key], changed = "leaving", now + fence_s, True
@@ -172,8 +167,8 @@ def slow_simulate(
                     ends[key], changed = now + memory_s(nbytes), True
             for key in list(queued):  # asked for when those before it in its lane are through
                 lane = lane_of(key[0], steps[key])
-                busy = any(lane_of(r, steps[r, t]) == lane for r, t in [*asked, *leaves])
-                if lane is None or not (busy or held.get(lane, 0.0) > now + LATE):
+                of_lane = (lane_of(r, steps[r, t]) == lane for r, t in [*asked, *leaves])
+                if lane is None or not (any(of_lane) or held.get(lane, 0.0) > now + LATE):
                     queued.remove(key)
                     asked.append(key)
                     changed = True
