@@ -8,7 +8,7 @@ from algorithms import get_algorithm
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import device_matrices
 from drbench.errors import UsageError
-from drbench.host.topology import Topology
+from drbench.host.topology import Topology, start_mpi
 
 
 @pytest.mark.parametrize("error, freed", [(None, True), (UsageError, True), (KeyError, False)])
@@ -18,6 +18,7 @@ def test_the_arena_is_freed_unless_a_single_rank_failed(error, freed):
     algorithm, device = get_algorithm("universal"), HostDevice(0, 0)
     problem = algorithm.problem(8, 8, 8, 1)
     found = algorithm.trace(problem, 0, **algorithm.resolve(problem, stationary="C"))
+    start_mpi(MPI.COMM_SELF)
     with Topology(MPI.COMM_SELF) as topology, device_matrices(problem, topology, device) as here:
         try:
             with DeviceExecutor(found, here) as executor:

@@ -275,27 +275,21 @@ def from_afar(matrix):
     win.Free()
 
 
-@pytest.mark.parametrize("old, new", [*itertools.product([*LAYOUTS, "P"], LAYOUTS)])
-@pytest.mark.parametrize("order", "CF")
-def test_remote_blocks_are_fetched_in_one_message_an_owner(old, new, order):
-    whole = np.arange(99.0).reshape(11, 9)
-    move = Move(old, new, [whole] * (3 if old == "P" else 1), 3, order, reached=False)
-    owners = {step.block.owner for step in move.program.steps if isinstance(step, Get)} - {0}
-    mover = move.mover()
-    with from_afar(move.A) as asked:
-        for _ in range(2):
-            move.target[...] = np.nan
-            mover.run()
-            assert move.done()
-    assert sorted(asked) == sorted(2 * [*owners])
-
-
-@pytest.mark.parametrize("old, new", [*itertools.product(LAYOUTS, LAYOUTS)])
-def test_panels_of_copies_are_the_copies(old, new, monkeypatch):
+@pytest.mark.parametrize("old", [*LAYOUTS, "P"])
+@pytest.mark.parametrize("new", LAYOUTS)
+def test_any_redistribution_copies_in_panels_or_fetches_one_message_an_owner(old, new, monkeypatch):
     monkeypatch.setattr("drbench.host.copies._CHUNK", 100)
-    move = Move(old, new, [np.arange(99.0).reshape(11, 9)], 3)
-    move.mover().run()
-    assert move.done()
+    terms = [np.arange(99.0).reshape(11, 9)] * (3 if old == "P" else 1)
+    for order, reached in itertools.product("CF", (True, False)):
+        move = Move(old, new, terms, 3, order, reached=reached)
+        owners = {step.block.owner for step in move.program.steps if isinstance(step, Get)} - {0}
+        mover = move.mover()
+        with from_afar(move.A) as asked:
+            for _ in range(2):
+                move.target[...] = np.nan
+                mover.run()
+                assert move.done()
+        assert sorted(asked) == ([] if reached else sorted(2 * [*owners]))
 
 
 def test_large_sums_are_fetched_in_batches_through_two_buffers(monkeypatch):

@@ -59,7 +59,7 @@ def test_what_a_file_calls_assumed_is_varied(path):
 
 
 @pytest.mark.parametrize("name", (*SHIPPED, CALIBRATED))
-def test_every_type_has_its_own_peak_and_its_gemms_never_beat_it(name):
+def test_every_type_has_its_own_peak_that_its_gemms_never_beat_or_is_refused(name):
     machine = find_machine(name)
     assert set(machine.peaks) == {machine.dtype, *machine.dtypes}
     for dtype, peak in machine.peaks.items():
@@ -71,28 +71,8 @@ def test_every_type_has_its_own_peak_and_its_gemms_never_beat_it(name):
     order = ("float64", "float32", "tf32", "bfloat16", "float16", "float8")
     peaks = [machine.peaks[dtype] for dtype in order if dtype in machine.peaks]
     assert peaks == sorted(peaks)
-
-
-@pytest.mark.parametrize(
-    "name, has",
-    [
-        ("h100x8", "float32 float64 bfloat16 float16 float8 tf32"),
-        ("dgxh100", "float32 float64 bfloat16 float16 float8 tf32"),
-        ("mi300x", "float32 float64 bfloat16 float16 float8 tf32"),
-        ("gb200nvl72", "float32 float64 bfloat16 float16 float8 tf32"),
-        ("dgxa100", "float32 float64 bfloat16 float16 tf32"),
-        ("a100nvlink", "float32 float64 bfloat16 float16 tf32"),
-        ("lumic", "float32 float64"),
-        ("tpuv4-2x2", "bfloat16"),
-    ],
-)
-def test_machines_have_peaks_for_what_their_hardware_multiplies_and_refuse_the_rest(name, has):
-    machine = find_machine(name)
-    assert set(machine.peaks) == set(has.split())
-    for dtype in set(ARITHMETICS) - set(has.split()):
-        with pytest.raises(
-            UnsupportedError, match=rf"none for {dtype}\. Add .* or use --dtype"
-        ) as e:
+    for dtype in set(ARITHMETICS) - set(machine.peaks):
+        with pytest.raises(UnsupportedError, match=f"none for {dtype}. Add .* or use --dtype") as e:
             machine.for_dtype(dtype)
         assert "\n" not in str(e.value)
 
@@ -370,15 +350,12 @@ def test_a_transport_without_a_model_is_refused():
         find_machine("pvc")
 
 
-def test_each_element_type_has_its_own_peak_or_is_refused():
-    """A peak of float32 is not used for others: h100x8 once used it for bfloat16."""
+def test_a_changed_constant_and_a_transport_are_those_of_each_element_type():
     section = {
         "compute": {"peak_flops": 1e12, "launch_s": 1e-6},
         "dtypes": {"float64": {"peak_flops": 5e11}},
     }
     machine = Machine.from_dict(section, "toy")
-    assert machine.for_dtype("float32") is machine
-    assert machine.for_dtype("float64").compute == Compute(5e11, launch_s=1e-6)
     again = machine.with_value("compute.launch_s", 2e-6).for_dtype("float64")
     assert again.compute == Compute(5e11, launch_s=2e-6)
     through = machine.for_dtype("float64").for_transport(parse_transport("throttled:1,0"))
