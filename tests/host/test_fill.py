@@ -123,7 +123,8 @@ def test_the_first_elements_never_change():
 def test_elements_of_bfloat16_are_sparse_and_their_sums_exact_in_bfloat16(k):
     """Elements by integer arithmetic: of ``levels`` integers around 0 all but -1, 0 and 1 become
     0, with the fewest levels whose sums stay far below 256, above which bfloat16 rounds."""
-    a, b = np.empty((40, k)), np.empty((k, 40))
+    rows = min(40, 4_000_000 // k)
+    a, b = np.empty((rows, k)), np.empty((k, rows))
     for matrix, values in (("A", a), ("B", b)):
         Fill("integer", 3, k, dtype="bfloat16:float32").into(values, matrix, 0, 0)
     levels = next(each for each in range(3, 256, 2) if 8 * 2 * k**0.5 / each <= 256)
