@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu import cuda
-from drbench.device.gpu.copies import Axis, as_row_copies, merged_axes
+from drbench.device.gpu.copies import Axis, as_row_copies
 from drbench.errors import UnsupportedError, UsageError
 
 examples = settings(
@@ -201,26 +201,6 @@ def test_a_row_stride_of_more_than_31_bits_is_copied_by_the_kernel():
         MAX_STRIDE,
         64,
     )
-
-
-def test_merged_axes_never_touch_other_elements():
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        shape = rng.integers(1, 4, 4)
-        sides = [rng.integers(1, 40, 4) * 4, rng.integers(1, 40, 4) * 4]
-        if rng.random() < 0.5:
-            sides[0] = np.cumprod([4, *shape[:0:-1]])[::-1]
-            sides[1] = sides[0].copy()
-
-        def visited(axes):
-            places = [(0, 0)]
-            for extent, target, source in axes:
-                places = [
-                    (t + i * target, s + i * source) for t, s in places for i in range(extent)
-                ]
-            return places
-
-        assert sorted(visited(merged_axes(shape, *sides))) == sorted(visited(zip(shape, *sides)))
 
 
 def test_rows_are_copied_between_host_and_device(device, cupy):
