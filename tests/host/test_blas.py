@@ -53,6 +53,15 @@ def test_every_combination_of_layouts_multiplies_in_place(beta, dtype, blas):
         check_multiply(blas, *shape, layouts, dtype, beta)
 
 
+@pytest.mark.parametrize("across", [False, True])
+def test_a_single_column_or_row_of_a_matrix_with_gaps_is_multiplied_in_place(across):
+    whole = np.arange(42.0).reshape(6, 7)
+    column, row, c = whole[::2, ::3][:, :1], np.ones((1, 4)), np.full((3, 4), np.nan)
+    a, b, out = (row.T, column.T, c.T) if across else (column, row, c)
+    LOADED.gemm(a, b, out, 0.0)
+    assert (c == np.array([[0.0], [14.0], [28.0]])).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.tuples(*[st.integers(1, 24)] * 3),

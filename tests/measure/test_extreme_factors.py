@@ -40,14 +40,15 @@ def whole(fill, name, rows, cols, dtype):
 def test_the_check_of_a_result_agrees_with_numpy(alpha, beta, dtype, kind):
     problem = Problem(M, N, K, 1, dtype=dtype, updates=beta != 0)
     real = np.dtype(dtype).type
+    with np.errstate(over="ignore"):
+        too_large = not np.isfinite(real(abs(alpha) * K + abs(beta)))
     try:
         fill = Fill(kind, 0, K, alpha, beta, dtype)
     except UsageError as error:
         assert "\n" not in str(error)
-        with np.errstate(over="ignore"):
-            too_large = not np.isfinite(real(abs(alpha) * K + abs(beta)))
         assert too_large or kind == "integer"
         return
+    assert not too_large
     a, b, start = (whole(fill, *of, dtype) for of in (("A", M, K), ("B", K, N), ("C", M, N)))
     c = real(alpha) * (a @ b) + real(beta) * start
     assert np.isfinite(c).all()
