@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu import cuda
 from drbench.device.gpu.copies import Axis, as_row_copies
+from drbench.device.gpu.kernels import Kernels
 from drbench.errors import UnsupportedError, UsageError
 
 examples = settings(
@@ -201,6 +202,13 @@ def test_a_row_stride_of_more_than_31_bits_is_copied_by_the_kernel():
         MAX_STRIDE,
         64,
     )
+
+
+def test_a_copy_of_more_rows_than_the_kernel_counts_is_refused():
+    axes = lambda rows: [Axis(1 << 16, 1 << 30, 64), Axis(rows, 1 << 10, 64), *[Axis(1, 4, 4)] * 2]
+    assert Kernels(True).copy(axes((1 << 16) - 1), 4, 0, 0).name == "copy_b4"
+    with pytest.raises(UnsupportedError, match="4294967296x1; cut the copy in two"):
+        Kernels(True).copy(axes(1 << 16), 4, 0, 0)
 
 
 def test_rows_are_copied_between_host_and_device(device, cupy):
