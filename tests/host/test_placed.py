@@ -59,20 +59,17 @@ def test_a_block_without_elements_is_readable_in_place_on_any_rank():
     assert matrix.view(Block("A", 1, 0, (0, 0), 0, 1, 0, 4)) is None
 
 
-def test_a_block_by_columns_is_read_in_runs_of_its_columns():
-    matrix, _ = placed("A", "row", (6, 4), [np.zeros((6, 4), "f4", order="F")])
-    whole, part = (matrix.operand.block(rows, (0, 3)) for rows in ((0, 6), (1, 4)))
-    ends = lambda array, block: matrix.window._ends(array, 0, matrix.locate(block))
-    assert ends(np.zeros((6, 3), "f4"), whole)[2] == (32, 18, MPI.FLOAT)
-    offset, count, kind = ends(np.zeros((3, 3), "f4"), part)[2]
-    assert (offset, count) == (36, 1)
-    runs = {"count": 3, "blocklength": 3, "stride": 24}
-    assert kind.decode() == (MPI.FLOAT, "HVECTOR", runs)
-    as_stored, across = (np.zeros((3, 3), "f4", order=order) for order in "FC")
-    array, count, plain = ends(as_stored, part)[0]
-    assert np.shares_memory(array, as_stored) and (count, plain) == (9, MPI.FLOAT)
-    _, count, kind = ends(across, part)[0]
-    assert count == 1 and kind.Get_size() == 36 and kind.Get_extent() == (0, 36)
+def test_blocks_by_columns_are_read_into_any_order_and_whole_columns_as_one_run():
+    whole = np.arange(24, dtype="f4").reshape(6, 4)
+    matrix, _ = placed("A", "row", whole.shape, [np.asfortranarray(whole)])
+    with from_afar(matrix):
+        for (low, high), order in itertools.product([(0, 6), (1, 4)], "CF"):
+            place = matrix.locate(matrix.operand.block((low, high), (0, 3)))
+            out = np.zeros((high - low, 3), "f4", order=order)
+            matrix.window.rget(out, 0, place).Wait()
+            assert (out == whole[low:high, :3]).all()
+            runs = matrix.window._ends(out, 0, place)[2][1:] == (18, MPI.FLOAT)
+            assert runs == (high - low == 6)
 
 
 @pytest.mark.parametrize("column_major", [False, True])

@@ -4,7 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("mpi4py")
@@ -85,16 +85,6 @@ def test_a_slow_shape_is_not_tried_again_and_trials_end():
     calls.clear()
     fastest(SHAPES, lambda shape: seconds(shape) * 1e6)  # long ones: no more than three
     assert max(calls.values()) == 1 + 3
-
-
-@settings(max_examples=50)
-@given(st.lists(st.floats(1e-6, 1.0), min_size=40, max_size=40))
-def test_ranks_that_see_the_same_times_choose_the_same(times):
-    def choose():
-        left = iter(times * 4)
-        return fastest(SHAPES, lambda _: next(left))
-
-    assert choose() == choose() and choose() in SHAPES
 
 
 class Work:
