@@ -114,23 +114,24 @@ def test_two_ways_round_the_ring_are_twice_as_fast_and_take_the_links_of_both_di
     assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # one after another
 
 
-def test_groups_on_different_links_run_together_and_on_the_same_links_one_after_another():
-    once = 2 + (0.5 + 6)
+@pytest.mark.parametrize("elements", [1, 6])
+def test_groups_on_different_links_run_together_and_on_the_same_links_share_them(elements):
+    """One after another, or fairly: then they share the time of the bytes alone, of which there may
+    be fewer than the launch takes."""
 
     def program(rank, names):
         members = (rank // 2 * 2, rank // 2 * 2 + 1)
         for name in names:
-            yield AllGather(
-                [tile("A", member, 1, 6) for member in members],
-                Group(name, members, rank % 2),
-                axis=1,
-            )
+            fragments = [tile("A", member, 1, elements) for member in members]
+            yield AllGather(fragments, Group(name, members, rank % 2), axis=1)
 
-    assert simulate(programs(lambda rank: program(rank, ["row"]), 4), toy()).time_s == once
-    assert (
-        simulate(programs(lambda rank: program(rank, ["row", "column"]), 4), toy()).time_s
-        == 2 * once
+    alone, both = (
+        programs(lambda rank, names=names: program(rank, names), 4)
+        for names in (["row"], ["row", "column"])
     )
+    for rule, together in (("fifo", 2 * (2.5 + elements)), ("fair", 2.5 + 2 * elements)):
+        assert simulate(alone, toy(arbitration=rule)).time_s == 2.5 + elements
+        assert simulate(both, toy(arbitration=rule)).time_s == pytest.approx(together)
 
 
 @pytest.mark.parametrize("kind", [AllGather, ReduceScatter])
