@@ -35,6 +35,19 @@ def traced(program):
     return trace(program, None, 0, fresh=False)
 
 
+def test_a_phase_is_the_sum_of_the_times_inside_it(monkeypatch):
+    times = iter([10.0, 12.0, 20.0, 20.5])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(times))
+    clock = Clock()
+    for _ in range(2):
+        with clock.phase("pack"):
+            pass
+    monkeypatch.undo()
+    assert {name: s for name, s in clock.seconds.items() if s} == {"pack": 2.5}
+    clock.reset()
+    assert not any(clock.seconds.values())
+
+
 def test_waiting_for_a_lock_is_counted_once(matrix, monkeypatch):
     (block,) = matrix.operand.own_tiles(0)
 
