@@ -35,7 +35,7 @@ def speeds(asked):
     return list((dict.fromkeys(range(len(asked)), 1.0) | dict(levels.resolve_rates())).values())
 
 
-@settings(quick, max_examples=500)
+@settings(quick, max_examples=300)
 @given(flows)
 def test_speeds_are_those_of_progressive_filling_in_fractions(asked):
     found = speeds(asked)

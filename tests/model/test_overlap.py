@@ -30,7 +30,7 @@ seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-@settings(quick, max_examples=90)
+@settings(quick, max_examples=60)
 @given(seeds, st.sampled_from(sorted(ARBITRATIONS)))
 @example(130, "fifo")  # Takes in one lane whose signals are seen at the same instant
 def test_signals_and_lanes_are_those_of_a_slow_simulator(seed, rule):

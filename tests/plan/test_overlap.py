@@ -77,7 +77,7 @@ def test_the_throttle_of_measured_runs_keeps_the_same_time(depth, stationary):
     assert times(3, 0.7, depth, stationary, ThrottledLinks) == pytest.approx(modelled, rel=1e-9)
 
 
-@pytest.mark.parametrize("p", [2, 4, 8, 12])
+@pytest.mark.parametrize("p", [2, 4, 8, pytest.param(12, marks=pytest.mark.thorough)])
 def test_a_look_ahead_of_two_leaves_no_gaps_on_more_ranks(p):
     """Look-ahead 1 leaves up to a tenth of the time where local GEMMs bunch between those that
     need transfers."""
