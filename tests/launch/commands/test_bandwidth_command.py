@@ -36,22 +36,6 @@ def test_a_program_moves_its_bytes_once_for_each_measured_time(name, ranks):
     assert moved == [times * each for each in wanted]
 
 
-@pytest.mark.parametrize(
-    "words, text",
-    [
-        (["--sizes", "4"], "4KiB:64MiB:2"),
-        (["--only", "send"], "'send' is none of"),
-        (["--csv", "other.csv"], "holds no bandwidths"),
-        (["-p", "1"], "1"),
-    ],
-)
-def test_wrong_options_are_refused_before_ranks_start(run_cli, tmp_path, monkeypatch, words, text):
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    monkeypatch.chdir(tmp_path)
-    ended = run_cli("bandwidth", *words)
-    assert ended.returncode in (2, 3) and text in ended.stderr and ended.stderr.count("\n") == 1
-
-
 def by_operation(rows):
     return {(row["operation"], row["nbytes"]): row for row in rows}
 

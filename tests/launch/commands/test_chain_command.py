@@ -156,37 +156,6 @@ def test_a_layout_is_given_in_three_notations(run_cli, layout):
 
 
 @pytest.mark.parametrize(
-    "words, code, message",
-    [
-        ("-p 8", 2, "--mesh dp=2,tp=2 has 4 ranks, got -p 8"),
-        ("--mesh dp=2,dp=4", 2, "--mesh needs different names"),
-        ("--mesh pp=2,tp=4", 3, "drbench has no pipeline stages. Use data and tensor"),
-        ("--mesh cp=2,tp=4", 3, "drbench has no parts of a sequence"),
-        ("--fix W1=row --fix W1=column", 2, "W1 shares the layout of W1"),
-        ("--fix X=row --fix Y2=column", 2, "Y2 shares the layout of X, row"),
-        ("--fix Z=row", 2, "names no matrix of the chain, which has X, W1, Y1, W2, Y2"),
-        ("--fix W1", 2, "Use NAME=LAYOUT"),
-        ("--fix W1=S(0)", 2, "for each of dp, tp"),
-        ("--dtype bf8", 2, "bf8"),
-        ("--dtype int8", 2, "int8"),
-        ("--memory 1KiB", 6, "Use more ranks, fewer tokens or --layers"),
-        ("--preset llama3-70b:mpl", 2, "Did you mean llama3-70b:mlp"),
-        ("--iters 3", 2, "--run"),
-    ],
-)
-def test_a_mistake_is_refused_in_one_line_with_the_remedy(run_cli, words, code, message):
-    ended = run_cli(*TWO, *words.split())
-    assert ended.returncode == code and message in ended.stderr, ended.stderr
-    assert ended.stderr.count("\n") == 1 and not ended.stdout
-
-
-def test_experts_cannot_be_run(run_cli):
-    asked = "chain --preset mixtral-8x7b:experts -m 64 --machine h100x8 -p 2 --run --effort 0"
-    ended = run_cli(*asked.split())
-    assert ended.returncode == 3 and "experts" in ended.stderr and ended.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     "words, dtype",
     [
         ([], "bfloat16"),

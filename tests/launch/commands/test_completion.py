@@ -48,6 +48,7 @@ def test_figures_are_completed_by_the_names_of_the_registry():
         ("run --transpose ", "a b ab"),
         ("run --backend ", "numpy cupy"),
         ("tune --machine h100", "h100x8 h100x8measured"),
+        ("tune --iters 3 --mea", "--measure"),  # refused until it is completed
         ("tune --only universal,sum", "universal,summa universal,summa2.5d"),
         ("run -o ", "sums= chunk= seed= check="),
         ("run -o sums=", "sums=auto sums=accumulate sums=push"),

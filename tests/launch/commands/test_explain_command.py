@@ -84,25 +84,3 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_pat
     _, (case,) = page("--timeline", path)
     shown = {(rank, bar[0]) for rank, bars in enumerate(case["ranks"]) for bar in bars}
     assert shown == {(each["pid"], each["args"]["step"]) for each in events} and case["timed"]
-
-
-@pytest.mark.parametrize(
-    "options, code, described",
-    [
-        ("-m 8 -n 8 -p 2".split(), 2, "-k is missing. Give -m, -n and -k, or --timeline FILE."),
-        (SIZES, 2, "-p is missing. Give the number of ranks, or a --machine with devices."),
-        ([*SIZES, "-p", 2, "--transport", "rma"], 2, "needs a machine model"),
-        ([*SIZES, "-p", 2, "--compare", "--save x.html"], 2, "--save applies to the whole page"),
-        ([*SIZES, "-p", 2, "--compare", "--a 'row"], 2, "Close the quotes."),
-        (["--timeline", "none.json"], 2, "No such file or directory. Use a file of drbench run."),
-        (["--timeline", "none.json", "--transpose", "a"], 2, "takes no --transpose. Leave it out."),
-    ],
-    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
-)
-def test_wrong_options_are_refused_before_a_page_is_written(
-    run_cli, tmp_path, options, code, described
-):
-    path = tmp_path / "page.html"
-    ended = run_cli("explain", *options, "--save", path)
-    assert ended.returncode == code and described in ended.stderr and ended.stderr.count("\n") == 1
-    assert not path.exists() or not path.read_text()

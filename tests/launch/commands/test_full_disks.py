@@ -1,13 +1,16 @@
 """Files that cannot be written once the work is done: the results are printed, and one line names
 the file. /dev/full is a disk that is always full."""
 
+import errno
 import os
 
 import pytest
 from made_up import made_up
 from starting import ROOT
 
+from drbench.errors import CaseFailed
 from drbench.measure.record_file import append_csv
+from launch.host.files import output_record
 
 SIZES = "-m 32 -n 32 -k 32 -p 2".split()
 FULL = "No space left on device"
@@ -48,3 +51,17 @@ def test_a_figure_names_the_file(run_cli, tmp_path):
     picture = tmp_path / "best.png"
     picture.symlink_to("/dev/full")
     assert f"{picture}: {FULL}" in run_cli("plot", "best", records, "--save", picture).refusal(5)
+
+
+def test_a_record_that_cannot_be_appended_is_printed_nevertheless(tmp_path, capsys, monkeypatch):
+    """The disk fills while the case is measured."""
+
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    path = tmp_path / "one.csv"
+    with pytest.raises(CaseFailed, match="--csv .*one.csv: No space left on device"):
+        output_record(made_up(m=4321), str(path), True)
+    monkeypatch.undo()
+    assert "4321" in capsys.readouterr().out

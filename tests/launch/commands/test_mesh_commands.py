@@ -22,34 +22,6 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
     assert elsewhere["effective_communication_s"] is not None
 
 
-@pytest.mark.parametrize(
-    "words, code, text",
-    [
-        (["--algorithm", "cannon", "--mesh", "1x2"], 3, ["square", "1x2", "summa"]),
-        (
-            "--algorithm meshslice -o slices=60 -o block=5".split(),
-            3,
-            ["60 slices", "at most"],
-        ),
-        (
-            "--algorithm collective -o dataflow=OS --mesh 1x2 --a row".split(),
-            3,
-            ["A as block:1x2", "got row"],
-        ),
-        (["--algorithm", "summa", "-o", "slices=2"], 2, ["summa takes no slices", "panel"]),
-        (["--algorithm", "summa", "--mesh", "2x2"], 2, ["mesh 2x2 needs 4 ranks", "1x2"]),
-        (
-            ["--algorithm", "wang", "-o", "dataflow=AG"],
-            2,
-            ["-o dataflow", "must be one of auto, OS, LS, RS"],
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_line_before_ranks_start(run_cli, words, code, text):
-    line = run_cli("run", "-p", 2, *SIZES, *words).refusal(code)
-    assert all(word in line for word in text), line
-
-
 def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, run_cli, tmp_path):
     path = tmp_path / "out.json"
     drbench(

@@ -136,3 +136,18 @@ def test_signals_are_matched_and_counted_where_all_ranks_are_planned(drbench):
     assert "Push(" in one and "Await(from" in one and "side)" in one and "signals:" not in one
     pulled = drbench(*SIGNALLED, "-o", "variant=pull", "--rank", 1).stdout
     assert "Offer(" in pulled and "Take(from" in pulled
+
+
+@pytest.mark.parametrize(
+    "words, described",
+    [
+        ("--algorithm ag_moe", "to 2 of 8 experts each (uniform), experts 16x32"),
+        (
+            "--algorithm moe_rs2 -o experts=4 -o topk=1 -o routing=skewed:1",
+            "to 1 of 4 experts each (skewed:1), experts 16x32",
+        ),
+    ],
+)
+def test_the_experts_of_a_layer_are_described(run_cli, words, described):
+    shown = run_cli(*"plan -p 2 -m 64 -n 32 -k 16".split(), *words.split()).stdout
+    assert f"C = A · B, 64 tokens {described}" in shown

@@ -38,51 +38,12 @@ def test_plot_writes_the_figure_and_reports_what_is_missing(run_cli, files):
     )
 
 
-@pytest.mark.parametrize(
-    "arguments, text",
-    [
-        ((), "NAME is missing"),
-        (("pie", "old.csv"), "no figure is called 'pie'"),
-        (("mlp2", "old.csv"), "no case of mlp2 in 2 records"),
-        (("mlp1", "old.csv", "--quantity", "peak"), "no percent_of_peak in its records"),
-        (("volume", "old.csv", "--shape", "4x4"), "a shape is MxNxK"),
-        (
-            ("volume", "old.csv", "--shape", "4x4x4"),
-            "no case of shape 4x4x4; there are 64x256x64, 128x256x64",
-        ),
-        (("volume", "old.csv", "-o", "fig.bmp"), "got '.bmp'"),
-        (("old.csv", "absent.csv"), "does not exist"),
-        (("volume", "empty"), "holds no CSV file"),
-        (
-            ("libraries", "old.csv", "--quantity", "peak"),
-            "figure libraries has no use for --quantity",
-        ),
-    ],
-)
-def test_plot_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
-    monkeypatch.chdir(files)
-    assert text in run_cli("plot", *arguments).refusal()
-    assert not list(files.glob("*.p*"))
-
-
 def test_report_writes_a_page_next_to_the_records(run_cli, files):
     (files / "sweep").mkdir()
     append_csv(files / "sweep" / "records.csv", case())
     ended = run_cli("report", files / "sweep")
     assert ended.returncode == 0 and str(files / "sweep" / "report.html") in ended.stdout
     assert (files / "sweep" / "report.html").read_text().startswith("<!DOCTYPE html>")
-
-
-@pytest.mark.parametrize(
-    "arguments, text",
-    [
-        (("empty",), "holds no CSV file"),
-        (("old.csv", "-o", "no/x.html"), "no folder no"),
-    ],
-)
-def test_report_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
-    monkeypatch.chdir(files)
-    assert text in run_cli("report", *arguments).refusal()
 
 
 def test_compare_exits_1_on_a_regression_and_names_it(run_cli, files):
@@ -191,22 +152,6 @@ def test_compare_prints_one_json_object(run_cli, files):
         and found["summary"]["slower"] == 1
         and [each["outcome"] for each in found["cases"]] == ["slower", "same"]
     )
-
-
-@pytest.mark.parametrize(
-    "arguments, text",
-    [
-        (("old.csv", "--json"), "--json belongs to NEW"),
-        (("old.csv", "--csv", "x.csv"), "--csv belongs to NEW"),
-        (("old.csv", "--tolerance", "0.2"), "--tolerance belongs to NEW"),
-        (("old.csv", "absent.csv"), "does not exist"),
-        (("old.csv", "text.csv"), "another header"),
-        (("old.csv", "new.csv", "--tolerance", "-1"), "not in the range"),
-    ],
-)
-def test_compare_refuses_in_one_line(run_cli, files, arguments, text, monkeypatch):
-    monkeypatch.chdir(files)
-    assert text in run_cli("compare", *arguments).refusal()
 
 
 def test_a_bug_while_drawing_is_no_wrong_use(files, monkeypatch, capsys):

@@ -49,28 +49,6 @@ def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(r
     assert find_machine("pvc12").arbitration == "fifo"  # as in its file
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["simulate", *SIZES, "-p", "2"], "--machine is missing"),
-        (["simulate", "--machine", "pvc12"], "'-m'"),
-        ([*ONE, "--machine", "pvc12,links.xe.speed=1"], "no constant 'speed'"),
-        ([*ONE, "-p", "13"], "has 12 devices"),
-        (
-            [*ONE, "--threads", "3"],
-            "--threads applies to machines calibrated on cores; pvc12 is not",
-        ),
-        (
-            ["simulate", *SIZES, "--machine", "pvc12", "--algorithm", "dtensor"],
-            "dtensor is a library: it has no program",
-        ),
-        (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
-    ],
-)
-def test_wrong_options_are_refused_in_one_line_with_exit_2(run_cli, arguments, message):
-    assert message in run_cli(*arguments).refusal()
-
-
 @pytest.mark.mpi
 def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
     drbench, run_cli, fault, tmp_path
