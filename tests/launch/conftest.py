@@ -97,6 +97,20 @@ def lines_on_ranks(mpiexec, tmp_path_factory):
 
 
 @pytest.fixture
+def files_of_a_user(tmp_path):
+    """The folder of ``process``, with files that have the names of modules; they print IMPORTED and
+    raise if they are imported."""
+    text = 'import os\nos.write(2, b"IMPORTED")\nraise SystemExit("a file of the user")\n'
+    for name in ("drbench", "partitions", "algorithms", "launch"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
+    modules = "plots", "click", "numpy", "statistics", "rich", "mpi4py", "threadpoolctl", "signal"
+    for name in modules:
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
 def run_cli(capsys, monkeypatch):
     """``run_cli(*arguments)``: the command line called in this process. Only for commands that do
     not start MPI here."""

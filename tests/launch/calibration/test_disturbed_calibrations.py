@@ -1,5 +1,5 @@
 """``drbench calibrate`` refuses to measure next to other work, and widens every interval where the
-machine drifts; it reports each in one line."""
+machine drifts."""
 
 import statistics
 
@@ -11,7 +11,6 @@ from drbench.measure.noise import Timed
 from drbench.model.fit import spread
 from launch.calibration.here import widened
 from launch.calibration.speed import DRIFT, SpeedNormalisation
-from launch.cases.machine_models import find_machine
 
 
 def normalised(*took: Timed, due=1.0) -> SpeedNormalisation:
@@ -65,25 +64,7 @@ def test_next_to_busy_processes_calibrate_refuses_in_one_line_and_keeps_the_file
     path.write_text("[launch]\nranks = 2\n")
     words = [*"calibrate -p 2 --rounds 1 --save".split(), path]
     with busy_cores():
-        line = drbench(*words, env=fault("fewer GEMMs"), timeout=150).refusal(5)
+        line = drbench(*words, env=fault("fewest GEMMs"), timeout=150).refusal(5)
     # times of GEMMs that make no sense at all are refused before
     assert "of their cores, and" in line or "Measure when the machine is quiet" in line
     assert path.read_text() == "[launch]\nranks = 2\n"
-
-
-@pytest.mark.mpi
-def test_a_calibration_that_drifted_reports_it_in_the_file_too(drbench, fault, tmp_path):
-    path = tmp_path / "mine.toml"
-    for rounds in (1, 3):
-        words = ["calibrate", "-p", 2, "--rounds", rounds, "--save", path]
-        ended = drbench(*words, env=fault("drifting"), timeout=150)
-        if "Measure when the machine is quiet" not in ended.stderr:
-            break
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("\n") == 1
-    drifted = "; the machine drifted meanwhile: times were 1.00 to 1.50 of the usual"
-    assert ended.stderr.startswith("drbench: all intervals are wider; the machine drifted")
-    assert drifted in ended.stderr and drifted in path.read_text()
-    for ratios in find_machine(str(path)).residuals.values():
-        half = len(ratios) // 2
-        assert ratios[half:] == pytest.approx([1.5 * each for each in ratios[:half]], rel=1e-4)

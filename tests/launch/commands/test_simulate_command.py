@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
-from launch.models.beyond import how_sure
 
 ROOT = Path(__file__).parents[3]
 ONE = "simulate -m 1024 -n 4096 -k 1024 --machine pvc12 --preset column --stationary C".split()
@@ -47,75 +45,6 @@ def test_a_prediction_reports_how_links_were_shared_and_none_is_the_models_own(r
     assert own["best_s"] == fair["best_s"] != fifo["best_s"]
     assert fair["accumulate_bytes"] == fifo["accumulate_bytes"]
     assert find_machine("pvc12").arbitration == "fifo"  # as in its file
-
-
-@pytest.mark.mpi
-def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(
-    drbench, run_cli, fault, tmp_path
-):
-    path = tmp_path / "mine.toml"
-    path.write_text(
-        '[launch]\nranks = 2\n\n[model]\nname = "earlier"\n\n[model.compute]\npeak_flops = 1.0\n'
-    )
-    for rounds in (1, 3):  # on a machine with other work one may be disturbed
-        words = ["calibrate", "-p", "2", "--rounds", rounds, "--save", path]
-        assert drbench(*words, env=fault("small GEMMs"), timeout=100).returncode == 0
-        made = find_machine(str(path))
-        ratios = [ratio for ratios in made.residuals.values() for ratio in ratios]
-        if sane := all(0.1 < ratio < 10 for ratio in ratios):
-            break
-    assert sane, ratios
-    text = path.read_text()
-    assert made.for_dtype("float64").compute.peak_flops < 2 * made.compute.peak_flops
-    assert (made.calibrated["ranks"], how_sure(made).level) == (2, "calibrated")
-    # on a machine that drifted meanwhile each at both ends of the drift
-    assert [*made.residuals] == ["direct", "rma", "throttled"]
-    assert {len(ratios) for ratios in made.residuals.values()} in ({15}, {30})
-    assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
-    case = (
-        "-m 256 -n 320 -k 1024 -p 2 --preset row --stationary auto -o schedule=cost "
-        "--transport rma --machine"
-    ).split() + [str(path), "--json"]
-    record = run_cli("simulate", *case).json()
-    assert record["best_s"] > 0 and record["percent_of_peak"] is None
-    low, high = spread(made.residuals["rma"])
-    ends = [record["best_s"] * low, record["best_s"] * high]
-    assert [record["median_low_s"], record["median_high_s"]] == pytest.approx(ends)
-    ran = drbench("run", *case, *"--iters 1 --budget 0 -o gemm_only=false".split()).json()
-    assert (ran["status"], ran["error"], ran["label"], ran["schedule"]) == (
-        "ok",
-        0,
-        "here",
-        "cost",
-    )
-    assert all(
-        ran[name] == record[name]
-        for name in ("stationary", "chunk", "get_bytes", "accumulate_bytes", "steps")
-    )
-
-
-@pytest.mark.mpi
-def test_gpus_are_calibrated_by_programs_that_run_on_them(drbench, run_cli, fake_gpus, tmp_path):
-    path = tmp_path / "devices.toml"
-    assert (
-        drbench(
-            *"calibrate -p 2 --rounds 2 --backend cupy --save".split(),
-            str(path),
-            env=fake_gpus(2),
-            timeout=100,
-        ).returncode
-        == 0
-    )
-    machine = find_machine(str(path))
-    link = machine.links[0]
-    assert (
-        link.bandwidth_bytes_per_s > 0
-        and 0 < machine.accumulate_efficiency <= 1
-        and set(machine.collectives) == {"allgather", "reducescatter", "shift"}
-    )
-    case = "simulate -m 256 -n 320 -k 192 -p 2 --algorithm meshslice --mesh 1x2 --json --machine"
-    record = run_cli(*case.split(), path).json()
-    assert record["status"] == "ok" and record["best_s"] > 0
 
 
 @pytest.mark.mpi
