@@ -81,11 +81,11 @@ def under_mpiexec(process, tmp_path, mpiexec):
 
 @pytest.fixture(scope="module")
 def lines_on_ranks(mpiexec, tmp_path_factory):
-    """``lines_on_ranks(n, lines)``: results of many command lines, a dict by name, on n ranks that
-    start once. For results that depend only on the line."""
-    folder = tmp_path_factory.mktemp("lines")
+    """``lines_on_ranks(n, lines, folder)``: results of many command lines, a dict by name, on n
+    ranks that start once. For results that depend only on the line."""
+    fresh = tmp_path_factory.mktemp("lines")
 
-    def start(n, lines: dict) -> dict[str, Ended]:
+    def start(n, lines: dict, folder=fresh) -> dict[str, Ended]:
         path = folder / f"{uuid.uuid4().hex}.json"
         path.write_text(json.dumps([[str(word) for word in words] for words in lines.values()]))
         program = ROOT / "tests" / "shared" / "many_lines.py"

@@ -1,5 +1,5 @@
-"""A file of a user, outside the packages, adds an algorithm, a type of partition and a library:
-each is listed, planned, predicted, run and verified, swept and drawn."""
+"""A file of a user, outside the packages, adds algorithms, a type of partition and a library: each
+is listed with its options, planned, predicted, tuned, run and verified, swept and drawn."""
 
 import re
 import sys
@@ -8,99 +8,182 @@ from textwrap import dedent
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/extend-drbench.md"
+from drbench.measure.record import options_of
+from drbench.measure.record_file import read_csv
+from plots.select.cases import configuration
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/how-to/extend-drbench.md"
 #: The parts of the plugin that the page shows; the part in a list is indented.
 BLOCKS = re.findall(r"^ *```python\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
-PLUGIN = "\n\n".join(map(dedent, BLOCKS))
+TOY = '''
+from algorithms.universal.program import program as universal
+
+
+@algorithm(
+    "toy",
+    options=(
+        Option("slab", int, least=1, unit="elements", help="thickness.", tried=(4, 8)),
+        Option("colour", ("red", "blue"), help="looks.", default_text="red"),
+        Option("bright", bool, False, help="shines."),
+    ),
+)
+def toy(problem, rank, *, slab=None, colour="red", bright=False):
+    """C stays; k in slabs."""
+    return universal(problem, rank, stationary="C", chunk=slab)
+'''
+PLUGIN = "\n\n".join([*map(dedent, BLOCKS), TOY])
 SIZES = "-m 12 -n 12 -k 12".split()
+CASE = ["-p", 2, *SIZES]
 ROWS = ["--algorithm", "rows", "-o", "width=2"]
 UNEVEN = "--a uneven:2+10 --b row --c uneven:12+0".split()
-QUICK = "--iters 1 --budget 0 -o gemm_only=false".split()
+QUICK = "--iters 1 --budget 0 -o gemm_only=false --json".split()
+SLABS = ["--algorithm", "toy", "-o", "slab=4"]
+LINES = {
+    "list rows": "list algorithms rows".split(),
+    "list toy": "list algorithms toy".split(),
+    "list partitions": "list partitions".split(),
+    "list libraries": "list libraries".split(),
+    "plan rows": ["plan", *CASE, *ROWS, "--rank", 1, "--json"],
+    "plan toy": ["plan", *CASE, *SLABS[:2], "--json"],
+    "plan slabs": ["plan", *CASE, *SLABS, "--json"],
+    "wrong rows": ["plan", *CASE, "--a", "uneven:2+3"],
+    "wrong slab": ["plan", *CASE, *SLABS[:2], "-o", "slab=0"],
+    "wrong name": ["plan", *CASE, *SLABS[:2], "-o", "slap=4"],
+    "wrong algorithm": ["plan", *CASE, "--algorithm", "summa", "-o", "slab=4"],
+    "simulate uneven": ["simulate", *CASE, *UNEVEN, "--machine", "pvc12", "--json"],
+    "simulate slabs": ["simulate", *CASE, *SLABS, "--machine", "pvc12", "--json"],
+    "tune toy": ["tune", *CASE, "--machine", "pvc12", "--only", "toy", "--json"],
+    "run rows": ["run", *CASE, *ROWS, *QUICK],
+    "run uneven": ["run", *CASE, *UNEVEN, *QUICK],
+    "run numpy": ["run", *CASE, "--algorithm", "numpy", *QUICK],
+    "run toy": ["run", *CASE, *SLABS, *"-o colour=blue -o bright=true --csv toy.csv".split()]
+    + QUICK,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the plugin that is not the checkout."""
+    path = tmp_path_factory.mktemp("user")
+    (path / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def answers(lines_on_ranks, folder):
+    """The results of all lines with the plugin, on two ranks."""
+    plugin = ["--plugin", folder / "mine.py"]
+    found = lines_on_ranks(2, {name: [*plugin, *words] for name, words in LINES.items()}, folder)
+    return lambda name: found[name]
 
 
 @pytest.fixture
-def plugin(tmp_path):
+def drbench(process, folder, tmp_path):
+    """A call with the plugin, from its folder."""
     (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
-    return tmp_path / "mine.py"
-
-
-@pytest.fixture
-def drbench(process, plugin):
-    """A call with the plugin, from a folder that is not the checkout."""
-    root = str(Path(__file__).parents[2])
 
     def call(*words):
         program = [sys.executable, "-m", "drbench", "--plugin", "mine.py"]
-        return process(*program, *words, env={"PYTHONPATH": root}, timeout=60)
+        return process(*program, *words, timeout=60)
 
     return call
 
 
-def test_the_parts_of_a_plugin_are_listed_planned_and_predicted(drbench):
-    assert "-o width=SIZE" in drbench("list", "algorithms", "rows").stdout
-    assert "uneven" in drbench("list", "partitions").stdout
-    assert "NumPy: all of C on every rank" in drbench("list", "libraries").stdout
-    planned = drbench("plan", "-p", 3, *SIZES, *ROWS, "--rank", 1, "--json").json()
-    assert planned["steps"] > 6 and planned["a"] == "row"
-    predicted = drbench("simulate", "-p", 2, *SIZES, *UNEVEN, "--machine", "pvc12", "--json").json()
-    assert (predicted["status"], predicted["a"]) == ("ok", "uneven:2+10")
-    line = drbench("plan", "-p", 2, *SIZES, "--a", "uneven:2+3").refusal()
-    assert "uneven:2+3" in line and "12 rows" in line
+@pytest.mark.mpi
+def test_the_parts_of_a_plugin_are_listed_with_their_options(answers):
+    assert "-o width=SIZE" in answers("list rows").stdout
+    assert "uneven" in answers("list partitions").stdout
+    assert "NumPy: all of C on every rank" in answers("list libraries").stdout
+    printed = " ".join(answers("list toy").stdout.split())
+    assert "-o slab=SIZE thickness." in printed
+    assert "-o colour=red|blue looks. [default: red]" in printed
+    assert "-o bright=true|false shines." in printed
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    "words", [ROWS, UNEVEN, ["--algorithm", "numpy"]], ids=["algorithm", "partition", "library"]
-)
-def test_the_parts_of_a_plugin_are_run_and_verified_on_ranks(drbench, mpich, words):
-    ran = drbench("run", "-p", 2, *SIZES, *QUICK, *words, "--json").json()
+def test_a_wrong_value_of_an_option_of_a_plugin_is_refused_with_the_remedy(answers):
+    for name, mentioned in {
+        "wrong rows": ["uneven:2+3", "12 rows"],
+        "wrong slab": ["-o slab: ", "at least 1"],
+        "wrong name": ["Did you mean slab?"],
+        "wrong algorithm": ["summa takes no slab"],
+    }.items():
+        line = answers(name).refusal()
+        assert all(text in line for text in mentioned), line
+
+
+@pytest.mark.mpi
+def test_the_parts_of_a_plugin_are_planned_predicted_and_tuned(answers):
+    planned = answers("plan rows").json()
+    assert planned["steps"] > 6 and planned["a"] == "row"
+    assert answers("plan toy").json()["steps"] < answers("plan slabs").json()["steps"]
+    predicted = answers("simulate uneven").json()
+    assert (predicted["status"], predicted["a"]) == ("ok", "uneven:2+10")
+    predicted = answers("simulate slabs").json()
+    assert (predicted["status"], predicted["options"]) == ("ok", "slab=4")
+    places = answers("tune toy").json()["ranking"]
+    assert {place["record"]["options"] for place in places} <= {"slab=4", "slab=8"}
+    assert all(" --plugin=" in f" {place['command']}" for place in places)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", [name for name in LINES if name.startswith("run")])
+def test_the_parts_of_a_plugin_are_run_and_verified(answers, name):
+    ran = answers(name).json()
     assert (ran["status"], ran["error"]) == ("ok", 0)
 
 
 @pytest.mark.mpi
-def test_the_parts_of_a_plugin_are_swept_and_drawn(drbench, plugin, mpich):
+def test_the_options_of_a_plugin_are_recorded(answers, folder):
+    assert answers("run toy").json()["options"] == "slab=4;colour=blue;bright=true"
+    (record,) = read_csv(folder / "toy.csv")
+    assert options_of(record) == {"slab": "4", "colour": "blue", "bright": "true"}
+    assert configuration(record) == "slab 4, colour blue, bright true"
+
+
+@pytest.mark.mpi
+def test_the_parts_of_a_plugin_are_swept_and_drawn(drbench, mpich, tmp_path):
     cases = ['algorithm = "rows"', 'a = "uneven:2+10"\nb = "row"', 'algorithm = "numpy"']
     head = 'name = "mine"\n[defaults]\nm = 12\nn = 12\nk = 12\niters = 2\nbudget = 0\n'
     text = head + "".join(f"[[cases]]\n{case}\n" for case in cases)
-    (plugin.parent / "mine.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     assert drbench("sweep", "mine.toml", "-p", 2, "--out", "out").returncode == 0
-    records = (plugin.parent / "out" / "records.csv").read_text()
+    records = (tmp_path / "out" / "records.csv").read_text()
     assert records.count(",ok,") == 3 and "uneven:2+10" in records
     assert drbench("plot", "libraries", "out", "-o", "mine.txt").returncode == 0
-    drawn = (plugin.parent / "mine.txt").read_text()
+    drawn = (tmp_path / "mine.txt").read_text()
     assert "rows" in drawn and "numpy" in drawn and "universal" in drawn
 
 
-def test_a_printed_command_names_the_plugin(drbench):
-    described = drbench("tune", "-p", 2, *SIZES, "--only", "rows", "--machine", "pvc12").stdout
-    assert "Run the first: drbench --plugin=mine.py run -p 2" in described
+@pytest.mark.mpi
+def test_ranks_that_a_command_starts_have_the_plugin(drbench, mpich):
+    assert drbench("run", *CASE, *ROWS, *QUICK).json()["error"] == 0
 
 
-def test_the_environment_and_installed_packages_name_plugins_too(process, plugin, tmp_path):
+def test_the_environment_and_installed_packages_name_plugins_too(process, folder):
     words = [sys.executable, "-m", "drbench", "list", "algorithms", "rows"]
-    root = str(Path(__file__).parents[2])
-    ended = process(*words, env={"DRBENCH_PLUGINS": str(plugin), "PYTHONPATH": root})
-    assert "-o width=SIZE" in ended.stdout
-    metadata = tmp_path / "mine-1.dist-info"
+    plugin = str(folder / "mine.py")
+    assert "-o width=SIZE" in process(*words, env={"DRBENCH_PLUGINS": plugin}).stdout
+    metadata = folder / "mine-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text("[drbench.plugins]\nmine = mine\n")
-    ended = process(*words, env={"PYTHONPATH": f"{root}:{tmp_path}"})
-    assert "-o width=SIZE" in ended.stdout
+    assert "-o width=SIZE" in process(*words, env={"PYTHONPATH": f"{ROOT}:{folder}"}).stdout
 
 
 @pytest.mark.parametrize(
     "text, message",
-    [(None, "there is no such file"), ("1 / 0", "ZeroDivisionError"), ("import nosuch", "nosuch")],
+    [
+        (None, "there is no such file"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("import nosuch", "nosuch"),
+        (PLUGIN.replace('"rows"', '"summa"'), "Give it another name"),
+    ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_one_line(run_cli, tmp_path, text, message):
     path = tmp_path / "bad.py"
     if text:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     line = run_cli("--plugin", path, "list").refusal()
     assert f"plugin {path}: " in line and message in line
-
-
-def test_names_that_are_taken_are_refused(drbench, plugin):
-    plugin.write_text(PLUGIN.replace('"rows"', '"summa"'), encoding="utf-8")
-    assert "Give it another name" in drbench("list").refusal()

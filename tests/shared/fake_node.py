@@ -38,8 +38,8 @@ class _Smaller:
             if name.endswith("programs"):
                 module._UNIT = 64
                 return
-            module._SHAPES = [tuple(each // 16 for each in shape) for shape in module._SHAPES]
-            module._SIZES = _SIZES
+            module._SHAPES = [tuple(each // 8 for each in shape) for shape in module._SHAPES]
+            module._SIZES, module._REPEATS = _SIZES, 2
 
         spec.loader.exec_module = exec_module
         return spec
