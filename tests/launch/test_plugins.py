@@ -145,7 +145,7 @@ def test_the_options_of_a_plugin_are_recorded(answers, folder):
 @pytest.mark.mpi
 def test_the_parts_of_a_plugin_are_swept_and_drawn(drbench, mpich, tmp_path):
     cases = ['algorithm = "rows"', 'a = "uneven:2+10"\nb = "row"', 'algorithm = "numpy"']
-    head = 'name = "mine"\n[defaults]\nm = 12\nn = 12\nk = 12\niters = 2\nbudget = 0\n'
+    head = 'name = "mine"\nrounds = 1\n[defaults]\nm = 12\nn = 12\nk = 12\niters = 2\nbudget = 0\n'
     text = head + "".join(f"[[cases]]\n{case}\n" for case in cases)
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     assert drbench("sweep", "mine.toml", "-p", 2, "--out", "out").returncode == 0

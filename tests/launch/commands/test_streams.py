@@ -16,6 +16,7 @@ from launch.host.streams import stream
 
 RUN = "run -m 16 -n 16 -k 16 --iters 1 --budget 0 -p 2".split()
 SWEEP = """name = "tiny"
+rounds = 1
 [defaults]
 iters = 1
 budget = 0
