@@ -1,7 +1,6 @@
 """The command that is printed for a case runs, and the command line parses it to the same case."""
 
 import shlex
-import subprocess
 import sys
 from dataclasses import fields
 
@@ -78,33 +77,30 @@ def program(problem, rank, **options):
 """
 
 
-@pytest.mark.parametrize(
-    "words, resolved",
-    [
-        ("plan", None),
-        ("plan --algorithm another", "first=A;wide=true"),
-        ("plan --algorithm another -o reverse=true -o first=B", "first=B;wide=true;reverse=true"),
-        ("plan --algorithm another -o reverse=false", "first=A;wide=true;reverse=false"),
-        ("plan --algorithm another -o wide=false", "first=A;wide=false"),
-    ],
-)
-def test_defaults_and_switches_of_an_algorithm_are_its_own(tmp_path, words, resolved):
+#: Options of the algorithm in a command line, and what they mean with its defaults.
+MEANT = {
+    "": "first=A;wide=true",
+    "-o reverse=true -o first=B": "first=B;wide=true;reverse=true",
+    "-o reverse=false": "first=A;wide=true;reverse=false",
+    "-o wide=false": "first=A;wide=false",
+}
+
+
+def test_defaults_and_switches_of_an_algorithm_are_its_own(process, tmp_path):
+    """A file next to those of the algorithms is found."""
     (tmp_path / "another.py").write_text(ANOTHER, encoding="utf-8")
     call = (
-        "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"
-        "from launch.cases.case import bound\n"
+        "import sys, algorithms; algorithms.__path__.append('.')\n"
         "from launch.commands import options, plan\n"
         "from drbench.measure.record import options_text\n"
-        "words = sys.argv[2:] + '-p 2 -m 8 -n 8 -k 8'.split()\n"
-        "values = plan.plan.make_context('plan', words).params\n"
-        "taken = options.take_options(dict(values))\n"
-        "import algorithms\n"
-        "algorithm = algorithms.get_algorithm(values['algorithm'])\n"
-        "problem = algorithm.problem(8, 8, 8, 2)\n"
-        "print(options_text(algorithm.resolve(problem, **algorithm.pick(taken))))\n"
+        "for line in sys.argv[1:]:\n"
+        "    words = f'--algorithm another {line} -p 2 -m 8 -n 8 -k 8'.split()\n"
+        "    values = plan.plan.make_context('plan', words).params\n"
+        "    taken = options.take_options(dict(values))\n"
+        "    algorithm = algorithms.get_algorithm(values['algorithm'])\n"
+        "    problem = algorithm.problem(8, 8, 8, 2)\n"
+        "    print(options_text(algorithm.resolve(problem, **algorithm.pick(taken))))\n"
     )
-    arguments = [sys.executable, "-c", call, tmp_path, *words.split()[1:]]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
+    ended = process(sys.executable, "-c", call, *MEANT)
     assert (ended.returncode, ended.stderr) == (0, "")
-    if resolved:
-        assert ended.stdout.strip() == resolved
+    assert ended.stdout.split() == [*MEANT.values()]
