@@ -86,11 +86,9 @@ def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, faul
 
 
 @pytest.mark.mpi
-def test_without_links_between_nodes_it_is_refused_in_one_line(drbench, fake_gpus, tmp_path):
+def test_without_links_between_nodes_it_is_refused_in_one_line(drbench, tmp_path):
     words = ["calibrate", "-p", "2", "--save", str(tmp_path / "x.toml"), "--rounds", "1"]
     assert "leave --nodes out" in drbench(*words, "--nodes").refusal()
     assert "use --nodes" in drbench(*words, env=TCP).refusal()
     three = ["calibrate", "-p", "3", *words[3:], "--yes"]
     assert "got 1 to 2" in drbench(*three, "--nodes", env=CLIQUES).refusal()
-    gpus = ["--nodes", "--backend", "cupy"]
-    assert "cores" in drbench(*words, *gpus, env=fake_gpus(2)).refusal()

@@ -80,7 +80,7 @@ run -p 4 -m 64 -n 64 -k 64 --algorithm cannon --mesh 3x3 | Use 2x2, or 9 ranks |
 3 RUN --algorithm meshslice -o slices=60 -o block=5 | 60 slices | at most
 3 RUN --algorithm collective -o dataflow=OS --mesh 1x2 --a row | A as block:1x2 | got row
 RUN --algorithm summa -o slices=2             | summa takes no slices | panel
-RUN --algorithm summa --mesh 2x2              | mesh 2x2 needs 4 ranks | 1x2
+RUN --algorithm summa --mesh 2x3              | mesh 2x3 needs 6 ranks | 1x2
 RUN --algorithm wang -o dataflow=AG           | -o dataflow | one of auto, OS, LS, RS
 PLAN --algorithm ag_gemm -o experts=4         | ag_gemm takes no experts
 
@@ -109,6 +109,7 @@ tune -m 64 -n 64 -k 64 -p 2 --machine pvc12 --csv no/x.csv | --csv no/x.csv
 tune -m 64 -n 64 -k 64 -p 2 --machine pvc12 --csv notes.toml | --csv | notes.toml
 calibrate -p 1000 --save x.toml               | -p 1000
 calibrate --save /no/such/x.toml              | no folder
+calibrate --save x.toml --nodes --backend cupy | --nodes | cores
 calibrate --save notes.toml                   | notes.toml is not TOML
 
 bandwidth -p 2 --sizes 4                      | 4KiB:64MiB:2
