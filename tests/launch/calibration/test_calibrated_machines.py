@@ -89,3 +89,8 @@ def test_gpus_are_calibrated_by_programs_that_run_on_them(run_cli, fake_gpus, tm
     case = "simulate -m 256 -n 320 -k 192 -p 2 --algorithm meshslice --mesh 1x2 --json --machine"
     record = run_cli(*case.split(), path).json()
     assert record["status"] == "ok" and record["best_s"] > 0
+
+
+def test_gpus_of_several_nodes_are_not_calibrated(drbench, fake_gpus):
+    words = "calibrate -p 2 --backend cupy --nodes --save x.toml".split()
+    assert "cores" in drbench(*words, env=fake_gpus(2)).refusal()

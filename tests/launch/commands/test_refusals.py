@@ -109,7 +109,6 @@ tune -m 64 -n 64 -k 64 -p 2 --machine pvc12 --csv no/x.csv | --csv no/x.csv
 tune -m 64 -n 64 -k 64 -p 2 --machine pvc12 --csv notes.toml | --csv | notes.toml
 calibrate -p 1000 --save x.toml               | -p 1000
 calibrate --save /no/such/x.toml              | no folder
-calibrate --save x.toml --nodes --backend cupy | --nodes | cores
 calibrate --save notes.toml                   | notes.toml is not TOML
 
 bandwidth -p 2 --sizes 4                      | 4KiB:64MiB:2
