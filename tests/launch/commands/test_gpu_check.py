@@ -191,7 +191,7 @@ def test_wrong_results_and_failed_stages_are_not_met_and_missing_ones_have_no_ba
         made(name="overlap on 8", kind="exact"),
         made(name="bandwidth", exit=5, end=["drbench: get of 64 KiB: 3 received elements"]),
         made(name="libraries on 8", kind="libraries", exit=3, without=["without symm_mem: none"]),
-        made(name="predicted here", kind="predicted", exit=4, end=["ended after 30 s"]),
+        made(name="predicted here", kind="predicted"),  # without a record
         made(name="speed", exit=4, end=[late]),
     ]
     node = measured(predicted, [1.0])
