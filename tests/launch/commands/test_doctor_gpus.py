@@ -192,7 +192,7 @@ def slow(node):
         (slow, "advice", "slow GPU pairs", ["GPU 3->5"], "topo -m"),
         (in_use, "advice", "GPU memory", ["GPU 2 has 12 GiB of 80 GiB free"], "nvidia-smi"),
         (exclusive, "advice", "compute mode", ["GPU 1: exclusive process"], "-c DEFAULT"),
-        (lanes, "ok", "one GPU from all others", ["50 GB/s, on a stream for each 340"], ""),
+        (lanes, "ok", "one GPU from all others", ["50 GB/s, on a stream for each 340: use"], ""),
         (failed, "missing", "GPU pairs", ["rank 1 in the memory of rank 0"], "gpu_pairs"),
     ],
 )
