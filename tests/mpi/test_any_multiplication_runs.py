@@ -1,84 +1,100 @@
-"""Multiplications of random layouts by random algorithms on ranks are exact: by the benchmark and
-by the library, on every transport.
+"""Multiplications of any layouts by any algorithm on ranks, with every type of step, on every
+transport, on cores and on emulated GPUs: exact, with the plan's bytes, within the plan's memory; or
+refused. Matrices of any layouts by the library.
 
-``DRBENCH_SEARCH="FIRST COUNT"`` tries so many other seeds instead, in each situation.
+``make test`` has a part of them, ``make test-full`` all. ``DRBENCH_SEARCH=SEED`` draws others.
 """
 
 import itertools
 import json
 import os
 import random
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
-from any_multiplications import any_layout, any_multiplication
+from any_multiplications import any_layout
 from cases import amiss, case
+from multiplications_on_ranks import BACKENDS, SITUATIONS, STEPS, draws
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
-SITUATIONS = ("direct", "rma", "mixed", "remote")
-FIRST, COUNT = map(int, os.environ.get("DRBENCH_SEARCH", "0 20").split())
-#: Numbers of ranks that have started already for other tests; elsewhere than on one node fewer.
-RANKS = {"direct": (1, 2, 3, 4, 5, 6), "rma": (1, 2, 3, 4, 5, 6)}
-PLACED = ("S(0)", "S(1)", "R", "P", "_S(0,2)", "_S(1,3)")
+SEED = int(os.environ.get("DRBENCH_SEARCH", "0"))
+#: Options of the program by the number of ranks: ranks that are late now and then, and computes of
+#: small segments, between which a rank polls MPI.
+OPTIONS = {3: ("--delays", "1"), 4: ("--small-segments",), 6: ("--delays", "2", "--small-segments")}
 
 
-def drawn(situation, wanted):
-    """ranks -> cases of run_cases.py; of the seeds, those with as many ranks as are started."""
-    found, seed = {}, FIRST * 100
-    chance = random.Random(f"{situation} {FIRST}")
-    count = 0
-    while count < wanted:
-        seed += 1
-        made = any_multiplication(seed * len(SITUATIONS) + SITUATIONS.index(situation))
-        if made["p"] not in RANKS.get(situation, (2, 3, 4, 6)):
-            continue
-        how = {"dtype": chance.choice(("float32", "float64")), "seed": seed, "iters": 1 + seed % 2}
-        how |= {"prefetch": chance.choice((0, 1, 2, 3, "all", None))}
-        how |= {"get": chance.choice(("view", "copy"))}
-        alpha, beta = chance.choice(((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (2.0, -2.0), (3.0, 0.0)))
-        how |= {"alpha": made.get("alpha", alpha), "beta": made.get("beta", beta)}
-        how |= {"transpose": made.get("transpose"), "algorithm": made["algorithm"]}
-        how |= {name: value for name, value in made["options"].items() if value is not None}
-        found.setdefault(made["p"], []).append(case(*made["sizes"], *made["texts"], **how))
-        count += 1
-    return found
+@pytest.fixture(scope="module")
+def ran(mpirun, dealt):
+    """``ran(situation, backend)``: ranks, algorithm, case and answer of each multiplication; how
+    many of each algorithm and of each type of step were wanted; and when ranks slept."""
+    wanted = len(dealt(range(8), 0, 8)), len(dealt(range(60), 0, 10))
+    known = {}
+
+    def run(situation, backend):
+        if (situation, backend) not in known:
+            found, naps = [], Counter()
+            for p, drawn in draws(situation, backend, *wanted, SEED).items():
+                where = "nodes" if (situation, p) == ("mixed", 6) else situation
+                options = OPTIONS.get(p, ()) if backend == "numpy" else ()
+                asked = [made for _, made in drawn]
+                answers = mpirun.cases(p, asked, *options, situation=where)
+                naps.update(mpirun.naps)
+                found += [(p, *each, out) for each, out in zip(drawn, answers)]
+            known[situation, backend] = SimpleNamespace(runs=found, wanted=wanted, naps=naps)
+        return known[situation, backend]
+
+    return run
 
 
+def unexpected(situation, p, made, out):
+    """What of the record of an exact case on cores is not as the case and the situation demand."""
+    copied, seen = out["get_bytes"], out["direct_bytes"]
+    universal, far = made["algorithm"] == "universal", situation in ("rma", "remote")
+    nodes = {"mixed": 2, "remote": p}.get(situation, 1)
+    transport = "rma" if far else "mixed" if nodes > 1 else "direct"
+    schedule = made.get("schedule", "direct").removesuffix(":1x2")
+    wrong = {
+        "read in place": seen and (far or made["get"] == "copy"),
+        "copied": copied and universal and situation == "direct" and made["get"] == "view"
+        and not out["panel_bytes"],
+        "packed": out["panel_bytes"] and made.get("pack") == "never",
+        "collective": universal and out["collective_bytes"],
+        "transport": (out["nodes"], out["transport"], out["ranks"]) != (nodes, transport, p),
+        "schedule": universal and out["schedule"] != schedule,
+        "dataflow, mesh": [out[x] for x in ("dataflow", "mesh") if x in made and out[x] != made[x]],
+    }  # fmt: skip
+    return {what: why for what, why in wrong.items() if why}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_any_multiplication_is_exact_or_refused_in_one_line(mpirun, situation):
-    tally, wrong = {}, []
-    for p, cases in sorted(drawn(situation, COUNT).items()):
-        for first in range(0, len(cases), 50):
-            some = cases[first : first + 50]
-            for made, out in zip(some, mpirun.cases(p, some, situation=situation)):
-                status, reason = out["status"], out["reason"] or ""
-                tally[status] = tally.get(status, 0) + 1
-                refused = status in ("usage", "unsupported") and reason and "\n" not in reason
-                if out["left_open"] if refused else amiss(made, out):
-                    wrong.append((p, made, out["left_open"], reason, amiss(made, out)))
-    print(situation, tally)
-    assert not wrong, wrong
-    assert tally["ok"] > sum(tally.values()) / 2, tally
+def test_any_multiplication_is_exact_and_moves_the_planned_bytes(ran, situation, backend):
+    """Or all ranks refuse it with the same line. Every type of step is in as many as are wanted."""
+    found, wrong, covered = ran(situation, backend), [], Counter()
+    for p, name, made, out in found.runs:
+        if out["status"] in ("usage", "unsupported"):
+            reason = out["reason"]
+            right = reason and "\n" not in reason and out["same_on_every_rank"]
+            faults = [] if right and not out["left_open"] else [reason, out["left_open"]]
+        else:
+            faults = amiss(made, out)
+            if backend == "numpy" and not faults:
+                faults = unexpected(situation, p, made, out)
+            covered.update(out["steps"])
+        wrong += [(p, made, faults)] * bool(faults)
+    assert not wrong
+    missing = {step: covered[step] for step in STEPS if covered[step] < found.wanted[1]}
+    assert not missing
+    assert backend == "cupy" or {*found.naps} >= {"_compute", "_arrived"}
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, dealt, situation):
-    """Placements of DTensor, strided and pending ones too, more often than others."""
-    chance = random.Random(f"layouts {situation} {FIRST}")
-    refused = False
-    for p, meshes in {1: (), 2: ("2",), 3: (), 4: ("2x2",), 6: ("6", "2x3", "3x2")}.items():
-        if p not in RANKS.get(situation, (2, 3, 4, 6)):
-            continue
-        shapes = [(chance.randint(2, 14), chance.randint(2, 14)) for _ in range(40)]
-        texts = [any_layout(chance, shape, p, True) for shape in shapes]
-        texts = [each for each in texts if not each.startswith(("grid:", "traditional"))]  # roles
-        for mesh in meshes:
-            every = itertools.product(PLACED, repeat=mesh.count("x") + 1)
-            texts += [f"{','.join(placements)}@{mesh}" for placements in every]
-        seed, count = str(chance.randrange(1 << 20)), str(len(dealt(range(2 * COUNT), 0, 8)) + 2)
-        words = "exact", json.dumps(texts), seed, count
-        found = mpirun(p, "library.py", *words, situation=situation)
-        assert (found["wrong"], found["left"]) == ([], 0), (p, words)
-        refused |= found["refused"]
-    # MPI adds no bfloat16: where that needed it, another matrix stays
-    assert refused == (situation != "direct")
+def test_as_many_multiplications_of_each_algorithm_as_expected_are_refused(ran):
+    tally = {}
+    for situation, backend in itertools.product(SITUATIONS, BACKENDS):
+        for _, name, _, out in ran(situation, backend).runs:
+            tally.setdefault(name, Counter())[out["status"]] += 1
+    refused = {name: each.total() - each["ok"] for name, each in tally.items()}
+    print({k: dict(v) for k, v in tally.items()})
+    assert SEED or {name: count for name, count in refused.items() if count} == {}

@@ -1,7 +1,7 @@
 """Run many cases in one process; answer what became of each, what the plan had announced, and how
 often ranks slept.
 
-``run_cases.py CASES.json [--delays SEED] [--small-fragments]``. A case is a dict of
+``run_cases.py CASES.json [--delays SEED] [--small-segments]``. A case is a dict of
 :class:`launch.ranks.run_case.Case` fields; the key ``pretend`` replaces functions of
 :mod:`launch.ranks.kept` by a constant.
 """
@@ -20,6 +20,7 @@ from host_device import emulated_gpus
 import drbench.host.blas
 import drbench.host.executor
 import launch.ranks.kept
+from drbench.device.executor import DeviceExecutor
 from drbench.errors import UsageError
 from drbench.host.executor import Executor
 from drbench.host.matrix import Window
@@ -69,7 +70,6 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
     pretend, threads = fields.pop("pretend", {}), None if fields.get("backend") == "cupy" else 1
     case = case_of(fields, iters=1, warmup=0, threads=threads)
     opened, closed, traces = Counter(), Counter(), []
-    make_executor = Executor.__init__
 
     def noted(count, kind, function):
         def wrapped(*args, **kwargs):
@@ -78,9 +78,12 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
 
         return wrapped
 
-    def executor(self, trace, *args, **kwargs):
-        traces.append(trace)
-        make_executor(self, trace, *args, **kwargs)
+    def traced(make):
+        def wrapped(self, trace, *args, **kwargs):
+            traces.append(trace)
+            make(self, trace, *args, **kwargs)
+
+        return wrapped
 
     with ExitStack() as stack:
         for name, value in pretend.items():
@@ -92,7 +95,8 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
                 mock.patch.object(kind, "__init__", noted(opened, kind, kind.__init__))
             )
             stack.enter_context(mock.patch.object(kind, "close", noted(closed, kind, kind.close)))
-        stack.enter_context(mock.patch.object(Executor, "__init__", executor))
+        for kind in (Executor, DeviceExecutor):
+            stack.enter_context(mock.patch.object(kind, "__init__", traced(kind.__init__)))
         start = time.perf_counter()
         try:
             outcome = run_case(case, comm, topology).to_json_dict()
@@ -100,13 +104,18 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
             outcome = {"status": "usage", "reason": str(error)}
         seconds = time.perf_counter() - start
     found = comm.gather(outcome)
+    if fields.get("backend") == "cupy":  # each rank reports how its own GEMMs are launched
+        found = found and [record | {"blas_kernel": None} for record in found]
     outcome["same_on_every_rank"] = comm.rank or all(other == found[0] for other in found)
     outcome |= {
         "seconds": seconds,
         "windows": comm.reduce(opened["Window"]),
         "left_open": opened - closed,
     }
-    if outcome["status"] == "ok" and traces:  # none of a device's
+    steps = {type(step).__name__ for trace in traces[:1] for step in trace.steps}
+    outcome["steps"] = sorted(set().union(*comm.allgather(steps)))
+    # a program of devices counts differently
+    if outcome["status"] == "ok" and fields.get("backend") != "cupy" and traces:
         pushes = {"sums": "push"} if traces[0].signals else {}
         outcome["planned"] = planned(traces[0], case.ahead(pushes), comm)
     return outcome

@@ -1,0 +1,130 @@
+"""Multiplications for ranks, drawn by chance until every algorithm and every type of step has as
+many as are wanted (:func:`draws`). They are small, so that one costs milliseconds.
+"""
+
+import random
+from collections import Counter
+
+from any_multiplications import any_other, any_universal
+from cases import case
+
+from algorithms import algorithms, get_algorithm
+from drbench.errors import UnsupportedError, UsageError
+from drbench.program import group_steps, signal_steps, steps
+from drbench.program.problem import TRANSPOSES
+
+SITUATIONS = ("direct", "rma", "mixed", "remote")
+BACKENDS = ("numpy", "cupy")
+#: Numbers of ranks, which other tests start too.
+RANKS = {"direct": (1, 2, 3, 4, 6), "rma": (2, 3, 4), "mixed": (3, 4, 6), "remote": (2, 3, 4)}
+SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0), (0.0, 0.0))
+
+#: The types of steps that an executor runs. Those of no multiplication: a Put redistributes a
+#: matrix of the library, and a Boundary is no step of a trace.
+STEPS = {
+    name
+    for module in (steps, group_steps, signal_steps)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, steps.Step) and not name.startswith("_")
+} - {"Step", "GroupStep", "Signal", "Put", "Boundary"}
+
+OWN = {"schedule": "direct", "work": "own"}
+PULLED = {"variant": "pull", "dataflow": "RS"}
+LEFT = {"dataflow": "LS"}
+#: Type of step -> algorithms that have it, and the options with which they do. Rare types are
+#: first; any algorithm has the other ones.
+SOURCES = {
+    "ReplicaAdd": (("universal",), OWN | {"reduce": "push"}),
+    "ReplicaGet": (("universal", "summa2.5d"), OWN | {"reduce": "pull", "replicas": 2}),
+    "Pack": (("universal",), {"pack": "always", "schedule": "direct", "sums": "accumulate"}),
+    "Accumulate": (("universal",), {"sums": "accumulate"}),
+    "Offer": (("gemm_rs", "moe_rs", "async_tp"), PULLED),
+    "Take": (("gemm_rs", "moe_rs", "async_tp"), PULLED),
+    "Reduce": (("summa", "summa2.5d"), LEFT),
+    "ReduceScatter": (("collective", "meshslice", "moe_collective", "dtensor_mm"), LEFT),
+    "Shift": (("cannon", "wang", "fsdp", "tensor_parallel_1d"), {}),
+    "AllGather": (("meshslice", "wang", "tensor_parallel_1d"), {}),
+    "Push": (("ag_gemm", "te_chunks", "ag2_moe", "universal"), {"variant": "ring", "sums": "push"}),
+}
+MOST_DRAWS = 20
+
+
+def draws(situation, backend, of_algorithm, of_step, seed=0):
+    """ranks -> (algorithm, case) pairs: so many of each algorithm, whether it takes the case or
+    refuses it; and more that are taken, until each type of step is in so many."""
+    chance = random.Random(f"{situation} {backend} {seed}")
+    found, count = {p: [] for p in RANKS[situation]}, Counter()
+
+    def add(name, asked, wanted=None):
+        p, made = _drawn(name, asked, situation, backend, chance)
+        types = _types(p, made, situation)
+        if wanted is None or wanted in types:
+            found[p].append((name, made))
+            count.update(types)
+
+    for name in algorithms():
+        for _ in range(of_algorithm):
+            add(name, {})
+    for step in sorted(STEPS, key=[*SOURCES, *sorted(STEPS - SOURCES.keys())].index):
+        names, asked = SOURCES.get(step, (list(algorithms()), {}))
+        for x in range(MOST_DRAWS * of_step):
+            if count[step] >= of_step:
+                break
+            add(names[x % len(names)], asked, step)
+    return found
+
+
+def _types(p, made, situation):
+    """The types of steps of a case that is not refused; on ranks they may be others."""
+    algorithm = get_algorithm(made["algorithm"])
+    options = {each: made[each] for each in made if each in algorithm.options}
+    texts = [made[each] for each in "abc" if each in made]
+    sizes = made["m"], made["n"], made["k"]
+    try:
+        transpose = made["transpose"] or ""
+        problem = algorithm.problem(*sizes, p, *texts, transpose=transpose, **options)
+        nodes = {"mixed": [rank % 2 for rank in range(p)], "remote": list(range(p))}
+        problem = problem.on_nodes(nodes.get(situation, [0] * p))
+        options = algorithm.resolve(problem, situation == "direct", **options)
+        traces = [algorithm.trace(problem, rank, **options) for rank in range(p)]
+    except (UnsupportedError, UsageError):
+        return set()
+    return {type(step).__name__ for trace in traces for step in trace.steps}
+
+
+def _drawn(name, asked, situation, backend, chance):
+    """The ranks and the case of an algorithm, with those options that it has of the asked ones."""
+    made = {"p": 0}
+    while made["p"] not in RANKS[situation] or (asked and made["p"] == 1):
+        made = any_universal(chance) if name == "universal" else any_other(chance, name)
+    (m, n, k), p, texts = made["sizes"], made["p"], list(made["texts"])
+    known = get_algorithm(name).options
+    options = made["options"] | {each: value for each, value in asked.items() if each in known}
+    if name == "universal" and "reduce" in asked:
+        texts[2] = f"{chance.choice(('row', 'column', 'block'))}/c{p if p % 2 else 2}"
+    elif name == "universal" and "pack" in asked:
+        texts = [f"tiles:{chance.randint(1, 3)}x{chance.randint(1, 3)}@1x{p}" for _ in "abc"]
+    elif name != "universal" and chance.random() < 0.15:  # ranks without rows or columns
+        m, n, k = (chance.choice((1, 2, extent)) for extent in (m, n, k))
+    if name == "moe_collective":  # it has two dataflows
+        options["dataflow"] = {"LS": "RS", "OS": "AG"}.get(options["dataflow"], "AG")
+    alpha, beta = chance.choice(SCALARS)
+    how = {
+        "algorithm": name,
+        "alpha": alpha,
+        "beta": 0.0 if name == "gemm_ar" else beta,  # which makes C anew
+        "transpose": made.get("transpose", chance.choice((None, *TRANSPOSES))) or None,
+        "prefetch": chance.choice((0, 1, 2, 3, "all", None)),
+        "get": chance.choice(("view", "copy")),
+        "dtype": chance.choice(("float32", "float64")),
+        "fill": chance.choice(("integer", "integer", "integer", "uniform")),
+        "iters": chance.choice((1, 1, 2)),
+        "warmup": chance.choice((0, 1)),
+        "seed": made["seed"],
+    }
+    if backend == "cupy":
+        how |= {"backend": backend, "max_gemms": chance.choice((1, 2))}
+        how |= {"copy_streams": chance.choice((1, 2, 7))}
+    else:
+        how["progress"] = chance.choice(("poll", "none"))
+    return p, case(m, n, k, *texts, **how, **{x: y for x, y in options.items() if y is not None})
