@@ -28,17 +28,16 @@ def cases(seed, count):
 @pytest.mark.parametrize(
     "ranks, situation, count",
     [
-        (2, "direct", 7),
-        (3, "direct", 3),
-        (4, "direct", 6),
-        (6, "direct", 3),
-        (4, "rma", 2),
+        (2, "direct", 8),
+        (3, "direct", 4),
+        (6, "direct", 4),
+        (4, "rma", 4),
         (4, "mixed", 4),
-        (4, "remote", 2),
+        (4, "remote", 4),
     ],
 )
 def test_whole_chains_make_what_numpy_makes(mpirun, dealt, ranks, situation, count):
     seed = 10 * ranks + len(situation)
     sums = dealt(SUMS, ranks - 2, 3) if situation == "direct" else []
-    text = json.dumps([*dealt(cases(seed, count), 0, 3), *sums])
+    text = json.dumps([*dealt(cases(seed, count), 0, 4), *sums])
     assert mpirun(ranks, "whole_chains.py", text, situation=situation) == []

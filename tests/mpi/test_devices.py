@@ -77,7 +77,7 @@ def universal(ranks, seeds):
 def test_the_universal_algorithm_is_exact_under_every_order_of_streams(
     mpirun, dealt, ranks, situation, seeds
 ):
-    cases = dealt(universal(ranks, seeds), ranks + len(situation), 9)
+    cases = dealt(universal(ranks, seeds), ranks + len(situation), 14)
     found = mpirun(ranks, "devices.py", cases, situation=situation)
     for case, each in zip(cases, found):
         assert (each["wrong"], each["as_planned"]) == ([0] * 2 * seeds, True), case
@@ -109,7 +109,7 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(
         columns = {"texts": ["column"] * 3, "options": {"strategy": strategy}}
         cases.append(cases[-1] | {"algorithm": "dtensor_mm"} | columns)
     assert len(cases) >= 16
-    cases = dealt(cases, direct, 3)
+    cases = dealt(cases, direct, 4)
     for case, each in zip(cases, mpirun(4, "devices.py", cases)):
         assert (each["wrong"], each["as_planned"]) == ([0] * 4, True), case
 
@@ -135,8 +135,8 @@ def test_tiles_of_several_ranks_are_fetched_on_as_many_streams_as_are_requested(
 def test_a_rank_that_waits_for_its_streams_still_serves_remote_reads(mpirun):
     """Over TCP MPI moves data only while it is called: rank 0's GEMM is long, and rank 1 reads from
     it meanwhile."""
-    long_s, read_s = mpirun(2, "late_reads.py", situation="remote")
-    assert read_s < long_s / 2
+    read_s = lambda long_s: mpirun(2, "late_reads.py", str(long_s), situation="remote")
+    assert read_s(0.6) < 0.3 or read_s(3) < 1.5  # on a busy machine the second, too
 
 
 def test_repeats_open_no_more_streams(mpirun):

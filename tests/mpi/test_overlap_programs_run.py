@@ -1,79 +1,12 @@
-"""Fused overlap under mpiexec: exact on every transport, with the plan's bytes and memory, and
-signals that are broken on purpose are caught."""
-
-import itertools
-import random
+"""Programs with signals under mpiexec: each run has the operands of that run, signals that are
+broken on purpose are caught, and transfers take their time."""
 
 import pytest
-from cases import amiss, case
-from signal_runs import OVERLAP, RUNS, SHAPES, unnoticed
+from signal_runs import unnoticed
 from starting import wait_until_empty, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
-
-def sample(p):
-    """Every variant on every shape; orders and all else are drawn."""
-    chance = random.Random(p)
-    cases = []
-    for seed, ((name, options), (m, n, k)) in enumerate(itertools.product(OVERLAP, SHAPES)):
-        if name not in ("te_chunks", "async_tp"):
-            tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
-            options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
-        if name == "ag_gemm":
-            options = options | {"order": chance.choice(("ranks", "mesh", "interleaved"))}
-        if name in ("ag_gemm", "gemm_rs", "gemm_ar"):
-            options = options | {"swizzle": chance.choice(("ranks", "naive"))}
-        cases.append(
-            case(m, n, k, algorithm=name, iters=2, warmup=1, seed=seed, **options)
-            | {
-                "prefetch": chance.choice((None, "all", 0, 1, 2)),
-                "get": chance.choice(("view", "copy")),
-                "progress": chance.choice(("poll", "none")),
-                "dtype": chance.choice(("float32", "float64")),
-                "transpose": chance.choice((None, "a", "b", "ab")),
-            }
-        )
-    return cases
-
-
-@pytest.mark.parametrize("p, situation", RUNS)
-def test_every_variant_is_exact_and_moves_the_bytes_of_the_plan(mpirun, dealt, p, situation):
-    cases = dealt(sample(p), list(RUNS).index((p, situation)), 7)
-    ran = 0
-    answers = mpirun.cases(p, cases, *RUNS[p, situation], situation=situation)
-    for made, out in zip(cases, answers):
-        if out["status"] == "unsupported":
-            assert "algorithm requirement" in out["reason"], (made, out["reason"])
-            assert made["m"] == 3, made  # fewer rows than ranks
-            continue
-        ran += 1
-        assert not amiss(made, out), (made, amiss(made, out))
-        if situation in ("rma", "remote") or made["get"] == "copy":
-            assert not out["direct_bytes"], made
-    assert ran >= 2 * len(cases) // len(SHAPES)
-    if "--delays" in RUNS[p, situation]:
-        assert {*mpirun.naps} >= {"_compute", "Signal"}
-
-
-def test_prefetch_is_recorded_and_empty_without_limit(mpirun):
-    cases = [case(8, 8, 8, algorithm="ag_gemm", prefetch=each) for each in (None, "all", 2)]
-    answers = mpirun.exact(2, cases)
-    assert [out["prefetch"] for out in answers] == [None, None, 2]
-    assert all("variant=pull" in out["options"] for out in answers)
-
-
-def test_overlap_is_recorded_as_flux_defines_it_against_collective_on_the_same_layout(mpirun):
-    """Eq. 1 and 2: the time beyond the local GEMMs, over that of what overlaps nothing."""
-    how = {"iters": 3, "warmup": 1, "gemm_only": True}
-    names = "ag_gemm", "gemm_rs", "te_chunks"
-    for out in mpirun.exact(2, [case(256, 256, 256, algorithm=name, **how) for name in names]):
-        beyond = out["median_s"] - out["local_gemm_s"]
-        assert out["effective_communication_s"] == pytest.approx(beyond, abs=1e-8)
-        assert out["overlap_efficiency"] is not None
-
-
-# -- broken on purpose
 
 PUSHED = [
     {

@@ -31,9 +31,8 @@ def cases(**more):
     [({"gemm_only": True}, 200_000), ({"transpose": "a", "alpha": 2.0, "beta": 1.0}, 100_000)],
 )
 def test_a_turn_is_the_same_run_as_alone_whatever_is_kept(mpirun, more, limit):
-    asked = {"cases": cases(**more), "rounds": 3, "limit": None, "corrupt": None}
-    kept = mpirun(4, "rounds.py", asked)
-    least = mpirun(4, "rounds.py", asked | {"limit": limit})
+    asked = {"cases": cases(**more), "rounds": 3, "limits": [None, limit], "corrupt": None}
+    kept, least = mpirun(4, "rounds.py", asked)
     for found in (kept, least):
         for once, turns in zip(found["once"], found["turns"]):
             for turn in turns:
@@ -50,7 +49,7 @@ def test_a_turn_is_the_same_run_as_alone_whatever_is_kept(mpirun, more, limit):
 
 
 def test_a_wrong_result_of_any_turn_is_found(mpirun):
-    asked = {"cases": cases()[:3], "rounds": 3, "limit": None, "corrupt": [1, 2]}
-    found = mpirun(2, "rounds.py", asked)
+    asked = {"cases": cases()[:3], "rounds": 3, "limits": [None], "corrupt": [1, 2]}
+    (found,) = mpirun(2, "rounds.py", asked)
     statuses = [[turn["status"] for turn in turns] for turns in found["turns"]]
     assert statuses == [["ok"] * 3, ["ok", "ok", "wrong"], ["ok"] * 3]

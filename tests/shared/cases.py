@@ -9,7 +9,7 @@ def case(m, n, k, *layouts, **more):
 
 def amiss(case, out):
     """Errors of a case: C is exact (where it is filled with real numbers within its bound) on every
-    rank, bytes and memory are those of the plan, which devices do not count, and nothing stays
+    rank, bytes and memory are those of the plan, and nothing stays
     open."""
     if out["status"] != "ok":
         return {name: out.get(name) for name in ("status", "reason", "error")}

@@ -16,7 +16,7 @@ from drbench.program.problem import TRANSPOSES
 SITUATIONS = ("direct", "rma", "mixed", "remote")
 BACKENDS = ("numpy", "cupy")
 #: Numbers of ranks, which other tests start too.
-RANKS = {"direct": (1, 2, 3, 4, 6), "rma": (2, 3, 4), "mixed": (3, 4, 6), "remote": (2, 3, 4)}
+RANKS = {"direct": (1, 2, 3, 4, 6), "rma": (2, 3, 4), "mixed": (3, 4), "remote": (2, 3, 4)}
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0), (0.0, 0.0))
 
 #: The types of steps that an executor runs. Those of no multiplication: a Put redistributes a

@@ -1,5 +1,4 @@
-"""Programs with signals and their options, their situations under mpiexec, their m, n, k, and
-whether faults on purpose are noticed."""
+"""Programs with signals and their options, and whether faults on purpose are noticed."""
 
 from drbench.plan.signals import InboxPlan, plan_inbox
 from drbench.program.signal_steps import Await
@@ -17,18 +16,6 @@ EXPERTS = (
 )
 #: Programs without overlap, for comparison.
 COLLECTIVE = [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
-SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
-#: (ranks, situation) -> arguments of the test program.
-RUNS = {
-    (1, "direct"): (),
-    (2, "direct"): (),
-    (3, "rma"): ("--small-segments",),
-    (3, "remote"): ("--small-segments",),
-    (4, "mixed"): ("--delays", "1", "--small-segments"),
-    (5, "direct"): ("--delays", "2"),
-    (6, "nodes"): (),
-    (8, "direct"): (),
-}
 
 
 def unnoticed(run, cases, tries=4):

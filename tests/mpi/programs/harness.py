@@ -22,7 +22,7 @@ SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
 if (
     os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD") == "1"
 ):  # of MPICH; loops of drbench then yield too
-    os.sched_yield = lambda: time.sleep(2e-5)
+    os.sched_yield = lambda: time.sleep(1e-4)
 TRANSPORT = TransportChoice("rma" if SITUATION == "rma" else "auto")
 
 

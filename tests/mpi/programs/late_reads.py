@@ -1,6 +1,7 @@
-"""Rank 0's last GEMM on a device is long, and rank 1 reads a tile from rank 0 during it. Answer the
-seconds of that GEMM, and of rank 1's run."""
+"""Rank 0's last GEMM on a device is long, and rank 1 reads a tile from rank 0 during it.
+``late_reads.py SECONDS``, those of the GEMM, answers the seconds of rank 1's run."""
 
+import sys
 import time
 
 from harness import answer, ranks, restored
@@ -11,7 +12,8 @@ from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import device_matrices
 from drbench.host.topology import Topology
 
-LONG_S, LATE_S = 3.0, 0.3
+LONG_S = float(sys.argv[1])
+LATE_S = LONG_S / 10
 
 
 class Late(DeviceExecutor):
@@ -56,7 +58,7 @@ def main() -> None:
             seconds = comm.gather(time.monotonic() - begin)
             comm.Barrier()
         device.close()
-        answer(comm, [LONG_S, seconds and seconds[1]])
+        answer(comm, seconds and seconds[1])
 
 
 if __name__ == "__main__":

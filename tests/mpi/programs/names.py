@@ -9,13 +9,12 @@ from harness import answer, matrix, ranks
 
 def names(comm) -> set[str]:
     """Of the files named in both folders, those that some rank has open or mapped."""
-    found = set()
     with open("/proc/self/maps") as maps:
-        held = maps.read() + "\n".join(
-            os.readlink(f"/proc/self/fd/{handle.name}")
-            for handle in os.scandir("/proc/self/fd")
-            if os.path.islink(handle.path)
-        )
+        held = {line.rstrip("\n").split(None, 5)[-1] for line in maps}
+    for handle in os.scandir("/proc/self/fd"):
+        if os.path.islink(handle.path):
+            held.add(os.readlink(handle.path))
+    found = set()
     for folder in {"/dev/shm", tempfile.gettempdir()}:
         found |= {
             name

@@ -1,8 +1,9 @@
 """Run cases in turns that keep what they need, and once each; answer the records of both, and how
 many windows were open.
 
-``rounds.py FILE``: {"cases": fields of each, "rounds": N, "limit": bytes of a node or null,
-"corrupt": [case, round] or null}. After that turn an element of C is off by one.
+``rounds.py FILE``: {"cases": fields of each, "rounds": N, "limits": each bytes of a node or null,
+"corrupt": [case, round] or null}. After that turn an element of C is off by one. The turns are run
+with each limit.
 """
 
 import json
@@ -48,16 +49,19 @@ def main() -> None:
     ):
         cases = [Case(**fields, iters=1, budget=0, threads=1) for fields in asked["cases"]]
         once = [run_case(case, comm, topology).to_json_dict() for case in cases]
-        opened[:] = 0, 0, 0
-        turns: list = [[] for _ in cases]
-        with Kept() as kept:
-            for turn in range(asked["rounds"]):
-                for at, case in enumerate(cases):
-                    now[:] = at, turn
-                    kept.begin("group")
-                    record = run_case(case, comm, topology, asked["limit"], None, kept, turn)
-                    turns[at].append(record.to_json_dict())
-        answer(comm, {"once": once, "turns": turns, "opened": opened})
+        found = []
+        for limit in asked["limits"]:
+            opened[:] = 0, 0, 0
+            turns: list = [[] for _ in cases]
+            with Kept() as kept:
+                for turn in range(asked["rounds"]):
+                    for at, case in enumerate(cases):
+                        now[:] = at, turn
+                        kept.begin("group")
+                        record = run_case(case, comm, topology, limit, None, kept, turn)
+                        turns[at].append(record.to_json_dict())
+            found.append({"once": once, "turns": turns, "opened": [*opened]})
+        answer(comm, found)
 
 
 if __name__ == "__main__":

@@ -43,13 +43,13 @@ COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "r
 
 def planned(trace, prefetch, comm) -> dict:
     """Bytes by kind summed over the ranks, the largest arena of a rank with nothing read in place,
-    the busiest link."""
+    the busiest link. Memory of devices is not planned here (``prefetch`` "device")."""
     itemsize = trace.problem.itemsize
     moved = dict.fromkeys(COUNTERS, 0)
     for step in trace.steps:
         for _, elements in step.moved(comm.rank):
             moved[step.counter] += elements * itemsize
-    arena = pool_bytes(trace, prefetch)
+    arena = 0 if prefetch == "device" else pool_bytes(trace, prefetch)
     busiest = max(moved["get_bytes"] + moved["replica_bytes"], moved["accumulate_bytes"])
     of_ranks = zip(*comm.allgather((*moved.values(), arena, busiest)))
     *sums, arenas, links = map(list, of_ranks)
@@ -114,10 +114,12 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
     }
     steps = {type(step).__name__ for trace in traces[:1] for step in trace.steps}
     outcome["steps"] = sorted(set().union(*comm.allgather(steps)))
-    # a program of devices counts differently
-    if outcome["status"] == "ok" and fields.get("backend") != "cupy" and traces:
+    if outcome["status"] == "ok" and traces:  # of our algorithms
         pushes = {"sums": "push"} if traces[0].signals else {}
-        outcome["planned"] = planned(traces[0], case.ahead(pushes), comm)
+        ahead = "device" if fields.get("backend") == "cupy" else case.ahead(pushes)
+        outcome["planned"] = planned(traces[0], ahead, comm)
+        if ahead == "device":
+            outcome["planned"]["arena"] = outcome["pool_bytes"]
     return outcome
 
 
