@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from any_multiplications import any_layout
-from cases import amiss, case
+from cases import amiss
 from multiplications_on_ranks import BACKENDS, RANKS, SITUATIONS, STEPS, draws
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
@@ -93,7 +93,7 @@ def unexpected(situation, p, made, out):
 def test_any_multiplication_is_exact_and_moves_the_planned_bytes(ran, situation, backend):
     """Or all ranks refuse it with the same line. Every type of step is in as many as are wanted."""
     found, wrong, covered = ran(situation, backend), [], Counter()
-    for p, name, made, out in found.runs:
+    for p, _, made, out in found.runs:
         if out["status"] in ("usage", "unsupported"):
             reason = out["reason"]
             right = reason and "\n" not in reason and out["same_on_every_rank"]

@@ -40,7 +40,7 @@ def test_there_is_a_test_of_every_example():
     ]
 
 
-@pytest.mark.parametrize("ranks, sides", [(1, 1), (3, 1), (4, 5)])
+@pytest.mark.parametrize("ranks, sides", [(3, 1), (4, 5)])
 def test_conjugate_gradients_solve_every_column(example, ranks, sides):
     text = example(ranks, "conjugate_gradient.py", "90", str(sides)).split()
     steps, residual = (float(text[at]) for at in (0, 4))
@@ -55,12 +55,10 @@ def test_cholesky_factors_a_matrix_in_tiles(example, ranks, n, block):
     assert float(line[-1]) < 1e-12
 
 
-@pytest.mark.parametrize(
-    "ranks, environ", [(2, {}), (3, {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"})]
-)
-def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
-    if environ and not mpi_library[0].startswith("MPICH"):
-        pytest.skip("only MPICH can pretend to be several nodes")
+def test_the_mlp_learns_as_numpy_does(example, mpi_library):
+    """Each rank is a node of its own, where the library is MPICH, which can pretend that."""
+    mpich = mpi_library[0].startswith("MPICH")
+    environ = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"} if mpich else {}
     text = names("mlp.py")
     X, T, W1, W2 = text["data"]()
     losses = []
@@ -72,7 +70,7 @@ def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
         W2 = W2 - text["RATE"] * (H.T @ E)
         W1 = W1 - text["RATE"] * gradient
     assert losses[-1] < 0.5 * losses[0]
-    line = example(ranks, "mlp.py", "12", **environ).split()
+    line = example(3, "mlp.py", "12", **environ).split()
     assert np.allclose([float(line[1]), float(line[3])], [losses[0], losses[-1]], rtol=1e-9)
 
 

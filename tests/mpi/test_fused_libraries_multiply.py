@@ -21,7 +21,7 @@ def cases(name, *more):
 
 
 @pytest.mark.parametrize("name, library", LIBRARIES)
-@pytest.mark.parametrize("p", [2, 3])
+@pytest.mark.parametrize("p", [pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_the_adapters_multiply_exactly_and_count_what_moves(mpirun, name, library, p):
     if library == "torch":
         pytest.importorskip("torch")

@@ -73,7 +73,7 @@ def test_arrays_outlive_their_context(mpirun):
     assert found == {"kept": True, "freed": [False, True], "local": True, "threads": 0}
 
 
-@pytest.mark.parametrize("ranks, situation, steps", [(2, "direct", 400), (3, "remote", 60)])
+@pytest.mark.parametrize("ranks, situation, steps", [(2, "direct", 250), (3, "remote", 60)])
 def test_nothing_leaks(mpirun, ranks, situation, steps):
     found = mpirun(ranks, "library.py", "churn", str(steps), "5", situation=situation)
     assert found == {"wrong": 0, "left": 0, "whole": True}
