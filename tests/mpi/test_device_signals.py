@@ -62,7 +62,7 @@ def test_every_variant_is_exact_in_every_run_and_moves_the_bytes_of_the_plan(
     mpirun, dealt, p, situation
 ):
     how = RUNS[p, situation]
-    cases = dealt(sample(p, how), list(RUNS).index((p, situation)), 12)
+    cases = dealt(sample(p, how), list(RUNS).index((p, situation)), 10)
     found = mpirun(p, "devices.py", cases, situation=situation)
     wanted = {"hosts": [False] * 2, "learns": [False, True]}
     streams = next((wanted[name] for name in how if name in wanted), [True] * 2)
