@@ -1,14 +1,13 @@
 """Multiplications of any layouts by any algorithm with any options, drawn by a seed, and proved
 without MPI against slow oracles.
 
-    python tests/shared/any_multiplications.py FIRST COUNT  # the seeds that fail, and how
+    python tests/shared/any_multiplications.py FIRST COUNT  # of each algorithm: seeds that fail
 
 A case is a dict that :func:`prove` takes, so that one that fails can be made smaller by hand.
 """
 
 import random
 import sys
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,11 +37,13 @@ from partitions import divisors, part
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 MACHINES = {"none": None, "balance": BALANCE, "cores": cores("float32")}
 MACHINES["pairs"] = Machine("pairs", Compute(1e12), (Link("wire", 1e10, shared="pair"),))
-#: Algorithms by the function that proves them.
+#: Algorithms in groups, of which :func:`any_other` draws each as often.
 ON_A_MESH = [name for name, each in algorithms().items() if "mesh" in each.options]
 BY_ROWS = ["fsdp", "tensor_parallel_1d"]
 SIGNALLED = ["ag_gemm", "gemm_rs", "gemm_ar", "te_chunks", "async_tp", "ag2", "rs2"]
 EXPERTS = ["ag_moe", "moe_rs", "ag2_moe", "moe_rs2"]
+#: Algorithms of which some or all variants need a share of an axis on each rank.
+SHARED_OUT = ["ag2", "rs2", "ag2_moe", "moe_rs2", "moe_collective"]
 CHOICES = {
     "variant": {
         "ag_gemm": ("pull", "push", "ring"),
@@ -144,7 +145,8 @@ def any_other(chance: random.Random, name: str | None = None) -> dict:
     """A case of another algorithm, on its own layout; of any if none is named."""
     groups = ON_A_MESH, BY_ROWS, ["dtensor_mm"], ["summa2.5d"], SIGNALLED, EXPERTS
     name = name or chance.choice(chance.choice(groups))
-    p = chance.choice((1, 2, 3, 4, 5, 6, 8, 9, 12))
+    few = 1, 2, 3, 4, 5, 6, 8
+    p = chance.choice((*few, 9, 12) if name in ON_A_MESH else few)
     algorithm, options = get_algorithm(name), {}
     if "mesh" in algorithm.options:
         rows = chance.choice(divisors(p))
@@ -153,7 +155,7 @@ def any_other(chance: random.Random, name: str | None = None) -> dict:
         options["mesh"] = f"{rows}x{p // rows}"
     if "dataflow" in algorithm.options:
         flows = {"te_chunks": ("AG", "RS"), "async_tp": ("AG", "RS")}
-        flows["tensor_parallel_1d"] = "AG", "RdS"
+        flows |= {"tensor_parallel_1d": ("AG", "RdS"), "moe_collective": ("AG", "RS")}
         options["dataflow"] = chance.choice(flows.get(name, ("OS", "LS", "RS")))
     if "replicas" in algorithm.options:
         options["replicas"] = chance.choice(divisors(p))
@@ -166,9 +168,13 @@ def any_other(chance: random.Random, name: str | None = None) -> dict:
     if "topk" in options:
         options["topk"] = min(options["topk"], options["experts"])
     texts = [chance.choice(("row", "column")) for _ in "abc"] if name == "dtensor_mm" else []
+    sizes = [chance.randint(1, 18) for _ in "mnk"]
+    if name in SHARED_OUT and chance.random() < 0.8:  # ragged, but for all ranks
+        tiles = [chance.randint(1, 3) for _ in "mnk"]
+        sizes = [p * tile - chance.randrange(min(p, tile)) for tile in tiles]
     return {
         "algorithm": name,
-        "sizes": [chance.randint(1, 30) for _ in "mnk"],
+        "sizes": sizes,
         "p": p,
         "texts": texts,
         "depth": chance.choice((0, 1, 2, 3)),
@@ -177,8 +183,14 @@ def any_other(chance: random.Random, name: str | None = None) -> dict:
     }
 
 
+def any_of(name: str, seed: int) -> dict:
+    """A case of that algorithm."""
+    chance = random.Random(f"{name} {seed}")
+    return any_universal(chance) if name == "universal" else any_other(chance, name)
+
+
 def any_multiplication(seed: int) -> dict:
-    """A case; two of three are of the universal algorithm."""
+    """A case of any algorithm; two of three are of the universal one."""
     chance = random.Random(f"product {seed}")
     return any_universal(chance) if chance.random() < 0.67 else any_other(chance)
 
@@ -327,25 +339,24 @@ def _prove_other(case: dict) -> str:
     return name
 
 
-def failing(seeds) -> tuple[Counter, list]:
-    """The number of proved cases of each algorithm, and the failing cases with their errors."""
-    tally: Counter = Counter()
-    wrong = []
+def failing(name: str, seeds) -> tuple[int, list]:
+    """The number of proved cases of an algorithm, others having been refused; and the failing cases
+    with their errors."""
+    proved, wrong = 0, []
     for seed in seeds:
-        case = any_multiplication(seed)
+        case = any_of(name, seed)
         try:
-            tally[prove(case)] += 1
+            proved += prove(case) == name
         except Exception as error:
             wrong.append((seed, f"{type(error).__name__}: {error}"[:600], case))
-    return tally, wrong
+    return proved, wrong
 
 
 def main(first: int, count: int) -> None:
-    """Prove so many cases; print those that fail, and how many of each algorithm there were."""
-    for start in range(first, first + count, 1000):
-        seeds = range(start, min(start + 1000, first + count))
-        tally, wrong = failing(seeds)
-        print(*wrong, f"{seeds}: {len(wrong)} failed, {dict(tally)}", sep="\n", flush=True)
+    """Prove so many cases of each algorithm; print those that fail, and how many were proved."""
+    for name in sorted(algorithms()):
+        proved, wrong = failing(name, range(first, first + count))
+        print(*wrong, f"{name}: {len(wrong)} failed, {proved} proved", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ class ArenaRun:
         before, kind = self.begun.pop((rank, step.index)), type(step)
         met = before.pop() if step.grouped else None
         now = self.taken(rank, step)
-        same = all(np.array_equal(x, y, equal_nan=True) for x, y in zip(before, now))
+        same = all(x.tobytes() == y.tobytes() for x, y in zip(before, now, strict=True))
         require(same, "operands are left alone while they are used", rank, step)
         beta = self.beta if step.beta is None else step.beta
         where = None if step.block is None else self.memory.view(step.block)
