@@ -278,6 +278,8 @@ class _Problem:
             times = sums[..., :3].max(axis=-1) + sums[..., 3:6].max(axis=-1)
             times += 1e-2 * (sums[..., :6] @ of)  # also where the other links are longer
             times[sums[..., 6] > self.limit] = inf
+            if np.isinf(times).all():  # none fits: those of the fewest bytes
+                times = sums[..., 6]
             ways[x], ways[y] = map(int, np.unravel_index(times.argmin(), times.shape))
             total = sums[ways[x], ways[y]]
         self.consider(self._total(at, ways))
