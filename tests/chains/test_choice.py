@@ -53,7 +53,7 @@ def test_no_random_layouts_beat_the_choice_nor_its_bound(chain, name, mesh, prog
     assert found.finished and found.gap < (0.7 if name == "a100pcie" else 0.3)  # two nodes
     assert found.least_s <= found.best.time_s <= 1.001 * min(x.time_s for x in found.tried)
     domains = costs.domains(chain)
-    for _ in dealt(range(200), 0, 8):
+    for _ in dealt(range(200), 0, 20):
         fixed = {each: costs.mesh.text(rng.choice(domains[each])) for each in domains}
         one = choose(chain, [costs], fixed=fixed, effort_s=inf).best
         assert {each: costs.mesh.text(x) for each, x in one.layouts.items()} == fixed

@@ -132,9 +132,14 @@ def everything(per):
         yield drawn(chain, Mesh.read(text), seed)
 
 
-def test_placements_read_back_are_the_layouts_and_those_of_linear_the_transposed():
-    for each in everything(1):
-        text = script_text(each)
+@pytest.fixture(scope="module")
+def scripts():
+    """Every solution and its script."""
+    return [(each, script_text(each)) for each in everything(1)]
+
+
+def test_placements_read_back_are_the_layouts_and_those_of_linear_the_transposed(scripts):
+    for each, text in scripts:
         compile(text, "layer.py", "exec")
         placements, linear = names_of(text, ["placements", "linear"])
         stored = [x for x in each.chain.matrices.values() if x.kind != "made"]
@@ -147,9 +152,9 @@ def test_placements_read_back_are_the_layouts_and_those_of_linear_the_transposed
             assert read(name, there) == tuple(SWAPPED.get(x, x) for x in each.layout(name))
 
 
-def test_multiplications_have_the_layouts_of_the_search():
-    for each in everything(1):
-        (inner,) = names_of(script_text(each), ["inner"])
+def test_multiplications_have_the_layouts_of_the_search(scripts):
+    for each, pasted in scripts:
+        (inner,) = names_of(pasted, ["inner"])
         assert [*inner] == [x.c for x in each.chain.multiplications if x.c in layouts_of(each)]
         for one in each.chain.multiplications:
             if one.c in inner:
@@ -185,8 +190,8 @@ def back(matrix, text):
     return text.translate({49: "0", 50: "1"}) if matrix.count > 1 else text
 
 
-def test_rows_have_every_forward_matrix_once_in_three_notations_of_one_layout():
-    for each in everything(1):
+def test_rows_have_every_forward_matrix_once_in_three_notations_of_one_layout(scripts):
+    for each, _ in scripts:
         rows, seen = layout_rows(each), []
         for names, *texts in rows:
             seen += names.split(", ")
