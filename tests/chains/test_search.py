@@ -159,3 +159,13 @@ def test_nothing_is_found_where_nothing_fits():
     only = Factor(("x",), {("r",): [label_of(1.0, 0, 0, 0, 0, 0, 9)]})
     assert search({"x": "r"}, [only], 8) is None
     assert search({"x": "r"}, [only], 9).label.time_s == pytest.approx(1.0)
+
+
+def test_an_alternative_that_buffers_exclude_is_not_taken_where_no_pair_fits():
+    """The first of six labels does not fit with its buffer, so its place in the table is
+    impossible."""
+    first = [label_of(3, 1, 0, 1, 1, 1, 2, 2), label_of(0, 1, 0, 0, 1, 3, 2, 0)]
+    second = [label_of(1, 1, 3, 0, 3, 1, 0, 1), label_of(0, 0, 1, 1, 1, 0, 0, 1)]
+    third = [label_of(0, 2, 2, 2, 3, 2, 0, 0), label_of(0, 0, 2, 1, 1, 0, 3, 0)]
+    factors = [Factor(("x",), {("r",): labels}) for labels in (first, second, third)]
+    assert search({"x": "r"}, factors, 3).label.time_s == pytest.approx(8)
