@@ -65,7 +65,7 @@ def test_fonts_change_no_text(monkeypatch):
     records = comparison(shapes=((64, 768, 192),))
     described = lambda: {
         name: describe_picture(find(name).make(records, Options()).picture)
-        for name in ("algorithms", "libraries", "strong", "volume")
+        for name in ("algorithms", "strong")
     }
     before = described()
     monkeypatch.setitem(style.RC, "font.family", "DejaVu Serif")

@@ -8,6 +8,7 @@ import pytest
 
 from launch.papers.overlap.rows import RANGES, ROWS
 
+pytestmark = pytest.mark.papers
 FOLDER = Path(__file__).parents[2] / "results/published/overlap"
 #: Bars are read to 0.01; a mean of a few of them can be off by as much, and is printed to 0.01.
 READ = 0.02
