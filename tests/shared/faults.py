@@ -115,6 +115,11 @@ def impatient():
     launch.ranks.run_case._PATIENCE_S = 0.5
 
 
+def no_memory():
+    impatient()
+    every_gemm(strike(MemoryError("struck by the test")))
+
+
 def layout_error():
     from partitions import LayoutError
 
@@ -206,7 +211,7 @@ EVERY_RANK = {
 RANK_1 = {
     "exception in the third turn": in_third_turn,
     "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
-    "memory": lambda: every_gemm(strike(MemoryError("struck by the test"))),
+    "memory": no_memory,
     "exit": lambda: every_gemm(strike(SystemExit("struck by the test"))),
     "hang": lambda: every_gemm(hang),
     "hang once at k = 22": by_k({22: (hang_once, 1)}, 1),

@@ -2,6 +2,7 @@
 the number of disturbed repeats, and that it is noisy."""
 
 import json
+import os
 
 import pytest
 from busy import busy_cores
@@ -32,13 +33,12 @@ def test_a_run_next_to_busy_processes_is_noisy_and_reports_its_share_of_the_core
 
 
 def test_ranks_that_share_cores_with_others_are_noisy_by_their_share_of_the_cores(drbench):
-    """Four ranks a core are no disturbance; other processes on these cores are."""
-    words = "run -p 8 -m 256 -n 256 -k 256 --iters 6 --budget 0 -o check=false --json".split()
+    """Two ranks a core are no disturbance; other processes on these cores are."""
+    words = "run -m 256 -n 256 -k 256 --iters 6 --budget 0 -o check=false --json -p".split()
     with busy_cores():
-        row = Record(**json.loads(drbench(*words, timeout=120).stdout))
-    if not row.oversubscribed:
-        pytest.skip("eight cores are free")
-    assert row.noisy and row.core_share < LEAST_SHARE and row.disturbed == 0
+        ended = drbench(*words, 2 * len(os.sched_getaffinity(0)), timeout=120)
+    row = Record(**json.loads(ended.stdout))
+    assert row.oversubscribed and row.noisy and row.core_share < LEAST_SHARE and row.disturbed == 0
 
 
 def test_bandwidths_next_to_busy_processes_are_noisy(drbench):
@@ -63,7 +63,7 @@ stationary = "C"
 """
 
 
-def test_a_sweep_and_its_report_next_to_busy_processes_decide_nothing(drbench, tmp_path):
+def test_a_sweep_next_to_busy_processes_decide_nothing(drbench, tmp_path):
     (tmp_path / "two.toml").write_text(SWEEP)
     with busy_cores():
         ended = drbench(*"sweep two.toml -p 2 --out two".split(), timeout=200)
@@ -72,14 +72,11 @@ def test_a_sweep_and_its_report_next_to_busy_processes_decide_nothing(drbench, t
     assert "1 problem without a ranked case: a quiet machine would decide" in lines
     assert not any("fastest" in line or "tied" in line for line in lines)
     assert all(row.noisy and row.disturbed for row in read_csv(tmp_path / "two" / "records.csv"))
-    assert drbench("report", "two", "-o", "two.html", timeout=60).returncode == 0
-    page = (tmp_path / "two.html").read_text()
-    assert "1 problem without a ranked case" in page
 
 
 def test_libraries_next_to_busy_processes_have_no_best(drbench):
     words = "sweep libraries -p 2 -o m=512 -o n=1Ki -o k=1Ki -o rounds=1 -o preset=row --out out"
-    words += " -o libraries=scalapack,pylops -o algorithm=summa -o budget=0"
+    words += " -o libraries=scalapack -o algorithm=summa -o budget=0"
     with busy_cores():
         ended = drbench(*words.split(), timeout=120)
     assert ended.returncode == 0, ended.stderr

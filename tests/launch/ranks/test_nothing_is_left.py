@@ -49,9 +49,8 @@ print(left)
 @pytest.mark.parametrize(
     "who, number",
     [
-        *(("command", number) for number in (9, 15)),
-        *(pytest.param("command", number, marks=pytest.mark.thorough) for number in (2, 1)),
-        *(("mpiexec", 9), ("rank", 9), ("all", 9)),
+        *(("command", 9), ("mpiexec", 9), ("rank", 9), ("all", 9)),
+        *(pytest.param("command", number, marks=pytest.mark.thorough) for number in (15, 2, 1)),
     ],
 )
 def test_nothing_is_left_of_a_run_whoever_is_killed(process, mpich, fault, who, number):
