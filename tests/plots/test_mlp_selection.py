@@ -102,7 +102,9 @@ def any_record(chance):
     """A record of few values, so that ties are common; some have another algorithm, transport or
     schedule, other layouts or sizes, or no count of their bytes."""
     often = lambda first, *others: first if chance.random() < 0.9 else chance.choice(others)
-    forms = often(chance.choice(list(FORMS.values())[:3]), ("row", "row", None), ("row", "block:4x3", "row"))
+    forms = often(
+        chance.choice(list(FORMS.values())[:3]), ("row", "row", None), ("row", "block:4x3", "row")
+    )
     c = chance.choice([1, 2, 3])
     factors = often((c, c, c), (c, c, 1), (1, c, c))
     texts = [f and f"{f}/c{q}".replace("/c1", "") for f, q in zip(forms, factors)]

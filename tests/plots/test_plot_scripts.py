@@ -51,9 +51,7 @@ def test_the_second_layer_is_drawn_of_files_and_of_standard_input_that_has_data(
     published = ROOT / "results" / "published" / "h100.csv"
     (tmp_path / "rows.csv").write_bytes(rows)
     with open(tmp_path / "rows.csv", "rb") as whole:
-        ended = script(
-            "plot_mlp2.py", None, tmp_path, published, "-o", "two.txt", stdin=whole
-        )
+        ended = script("plot_mlp2.py", None, tmp_path, published, "-o", "two.txt", stdin=whole)
     assert (ended.returncode, ended.stdout.split()) == (0, [b"figure:", b"two.txt"])
     assert {path.name for path in tmp_path.iterdir()} == {"two.txt", "rows.csv"}
     drawn = (tmp_path / "two.txt").read_text()

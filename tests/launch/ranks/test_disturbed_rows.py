@@ -74,6 +74,7 @@ def test_a_sweep_next_to_busy_processes_decide_nothing(drbench, tmp_path):
     assert all(row.noisy and row.disturbed for row in read_csv(tmp_path / "two" / "records.csv"))
 
 
+@pytest.mark.thorough  # the noise of a row and the table of noisy rows have tests of their own
 def test_libraries_next_to_busy_processes_have_no_best(drbench):
     words = "sweep libraries -p 2 -o m=512 -o n=1Ki -o k=1Ki -o rounds=1 -o preset=row --out out"
     words += " -o libraries=scalapack -o algorithm=summa -o budget=0"
