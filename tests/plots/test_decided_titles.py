@@ -144,13 +144,6 @@ def test_a_case_alone_is_not_the_fastest():
     assert "row is fastest" in one and "only universal S-C: row" in other
 
 
-def test_one_noisy_case_among_others_is_not_named_however_fast():
-    records = rounds((0.1, 1.3, 2.0))
-    records = [row for row in records if row.a != "row"] + rounds((0.1,), noisy=True)
-    assert title("mlp1", records) == "MLP-1, m = 64: Column is fastest, 90 % of GEMM-only speed"
-    assert title("best", records) == "Column S-C is fastest, 1.95 ms"
-
-
 def test_the_unit_of_a_title_is_that_of_its_panel():
     """A panel of percent of peak once had the unit of the first panel, percent of the roof."""
     first = rounds((1.0, 1.3, 2.0))
@@ -158,19 +151,6 @@ def test_the_unit_of_a_title_is_that_of_its_panel():
     one, other = title("mlp", first + second).split("; ")
     assert one == "MLP-1, m = 64: Row is fastest, 90 % of GEMM-only speed"
     assert other.startswith("MLP-2, m = 64: Row is fastest, ") and other.endswith(" % of peak")
-
-
-def test_predictions_are_tied_within_their_intervals_and_slower_beyond():
-    of = lambda kind, s: of_universal(
-        mode="simulated",
-        **dict.fromkeys("abc", kind),
-        best_s=s,
-        median_low_s=0.9 * s,
-        median_high_s=1.1 * s,
-    )
-    near = [of("row", 1e-3), of("column", 1.05e-3), of("block", 2e-3)]
-    assert title("best", near) == "Tied: row S-C, column S-C"
-    assert title("best", [near[0], near[2]]) == "Row S-C is fastest, 1 ms"
 
 
 #: Committed figures whose titles once named a fastest case that nothing decides.

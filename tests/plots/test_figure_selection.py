@@ -78,26 +78,6 @@ def test_every_case_that_moves_bytes_is_one_dot_at_its_sum(records):
     assert shown == +expected and sum(expected.values()) > 300
 
 
-def test_a_row_of_algorithms_is_the_fastest_case_and_its_phases_and_the_rest_are_all(records):
-    panels, _, _ = libraries.choose(records, Options(shape=(512, 512, 512)), "variant")
-    for source, _, dots in panels:
-        expected = {}
-        for record in records:
-            shape = (record.m, record.n, record.k)
-            if (record.status, shape, record.ranks) == ("ok", (512,) * 3, source.ranks):
-                movement = f"S-{record.stationary}" if record.stationary else record.dataflow
-                name = f"{record.algorithm} {movement}" if movement else record.algorithm
-                expected.setdefault(name, []).append(record.time_s)
-        assert dict(zip(dots.name, dots.time_s)) == {n: min(t) for n, t in expected.items()}
-        for algorithm, (_, parts) in zip(dots.algorithm, libraries.shares(dots).iterrows()):
-            assert parts.sum() == pytest.approx(0 if algorithm == "scalapack" else 100)
-    (drawn,) = [each for each in panels if each[0].ranks == 2]
-    one = [r for r in records if (r.m, r.n, r.k, r.ranks) == (512, 512, 512, 2)]
-    _, phases = find("algorithms").make(one, Options()).picture.axes
-    bars = [each for each in phases.containers if each.described == "gemm"]
-    assert len(bars[0]) == sum(drawn[2].phase_gemm_s.notna())
-
-
 def measured(algorithm, time_s=1e-5, **values):
     """A case of the figure of libraries."""
     known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}

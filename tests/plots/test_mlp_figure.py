@@ -27,20 +27,6 @@ def four():
     return [r for r in found if r.mode == "measured" and (r.a[:5], r.m) != ("block", 4096)]
 
 
-def test_every_selected_point_is_drawn_at_its_value_and_no_other():
-    records = sweep(ranks=4)
-    chosen = {layer: select(records, layer) for layer in ("mlp1", "mlp2")}
-    expected = []
-    for line in (*chosen["mlp1"], *chosen["mlp2"]):
-        name, page_style = line.legend.removeprefix("UA - "), STYLES[line.name]
-        points = " ".join(f"({point.m}, {point.value:.4g})" for point in line.points)
-        expected.append(
-            f"  line, {name} ({page_style.color.lower()} {page_style.marker}): {points}"
-        )
-    described = describe_picture(figure(chosen)).splitlines()
-    assert sorted(line for line in described if "  line, " in line) == sorted(expected)
-
-
 def test_the_axis_of_the_paper_is_0_to_100():
     axes = figure({"mlp1": select([case()], "mlp1")}, "paper").axes[0]
     assert axes.get_ylim() == (0, 100) and list(axes.get_yticks()) == [*range(0, 101, 10)]

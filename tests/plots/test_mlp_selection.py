@@ -120,7 +120,9 @@ def any_record(chance):
         stationary=chance.choice("ABC"),
         percent_of_peak=chance.choice([10.0, 20.0, 30.0]),
         **dict(zip("abc", texts)),
-        **{"m": chance.choice([32, 64, 128]), "n": n, "k": k},
+        m=chance.choice([32, 64, 128]),
+        n=n,
+        k=k,
         **often({"status": "ok", **ended}, {"status": "failed", "reason": "x"}),
         **{"get_bytes": 0, f"{moved}_bytes": often(8, 0, None)},
     )

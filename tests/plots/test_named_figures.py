@@ -236,17 +236,6 @@ def test_the_suffix_selects_the_format_and_an_svg_is_light_or_dark_as_the_reader
         suffixes("x.gif")
 
 
-def test_an_option_without_effect_is_refused(tmp_path):
-    with pytest.raises(
-        SelectionError, match="figure mlp1 has no use for --moving-only. It takes --quantity"
-    ):
-        draw("mlp1", [case()], tmp_path / "x", moving_only=True)
-    with pytest.raises(
-        SelectionError, match="no figure is called 'pie'. Choose one of algorithms, bandwidth"
-    ):
-        draw("pie", [case()], tmp_path / "x")
-
-
 def test_files_folders_and_records_draw_the_same(tmp_path):
     records = exhaustive(ranks=2)[:40]
     (tmp_path / "sweep").mkdir()
