@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -262,17 +263,19 @@ def concordance(
     times: Sequence[float], predicted: Sequence[float], apart: float = 1.10
 ) -> tuple[float, int]:
     """(share of pairs in the predicted order, number of pairs), of pairs of cases whose times
-    differ by more than a factor.
+    differ by more than a factor. Without such pairs the share is NaN.
 
     Examples
     --------
     >>> concordance([1.0, 2.0, 4.0, 4.1], [1.1, 2.2, 2.0, 2.1])
     (0.6, 5)
+    >>> concordance([1.0, 1.05], [1.1, 2.2])
+    (nan, 0)
     """
     one, other = triu_indices(len(times), 1)
     (t, u), (p, q) = ((each[one], each[other]) for each in map(array, (times, predicted)))
     right = ((t < u) == (p < q))[maximum(t, u) > apart * minimum(t, u)]
-    return float(right.mean()), len(right)
+    return float(right.mean()) if len(right) else nan, len(right)
 
 
 def counted(words: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ _NOTE_CODE = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def mpich(mpi_library):
     """Skips the test where the library is not MPICH: others add their own text to stderr, and
     have other options."""

@@ -142,10 +142,6 @@ class Slurm:
             raise RuntimeError(f"{command}: {done.stderr}\n{self.logs()}")
         return done.stdout
 
-    def submit(self, script, cwd) -> str:
-        """The number of a job that was submitted."""
-        return self.output("sbatch", "--parsable", script, cwd=cwd).strip()
-
     def jobs(self) -> str:
         """The jobs that wait or run."""
         return self.output("squeue", "--noheader", "--format=%i %T")

@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 from judging import of_slicing as check_claims
 from made_up import made_up, of_universal
+from pandas import DataFrame
 
+from launch.papers.claims import Rows
+from launch.papers.claims import check_claims as decide
+from launch.papers.ledger import CLAIMS as LEDGER
 from launch.papers.slicing import aligned
 
 NESTED, CUT = ("column", "column", "column"), ("tiles:100x300", "tiles:70x90", "block")
@@ -108,3 +112,12 @@ def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():
     """P9 compares cases of Outer, which are missing."""
     found = check_claims([case("direct", 1.0, n=64, k=256, texts=("row",) * 3, preset="row")])
     assert {verdict.claim.name: verdict.holds for verdict in found}["P9"] is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_that_are_all_alike_have_no_order():
+    """Then a claim about the order of predictions does not hold."""
+    rows = Rows(DataFrame({"group": "g", "value": [1.0, 1.05, 1.1], "predicted": [3.0, 2.0, 1.0]}))
+    (order,) = (replace(each, query="g") for each in LEDGER if each.name == "S1")
+    (verdict,) = decide([order], rows)
+    assert (verdict.holds, verdict.ours) == (False, "g: nan of 0 pairs")

@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 from pandas import DataFrame
 
+from launch.models.intervals import PUBLISHED
 from launch.papers.claims import Rows, check_claims
 from launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
 
@@ -35,6 +36,11 @@ def test_numbers_of_a_machine_that_are_held_out_have_intervals_and_those_fitted_
     assert committed.low[committed.group == "dtensor-h100"].isna().all()
     roof = committed.group.str.contains("mixed|network")
     assert {*committed.unit[roof]} == {"%"} and {*committed.unit[held_out & ~roof]} == {"s"}
+
+
+def test_intervals_of_models_without_measurements_are_the_errors_of_published_times(committed):
+    of = committed[committed.group == "dtensor-h100"]
+    assert list(of.value / of.predicted) == pytest.approx(PUBLISHED, abs=5e-4)
 
 
 def holds(rows, group):

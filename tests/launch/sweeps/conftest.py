@@ -1,18 +1,20 @@
 """Sweeps without ranks (:func:`rows`)."""
 
+from functools import partial
+
 import pytest
 from made_up import made_up
 
 from launch.cases.case import case_keys
 
 
-@pytest.fixture
-def sweep_file(tmp_path):
-    """``sweep_file(text, name=, rounds=)``: a sweep file of tiny cases, once each, without repeats
-    and with one thread a rank, unless the text sets them."""
+@pytest.fixture(scope="session")
+def write_sweep():
+    """``write_sweep(folder, text, name=, rounds=)``: a sweep file of tiny cases, once each, without
+    repeats and with one thread a rank, unless the text sets them."""
 
-    def write(text, name="tiny", rounds="1"):
-        path = tmp_path / f"{name}.toml"
+    def write(folder, text, name="tiny", rounds="1"):
+        path = folder / f"{name}.toml"
         path.write_text(
             f'name = "{name}"\nrounds = {rounds}\n[defaults]\niters = 1\nbudget = 0\n'
             f"warmup = 0\nthreads = 1\n{text}"
@@ -20,6 +22,12 @@ def sweep_file(tmp_path):
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def sweep_file(tmp_path, write_sweep):
+    """``sweep_file(text, name=, rounds=)``: the same in the folder of the test."""
+    return partial(write_sweep, tmp_path)
 
 
 @pytest.fixture

@@ -36,7 +36,9 @@ def given(under_mpiexec, tmp_path, mpich):
     return run
 
 
-def test_the_rows_are_those_of_a_sweep_that_starts_its_ranks(given, drbench, sweep_file, tmp_path):
+def test_the_rows_are_those_of_a_sweep_that_starts_its_ranks(
+    given, drbench, run_cli, sweep_file, tmp_path, monkeypatch
+):
     cases = 'ranks = [1, 2]\nk = [8, 9]\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "cannon"\n'
     file = sweep_file(
         CASES.replace("m = 12", "m = [12, 13]") + cases.replace("ranks = [1, 2]\n", "")
@@ -53,8 +55,8 @@ def test_the_rows_are_those_of_a_sweep_that_starts_its_ranks(given, drbench, swe
     others = read_csv(tmp_path / "other" / "records.csv")
     order = lambda rows: sorted(map(KEYS, rows), key=str)
     assert order(read_csv(tmp_path / "out" / "records.csv")) == order(others)
-    resumed = drbench("sweep", file, *OUT, timeout=60)
-    assert "10 done before" in resumed.stdout
+    monkeypatch.chdir(tmp_path)
+    assert "10 done before" in run_cli("sweep", file, *OUT).stdout  # so nothing is started
 
 
 def test_a_case_that_ends_the_job_has_its_row_after_the_same_command(given, sweep_file, fault):
@@ -81,23 +83,27 @@ def test_a_case_that_ends_the_job_has_its_row_after_the_same_command(given, swee
     assert why[22] == "no result after 4 s; its ranks were killed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_case_runs_again(under_mpiexec, given, sweep_file, tmp_path, number):
+def test_an_interrupted_case_runs_again(given, sweep_file, tmp_path):
+    """A sweep is interrupted twice, and then resumed."""
     file = sweep_file(CASES + "k = 8\nseed = { start = 0, stop = 200, step = 1 }\n")
-    path = tmp_path / "out" / "records.csv"
+    path, records = tmp_path / "out" / "records.csv", []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        least = len(records) + 5  # the signal may meet the fsync of the next
 
-    def interrupt(process):
-        wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") > 6, 30, process)
-        ranks = psutil.Process(process.pid).children(recursive=True)
-        for rank in ranks:
-            if "python" in rank.name():
-                rank.send_signal(number)
+        def interrupt(process, least=least, number=number):
+            some = lambda: path.exists() and path.read_bytes().count(b"\n") > least + 1
+            wait_until(some, 30, process)
+            for rank in psutil.Process(process.pid).children(recursive=True):
+                if "python" in rank.name():
+                    rank.send_signal(number)
 
-    ended, records = given(2, file, during=interrupt)
-    assert ended.returncode == 130 and "Traceback" not in ended.stderr
-    assert 5 <= len(records) < 200  # the signal may have met the fsync of the sixth
+        before = records
+        ended, records = given(2, file, during=interrupt)
+        assert ended.returncode == 130 and "Traceback" not in ended.stderr
+        assert least <= len(records) < 200 and records[: len(before)] == before
+    before = records
     ended, records = given(2, file, "--max-cases", 3)
-    assert {record.status for record in records} == {"ok"}
+    assert records[:-3] == before and {record.status for record in records} == {"ok"}
 
 
 def test_records_stream_and_the_scripts_of_the_artifact_run_on_given_ranks(
@@ -111,6 +117,9 @@ def test_records_stream_and_the_scripts_of_the_artifact_run_on_given_ranks(
     found = read_csv(tmp_path / "mlp1.txt")
     assert [(row.m, row.n, row.k, row.ranks) for row in found] == [(1, 16, 4, 2)] * 2
     assert "48 cases on 2 ranks" in ended.stderr
+    (folder,) = (tmp_path / "results" / "measured" / "here").iterdir()
+    assert folder.name.startswith("mlp1-") and "-scale1of3072-" in folder.name
+    assert read_csv(folder / "records.csv") == found
 
 
 def test_what_cannot_run_is_refused_once_on_every_rank(given, sweep_file):

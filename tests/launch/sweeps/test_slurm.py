@@ -129,18 +129,18 @@ def test_open_mpi_that_srun_does_not_connect_is_unsupported_not_wrong(cluster, p
     assert ended.returncode == 3 and "started 2 ranks" in ended.stderr, ended.stderr
 
 
-@pytest.mark.parametrize("ask", ["--launcher srun", "a machine file"])
 def test_a_srun_without_the_mpi_option_is_refused_with_the_missing_option(
-    cluster, drbench, sweep_file, tmp_path, ask, mpich
+    cluster, drbench, sweep_file, tmp_path, mpich
 ):
     (tmp_path / "ci.toml").write_text(MACHINE.replace("{mpi}", ""))
     words = ("sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", "--launcher")
-    named = "srun" if ask == "--launcher srun" else "./ci.toml"
-    ended = drbench(*words, named, env=cluster.environ, timeout=60)
-    assert ended.returncode == 3 and ended.stderr.count("\n") == 1
-    assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
-    described = drbench(*words, named, env=cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}, timeout=60)
-    assert described.returncode == 0, described.stderr
+    for launcher in ("srun", "./ci.toml"):
+        ended = drbench(*words, launcher, env=cluster.environ, timeout=60)
+        assert ended.returncode == 3 and ended.stderr.count("\n") == 1
+        assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
+    set_by_user = cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}
+    ended = drbench(*words, launcher, env=set_by_user, timeout=60)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_srun_runs_a_sweep_on_the_ranks_that_it_starts(
