@@ -128,17 +128,6 @@ def test_bytes_are_those_of_the_traces(items):
             assert least == likely == most
 
 
-def test_the_bound_counts_a_rank_that_serves_many():
-    """C is stationary on 4 x 4 ranks. The four of its first row have the first copy of A, and all
-    need the rows of rank 0, which sends them three times; no rank reads more than the other
-    three columns' worth of B and those rows once."""
-    sizes, ranks = (64, 64, 64), 16
-    problem = Problem(*sizes, ranks, "row/c4", "R", "block:4x4")
-    one = {name: [problem.operand(name)] for name in "ABC"}
-    bounds, *_ = bounds_of(one, sizes, rates_of(None, dict.fromkeys("ABC", 1), ranks))
-    assert bounds[0, 0, 0, 0] == 3 * 16 * 64
-
-
 NEAR = Link("near", 1.0, within=2)
 
 

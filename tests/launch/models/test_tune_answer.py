@@ -2,7 +2,6 @@
 after how many multiplications a change pays, counted one by one, and the memory that some rank
 needs whatever the schedule."""
 
-import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -127,19 +126,10 @@ def test_the_first_three_lines_answer(run_cli):
     assert f"Run your layouts: {text['mine']['command']}" in message
     assert text["mine"]["layouts"] == ["row", "column", "row"] and text["machine"] is None
     assert text["pays_after_multiplications"] >= 1 and text["sure"]["level"] == "counted"
-    timed = run_cli(*given, "--machine", "pvc12", "--fix", "a,c").stdout
-    assert "% of GEMM-only speed" in timed.splitlines()[0] and "published constants" in timed
     kept = run_cli(*given, "--fix", "a,b,c").stdout.splitlines()
     assert kept[1].startswith(
         "Best by bytes moved, nothing else is better within 100 multiplications: A row, B column"
     )
-
-
-def test_the_json_of_an_empty_bound_is_json(run_cli):
-    """A search that ends before any bound is computed has an unknown gap: null, not Infinity."""
-    asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.1 --json".split()
-    refuse = lambda name: pytest.fail(f"{name} is not JSON")
-    json.loads(run_cli(*asked).stdout, parse_constant=refuse)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +156,8 @@ def test_wrong_options_are_refused_in_one_line(run_cli, more, message):
 
 
 @pytest.mark.mpi
-def test_the_commands_of_the_answer_run(drbench):
-    given = [*WORDS[1:], *"-p 2 --a row --b row --c R".split()]
-    text = drbench("tune", *given, "--json").json()
+def test_the_commands_of_the_answer_run(drbench, run_cli):
+    text = run_cli(*WORDS, *"-p 2 --a row --b row --c R --json".split()).json()
     for place in (text["mine"], text["ranking"][0]):
         words = shlex.split(place["command"])[1:]
         ran = drbench(*words, "--iters", 1, "-o", "gemm_only=false", "--json").json()

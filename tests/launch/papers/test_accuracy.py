@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.model.model import at_calibrated_speed, paired, summary, with_intervals
+from benchmarks.model.model import paired, summary, with_intervals
 from drbench.measure.record import Record
 from plots.select.records import frame
 
@@ -38,23 +38,6 @@ def test_errors_are_of_median_times(pairs):
     assert (count, order, held) == (3, "0.500 of 2", "")
     # 3 / 4 - 1, 3.1 / 2 - 1, 2.2 / 2 - 1
     assert (mean, bias, ends) == ("30.0 %", "+10.0 %", "−25 to +55 %")
-
-
-def test_shares_of_the_roof_are_compared_at_the_speed_of_the_calibration():
-    ran = lambda c, time, share: row("row", "row", c, [time], percent_of_gemm_only=share)
-    text = lambda c: row("row", "row", c, [5.0], "simulated", local_gemm_s=2.0)
-    measured = frame(
-        [
-            ran("row", 4.0, 50.0),
-            ran("column", 16.0, 25.0),  # its own roof took twice as long
-            row("row", "row", "block", [9.0]),  # no roof
-            ran("block-cyclic", 4.0, 50.0),  # not predicted
-        ]
-    )
-    predicted = frame([text("row"), text("column"), text("block")])
-    pairs = paired(at_calibrated_speed(measured, predicted), predicted)
-    assert dict(zip(pairs.c, pairs.time_s)) == {"row": 4.0, "column": 8.0}
-    assert list(pairs.predicted_s / pairs.time_s) == pytest.approx([1.25, 0.625])
 
 
 def test_intervals_are_judged_by_the_residuals_of_the_other_half():

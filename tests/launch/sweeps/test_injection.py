@@ -62,7 +62,7 @@ def test_a_job_script_passes_every_word_unchanged(tmp_path):
         script="job.sbatch",
     )
     loaded = tmp_path / "module"  # `module load` depends on the site; here it records its arguments
-    loaded.write_text("#!/bin/sh\nprintf '%s|' \"$#\" \"$@\" >> loaded\necho >> loaded\n")
+    loaded.write_text('#!/bin/sh\nprintf \'%s|\' "$#" "$@" >> loaded\necho >> loaded\n')
     loaded.chmod(0o755)
     done = subprocess.run(
         ["bash", "-s"],
@@ -80,9 +80,7 @@ def test_a_job_script_passes_every_word_unchanged(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"arrived.json", "loaded", "module"}
 
 
-def test_a_job_asks_for_the_cores_and_the_time_it_needs(
-    run_cli, sweep_file, tmp_path, monkeypatch
-):
+def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp_path, monkeypatch):
     """Where neither the machine file nor --threads sets them."""
     monkeypatch.setattr("launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9))
     block = "[[cases]]\nm = 8\nn = 8\nk = 8\n"

@@ -182,7 +182,7 @@ def test_records_stream_to_standard_output(story):
 
 
 def test_rows_refer_to_an_environment_without_paths_and_secrets(story):
-    (name,) = {row.environment for row in story.ends[-1][1]}
+    (name,) = {row.environment for row in story.ends[-1][1][-3:]}  # of the last process
     out = story.folder / "out"
     texts = [
         path.read_text() for path in (out / f"environments/{name}.json", out / "environment.json")
