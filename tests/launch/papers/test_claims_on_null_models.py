@@ -19,7 +19,7 @@ from judging import judged, of_table
 from launch.cases.machine_models import find_machine
 from launch.papers.claims import check_claims
 
-pytestmark = pytest.mark.papers
+pytestmark = [pytest.mark.papers, pytest.mark.timeout(300)]
 NULLS = ("shuffled", "FLOPs alone", "one time", "local GEMMs by FLOPs")
 #: Shuffles that are tried, FEW of a claim that is not listed. A claim must be listed if it
 #: holds in a quarter of them, and may be if it holds in more than one of ten.
