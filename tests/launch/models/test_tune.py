@@ -281,8 +281,6 @@ TUNE = [
     "rma",
     "--replication",
     "none",
-    "--only",
-    "universal",
 ]
 
 
