@@ -183,6 +183,10 @@ def test_a_committed_verdict_that_differs_from_the_records_fails(own, row):
     assert words(own(Z2=row), "Z2") == {"Z2": "KNOWN", "R.claims": "FAIL"}
 
 
+def test_a_claim_that_holds_contrary_to_the_documentation_fails(own):
+    assert words(own(it=4), "Z2")["Z2"] == "FAIL"
+
+
 def test_a_claim_without_records_or_without_a_check_fails(own):
     lost = Claim("Z3", "its row is missing", lambda it: {}[it])
     place = own(claims=[CLAIMS[0], lost], Z99="PASS,it 3")
