@@ -155,7 +155,7 @@ def test_layouts_that_are_likely_slower_than_the_first_do_not_wait_for_all_that_
     """The fastest is likely slower than the first so far, as all are. Each look at the clock takes
     a hundredth of a second."""
     times = []
-    for effort in (2.0, 4.0):
+    for effort in (2.0, 6.0):
         looks = itertools.count()
         monkeypatch.setattr(Clock, "cpu", staticmethod(lambda looks=looks: next(looks) / 100))
         case = Case(8192, 28672, 8192, dtype="bfloat16")
