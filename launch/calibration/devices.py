@@ -1,12 +1,14 @@
 """``drbench calibrate --backend``: measure GEMMs, copies, accumulates and collectives of this
 node's devices, on all ranks at once."""
 
+from math import inf
+
 import numpy as np
 from mpi4py import MPI
 
 from drbench.common import TransportChoice
 from drbench.device.address import at_address
-from drbench.errors import UnsupportedError
+from drbench.errors import CaseFailed, UnsupportedError
 from drbench.host.topology import Topology
 from drbench.model.fit import fit_collective, fit_line
 from drbench.program.problem import Problem
@@ -43,6 +45,8 @@ def devices(topology: Topology, trials: int) -> tuple[str, dict]:
     ------
     UnsupportedError
         If the devices cannot access each other's memory.
+    CaseFailed
+        If larger GEMMs or transfers did not take longer.
     """
     comm = topology.comm
     case = Case(8, 8, 8, backend="cupy")
@@ -134,7 +138,36 @@ def _transfers(comm, backend, trials: int) -> dict:
         inside = lambda: device.add(own, c.storage.reshape(1, -1), stream)
         local = 3 * 4 * largest / _best(comm, stream, trials, inside)
     memory.free()
-    return {kind: fit_line(points) for kind, points in samples.items()} | {"memory": local}
+    return fitted(samples) | {"memory": local}
+
+
+def fitted(samples: dict[str, list[tuple[float, float]]]) -> dict:
+    """Latency and bytes per second of each kind of transfer, ``(bytes, seconds)``.
+
+    Raises
+    ------
+    CaseFailed
+        If more bytes did not take longer: other work disturbed the transfers of few.
+
+    Examples
+    --------
+    >>> (latency_s, rate), *_ = fitted({"get": [(1000, 2e-6), (2000, 3e-6)]}).values()
+    >>> f"{latency_s:.2g} {rate:.2g}"
+    '1e-06 1e+09'
+    >>> fitted({"get": [(1000, 2e-6), (2000, 3e-6)], "add": [(1000, 3e-6), (2000, 2e-6)]})
+    Traceback (most recent call last):
+        ...
+    drbench.errors.CaseFailed: transfers (add) of more bytes did not take longer, so no rate can \
+be fitted. Measure when the machine is quiet, or with more --rounds.
+    """
+    found = {kind: fit_line(points) for kind, points in samples.items()}
+    flat = ", ".join(kind for kind, (_, rate) in found.items() if rate == inf)
+    if flat:
+        raise CaseFailed(
+            f"transfers ({flat}) of more bytes did not take longer, so no rate can be fitted. "
+            "Measure when the machine is quiet, or with more --rounds."
+        )
+    return found
 
 
 def _collectives(comm, backend, trials: int) -> dict:

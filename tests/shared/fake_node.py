@@ -15,7 +15,7 @@ from types import ModuleType
 
 from fake_cuda import shared_cupy
 
-_SIZES = [1 << 14, 1 << 16, 1 << 18]
+_SIZES = [1 << 12, 1 << 16, 1 << 20]
 _gpus, _library, _how = os.environ["DRBENCH_TEST_GPUS"].split(" ", 2)
 _context = shared_cupy(_library, devices=int(_gpus), **json.loads(_how))
 _context.__enter__()  # kept: its end removes the GPUs
