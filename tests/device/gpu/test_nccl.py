@@ -3,17 +3,18 @@ MPI."""
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from fake_cuda import NCCL_CALLS, memory
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray
 from drbench.device.gpu.nccl import NcclGroup, nccl_group
-from drbench.errors import MissingError, UnsupportedError, UsageError
+from drbench.errors import DrbenchError, MissingError, UnsupportedError, UsageError
 
 STREAM = SimpleNamespace(cupy=SimpleNamespace(ptr=0x51))
 #: ncclFloat32 and ncclFloat64 of nccl.h: what the calls below are read with.
@@ -26,14 +27,8 @@ class World:
     available, broken, aborted = True, None, 0
 
     def __init__(self, size):
-        self.size, self.calls, self.rank, self.depth, self.version, self.destroyed = (
-            size,
-            [[] for _ in range(size)],
-            0,
-            0,
-            22707,
-            0,
-        )
+        self.size, self.calls = size, [[] for _ in range(size)]
+        self.depth, self.version, self.destroyed = 0, 22707, 0
 
     def groupStart(self):
         self.depth += 1
@@ -128,79 +123,47 @@ def put(array):
     return array.view(DeviceArray)
 
 
-def values(rng, size, dtype):
-    return rng.integers(-50, 51, size).astype(dtype)
-
-
 sizes_of_fragments = st.one_of(
     st.lists(st.integers(0, 6), min_size=1, max_size=5),
     st.tuples(st.integers(0, 6), st.integers(1, 5)).map(lambda x: [x[0]] * x[1]),
 )
-dtypes = st.sampled_from(["f4", "f8"])
-examples = settings(max_examples=80, deadline=None)
 
 
-@examples
-@given(sizes=sizes_of_fragments, dtype=dtypes)
-def test_gathered_fragments_are_contiguous_on_all_ranks(sizes, dtype):
-    world, fragments = (
-        World(len(sizes)),
-        [values(np.random.default_rng(r), size, dtype) for r, size in enumerate(sizes)],
-    )
-    flats = []
-    for rank, fragment in enumerate(fragments):
-        flat = np.full(sum(sizes), np.nan, dtype)
-        flat[sum(sizes[:rank]) : sum(sizes[: rank + 1])] = fragment
-        world.group(rank).all_gather(put(flat), sizes, STREAM)
-        flats.append(flat)
-    world.run()
-    assert all((flat == np.concatenate(fragments)).all() for flat in flats)
-    calls = [call for calls in world.calls for call in calls]
-    assert all(
-        (call.name == "allGather") == (len(set(sizes)) == 1)
-        and (call.name == "allGather" or call.grouped)
-        for call in calls
-    )
-
-
-@examples
-@given(sizes=sizes_of_fragments, dtype=dtypes)
-def test_scattered_sums_are_the_fragments_of_the_sum(sizes, dtype):
-    world = World(len(sizes))
-    sent = [values(np.random.default_rng(rank), sum(sizes), dtype) for rank in range(len(sizes))]
-    parts = [np.full(size, np.nan, dtype) for size in sizes]
-    for rank, part in enumerate(parts):
-        world.group(rank).reduce_scatter(put(sent[rank]), put(part), sizes, STREAM)
-    world.run()
-    assert (np.concatenate(parts) == sum(sent)).all()
-
-
-@pytest.mark.parametrize("root", [0, 2])
-@pytest.mark.parametrize("shape", [(3, 4), (0, 4)])
-def test_broadcast_and_reduce_are_from_and_to_the_root(root, shape):
-    world, arrays = World(3), [np.full(shape, rank + 1.0) for rank in range(3)]
-    into = np.zeros(shape)
-    for rank in range(3):
-        world.group(rank).broadcast(put(arrays[rank]), root, STREAM)
-        world.group(rank).reduce(
-            put(arrays[rank]), put(into) if rank == root else None, root, STREAM
-        )
-    world.run()
-    assert all((array == root + 1).all() for array in arrays) and (into == 3 * (root + 1)).all()
-
-
-@pytest.mark.parametrize("by", [1, 2, -1])
-@pytest.mark.parametrize("sizes", [[4, 4, 4], [3, 0, 5]])
-def test_a_shift_sends_each_rank_the_value_of_another(by, sizes):
-    world, size = World(3), len(sizes)
-    sent = [np.full(sizes[rank], rank, "f4") for rank in range(size)]
-    came = [np.full(sizes[(rank - by) % size], np.nan, "f4") for rank in range(size)]
+@settings(max_examples=100, deadline=None)
+@given(sizes_of_fragments, st.sampled_from(["f4", "f8"]), st.integers(0, 4), st.integers(0, 4))
+@example([3, 0, 5], "f4", 2, 2)
+def test_steps_of_all_ranks_have_the_results_of_mpi(sizes, dtype, root, by):
+    """Each rank has a fragment of its size; unequal ones are sent as one group."""
+    size, ends = len(sizes), np.cumsum(sizes)
+    world, rng, root = World(size), np.random.default_rng(size), root % size
+    sent = [rng.integers(-50, 51, sum(sizes)).astype(dtype) for _ in range(size)]
+    own = [slice(end - count, end) for count, end in zip(sizes, ends)]
+    empty = lambda count: np.full(count, np.nan, dtype)
+    flats, copies, into = [empty(sum(sizes)) for _ in sizes], [each.copy() for each in sent], []
+    parts = [empty(count) for count in sizes]
+    came = [empty(sizes[(rank - by) % size]) for rank in range(size)]
     for rank in range(size):
-        world.group(rank).shift(
-            put(came[rank]), put(sent[rank]), (rank - by) % size, (rank + by) % size, STREAM
-        )
+        group = world.group(rank)
+        flats[rank][own[rank]] = sent[rank][own[rank]]
+        group.all_gather(put(flats[rank]), sizes, STREAM)
+        group.reduce_scatter(put(sent[rank]), put(parts[rank]), sizes, STREAM)
+        group.broadcast(put(copies[rank]), root, STREAM)
+        into.append(empty(sum(sizes)) if rank == root else None)
+        group.reduce(put(sent[rank]), put(into[rank]) if rank == root else None, root, STREAM)
+        mine = sent[rank][own[rank]]
+        group.shift(put(came[rank]), put(mine), (rank - by) % size, (rank + by) % size, STREAM)
     world.run()
-    assert all((came[rank] == (rank - by) % size).all() for rank in range(size))
+    gathered = np.concatenate([each[mine] for each, mine in zip(sent, own)])
+    assert all((flat == gathered).all() for flat in flats)
+    assert (np.concatenate(parts) == sum(sent)).all() and (into[root] == sum(sent)).all()
+    assert all((copy == sent[root]).all() for copy in copies)
+    whence = [(rank - by) % size for rank in range(size)]
+    assert all((each == sent[x][own[x]]).all() for each, x in zip(came, whence))
+    alone = [{call.name for call in calls if not call.grouped} for calls in world.calls]
+    whole = {"broadcast", "reduce"} | (
+        {"allGather", "reduceScatter"} if len({*sizes}) == 1 else set()
+    )
+    assert alone == [whole if sum(sizes) else set()] * size
 
 
 def test_memory_with_gaps_and_fragments_that_do_not_fit_are_refused():
@@ -233,11 +196,8 @@ class Ranks:
     """An mpi4py communicator between threads: allgather and bcast."""
 
     def __init__(self, size):
-        self.size, self.places, self.barrier = (
-            size,
-            [None] * size,
-            threading.Barrier(size, timeout=120),
-        )
+        self.size, self.places = size, [None] * size
+        self.barrier = threading.Barrier(size, timeout=120)
 
     def at(self, rank):
         def allgather(value):
@@ -273,86 +233,73 @@ class Device:
         return SimpleNamespace(query=lambda: self.ends)
 
 
-def make(monkeypatch, world, bus_ids, devices=None):
-    """The result of each rank: a group or an error."""
-    cuda = ModuleType("cupy.cuda")
-    cuda.nccl = world
-    monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
-    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
-    devices = devices or [Device(bus_id) for bus_id in bus_ids]
-    ranks, results = Ranks(len(devices)), [None] * len(devices)
+@pytest.fixture
+def make(monkeypatch):
+    """``make(world, devices)``: the result of each rank, a group or an error."""
 
-    def start(rank):
-        try:
-            results[rank] = nccl_group(ranks.at(rank), devices[rank])
-        except Exception as error:
-            results[rank] = error
+    def on(world, devices):
+        cuda = ModuleType("cupy.cuda")
+        cuda.nccl = world
+        monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
+        monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+        ranks = Ranks(len(devices))
 
-    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(len(devices))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+        def start(rank):
+            try:
+                return nccl_group(ranks.at(rank), devices[rank])
+            except DrbenchError as error:
+                return error
 
+        with ThreadPoolExecutor(len(devices)) as pool:
+            return [*pool.map(start, range(len(devices)))]
 
-def test_a_group_is_made_and_closed_by_all_its_ranks(monkeypatch):
-    world = World(3)
-    groups = make(monkeypatch, world, ["a", "b", "c"])
-    assert [(group.rank, group.size) for group in groups] == [(0, 3), (1, 3), (2, 3)]
-    for group in groups:
-        group.close()
-    assert world.destroyed == 3
+    return on
 
 
 @pytest.mark.parametrize("names", ["abc", "a"])
-def test_a_group_is_connected_in_one_order_before_it_is_used(names, monkeypatch):
-    world, devices = World(len(names)), [Device(name) for name in names]
-    make(monkeypatch, world, [*names], devices)
+def test_a_group_is_connected_in_one_order_before_it_is_used_and_closed_by_all(names, make):
+    world, devices = World(len(names)), [*map(Device, names)]
+    groups = make(world, devices)
+    assert [(group.rank, group.size) for group in groups] == [
+        (x, len(names)) for x in range(len(names))
+    ]
     world.run()  # the steps of all ranks fit each other
     kinds = "broadcast allGather reduce reduceScatter send recv".split()
     assert all([call.name for call in calls] == kinds for calls in world.calls)
     assert all(device.waited == 1 for device in devices)
+    for group in groups:
+        group.close()
+    assert world.destroyed == len(names)
 
 
-def test_a_group_that_nccl_cannot_connect_is_refused_in_one_line_on_every_rank(monkeypatch):
-    world = World(2)
-    world.broken = 1
-    for error in make(monkeypatch, world, ["a", "b"]):
-        assert type(error) is UnsupportedError and "\n" not in str(error)
-        assert "on rank 1: RuntimeError: NCCL_ERROR_SYSTEM_ERROR: shared memory" in str(error)
-    assert (world.aborted, world.destroyed) == (1, 0)  # destroying may wait for the other rank
-
-
-def test_a_group_whose_first_steps_do_not_end_is_refused_on_every_rank(monkeypatch):
-    """As where another rank has failed."""
-    world = World(2)
-    monkeypatch.setattr("drbench.device.gpu.nccl._CONNECT_S", 0.0)
-    for error in make(monkeypatch, world, [], [Device("a"), Device("b", ends=False)]):
-        assert type(error) is UnsupportedError and "on rank 1: CaseFailed: its first" in str(error)
-    assert (world.aborted, world.destroyed) == (2, 0)
-
-
-def test_without_nccl_every_rank_reports_it(monkeypatch):
-    world = World(2)
-    world.available = False
-    errors = make(monkeypatch, world, ["a", "b"])
-    assert all(
-        type(error) is MissingError and "rank 0 has none: CuPy cannot load libnccl" in str(error)
-        for error in errors
-    )
-
-
-def test_ranks_that_share_a_device_are_refused_on_all_ranks_unless_nccl_takes_them(monkeypatch):
+@pytest.mark.parametrize(
+    "fault, buses, ends, error, words, aborted",
+    [
+        ({"available": False}, "ab", True, MissingError, "rank 0 has none: CuPy cannot load", 0),
+        # destroying may wait for the other rank
+        ({"broken": 1}, "ab", True, UnsupportedError, "on rank 1: RuntimeError: NCCL_ERROR_SYS", 1),
+        ({}, "ab", False, UnsupportedError, "on rank 1: CaseFailed: its first", 2),
+        ({}, "aba", True, UnsupportedError, "ranks 0, 2 share", 0),
+    ],
+)
+def test_a_group_that_cannot_be_made_is_refused_in_one_line_on_every_rank(
+    make, monkeypatch, fault, buses, ends, error, words, aborted
+):
+    """The last rank but the first may have failed: its first steps do not end."""
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
-    world = World(3)
-    errors = make(monkeypatch, world, ["a", "b", "a"])
-    assert all(
-        type(error) is UnsupportedError and "ranks 0, 2 share" in str(error) for error in errors
-    )
+    monkeypatch.setattr("drbench.device.gpu.nccl._CONNECT_S", 0.0)
+    world = World(len(buses))
+    vars(world).update(fault)
+    for found in make(world, [Device(bus, ends or rank != 1) for rank, bus in enumerate(buses)]):
+        assert type(found) is error and "\n" not in str(found) and words in str(found)
+    assert (world.aborted, world.destroyed) == (aborted, 0)
+
+
+@pytest.mark.parametrize("version, kind", [(22707, UnsupportedError), (23203, NcclGroup)])
+def test_ranks_that_share_a_device_have_a_group_if_nccl_takes_them(
+    make, monkeypatch, version, kind
+):
     monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
-    assert all(
-        type(error) is UnsupportedError for error in make(monkeypatch, world, ["a", "b", "a"])
-    )
-    world.version = 23203
-    assert all(type(group) is NcclGroup for group in make(monkeypatch, world, ["a", "b", "a"]))
+    world = World(3)
+    world.version = version
+    assert {*map(type, make(world, [*map(Device, "aba")]))} == {kind}

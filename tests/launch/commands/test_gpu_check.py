@@ -42,12 +42,13 @@ def model(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("gpus", [1, 8])
-def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monkeypatch, gpus):
+def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monkeypatch):
     """Without a GPU a sweep can be listed, and other commands end where they need one."""
     monkeypatch.setattr(dry_run, "estimated", lambda *_: Estimate(1.0, 1.0, 1.0))
-    found = stages(model, gpus)
-    for command in (each.command for each in found if "drbench" in each.command):
+    found = {gpus: stages(model, gpus) for gpus in (1, 8)}
+    for command in {each.command: None for each in (*found[1], *found[8])}:
+        if "drbench" not in command:
+            continue
         words = [str(word) for word in command[command.index("drbench") + 1 :] if word != "--fresh"]
         if words[0] == "sweep":
             ended = run_cli(*words, "--dry-run")
@@ -56,13 +57,14 @@ def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monke
         else:
             ended = run_cli(*words)
             assert (ended.returncode, "cupy" in ended.stderr) == (3, True), (words, ended)
-    assert {1, 2, 4, gpus} == {int(each.name.split()[-1]) for each in found if " on " in each.name}
-    names = [each.name for each in found]
-    assert len({*names}) == len(names)
     of_several = {"bandwidth", "predicted", "libraries on 8", "calibrate", "timed on 8"}
-    assert of_several & {*names} == (of_several if gpus > 1 else set())
-    if gpus > 1:  # even if all before it hang, times of all GPUs are started
-        assert sum(each.limit_s for each in found[: names.index("timed on 8")]) < 460 - 30
+    for gpus, each in found.items():
+        names = [stage.name for stage in each]
+        assert {1, 2, 4, gpus} == {int(name.split()[-1]) for name in names if " on " in name}
+        assert len({*names}) == len(names)
+        assert of_several & {*names} == (of_several if gpus > 1 else set())
+    # even if all before it hang, times of all GPUs are started
+    assert sum(each.limit_s for each in found[8][: names.index("timed on 8")]) < 460 - 30
 
 
 @pytest.mark.parametrize(("tasks", "code", "words"), [(8, 2, "starts its own"), (1, 3, "cupy")])
@@ -88,11 +90,8 @@ def test_a_late_stage_is_ended_with_all_its_processes_and_its_output_is_kept(tmp
 
 
 def test_a_stage_is_not_started_when_the_time_of_all_is_used_up(tmp_path):
-    found = run_stage(
-        Stage("never", (sys.executable, "-c", f"open({str(tmp_path / 'started')!r}, 'w')"), 30),
-        tmp_path / "log.txt",
-        1.0,
-    )
+    stage = Stage("never", (sys.executable, "-c", f"open({str(tmp_path / 'started')!r}, 'w')"), 30)
+    found = run_stage(stage, tmp_path / "log.txt", 1.0)
     assert found["exit"] == 4 and found["end"] and not (tmp_path / "started").exists()
 
 
@@ -161,14 +160,15 @@ def measured(folder, times, report=H100S):
 
 
 def test_measured_times_are_compared_with_predicted_ones(predicted):
-    node = measured(predicted, [1.0, 1.5, *[1.0] * 6])
-    checks = {check.what: check for check in checks_of([made(name="report")], {}, node)}
+    times = [1.0, 1.5, *[1.0] * 6]
+    checks = {check.what: check for check in checks_of([], {}, measured(predicted, times))}
     share = checks[f"times in the interval of {MODEL}"]
     assert (share.value, share.ok) == ("0.88 (7 of 8)", False)
     bound = {name[:5]: each.ok for name, each in checks.items() if "S-C / GEMM-only" in name}
     assert bound == {"MLP-1": False, "MLP-2": True}
-    missed = lines_of(write_page(node, [], [*checks.values()]), "MLP-1, m = 8192, fp32, column S-C")
-    assert missed[0][3:6] == ["1.50", "NO", "61"]
+    other = H100S | {"devices": [{"name": "NVIDIA A100-SXM4-80GB"}] * 8}
+    elsewhere = checks_of([], {}, measured(predicted, times, other))
+    assert elsewhere and all(check.ok is None and not check.bar for check in elsewhere)
 
 
 def lines_of(page, *words):
@@ -177,32 +177,61 @@ def lines_of(page, *words):
     return [[cell.strip() for cell in line.strip("| ").split("|")] for line in found]
 
 
-def test_on_another_node_predictions_are_no_bar(predicted):
-    other = H100S | {"devices": [{"name": "NVIDIA A100-SXM4-80GB"}] * 8}
-    checks = checks_of([], {}, measured(predicted, [3.0] * 8, other))
-    assert checks and all(check.ok is None and not check.bar for check in checks)
+LATE = "not started: the time of all stages together is used up"
+WRONG = Record(mode="measured", status="wrong", reason="C differs", transport="direct")
+RIGHT = replace(WRONG, status="ok", best_s=1.0, error=0.0, transport="rma", gflops=9e4)
+FAST, BELOW = (replace(RIGHT, percent_of_gemm_only=percent) for percent in (99.0, 9.0))
+ONE = made(name="8192 cubed, 64 tiles, fp32", kind="one rank")
+OF_ONE = "8192 cubed, 64 tiles, fp32 / unsplit gemmEx"
 
 
-def test_wrong_results_and_failed_stages_are_not_met_and_missing_ones_have_no_bar(predicted):
-    wrong = Record(mode="measured", status="wrong", reason="C differs", transport="direct")
-    right = Record(mode="measured", status="ok", best_s=1.0, error=0.0, transport="rma")
-    late = "not started: the time of all stages together is used up"
-    ended = [
-        made(name="overlap on 8", kind="exact"),
-        made(name="bandwidth", exit=5, end=["drbench: get of 64 KiB: 3 received elements"]),
-        made(name="libraries on 8", kind="libraries", exit=3, without=["without symm_mem: none"]),
-        made(name="predicted here", kind="predicted"),  # without a record
-        made(name="speed", exit=4, end=[late]),
-    ]
-    node = measured(predicted, [1.0])
-    checks = checks_of(ended, {"overlap on 8": [right, wrong]}, node)
-    found = {check.what: check.ok for check in checks}
-    expected = {"overlap on 8 rank(s) exact": False, "bandwidth": False, "libraries on 8": None}
-    expected |= {"predicted here": False, "speed": None}
-    expected |= {"transport, collectives and signals on 8 rank(s)": False}
-    assert {name: found[name] for name in expected} == expected
-    page = write_page(node, ended, checks)
-    assert all(end in page for end in ("without symm_mem", "3 received elements", late))
+def pairs(*wrong):
+    """The stage of a node of two GPUs, with these faults of one pair."""
+    pair = {"reached": True, "atomic": True, "why": "", "copy": 391.0, "add": 305.0}
+    pair |= {"rows": {"512": 162}, "flag_us": 3.3, "no_flag": "", "from": 0, "to": 1, "wrong": []}
+    line = {"kind": "pairs", "stuck": False, "together": {"wrong": [], "from_all": [391.0, 393.0]}}
+    gpu = {"bus": "x", "free": 79 << 30, "bytes": 80 << 30, "sharers": 1}
+    line["gpus"] = [gpu | {"index": index} for index in range(2)]
+    line["pairs"] = [pair, pair | {"from": 1, "to": 0, "wrong": [*wrong]}]
+    return made(name="pairs", lines=[line])
+
+
+#: How a stage ended, its records, one of its checks, whether that holds, and whether it is wrong.
+VERDICTS = [
+    (made(name="x on 8", kind="exact"), [RIGHT, WRONG], "x on 8 rank(s) exact", False, True),
+    (
+        *(made(name="overlap on 8", kind="exact"), [RIGHT]),
+        *("transport, collectives and signals on 8 rank(s)", False, True),
+    ),
+    (made(name="bandwidth", exit=5, end=["3 elements"]), [], "bandwidth", False, True),
+    (made(name="x", kind="libraries", exit=3, without=["without x"]), [], "x", None, False),
+    (made(name="x", kind="predicted"), [], "x", False, True),  # without a record
+    (made(name="speed", exit=4, end=[LATE]), [], "speed", None, False),
+    (made(name="tests", exit=1, end=["No module named pytest"]), [], "tests", None, False),
+    (ONE, [FAST], OF_ONE, True, False),
+    (ONE, [BELOW], OF_ONE, False, False),
+    (ONE, [WRONG], "8192 cubed, 64 tiles, fp32 exact", False, True),
+    (pairs(), [], "GPU pairs", True, False),
+    (pairs("copy"), [], "GPU pairs", None, False),
+    (pairs("copy"), [], "GPU copies", False, True),
+]
+
+
+@pytest.mark.parametrize("stage, rows, what, ok, is_wrong", VERDICTS)
+def test_what_a_stage_showed_is_met_slow_wrong_or_not_decided(
+    tmp_path, stage, rows, what, ok, is_wrong
+):
+    found = checks_of([stage], {stage["name"]: rows}, Node(tmp_path, 8, "1", H100S))
+    assert {(each.ok, each.is_wrong) for each in found if each.what == what} == {(ok, is_wrong)}
+
+
+def test_transfers_have_the_bars_of_the_model_and_of_the_paper(tmp_path):
+    for get, added, verdicts in ((380.0, 310.0, [True, True]), (300.0, 200.0, [False, False])):
+        rates = ("get", 1 << 16, 9.0), ("get", 1 << 28, get), ("accumulate", 1 << 28, added)
+        lines = [dict(zip(("operation", "nbytes", "bus_gbps"), rate)) for rate in rates]
+        stage = made(name="bandwidth", lines=lines)
+        checks = checks_of([stage], {}, Node(tmp_path, 8, "1", H100S))
+        assert [check.ok for check in checks if "get" in check.what] == verdicts
 
 
 SLOW = {"kind": "copy", "what": "half of each row", "gb_per_s": 900.0, "of_plain": 0.4}
@@ -221,20 +250,6 @@ def test_a_slow_gpu_ends_with_0_and_a_failed_stage_with_1(tmp_path, end, code):
     assert found["strided copy / whole copy"] is False and found["transfers"] is (code == 0)
 
 
-def test_a_wrong_result_of_one_rank_is_not_a_slow_one(tmp_path):
-    name, how = "8192 cubed, 64 tiles, fp32", {"best_s": 1.0, "gflops": 9e4, "error": 0.0}
-    row = lambda percent: Record(mode="measured", status="ok", percent_of_gemm_only=percent, **how)
-    wrong = Record(mode="measured", status="wrong", reason="C differs")
-    for each, ok, is_wrong in (
-        (row(99.0), True, False),
-        (row(9.0), False, False),
-        (wrong, False, True),
-    ):
-        stage = made(name=name, kind="one rank")
-        (found,) = checks_of([stage], {name: [each]}, Node(tmp_path, 1))
-        assert (found.ok, found.is_wrong) == (ok, is_wrong)
-
-
 #: Runs pytest where only it and what drbench itself needs are installed.
 _ONLY_PYTEST = (
     "import sys; sys.modules.update(dict.fromkeys(['hypothesis', 'pytest_timeout', 'xdist'])); "
@@ -242,66 +257,30 @@ _ONLY_PYTEST = (
 )
 
 
-def test_the_contract_tests_need_only_pytest_and_are_no_bar_without_it(tmp_path):
+def test_the_contract_tests_need_only_pytest(tmp_path):
     (contract,) = (each for each in stages(tmp_path, 1) if each.name == "tests")
     words = contract.command[contract.command.index("pytest") + 1 :]
     command = sys.executable, "-c", _ONLY_PYTEST, *words, "--collect-only"
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ended = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    missing = made(name="tests", exit=1, end=["/usr/bin/python3: No module named pytest"])
-    (found,) = checks_of([missing], {}, Node(tmp_path, 1))
-    assert (found.value, found.ok) == ("not run: pytest is not installed", None)
-
-
-def test_wrong_bytes_between_gpus_are_not_met(tmp_path):
-    gpu = {"bus": "x", "free": 79 << 30, "bytes": 80 << 30, "sharers": 1}
-    pair = {"reached": True, "atomic": True, "wrong": [], "why": "", "copy": 391.0, "add": 305.0}
-    pair |= {"rows": {"512": 162}, "flag_us": 3.3, "no_flag": ""}
-    line = {"kind": "pairs", "stuck": False, "together": {"wrong": [], "from_all": [391.0, 393.0]}}
-    line["gpus"] = [gpu | {"index": index} for index in range(2)]
-    for wrong, ok in ([], {True, None}), (["copy"], {False, None}):
-        line["pairs"] = [pair | {"from": 0, "to": 1}, pair | {"from": 1, "to": 0, "wrong": wrong}]
-        checks = checks_of([made(name="pairs", lines=[line])], {}, Node(tmp_path, 2))
-        assert {check.ok for check in checks if check.what.startswith("GPU")} | {None} == ok
 
 
 def test_libraries_are_compared_with_the_fastest_of_drbench_in_the_same_arithmetic(tmp_path):
     """A library returns C in bfloat16."""
-    run = lambda algorithm, ms, dtype, compute=None, m=64, **more: Record(
-        mode="measured",
-        status="ok",
-        algorithm=algorithm,
-        dtype=dtype,
-        m=m,
-        n=256,
-        k=64,
-        best_s=ms / 1e3,
-        gflops=3000.0,
-        compute=compute,
-        **more,
+    mixed, shape = "bfloat16:float32", {"m": 64, "n": 256, "k": 64}
+    known = Record(
+        mode="measured", status="ok", algorithm="ag_gemm", best_s=5e-4, gflops=3e3, **shape
     )
-    mixed = "bfloat16:float32"
-    ours = [run("ag_gemm", ms, mixed, "bf16") for ms in (3.0, 2.0)]
-    ours += [run("ag_gemm", 1.0, "float32", "tf32"), run("ag_gemm", 0.5, mixed, m=32)]
-    for folder, rows in {"node": ours, "libraries": [run("symm_mem", 4.0, "bfloat16")]}.items():
+    rows = [replace(known, best_s=s, dtype=mixed, compute="bf16") for s in (3e-3, 2e-3)]
+    rows.append(replace(known, best_s=1e-3, dtype="float32", compute="tf32"))
+    rows.append(replace(rows[0], best_s=known.best_s, m=32))
+    library = replace(known, best_s=4e-3, dtype="bfloat16", algorithm="symm_mem")
+    for folder, found in {"node": rows, "libraries": [library]}.items():
         (tmp_path / folder).mkdir()
-        append_csv(tmp_path / folder / "records.csv", *rows)
-    page = write_page(Node(tmp_path, 8), [], [])
-    (line,) = lines_of(page, "symm_mem")
-    name = "symm_mem (C in bfloat16)"
-    assert line == ["64 × 256 × 64, bf16", name, "4", "3", "2", "2.00"]
-
-
-def test_transfers_have_the_bars_of_the_model_and_of_the_paper(predicted):
-    node = measured(predicted, [])
-    names = "operation", "nbytes", "bus_gbps"
-    line = lambda *values: dict(zip(names, values))
-    for get, added, verdicts in ((380.0, 310.0, [True, True]), (300.0, 200.0, [False, False])):
-        lines = [line("get", 1 << 16, 9.0), line("get", 1 << 28, get)]
-        lines.append(line("accumulate", 1 << 28, added))
-        checks = checks_of([made(name="bandwidth", lines=lines)], {}, node)
-        assert [check.ok for check in checks if "get" in check.what] == verdicts
+        append_csv(tmp_path / folder / "records.csv", *found)
+    (line,) = lines_of(write_page(Node(tmp_path, 8), [], []), "symm_mem")
+    assert line[2:] == ["4", "3", "2", "2.00"]
 
 
 #: Runs some stages of a check; the sweep of all GPUs stops after some cases.
@@ -339,10 +318,10 @@ def on_fakes(tmp_path, process, fake_gpus, mpiexec):
 @pytest.mark.mpi
 @pytest.mark.timeout(120)
 def test_stages_run_on_two_gpus_and_their_results_are_checked(on_fakes):
-    names = "report", "bandwidth", "timed on 2", "predicted", "libraries on 2"
+    names = "report", "bandwidth", "timed on 2", "predicted"
     found, page, log = on_fakes(2, "1/128", 2, *names)
     ends = {stage["name"]: stage["exit"] for stage in found["stages"]}
-    assert ends == dict.fromkeys(names, 0) | {"libraries on 2": ends["libraries on 2"]}, log
+    assert ends == dict.fromkeys(names, 0), log
     checks = {check["what"]: check["value"] for check in found["checks"]}
     assert checks["timed on 2 rank(s) exact"] == "2 of 2, 0 refused"
     assert checks["get of 4 KiB, all GPUs at once"].endswith("GB/s")
