@@ -12,47 +12,44 @@ from drbench.device.gpu.copies import Axis, as_row_copies
 from drbench.device.gpu.kernels import Kernels
 from drbench.errors import UnsupportedError, UsageError
 
-examples = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
 
 @st.composite
 def four_axes(draw):
     """(shape, element strides of one side, of the other): runs of rows × rows × runs of columns ×
-    columns inside a matrix."""
-    sides = []
-    rows, columns = (
-        (draw(st.integers(1, 4)), draw(st.integers(1, 5))),
-        (draw(st.integers(1, 4)), draw(st.integers(1, 9))),
-    )
+    columns inside a matrix, or inside one that is stored by columns; or none of some."""
+    sides, few = [], st.integers(1, 4)
+    rows, columns = (draw(few), draw(st.integers(0, 5))), (draw(few), draw(st.integers(0, 9)))
     for _ in range(2):
-        padding = (
-            draw(st.integers(0, 3)) if rows[0] > 1 else 0,
-            draw(st.integers(0, 8)) if columns[0] > 1 else 0,
-        )
-        ld = columns[0] * (columns[1] + padding[1]) + draw(st.integers(0, 5))
-        sides.append(((rows[1] + padding[0]) * ld, ld, columns[1] + padding[1], 1))
+        above, left = (draw(st.integers(0, 8)) if each > 1 else 0 for each in (rows[0], columns[0]))
+        outer, inner = (rows, above), (columns, left)
+        by_columns = draw(st.booleans())
+        if by_columns:
+            outer, inner = inner, outer
+        ((_, high), down), ((runs, wide), across) = outer, inner
+        ld = runs * (wide + across) + draw(st.integers(0, 5))
+        strides = (high + down) * ld, ld, wide + across, 1
+        sides.append(strides[2:] + strides[:2] if by_columns else strides)
     return (*rows, *columns), *sides
 
 
 def side(shape, strides, dtype, offset, seed):
     """A strided view into memory of its own: (view, memory)."""
-    size = sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1
+    size = sum((extent - 1) * stride for extent, stride in zip(shape, strides) if extent) + 1
     flat = np.random.default_rng(seed).integers(1, 1000, size + offset + 4).astype(dtype)
-    return np.lib.stride_tricks.as_strided(
-        flat[offset:], shape, [stride * flat.itemsize for stride in strides]
-    ), flat
+    strides = [stride * flat.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides), flat
 
 
-@examples
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     axes=four_axes(),
     dtype=st.sampled_from(["u2", "f4", "f8"]),
     offsets=st.tuples(st.integers(0, 4), st.integers(0, 4)),
     seed=st.integers(0, 99),
 )
-def test_a_copy_of_four_axes_is_that_of_numpy_and_writes_nothing_else(
+def test_a_copy_of_two_or_four_axes_is_that_of_numpy_and_writes_nothing_else(
     device, axes, dtype, offsets, seed
 ):
     shape, *strides = axes
@@ -60,35 +57,10 @@ def test_a_copy_of_four_axes_is_that_of_numpy_and_writes_nothing_else(
     source, _ = side(shape, strides[1], dtype, offsets[1], seed + 1000)
     expected = into.copy()
     np.lib.stride_tricks.as_strided(expected[offsets[0] :], shape, target.strides)[...] = source
+    if shape[0] == shape[2] == 1:
+        target, source = target[0, :, 0], source[0, :, 0]
     device.copy(target.view(DeviceArray), source.view(DeviceArray), device.stream("copies"))
     assert (into == expected).all()
-
-
-@examples
-@given(
-    shape=st.tuples(st.integers(0, 9), st.integers(0, 9)),
-    gaps=st.tuples(st.integers(0, 5), st.integers(0, 5)),
-    orders=st.tuples(st.sampled_from("CF"), st.sampled_from("CF")),
-    dtype=st.sampled_from(["f4", "f8"]),
-)
-def test_a_copy_of_two_axes_is_that_of_numpy_between_any_orders(device, shape, gaps, orders, dtype):
-    views = []
-    for seed, (padding, order) in enumerate(zip(gaps, orders)):
-        rows, columns = shape if order == "C" else shape[::-1]
-        view = (
-            np.random.default_rng(seed)
-            .integers(1, 1000, (rows, columns + padding))
-            .astype(dtype)[:, :columns]
-        )
-        views.append(view if order == "C" else view.T)
-    target, source = views
-    untouched = target.base.copy()
-    device.copy(target.view(DeviceArray), source.view(DeviceArray), device.stream("copies"))
-    assert (target == source).all()
-    target[...] = 0
-    same = untouched.copy()
-    (same[:, : target.shape[1]] if orders[0] == "C" else same[:, : target.shape[0]])[...] = 0
-    assert (target.base == same).all()
 
 
 def by_which_way(device, cupy, target, source):
@@ -213,17 +185,11 @@ def test_a_copy_of_more_rows_than_the_kernel_counts_is_refused():
 
 def test_rows_are_copied_between_host_and_device(device, cupy):
     tile = np.arange(48, dtype="f4").reshape(6, 8)
-    stream, pinned = (
-        device.stream("copies"),
-        device.allocate_host(6 * 4 * 4).view("f4").reshape(6, 4),
-    )
+    stream = device.stream("copies")
+    pinned = device.allocate_host(6 * 4 * 4).view("f4").reshape(6, 4)
     device.copy(pinned, tile[:, 2:6].view(DeviceArray), stream)
-    assert (pinned == tile[:, 2:6]).all() and cupy.runtime.calls[-1][:4] == (
-        "memcpy2DAsync",
-        16,
-        6,
-        4,
-    )
+    assert (pinned == tile[:, 2:6]).all()
+    assert cupy.runtime.calls[-1][:4] == ("memcpy2DAsync", 16, 6, 4)
     pinned += 100
     device.copy(tile[:, 2:6].view(DeviceArray), pinned, stream)
     assert (tile[:, 2:6] == pinned).all() and (tile[:, 6:] < 100).all()

@@ -2,6 +2,7 @@
 nothing outside their targets is written."""
 
 import ctypes
+import itertools
 import re
 import sysconfig
 import threading
@@ -45,12 +46,12 @@ def put(view):
 # -- sums
 
 
-@pytest.mark.parametrize("what", ["accumulate", "add"])
+@pytest.mark.parametrize("what", ["accumulate", "add", "zero"])
 @examples
 @given(
     rows=extent,
     columns=extent,
-    dtype=st.sampled_from(["float32", "float64"]),
+    dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
     left=st.integers(0, 8),
     right=st.integers(0, 4),
     blocks=st.sampled_from([1, 3, 16, 200]),
@@ -58,17 +59,19 @@ def put(view):
     otherwise=st.booleans(),
 )
 @example(1, 2, "float32", 0, 0, 1, True, False)  # a row of adjacent elements has both orders
-def test_sums_equal_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
+def test_sums_and_zeros_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
     what, new_device, rows, columns, dtype, left, right, blocks, by_columns, otherwise
 ):
     """By rows or by columns; a sum without atomics also takes a value of the other order."""
     device, rng = new_device(accumulate_blocks=blocks), np.random.default_rng(rows)
     x, y = integers(rng, rows, columns), integers(rng, rows, columns)
     other = by_columns != (otherwise and what == "add")
+    dtype = "float32" if dtype == "bfloat16" and what != "zero" else dtype
     target, whole, outside = bordered(x, dtype, by_columns, left=left, right=right)
     value, source, border = bordered(y, dtype, other, left=4 - right, right=right)
-    getattr(device, what)(put(target), put(value), device.stream("copies"))
-    assert (target == x + y).all() and (value == y).all()
+    operands = [put(target), put(value)][: 1 if what == "zero" else 2]
+    getattr(device, what)(*operands, device.stream("copies"))
+    assert (target == (0 if what == "zero" else x + y)).all() and (value == y).all()
     assert (whole[outside] == BORDER).all() and (source[border] == BORDER).all()
 
 
@@ -149,22 +152,6 @@ def test_sums_of_other_dtypes_shapes_and_layouts_are_refused(device):
             device.accumulate(put(target), put(value), stream)
 
 
-# -- zeros
-
-
-@every_dtype
-@pytest.mark.parametrize(
-    "rows, columns, left, right",
-    [(3, 5, 2, 1), (1, 7, 3, 3), (9, 1, 0, 2), (4, 6, 0, 0), (300, 3, 1, 1)],
-)
-def test_zero_clears_the_view_and_nothing_outside_it(device, dtype, rows, columns, left, right):
-    for transposed in (False, True):
-        five = np.full((rows, columns), 5)
-        view, whole, outside = bordered(five, dtype, transposed, left=left, right=right)
-        device.zero(put(view), device.stream("compute"))
-        assert (view == 0).all() and (whole[outside] == BORDER).all()
-
-
 # -- GEMMs in double
 
 
@@ -201,37 +188,26 @@ def test_memory_that_gemms_and_checks_borrow_is_released(device, cupy):
 
 
 @every_dtype
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_one_element_that_is_not_finite_is_found_at_any_place(device, dtype, value):
-    for rows, columns, (row, column) in [
-        (3, 5, (2, 4)),
-        (1, 1, (0, 0)),
-        (40, 300, (39, 0)),
-        (40, 300, (20, 299)),
-    ]:
-        tile, whole, outside = bordered(np.full((rows, columns), 3), dtype)
-        whole[outside] = value  # elements outside the tile do not count
-        assert device.all_finite(put(tile))
-        tile[row, column] = value
-        assert not device.all_finite(put(tile))
-
-
-@every_dtype
-def test_a_fraction_is_found_where_all_should_be_whole(device, dtype):
-    tile, whole, outside = bordered(np.full((40, 300), -3), dtype)
-    whole[outside] = 0.5
-    assert device.all_finite(put(tile), whole=True)
-    for value in (0.5, -2.75, np.nan, np.inf):
-        tile[20, 299] = value
-        assert not device.all_finite(put(tile), whole=True)
+@pytest.mark.parametrize(
+    "whole, bad", [(False, [np.nan, np.inf, -np.inf]), (True, [0.5, -2.75, np.nan, np.inf])]
+)
+def test_one_element_that_is_not_finite_or_not_whole_is_found_at_any_place(
+    device, dtype, whole, bad
+):
+    for (rows, columns, *place), value in itertools.product(
+        [(3, 5, 2, 4), (1, 1, 0, 0), (40, 300, 39, 0), (40, 300, 20, 299)], bad
+    ):
+        tile, memory, outside = bordered(np.full((rows, columns), -3), dtype)
+        memory[outside] = value  # elements outside the tile do not count
+        assert device.all_finite(put(tile), whole=whole)
+        tile[*place] = value
+        assert not device.all_finite(put(tile), whole=whole)
 
 
 def test_the_largest_and_smallest_finite_numbers_are_finite(device):
-    for dtype in ("f4", "f8"):
-        limits = np.finfo(dtype)
-        assert device.all_finite(
-            put(np.array([[limits.max, limits.min, limits.smallest_subnormal, 0.0]], dtype))
-        )
+    for limits in map(np.finfo, ("f4", "f8")):
+        ends = limits.max, limits.min, limits.smallest_subnormal, 0.0
+        assert device.all_finite(put(np.array([ends], limits.dtype)))
 
 
 # -- the source
