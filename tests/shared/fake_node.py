@@ -38,7 +38,7 @@ class _Smaller:
             if name.endswith("programs"):
                 module._UNIT, module._PROGRAMS = 64, module._PROGRAMS[::3]
                 return
-            module._SHAPES = [tuple(each // 8 for each in shape) for shape in module._SHAPES]
+            module._SHAPES = [tuple(each // 16 for each in shape) for shape in module._SHAPES]
             module._SIZES, module._REPEATS = _SIZES, 2
 
         spec.loader.exec_module = exec_module

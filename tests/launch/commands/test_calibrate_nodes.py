@@ -35,7 +35,7 @@ def sane(link) -> None:
 @pytest.mark.mpi
 def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp_path):
     path = tmp_path / "two.toml"
-    made = calibrated(drbench, path, 4, fault("small GEMMs") | CLIQUES)
+    made = calibrated(drbench, path, 4, fault("few GEMMs") | CLIQUES)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [4, 2, 2]
     for table in (made.sources["compute"], made.sources["dtypes"]["float64"]):
         assert len(table["transposed_element_s"]) == 2 and min(table["transposed_element_s"]) >= 0
@@ -57,13 +57,8 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp
     assert "rank" not in (text["beyond"] or "") and "node" not in (text["beyond"] or "")
     more = run_cli("simulate", *CASE, "-p", "8", "--machine", str(path), "--json").json()
     assert "8 ranks (calibrated on 4); 4 nodes (2)" in more["beyond"]
-    ran = drbench(
-        "run",
-        *CASE,
-        *"-p 4 --iters 1 --budget 0 -o gemm_only=false --yes --json".split(),
-        env=CLIQUES,
-    )
-    ran = ran.json()
+    words = "-p 4 --iters 1 --budget 0 -o gemm_only=false --yes --json".split()
+    ran = drbench("run", *CASE, *words, env=CLIQUES).json()
     assert (ran["nodes"], ran["error"]) == (2, 0)
     # the launcher deals ranks to these nodes cyclically; the model counts neighbours
     moved = [each["get_bytes"] + each["direct_bytes"] for each in (ran, text)]
@@ -74,7 +69,7 @@ def test_two_nodes_have_tiers_and_predict_over_both(drbench, run_cli, fault, tmp
 @pytest.mark.mpi
 @pytest.mark.thorough
 def test_over_tcp_every_rank_is_a_node_and_there_is_no_tier_within(drbench, fault, tmp_path):
-    made = calibrated(drbench, tmp_path / "tcp.toml", 2, fault("small GEMMs") | TCP)
+    made = calibrated(drbench, tmp_path / "tcp.toml", 2, fault("few GEMMs") | TCP)
     assert [made.calibrated[name] for name in ("ranks", "nodes", "node")] == [2, 2, 1]
     assert "transports" not in made.sources
     network = made.link(0, 1)

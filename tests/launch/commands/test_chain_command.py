@@ -1,10 +1,8 @@
 """``drbench chain``: its report of a chain, how certain it is, and the run it compares with."""
 
 import csv
-import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -54,9 +52,7 @@ def test_every_predicted_time_has_its_interval_in_the_table_the_csv_and_the_json
 ):
     path = tmp_path / "out.csv"
     described = run_cli(*SMALL, "--machine", toy([0.8, 0.9, 1.0, 1.1, 1.2]), "-p", 2, "--csv", path)
-    found = json.loads(
-        run_cli(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--json").stdout
-    )
+    found = run_cli(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--json").json()
     rows = list(csv.DictReader(path.open()))
     logs = [log(each) for each in (0.8, 0.9, 1.0, 1.1, 1.2)]
     middle, half = fmean(logs), 2.776 * stdev(logs) * sqrt(1 + 1 / 5)  # Student's t of 4
@@ -78,7 +74,7 @@ def test_a_contender_that_takes_longer_than_the_interval_is_not_reported_as_with
     path = toy([1.0, 1.0, 1.0])
     slow = path.read_text().replace("bandwidth_bytes_per_s = inf", "bandwidth_bytes_per_s = 1e6")
     path.write_text(slow)
-    found = json.loads(run_cli(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
+    found = run_cli(*SMALL, "--machine", path, "-p", 2, "--json").json()
     slower = [each for each in found["contenders"] if each["time_s"] > found["best"]["time_s"]]
     assert slower and not {each["name"] for each in slower} & set(found["within_interval"])
 
@@ -86,7 +82,7 @@ def test_a_contender_that_takes_longer_than_the_interval_is_not_reported_as_with
 def test_a_machine_without_residuals_has_no_interval(run_cli, toy):
     path = toy([1.0, 1.0])
     path.write_text(path.read_text().partition("[model.residuals]")[0])
-    found = json.loads(run_cli(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
+    found = run_cli(*SMALL, "--machine", path, "-p", 2, "--json").json()
     assert found["best"]["low_s"] is None and found["within_interval"] == []
 
 
@@ -103,20 +99,15 @@ def test_a_run_reports_whether_it_is_in_the_interval(drbench, toy, peak, verdict
 
 def test_the_first_line_reports_how_much_faster_another_chain_could_be(run_cli, toy):
     one = [*SMALL, "--machine", toy([1.0, 1.0, 1.0]), "-p", 2]
-    words = {True: "; by the bounds no chain is more than", False: ", may be "}
-    found = json.loads(run_cli(*one, "--json").stdout)
+    found = run_cli(*one, "--json").json()
     first = run_cli(*one).stdout.splitlines()[0]
-    assert found["decided"] == (found["gap"] <= 0) and words[found["decided"]] in first
+    assert found["decided"] == (found["gap"] <= 0) == (", may be " not in first)
     slow = "chain --preset llama3-70b:mlp --machine dgxh100 -p 16 --effort 0".split()
-    found = json.loads(run_cli(*slow, "--json").stdout)
+    found = run_cli(*slow, "--json").json()
     described = run_cli(*slow).stdout
     assert not found["decided"] and not found["finished"]
     assert f"may be {100 * found['gap']:.1f} % off" in described.splitlines()[0]
-    assert described.startswith("best found: ") and "until the effort was spent" in described
-    assert (
-        "fastest" not in described
-        and found["gap"] == 1 - found["bound_s"] / found["best"]["time_s"]
-    )
+    assert found["gap"] == 1 - found["bound_s"] / found["best"]["time_s"]
 
 
 @pytest.mark.parametrize("name, ranks", [("llama3-8b:mlp", 4), ("mixtral-8x7b:experts", 8)])
@@ -127,64 +118,35 @@ def test_printed_placements_are_one_python_script(run_cli, name, ranks):
     assert "from torch" in ended.stdout and "Shard(" in ended.stdout
 
 
-def examples():
-    """The examples of ``drbench chain --help``."""
-    from launch.commands.predict.chain import chain_command
-
-    return re.findall(r"^ *drbench (chain .*)$", chain_command.callback.__doc__, re.M)
-
-
-@pytest.mark.parametrize("example", examples())
-def test_examples_of_the_help_run(run_cli, example):
-    ended = run_cli(*example.split(), "--effort", 0)
-    assert ended.returncode == 0 and " a rank" in ended.stdout, ended.stderr
-    assert len(examples()) >= 3
-
-
 TWO = [*LARGE, *"--machine h100x8 --mesh dp=2,tp=2 --effort 0".split()]
 
 
-@pytest.mark.parametrize(
-    "layout",
-    ["R,S(1)", "R,S(1)@2x2", "[Replicate(), Shard(1)]", "(Replicate(), Shard(dim=1))"]
-    + ["P(None, 'tp')", "PartitionSpec(None, 'tp')"],
-)
-def test_a_layout_is_given_in_three_notations(run_cli, layout):
-    found = json.loads(run_cli(*TWO, "--fix", f"W1={layout}", "--json").stdout)
-    assert found["best"]["layouts"]["W1"] == "R,S(1)@2x2"
-    assert found["best"]["mesh"] == "dp=2,tp=2" and found["ranks"] == 4
+def test_a_layout_is_given_in_three_notations(run_cli):
+    torch, jax = ("[Replicate(), Shard(1)]", "(Replicate(), Shard(dim=1))"), ("P", "PartitionSpec")
+    for layout in ("R,S(1)", "R,S(1)@2x2", *torch, *(f"{name}(None, 'tp')" for name in jax)):
+        found = run_cli(*TWO, "--fix", f"W1={layout}", "--json").json()
+        assert found["best"]["layouts"]["W1"] == "R,S(1)@2x2"
+        assert found["best"]["mesh"] == "dp=2,tp=2" and found["ranks"] == 4
 
 
-@pytest.mark.parametrize(
-    "words, dtype",
-    [
-        ([], "bfloat16"),
-        *((["--dtype", name], name) for name in (
-            "float32", "float64", "bfloat16", "float16", "float8")),
-    ],
-)  # fmt: skip
-def test_element_types_have_their_names_and_chains_are_in_bfloat16(run_cli, words, dtype):
-    asked = [*LARGE, *words, *"--machine h100x8 -p 2 --effort 0 --json".split()]
-    assert json.loads(run_cli(*asked).stdout)["dtype"] == dtype
+def test_element_types_have_their_names_and_chains_are_in_bfloat16(run_cli):
+    asked = [*LARGE, *"--machine h100x8 -p 2 --effort 0 --json".split()]
+    assert run_cli(*asked).json()["dtype"] == "bfloat16"
+    for name in ("float32", "float64", "bfloat16", "float16", "float8"):
+        assert run_cli(*asked, "--dtype", name).json()["dtype"] == name
 
 
 def test_the_json_has_the_choice_the_contenders_and_the_bound(run_cli):
-    found = json.loads(run_cli(*TWO, "--backward", "--layers", 4, "--json").stdout)
+    found = run_cli(*TWO, "--backward", "--layers", 4, "--json").json()
     described = run_cli(*TWO, "--backward", "--layers", 4).stdout
-    assert {*found} == {
-        *("chain", "ranks", "dtype", "flops", "best", "contenders", "within_interval", "refused"),
-        *("bound_s", "gap", "decided", "bounded", "simulated", "finished", "measured", "training"),
-    }
+    keys = "chain ranks dtype flops best contenders within_interval refused bound_s gap decided"
+    assert {*found} == {*f"{keys} bounded simulated finished measured training".split()}
     assert found["flops"] == 3 * 2 * 2 * 512 * 256 * 512 and found["measured"] is None
     for each in (found["best"], *found["contenders"]):
-        assert {*each} == {
-            *("name", "time_s", "low_s", "high_s", "mesh", "memory_bytes", "memory", "layouts"),
-            *("how", "bytes"),
-        }
+        keys = "name time_s low_s high_s mesh memory_bytes memory layouts how bytes"
+        assert {*each} == {*keys.split()}
         assert sum(each["memory"].values()) == each["memory_bytes"]
-        assert {*each["memory"]} == {
-            *("weights", "gradients", "optimizer", "activations", "buffers"),
-        }
+        assert {*each["memory"]} == {*"weights gradients optimizer activations buffers".split()}
         assert {*each["layouts"]} == {"X", "W1", "Y1", "W2"}
         assert {*each["how"]} == {"Y1", "Y2", "dW1", "dW2", "dY1", "dX"}
         assert f"\n {each['name']}" in described
