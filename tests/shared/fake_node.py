@@ -28,13 +28,16 @@ class _Smaller:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name not in ("launch.calibration.devices", "launch.calibration.programs"):
+        if name not in [f"launch.calibration.{each}" for each in ("devices", "programs", "speed")]:
             return None
         spec = PathFinder.find_spec(name, path)
         load = spec.loader.exec_module
 
         def exec_module(module):
             load(module)
+            if name.endswith("speed"):
+                module._TIMES = 1
+                return
             if name.endswith("programs"):
                 module._UNIT, module._PROGRAMS = 64, module._PROGRAMS[::3]
                 return
