@@ -1,8 +1,5 @@
 """A shell completes commands, options and their values, and prints nothing else."""
 
-import os
-import shutil
-import subprocess
 import sys
 
 import pytest
@@ -12,8 +9,6 @@ from launch.commands.cli import cli
 from launch.commands.completion import NAMES
 from launch.commands.listing import KINDS
 from plots.registry import figures
-
-SHELLS = ("bash", "zsh", "fish")
 
 
 def completed(line: str) -> list[str]:
@@ -73,37 +68,20 @@ def test_a_line_that_is_wrong_is_completed_without_an_error(line, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def run(words: list[str], line: str | None = None, instruction: str = "bash_complete"):
-    """A process that completes a line, or runs words with the environment of one."""
-    environ = {**os.environ, "_DRBENCH_COMPLETE": instruction}
-    if line is not None:
-        environ |= {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-    return subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
-
-
 @pytest.mark.parametrize("line", ["drbench run --algorithm ", "drbench plot ", "drbench run -o "])
-def test_completing_loads_nothing_that_draws_or_starts_mpi(line):
+def test_completing_loads_nothing_that_draws_or_starts_mpi(process, line):
     code = (
         "import atexit, sys; from drbench.__main__ import main; atexit.register(lambda: "
         "print(*{'matplotlib', 'pandas', 'mpi4py', 'scipy'} & {*sys.modules}, file=sys.stderr)); "
         "main()"
     )
-    ended = run([sys.executable, "-c", code], line)
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    asked["_DRBENCH_COMPLETE"] = "bash_complete"
+    ended = process(sys.executable, "-c", code, env=asked)
     assert ended.stdout.startswith("plain,") and ended.stderr.strip() == ""
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_of_a_shell_can_be_read_by_it(shell, tmp_path):
-    script = run([sys.executable, "-m", "drbench"], instruction=f"{shell}_source").stdout
-    assert "_DRBENCH_COMPLETE" in script and "drbench" in script
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    path = tmp_path / "complete"
-    path.write_text(script)
-    subprocess.run([shell, "-n", path], check=True, timeout=60)
-
-
-def test_bash_completes_with_the_script_that_it_is_given(tmp_path):
+def test_bash_completes_with_the_script_that_it_is_given(process, tmp_path):
     command = tmp_path / "drbench"
     command.write_text(
         f"#!{sys.executable}\nfrom drbench.__main__ import main\nmain()\n", encoding="utf-8"
@@ -114,8 +92,5 @@ def test_bash_completes_with_the_script_that_it_is_given(tmp_path):
         'COMP_WORDS=(drbench tune --machine pv); COMP_CWORD=3; $(complete -p drbench | sed "s/.*-F '
         '//;s/ .*//") drbench pv tune; echo "${COMPREPLY[@]}"'
     )
-    environ = {name: value for name, value in os.environ.items() if name != "_DRBENCH_COMPLETE"}
-    ended = subprocess.run(
-        ["bash", "-c", code], env=environ, capture_output=True, text=True, timeout=60
-    )
+    ended = process("bash", "-c", code)
     assert (ended.stdout, ended.stderr) == ("pvc12\n", "")
