@@ -67,20 +67,17 @@ def test_a_timeline_describes_its_run(page, run_cli, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--preset column --stationary C --transport rma".split(),
-        ["--algorithm", "gemm_rs", "--transport", "throttled:1,5"],
-    ],
-    ids=" ".join,
-)
-def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_path, options):
-    path = tmp_path / "run.json"
-    words = "run -p 2 -m 96 -n 64 -k 128 --budget 0 --iters 1".split()
-    ended = drbench(*words, "-o", "gemm_only=false", *options, "--timeline", path)
-    assert ended.returncode == 0, ended.stderr
-    events = [each for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
-    _, (case,) = page("--timeline", path)
-    shown = {(rank, bar[0]) for rank, bars in enumerate(case["ranks"]) for bar in bars}
-    assert shown == {(each["pid"], each["args"]["step"]) for each in events} and case["timed"]
+def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, lines_on_ranks, tmp_path):
+    words = "run -m 96 -n 64 -k 128 --budget 0 --iters 1 -o gemm_only=false".split()
+    more = {
+        "rma.json": "--preset column --stationary C --transport rma",
+        "throttled.json": "--algorithm gemm_rs --transport throttled:1,5",
+    }
+    lines = {path: [*words, *more[path].split(), "--timeline", path] for path in more}
+    for path, ended in lines_on_ranks(2, lines, tmp_path).items():
+        assert ended.returncode == 0, ended.stderr
+        events = json.loads((tmp_path / path).read_text())["traceEvents"]
+        _, (case,) = page("--timeline", tmp_path / path)
+        shown = {(rank, bar[0]) for rank, bars in enumerate(case["ranks"]) for bar in bars}
+        made = {(each["pid"], each["args"]["step"]) for each in events if each["ph"] == "X"}
+        assert shown == made and case["timed"]
