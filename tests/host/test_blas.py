@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from bordered import BORDER, bordered
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drbench.errors import UsageError
@@ -60,24 +60,6 @@ def test_a_single_column_or_row_of_a_matrix_with_gaps_is_multiplied_in_place(acr
     a, b, out = (row.T, column.T, c.T) if across else (column, row, c)
     LOADED.gemm(a, b, out, 0.0)
     assert (c == np.array([[0.0], [14.0], [28.0]])).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.tuples(*[st.integers(1, 24)] * 3),
-    st.lists(st.integers(0, 24), max_size=4),
-    st.integers(0, 99),
-)
-def test_a_gemm_cut_along_k_adds_up_in_place(shape, places, seed):
-    """As the executor cuts it to poll between the segments."""
-    m, n, k = shape
-    rng = np.random.default_rng(seed)
-    a, b = rng.integers(-8, 9, (m, k)).astype("f4"), rng.integers(-8, 9, (k, n)).astype("f4")
-    c = np.full((m, n), np.nan, "f4")
-    ends = sorted({0, k, *(min(at, k) for at in places)})
-    for first, (low, high) in enumerate(zip(ends, ends[1:])):
-        LOADED.gemm(a[:, low:high], b[low:high], c, 1.0 if first else 0.0)
-    assert (c == a @ b).all()
 
 
 @given(st.integers(0, 6000), st.integers(0, 30))

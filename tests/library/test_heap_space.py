@@ -62,21 +62,6 @@ def test_an_invalid_size_is_refused_with_examples(text):
 
 
 @settings(deadline=None)
-@given(st.data())
-def test_slices_of_one_array_overlap_where_they_share_an_element(data):
-    whole = np.arange(6 * 8, dtype="i8").reshape(6, 8)
-    whole = whole.T if data.draw(st.booleans()) else whole
-    parts = []
-    for _ in range(2):
-        ends = [sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2))) for n in whole.shape]
-        parts.append(whole[slice(*ends[0]), slice(*ends[1])])
-    base = whole.__array_interface__["data"][0]
-    places = [Place(part.__array_interface__["data"][0] - base, *part.strides) for part in parts]
-    one, two = (set(part.ravel().tolist()) for part in parts)
-    assert overlap(*places, parts[0].shape, parts[1].shape, 8) == bool(one & two)
-
-
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 90), *[st.integers(0, 9)] * 5), min_size=2, max_size=2))
 def test_arrays_of_any_strides_overlap_where_they_share_a_byte(drawn):
     places, shapes, taken = [], [], []
@@ -95,13 +80,6 @@ def test_arrays_of_any_strides_overlap_where_they_share_a_byte(drawn):
 def test_arrays_that_cannot_be_proved_disjoint_count_as_overlapping():
     long, short = Place(0, 2 * 100_001, 2), Place(1_000_000, 154, 6)
     assert overlap(long, short, (99_991, 65_537), (7, 13), 2)
-
-
-def test_arrays_of_different_row_strides_that_share_bytes_overlap():
-    """A matrix seen through another wrap of the same memory: rows of 4 and of 6 elements."""
-    four, six = Place(0, 32, 8), Place(40, 48, 8)
-    assert overlap(four, six, (3, 4), (2, 6), 8) and overlap(six, four, (2, 6), (3, 4), 8)
-    assert not overlap(four, Place(96, 48, 8), (3, 4), (2, 6), 8)  # behind its last byte
 
 
 def test_a_gap_too_small_after_a_huge_page_boundary_is_used_from_its_beginning():

@@ -26,7 +26,6 @@ from drbench.program.steps import (
     Get,
     Group,
     Join,
-    Put,
     Scratch,
     Zero,
 )
@@ -128,19 +127,6 @@ def test_exactly_the_tiles_that_first_writes_do_not_fill_once_are_zeroed():
             assert (run(problem, program) == times_written(regions) * (a @ b)).all()
 
 
-def test_partial_sums_for_other_ranks_start_empty_and_are_added_onto():
-    def summed():
-        a = yield Get(ONE.a.tile_block((0, 0)))
-        b = yield Get(ONE.b.tile_block((0, 0)))
-        first = yield Gemm(a, b)
-        second = yield Gemm(a, b, into=first)
-        yield Put(second, ONE.c.tile_block((0, 0)))
-
-    program = trace(summed(), ONE, 0, fresh=False)
-    assert betas(program.steps) == [0, 1]
-    assert [step.uses for step in program.steps] == [2, 2, 1, 1, 0]
-
-
 def cuts_of(*ends, most=1):
     """Disjoint ranges between some of these ends, ascending: few, so that they often meet."""
     some = st.lists(st.sampled_from(ends), min_size=2, max_size=2 * most, unique=True)
@@ -218,17 +204,6 @@ def test_gemms_copies_and_sums_on_any_regions_add_up(written, updates, seed):
 
 # -- the universal program
 # -------------------------------------------------------------------------------------------
-
-
-def test_replicas_beyond_k_hold_zeros_and_do_nothing_else():
-    # k = 2 in four parts: two are empty
-    problem = Problem(4, 4, 2, 4, "block", "block", "block/c4")
-    for program in traces_of(problem, stationary="C"):
-        if program.rank >= 2:
-            kinds = [type(step) for step in program.steps]
-            assert kinds == [Zero, Fence, Fence] and program.flops == 0
-        else:
-            assert zeroed(program.steps) == [] and program.flops == problem.flops // 2
 
 
 @pytest.mark.parametrize("seed", range(60))
