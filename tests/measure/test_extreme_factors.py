@@ -30,7 +30,7 @@ def whole(fill, name, rows, cols, dtype):
     return out
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     FACTORS,
     FACTORS,

@@ -123,23 +123,6 @@ def test_a_ring_over_nodes_uses_the_card_of_each_of_its_ranks():
     assert carried == dict.fromkeys(ends, 7 * SHARD / 4)
 
 
-def test_two_groups_share_a_card_evenly_where_links_are_shared():
-    """Two gathers over the same two cards: each has half, and both end together."""
-
-    def program(rank):
-        for name in ("row", "column"):
-            group = Group(name, (0, 1), rank)
-            yield AllGather([tile(0), tile(1)], group, axis=1)
-
-    pair = traced(program, Problem(2, 2, 2, 2))
-    each = Collective(1.0, 0.0)
-    for rule, ends in (("fair", [25.0, 25.0]), ("fifo", [13.0, 26.0])):
-        toy = Machine("m", Compute(1.0), (Link("far", 2.0),), collectives={"allgather": each},
-                      arbitration=rule)  # fmt: skip
-        bars = simulate(pair, toy, prefetch="all", timeline=True).timeline
-        assert sorted(bar.stop_s for bar in bars if bar.rank == 0) == ends, rule
-
-
 def test_a_fence_takes_a_round_more_for_each_doubling_of_the_ranks():
     def time_s(p):
         def program(rank):

@@ -77,7 +77,7 @@ def test_bytes_are_those_of_the_explainer_and_no_bound_is_broken(seed, depth, ru
     assert counted["direct_bytes"] == text["get_bytes"]
 
 
-@quick
+@settings(quick, max_examples=20)
 @given(seeds)
 def test_the_same_simulation_twice_is_the_same_to_the_last_bit(seed):
     problem, options = any_case(seed)

@@ -8,8 +8,9 @@ import pytest
 from algorithms import get_algorithm
 from drbench.plan.edges import edges
 from drbench.plan.schedule import ArenaPlan, Lookahead, Scheduler, buffer_elements, plan_arena
+from drbench.program.group_steps import ReduceScatter
 from drbench.program.problem import Problem
-from drbench.program.steps import Block, Gemm, Get, Scratch
+from drbench.program.steps import Block, Gemm, Get, Group, Part, Scratch
 from drbench.program.trace import trace
 
 CASES = [
@@ -148,6 +149,33 @@ def reached(found, t):
                 out.add(s)
                 todo.append(s)
     return out
+
+
+def test_gemms_into_parts_of_a_scratch_follow_the_last_use_of_its_memory():
+    def program():
+        b = yield Get(block("B", 1, 0, 4, 0, 4))  # 0: had the memory before
+        a = yield Get(block("A", 0, 0, 4, 0, 4))
+        yield Gemm(a, b, into=block("C", 0, 0, 4, 0, 4))  # 2: used it
+        both = yield Scratch((8, 4))  # 3
+        last = None
+        for row in (0, 4):  # 4, 5 and 6, 7
+            part = yield Part(both, 0, row, row + 4)
+            last = yield Gemm(a, a, into=part)
+        yield ReduceScatter(
+            both,
+            [block("C", 0, 0, 4, 0, 4), block("C", 1, 4, 8, 0, 4)],
+            Group("row", (0, 1), 0),
+            0,
+            after=last,
+        )
+
+    found = edges(
+        Lookahead(trace(program(), None, 0, fresh=False), 1),
+        ArenaPlan({0: 0, 3: 0}, 32),
+        {0: 16, 3: 32},
+    )
+    assert {5, 7} <= reached(found, 8)
+    assert 2 in found[5] and 2 in found[7]  # not by way of the Scratch, which does nothing
 
 
 def test_a_buffer_over_parts_of_two_earlier_ones_waits_for_the_users_of_both_and_no_more():

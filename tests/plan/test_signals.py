@@ -291,7 +291,7 @@ def test_an_offered_value_is_in_the_inbox_and_not_in_the_arena():
     assert plan_inbox(found, [4] * len(found.steps)).offsets == {2: 0, 7: 64}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1), st.data())
 def test_no_two_slots_share_a_byte_and_each_is_aligned_for_its_elements(shapes, data):
     found = trace(

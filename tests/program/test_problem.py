@@ -5,7 +5,6 @@ import itertools
 import pytest
 from oracles import check_block, home
 
-from drbench.common import PHASES, Clock
 from drbench.errors import (
     EXIT_CODES,
     DrbenchError,
@@ -132,21 +131,6 @@ def test_exit_codes_and_statuses_belong_together():
         exit_code_of(KeyError()),
         exit_code_of(KeyboardInterrupt()),
     ) == (6, 5, 5)
-
-
-def test_phases_add_up_and_are_reset_together():
-    clock = Clock()
-    for name in PHASES:
-        for _ in range(2):
-            start = clock.now()
-            before = clock.seconds[name]
-            with clock.phase(name):
-                sum(range(1000))
-            assert 0 < clock.seconds[name] - before <= clock.now() - start
-    with pytest.raises(ZeroDivisionError), clock.phase("gemm"):
-        _ = 1 / 0
-    clock.reset()
-    assert set(clock.seconds.values()) == {0.0}
 
 
 def test_problems_are_equal_if_their_fields_and_partitions_are():
