@@ -50,17 +50,17 @@ MOST_DRAWS = 20
 
 
 def draws(situation, backend, of_algorithm, of_step, seed=0):
-    """ranks -> (algorithm, case) pairs: so many of each algorithm, whether it takes the case or
-    refuses it; and more that are taken, until each type of step is in so many."""
+    """ranks -> (algorithm, case, whether it is refused): so many of each algorithm; and more that
+    are taken, until each type of step is in so many."""
     chance = random.Random(f"{situation} {backend} {seed}")
     found, count = {p: [] for p in RANKS[situation]}, Counter()
 
     def add(name, asked, wanted=None):
         p, made = _drawn(name, asked, situation, backend, chance)
         types = _types(p, made, situation)
-        if wanted is None or wanted in types:
-            found[p].append((name, made))
-            count.update(types)
+        if wanted is None or wanted in (types or ()):
+            found[p].append((name, made, types is None))
+            count.update(types or ())
 
     for name in algorithms():
         for _ in range(of_algorithm):
@@ -75,7 +75,7 @@ def draws(situation, backend, of_algorithm, of_step, seed=0):
 
 
 def _types(p, made, situation):
-    """The types of steps of a case that is not refused; on ranks they may be others."""
+    """The types of steps of a case, or None if it is refused."""
     algorithm = get_algorithm(made["algorithm"])
     options = {each: made[each] for each in made if each in algorithm.options}
     texts = [made[each] for each in "abc" if each in made]
@@ -88,7 +88,7 @@ def _types(p, made, situation):
         options = algorithm.resolve(problem, situation == "direct", **options)
         traces = [algorithm.trace(problem, rank, **options) for rank in range(p)]
     except (UnsupportedError, UsageError):
-        return set()
+        return None
     return {type(step).__name__ for trace in traces for step in trace.steps}
 
 
