@@ -32,9 +32,9 @@ PUSHED = [
 
 
 def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun, dealt):
-    throttled = [case | {"throttle": [5e7, 1e-4]} for case in dealt(PUSHED, 0, 2)]
-    for p, situation in ((3, "direct"), (4, "mixed"), (3, "remote")):
-        cases = PUSHED + (throttled if situation == "direct" else [])
+    throttled = [case | {"throttle": [5e7, 1e-4]} for case in dealt(PUSHED, 0, 4)]
+    for turn, (p, situation) in enumerate(((3, "direct"), (4, "mixed"), (3, "remote"))):
+        cases = dealt(PUSHED, turn, 2) + (throttled if situation == "direct" else [])
         answers = mpirun(p, "signals.py", cases, "--delays", "3", situation=situation)
         assert [out["wrong"] for out in answers] == [[0] * 3] * len(cases)
         assert all(out["apart"] == (0 if situation == "direct" else p) for out in answers)

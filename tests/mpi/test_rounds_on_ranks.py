@@ -31,7 +31,7 @@ def cases(**more):
     [({"gemm_only": True}, 200_000), ({"transpose": "a", "alpha": 2.0, "beta": 1.0}, 100_000)],
 )
 def test_a_turn_is_the_same_run_as_alone_whatever_is_kept(mpirun, more, limit):
-    asked = {"cases": cases(**more), "rounds": 3, "limits": [None, limit], "corrupt": None}
+    asked = {"cases": cases(**more), "rounds": 2, "limits": [None, limit], "corrupt": None}
     kept, least = mpirun(4, "rounds.py", asked)
     for found in (kept, least):
         for once, turns in zip(found["once"], found["turns"]):

@@ -85,7 +85,7 @@ def test_the_least_error_that_an_element_can_have_is_caught(mpirun, dtype):
 
 @pytest.mark.parametrize(
     "backend, situation",
-    [("numpy", "direct"), ("numpy", "rma"), ("numpy", "mixed"), ("cupy", "direct")],
+    [("numpy", "direct"), ("numpy", "mixed"), ("cupy", "direct")],
 )
 def test_a_repeat_that_leaves_work_out_is_not_saved_by_the_one_before(mpirun, backend, situation):
     found = mpirun(4, "idle.py", backend, "nobody", "one", "all", situation=situation)
