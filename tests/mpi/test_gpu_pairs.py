@@ -44,32 +44,35 @@ def test_every_pair_of_sound_gpus_is_timed_and_right(probe):
     assert all(gpu["free"] == gpu["bytes"] == 1 << 28 for gpu in found["gpus"])
 
 
-def test_ranks_that_share_a_gpu_try_no_flags(probe):
-    found = probe(devices=1)
-    assert [gpu["sharers"] for gpu in found["gpus"]] == [2, 2] and not wrong(found)
-    assert all(pair["atomic"] and "no_flag" not in pair for pair in found["pairs"])
+NOT_TRIED = {"copy", "add", "flag_us"}
+LATE = "a flag was not seen in 0.5 s"
+#: A fault, or options of the fake; what is wrong in both directions; what each says, and lacks.
+FAULTS = [
+    ("none", {"peers": False}, set(), {"reached": False, "why": "no peer access"}, NOT_TRIED),
+    (
+        *("ipc", {}, set()),
+        *({"reached": False, "why": "IPC refused: cudaErrorPeerAccessUnsupported"}, NOT_TRIED),
+    ),
+    ("none", {"atomics": False}, set(), {"reached": True, "atomic": False}, {"add"}),
+    ("none", {"devices": 1}, set(), {"reached": True, "atomic": True}, {"no_flag"}),
+    ("flags", {}, set(), {"no_flag": LATE, "flag_us": None}, set()),
+    ("copies", {}, {"copy"}, {}, set()),
+    ("rows", {}, {f"rows of {width} B" for width in (512, 2048, 8192)}, {}, set()),
+]
 
 
-@pytest.mark.parametrize(
-    "fault, how, why",
-    [
-        ("none", {"peers": False}, "no peer access"),
-        ("ipc", {}, "IPC refused: cudaErrorPeerAccessUnsupported"),
-    ],
-)
-def test_a_pair_out_of_reach_has_the_reason(probe, fault, how, why):
+@pytest.mark.parametrize("fault, how, what, says, lacks", FAULTS)
+def test_a_fault_is_found_with_the_reason_and_the_rest_is_tried(
+    probe, fault, how, what, says, lacks
+):
     found = probe(fault, **how)
-    assert by_pair(found).keys() == BOTH and not wrong(found)
+    assert by_pair(found).keys() == BOTH and not found["stuck"]
+    assert {gpu["sharers"] for gpu in found["gpus"]} == {3 - how.get("devices", 2)}
     for pair in found["pairs"]:
-        assert pair["why"] == why and not {"copy", "add", "flag_us"} & pair.keys()
-        assert not pair["reached"]
-
-
-def test_gpus_without_native_atomics_copy_and_do_not_add(probe):
-    found = probe(atomics=False)
-    assert not wrong(found)
-    for pair in found["pairs"]:
-        assert pair["reached"] and not pair["atomic"] and "add" not in pair and pair["copy"] > 0
+        assert {*pair["wrong"]} == what and not lacks & pair.keys()
+        assert {name: pair[name] for name in says} == says
+        assert "copy" in lacks or pair["copy"] > 0
+    assert wrong(found) == what
 
 
 def test_lost_updates_are_found_where_two_ranks_add_at_the_same_time(probe):
@@ -78,31 +81,11 @@ def test_lost_updates_are_found_where_two_ranks_add_at_the_same_time(probe):
     assert not wrong(found) & {"add", "copy"}
 
 
-@pytest.mark.parametrize(
-    "fault, what",
-    [
-        ("copies", {"copy"}),
-        ("rows", {f"rows of {width} B" for width in (512, 2048, 8192)}),
-    ],
-)
-def test_a_wrong_byte_of_a_copy_is_found(probe, fault, what):
-    found = probe(fault)
-    assert wrong(found) == what
-    assert [len(pair["wrong"]) for pair in found["pairs"]] == [len(what)] * 2
-
-
-def test_a_flag_that_never_arrives_is_a_line_and_the_rest_is_tried(probe):
-    found = probe("flags")
-    assert by_pair(found).keys() == BOTH and not wrong(found) and not found["stuck"]
-    for pair in found["pairs"]:
-        assert pair["no_flag"] == "a flag was not seen in 0.5 s" and pair["flag_us"] is None
-
-
 def test_a_stream_that_cannot_be_released_is_a_line_and_all_ranks_end(mpirun, kernels):
     ended = mpirun.process(2, "gpu_pairs.py", kernels, "stuck", json.dumps({"devices": 2}))
     found = json.loads(ended.stdout.splitlines()[-1])
     assert found["stuck"] and "together" not in found and "Traceback" not in ended.stderr
-    assert [pair["no_flag"] for pair in found["pairs"]] == ["a flag was not seen in 0.5 s"]
+    assert [pair["no_flag"] for pair in found["pairs"]] == [LATE]
 
 
 @pytest.mark.parametrize(
