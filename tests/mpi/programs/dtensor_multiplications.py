@@ -50,8 +50,20 @@ def everywhere(right):
     return COMM.allreduce(bool(right), op=MPI.LAND)
 
 
-def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float32"):
-    """Multiply all (or a sample of) operand placements with all outputs ("" for stock's)."""
+def compare(mesh, whole, triples, made):
+    """The triples that are wrong: placements of A, B and C ("" for stock's) by their letters;
+    ``made(x, letters)`` is an operand."""
+    wrong = []
+    for a, b, c in triples:
+        got = multiply(made(0, a), made(1, b), c)
+        right = not c or got.placements == placements(c)
+        if not (is_right(got, whole, mesh) and right):
+            wrong.append([str(mesh), a, b, c, str(got.placements)])
+    return wrong
+
+
+def every(mesh_shape, letters, shapes, heaps, outputs, sample, dtype):
+    """Multiply a sample of operand placements with all outputs ("" for stock's)."""
     install()
     mesh, kind = init_device_mesh("cpu", tuple(mesh_shape)), getattr(torch, dtype)
     options = ["".join(each) for each in itertools.product(letters, repeat=len(mesh_shape))]
@@ -59,22 +71,18 @@ def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float
     wrong, cases = [], 0
     for m, k, n in shapes:
         A, B = integers((m, k), m, kind), integers((k, n), n + 1, kind)
-        C = A @ B
         for heap in heaps:
-            made = [
-                {each: dtensor(whole, mesh, placements(each), heap, seed) for each in options}
-                for seed, whole in ((1, A), (2, B))
-            ]
-            triples = [(a, b, c) for a in options for b in options for c in outs]
-            if sample:
-                triples = random.Random(m).sample(triples, sample)
-            for a, b, c in triples:
-                cases += 1
-                got = multiply(made[0][a], made[1][b], c)
-                right = not c or got.placements == placements(c)
-                if not (is_right(got, C, mesh) and right):
-                    wrong.append([m, k, n, heap, a, b, c, str(got.placements)])
-            made = got = None
+            made = {
+                (x, each): dtensor(whole, mesh, placements(each), heap, x + 1)
+                for x, whole in enumerate((A, B))
+                for each in options
+            }
+            triples = [*itertools.product(options, options, outs)]
+            triples = random.Random(m).sample(triples, min(sample, len(triples)))
+            cases += len(triples)
+            found = compare(mesh, A @ B, triples, lambda *which: made[which])
+            wrong += [[m, k, n, heap, *each] for each in found]
+            made = None
     counts = drbench.torch.counts()
     wrong = sum(COMM.allgather(wrong), [])
     return {
@@ -85,81 +93,12 @@ def every(mesh_shape, letters, shapes, heaps, outputs, sample=None, dtype="float
     }
 
 
-def forms(mesh_shape):
-    """mm, addmm, linear and matmul in all modes, with transposed operands; cases left to stock."""
-    install()
-    mesh, wrong = init_device_mesh("cpu", tuple(mesh_shape)), []
-    n, spare = mesh.ndim, [Replicate()] * (mesh.ndim - 1)
-
-    def check(name, got, wanted):
-        if not is_right(got, wanted, mesh):
-            wrong.append(name)
-
-    def put(whole, *placed):
-        return dtensor(whole, mesh, (*placed, *spare))
-
-    X, W, v = (integers(shape, seed) for seed, shape in enumerate(((6, 10), (8, 10), (8,))))
-    V = integers((6, 8), 9)
-    for x, w, c in itertools.product((Shard(0), Shard(1), Partial()), repeat=3):
-        a, b = put(X, x), put(W, w)
-        t = b.t()  # torch itself makes no view of it in inference mode
-        with drbench.torch.out(c, *spare):
-            for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode):
-                with mode():
-                    check(("mm", mode.__name__), a @ t, X @ W.t())
-                    check(("linear", mode.__name__), torch.nn.functional.linear(a, b), X @ W.t())
-                    for bias in (Shard(0), Replicate()):
-                        d = put(v, bias)
-                        check(
-                            ("bias", mode.__name__, str((x, w, c, bias))),
-                            torch.nn.functional.linear(a, b, d),
-                            X @ W.t() + v,
-                        )
-                    e = put(V, Shard(1))
-                    for alpha, beta in ((1, 1), (2, 3), (-1, 0), (1, 2)):
-                        check(
-                            ("addmm", mode.__name__, alpha, beta, str((x, w, c))),
-                            torch.addmm(e, a, t, alpha=alpha, beta=beta),
-                            beta * V + alpha * (X @ W.t()),
-                        )
-        for part in (V[:, :1], V[:1], V[0], V[0, 0]):  # terms that repeat for many elements
-            d = put(part, Replicate())
-            with drbench.torch.out(c, *spare):
-                check(("term", str(part.shape)), torch.addmm(d, a, t), part + X @ W.t())
-    counts = drbench.torch.counts()
-    for kind in (torch.float64, torch.bfloat16):
-        a, b = (put(each.to(kind), Shard(0)).requires_grad_() for each in (X, W))
-        got = multiply(a, b.t(), (Shard(1), *spare))
-        got.sum().backward()
-        ones = torch.ones(got.shape, dtype=kind)
-        check(("grad", str(kind)), a.grad, ones @ W.to(kind))
-        check(("grad", str(kind)), b.grad, ones.t() @ X.to(kind))
-    more = drbench.torch.counts().drbench - counts.drbench
-    # cases left to torch are right, too, and in the requested placements
-    a, b = put(X, Shard(0)), put(W, Shard(0))
-    for kind in (torch.float16, torch.int64):
-        got = multiply(a.to(kind), b.to(kind).t(), (Shard(1), *spare))
-        if got.placements[0] != Shard(1) or not is_right(got.float(), X @ W.t(), mesh):
-            wrong.append(str(kind))
-    batch = put(integers((3, 4, 6), 5), Shard(0)), put(integers((3, 6, 5), 6), Shard(0))
-    check("bmm", torch.bmm(*batch), torch.bmm(integers((3, 4, 6), 5), integers((3, 6, 5), 6)))
-    compiled = torch.compile(lambda x, y: torch.relu(x @ y.t()) @ y, backend="aot_eager")
-    check("compile", compiled(a, b), torch.relu(X @ W.t()) @ W)
-    a = b = t = e = d = got = batch = None
-    kept = drbench.torch.counts()
-    return {
-        "wrong": wrong,
-        "drbench": [counts.drbench, counts.stock, more],
-        "reasons": {why: kept.stock.get(why, 0) for why in kept.stock},
-        "left": finish(),
-        "dims": n,
-    }
-
-
 def fuzzed(seed, count):
-    """Random addmm, mm and linear, forward and backward, in random placements of all operands and
-    of the result, compared with the whole matrices in one process."""
+    """Random addmm, mm and linear, forward and backward or in modes without gradients, in random
+    placements of all operands and of the result, compared with the whole matrices in one
+    process."""
     wrong, done = [], []
+    modes = torch.enable_grad, torch.enable_grad, torch.no_grad, torch.inference_mode
     for when in ("auto", "always"):
         draw = random.Random(f"{seed} {when}")
         install(when=when, heap="32M")
@@ -170,7 +109,7 @@ def fuzzed(seed, count):
             shapes = draw.choice([(m, n), (m, n), (n,), (1, n), (m, 1), (1,), ()]), (m, k), (k, n)
             given = [random_placements(draw, mesh, len(shape)) for shape in (*shapes, (m, n))]
             given[3] = draw.choice((None, given[3]))
-            name = draw.choice(("addmm", "addmm", "mm", "linear"))
+            name, mode = draw.choice(("addmm", "addmm", "mm", "linear")), draw.choice(modes)
             factors = {"alpha": draw.choice((1, 2, -1, 0)), "beta": draw.choice((1, 3, -1, 0))}
             wholes = [integers(shape, 10 * number + x).double() for x, shape in enumerate(shapes)]
             made = [
@@ -182,16 +121,24 @@ def fuzzed(seed, count):
             for bias, a, b in (made, wholes):
                 for each in (bias, a, b):
                     each.requires_grad_()
-                with drbench.torch.out(*given[3]) if given[3] else nullcontext():
+                turned = b.t()  # torch itself makes no view of it in inference mode
+                placed = drbench.torch.out(*given[3]) if given[3] else nullcontext()
+                before = drbench.torch.counts().drbench
+                with mode(), placed:
                     if name == "addmm":
                         got = torch.addmm(bias, a, b, **factors)
                     elif name == "mm":
                         got = a @ b
                     else:
-                        got = torch.nn.functional.linear(a, b.t(), bias if bias.ndim == 1 else None)
-                whole = got.full_tensor() if isinstance(got, DTensor) else got
+                        got = torch.nn.functional.linear(
+                            a, turned, bias if bias.ndim == 1 else None
+                        )
+                    whole = got.full_tensor() if isinstance(got, DTensor) else got
+                served = drbench.torch.counts().drbench > before
+                if isinstance(got, DTensor) and when == "always" and not served:
+                    wrong.append([name, mode.__name__, "is not served"])
                 try:
-                    (whole * weights).sum().backward()
+                    (whole * weights).sum().backward() if mode is torch.enable_grad else None
                 except RuntimeError as error:  # torch cannot reshape some gradients of a bias
                     assert "failed for aten.view" in str(error)
                 results.append([whole.detach(), *(each.grad for each in (bias, a, b))])
@@ -200,11 +147,23 @@ def fuzzed(seed, count):
                 if right is None or found is None:
                     continue
                 if not torch.equal(found, right):
-                    wrong.append([when, name, what, str(mesh.shape), shapes, str(given), factors])
-        done.append(drbench.torch.counts().drbench)
-        made = got = results = bias = a = b = found = each = None
+                    of = (
+                        when,
+                        name,
+                        mode.__name__,
+                        what,
+                        str(mesh.shape),
+                        shapes,
+                        str(given),
+                        factors,
+                    )
+                    wrong.append(of)
+        counts = drbench.torch.counts()
+        done.append(counts.drbench)
+        made = got = results = bias = a = b = turned = whole = found = each = None
         left = finish()
-    return {"wrong": sum(COMM.allgather(wrong), [])[:10], "drbench": done, "left": left}
+    wrong = sum(COMM.allgather(wrong), [])[:10]
+    return {"wrong": wrong, "drbench": done, "stock": counts.stock, "left": left}
 
 
 def random_placements(draw, mesh, ndim):
@@ -259,6 +218,28 @@ def torchs():
             made = multiply(other, other, placed)
             same = type(made.to_local()) is type(local) and made.device == local.device
             found[name + placed] = same and placed in ("", str(made.placements[0].dim))
+    # other types and operations, also where a placement is requested
+    for kind in (torch.float16, torch.int64):
+        got = multiply(a.to(kind), a.to(kind).t(), "1")
+        right = got.placements == (Shard(1),) and got.dtype == kind
+        found[str(kind)] = right and is_right(got.float(), A @ A.t(), line)
+    whole_batch = integers((4, 6, 6), 5)
+    batch = dtensor(whole_batch, line, (Shard(0),))
+    found["bmm"] = is_right(torch.bmm(batch, batch), torch.bmm(whole_batch, whole_batch), line)
+    compiled = torch.compile(lambda x: torch.relu(x @ x.t()) @ x, backend="aot_eager")
+    found["compile"] = is_right(compiled(a), torch.relu(A @ A.t()) @ A, line)
+    for why in (
+        "float16 is multiplied by torch alone",
+        "int64 is multiplied by torch alone",
+        "batched multiplications are done by torch alone",
+        "torch.compile traces the program",
+    ):
+        found[why] = why in drbench.torch.counts().stock
+    narrow = a.to(torch.bfloat16).detach().requires_grad_()
+    mine, got = took(lambda: multiply(narrow, narrow.detach().t(), "1"))
+    got.sum().backward()
+    ones = torch.ones(16, 16, dtype=torch.bfloat16)
+    found["bfloat16"] = mine and is_right(narrow.grad, ones @ A.to(torch.bfloat16), line)
     # the program observes what torch moves, on all ranks or on one
     for name, here in (("counted", True), ("counted on rank 0", COMM.rank == 0)):
         with CommDebugMode() if here else nullcontext() as seen:
@@ -291,6 +272,8 @@ def torchs():
     with torch.inference_mode():
         mine, got = square()
         found["inference"] = mine and got.to_local().is_inference()
+        mine, got = took(lambda: torch.nn.functional.linear(a, a))
+        found["inference, linear"] = mine and is_right(got, A @ A.t(), line)
     # memory that another tensor uses
     layer = torch.nn.Linear(16, 16, bias=False)
     layer.weight = torch.nn.Parameter(dtensor(A, line, (Shard(0),)))
@@ -309,7 +292,7 @@ def torchs():
         found["full"] = all(is_right(each, A @ A, line) for each in held[::8])
         found["declined"] = "is full" in str(drbench.torch.counts().stock)
     a = whole = s0 = s1 = bias = pending = got = held = rows = none = weight = empty = sums = None
-    layer = model = mixed = local = each = made = other = None
+    layer = model = mixed = local = each = made = other = batch = narrow = None
     return {name: everywhere(right) for name, right in found.items()} | {"left": finish()}
 
 
@@ -357,11 +340,9 @@ def meshes():
         *((whole[name], itertools.product("01P", repeat=3)) for name in ("dp", "tp")),
         (permuted, of_permuted),
     ):
-        for a, b, c in triples:
-            x, y = dtensor(A, mesh, placements(a)), dtensor(B, mesh, placements(b))
-            got = multiply(x, y, c)
-            if not is_right(got, A @ B, mesh):
-                wrong.append([str(mesh), a, b, c])
+        wrong += compare(
+            mesh, A @ B, triples, lambda x, each: dtensor((A, B)[x], mesh, placements(each))
+        )
     three = torch.distributed.device_mesh.DeviceMesh("cpu", [0, 2, 3])
     if COMM.rank == 1:
         nothing = torch.empty(0)
@@ -539,17 +520,6 @@ if __name__ == "__main__":
     main(
         {
             each.__name__: each
-            for each in (
-                every,
-                forms,
-                fuzzed,
-                torchs,
-                rounding,
-                meshes,
-                trouble,
-                text,
-                outliving,
-                churn,
-            )
+            for each in (every, fuzzed, torchs, rounding, meshes, trouble, text, outliving, churn)
         }
     )

@@ -107,6 +107,7 @@ def integers(shape, seed, dtype=torch.float32):
 
 
 def main(what):
-    """``PROGRAM WHAT [ARGUMENTS]``: the answer of a function."""
-    name, *arguments = sys.argv[1:]
-    answer(MPI.COMM_WORLD, what[name](*map(json.loads, arguments)))
+    """``PROGRAM WHAT[+WHAT] [ARGUMENTS]``: the answers of functions, one after the other."""
+    names, *arguments = sys.argv[1:]
+    found = {name: what[name](*map(json.loads, arguments)) for name in names.split("+")}
+    answer(MPI.COMM_WORLD, found)
