@@ -4,6 +4,8 @@ advice."""
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, write_model
 from launch.models.beyond import how_sure
@@ -31,11 +33,10 @@ def machine_of(**changes):
     return found.with_value("calibrated", SEEN | changes)
 
 
-def test_calibrated_values_are_not_beyond_and_each_limit_is_reported():
-    """Each rank multiplies 256 rows of A with rows of B, fetched in blocks of 256 x 512."""
-    assert predict(INSIDE, machine_of(), 2).beyond is None
-    assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
-    for change, expected in (
+@pytest.mark.parametrize(
+    "known, expected",
+    [
+        ({}, None),
         ({"m": [8, 128]}, "GEMMs with m of 256 (8 to 128)"),
         ({"n": [600, 700]}, "GEMMs with n of 512 (600 to 700)"),
         ({"k": [8, 128]}, "GEMMs with k of 256 (8 to 128)"),
@@ -43,11 +44,17 @@ def test_calibrated_values_are_not_beyond_and_each_limit_is_reported():
         ({"ranks": 1}, "2 ranks (calibrated on 1)"),
         ({"node": 1, "nodes": 1}, "2 nodes (1)"),
         ({"dtypes": ["float64"]}, "float32 (float64)"),
-    ):
-        assert predict(INSIDE, machine_of(**change), 2).beyond == expected
-    two = replace(INSIDE, threads=2)
-    assert predict(two, machine_of(), 2).beyond == "2 threads per rank (1)"
-    assert predict(replace(INSIDE, threads=1), machine_of(), 2).beyond is None
+    ],
+)
+def test_calibrated_values_are_not_beyond_and_each_limit_is_reported(known, expected):
+    """Each rank multiplies 256 rows of A with rows of B, fetched in blocks of 256 x 512."""
+    assert predict(INSIDE, machine_of(**known), 2).beyond == expected
+
+
+def test_threads_are_compared_where_they_are_given_and_nothing_without_a_calibration():
+    for threads, expected in ((1, None), (2, "2 threads per rank (1)")):
+        assert predict(replace(INSIDE, threads=threads), machine_of(), 2).beyond == expected
+    assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
 
 
 def test_without_transfers_none_are_needed_and_collectives_are_described_by_their_shards():
@@ -72,11 +79,11 @@ def test_tables_and_json_report_it(run_cli, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(HERE.read_text())
     write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})
-    words = [*"-m 512 -n 512 -k 512 -p 2 --machine".split(), path]
-    message = " ".join(run_cli("simulate", *words, "--preset", "row").stdout.split())
-    assert "beyond the calibration: " in message and "m of" in message and "(8 to 16)" in message
-    few = "--only universal --replication none --top 2".split()
-    found = run_cli("tune", *words, *few, "--preset", "row", "--json").json()
+    words = [*"-m 512 -n 512 -k 512 -p 2 --preset row --machine".split(), path]
+    shown = " ".join(run_cli("simulate", *words).stdout.split())
+    assert "beyond the calibration: " in shown and "(8 to 16)" in shown
+    few = "--only universal --replication none --top 2 --json".split()
+    found = run_cli("tune", *words, *few).json()
     assert "(8 to 16)" in found["ranking"][0]["record"]["beyond"]
     assert found["sure"]["level"] == "elsewhere" and "(8 to 16)" in found["sure"]["text"]
 

@@ -13,13 +13,11 @@ from time import process_time
 import pytest
 from starting import within
 
-from drbench.common import Clock
-from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import OutOfMemory, UnsupportedError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
-from launch.commands.cli import main
 from launch.models.candidates import (
     TuneRequest,
     data_movements,
@@ -137,8 +135,7 @@ def test_an_effort_limits_the_time_and_what_was_not_searched_is_reported(run_cli
     """Four nodes of eight: the answer is not called the fastest. Before any bound is computed the
     gap is unknown: null, which is JSON, not Infinity."""
     asked = "tune -m 8Ki -n 18Ki -k 7Ki -p 32 --machine dgxh100 --effort 0.1".split()
-    first = run_cli(*asked).stdout.splitlines()[0]
-    assert re.match(r"Best found, effort exhausted with \d+ candidates left: ", first)
+    assert "effort exhausted with" in run_cli(*asked).stdout.splitlines()[0]
     refuse = lambda name: pytest.fail(f"{name} is not JSON")
     json.loads(run_cli(*asked, "--json").stdout, parse_constant=refuse)
     start = process_time()
@@ -147,21 +144,6 @@ def test_an_effort_limits_the_time_and_what_was_not_searched_is_reported(run_cli
     assert found.left and found.gap > 0 and within(process_time() - start, 3.0)
     whole = "tune -m 64 -n 64 -k 64 -p 2 --machine h100x8 --effort 0 --only collective,wang"
     assert run_cli(*whole.split()).stdout.startswith("Best by the model: ")
-
-
-def test_layouts_that_are_likely_slower_than_the_first_do_not_wait_for_all_that_are_open(
-    monkeypatch,
-):
-    """The fastest is likely slower than the first so far, as all are. Each look at the clock takes
-    a hundredth of a second."""
-    times = []
-    for effort in (2.0, 6.0):
-        looks = itertools.count()
-        monkeypatch.setattr(Clock, "cpu", staticmethod(lambda looks=looks: next(looks) / 100))
-        case = Case(8192, 28672, 8192, dtype="bfloat16")
-        request = TuneRequest(case, 16, ("universal",), replication="none", effort=effort)
-        times.append(tune(request, find_machine("dgxh100")).ranking[0].cost)
-    assert times[0] <= 1.03 * times[1]
 
 
 #: Of fused overlap: gathers need A by rows, reductions A by columns.
@@ -250,15 +232,12 @@ def test_memory_of_programs_with_signals_counts_their_inbox():
     assert predict_with(case, small, 4)[0].status == "out_of_memory"
 
 
-def _most(found):
-    return max(place.memory for place in found.ranking)
-
-
 def test_nothing_in_the_ranking_needs_more_than_the_memory():
     """All tiles once are 38 KiB a rank... with buffers more: a budget cuts off replication."""
     asked = replace(SMALL, algorithms=("universal",), case=replace(BASE, b="block", c="block"))
     free, tight = tune(asked, DEVICE), tune(replace(asked, memory=60_000), DEVICE)
-    assert _most(free) > 60_000 >= _most(tight) and tight.too_large
+    most = [max(place.memory for place in found.ranking) for found in (free, tight)]
+    assert most[0] > 60_000 >= most[1] and tight.too_large
     assert tight.ranking[0].record.best_s >= free.ranking[0].record.best_s
     with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 B per rank"):
         tune(replace(asked, memory=1000), DEVICE)
@@ -270,24 +249,13 @@ def test_fixed_layouts_stay_and_impossible_requests_are_refused():
     assert {(place.case.a, place.case.b) for place in found.ranking} == {("row", "row/c2")}
     with pytest.raises(UnsupportedError, match="none of .* supports these partitions"):
         tune(replace(fixed, algorithms=("cannon",)), DEVICE)
-    with pytest.raises(UsageError, match="no algorithm 'canon'"):
-        tune(replace(SMALL, algorithms=("canon",)), DEVICE)
 
 
-TUNE = [
-    *"tune -m 256 -n 512 -k 128 -p 2 --machine".split(),
-    str(CALIBRATED),
-    "--transport",
-    "rma",
-    "--replication",
-    "none",
-]
+TUNE = "tune -m 256 -n 512 -k 128 -p 2 --transport rma --replication none --machine".split()
+TUNE.append(str(CALIBRATED))
 
 
-RATIO = ("ratio", "ratio_low", "ratio_high")
-
-
-def test_the_first_places_are_run_and_shown_next_to_the_predictions(capsys, monkeypatch):
+def test_the_first_places_are_run_and_shown_next_to_the_predictions(run_cli, monkeypatch):
     """Made-up rows replace the ranks: twice as slow as predicted, slower in every round, and the
     second place slower again by half."""
     ran = []
@@ -302,35 +270,32 @@ def test_the_first_places_are_run_and_shown_next_to_the_predictions(capsys, monk
         return replace(record, mode="measured", **times)
 
     monkeypatch.setattr("launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure))
-    assert main([*TUNE, "--measure", "3", "--json"]) == 0
-    places = json.loads(capsys.readouterr().out)["ranking"]
+    places = json.loads(run_cli(*TUNE, "--measure", 3, "--json").stdout)["ranking"]
     assert len(ran) == 3 * 6 and len({*ran}) == 3
     assert [place["place"] for place in places] == list(range(1, len(places) + 1))
     first = places[0]["record"]["best_s"]
     for place, slower in zip(places, (1, 1.5, 1)):
-        measured, to_best = place["measured"], place["measured_to_best"]
-        assert measured["best_s"] == pytest.approx(2 * slower * place["record"]["best_s"])
-        assert measured["samples_s"] == sorted(measured["samples_s"])
-        ratio = slower * place["record"]["best_s"] / first
+        predicted, to_best = place["record"]["best_s"], place["measured_to_best"]
+        assert place["measured"]["best_s"] == pytest.approx(2 * slower * predicted)
         if place is not places[0]:
-            assert [to_best[name] for name in RATIO] == pytest.approx([ratio] * 3)
+            ratios = [to_best[name] for name in ("ratio", "ratio_low", "ratio_high")]
+            assert ratios == pytest.approx([slower * predicted / first] * 3)
         assert slower == 1 or to_best["state"] == "slower"
     assert places[0]["measured_to_best"]["state"] == "fastest"
-    assert main([*TUNE, "--measure", "2", "--budget", "7"]) == 0
-    message = capsys.readouterr().out
-    assert "Run the first: drbench run -p 2" in message and "--budget" not in message
-    assert "Measured here: tied: place 1, " in message
+    shown = run_cli(*TUNE, "--measure", 2, "--budget", 7).stdout
+    assert "Run the first: drbench run -p 2" in shown and "--budget" not in shown
+    assert "Measured here: tied: place 1, " in shown
 
 
 def test_variants_that_may_be_as_fast_are_one_row_and_top_limits_the_rows(run_cli):
-    asked = "tune -m 1024 -n 512 -k 512 -p 4 --only ag_gemm --machine h100x8".split()
-    found = run_cli(*asked, *"--top 6 --json".split()).json()
+    asked = "tune -m 1024 -n 512 -k 512 -p 4 --only ag_gemm --machine h100x8 --top 6".split()
+    found = run_cli(*asked, "--json").json()
     near = {1, *found["within_interval"]}
-    lines = run_cli(*asked, *"--top 6".split()).stdout.splitlines()
-    shown = [int(line.split()[0]) for line in lines if re.match(r" *\d+ +[\d.]+ .s ", line)]
-    assert len(found["ranking"]) == 6 >= len(shown)
+    text = run_cli(*asked).stdout
+    shown = [int(place) for place in re.findall(r"^ *(\d+) +[\d.]+ .s ", text, re.MULTILINE)]
+    assert len(found["ranking"]) == 6
     assert shown == [at for at in range(1, 7) if at == 1 or at not in near]
-    assert any(f"(and {len(near) - 1} variants)" in line for line in lines)
+    assert f"(and {len(near) - 1} variants)" in text
 
 
 def by_hand(case, ranks):
@@ -405,33 +370,23 @@ def test_leaving_the_layout_of_today_costs_its_redistribution(machine):
         assert (place.moving.seconds is None) is (machine is None)
 
 
-def test_an_invalid_layout_of_today_is_refused():
-    with pytest.raises(UsageError, match="--b: unknown partition"):
-        tune(replace(SMALL, today=(None, "colum", None)), DEVICE)
-
-
-def test_a_type_is_not_predicted_with_another_types_peak(run_cli):
-    for command in ("simulate", "tune"):
-        for words, name in (
-            (["--dtype", "float8"], "float8"),
-            (["--dtype", "float32", "-o", "compute=tf32"], "tf32"),
-        ):
-            ended = run_cli(command, *TUNE[1:9], "--machine", "tpuv4-2x2", *words)
-            described = " ".join((ended.stdout + ended.stderr).split())
-            assert ended.returncode == 3 and "TFLOP" not in described
-            assert f"[model.dtypes.{name}]" in described and "for bfloat16" in described
+@pytest.mark.parametrize("command", ["simulate", "tune"])
+@pytest.mark.parametrize("how, name", [("float8", "float8"), ("float32 -o compute=tf32", "tf32")])
+def test_a_type_is_not_predicted_with_another_types_peak(run_cli, command, how, name):
+    words = f"{command} -m 256 -n 512 -k 128 -p 2 --machine tpuv4-2x2 --dtype {how}"
+    ended = run_cli(*words.split())
+    described = " ".join((ended.stdout + ended.stderr).split())
+    assert ended.returncode == 3 and "TFLOP" not in described
+    assert f"[model.dtypes.{name}]" in described and "for bfloat16" in described
 
 
 def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(run_cli):
     """An MLP's first GEMM gathers tokens, its second scatters partial sums: the bytes of both
     follow from the shapes."""
-    asked = "tune -m 1024 -n 4096 -k 512 -p 4 --only dtensor_mm --machine h100x8".split()
-    found = run_cli(*asked, "--json").json()["ranking"]
-    by = {place["record"]["b"]: place for place in found}
+    asked = "tune -m 1024 -n 4096 -k 512 -p 4 --only dtensor_mm --machine h100x8 --json".split()
+    by = {place["record"]["b"]: place for place in run_cli(*asked).json()["ranking"]}
     assert set(by) == {"row", "column"}
     # three others' quarters of A on each of four ranks, in bytes of float32
     assert by["column"]["moved_bytes"] == 3 * 1024 * 512 * 4
-    described = run_cli(*asked).stdout
-    assert "(Megatron column-parallel)" in described and "(Megatron row-parallel)" in described
-    given = run_cli(*asked, *"--c row --b row --fix bc".split()).stdout
-    assert "row-parallel)" in given and "column-parallel)" not in given
+    given = run_cli(*asked, *"--c row --b row --fix bc".split()).json()["ranking"]
+    assert {place["record"]["b"] for place in given} == {"row"}

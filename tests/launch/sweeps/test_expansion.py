@@ -1,6 +1,8 @@
 """A sweep file expands to the cases of nested loops, in their order; a mistake is reported with
 file and key."""
 
+import itertools
+import tomllib
 from contextlib import suppress
 from fractions import Fraction
 
@@ -15,29 +17,20 @@ from launch.cases.sweep_values import shipped
 from launch.sweeps.store import case_id
 
 
-def suffix(factor):
-    return "" if factor == 1 else f"/c{factor}"
-
-
 def expanded(block, ranks=4, **top):
     return expand({"name": "test", "cases": [block], **top}, ranks).cases
 
 
 def test_mlp_2_has_a_factor_of_its_own_for_c():
-    texts = {
-        "row": ("row",) * 3,
-        "column": ("column",) * 3,
-        "block": ("block",) * 3,
-        "inner": ("row", "column", "column"),
-        "outer": ("column", "row", "row"),
-        "traditional": ("traditional",) * 3,
-    }
+    layouts = "row row row row, column column column column, block block block block, "
+    layouts += "inner row column column, outer column row row, "
+    layouts += "traditional traditional traditional traditional"
+    factors = ["", *(f"/c{factor}" for factor in (2, 3, 4, 6, 12))]
     wanted = [
-        (m, name, a + suffix(ab), b + suffix(ab), c + suffix(cc), stationary)
+        (m, name, a + of_ab, b + of_ab, c + of_c, stationary)
         for m in (1024, 2048, 4096, 8192)
-        for name, (a, b, c) in texts.items()
-        for ab in (1, 2, 3, 4, 6, 12)
-        for cc in (1, 2, 3, 4, 6, 12)
+        for name, a, b, c in map(str.split, layouts.split(", "))
+        for of_ab, of_c in itertools.product(factors, factors)
         for stationary in "CB"
     ]
     cases = load_sweep("mlp2", 12).cases
@@ -64,16 +57,10 @@ values = st.lists(st.integers(1, 50), min_size=1, max_size=3, unique=True)
 @settings(max_examples=60, deadline=None)
 @given(values, values, values, values, st.booleans(), st.integers(1, 4))
 def test_a_block_is_its_nested_loops(ms, ns, seeds, prefetches, zipped, scale):
+    block = {"m": ms, "seed": seeds, "n": ns, "k": "1Ki", "prefetch": prefetches}
     if zipped:
         ns = [10 * m for m in ms]
-    block = {
-        "m": ms,
-        "seed": seeds,
-        "n": ns,
-        "k": "1Ki",
-        "prefetch": prefetches,
-        **({"zip": [["m", "n"]]} if zipped else {}),
-    }
+        block |= {"n": ns, "zip": [["m", "n"]]}
     wanted = [
         (max(1, m // scale), max(1, n // scale), 1024 // scale, seed, prefetch)
         for m in ms
@@ -82,66 +69,59 @@ def test_a_block_is_its_nested_loops(ms, ns, seeds, prefetches, zipped, scale):
         for prefetch in prefetches
         if not zipped or n == 10 * m
     ]
-    found = [
-        (case.m, case.n, case.k, case.seed, case.prefetch)
-        for case in expanded(block, scale=str(Fraction(1, scale)))
-    ]
+    cases = expanded(block, scale=str(Fraction(1, scale)))
+    found = [(case.m, case.n, case.k, case.seed, case.prefetch) for case in cases]
     assert found == list(dict.fromkeys(wanted))
 
 
-def overridden(name, *words, ranks=4):
-    return load_sweep(name, ranks, overrides=[word.split("=", 1) for word in words]).cases
+def overridden(name, words, ranks=4):
+    overrides = [word.split("=", 1) for word in words.split()]
+    return load_sweep(name, ranks, overrides=overrides).cases
 
 
 def test_any_key_of_a_file_can_be_overridden():
-    assert [
-        case.m for case in overridden("mlp1-small", "m=64,1Ki", "preset=row", "stationary=C")
-    ] == [
-        8,
-        128,
-    ]
-    (case,) = overridden(
-        "scaling", "m=8", "n=8", "k=8", "a=S(0),R@2x2", "transport=throttled:0.5,50"
-    )
+    found = overridden("mlp1-small", "m=64,1Ki preset=row stationary=C")
+    assert [case.m for case in found] == [8, 128]
+    (case,) = overridden("scaling", "m=8 n=8 k=8 a=S(0),R@2x2 transport=throttled:0.5,50")
     assert (case.a, case.b, case.transport) == ("S(0),R@2x2", "column", "throttled:0.5,50")
-    both = overridden("scaling", "a=row", "a=block", "gemm_only=false")
+    both = overridden("scaling", "a=row a=block gemm_only=false")
     assert [case.a for case in both] == ["row", "block"] and not both[0].gemm_only
-    assert {case.a for case in overridden("exhaustive", "preset=inner", "replication=1,2")} == {
-        "row",
-        "row/c2",
-    }
-    assert overridden("scaling", "grow=m", "m=64")[0].m == 256
+    found = overridden("exhaustive", "preset=inner replication=1,2")
+    assert {case.a for case in found} == {"row", "row/c2"}
+    assert overridden("scaling", "grow=m m=64")[0].m == 256
 
 
 def test_libraries_keep_their_layouts_and_algorithms_take_the_options_that_are_theirs():
-    cases = overridden("libraries", "m=8", "n=9", "k=7", "preset=row", "libraries=heat,scalapack")
+    cases = overridden("libraries", "m=8 n=9 k=7 preset=row libraries=heat,scalapack")
     assert {(case.m, case.n, case.k) for case in cases} == {(8, 9, 7)}
     found = {case.algorithm: case for case in cases}
     assert (found["universal"].preset, found["summa"].preset) == ("row", None)
-    assert list(found)[-2:] == ["scalapack", "heat"] or list(found)[-2:] == ["heat", "scalapack"]
-    every = overridden("libraries", "m=8", "n=8", "k=8", "libraries=scalapack", "settings=all")
+    assert {*list(found)[-2:]} == {"scalapack", "heat"}
+    every = overridden("libraries", "m=8 n=8 k=8 libraries=scalapack settings=all")
     assert sum(case.algorithm == "scalapack" for case in every) > 3
-    flows = overridden("same-tiles", "dataflow=LS", "mesh=2x2")
+    flows = overridden("same-tiles", "dataflow=LS mesh=2x2")
     by_name = {case.algorithm: case.options for case in flows}
     assert by_name["summa"] == {"dataflow": "LS", "mesh": "2x2"} and by_name["fsdp"] == {}
     assert "tensor_parallel_1d" not in by_name  # which has no such dataflow
 
 
-@pytest.mark.parametrize(
-    "word, mentioned",
-    [
-        ("mm=3", "-o mm: there is no such key. Did you mean m?"),
-        ("slices=3", "-o slices: no case of mlp1 uses it"),
-        ("m=x", "mlp1.toml: cases 1: m: must be a whole number"),
-        ("m=[1", "-o m=[1 is not TOML"),
-        ("rounds=no", "rounds: must be a whole number of at least 1, or known"),
-        ("view=pie", "view: must be one of scaling"),
-        ("grow=a", "grow: must be one of m, n, k"),
-        ("libraries=heat", "heat takes no stationary"),
-        ("preset=rwo", "did you mean row"),
-    ],
-)
-def test_an_invalid_key_is_refused_in_one_line(word, mentioned):
+#: Words of -o that are refused, and what the refusal says.
+WORDS = """
+mm=3 | -o mm: there is no such key. Did you mean m?
+slices=3 | -o slices: no case of mlp1 uses it
+m=x | mlp1.toml: cases 1: m: must be a whole number
+m=[1 | -o m=[1 is not TOML
+rounds=no | rounds: must be a whole number of at least 1, or known
+view=pie | view: must be one of scaling
+grow=a | grow: must be one of m, n, k
+libraries=heat | heat takes no stationary
+preset=rwo | did you mean row
+"""
+
+
+@pytest.mark.parametrize("line", WORDS.strip().splitlines())
+def test_an_invalid_key_is_refused_in_one_line(line):
+    word, _, mentioned = line.partition(" | ")
     with pytest.raises(UsageError) as caught:
         overridden("mlp1", word)
     assert mentioned in str(caught.value) and "\n" not in str(caught.value)
@@ -154,7 +134,7 @@ def test_numbers_of_ranks_are_whole(text):
 
 
 def test_each_algorithm_is_next_to_the_universal_one_on_its_tiles():
-    cases = overridden("same-tiles", "mesh=1x2", "dataflow=OS", "m=64", "n=64", "k=64", ranks=2)
+    cases = overridden("same-tiles", "mesh=1x2 dataflow=OS m=64 n=64 k=64", ranks=2)
     layouts = {}
     for case in cases:
         with suppress(UnsupportedError):
@@ -168,51 +148,62 @@ def test_each_algorithm_is_next_to_the_universal_one_on_its_tiles():
 
 
 SHAPE = {"m": 8, "n": 8, "k": 8}
-SLIPS = [
-    ({"m": 8, "n": 8}, "cases 1: k: is missing"),
-    (SHAPE | {"preset": "rwo"}, "preset: .* row"),
-    (SHAPE | {"m": []}, "m: .* not empty"),
-    (SHAPE | {"m": {"start": 1, "stop": 1, "step": 1}}, "m: .* not empty"),
-    (SHAPE | {"m": {"start": 1, "stop": 9}}, "m: .*step or factor"),
-    (SHAPE | {"check": "yes"}, "check: .*yes"),
-    (SHAPE | {"label": "a\nb"}, "label: .*control"),
-    (SHAPE | {"machine": "h100x8"}, "machine: nothing is planned by h100x8"),
-    (SHAPE | {"machine": "box"}, "no machine model 'box'"),
-    (SHAPE | {"zip": [["m", "seed"]]}, "zip: .*seed"),
-    (SHAPE | {"m": [1, 2], "zip": [["m", "n"]]}, "zip: .*length"),
-    (SHAPE | {"exclude": [{"preset": "row"}]}, "exclude: there is no such key"),
-    (SHAPE | {"preset": "megatron", "replication": "equal"}, "replication: .*their own factors"),
-]
-NO_SWEEPS = [
-    ({"name": None}, "a sweep with a name"),
-    ({"cases": None}, "cases: must be one or more"),
-    ({"cases": []}, "cases: must be one or more"),
-    ({"cases": {}}, "cases: must be one or more"),
-    ({"name": "../a"}, "name: "),
-    ({"oops": 1}, "oops: there is no such key"),
-    ({"scale": "0"}, "scale '0' is not a scale"),
-    ({"scale": 16}, "scale 16: write 1/16"),
-    ({"defaults": 3}, "defaults: must be a table"),
-]
+#: Keys of a sweep, or keys of its one case, and what the refusal says (a pattern).
+MISTAKES = r"""
+cases = [{m = 8, n = 8}] | cases 1: k: is missing
+case.preset = "rwo" | preset: .* row
+case.m = [] | m: .* not empty
+case.m = {start = 1, stop = 1, step = 1} | m: .* not empty
+case.m = {start = 1, stop = 9} | m: .*step or factor
+case.check = "yes" | check: .*yes
+case.label = "a\nb" | label: .*control
+case.machine = "h100x8" | machine: nothing is planned by h100x8
+case.machine = "box" | no machine model 'box'
+case.zip = [["m", "seed"]] | zip: .*seed
+case = {m = [1, 2], zip = [["m", "n"]]} | zip: .*length
+case.exclude = [{preset = "row"}] | exclude: there is no such key
+case = {preset = "megatron", replication = "equal"} | replication: .*their own factors
+name = "" | name: must be a text
+cases = [] | cases: must be one or more
+cases = {} | cases: must be one or more
+name = "../a" | name:
+oops = 1 | oops: there is no such key
+scale = "0" | scale '0' is not a scale
+scale = 16 | scale 16: write 1/16
+scale = "1e308/1" | is not a scale
+scale = 1e308 | write 1/
+defaults = 3 | defaults: must be a table
+"""
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [*(({"cases": [block]}, message) for block, message in SLIPS), *NO_SWEEPS],
-)
-def test_a_mistake_is_reported_with_file_and_key_in_one_line(changes, message):
-    table = {"name": "test", "cases": [SHAPE]} | changes
-    table = {key: value for key, value in table.items() if value is not None}
+@pytest.mark.parametrize("line", MISTAKES.strip().splitlines())
+def test_a_mistake_is_reported_with_file_and_key_in_one_line(line):
+    text, _, message = line.partition(" | ")
+    table = tomllib.loads(text)
+    cases = [SHAPE | {"preset": "row"} | table.pop("case", {})]
     with pytest.raises(UsageError, match=f"^mine.toml: .*{message}") as caught:
+        expand({"name": "test", "cases": cases} | table, 4, "mine.toml")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_a_scale_that_makes_extents_too_large_is_refused():
+    with pytest.raises(UsageError, match="8 times the scale '9000000000000000000' is too large"):
+        expanded(SHAPE, scale="9000000000000000000/1")
+
+
+@pytest.mark.parametrize("key", ["name", "cases"])
+def test_a_sweep_without_a_name_or_without_cases_is_refused(key):
+    table = {"name": "test", "cases": [SHAPE]}
+    del table[key]
+    with pytest.raises(UsageError, match="^mine.toml: "):
         expand(table, 4, "mine.toml")
-    assert "\n" not in str(caught.value)
 
 
 def test_changing_anything_that_counts_changes_the_id():
+    changes = 'stationary = "B"; m = 9; iters = 3; seed = 1; a = "row"; dtype = "float64"; '
+    changes += 'check = false; label = "x"; chunk = 4; machine = "lumic"'
     plain = SHAPE | {"stationary": "C"}
-    changes = {"stationary": "B", "m": 9, "iters": 3, "seed": 1, "a": "row", "dtype": "float64"}
-    changes |= {"check": False, "label": "x", "chunk": 4, "machine": "lumic"}
-    blocks = [plain, *(plain | {key: value} for key, value in changes.items())]
+    blocks = [plain, *(plain | tomllib.loads(change) for change in changes.split("; "))]
     ids = [case_id(*expanded(block), 4) for block in blocks]
     ids += [case_id(*expanded(plain), 2), case_id(*expanded(plain), 4, "another model")]
     assert len({*ids}) == len(ids) == 13
@@ -229,23 +220,9 @@ def test_too_many_cases_are_refused_before_they_are_made(monkeypatch):
         expand({"name": "test", "cases": blocks}, 4)
 
 
-def test_a_scale_is_refused_that_is_no_factor_or_makes_extents_too_large():
-    for scale, message in (
-        ("1e308/1", "is not a scale"),
-        (1e308, "write 1/"),
-        ("9000000000000000000/1", "8 times the scale '9000000000000000000' is too large"),
-    ):
-        with pytest.raises(UsageError, match=message) as error:
-            expanded({"m": 8, "n": 8, "k": 8, "preset": "row"}, scale=scale)
-        assert len(str(error.value)) < 400
-
-
 def test_a_simulated_dtensor_is_one_case_of_its_program_wherever_its_operands_are():
-    block = {"m": 8, "n": 8, "k": 8, "preset": "row", "algorithm": "dtensor"}
-    table = {"name": "test", "cases": [block | {"device": ["cpu", "cuda"]}]}
-    assert [case.options for case in expand(table, 4).cases] == [
-        {"device": "cpu"},
-        {"device": "cuda"},
-    ]
+    block = SHAPE | {"preset": "row", "algorithm": "dtensor", "device": ["cpu", "cuda"]}
+    table = {"name": "test", "cases": [block]}
+    assert [case.options["device"] for case in expand(table, 4).cases] == ["cpu", "cuda"]
     (case,) = expand(table, 4, simulate=True).cases
     assert (case.algorithm, case.options) == ("dtensor_mm", {})

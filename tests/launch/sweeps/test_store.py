@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -36,15 +37,13 @@ def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, r
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     path = filled(tmp_path, rows).records_path
     whole = path.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    ends = [sum(map(len, lines[:count])) for count in range(1, 5)]  # of the header and of each row
+    # the end of the header, and of each row: the last newline may lack
+    ends = [at for at, byte in enumerate(whole) if byte == ord("\n")]
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
         store = opened(tmp_path)
-        assert (
-            list(store.done) == IDS[: sum(end - 1 <= size for end in ends[1:])]
-        )  # a newline may lack
-        if size % 31 == 0 or size in ends:  # and continues the same file
+        assert list(store.done) == IDS[: sum(end <= size for end in ends[1:])]
+        if size % 31 == 0 or size - 1 in ends:  # and continues the same file
             for name, case in zip(IDS, CASES):
                 if name not in store.done:
                     store.add(rows(case, case=name))
@@ -78,18 +77,17 @@ def test_rows_of_changed_cases_are_kept_elsewhere_once_and_run_again(tmp_path, r
     assert read_csv(store.records_path) == records[::2]
 
 
-def test_a_folder_of_another_sweep_is_refused_and_not_changed(tmp_path, rows):
-    before = filled(tmp_path, rows).records_path.read_bytes()
-    with pytest.raises(UsageError, match="3 rows, none of these cases.*--out.*--fresh"):
+@pytest.mark.parametrize("text, message", [(None, "3 rows, none of these cases"), ("a,b\n", "")])
+def test_a_folder_of_another_sweep_or_program_is_refused_and_not_changed(
+    tmp_path, rows, text, message
+):
+    path = filled(tmp_path, rows).records_path
+    if text:
+        path.write_text(text)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=f"{message}.*--fresh"):
         opened(tmp_path, ["0" * 16])
-    assert (tmp_path / "records.csv").read_bytes() == before
-
-
-def test_a_folder_of_another_program_is_refused_and_not_changed(tmp_path):
-    (tmp_path / "records.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match="--fresh"):
-        opened(tmp_path)
-    assert (tmp_path / "records.csv").read_text() == "a,b\n1,2\n"
+    assert path.read_bytes() == before
 
 
 def test_fresh_moves_all_aside_and_deletes_nothing(tmp_path, rows):
@@ -167,17 +165,18 @@ def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkey
 
 @pytest.fixture
 def disk(monkeypatch):
-    """``disk(number)``: from now on it answers with this error; None repairs it."""
-    real = os.fsync
+    """``disk(number)``: from now on it answers with this error (None: it works); ``kinds``: for
+    files (False) and for folders (True)."""
+    real, broken = os.fsync, {}
 
     def fsync(handle):
-        if broken:
-            raise OSError(broken[-1], os.strerror(broken[-1]))
+        number = broken.get(os.path.isdir(f"/proc/self/fd/{handle}"))
+        if number:
+            raise OSError(number, os.strerror(number))
         real(handle)
 
-    broken = []
     monkeypatch.setattr(os, "fsync", fsync)
-    return lambda number: broken.append(number) if number else broken.clear()
+    return lambda number, kinds=(False, True): broken.update(dict.fromkeys(kinds, number))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
@@ -210,19 +209,10 @@ def test_a_row_that_a_full_disk_does_not_take_is_not_counted_and_the_file_is_as_
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
-def test_a_folder_that_cannot_be_made_durable_is_no_failure(tmp_path, monkeypatch, rows, number):
+def test_a_folder_that_cannot_be_made_durable_is_no_failure(tmp_path, disk, rows, number):
     """Some file systems refuse fsync of a folder; a broken one returns another error."""
-    real = os.fsync
-
-    def refuse(handle):
-        if os.path.isdir(f"/proc/self/fd/{handle}"):
-            raise OSError(number, os.strerror(number))
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", refuse)
-    if number == errno.EIO:
-        with pytest.raises(CaseFailed, match=os.strerror(number)):
-            filled(tmp_path, rows)
-    else:
+    disk(number, kinds=[True])
+    broken = number == errno.EIO
+    with pytest.raises(CaseFailed, match=os.strerror(number)) if broken else nullcontext():
         filled(tmp_path, rows)
-        assert len(read_csv(tmp_path / "records.csv")) == 3
+    assert broken or len(read_csv(tmp_path / "records.csv")) == 3
