@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/extend-drbench.md"
 #: The parts of the plugin that the page shows; the part in a list is indented.
 BLOCKS = re.findall(r"^ *```python\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
-TOY = '''
+TOY_PROGRAM = '''
 from algorithms.universal.program import program as universal
 
 
@@ -32,33 +32,31 @@ def toy(problem, rank, *, slab=None, colour="red", bright=False):
     """C stays; k in slabs."""
     return universal(problem, rank, stationary="C", chunk=slab)
 '''
-PLUGIN = "\n\n".join([*map(dedent, BLOCKS), TOY])
-SIZES = "-m 12 -n 12 -k 12".split()
-CASE = ["-p", 2, *SIZES]
-ROWS = ["--algorithm", "rows", "-o", "width=2"]
-UNEVEN = "--a uneven:2+10 --b row --c uneven:12+0".split()
-QUICK = "--iters 1 --budget 0 -o gemm_only=false --json".split()
-SLABS = ["--algorithm", "toy", "-o", "slab=4"]
+PLUGIN = "\n\n".join([*map(dedent, BLOCKS), TOY_PROGRAM])
+CASE = "-p 2 -m 12 -n 12 -k 12"
+ROWS = f"{CASE} --algorithm rows -o width=2"
+TOY = f"{CASE} --algorithm toy"
+UNEVEN = f"{CASE} --a uneven:2+10 --b row --c uneven:12+0"
+QUICK = "--iters 1 --budget 0 -o gemm_only=false --json"
 LINES = {
-    "list rows": "list algorithms rows".split(),
-    "list toy": "list algorithms toy".split(),
-    "list partitions": "list partitions".split(),
-    "list libraries": "list libraries".split(),
-    "plan rows": ["plan", *CASE, *ROWS, "--rank", 1, "--json"],
-    "plan toy": ["plan", *CASE, *SLABS[:2], "--json"],
-    "plan slabs": ["plan", *CASE, *SLABS, "--json"],
-    "wrong rows": ["plan", *CASE, "--a", "uneven:2+3"],
-    "wrong slab": ["plan", *CASE, *SLABS[:2], "-o", "slab=0"],
-    "wrong name": ["plan", *CASE, *SLABS[:2], "-o", "slap=4"],
-    "wrong algorithm": ["plan", *CASE, "--algorithm", "summa", "-o", "slab=4"],
-    "simulate uneven": ["simulate", *CASE, *UNEVEN, "--machine", "pvc12", "--json"],
-    "simulate slabs": ["simulate", *CASE, *SLABS, "--machine", "pvc12", "--json"],
-    "tune toy": ["tune", *CASE, "--machine", "pvc12", "--only", "toy", "--json"],
-    "run rows": ["run", *CASE, *ROWS, *QUICK],
-    "run uneven": ["run", *CASE, *UNEVEN, *QUICK],
-    "run numpy": ["run", *CASE, "--algorithm", "numpy", *QUICK],
-    "run toy": ["run", *CASE, *SLABS, *"-o colour=blue -o bright=true --csv toy.csv".split()]
-    + QUICK,
+    "list rows": "list algorithms rows",
+    "list toy": "list algorithms toy",
+    "list partitions": "list partitions",
+    "list libraries": "list libraries",
+    "plan rows": f"plan {ROWS} --rank 1 --json",
+    "plan toy": f"plan {TOY} --json",
+    "plan slabs": f"plan {TOY} -o slab=4 --json",
+    "wrong rows": f"plan {CASE} --a uneven:2+3",
+    "wrong slab": f"plan {TOY} -o slab=0",
+    "wrong name": f"plan {TOY} -o slap=4",
+    "wrong algorithm": f"plan {CASE} --algorithm summa -o slab=4",
+    "simulate uneven": f"simulate {UNEVEN} --machine pvc12 --json",
+    "simulate slabs": f"simulate {TOY} -o slab=4 --machine pvc12 --json",
+    "tune toy": f"tune {CASE} --machine pvc12 --only toy --json",
+    "run rows": f"run {ROWS} {QUICK}",
+    "run uneven": f"run {UNEVEN} {QUICK}",
+    "run numpy": f"run {CASE} --algorithm numpy {QUICK}",
+    "run toy": f"run {TOY} -o slab=4 -o colour=blue -o bright=true --csv toy.csv {QUICK}",
 }
 
 
@@ -74,7 +72,9 @@ def folder(tmp_path_factory):
 def answers(lines_on_ranks, folder):
     """The results of all lines with the plugin, on two ranks."""
     plugin = ["--plugin", folder / "mine.py"]
-    found = lines_on_ranks(2, {name: [*plugin, *words] for name, words in LINES.items()}, folder)
+    found = lines_on_ranks(
+        2, {name: [*plugin, *words.split()] for name, words in LINES.items()}, folder
+    )
     return lambda name: found[name]
 
 
@@ -158,7 +158,7 @@ def test_the_parts_of_a_plugin_are_swept_and_drawn(drbench, mpich, tmp_path):
 
 @pytest.mark.mpi
 def test_ranks_that_a_command_starts_have_the_plugin(drbench, mpich):
-    assert drbench("run", *CASE, *ROWS, *QUICK).json()["error"] == 0
+    assert drbench(*LINES["run rows"].split()).json()["error"] == 0
 
 
 def test_the_environment_and_installed_packages_name_plugins_too(process, folder):

@@ -4,10 +4,10 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
+from starting import wait_until
 
 #: Debian's names of the daemons.
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -87,44 +87,33 @@ class Slurm:
         ports = {"ctld_port": free_port(), "port": free_port()}
         (folder / "slurm.conf").write_text(_CONF.format(host=host, folder=folder, **ports))
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
-        files = {"key-file": key, "socket": folder / "munge.socket", "seed-file": folder / "seed"}
-        files |= {"pid-file": folder / "munged.pid", "log-file": folder / "munged.log"}
-        self._daemon("munged", "-F", "-f", *(f"--{name}={path}" for name, path in files.items()))
-        self._wait(lambda: (folder / "munge.socket").exists(), "munged")
-        self._daemon("slurmctld", "-D", "-f", folder / "slurm.conf")
-        self._daemon("slurmd", "-D", "-f", folder / "slurm.conf", "-N", host)
+        self._daemon(
+            "munged -F -f --key-file={0}/munge.key --socket={0}/munge.socket --seed-file={0}/seed "
+            "--pid-file={0}/munged.pid --log-file={0}/munged.log"
+        )
+        wait_until((folder / "munge.socket").exists, 30, why=self.logs)
+        self._daemon("slurmctld -D -f {0}/slurm.conf")
+        self._daemon(f"slurmd -D -f {{0}}/slurm.conf -N {host}")
         idle = lambda: "idle" in self.output("sinfo", "--noheader", "--format=%T")
-        self._wait(idle, "slurmctld and slurmd")
+        wait_until(idle, 30, why=self.logs)
 
-    def _daemon(self, name, *words):
+    def _daemon(self, command):
+        name, *words = (word.format(self.folder) for word in command.split())
         with open(self.folder / f"{name}.out", "wb") as out:
-            environ = {**os.environ, **self.environ}
-            self._daemons.append(
-                subprocess.Popen(
-                    [which(name), *map(str, words)],
-                    env=environ,
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
-                )
+            daemon = subprocess.Popen(
+                [which(name), *words],
+                env={**os.environ, **self.environ},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
-
-    def _wait(self, ready, what, seconds=30):
-        deadline = time.monotonic() + seconds
-        while not ready():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{what} did not come up:\n{self.logs()}")
-            time.sleep(0.1)
+        self._daemons.append(daemon)
 
     def logs(self) -> str:
-        names = ("munged.out", "munged.log", "slurmctld.log", "slurmctld.out", "slurmd.log")
-        return "\n".join(
-            f"== {name}\n{(self.folder / name).read_text()[-1500:]}"
-            for name in names
-            if (self.folder / name).exists()
-        )
+        paths = [*self.folder.glob("*.out"), *self.folder.glob("*.log")]
+        return "\n".join(f"== {path.name}\n{path.read_text()[-1500:]}" for path in paths)
 
     def output(self, *command, **keywords) -> str:
         """The output of a command of Slurm; raises with its error if it fails, except for sinfo,
@@ -148,7 +137,7 @@ class Slurm:
 
     def wait(self, job, seconds=90):
         """Wait until a job has left the queue."""
-        self._wait(lambda: job not in self.jobs(), f"the end of job {job}", seconds)
+        wait_until(lambda: job not in self.jobs(), seconds, why=self.logs)
 
     def __exit__(self, *exc):
         mine = f"SLURM_CONF={self.folder}/slurm.conf".encode()

@@ -21,33 +21,18 @@ SHARED_MEMORY = Path("/dev/shm")
 #: Variable that marks every process of a test, and its descendants.
 MARK = "DRBENCH_TEST_RUN"
 #: Variables of an earlier launcher, or of a user's experiments.
-STRANGE = (
-    "PMI_",
-    "PMIX_",
-    "OMPI_COMM_",
-    "MV2_COMM_",
-    "PALS_",
-    "SLURM_",
-    "MPIR_CVAR_",
-    "UCX_",
-    "OPENBLAS_",
-    "OMP_",
-    "DRBENCH_",
+STRANGE = tuple(
+    "PMI_ PMIX_ OMPI_COMM_ MV2_COMM_ PALS_ SLURM_ MPIR_CVAR_ UCX_ OPENBLAS_ OMP_ DRBENCH_".split()
 )
 #: Lets Open MPI start more ranks than cores, as root in a container, and without a warning
 #: about InfiniBand; without effect on other MPIs.
-_OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMPI_MCA_osc": "^ucx",
-}
-#: Lets waiting ranks of MPICH sleep for a moment instead of polling: there are more ranks than
-#: cores, and polling takes half of the time of a small run.
-_GENTLY = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
-#: Lets the threads of OpenBLAS sleep at once, too, instead of polling for work for a while.
-_GENTLY |= {"OPENBLAS_THREAD_TIMEOUT": "4"}
+_OPEN_MPI = """OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_osc=^ucx
+PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"""
+#: Lets waiting ranks of MPICH sleep for a moment instead of polling (there are more ranks than
+#: cores, and polling takes half of the time of a small run), and the threads of OpenBLAS at once.
+_GENTLY = "MPIR_CVAR_ENABLE_HEAVY_YIELD=1 OPENBLAS_THREAD_TIMEOUT=4"
+_ADDED = dict(word.split("=") for word in f"{_OPEN_MPI} {_GENTLY} COLUMNS=100".split())
 #: Files that MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of
 #: this machine may be aborted at any time, so these prove nothing. They are not removed: a name may
 #: belong to another run.
@@ -100,7 +85,7 @@ def clean_environ(**more) -> dict:
     """This environment without traces of launchers and of experiments; the checkout under test
     comes first."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(STRANGE)}
-    return environ | _OPEN_MPI | _GENTLY | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"} | more
+    return environ | _ADDED | {"PYTHONPATH": str(ROOT)} | more
 
 
 def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:

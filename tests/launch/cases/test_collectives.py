@@ -25,16 +25,6 @@ def test_auto_is_the_case_without_it(backend):
     assert Case(8, 8, 8, backend=backend, collectives="auto") == Case(8, 8, 8, backend=backend)
 
 
-@pytest.mark.parametrize("kind", ["direct", "staged"])
-def test_cores_have_the_collectives_of_mpi_alone(drbench, kind):
-    words = [
-        *"-p 2 -m 8 -n 8 -k 8 --algorithm summa -o".split(),
-        f"collectives={kind}",
-    ]
-    refused = drbench("run", *words).refusal(2)
-    assert "collectives" in refused and "GPUs" in refused or kind in refused
-
-
 def test_records_of_collectives_through_shared_memory_are_read():
     """These collectives were removed, but their records remain."""
     for kind in ("direct", "direct+mpi"):

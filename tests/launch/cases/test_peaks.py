@@ -6,6 +6,7 @@ import pytest
 
 from drbench.errors import UsageError
 from drbench.measure.record import Record
+from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.launchers import load_launcher
 from launch.cases.peaks import DTYPES, Peak, read_peaks, with_peak
@@ -46,25 +47,24 @@ def test_a_machine_file_gives_peaks_as_peak_or_as_launcher(file):
     assert load_launcher(path).ranks_per_node == 3
 
 
-@pytest.mark.parametrize(
-    "text, described",
-    [
-        ("[peak]\nint8 = 1", "peak.int8: there is no such key. There are float32"),
-        ("peak = 3", "peak: must be tables"),
-        ("[peak.float32]\nsource = 'x'", "peak.float32: must be a table with one of core_gflops"),
-        ("[peak.float32]\ncore_gflops = 1\nrank_gflops = 1\nsource = 'x'", "must be a table with"),
-        ("[peak.float32]\ncore_gflops = 1", "peak.float32: must be a table with one of"),
-        ("[peak.float32]\ncore_gflops = -1\nsource = 'x'", "core_gflops: must be a number above 0"),
-        ("[peak.float32]\nnode_gflops = 2\nsource = ''", "node_gflops: there is no such key"),
-        ("[peak.float32]\ngflops = 1\nsource = ''", "peak.float32: gflops: there is no such key"),
-        ("", "with a table [peak.DTYPE]"),
-        (
-            "[model.compute]\npeak_flops = 1e12\npeak_measured = true",
-            "with a table [peak.DTYPE]",
-        ),
-    ],
-)
-def test_a_mistake_in_a_file_is_named_with_file_and_key(file, text, described):
+#: Lines of a file, and what the refusal says.
+MISTAKES = """
+peak.int8 = 1 | peak.int8: there is no such key. There are float32
+peak = 3 | peak: must be tables
+peak.float32 = {source = "x"} | peak.float32: must be a table with one of core_gflops
+peak.float32 = {core_gflops = 1, rank_gflops = 1, source = "x"} | must be a table with
+peak.float32 = {core_gflops = 1} | peak.float32: must be a table with one of
+peak.float32 = {core_gflops = -1, source = "x"} | core_gflops: must be a number above 0
+peak.float32 = {node_gflops = 2, source = ""} | node_gflops: there is no such key
+peak.float32 = {gflops = 1, source = ""} | peak.float32: gflops: there is no such key
+# nothing | with a table [peak.DTYPE]
+model.compute = {peak_flops = 1e12, peak_measured = true} | with a table [peak.DTYPE]
+"""
+
+
+@pytest.mark.parametrize("line", MISTAKES.strip().splitlines())
+def test_a_mistake_in_a_file_is_named_with_file_and_key(file, line):
+    text, _, described = line.partition(" | ")
     with pytest.raises(UsageError) as caught:
         read_peaks(file(text), CASES)
     assert described in str(caught.value) and "mine.toml" in str(caught.value)
@@ -121,6 +121,4 @@ def test_a_peak_of_something_else_leaves_the_columns_empty(changes, peak):
 
 
 def test_peaks_are_of_the_element_types_that_runs_have():
-    from drbench.program.problem import ITEMSIZES
-
     assert {dtype.partition(":")[0] for dtype in ITEMSIZES} < set(DTYPES)

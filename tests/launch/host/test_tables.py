@@ -8,31 +8,25 @@ from made_up import made_up
 
 from launch.host.show import brief_record
 
-ANSWERS = {
-    "tune -m 2Ki -n 8Ki -k 2Ki --machine h100x8 --preset row --effort 1": [
-        "time",
-        "A, B, C",
-        "algorithm",
-    ],
-    "chain --preset llama3-70b:mlp --machine h100x8 -p 2 -m 256": ["layouts", "time", "of chosen"],
-    "simulate -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset row": ["time", "moved"],
-    "plan -m 64 -n 64 -k 64 -p 4 --preset 2.5d --rank all": ["rank", "get_bytes"],
-    "list machines": ["machine", "ranks", "links, GB/s"],
-    "list": ["universal", "partitions", "megatron"],
-    "list libraries": ["library", "here", "what", "ScaLAPACK p?gemm"],
-    "compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3": ["time", "A, B, C"],
-    "compare results/measured/epyc-2core/mlp1-h1536-p2 results/measured/epyc-2core/mlp1-h1536-p2": [
-        "48 cases at tolerance"
-    ],
-}
+#: Commands, and columns that their tables have.
+ANSWERS = """
+tune -m 2Ki -n 8Ki -k 2Ki --machine h100x8 --preset row --effort 1 | time | A, B, C | algorithm
+chain --preset llama3-70b:mlp --machine h100x8 -p 2 -m 256 | layouts | time | of chosen
+simulate -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset row | time | moved
+plan -m 64 -n 64 -k 64 -p 4 --preset 2.5d --rank all | rank | get_bytes
+list machines | machine | ranks | links, GB/s
+list libraries | library | here | what | ScaLAPACK p?gemm
+compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3 | time | A, B, C
+"""
 
 
-@pytest.mark.parametrize("words", ANSWERS)
-def test_columns_of_the_answer_are_shown_at_80_columns(run_cli, monkeypatch, words):
+@pytest.mark.parametrize("line", ANSWERS.strip().splitlines())
+def test_columns_of_the_answer_are_shown_at_80_columns(run_cli, monkeypatch, line):
+    words, *columns = line.split(" | ")
     monkeypatch.setenv("COLUMNS", "80")
-    ended = run_cli(*words.split())
-    assert all(answer in ended.stdout for answer in ANSWERS[words])
-    check_width(ended.stdout)
+    shown = run_cli(*words.split()).stdout
+    assert all(column in shown for column in columns)
+    check_width(shown)
 
 
 def check_width(text):
@@ -58,27 +52,25 @@ def test_columns_that_are_left_out_are_named_and_all_that_fit_are_shown(run_cli,
     assert [*re.split(r"\s{3,}", shown.strip()), *left.split(", ")] == names
 
 
-@pytest.mark.parametrize(
-    "words, names",
-    [
-        ("simulate --machine pvc12", "time_s gflops percent_of_gemm_only moved_bytes"),
-        ("plan -p 4", "steps flops get_bytes tile_bytes pool_bytes"),
-        (
-            "tune -p 4",
-            "busiest_bytes your_busiest_bytes pays_after_multiplications a b c algorithm",
-        ),
-        ("tune --machine h100x8 --effort 1", "time_s your_time_s pays_after_multiplications"),
-    ],
-)
-def test_brief_is_one_line_of_names_and_values(run_cli, words, names):
-    (line,) = run_cli(
-        *words.split(), *"-m 512 -n 512 -k 512 --preset row --brief".split()
-    ).stdout.splitlines()
-    first, *pairs = line.split(" ")
+#: Commands, and names in their line.
+BRIEF = """
+simulate --machine pvc12 | time_s gflops percent_of_gemm_only moved_bytes
+plan -p 4 | steps flops get_bytes tile_bytes pool_bytes
+tune -p 4 | busiest_bytes your_busiest_bytes pays_after_multiplications a b c algorithm
+tune --machine h100x8 --effort 1 | time_s your_time_s pays_after_multiplications
+"""
+
+
+@pytest.mark.parametrize("line", BRIEF.strip().splitlines())
+def test_brief_is_one_line_of_names_and_values(run_cli, line):
+    words, _, names = line.partition(" | ")
+    words += " -m 512 -n 512 -k 512 --preset row --brief"
+    (shown,) = run_cli(*words.split()).stdout.splitlines()
+    first, *pairs = shown.split(" ")
     values = dict(pair.split("=", 1) for pair in pairs)
     assert first == "drbench" and {*names.split()} <= {*values}
     assert [values[name] for name in ("m", "dtype", "a")] == ["512", "float32", "row"]
-    assert {"n", "k", "ranks", "b", "c", "algorithm"} <= {*values}
+    assert {*"n k ranks b c algorithm".split()} <= {*values}
     for name, value in values.items():
         if name.endswith(("_s", "_bytes", "gflops")) and value != "-":
             float(value)

@@ -22,9 +22,9 @@ def seconds(case, dispatch_s):
     "times, algorithm, options",
     [
         (1, "dtensor_mm", {}),
-        (6, "moe_collective", {"dataflow": "AG", "kernel": "parts", **EXPERTS}),
-        (6, "moe_collective", {"dataflow": "RS", "kernel": "parts", **EXPERTS}),
-        (0, "moe_collective", {"dataflow": "AG", "kernel": "fused", **EXPERTS}),
+        (6, "moe_collective", EXPERTS | {"dataflow": "AG", "kernel": "parts"}),
+        (6, "moe_collective", EXPERTS | {"dataflow": "RS", "kernel": "parts"}),
+        (0, "moe_collective", EXPERTS | {"dataflow": "AG", "kernel": "fused"}),
         (0, "ag_moe", EXPERTS),
         (0, "collective", {}),
         (0, "universal", {}),

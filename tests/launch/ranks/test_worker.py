@@ -17,17 +17,21 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 def ranks(mpiexec, tmp_path):
     """Two ranks that wait for cases, and their mark. No guard, and no signal of the kernel."""
     mark = f"worker-{time.monotonic_ns()}"
+    step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3"}
     process = subprocess.Popen(
         [mpiexec, "-n", "2", sys.executable, "-m", "drbench", "serve"],
-        env=clean_environ(DRBENCH_RANKS="2", DRBENCH_TEST_RUN=mark),
+        env=clean_environ(DRBENCH_RANKS="2", DRBENCH_TEST_RUN=mark, **step),
         cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    while "ready" not in (parse(process.stdout.readline(), ANSWER) or {}):
+    answer = {}
+    while "ready" not in answer:
         assert process.poll() is None
+        answer = parse(process.stdout.readline(), ANSWER) or {}
+    assert answer["slurm"] == "77.3"  # the step that scancel ends
     yield process, mark
     process.kill()
     process.wait()

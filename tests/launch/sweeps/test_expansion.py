@@ -162,6 +162,7 @@ case.machine = "box" | no machine model 'box'
 case.zip = [["m", "seed"]] | zip: .*seed
 case = {m = [1, 2], zip = [["m", "n"]]} | zip: .*length
 case.exclude = [{preset = "row"}] | exclude: there is no such key
+case = {libraries = "dtensor", same_tiles = true} | dtensor is a library with its own tiles
 case = {preset = "megatron", replication = "equal"} | replication: .*their own factors
 name = "" | name: must be a text
 cases = [] | cases: must be one or more

@@ -50,7 +50,7 @@ def swept(drbench, tmp_path, mpich):
 def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault, tmp_path):
     """The case of k = 28 was given to ranks so often before that it is given up."""
     file = sweep_file(
-        CASES.replace("m = 12", "") + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 27, 28, 11]\nm = 12\n"
+        CASES + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 27, 28, 11]\n"
         '\n[[cases]]\nm = "4Ki"\nn = "4Ki"\nk = 7\na = "row"\nb = "column"\nc = "row"\n'
         '\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "cannon"\n'
         '\n[[cases]]\nm = 8\nn = 8\nk = 8\nb = "block:3x3"\n'
@@ -60,14 +60,12 @@ def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault,
     (name,) = [job.name for job in jobs if job.case.k == 28]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "journal.txt").write_text(f"{name}\n" * ATTEMPTS)
-    ended, records = swept(
-        file, "--timeout", 2, "--mem-limit", "32MiB", env=fault("zoo"), code=6, timeout=90
+    limits = "--timeout", 2, "--mem-limit", "32MiB"
+    ended, records = swept(file, *limits, env=fault("zoo"), code=6)
+    assert " ".join(f"{record.k} {record.status}" for record in records) == (
+        "8 ok 21 failed 9 ok 22 timeout 23 failed 10 ok 24 wrong 25 wrong 26 out_of_memory "
+        "27 failed 28 failed 11 ok 7 out_of_memory 8 unsupported 8 failed 6 ok"
     )
-    assert [f"{record.k} {record.status}" for record in records] == (
-        "8 ok, 21 failed, 9 ok, 22 timeout, 23 failed, 10 ok, 24 wrong, 25 wrong, "
-        "26 out_of_memory, 27 failed, 28 failed, 11 ok, 7 out_of_memory, 8 unsupported, 8 failed, "
-        "6 ok"
-    ).split(", ")
     why = {record.k: record.reason for record in records[:13]}
     assert why[21] == "rank 1: RuntimeError: struck by the test"
     assert why[22] == "no result after 2 s; its ranks were killed"
@@ -79,7 +77,7 @@ def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault,
     assert going.count("struck by the test") == 3
     assert "that are not ok: see the records" in tables
     assert "Traceback" not in ended.stdout + ended.stderr
-    again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
+    again, second = swept(file, *limits, code=6)
     # repr: an error may be NaN
     assert repr(second) == repr(records) and "16 done before" in again.stdout
 
@@ -246,54 +244,13 @@ def test_rounds_resume_in_the_middle_and_an_error_in_one_costs_one_case(
     assert len(rounds) >= 6 and max(map(int, rounds)) > 6
 
 
-FAKE_SRUN = """#!{python}
-import os, sys
-ranks = next(word.partition("=")[2] for word in sys.argv if word.startswith("--ntasks="))
-program = sys.argv[next(i for i, word in enumerate(sys.argv) if i and not word.startswith("-")):]
-os.environ.update(SLURM_JOB_ID="77", SLURM_STEP_ID="3")
-os.execv({mpiexec!r}, [{mpiexec!r}, "-n", ranks, *program])
-"""
-
-
-def test_srun_is_started_with_its_arguments_and_stopped_by_scancel(
-    swept, sweep_file, fault, mpiexec, tmp_path
-):
-    for name, text in (
-        ("srun", FAKE_SRUN.format(python=sys.executable, mpiexec=mpiexec)),
-        (
-            "scancel",
-            f"#!{sys.executable}\nimport sys\nopen({str(tmp_path / 'cancelled')!r}, 'w').write(' "
-            "'.join(sys.argv[1:]))\n",
-        ),
-    ):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    environ = {**fault("zoo"), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    _, records = swept(
-        sweep_file(CASES + "k = [8, 22, 9]\n"),
-        "--launcher",
-        "srun",
-        "--timeout",
-        2,
-        env=environ,
-        code=4,
-    )
-    assert [record.status for record in records] == ["ok", "timeout", "ok"]
-    assert (tmp_path / "cancelled").read_text() == "--signal=KILL 77.3"
-
-
 def test_a_missing_launcher_is_reported(drbench, sweep_file):
     ended = drbench("sweep", sweep_file(CASES + "k = 8\n"), *INTO, "--launcher", "aprun")
-    assert ended.returncode == 3 and "aprun" in ended.stderr and ended.stderr.count("\n") == 1
+    assert "aprun" in ended.stderr and (ended.returncode, ended.stderr.count("\n")) == (3, 1)
 
 
 def test_ranks_that_cannot_start_end_the_sweep_without_a_row(drbench, sweep_file, fault, tmp_path):
-    ended = drbench(
-        "sweep",
-        sweep_file(CASES + "k = 8\n"),
-        *INTO,
-        env=fault("import"),
-        timeout=60,
-    )
+    file = sweep_file(CASES + "k = 8\n")
+    ended = drbench("sweep", file, *INTO, env=fault("import"), timeout=60)
     assert ended.returncode in (3, 5) and "cannot be started" in ended.stderr and ended.left == ()
     assert not (tmp_path / "out" / "records.csv").exists()
