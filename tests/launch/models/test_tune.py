@@ -14,8 +14,7 @@ import pytest
 from starting import within
 
 from drbench.errors import OutOfMemory, UnsupportedError
-from drbench.model.gemm import Compute
-from drbench.model.machine import Link, Machine
+from drbench.model.machine import Machine
 from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
 from launch.models.candidates import (
@@ -53,19 +52,6 @@ DEVICE = Machine.from_dict(
 )
 BASE = Case(96, 128, 64)
 SMALL = TuneRequest(BASE, 4, replication="paired", top=5)
-
-
-def test_the_grid_with_the_least_traffic_is_found_or_one_without_idle_ranks_if_transfers_are_free():
-    """Of 5 ranks 2x2x1 moves the fewest bytes, and 5x1x1 multiplies fastest, as do rows."""
-    request = TuneRequest(Case(200, 200, 200), 5, ("universal",), replication="none", top=3)
-    for flops, wire, grid in ((1e15, 1e6, "grid:2x2x1"), (1e9, 1e15, "grid:5x1x1")):
-        machine = Machine("toy", Compute(flops), (Link("wire", wire),))
-        (first, *_) = tune(replace(request, effort=5.0), machine).ranking
-        predicted, _ = predict_with(Case(200, 200, 200, grid, grid, grid), machine, 5)
-        assert first.record.best_s == pytest.approx(predicted.best_s)
-        assert first.case.a in (grid, "row", "column", "traditional:1x5")  # equally fast
-    by_bytes = tune(replace(request, case=Case(512, 512, 512), ranks=8))
-    assert by_bytes.ranking[0].case.a == "grid:2x2x2"
 
 
 def candidates(request, movements):

@@ -25,7 +25,6 @@ from launch.sweeps.rounds import (
     Experiment,
     Job,
     pooled,
-    rotated,
     round_of,
 )
 from launch.sweeps.supervisor import Settings
@@ -94,16 +93,6 @@ def test_a_contender_that_fails_in_a_probe_has_no_further_turn():
     refused = {"seconds": 1.0, "status": "failed", "reason": "no"}
     runs = probed("abc", lambda who, turn: refused if who == "b" else 1.0 + (who == "c"))
     assert len(runs["b"]) == 1 and len(runs["a"]) == len(runs["c"]) == 6
-
-
-@given(st.integers(1, 9), st.integers(1, 40))
-def test_each_is_once_in_each_round_and_a_steady_drift_cancels_in_every_two(count, pairs):
-    orders = [rotated(range(count), turn) for turn in range(2 * pairs)]
-    assert all(sorted(order) == list(range(count)) for order in orders)
-    for even, odd in zip(orders[::2], orders[1::2]):
-        assert {even.index(each) + odd.index(each) for each in range(count)} == {count - 1}
-    firsts = Counter(order[0] for order in orders)
-    assert max(firsts.values()) - min(firsts.get(each, 0) for each in range(count)) <= 2
 
 
 def by_hand(ratios, drift):

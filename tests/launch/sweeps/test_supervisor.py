@@ -1,6 +1,7 @@
 """How often a case is tried, with made-up ranks."""
 
 import io
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -26,38 +27,22 @@ def tried(tmp_path, monkeypatch, rows):
     """``tried(fates)``: the record of a case whose ranks meet these fates one after another."""
 
     def run(fates):
-        fates, text = iter(fates), []
+        def meet(*_):
+            fate = fates[ranks.run.call_count - 1]
+            if isinstance(fate, RanksEnded):
+                raise fate
+            return rows(CASE).to_row()
 
-        class Ranks:
-            environ, command = {}, ["mpiexec"]
-
-            def __init__(self, *_):
-                pass
-
-            def wait_ready(self, seconds):
-                return []
-
-            def run(self, *_):
-                text.append(1)
-                fate = next(fates)
-                if isinstance(fate, RanksEnded):
-                    raise fate
-                return rows(CASE).to_row()
-
-            def end(self):
-                pass
-
-            def stop(self, grace_s):
-                pass
-
-        monkeypatch.setattr(supervisor, "Ranks", Ranks)
+        ranks = Mock(environ={}, command=["mpiexec"])
+        ranks.wait_ready.return_value, ranks.run.side_effect = [], meet
+        monkeypatch.setattr(supervisor, "Ranks", lambda *_: ranks)
         monkeypatch.setattr(supervisor, "describe", lambda *_: {})
         monkeypatch.setattr(supervisor, "write_environment", lambda *_: "e")
         name, store = case_id(CASE, 2), Store(tmp_path)
         store.open(2, [name])
         watch = SweepProgress(1, [], Console(file=io.StringIO()))
         with supervised(Settings(), store, watch) as measure:
-            return measure(Job(name, 2, CASE)), len(text)
+            return measure(Job(name, 2, CASE)), ranks.run.call_count
 
     return run
 
