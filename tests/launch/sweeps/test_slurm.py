@@ -133,13 +133,12 @@ def test_a_srun_without_the_mpi_option_is_refused_with_the_missing_option(
     cluster, drbench, sweep_file, tmp_path, mpich
 ):
     (tmp_path / "ci.toml").write_text(MACHINE.replace("{mpi}", ""))
-    words = ("sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", "--launcher")
-    for launcher in ("srun", "./ci.toml"):
-        ended = drbench(*words, launcher, env=cluster.environ, timeout=60)
-        assert ended.returncode == 3 and ended.stderr.count("\n") == 1
-        assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
+    words = *("sweep", sweep_file(CASES + "k = 8\n")), *"-p 2 --out out --launcher".split()
+    ended = drbench(*words, "./ci.toml", env=cluster.environ, timeout=60)
+    assert ended.returncode == 3 and ended.stderr.count("\n") == 1
+    assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
     set_by_user = cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}
-    ended = drbench(*words, launcher, env=set_by_user, timeout=60)
+    ended = drbench(*words, "srun", env=set_by_user, timeout=60)
     assert ended.returncode == 0, ended.stderr
 
 
