@@ -2,6 +2,7 @@
 noise."""
 
 import random
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.errors import UsageError
-from launch.studies.compare import OUTCOMES, REGRESSIONS, compare, failures, sides, summary
+from launch.studies.compare import ALLOWED, OUTCOMES, REGRESSIONS, compare, failures, sides, summary
 from plots.select.records import frame
 
 
@@ -33,55 +34,34 @@ def outcome(old, new, tolerance=0.05):
     return pair.outcome
 
 
-TIGHT = (1.00, 1.01, 1.02, 1.01, 1.00)
+def expected(old, new, tolerance, noisy):
+    """The outcome of two sides of 1, 2, 3, 5, 7 or 10 samples, by hand."""
+    ratios = [each(new) / each(old) for each in (min, median)]
+    if not (all(r > 1 + tolerance for r in ratios) or all(1 / r > 1 + tolerance for r in ratios)):
+        return "same"
+    # the interval of a median of ten is from the second to the ninth
+    ends = lambda side: [sorted(side)[at] for at in (len(side) // 10, -1 - len(side) // 10)]
+    (a, b), (c, d) = map(ends, (old, new))
+    if noisy or min(len(old), len(new)) > 2 and a <= d and c <= b:
+        return "noise"
+    return "slower" if ratios[0] > 1 else "faster"
 
 
-@pytest.mark.parametrize(
-    "factor, tolerance, expected",
-    [
-        (1.5, 0.05, "slower"),
-        (1.04, 0.05, "same"),
-        (1.06, 0.05, "slower"),
-        (0.5, 0.05, "faster"),
-        (0.97, 0.05, "same"),
-        (1.5, 0.6, "same"),
-        # faster by the inverse of 1 + tolerance, 0.8, not by 1 - tolerance
-        (0.78, 0.25, "faster"),
-        (0.82, 0.25, "same"),
-        (1.22, 0.25, "same"),
-        (1.28, 0.25, "slower"),
-    ],
-)
-def test_a_steady_case_is_judged_by_its_ratio(factor, tolerance, expected):
-    assert outcome(run(TIGHT), run([factor * time for time in TIGHT]), tolerance) == expected
-
-
-def test_the_best_and_the_median_must_both_be_beyond_the_tolerance():
-    # its best is as good as ever
-    assert outcome(run((1.0, 1.0, 1.0, 1.0, 1.0)), run((1.0, 2.0, 2.0, 2.0, 2.0))) == "same"
-    # its median is
-    assert outcome(run((1.0, 2.0, 2.0, 2.0, 2.0)), run((2.0, 2.0, 2.0, 2.0, 2.0))) == "same"
-
-
-def test_noise_that_covers_the_difference_is_no_regression():
-    wide = (1.0, 1.4, 1.8, 2.2, 2.6)
-    assert outcome(run(wide), run([1.2 * time for time in wide])) == "noise"
-    assert outcome(run(wide), run([0.8 * time for time in wide])) == "noise"
-
-
-def test_medians_whose_intervals_overlap_are_no_regression_and_outliers_hide_none():
-    """With ten samples the interval is from the second to the ninth."""
-    old = (1.0,) * 8 + (1.5, 1.6)
-    assert outcome(run(old), run([1.2] * 8 + [1.5] * 2)) == "noise"  # 1.0-1.5 and 1.2-1.5
-    assert outcome(run((1.0,) * 9 + (1.6,)), run([1.2] * 8 + [1.5] * 2)) == "slower"
-    pairs, _ = compare([run((1.0,) * 9 + (1.6,))], [run([1.2] * 8 + [1.5] * 2)], 0.05)
-    assert (pairs[0].low, pairs[0].high) == (1.2, 1.5)
-
-
-@pytest.mark.parametrize("noisy", [(True, None), (False, True)])
-def test_rows_that_prove_nothing_prove_no_regression(noisy):
-    old, new = (run([factor] * 8, noisy=each) for factor, each in zip((1.0, 2.0), noisy))
-    assert outcome(old, new) == "noise" and outcome(run([1.0] * 8), run([2.0] * 8)) == "slower"
+@pytest.mark.parametrize("tolerance", [0.05, 0.25])
+def test_both_ratios_must_be_beyond_the_tolerance_and_not_explained_by_noise(tolerance):
+    chance, sides, want = random.Random(7), ([], []), []
+    for m in range(1, 401):
+        noisy = [chance.choice([None, False, False, True]) for _ in sides]
+        samples = []
+        for side, each in zip(sides, noisy):
+            middle, spread = chance.choice([1.0, 1.1, 1.24, 1.26, 2.0]), chance.choice([9, 50, 1e9])
+            drawn = lambda: middle * (1 + chance.expovariate(spread))
+            samples.append([drawn() for _ in range(chance.choice([1, 3, 5, 7, 10]))])
+            side.append(run(samples[-1], m=m, noisy=each))
+        want.append(expected(*samples, tolerance, any(noisy)))
+    pairs, _ = compare(*sides, tolerance)
+    assert [pair.outcome for pair in sorted(pairs, key=lambda pair: pair.new.m)] == want
+    assert min(map(want.count, ("slower", "faster", "same", "noise"))) > 20
 
 
 def test_without_samples_the_ratio_decides_and_the_noise_is_called_unknown():
@@ -93,22 +73,19 @@ def test_without_samples_the_ratio_decides_and_the_noise_is_called_unknown():
     )
 
 
-def test_runs_of_the_same_code_are_hardly_ever_called_slower():
-    chance = random.Random(4)
-    old, new = (
-        [run([1 + chance.expovariate(12) for _ in range(7)], m=m) for m in range(1, 301)]
-        for _ in range(2)
-    )
-    assert sum(pair.outcome in REGRESSIONS for pair in compare(old, new, 0.05)[0]) <= 3
-
-
-def test_a_slowdown_of_a_third_is_nearly_always_found():
+@pytest.mark.parametrize(
+    "factor, count, noise, most, least", [(1.0, 300, 12, 3, 0), (1.33, 40, 25, 40, 36)]
+)
+def test_a_slowdown_of_a_third_is_nearly_always_found_and_none_hardly_ever(
+    factor, count, noise, most, least
+):
     chance = random.Random(5)
-    old, new = (
-        [run([factor * (1 + chance.expovariate(25)) for _ in range(7)], m=m) for m in range(1, 41)]
-        for factor in (1.0, 1.33)
-    )
-    assert sum(pair.outcome == "slower" for pair in compare(old, new, 0.05)[0]) >= 36
+    drawn = lambda mean: [
+        run([mean * (1 + chance.expovariate(noise)) for _ in range(7)], m=m)
+        for m in range(1, count + 1)
+    ]
+    pairs, _ = compare(drawn(1.0), drawn(factor), 0.05)
+    assert least <= sum(pair.outcome in REGRESSIONS for pair in pairs) <= most
 
 
 @pytest.mark.parametrize(
@@ -145,7 +122,7 @@ def test_columns_that_only_describe_the_run_do_not_distinguish_cases():
 places = st.lists(st.tuples(*map(st.sampled_from, ("AB", (1, 2), (64, 128)))), min_size=1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(places, places)
 def test_rows_of_another_machine_or_number_of_nodes_are_no_repeats(old, new):
     """Matched by hand: by what a side has several of; of what each has one, whatever that is."""
@@ -238,20 +215,16 @@ def test_a_case_that_did_not_run_is_the_case_that_would_have_run():
 @pytest.mark.parametrize(
     "counts, allowed, failed",
     [
-        ({"same": 8}, (), False),
-        ({"same": 8, "missing": 7}, (), True),
-        ({"same": 8, "missing": 7}, ("missing",), False),
         ({"same": 8, "missing": 7}, ("failing", "noisy"), True),
+        ({"same": 8, "missing": 7}, ("missing",), False),
         ({"failing": 8}, (), True),
         ({"failing": 8, "status": 1}, ("failing",), False),
-        ({"noise": 8}, (), True),
         ({"noise": 8, "new": 1, "refused": 1}, (), True),
         ({"noise": 8}, ("noisy",), False),
         ({"noise": 8, "same": 1}, (), False),
-        ({"slower": 1, "noise": 1}, ("missing", "failing", "noisy"), True),
-        ({"broken": 1}, ("missing", "failing", "noisy"), True),
-        ({"refused": 3}, (), False),
-        ({"faster": 1, "fixed": 1, "new": 1}, (), False),
+        ({"slower": 1, "noise": 1}, ALLOWED, True),
+        ({"broken": 1}, ALLOWED, True),
+        ({"refused": 3, "faster": 1, "fixed": 1, "new": 1}, (), False),
     ],
 )
 def test_what_fails_a_comparison_and_what_may_be_allowed(counts, allowed, failed):
@@ -281,7 +254,6 @@ def test_repeated_runs_of_a_case_are_one_case():
 
 def test_a_case_with_a_wrong_run_is_wrong_however_many_were_right():
     wrong = bad(status="wrong", reason="row 0 is wrong")
-    assert outcome(run(), run()) == "same"
     for new in ([wrong, run()], [run(), *[wrong] * 9], [run(), run(), wrong]):
         (pair,), _ = compare([run()], new, 0.05)
         assert (pair.outcome, pair.new.status) == ("broken", "wrong")
@@ -306,25 +278,3 @@ def test_regressions_come_first_and_the_worst_of_them_at_the_top():
 def test_nothing_to_compare_is_refused():
     with pytest.raises(UsageError, match="NEW has no records"):
         compare([run()], [], 0.05)
-
-
-times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.lists(st.tuples(times, times), min_size=4, max_size=8), st.floats(0, 1))
-def test_a_regression_always_has_both_ratios_beyond_the_tolerance(sides, tolerance):
-    both_directions = [*sides, *(pair[::-1] for pair in sides)]
-    old, new = (
-        [run(samples, m=m) for m, samples in enumerate(side, 1)] for side in zip(*both_directions)
-    )
-    found = {pair.new.m - 1: pair for pair in compare(old, new, tolerance)[0]}
-    assert set(found) == set(range(len(both_directions)))
-    for m, pair in found.items():
-        if pair.outcome == "slower":
-            assert (
-                pair.best > 1 + tolerance
-                and pair.median > 1 + tolerance
-                and (pair.low is None or pair.low > 1)
-            )
-            assert found[(m + len(sides)) % len(both_directions)].outcome != "slower"
