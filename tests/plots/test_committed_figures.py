@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Picture
 from plots.committed import LIST, ROOT, committed, main
 from plots.draw import style
 from plots.draw.description import describe_picture, named
-from plots.registry import draw, find
+from plots.registry import find
 from plots.select.cases import Options
 
 EVERY = committed()
@@ -72,13 +72,6 @@ def test_fonts_change_no_text(monkeypatch):
     monkeypatch.setitem(style.RC, "font.size", 11)
     monkeypatch.setattr("plots.draw.page.width_in", lambda text, size, bold=False: 0.1 * len(text))
     assert described() == before
-
-
-def test_the_text_of_a_figure_is_written_like_a_picture(tmp_path):
-    records = comparison(shapes=((64, 768, 192),))
-    (path,) = draw("volume", records, tmp_path / "volume.txt").paths
-    assert path.read_text() == describe_picture(find("volume").make(records, Options()).picture)
-    assert "panel: 64 × 768 × 192 / 1 rank, small, float32, measured" in path.read_text()
 
 
 def test_the_description_shows_a_moved_point_bar_cell_and_text():

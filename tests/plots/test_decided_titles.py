@@ -1,13 +1,11 @@
 """Titles, the report and the lines of a sweep name the fastest by the one decision: records that
 are noisy, share cores or were measured one after the other are not ranked."""
 
-import re
 from pathlib import Path
 
 import pytest
 from made_up import made_up, of_universal
 
-from drbench.measure.decision import SLOWER, UNDECIDED
 from drbench.measure.record_file import append_csv
 from plots.draw.description import describe_picture
 from plots.figures.scaling import STRONG
@@ -17,7 +15,6 @@ from plots.registry import find
 from plots.report.verdict import fastest_lines, verdict
 from plots.select.cases import Options
 from plots.select.records import frame, read_records
-from plots.select.rounds import decided, merged
 
 MEASURED = Path(__file__).parents[2] / "results/measured"
 KINDS = "row", "column", "block"
@@ -144,39 +141,6 @@ def test_a_case_alone_is_not_the_fastest():
     assert "row is fastest" in one and "only universal S-C: row" in other
 
 
-def test_the_unit_of_a_title_is_that_of_its_panel():
-    """A panel of percent of peak once had the unit of the first panel, percent of the roof."""
-    first = rounds((1.0, 1.3, 2.0))
-    second = rounds((1.0, 1.3, 2.0), n=64, k=256, percent_of_gemm_only=None)
-    one, other = title("mlp", first + second).split("; ")
-    assert one == "MLP-1, m = 64: Row is fastest, 90 % of GEMM-only speed"
-    assert other.startswith("MLP-2, m = 64: Row is fastest, ") and other.endswith(" % of peak")
-
-
-#: Committed figures whose titles once named a fastest case that nothing decides.
-LIED = "spr-2core/algorithms-p2", "epyc-2core/full/peers-p4", "epyc-2core/full/peers-p2"
-
-
-def test_committed_records_that_do_not_decide_have_no_fastest_in_their_title():
-    """The titles are in the texts of the committed figures, which are compared with new ones."""
-    title_of = lambda name: texts((MEASURED / f"{name}.txt").read_text())[0].lower()
-    for found in map(title_of, LIED):
-        assert re.search("undecided|nothing is ranked", found) and "fastest," not in found
-        assert "is fastest" not in found and "ahead" not in found
-    ahead = "drbench is ahead of the fastest other library on 3 of 3 shapes"
-    assert title_of("epyc-2core/peers-p2") == ahead
-
-
-def test_a_setting_of_one_round_is_not_ranked_next_to_those_of_twenty():
-    """Settings that ran in the first round alone rank no library, and change nothing."""
-    found = merged(read_records([MEASURED / "epyc-2core/peers-p2"]))
-    for _, inside in found[found.status == "ok"].groupby("shape"):
-        states = {
-            (len(run), each.state) for run, each in zip(inside.run, decided(inside)) if each.ratio
-        }
-        assert (1, UNDECIDED) in states and (1, SLOWER) not in states and (20, SLOWER) in states
-
-
 def test_the_last_lines_of_a_sweep_are_one_a_problem_and_one_on_what_would_decide():
     """One shape in two element types, and stored in two ways; a sweep of one case each has none.
     A small layer has its own sizes as its name."""
@@ -201,15 +165,6 @@ def test_a_case_of_one_repeat_is_hollow_and_not_ranked_and_a_round_is_not():
     assert "Hollow: 2 noisy cases (2 measured once), never ranked" in described
     interleaved = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
     assert not frame([interleaved]).hollow.any()
-
-
-def test_a_figure_of_noisy_cases_alone_states_that_it_shows_no_result():
-    known = {"n": 3072, "k": 768, "percent_of_gemm_only": 90.0, "dtype": "float32", "case": "x"}
-    noisy = [of_universal(m=m, noisy=True, **known) for m in (64, 128)]
-    sure = of_universal(m=256, noisy=False, **known)
-    for records, message in ((noisy, True), ([*noisy, sure], False)):
-        described = describe_picture(find("mlp1").make(records, Options()).picture)
-        assert ("every case noisy: no result" in described) == message
 
 
 def test_the_ideal_is_of_ranks_with_cores_of_their_own_and_a_lost_baseline_has_a_remedy():

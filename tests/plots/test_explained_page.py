@@ -1,14 +1,11 @@
 """``drbench explain``: the page of a run, in a real browser, against an independent reading of the
 simulator's events."""
 
-import itertools
 import json
 import re
 from collections import Counter
-from itertools import combinations
 
 import pytest
-from colours import BLIND, seen_by
 from pages import EVIL, Elements
 
 from algorithms.lowering.op_costs import BALANCE
@@ -285,32 +282,6 @@ def test_two_cases_share_one_time(described, opened):
         }
     ratio = browser.run("return document.querySelector('.facts tbody td:last-child').textContent")
     assert float(ratio.split()[0]) == pytest.approx(second["time_s"] / first["time_s"], rel=0.01)
-
-
-def test_64_ranks_are_animated_fluently(opened):
-    case = Case(8192, 8192, 8192, "block", "block", "block", options={"stationary": "C"})
-    browser = opened(explained(case, None, 64))
-    before, frames = browser.cpu_s(), 30
-    browser.run(
-        """const input = document.getElementById("time");
-        return new Promise((done) => { let at = 0; const step = () => {
-          input.value = at * 300000; input.dispatchEvent(new Event("input"));
-          requestAnimationFrame(() => { at += 1; at < arguments[0] ? step() : done(); }); };
-          step(); });""",
-        frames,
-    )
-    assert (browser.cpu_s() - before) / frames < 0.03
-
-
-def test_the_colour_blind_can_distinguish_what_ranks_do(described):
-    """Within one lane: GEMMs and communication have lanes of their own."""
-    style = explained_page([described("cannon")], "test")
-    for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
-        known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))
-        for lane in ("fetch send add collective wait", "multiply add copy"):
-            for kind, (one, other) in itertools.product(BLIND, combinations(lane.split(), 2)):
-                pair = zip(seen_by(kind, known[one]), seen_by(kind, known[other]))
-                assert max(abs(x - y) for x, y in pair) > 0.04, (kind, one, other)
 
 
 def timeline_of(name, **described):

@@ -5,15 +5,12 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import matplotlib
 import pytest
-from colours import seen_by
 from figure_records import case, sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plots.draw.description import describe_picture
-from plots.draw.style import STYLES
 from plots.figures.mlp import ends, figure
 from plots.registry import draw
 from plots.select.cases import SelectionError
@@ -67,18 +64,6 @@ def test_a_missing_batch_size_breaks_the_line_and_is_listed(four):
     assert re.search(r"line, Block .*: \(1024, .*\) \(2048, .*\) \(4096, -\) \(8192, \d", described)
     assert "UA - Block (S-C) has no case at batch 4096." in described
     assert "DT - Row" not in described and "no record" not in described
-
-
-def test_small_text_is_dark_enough_for_white_paper():
-    for name, style in STYLES.items():
-        light = sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), seen_by("all", style.text)))
-        assert 1.05 / (light + 0.05) >= 4.0, name  # WCAG contrast
-
-
-def test_drawing_touches_no_global_state_of_matplotlib():
-    before = dict(matplotlib.rcParams)
-    figure({"mlp1": select([case()], "mlp1")})
-    assert dict(matplotlib.rcParams) == before
 
 
 def test_a_layer_with_nothing_to_draw_is_listed_and_the_other_is_drawn(tmp_path):

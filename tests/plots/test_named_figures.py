@@ -13,7 +13,6 @@ from figure_records import case, comparison, exhaustive, published, sweep, weak
 from matplotlib.text import Text
 
 import plots.figures
-from drbench.measure.record_file import append_csv
 from plots.draw.description import describe_picture
 from plots.draw.page import PageStyle, save
 from plots.registry import draw, figures, find, suffixes
@@ -177,16 +176,6 @@ def test_one_point_is_a_figure_or_a_reason(name, tmp_path):
         check_readable(find(name).make(one, Options()).picture)
 
 
-@pytest.mark.parametrize("name", ["mlp", "libraries"])
-def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_printed(name, tmp_path):
-    for records in ([case(m=8, status="out_of_memory")], []):
-        with pytest.raises(SelectionError) as caught:
-            draw(name, records, tmp_path / "none")
-        assert len(str(caught.value).splitlines()) == 1 and str(caught.value).endswith(".")
-        assert "out_of_memory" in str(caught.value) or not records
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_failed_cases_are_counted_by_status_not_drawn_and_unstable_cases_are_listed():
     records = [case(stable=True), case(a="block", stable=False), case(status="timeout")]
     for name in ("best", "volume", "algorithms", "libraries"):
@@ -234,22 +223,6 @@ def test_the_suffix_selects_the_format_and_an_svg_is_light_or_dark_as_the_reader
     assert "prefers-color-scheme: dark" in text and ElementTree.fromstring(text).tag.endswith("svg")
     with pytest.raises(SelectionError, match=r"got '\.gif'"):
         suffixes("x.gif")
-
-
-def test_files_folders_and_records_draw_the_same(tmp_path):
-    records = exhaustive(ranks=2)[:40]
-    (tmp_path / "sweep").mkdir()
-    append_csv(tmp_path / "sweep" / "records.csv", *records)
-    append_csv(tmp_path / "half.csv", *records[:20])
-    append_csv(tmp_path / "rest.csv", *records[20:])
-    (tmp_path / "sweep" / "other.csv").write_text("not,records\n")
-    made = [
-        draw("best", source, tmp_path / f"{number}.txt").paths[0].read_bytes()
-        for number, source in enumerate(
-            (records, [tmp_path / "sweep"], [tmp_path / "half.csv", tmp_path / "rest.csv"])
-        )
-    ]
-    assert made[0] == made[1] == made[2]
 
 
 def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():

@@ -175,16 +175,6 @@ def test_the_table_filters_sorts_and_turns_pages(browser, pages):
     assert browser.run(wide) > few and browser.complaints() == []
 
 
-def test_a_command_is_copied(browser, pages):
-    browser.size(1280, 900)
-    browser.open(pages["decided"])  # a command is shown where a problem is decided
-    browser.run("document.querySelector('.copy').click()")
-    message = browser.run("return document.querySelector('.copy').textContent")
-    assert message in ("copied", "selected")
-    command = browser.run("return String(getSelection())")
-    assert command.strip().startswith("drbench run ")
-
-
 def test_every_control_of_the_explain_page_answers(browser, pages):
     browser.size(1280, 900)
     browser.open(pages["two"])

@@ -1,10 +1,8 @@
 """Published numbers become records, and headers distinguish their files."""
 
 import pytest
-from figure_records import case
 
 from drbench.measure.record import RecordError
-from drbench.measure.record_file import append_csv
 from plots.select.records import read_published, read_records
 
 HEADER = "figure,system,devices,peak_tflops_per_device,dtype,layer,series,m,n,k,gflops,source\n"
@@ -33,15 +31,6 @@ def test_a_published_row_keeps_rate_problem_and_source(path):
     assert record.percent_of_peak == pytest.approx(100 * 319.644639 / (8 * 67))
     assert (record.peak_gflops, record.peak_source) == (536e3, "repository 0d01971 plot.py")
     assert 2 * 1024 * 49152 * 12288 / record.best_s == pytest.approx(319644.639e9)
-
-
-def test_result_files_and_published_files_load_together(path, tmp_path):
-    path.write_text(HEADER + ROW)
-    append_csv(tmp_path / "runs.csv", case())
-    assert list(read_records([path, tmp_path / "runs.csv"]).algorithm) == [
-        "DT - Row",
-        "universal",
-    ]
 
 
 def test_other_columns_are_refused(path):

@@ -14,7 +14,7 @@ from pages import EVIL, Elements, hostile
 from drbench.measure.record_file import append_csv
 from plots.draw.svg import spots
 from plots.registry import find
-from plots.report.page import build, environments, page
+from plots.report.page import build, page
 from plots.report.verdict import verdict
 from plots.select.cases import Options
 from plots.select.records import frame, read_records
@@ -112,11 +112,6 @@ def test_the_verdict_is_the_best_case_that_is_not_noisy_and_what_limits_it():
     assert text.index("Fastest case of each problem") < text.index("Figures</h2>")
 
 
-def test_ranks_that_share_cores_are_not_ranked():
-    found = verdict(frame([case(oversubscribed=True, percent_of_gemm_only=98.0)]))
-    assert found.best == [] and "a core for each rank" in found.notes[0]
-
-
 def test_every_mark_is_where_its_case_is_drawn():
     records = [
         case(m=m, median_s=1e-6 * m * (2 + number), stationary=each)
@@ -185,13 +180,3 @@ def test_parts_of_a_sweep_and_several_folders_are_one_page(tmp_path):
     append_csv(other / "records.csv", every[0])
     both = build([whole, other])
     assert "13 cases" in both and "<title>whole, other" in both and "other/environment.json" in both
-
-
-def test_a_missing_environment_file_is_reported(tmp_path):
-    assert environments(tmp_path) == [
-        {
-            "name": "environment.json",
-            "rows": [],
-            "trouble": "no environment.json next to the records",
-        }
-    ]
