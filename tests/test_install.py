@@ -192,15 +192,3 @@ def test_the_spack_recipe_depends_on_what_the_project_depends_on():
 def test_citation_and_changelog_are_of_this_version():
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("page", ["ARTIFACT.md", "README.md", "CONTRIBUTING.md"])
-def test_every_target_of_make_that_a_page_names_is_there_and_install_only_installs(page):
-    named = set(re.findall(r"(?m)(?:^|`)make ([a-z][a-z-]*)", (ROOT / page).read_text("utf-8")))
-    phony = re.search(r"(?m)^\.PHONY: (.*)$", (ROOT / "Makefile").read_text("utf-8"))
-    assert phony and named and named <= set(phony[1].split())
-    words = ["make", "--dry-run", "--always-make", "--directory", str(ROOT), "install"]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environ)
-    ran = [line for line in done.stdout.splitlines() if not re.match(r"make(\[\d+\])?: ", line)]
-    assert [re.search(r"-m (venv|pip install)|^touch", line) is None for line in ran] == [False] * 3

@@ -3,7 +3,6 @@
 
 import base64
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -98,9 +97,3 @@ def test_the_pictures_of_the_notebook_are_small():
         if "image/png" in each.get("data", {})
     ]
     assert pictures and max(map(len, pictures)) <= MOST
-
-
-def test_code_of_the_notebook_fits_a_page():
-    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        assert max(map(len, cell.source.splitlines())) <= 120
-        assert not re.search(r"\t| $", cell.source, re.M)

@@ -4,9 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from plots.draw.page import page_in
 from plots.figures.bandwidth import charts
-from plots.registry import draw, find
+from plots.registry import find
 from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, bus_bandwidth, row_of
 from plots.select.cases import Options, SelectionError
 
@@ -76,22 +75,14 @@ def floats(row):
     return [(name, value) for name, value in row._asdict().items() if name.endswith(("_s", "gbps"))]
 
 
-def test_every_type_has_a_line_in_the_panel_of_its_transport(tmp_path):
-    rows = everything()
-    rows += [row._replace(transport="rma") for row in everything((4096, 1 << 24))]
-    made = find("bandwidth").make(rows, Options())
-    direct, rma = made.picture.axes
-    for axes, count in ((direct, 3), (rma, 2)):
-        assert axes.get_xscale() == axes.get_yscale() == "log"
-        lines = [line for line in axes.lines if len(line.get_xdata()) == count]
+def test_every_type_has_a_line_in_the_panel_of_its_transport():
+    rows = everything() + [row._replace(transport="rma") for row in everything((4096, 1 << 24))]
+    direct, rma = find("bandwidth").make(rows, Options()).picture.axes
+    for axes, sizes in (direct, [4096, 65536, 1 << 20]), (rma, [4096, 1 << 24]):
+        lines = [line for line in axes.lines if list(line.get_xdata()) == sizes]
         assert len(lines) == len(OPERATIONS) + 1
-        (get,) = [line for line in lines if line.get_color() == "#0072B2"]
-        sizes = sorted({row.nbytes for row in rows if row.transport == "rma"} if count == 2 else ())
-        assert not sizes or list(get.get_xdata()) == sizes
-        assert list(get.get_ydata()) == pytest.approx([x / 3e-6 / 1e9 for x in get.get_xdata()])
-    assert made.picture.get_size_inches()[0] == page_in()
-    (path,) = draw("bandwidth", rows, tmp_path / "b.png").paths
-    assert path.stat().st_size > 10_000
+        expected = pytest.approx([each / 3e-6 / 1e9 for each in sizes])
+        assert any(list(line.get_ydata()) == expected for line in lines)
 
 
 def test_of_several_rows_of_one_type_the_latest_is_drawn_and_failures_are_named():

@@ -70,6 +70,10 @@ CASES = {
 }
 
 
+#: Those of which it is known what a rank holds.
+HELD = ("column S-C", "column S-B", "replicas S-A", "transposed")
+
+
 def made(name):
     """A case of CASES with its machine."""
     case, machine, ranks = CASES[name]
@@ -131,8 +135,26 @@ def at(browser, tick, case=0):
     return browser.run(SHOWN, round(tick), case)
 
 
+def held(mine, time_s):
+    """The steps of fetched values and results that a rank holds at a time: until their last use."""
+    memory, uses = {}, {}  # step -> the step that owns its memory; that -> last use
+    for event in mine:
+        onto = re.search(r"-> %(\d+)", event.name)
+        memory[event.index] = memory[int(onto[1])] if onto else event.index
+        for value in map(int, re.findall(r"%(\d+)", event.name)):
+            root = memory.get(value)
+            uses[root] = max(uses.get(root, 0.0), event.stop_s)
+    since = lambda event: event.start_s if event.name.startswith("Gemm") else event.stop_s
+    return {
+        event.index
+        for event in mine
+        if memory[event.index] == event.index and since(event) <= time_s < uses.get(event.index, 0)
+    }
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_page_shows_the_simulation_at_three_times(name, described, opened):
+    """What each rank does, from whom it fetches, and what it holds."""
     case, model, ranks = made(name)
     events = predict_with(case, model, ranks, timeline=True)[1].timeline if model else None
     if events is None:  # the page's own balance of FLOPs and bytes; read from its bars by name
@@ -145,53 +167,27 @@ def test_the_page_shows_the_simulation_at_three_times(name, described, opened):
     times, whole = moments(events)
     browser = opened(described(name))
     assert described(name)["time_s"] == pytest.approx(whole)
+    named = {(event[0], event[2]): event[3] for event in events}
     seen = 0
     for time_s in times:
         rows = at(browser, time_s / whole * TICKS)
         expected = Counter(
-            (rank, MEANS[name.partition("(")[0]], step)
-            for rank, _, step, name, start, stop in events
+            (rank, MEANS[text.partition("(")[0]], step)
+            for rank, _, step, text, start, stop in events
             if start <= time_s < stop
         )
-        found = Counter(
-            (rank, does, step) for rank, row in enumerate(rows) for does, step, _ in row["does"]
-        )
-        assert found == expected
+        found = [(rank, *each) for rank, row in enumerate(rows) for each in row["does"]]
+        assert Counter(each[:3] for each in found) == expected
         seen += len(found)
-        named = {(event[0], event[2]): event[3] for event in events}
-        for rank, row in enumerate(rows):
-            for does, step, text in row["does"]:
-                block = re.search(r"Get\((\w+ᵀ?\[[^\]]*\])@(\d+)", named[rank, step])
-                if does == "fetch" and block:  # the same elements, from the same rank
-                    matrix, place = block[1].split("[")
-                    assert f"{matrix.rstrip('ᵀ')}[{place} from {block[2]} " in text
+        for rank, does, step, text in found:
+            block = re.search(r"Get\((\w+ᵀ?\[[^\]]*\])@(\d+)", named[rank, step])
+            if does == "fetch" and block:  # the same elements, from the same rank
+                matrix, place = block[1].split("[")
+                assert f"{matrix.rstrip('ᵀ')}[{place} from {block[2]} " in text
+        for rank, row in enumerate(rows if name in HELD else ()):
+            mine = sorted((each for each in events if each.rank == rank), key=lambda e: e.index)
+            assert {int(step) for step in row["holds"].split()} == held(mine, time_s)
     assert seen
-
-
-@pytest.mark.parametrize("name", ["column S-C", "column S-B", "replicas S-A", "transposed"])
-def test_a_rank_holds_a_fetched_value_until_its_last_gemm(name, described, opened):
-    case, model, ranks = made(name)
-    events = predict_with(case, model, ranks, timeline=True)[1].timeline
-    times, whole = moments(events)
-    browser = opened(described(name))
-    for time_s in times:
-        for rank, row in enumerate(at(browser, time_s / whole * TICKS)):
-            mine = sorted((e for e in events if e.rank == rank), key=lambda each: each.index)
-            memory, uses = {}, {}  # step -> the step that owns its memory; that -> last use
-            for event in mine:
-                onto = re.search(r"-> %(\d+)", event.name)
-                memory[event.index] = memory[int(onto[1])] if onto else event.index
-                for value in map(int, re.findall(r"%(\d+)", event.name)):
-                    root = memory.get(value)
-                    uses[root] = max(uses.get(root, 0.0), event.stop_s)
-            expected = set()
-            for event in mine:
-                since = event.start_s if event.name.startswith("Gemm") else event.stop_s
-                if memory[event.index] == event.index and since <= time_s < uses.get(
-                    event.index, 0
-                ):
-                    expected.add(event.index)
-            assert {int(step) for step in row["holds"].split()} == expected
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -232,39 +228,24 @@ def owners(found, region):
 
 
 def test_it_works_with_the_keyboard(described, opened):
-    browser = opened(described("column S-B"))
-    state = lambda: browser.run(
-        "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
+    found = described("column S-B")
+    browser = opened(found)
+    state = lambda pause_ms=50: browser.run(
+        "return new Promise((done) => setTimeout(() => done("
         "[Number(document.getElementById('time').value), document.getElementById('rank').value, "
-        "document.querySelector('.status').textContent]))))"
+        "document.querySelector('.status').textContent]), arguments[0]))",
+        pause_ms,
     )
-    edges = sorted(
-        {
-            round(edge / described("column S-B")["time_s"] * TICKS)
-            for bar in described("column S-B")["ranks"][0]
-            for edge in bar[2:4]
-        }
-    )
-    browser.press("home")
-    assert state()[:2] == [0, "0"]
-    browser.press("right", "right", "right")
-    assert abs(state()[0] - [edge for edge in edges if edge > 0][2]) <= 2
-    browser.press("left")
-    assert abs(state()[0] - [edge for edge in edges if edge > 0][1]) <= 2
-    browser.press("down")
-    assert state()[1:] == ["1", state()[2]] and state()[2].startswith("Rank 1 ")
-    browser.press("up", "up")
-    assert state()[1] == "-1" and state()[2].startswith("All 12 ranks: ")
-    before = state()[0]
-    browser.press(" ")
-    later = browser.run(
-        "return new Promise((done) => setTimeout(() => done(Number("
-        "document.getElementById('time').value)), 400))"
-    )
-    browser.press(" ")
-    assert later > before and state()[0] == state()[0]
-    browser.press("home", "+", "+", "-", "-")
-    assert state()[0] == 0
+    edges = {edge / found["time_s"] for bar in found["ranks"][0] for edge in bar[2:4] if edge}
+    browser.press("home", "right", "right", "right", "left", "down")
+    time, rank, text = state()
+    assert abs(time - sorted(round(edge * TICKS) for edge in edges)[1]) <= 2
+    assert rank == "1" and text.startswith("Rank 1 ")
+    browser.press("up", "up", " ")
+    later, rank, text = state(400)
+    assert later > time and rank == "-1" and text.startswith("All 12 ranks: ")
+    browser.press(" ", "home", "+", "-")
+    assert state()[0] == 0 == state()[0]
 
 
 def test_two_cases_share_one_time(described, opened):

@@ -6,11 +6,10 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from figure_records import FORMS, case, published, sweep
+from figure_records import FORMS, case, published
 
 from drbench.measure.record import Record
-from plots.registry import find
-from plots.select.cases import LEGEND, Options, SelectionError
+from plots.select.cases import LEGEND, SelectionError
 from plots.select.selection import missing, select
 
 
@@ -79,25 +78,6 @@ def only(lines, name):
     return next(line for line in lines if line.name == name)
 
 
-def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked():
-    """A roof was measured between the repeats, and drifts with them."""
-    both = [
-        replace(each, percent_of_peak=each.percent_of_gemm_only and each.percent_of_gemm_only / 2)
-        for each in sweep(ranks=4, quantity="percent_of_gemm_only", mode="measured")[::9]
-        if each.mode == "measured"
-    ]
-    for asked, field in (("auto", "gemm_only"), ("gemm_only", "gemm_only"), ("peak", "peak")):
-        lines = [line for line in select(both, "mlp1", asked) if line.points]
-        assert {line.quantity for line in lines} == {f"percent_of_{field}"} and lines
-    heights = [
-        max(point.value for line in select(both, "mlp1", asked) for point in line.points)
-        for asked in ("gemm_only", "peak")
-    ]
-    assert heights[0] == pytest.approx(2 * heights[1])
-    drawn = find("mlp1").make(both, Options(quantity="peak")).picture
-    assert "percent of peak (%)" in drawn.axes[0].get_ylabel()
-
-
 def any_record(chance):
     """A record of few values, so that ties are common; some have another algorithm, transport or
     schedule, other layouts or sizes, or no count of their bytes."""
@@ -144,12 +124,20 @@ def test_any_cases_in_any_order_are_selected_as_the_rules_read(layer):
     assert every > 30
 
 
-def test_the_roof_is_drawn_when_any_case_has_no_peak():
-    roof = case(percent_of_peak=None, percent_of_gemm_only=80.0)
-    both = case(c="row", a="column", percent_of_peak=40.0, percent_of_gemm_only=90.0)
+def test_measured_cases_are_drawn_in_percent_of_their_roof_or_as_asked_and_without_a_peak():
+    """A roof was measured between the repeats, and drifts with them."""
+    row = {"percent_of_gemm_only": 90.0}
+    both = case(c="row", a="column", mode="measured", percent_of_peak=40.0, **row)
+    roof = case(percent_of_peak=None, mode="measured", percent_of_gemm_only=80.0)
+    for asked, drawn_at in (("auto", 90.0), ("gemm_only", 90.0), ("peak", 40.0)):
+        (point,) = only(select([both], "mlp1", asked), "UA - Outer Prod.").points
+        assert point.value == drawn_at
+    lines = select([roof, both], "mlp1")
+    values = [only(lines, name).points[0].value for name in ("UA - Row", "UA - Outer Prod.")]
+    assert values == [80.0, 90.0]
+    roof, both = (replace(each, mode="simulated") for each in (roof, both))
     lines = select([roof, both, *published(64)], "mlp1")
     assert only(lines, "UA - Row").points[0].value == 80.0
-    assert only(lines, "UA - Outer Prod.").points[0].value == 90.0
     assert only(lines, "DT - Row").why == "no percent_of_gemm_only in its records"
 
 

@@ -4,7 +4,7 @@ bytes every time."""
 import random
 import sys
 from dataclasses import replace
-from functools import cache
+from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
@@ -37,43 +37,10 @@ def rich():
     """Records from which every figure can be drawn: all algorithms, several shapes and numbers of
     ranks."""
     return [
-        *exhaustive(ranks=2)[::4],
+        *exhaustive(ranks=2)[::16],
         *comparison(),
         *weak(),
         *sweep(ranks=2, h=64, quantity="percent_of_gemm_only")[:120],
-    ]
-
-
-@pytest.fixture(scope="module")
-def made(rich):
-    """``made(name)``: the figure of these records, made once."""
-    return cache(lambda name: find(name).make(rich, Options()))
-
-
-@pytest.fixture(scope="module")
-def hostile(rich):
-    """The same with many strange names."""
-    chance = random.Random(5)
-    strange = [
-        "$x^{",
-        "_hidden",
-        "<script>alert(1)</script>",
-        "a" * 300,
-        "\\frac{1}{0}$",
-        "日本 € ✓",
-        "=cmd()",
-        "%s {0} \x07",
-        " ",
-    ]
-    return [
-        replace(
-            r,
-            algorithm=r.algorithm
-            if chance.random() < 0.5
-            else f"{chance.choice(strange)}{chance.randrange(30)}",
-            label=chance.choice(strange[:2]),
-        )
-        for r in rich[::3]
     ]
 
 
@@ -95,28 +62,16 @@ def texts_with_boxes(picture):
 
 
 def check_readable(picture):
-    """No two texts overlap, none leaves the page; a sweep line keeps this from being quadratic."""
+    """No two texts overlap, none leaves the page."""
     width, height = picture.canvas.get_width_height()
-    placed = sorted(texts_with_boxes(picture), key=lambda item: item[1].left)
+    placed = list(texts_with_boxes(picture))
     assert placed
-    open_boxes = []
     for text, box in placed:
-        assert (
-            box.left >= -1 and box.right <= width + 1 and box.bottom >= -1 and box.top <= height + 1
-        ), text
-        open_boxes = [
-            (other, other_box) for other, other_box in open_boxes if other_box.right > box.left
-        ]
-        for other, other_box in open_boxes:
-            assert overlap(box, other_box) <= 0.12 * min(_area(box), _area(other_box)) + 4, (
-                text,
-                other,
-            )
-        open_boxes.append((text, box))
-
-
-def _area(box):
-    return (box.right - box.left) * (box.top - box.bottom)
+        assert min(box.left, box.bottom, width - box.right, height - box.top) >= -1, text
+    area = lambda box: (box.right - box.left) * (box.top - box.bottom)
+    for (text, box), (other, beside) in combinations(placed, 2):
+        both = overlap(box, beside)
+        assert both <= 4 or both <= 0.12 * min(area(box), area(beside)) + 4, (text, other)
 
 
 def test_a_file_in_plots_is_all_a_figure_needs(tmp_path, monkeypatch):
@@ -133,35 +88,47 @@ def test_a_file_in_plots_is_all_a_figure_needs(tmp_path, monkeypatch):
         sys.modules.pop("plots.figures.mine", None)
 
 
-@pytest.mark.parametrize("name", ["best", "weak"])
-def test_the_order_of_the_records_changes_neither_what_is_drawn_nor_its_bytes(
-    rich, made, name, tmp_path
-):
-    shuffled = rich[:]
-    random.Random(3).shuffle(shuffled)
-    formats = [".txt", ".pdf", ".png", ".svg"] if name == "weak" else [".txt"]
-    first = save(made(name).picture, tmp_path / "one", formats)
-    second = draw(name, shuffled, tmp_path / "two", formats)
-    assert made(name).notes == second.notes
-    for one, two in zip(first, second.paths):
+def test_the_order_of_the_records_changes_neither_what_is_drawn_nor_its_bytes(tmp_path):
+    records = weak()
+    shuffled = random.Random(3).sample(records, len(records))
+    files = []
+    for name, each in ("one", records), ("two", shuffled):
+        made = find("weak").make(each, Options())
+        files.append(save(made.picture, tmp_path / name, [".txt", ".pdf", ".png", ".svg"]))
+    for one, two in zip(*files, strict=True):
         written = one.read_bytes()
         assert written == two.read_bytes() != b"", one.suffix
         assert b"CreationDate" not in written and b"dc:date" not in written
 
 
-@pytest.mark.parametrize("name", ["best", "algorithms", "strong"])
-def test_texts_neither_overlap_nor_leave_the_page(made, name):
-    check_readable(made(name).picture)
+@pytest.mark.parametrize("name", ["best", "strong"])
+def test_texts_neither_overlap_nor_leave_the_page(rich, name):
+    check_readable(find(name).make(rich, Options()).picture)
 
 
-def test_strange_and_many_names_are_texts_and_no_markup(hostile):
+def test_strange_and_many_names_are_texts_and_no_markup():
     """A character that the font lacks is a box, of which matplotlib warns."""
+    strange = [
+        "$x^{",
+        "_hidden",
+        "<script>",
+        "a" * 30,
+        "\\frac{1}{0}$",
+        "日本 € ✓",
+        "%s {0} \x07",
+        " ",
+    ]
+    chance = random.Random(5)
+    hostile = [
+        replace(each, algorithm=f"{chance.choice(strange)}{chance.randrange(9)}", label="$x^{")
+        for each in comparison(shapes=((64, 768, 192),))
+    ]
     with pytest.warns(UserWarning, match="missing from font"):
         made = find("algorithms").make(hostile, Options())
         check_readable(made.picture)
     assert made.picture.get_size_inches()[1] < 60
     described = describe_picture(made.picture)
-    for name in ("$x^{", "<script>", "\\frac{1}{0}$", "日本 € ✓", "=cmd()"):
+    for name in ("$x^{", "<script>", "\\frac{1}{0}$", "日本 € ✓"):
         assert name in described, name
 
 
@@ -176,26 +143,16 @@ def test_one_point_is_a_figure_or_a_reason(name, tmp_path):
         check_readable(find(name).make(one, Options()).picture)
 
 
-def test_failed_cases_are_counted_by_status_not_drawn_and_unstable_cases_are_listed():
-    records = [case(stable=True), case(a="block", stable=False), case(status="timeout")]
-    for name in ("best", "volume", "algorithms", "libraries"):
-        made = find(name).make(records, Options())
-        assert "not drawn: 1 case not ok (1 timeout)" in made.notes
-        described = " ".join(describe_picture(made.picture).split())
-        assert "1 case not stable: the median is not known within 2 %" in described, name
-
-
-def test_cases_that_move_nothing_are_left_out_when_asked():
-    records = [case(best_s=0.5, get_bytes=0), case(best_s=1.0, a="column")]
-    for name in ("best", "volume", "algorithms", "libraries"):
-        made = find(name).make(records, Options(moving_only=True))
-        assert "not drawn: 1 case that move no bytes" in made.notes
-        still = {
-            # another problem
-            **dict.fromkeys(("algorithms", "libraries"), ["not drawn: 1 case moving nothing"]),
-            "volume": ["not drawn: 1 case that move no bytes"],
-        }
-        assert find(name).make(records, Options()).notes == still.get(name, [])
+@pytest.mark.parametrize("name", ["best", "volume", "algorithms", "libraries"])
+def test_cases_that_failed_or_move_nothing_are_counted_and_unstable_ones_are_listed(name):
+    records = [case(a="block", stable=False), case(status="timeout"), case(get_bytes=0)]
+    made = find(name).make(records, Options(moving_only=True))
+    assert "not drawn: 1 case not ok (1 timeout)" in made.notes
+    assert "not drawn: 1 case that move no bytes" in made.notes
+    described = " ".join(describe_picture(made.picture).split())
+    assert "1 case not stable: the median is not known within 2 %" in described
+    whole = find(name).make(records, Options())
+    assert any("case mov" in note or "move no" in note for note in whole.notes) == (name != "best")
 
 
 def test_a_shape_is_chosen_and_others_are_named(tmp_path):
@@ -256,35 +213,12 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
     assert drawn(published(), other) == {"4 ranks, h100x4, float32, simulated": False, alone: True}
 
 
-def test_measured_libraries_are_preferred_to_published_ones():
-    ours = case(mode="measured", label="here", ranks=2)
-    theirs = case(
-        mode="measured",
-        label="here",
-        ranks=2,
-        algorithm="dtensor",
-        preset="row",
-        stationary=None,
-        percent_of_peak=33.0,
+def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_print(rich):
+    narrow = (
+        find("libraries").make(rich, Options(), PageStyle(3.4, "of my own", notes=False)).picture
     )
-    panels = find("mlp1").make([ours, theirs, *published(64)], Options())
-    assert sum(axes.axison for axes in panels.picture.axes) == 2
-    first = panels.picture.axes[0]
-    assert sorted(
-        y
-        for line in first.lines
-        for y in line.get_ydata()
-        if line.get_marker() not in (None, "None") and y == y
-    ) == [33.0, 50.0]
-
-
-@pytest.mark.parametrize("name", ["mlp", "libraries"])
-def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_print(
-    rich, made, name
-):
-    narrow = find(name).make(rich, Options(), PageStyle(3.4, "of my own", notes=False)).picture
     check_readable(narrow)
-    assert narrow.get_size_inches()[0] == 3.4 and made(name).picture.get_size_inches()[0] == 7
+    assert narrow.get_size_inches()[0] == 3.4
     texts = [text.get_text() for text in narrow.texts]
     assert texts.count("of my own") == 1
-    assert not any(text.startswith(("Dot: ", "S-C, ")) for text in texts)
+    assert not any(text.startswith("Dot: ") for text in texts)

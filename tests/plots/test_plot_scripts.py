@@ -30,32 +30,14 @@ def script(name, data, folder, *arguments, **pipes):
     )
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    path = tmp_path_factory.mktemp("rows") / "mlp.txt"
-    append_csv(path, *[r for r in sweep(ranks=2, h=64) if r.mode != "published"])
-    return path.read_bytes()
-
-
-def test_records_on_standard_input_become_the_figure(rows, tmp_path):
-    ended = script("plot_mlp1.py", rows, tmp_path)
-    assert (ended.returncode, ended.stdout.split()) == (
-        0,
-        [b"figure:", b"mlp1.pdf", b"figure:", b"mlp1.png"],
-    )
-    assert (tmp_path / "mlp1.pdf").read_bytes()[:5] == b"%PDF-"
-    assert b"not drawn" not in ended.stderr  # baselines without a record are no loss
-
-
-def test_the_second_layer_is_drawn_of_files_and_of_standard_input_that_has_data(rows, tmp_path):
+def test_files_and_records_on_standard_input_become_the_figure(tmp_path):
+    """Published baselines are a file."""
     published = ROOT / "results" / "published" / "h100.csv"
-    (tmp_path / "rows.csv").write_bytes(rows)
+    append_csv(tmp_path / "rows.csv", *[r for r in sweep(ranks=2, h=64) if r.mode != "published"])
     with open(tmp_path / "rows.csv", "rb") as whole:
-        ended = script("plot_mlp2.py", None, tmp_path, published, "-o", "two.txt", stdin=whole)
-    assert (ended.returncode, ended.stdout.split()) == (0, [b"figure:", b"two.txt"])
-    assert {path.name for path in tmp_path.iterdir()} == {"two.txt", "rows.csv"}
-    drawn = (tmp_path / "two.txt").read_text()
-    assert "COSMA" in drawn and "Column" in drawn and "2 ranks" in drawn
+        ended = script("plot_mlp2.py", None, tmp_path, published, stdin=whole)
+    assert (ended.returncode, ended.stdout) == (0, b"figure: mlp2.pdf\nfigure: mlp2.png\n")
+    assert (tmp_path / "mlp2.pdf").read_bytes()[:5] == b"%PDF-"
 
 
 def test_standard_input_is_read_without_files_and_next_to_files_if_it_has_data(
@@ -90,10 +72,3 @@ def test_a_closed_standard_input_is_refused_in_one_line(tmp_path):
     ended = script("plot_mlp1.py", None, tmp_path, preexec_fn=lambda: os.close(0))
     assert ended.returncode == 2 and ended.stderr.count(b"\n") == 1
     assert b"standard input is " in ended.stderr
-
-
-def test_a_file_without_records_is_refused_in_one_line(tmp_path):
-    ended = script("plot_mlp1.py", b"hello\n", tmp_path)
-    assert ended.returncode == 2 and ended.stderr.count(b"\n") == 1
-    assert b"standard input has another header: 'hello'" in ended.stderr
-    assert list(tmp_path.iterdir()) == []

@@ -189,6 +189,25 @@ def test_each_null_model_contradicts_the_records(paper):
         assert sum(each.ours != base[each.claim.name] for each in found) > 8, null
 
 
+def test_a_claim_that_holds_on_every_null_model_fails_on_records_that_contradict_it():
+    """T7 states that something is not slower: shuffles do not contradict it."""
+    (claim,) = (each for each in committed("overlap")[0] if each.name == "T7")
+    rows = committed("overlap")[1]
+    table = rows.table.copy()
+    at = rows.where(study="split", ranks=16, variant=["2", "4", "8"]).index
+    table.loc[at, "seconds"] *= 2
+    table.loc[at, "speedup"] /= 2
+    found = [check_claims([claim], each) for each in (rows, of_table(rows, table))]
+    assert [verdict.holds for (verdict,) in found] == [True, False]
+
+
+@pytest.mark.parametrize("paper", GROUPS)
+def test_without_rows_there_is_no_verdict(paper):
+    claims, rows = committed(paper)
+    found = check_claims(claims, of_table(rows, rows.table[:0]))
+    assert {each.claim.name for each in found if each.holds is not None} <= {"T7a", "M21"}
+
+
 @pytest.mark.parametrize("group", ["epyc-throttled", "epyc-rma"])
 def test_the_order_of_this_machines_times_is_not_that_of_a_null_model(group):
     """S1: the claim depends on the model, not on the measured times."""
