@@ -81,14 +81,16 @@ def check(name, drbench, folder):
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "name, made",
     [
         # a search without a limit, of 20 s
         pytest.param("README.md", ["page.html"], marks=pytest.mark.apart),
         ("docs/tutorials/first-multiplication.md", ["first.png", "first.html"]),
-        ("docs/tutorials/sweep-and-report.md", ["mine.html", "mine.pdf"]),
+        pytest.param(
+            "docs/tutorials/sweep-and-report.md", ["mine.html", "mine.pdf"], marks=pytest.mark.apart
+        ),
     ],
 )
 def test_a_tutorial_runs_and_prints_what_it_shows(name, made, drbench, tmp_path):
