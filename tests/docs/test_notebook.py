@@ -1,7 +1,6 @@
 """The notebook of *predict and choose*: it runs without MPI, and prints what it shows.
 ``DRBENCH_WRITE_TUTORIALS=1`` writes what it prints into it."""
 
-import base64
 import os
 import sys
 from pathlib import Path
@@ -15,8 +14,6 @@ from starting import ROOT
 
 pytestmark = pytest.mark.apart
 NOTEBOOK = ROOT / "docs/tutorials/predict-and-choose.ipynb"
-#: Bytes of a picture in the notebook.
-MOST = 60_000
 
 
 class OfThisPython(AsyncKernelManager):
@@ -86,14 +83,3 @@ def test_the_notebook_runs_without_mpi_and_prints_what_it_shows(tmp_path):
         nbformat.write(ran, NOTEBOOK)
     assert texts(ran) == expected
     assert (tmp_path / "why.html").stat().st_size
-
-
-def test_the_pictures_of_the_notebook_are_small():
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    pictures = [
-        base64.b64decode(each["data"]["image/png"])
-        for cell in notebook.cells
-        for each in cell.get("outputs", ())
-        if "image/png" in each.get("data", {})
-    ]
-    assert pictures and max(map(len, pictures)) <= MOST

@@ -62,10 +62,3 @@ def test_a_search_without_a_server_finds_the_page_of_a_word(site, tmp_path_facto
             "return [...document.querySelectorAll('.search li a')].map(a => a.href).join(' ')"
         )
         assert "choose-a-layout.html" in found and browser.complaints() == []
-
-
-def test_the_live_explain_page_moves(site, tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("b"), 1366, 900) as browser:
-        browser.open(site / "docs" / "explain.html")
-        assert "next to" in browser.run("return document.title")
-        assert browser.complaints() == []

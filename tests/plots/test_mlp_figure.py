@@ -1,8 +1,6 @@
 """The figure shows every selected point, lists what it does not show, and can be read."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -73,14 +71,3 @@ def test_a_layer_with_nothing_to_draw_is_listed_and_the_other_is_drawn(tmp_path)
     with pytest.raises(SelectionError, match="nothing to draw for mlp2: not drawn: UA - Row"):
         draw("mlp", [failed], tmp_path / "none")
     assert not (tmp_path / "none.pdf").exists()
-
-
-def test_pyplot_is_not_imported_and_selecting_needs_no_matplotlib():
-    code = (
-        "import sys, plots, plots.select.selection, plots.select.records, "
-        "plots.draw.style\n"
-        "assert 'matplotlib' not in sys.modules\n"
-        "import plots.figures.mlp\n"
-        "assert not {'matplotlib.pyplot', 'mpi4py'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

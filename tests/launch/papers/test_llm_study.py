@@ -10,9 +10,7 @@ from drbench.model.bounds import link_parts
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
-from launch.host.files import ROOT
 from launch.models.predict import predict
-from launch.papers.meshslice import PAPER, others_s
 from launch.papers.meshslice.autotuner import Layer
 from launch.papers.meshslice.study import (
     ONE_DIMENSIONAL,
@@ -97,21 +95,3 @@ def test_parts_of_the_communication_time_are_those_of_the_busiest_link(both_dire
         multiplications,
         *max((2 * 2, 2 * 0.5, 2 * 16), (2, 0.5, 32 / ways), key=sum),
     )
-
-
-def test_other_layers_take_half_of_what_the_papers_numbers_imply():
-    """Leads of 13.8 and 26.0 % in FC layers and of 12.0 and 23.4 % with all others: these take 15
-    and 11 % of the time of the FC layers. With these leads ours give nearly the paper's
-    (docs/results/meshslice.md)."""
-    rows = {
-        row.model: row.seconds
-        for row in PAPER.read(ROOT / "results/simulated")
-        if (row.study, row.algorithm, row.chips, row.layer) == ("weak", "meshslice", 256, "all")
-    }
-    ours = [others_s(model) / seconds for model, seconds in rows.items()]
-    leads = 13.8, 26.0
-    theirs = [fc / whole - 1 for fc, whole in zip(leads, (12.0, 23.4))]
-    assert theirs == pytest.approx([0.15, 0.11], abs=2e-3)
-    assert ours == pytest.approx([0.070, 0.045], abs=5e-4)
-    given = [lead / (1 + share) for lead, share in zip(leads, ours)]
-    assert given == pytest.approx([12.9, 24.9], abs=0.05)

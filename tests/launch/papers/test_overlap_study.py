@@ -12,9 +12,7 @@ from algorithms.chains.programs import COLLECTIVES
 from drbench.errors import UsageError
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
-from launch.host.files import ROOT
 from launch.papers.blocks import block_of, block_s
-from launch.papers.overlap.rows import ROWS
 from launch.papers.overlap.study import (
     DTYPE,
     Block,
@@ -73,19 +71,6 @@ def test_six_of_ten_collectives_of_a_training_block_are_exposed_if_links_are_fas
     seconds, alone_s = block_s(chain, slow, "TP + SP", lambda *_: inf)
     (gather,) = slow.moves(chain.matrices["X"], ("S(0)",), ("R",))
     assert alone_s < seconds - 6 * gather.times.seconds < alone_s + 4 * gather.times.seconds
-
-
-def test_exposed_communication_of_committed_blocks_is_that_of_the_page():
-    """docs/results/flux-and-triton.md; the paper has 8 to 11 % of training on A100 NVLink, and 40
-    to 75 % of training and prefill on A100 PCIe."""
-    shares = {}
-    for row in ROWS.read(sorted((ROOT / "results/simulated/overlap").glob("flux16-*.csv"))):
-        if row.method == "collective":
-            key = row.machine, row.product if row.machine != "a100pcie" else ""
-            shares.setdefault(key, []).append(round(100 * (1 - row.gemm_s / row.seconds)))
-    ends = {key: (min(found), max(found)) for key, found in shares.items()}
-    assert ends["a100nvlink", "training"] == (10, 12) and ends["h800", "training"] == (30, 38)
-    assert ends["a100pcie", ""] == (70, 82)
 
 
 def test_a_kernel_is_used_only_where_it_is_faster():
