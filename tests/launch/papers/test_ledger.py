@@ -2,13 +2,14 @@
 found."""
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from pandas import DataFrame
 
 from launch.models.intervals import PUBLISHED
 from launch.papers.claims import Rows, check_claims
-from launch.papers.ledger import CLAIMS, ROWS
+from launch.papers.ledger import CLAIMS, ROWS, dealt
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,3 +42,7 @@ def holds(rows, group):
 def test_each_way_to_become_worse_is_found(committed, change):
     rows = committed[committed.group == "epyc-rma"]
     assert holds(rows, "epyc-rma") and not holds(change(rows), "epyc-rma")
+
+
+def test_half_of_all_programs_are_held_out():
+    assert 0.45 < fmean(dealt(f"{at} x") for at in range(2000)) < 0.55
