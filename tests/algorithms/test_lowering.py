@@ -321,16 +321,6 @@ def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
     assert better["cost"] > 5 and better["exhaustive"] > 5
 
 
-@lowerings
-def test_lowering_is_deterministic(schedule):
-    for seed in range(20):
-        first, second = (
-            [(list(map(repr, t.steps)), t.ops) for t in make(seed, schedule, BOUNDS[seed % 4])]
-            for make in (lowered, lowered.__wrapped__)
-        )
-        assert first == second
-
-
 # -- on machine models
 # -------------------------------------------------------------------------------------------------
 
@@ -339,8 +329,10 @@ PVC, H100 = find_machine("pvc12"), find_machine("h100x8")
 
 ALIGNED = [
     (machine, 8192, *each)
-    for machine in (PVC, H100)
-    for each in [("column", "C"), ("row", "C"), ("traditional", "C"), ("column,row,row", "B")]
+    for machine, each in [
+        *((H100, each) for each in [("row", "C"), ("traditional", "C"), ("column,row,row", "B")]),
+        *((PVC, each) for each in [("column", "C"), ("row", "C")]),
+    ]
 ]
 
 

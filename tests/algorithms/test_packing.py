@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import layouts, prove
+from oracles import layouts
 
 from algorithms import get_algorithm
 from algorithms.universal import program as programs
@@ -21,7 +21,6 @@ from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Copy,
-    Fence,
     FilledScratch,
     Gemm,
     Get,
@@ -47,34 +46,9 @@ def problems(draw, m=7, n=6, k=8, most_tiles=4):
 @pytest.mark.parametrize("stationary", "ABC")
 def test_panels_are_stored_as_their_matrix(transpose, stationary):
     problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5", transpose=transpose)
-    prove(problem, 1, stationary=stationary, pack="always")
     steps = universal.trace(problem, 0, stationary=stationary, pack="always").steps
     panels = {step.like: step.transposed for step in steps if type(step) is Scratch}
     assert panels == {name: name.lower() in transpose for name in panels} and panels
-
-
-@pytest.mark.parametrize("pack", ["never", "always"])
-@pytest.mark.parametrize(
-    "stationary, texts",
-    [
-        ("B", ("row", "row", "grid:1x1x1")),
-        ("A", ("column", "row", "grid:1x1x1")),
-        ("B", ("tiles:4x3", "row", "grid:2x1x1")),
-        ("B", ("tiles:4x3", "column", "grid:2x1x1")),
-        ("A", ("column", "tiles:3x2", "grid:1x2x1")),
-        ("A", ("grid:2x1x1", "tiles:3x2", "grid:2x1x1")),
-    ],
-)
-def test_c_on_fewer_ranks_than_a_and_b_is_exact_and_all_ranks_reach_each_fence(
-    stationary, texts, pack
-):
-    """Some ranks have no GEMM for a tile of their own: they accumulate all results, and
-    reach the Fences of the others, which would wait for ever."""
-    problem = Problem(8, 6, 8, 4, *texts)
-    prove(problem, 4, stationary=stationary, pack=pack)
-    traces = [universal.trace(problem, rank, stationary=stationary, pack=pack) for rank in range(4)]
-    fences = [sum(type(step) is Fence for step in each.steps) for each in traces]
-    assert len({*fences}) == 1, fences
 
 
 @pytest.mark.parametrize("outer", "mnk")

@@ -1,8 +1,6 @@
-"""The universal algorithm with pushed partial sums, as plans: C is exact for any partitioning and
-replication in every order of completion, only necessary bytes move, and programs broken on purpose
-are caught."""
+"""The universal algorithm with pushed partial sums, as plans: what moves when, and its options;
+programs broken on purpose are caught."""
 
-import random
 from math import ceil
 
 import numpy as np
@@ -25,11 +23,9 @@ from drbench.plan.signals import pairs_of, plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
-from drbench.program.trace import trace
 from partitions import parse_grid
 
 universal = get_algorithm("universal")
-KINDS = ("row", "column", "block", "tiles:3x2", "tiles:2x3", "tiles:5x9", "traditional")
 
 
 def traces_of(problem, stationary, tile=None, machine=None, **more):
@@ -39,33 +35,18 @@ def traces_of(problem, stationary, tile=None, machine=None, **more):
     )
 
 
-def prove(problem, traces, depth, seed, **machine):
-    """C, which begins as NaN, is exact."""
-    c, expected = multiplied(traces, depth, seed, **machine)
-    return np.array_equal(results(problem, c)[0], expected)
-
-
 @pytest.mark.parametrize("stationary", "ABC")
 @pytest.mark.parametrize("p, grid", [(4, "1x2x2"), (6, "1x1x5"), (8, "2x2x2")])
-def test_gemms_dealt_by_a_grid_are_exact_and_push_their_partial_sums(p, grid, stationary):
-    """On layouts stored on the grid, and on others; with idle ranks."""
-    chance = random.Random(f"{grid} {stationary}")
-    layouts = [[f"grid:{grid}"] * 3, *([chance.choice(KINDS) for _ in "abc"] for _ in range(4))]
-    for seed, texts in enumerate(layouts):
-        problem = Problem(9, 7, 8, p, *texts)
-        how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
-        traces = traces_of(problem, stationary, *how, work=grid)
-        pairs_of(traces)
-        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
-        assert not count(traces, Accumulate) and not count(traces, Fence)
-        assert count(traces, Push) == count(traces, Await)
-        if not seed:
-            assert count(traces, Push) > 0
-            resolved = universal.resolve(problem, stationary=stationary, work=grid)
-            direct = everyone_of(universal, problem, resolved)
-            moved = lambda found, name: sum(traffic(each).counters[name] for each in found)
-            assert moved(traces, "put_bytes") <= moved(direct, "accumulate_bytes")
-            assert moved(traces, "get_bytes") <= moved(direct, "get_bytes")
+def test_gemms_dealt_by_a_grid_push_no_more_than_they_would_accumulate(p, grid, stationary):
+    problem = Problem(9, 7, 8, p, *[f"grid:{grid}"] * 3)
+    traces = traces_of(problem, stationary, work=grid)
+    assert not count(traces, Accumulate) and not count(traces, Fence)
+    assert count(traces, Push) == count(traces, Await) > 0
+    resolved = universal.resolve(problem, stationary=stationary, work=grid)
+    direct = everyone_of(universal, problem, resolved)
+    moved = lambda found, name: sum(traffic(each).counters[name] for each in found)
+    assert moved(traces, "put_bytes") <= moved(direct, "accumulate_bytes")
+    assert moved(traces, "get_bytes") <= moved(direct, "get_bytes")
 
 
 def test_partial_sums_of_a_grid_are_cut_along_the_operand_with_more_fetched_bytes():
@@ -262,45 +243,23 @@ MACHINES = {
 }
 
 
-def one_is_skipped(steps):
-    """A program that awaits the partial sum of one contributor, but does not add it."""
-    steps = [*steps]
-    steps.remove(next(s for s in steps if type(s) is Add))
-    return steps
-
-
-def retraced(traces, change):
-    """New traces of changed lists of steps, without the group inputs of the old ones."""
-    found = []
-    for each in traces:
-
-        def program(steps=each.steps):
-            for step in change(steps):
-                if isinstance(step, Gemm):
-                    step.inputs = step.inputs[:2] if step.onto is None else step.inputs[:3]
-                elif isinstance(step, Add):
-                    step.inputs = step.inputs[:1]
-                yield step
-
-        found.append(trace(program(), each.problem, each.rank, signals=True))
-    return found
-
-
-PROGRAMS = {"one is skipped": one_is_skipped}
 BROKEN = [("B", ("row", "row", "row")), ("A", ("block", "column", "block/c2"))]
 
 
 @pytest.mark.parametrize("stationary, texts", BROKEN)
-@pytest.mark.parametrize("mutant", [*MACHINES, *PROGRAMS])
+@pytest.mark.parametrize("mutant", [*MACHINES, "one is skipped"])
 def test_a_program_broken_on_purpose_is_caught(mutant, stationary, texts):
     problem = Problem(12, 12, 12, 4, *texts)
     caught = 0
     for seed in range(5):
         traces = traces_of(problem, stationary, 2)
-        assert prove(problem, traces, "all", seed)
-        traces = retraced(traces_of(problem, stationary, 2), PROGRAMS.get(mutant, list))
+        for each in traces if mutant not in MACHINES else ():
+            each.steps.remove(next(step for step in each.steps if type(step) is Add))
+            for place, step in enumerate(each.steps):
+                step.index = place
         try:
-            caught += not prove(problem, traces, "all", seed, **MACHINES.get(mutant, {}))
+            c, expected = multiplied(traces, "all", seed, **MACHINES.get(mutant, {}))
+            caught += not np.array_equal(results(problem, c)[0], expected)
         except (Violation, Deadlock):
             caught += 1
     assert caught >= 2

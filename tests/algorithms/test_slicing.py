@@ -1,13 +1,10 @@
-"""Plans of the universal algorithm: every unit of work once, in the right place, for any
-partitions."""
+"""GEMMs of the universal algorithm: their order, their length and the bytes that they move."""
 
 import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import exhaustive, home_of, layouts, prove, traces_of
+from oracles import exhaustive, traces_of
 
 from algorithms import get_algorithm
 from algorithms.universal.choice import choose_offset
@@ -34,22 +31,6 @@ M, N, K = (
     6,
 )
 
-RANKS = (1, 2, 3, 4, 6)
-
-each = pytest.mark.parametrize("p, stationary", list(itertools.product(RANKS, "ABC")))
-patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may be busy
-
-
-def prove_all(p, stationary, triples):
-    for seed, texts in enumerate(triples, 1):
-        problem = Problem(M, N, K, p, *texts)
-        try:
-            prove(problem, seed, stationary=stationary)
-        except AssertionError as error:
-            raise AssertionError(
-                f"drbench plan -p {p} --a {texts[0]} --b {texts[1]} --c {texts[2]}"
-            ) from error
-
 
 def in_pairs(p, stationary, kinds=KINDS):
     """Triples of a Latin square, another for each stationary matrix: every form of one matrix is
@@ -58,43 +39,6 @@ def in_pairs(p, stationary, kinds=KINDS):
     number = {form: x for x, form in enumerate(sorted({texts[0] for texts in every}))}
     first = "ABC".index(stationary)
     return [texts for texts in every if sum(number[form] for form in texts) % len(number) == first]
-
-
-@each
-def test_every_unit_of_work_is_done_once_for_every_pair_of_partitions(p, stationary):
-    prove_all(p, stationary, in_pairs(p, stationary))
-
-
-@pytest.mark.thorough
-@patient
-@pytest.mark.parametrize("p, stationary", list(itertools.product(RANKS, "ABC")))
-def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, stationary):
-    prove_all(p, stationary, exhaustive(p, KINDS))
-
-
-# -- larger shapes, sampled
-# ------------------------------------------------------------------------------------------
-
-
-@st.composite
-def cases(draw, m, n, k, most_tiles):
-    nprocs = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 8, 12]))
-    shapes = (m, k), (k, n), (m, n)
-    abc = [draw(layouts(shape, nprocs, most_tiles)) for shape in shapes]
-    options = {
-        "stationary": draw(st.sampled_from("ABC")),
-        "chunk": draw(st.none() | st.integers(5, max(m, n, k))),
-        "replicate_result": draw(st.booleans()),
-        "offset": draw(st.sampled_from(OFFSETS)),
-    }
-    return Problem(m, n, k, nprocs, *abc), options
-
-
-@settings(max_examples=60, deadline=None)
-@given(cases(31, 32, 33, most_tiles=7), st.integers(0, 99))
-def test_sampled_layouts_of_31x32x33_are_correct(case, seed):
-    problem, options = case
-    prove(problem, seed, **options)
 
 
 @pytest.mark.parametrize(
@@ -264,46 +208,6 @@ def test_ranks_of_all_replicas_start_with_different_owners(stationary, texts, mo
     for at_once in zip(*owners("axis"), strict=True):
         assert sorted(at_once) == list(range(p))
     assert len({first for first, *_ in owners("interval")}) == p // c
-
-
-def boundaries(problem, share):
-    """Where a tile of X or of Y begins along the free axis, element by element."""
-    found = {0}
-    for operand in (share.x, share.y):
-        tile = home_of(operand).tile
-        line = tile[:, 0] if operand.axes[0] == share.free else tile[0]
-        found |= {x for x in range(1, len(line)) if line[x] != line[x - 1]}
-    return sorted(found)
-
-
-@settings(max_examples=80, deadline=None)
-@given(cases(13, 12, 11, most_tiles=5))
-def test_each_rank_multiplies_the_interval_of_its_replica_once_for_each_of_its_tiles(case):
-    """Of c equal parts of the free axis the one of its replica, begun later by the offset of its
-    first tile, and continued at 0 where the axis ends."""
-    problem, options = case
-    stationary = options["stationary"]
-    for rank in range(problem.nprocs):
-        share = Share(problem, rank, stationary, offset=options["offset"])
-        layout, extent = share.stored.partition, problem.extent(share.free)
-        tiles = [(i, j) for i, j in layout.tiles_of(rank)]
-        length = -(-extent // layout.replicas)
-        part = range(extent)[layout.replica_of(rank) * length :][:length]
-        starts, by = boundaries(problem, share), 0
-        if tiles and layout.replicas > 1 and options["offset"] == "axis":
-            by = starts[sum(tiles[0]) % len(starts)]
-        wanted = Counter((x + by) % extent for x in part)
-        counted = {tile: Counter() for tile in tiles}
-        sides = dict(zip(tiles, map(layout.tile_bounds, tiles)))
-        for gemm in (each for group in slices(share, options["chunk"]) for each in group):
-            ranges = dict(zip("mkn", (gemm.a.rows, gemm.a.cols, gemm.b.cols)))
-            still = gemm["ABC".index(stationary)]
-            cells = still.size
-            for x in range(*ranges[share.free]):
-                counted[still.tile][x] += cells
-        for tile, found in counted.items():
-            rows, cols = sides[tile]
-            assert found == Counter({x: n * rows.extent * cols.extent for x, n in wanted.items()})
 
 
 def elements(problem, stationary, offset):

@@ -1,42 +1,15 @@
-"""Operands stored transposed, alpha and beta: every unit of work once, from where it is stored, and
-C = alpha·op(A)·op(B) + beta·C exactly; all as plans, with the storage of all ranks as arrays."""
-
-import itertools
+"""Operands stored transposed and beta, as plans: what moves, and what is read."""
 
 import pytest
-from oracles import check_block, home_of, prove
+from oracles import check_block, home_of
 from traced import everyone_of
 
 from algorithms import algorithms, get_algorithm
 from drbench.errors import UsageError
 from drbench.program.problem import TRANSPOSES, Problem
 from drbench.program.steps import Copy, Gemm, Get, Zero
-from partitions import divisors
 
-KINDS = ("row", "column", "block", "tiles:3x2")
 M, N, K = 7, 5, 6
-SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
-
-
-@pytest.mark.parametrize("transpose, stationary", list(itertools.product(TRANSPOSES, "ABC")))
-def test_every_form_is_exact_for_every_partition_triple(transpose, stationary, dealt):
-    turn = TRANSPOSES.index(transpose) + "ABC".index(stationary)
-    for seed, texts in dealt(enumerate(itertools.product(KINDS, repeat=3)), turn, 3):
-        p = (2, 3, 4, 6)[seed % 4]
-        factors = [divisors(p)[(seed // 4 + x) % len(divisors(p))] for x in range(3)]
-        alpha, beta = SCALARS[seed % len(SCALARS)]
-        texts = [f"{text}/c{factor}" for text, factor in zip(texts, factors)]
-        problem = Problem(
-            M, N, K, p, *texts, transpose=transpose, updates=beta != 0 or seed % 2 == 0
-        )
-        prove(problem, seed, alpha, beta, stationary=stationary)
-
-
-@pytest.mark.parametrize("c", ["P", "P,R@2x2", "P,S(0)@2x2", "R,P@2x2"])
-@pytest.mark.parametrize("stationary", "ABC")
-def test_a_pending_sum_is_scaled_term_by_term(c, stationary):
-    problem = Problem(M, N, K, 4, "row", "block", c, transpose="ab", updates=True)
-    prove(problem, 1, 2.0, -3.0, stationary=stationary)
 
 
 @pytest.mark.parametrize("transpose", TRANSPOSES)

@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 from arena import multiplied
 from drawn_layouts import FORMS, layout
-from oracles import Violation, home_of, interpret, operands, require, results, work_done
+from oracles import Violation, home, home_of, replicas_moved, require, results, work_done
 from traced import everyone_of, resolved_as
 from virtual_time import RandomDelays, check_rule, drive
 
@@ -31,7 +31,7 @@ from drbench.model.machine import Link, Machine
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.problem import TRANSPOSES, Problem
-from drbench.program.steps import FilledScratch
+from drbench.program.steps import Add, Copy, FilledScratch, ReplicaAdd
 from partitions import divisors, part
 
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
@@ -80,7 +80,7 @@ def any_layout(chance: random.Random, shape, p: int, result: bool) -> str:
             mesh = [p]
         words = ["R", "S(0)", "S(1)", "_S(0,2)", "_S(1,3)", *["P"] * result]
         return ",".join(chance.choice(words) for _ in mesh) + "@" + "x".join(map(str, mesh))
-    return f"grid:{any_grid(chance, p)}"
+    return f"grid:{any_grid(chance, chance.choice((p, p, chance.randint(1, p))))}"
 
 
 def any_grid(chance: random.Random, p: int) -> str:
@@ -239,9 +239,7 @@ def _prove_universal(case: dict) -> str:
     if not pushes:
         still = found["stationary"] if found.get("work", "own") == "own" else None
         require((work_done(problem, traces, still) == 1).all(), "each term is added once")
-        a, b = operands(problem, seed)
-        c = interpret(problem, traces, a, b, seed, alpha, beta, held)
-        _check_result(problem, found, c, right)
+        _check_copies(problem, found, traces)
         if found["schedule"] == "direct" and seed % 8 == 0 and case["depth"] != "all":
             timeline = drive(traces, case["depth"], RandomDelays(seed))
             if not any(type(step) is FilledScratch for trace in traces for step in trace.steps):
@@ -256,6 +254,22 @@ def _check_result(problem, found: dict, c, right) -> None:
     """The first copy of each term of C, or every copy, adds up to the result."""
     for total in results(problem, c, found["replicate_result"]):
         require(np.array_equal(total, right), "C is exact", total - right)
+
+
+def _check_copies(problem, found: dict, traces) -> None:
+    """The first copy of each term of C is added to once from each of its others, and given back to
+    them once if that is asked for."""
+    terms = home(problem.c.partition).term
+    moved = np.ones((len(terms), problem.m, problem.n))
+    moved[[terms.index(term) for term in {*terms}]] = 0
+    pushed = found.get("reduce") == "push"
+    for kind, wanted in (
+        (Add, not pushed),
+        (ReplicaAdd, pushed),
+        (Copy, found["replicate_result"]),
+    ):
+        count = replicas_moved(problem, traces, kind)
+        require((count == moved * wanted).all(), "copies are moved once", kind)
 
 
 def _offset(problem, rank: int, stationary: str, free: str) -> int:
@@ -333,6 +347,7 @@ def _prove_other(case: dict) -> str:
     *what, resolved = resolved_as(name, *case["sizes"], p, *case["texts"], **options)
     traces = everyone_of(*what, resolved)
     pairs_of(traces)
+    require(sum(each.flops for each in traces) == what[1].flops, "each term is made once")
     c, right = multiplied(traces, case["depth"], seed)
     for copy in c if resolved.get("replicate_result") else c[:1]:
         require(np.array_equal(copy, right), "C is exact", copy - right)

@@ -18,9 +18,7 @@ from algorithms import get_algorithm
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
-    Add,
     Copy,
-    Fence,
     FilledScratch,
     Gemm,
     Get,
@@ -28,8 +26,6 @@ from drbench.program.steps import (
     Part,
     ReplicaAdd,
     ReplicaGet,
-    Scratch,
-    Zero,
 )
 from partitions import Dealt, Partition, ProcessGrid, divisors, grid_places
 from partitions.enumerate import KINDS
@@ -71,17 +67,6 @@ def any_case(seed):
         if rng.random() < 0.4:
             options[name] = value
     return Problem(m, n, k, p, *texts), options
-
-
-def layout_of(dataflow, mesh):
-    """Layouts of A, B and C on a process mesh, written down from the papers."""
-    rows, cols = mesh
-    upright, by_columns = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
-    return (
-        by_columns if dataflow == "RS" else upright,
-        by_columns if dataflow == "LS" else upright,
-        upright,
-    )
 
 
 # -- places of elements
@@ -541,86 +526,6 @@ class Memory:
         return self.flat["C"][self._places("C")]
 
 
-def interpret(problem, traces, a, b, seed=0, alpha=1.0, beta=0.0, c=None):
-    """Run the programs of all ranks one step at a time, in a random interleaving between Fences:
-    C = alpha·A·B + beta·C, ``c`` being the values before.
-
-    Returns
-    -------
-    ndarray, shape (replicas, m, n)
-        Every replica of C at the end.
-    """
-    memory = Memory(problem, a, b, c)
-    rng = np.random.default_rng(seed)
-    values = [[None] * len(trace.steps) for trace in traces]
-    segments = [_segments(trace.steps) for trace in traces]
-    require(len({len(parts) for parts in segments}) == 1, "every rank fences equally often")
-    for together in zip(*segments, strict=True):
-        left = [iter(steps) for steps in together]
-        turns = np.repeat(np.arange(len(traces)), [len(steps) for steps in together])
-        rng.shuffle(turns)
-        for rank in turns.tolist():
-            _run(next(left[rank]), rank, values[rank], memory, alpha, beta)
-        memory.fence()
-    return memory.c()
-
-
-def _segments(steps):
-    parts = [[]]
-    for step in steps:
-        if type(step) is Fence:
-            parts.append([])
-        else:
-            parts[-1].append(step)
-    return parts
-
-
-def _run(step, rank, values, memory, alpha=1.0, gemm_beta=0.0):
-    kind, block = type(step), step.block
-    beta = gemm_beta if step.beta is None else step.beta
-    if kind is Get:
-        values[step.index] = memory.view(block).copy()
-    elif kind is Scratch:
-        values[step.index] = np.full(step.shape, np.nan)
-    elif kind is Pack:
-        rows, cols = block.shape
-        panel = values[step.onto.index]
-        panel[step.row : step.row + rows, step.col : step.col + cols] = memory.view(block)
-    elif kind is FilledScratch:
-        values[step.index] = values[step.inputs[0].index]
-    elif kind is Part:
-        within, whole = slice(step.start, step.stop), slice(None)
-        at = (within, whole) if step.axis == 0 else (whole, within)
-        values[step.index] = values[step.inputs[0].index][at]
-    elif kind is ReplicaGet:
-        memory.touch("read", rank, block)
-        values[step.index] = memory.view(block).copy()
-    elif kind is Gemm:
-        result = alpha * (values[step.inputs[0].index] @ values[step.inputs[1].index])
-        if block is not None:
-            memory.touch("write", rank, block)
-            target = memory.view(block)
-        elif step.onto is not None:
-            target = values[step.index] = values[step.onto.index]
-        else:
-            target = values[step.index] = np.full(result.shape, np.nan)
-        assign(target, result, beta)
-    elif kind in (Accumulate, ReplicaAdd):
-        memory.touch("add", rank, block)
-        memory.view(block)[...] += values[step.inputs[0].index]
-    else:
-        memory.touch("write", rank, block)
-        target = memory.view(block)
-        if kind is Zero:
-            assign(target, np.zeros(target.shape), beta)
-        elif kind is Add:
-            target += values[step.inputs[0].index]
-        elif kind is Copy:
-            assign(target, values[step.inputs[0].index], beta)
-        else:
-            raise Violation("only known steps", step)
-
-
 def assign(target, value, beta):
     """target = beta·target + value, where beta 0 does not read target."""
     target[...] = value if beta == 0 else beta * target + value
@@ -631,30 +536,6 @@ def results(problem, c, everywhere=False):
     terms = home_of(problem.c).term
     copies = [[q for q, term in enumerate(terms) if term == each] for each in sorted({*terms})]
     return [c[[*each]].sum(axis=0) for each in zip(*copies)][: None if everywhere else 1]
-
-
-def prove(problem, seed, alpha=1.0, beta=0.0, **options):
-    """Check that every unit of work is done once, every replica reduced once, and C = alpha·A·B +
-    beta·C exactly: from NaN where the values of C do not count."""
-    traces = traces_of(problem, **options)
-    moves = options.get("work", "own") != "own"
-    still = None if moves else options["stationary"]
-    assert (work_done(problem, traces, still) == 1).all()
-    terms = home(problem.c.partition).term
-    copies = np.array([[q for q, term in enumerate(terms) if term == t] for t in sorted({*terms})])
-    moved = np.ones((len(terms), problem.m, problem.n))
-    moved[copies[:, 0]] = 0
-    pushes = options.get("reduce") == "push"
-    assert (replicas_moved(problem, traces, Add) == moved * (not pushes)).all()
-    assert (replicas_moved(problem, traces, ReplicaAdd) == moved * pushes).all()
-    replicate = options.get("replicate_result", False)
-    assert (replicas_moved(problem, traces, Copy) == moved * replicate).all()
-    a, b = operands(problem, seed)
-    before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
-    held = before if problem.updates else None
-    c = interpret(problem, traces, a, b, seed, alpha, beta, held)
-    expected = alpha * (a @ b) + (beta * before if beta else 0)
-    assert all((found == expected).all() for found in results(problem, c, replicate))
 
 
 @st.composite
