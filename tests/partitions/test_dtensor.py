@@ -139,44 +139,15 @@ def test_layouts_that_differ_only_in_who_holds_nothing_are_equal():
 
 
 @pytest.mark.parametrize(
-    "placements, named",
-    [
-        ("S(0)", "row"),
-        ("S(1)", "column"),
-        ("R", "row/c6"),
-        ("R,R", "row/c6"),
-        ("S(0),S(1)", "block"),
-        ("S(0),S(1)@3x2", "block:3x2"),
-        ("S(1),S(0)", "block:3x2:col"),
-        ("S(1),S(0)@1x6", "row"),
-        ("R,S(0)", "row/c2"),
-        ("R,S(1)@3x2", "column/c3"),
-        ("S(0),R@6x1", "row"),
-        ("S(0),S(0)", "row"),
-        ("R,S(0),S(1)@1x2x3", "block:2x3"),
-        ("_S(0,1)", "row"),
-        ("_S(0,2)@6", "tiles:1x18@6x1"),
-        ("S(0),R,S(0)@2x1x3", "row"),
-    ],
-)
-def test_placements_equal_the_named_partition(placements, named):
-    assert partition(placements, (12, 18), 6) == partition(named, (12, 18), 6)
-
-
-@pytest.mark.parametrize(
     "written, canonical",
     [
         ("Shard(0)", "S(0)"),
         ("Replicate()", "R"),
-        ("replicate", "R"),
-        (" s( 1 ) , r ", "S(1),R"),
         ("(Shard(dim=0), Replicate())@2x3", "S(0),R@2x3"),
-        ("[Shard(dim=-2)]", "S(0)"),
         ("(S(1),)", "S(1)"),
         ("S(0), S(1) @2x03", "S(0),S(1)@2x3"),
         ("(Partial(sum), _StridedShard(dim=-1, sf=4))", "P,_S(1,4)"),
         ("_StridedShard(0, split_factor=2), P(sum)", "_S(0,2),P"),
-        ("Partial()", "P"),
         ("Partial('sum')", "P"),
     ],
 )
@@ -217,45 +188,31 @@ def test_placements_of_any_partition_mean_the_same_or_are_refused(shape, tile, g
         assert held_by_partition(bound) == model
 
 
-ERRORS = [
-    ("S(0),S(1)@2x2", 6, "use S(0),S(1)@2x3, or 4 ranks"),
-    ("S(0)@4", 6, "use S(0)@6, or 4 ranks"),
-    ("S(0),S(1)@4", 4, "write for example S(0),S(1)@2x2"),
-    ("R,S(0),S(1)", 8, "write for example R,S(0),S(1)@2x2x2"),
-    ("S(0),S(1)@0x4", 4, "every extent must be at least 1"),
-    ("S(0)@", 4, "write for example @2x3"),
-    ("S(2)", 4, "use S(0) (rows) or S(1) (columns)"),
-    ("S", 4, "use R, P, S(0) (rows), S(1) (columns) or _S(d,f)"),
-    ("R,row", 4, "use R, P, S(0) (rows), S(1) (columns) or _S(d,f)"),
-    ("_S(0)", 4, "or _S(d,f)"),
-    ("_S(0,0)", 4, "a split factor of at least 1"),
-    ("_S(2,2)", 4, "shards dimension 2"),
-    ("S(0)/c2", 4, "R,S(0)@2x4"),
-    ("Partial(avg)", 4, "only sums can be pending"),
-    ("S(0),P(max)", 4, "only sums can be pending"),
-    ("R", 0, "use at least 1"),
-]
-
-
-@pytest.mark.parametrize("text, nprocs, fragment", ERRORS)
-def test_impossible_placements_are_refused_in_one_line_with_the_remedy(text, nprocs, fragment):
-    with pytest.raises(LayoutError) as caught:
-        partition(text, (7, 12), nprocs)
-    assert fragment in str(caught.value) and "\n" not in str(caught.value), str(caught.value)
-
-
 @pytest.mark.parametrize(
-    "text, nprocs, remedy",
+    "text, nprocs, way_out",
     [
         ("S(0),S(1)@2x2", 6, "S(0),S(1)@2x3"),
         ("S(0)@4", 6, "S(0)@6"),
+        ("S(0),S(1)@4", 4, "S(0),S(1)@2x2"),
+        ("R,S(0),S(1)", 8, "R,S(0),S(1)@2x2x2"),
+        ("S(0)/c2", 8, "R,S(0)@2x4"),
+        ("S(0),S(1)@0x4", 4, None),
+        ("S(0)@", 4, None),
+        ("S(2)", 4, None),
+        ("R,row", 4, None),
+        ("_S(0,0)", 4, None),
+        ("_S(2,2)", 4, None),
+        ("S(0),P(max)", 4, None),
+        ("R", 0, None),
     ],
 )
-def test_the_remedy_of_a_refusal_is_accepted(text, nprocs, remedy):
+def test_impossible_placements_are_refused_in_one_line_with_a_way_out(text, nprocs, way_out):
     with pytest.raises(LayoutError) as caught:
         partition(text, (7, 12), nprocs)
-    assert remedy in str(caught.value)
-    assert partition(remedy.split()[0], (7, 12), nprocs).nprocs == nprocs
+    assert "\n" not in str(caught.value)
+    if way_out:
+        assert way_out in str(caught.value)
+        assert partition(way_out, (7, 12), nprocs).nprocs == nprocs
 
 
 @property_test

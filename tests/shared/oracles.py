@@ -78,7 +78,8 @@ def home(partition, role="C"):
 
     ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of
     the tile and the place in its owner's storage, ``width`` [row, column] the width of that tile,
-    ``size`` [rank] elements it stores; ``replica`` [rank] and ``term`` [replica] are numbers.
+    ``shape`` [rank] that of its local array and ``size`` [rank] its elements; ``replica`` [rank]
+    and ``term`` [replica] are numbers.
     """
     if partition.text[:1] in "RPS_":
         return _by_placements(partition.shape, partition.text, partition.nprocs)
@@ -110,6 +111,7 @@ def _dealt(shape, held, cuts, terms):
         tile=np.full(shape, -1),
         address=np.full(shape, -1),
         width=np.full(shape, -1),
+        shape=[(len(rows), len(cols)) for rows, cols, _ in held],
         size=[len(rows) * len(cols) for rows, cols, _ in held],
         number={
             cell: x
