@@ -7,16 +7,8 @@ from hypothesis import strategies as st
 from oracles import layouts, traces_of, universal
 
 from drbench.errors import UsageError
-from drbench.plan.explain import transfers
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Gemm, Get, Part, ReplicaAdd, ReplicaGet
-
-WAYS = st.fixed_dictionaries(
-    {
-        "fetch": st.sampled_from(["tile", "rows", "slice"]),
-        "reduce": st.sampled_from(["push", "pull"]),
-    }
-)
+from drbench.program.steps import Accumulate, Gemm, Get, Part, ReplicaAdd
 
 
 @st.composite
@@ -61,51 +53,6 @@ def elements(block):
     for row in range(block.row0, block.row1):
         for col in range(block.col0, block.col1):
             yield block.matrix, row, col
-
-
-@settings(max_examples=80, deadline=None)
-@given(problems(), WAYS, st.sampled_from("ABC"))
-def test_replicas_move_as_many_bytes_pushed_as_pulled_the_other_way(problem, ways, stationary):
-    moved = {}
-    for how in ("push", "pull"):
-        traces = traces_of(problem, stationary=stationary, **ways | {"reduce": how})
-        found = [each for trace in traces for each in transfers(trace)]
-        moved[how] = sorted(
-            (each.source, each.target, each.nbytes)
-            for each in summed(each for each in found if each.counter == "replica_bytes")
-        )
-        kinds = {type(step) for trace in traces for step in trace.steps}
-        assert (ReplicaGet if how == "push" else ReplicaAdd) not in kinds
-    assert moved["push"] == moved["pull"]
-
-
-def summed(found):
-    total = {}
-    for each in found:
-        at = each.source, each.target
-        total[at] = each._replace(nbytes=each.nbytes + (total[at].nbytes if at in total else 0))
-    return total.values()
-
-
-CLOSED = [  # partitions on 12 ranks, stationary; bytes a rank fetches as (slices, tiles), float32
-    # B in 4 replicas of 3 ranks, each of which takes a fourth of m
-    (("column/c4", "column/c4", "row"), "B", (24 * 32, 96 * 32)),
-    # the stationary matrix is not replicated: the slices are whole tiles
-    (("column", "column", "column"), "C", (96 * 44, 96 * 44)),
-    (("row", "row", "row"), "C", (44 * 48, 44 * 48)),
-]
-
-
-@pytest.mark.parametrize("texts, stationary, expected", CLOSED)
-def test_the_bytes_are_those_of_the_closed_forms(texts, stationary, expected):
-    problem = Problem(96, 48, 48, 12, *texts)
-    for fetch, elements in zip(("slice", "tile"), expected):
-        traces = traces_of(problem, stationary=stationary, fetch=fetch)
-        got = {
-            sum(s.block.size for s in t.steps if type(s) is Get and s.block.owner != t.rank)
-            for t in traces
-        }
-        assert got == {elements}, fetch
 
 
 def test_a_tile_is_pushed_in_one_part_a_copy_and_each_copy_begins_with_another_part():

@@ -299,7 +299,7 @@ def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
     for seed in range(40):
         problem, options = any_case(seed)
         graph = Graph(traces_of(problem, **options)[seed % problem.nprocs])
-        for model in (on(BALANCE), RandomCosts(seed).cost, on(find_machine("pvc12"))):
+        for model in (on(BALANCE), RandomCosts(seed).cost):
             costs, bounds = costs_of(graph, model), BOUNDS[seed % 4]
             by_greedy, by_cost = (
                 program_s(lower(graph, *args), costs)

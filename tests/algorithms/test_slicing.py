@@ -134,28 +134,12 @@ def test_gemms_with_one_target_are_consecutive(stationary):
                 assert open_target is None
 
 
-@pytest.mark.parametrize("text, moving", [("column", "A"), ("row", "B")])
-@pytest.mark.parametrize("p", [2, 3, 5, 8])
-def test_all_ranks_read_from_different_owners_at_every_step_of_the_program(text, moving, p):
-    """The iteration offset: without it every rank would read from owner 0 first."""
-    problem = Problem(40, 40, 40, p, text, text, text)
-    reads = [
-        [
-            step.block.owner
-            for step in trace.steps
-            if type(step) is Get and step.block.matrix == moving
-        ]
-        for trace in traces_of(problem, stationary="C")
-    ]
-    for at_once in zip(*reads, strict=True):
-        assert sorted(at_once) == list(range(p))
-    assert [owners[0] for owners in reads] == list(range(p))  # and each starts with local tiles
-
-
 @pytest.mark.parametrize("p", [2, 3, 5])
 @pytest.mark.parametrize(
     "stationary, texts, moving",
     [  # the tile that stays spans the tiles of all ranks in A, B or C
+        ("C", ("column", "column", "column"), "a"),
+        ("C", ("row", "row", "row"), "b"),
         ("C", ("row", "column", "column"), "a"),
         ("C", ("row", "column", "row"), "b"),
         ("B", ("column", "column", "row"), "a"),

@@ -172,16 +172,13 @@ LLAMA = {
     "num_key_value_heads": 8,
     "vocab_size": 128256,
 }
-QWEN = LLAMA | {
-    "hidden_size": 8192,
-    "intermediate_size": 29568,
-    "max_position_embeddings": 131072,
-    "num_attention_heads": 64,
-    "num_hidden_layers": 80,
-    "vocab_size": 152064,
+MIXTRAL = LLAMA | {
+    "max_position_embeddings": 32768,
+    "vocab_size": 32000,
+    "head_dim": None,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
 }
-MISTRAL = LLAMA | {"max_position_embeddings": 32768, "vocab_size": 32000, "head_dim": None}
-MIXTRAL = MISTRAL | {"num_local_experts": 8, "num_experts_per_tok": 2}
 QWEN3 = {
     "hidden_act": "silu",
     "hidden_size": 2048,
@@ -249,7 +246,9 @@ LING = QWEN3 | {
     "num_hidden_layers": 28,
     "vocab_size": 126464,
 }
-COMMAND_R = QWEN | {
+COMMAND_R = LLAMA | {
+    "hidden_size": 8192,
+    "num_attention_heads": 64,
     "model_type": "cohere",
     "intermediate_size": 22528,
     "num_key_value_heads": 64,
@@ -281,8 +280,6 @@ DENSE, LATENT = ("block",), ("query", "key-value", "output")
     "config, every, sparse, billions",
     [
         (LLAMA, DENSE, (), 8.03),
-        (QWEN, DENSE, (), 72.7),
-        (MISTRAL, DENSE, (), 7.24),
         (MIXTRAL, DENSE, (), 46.7),
         (QWEN3, DENSE, (), 30.5),
         (QWEN2, MOE, (), 57.4),

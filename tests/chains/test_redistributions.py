@@ -37,18 +37,25 @@ def mesh_of(*extents):
     return Mesh(NAMES[-len(extents) :], extents)
 
 
-def changes(mesh):
-    """Every pair of a layout, partial sums included, and a stored one."""
-    old = itertools.product(("S(0)", "S(1)", "R", "P"), repeat=len(mesh.extents))
-    return itertools.product(old, mesh.layouts())
+@pytest.fixture
+def changes(dealt):
+    """Pairs of a layout, partial sums included, and a stored one: on a mesh of three dimensions a
+    part of them, another for each turn."""
+
+    def pairs(mesh, turn):
+        old = itertools.product(("S(0)", "S(1)", "R", "P"), repeat=len(mesh.extents))
+        every = list(itertools.product(old, mesh.layouts()))
+        return dealt(every, turn, 1 + len(every) // 400)
+
+    return pairs
 
 
 @pytest.mark.parametrize("extents", [(2,), (3,), (2, 2), (2, 3), (3, 2), (2, 2, 2)])
 @pytest.mark.parametrize("shape", [(24, 24), (13, 7)])
-def test_steps_from_any_layout_to_any_other_leave_every_rank_with_its_tile(extents, shape):
+def test_steps_from_any_layout_to_any_other_leave_every_rank_with_its_tile(extents, shape, changes):
     mesh, rng = mesh_of(*extents), np.random.default_rng(1)
     whole = rng.integers(-99, 99, shape)
-    for old, new in changes(mesh):
+    for old, new in changes(mesh, shape[1]):
         tiles = Tiles.of(mesh, whole, old, rng)
         tiles.move(steps(old, new), old, new)
         tiles.check(whole, new)
@@ -74,11 +81,11 @@ def test_one_dimension_takes_one_step_and_others_are_left_alone(data):
 
 @pytest.mark.parametrize("extents", [(4,), (2, 4), (2, 2, 2)])
 @pytest.mark.parametrize("count", [1, 3])
-def test_collectives_are_of_the_bytes_that_ranks_receive(extents, count):
+def test_collectives_are_of_the_bytes_that_ranks_receive(extents, count, changes):
     mesh, rng, shape = mesh_of(*extents), np.random.default_rng(1), (64, 128)
     costs, matrix = Costs(TOY, mesh, "float32"), Matrix("W", *shape, "weight", count)
     whole = np.zeros(shape, int)
-    for old, new in changes(mesh):
+    for old, new in changes(mesh, count):
         moving = [(kind, dims) for kind, dims in steps(old, new) if kind != "cut"]
         programs, tiles = costs.moves(matrix, old, new), Tiles.of(mesh, whole, old, rng)
         assert [each.name for each in programs] == [kind for kind, _ in moving]
@@ -100,7 +107,7 @@ BACKWARD = layers(SHAPES[0], SHAPES[1:], backward=True)
 def ways_of(costs, each, dealt):
     """Every way in layouts of its matrices: (layouts, way)."""
     every = list(itertools.product(costs.mesh.layouts(), repeat=3))
-    for stored in dealt(every, len(each.c), 1 + len(every) // 200):
+    for stored in dealt(every, len(each.c), 1 + len(every) // 100):
         for way in costs.ways(BACKWARD, each, stored):
             yield stored, way
 

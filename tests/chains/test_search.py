@@ -79,7 +79,7 @@ def least_of(domains, factors, limit=inf):
 
 
 @given(problems(), st.sampled_from([inf, 5, 12, 20, 30]))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_optimum_is_between_the_bound_and_the_choice(problem, limit):
     domains, factors = problem
     found, least_s = search(domains, factors, limit), least_of(domains, factors, limit)
@@ -98,14 +98,14 @@ def test_the_optimum_is_between_the_bound_and_the_choice(problem, limit):
 
 
 @given(problems((SERIAL, BACK_SERIAL)))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_the_choice_is_the_optimum_where_links_and_memory_do_not_matter(problem):
     found, least_s = search(*problem), least_of(*problem)
     assert (found and (found.label.time_s, found.least_s)) == (least_s and (least_s, least_s))
 
 
 @given(problems((SERIAL, NBYTES, POOL)), st.integers(0, 40))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_something_is_found_whenever_something_fits(problem, limit):
     least_s = least_of(*problem, limit)
     assert (search(*problem, limit) is None) == (least_s is None)

@@ -156,16 +156,6 @@ def test_every_spelling_reads_to_the_short_one(written, canonical):
     assert str(parse(canonical)) == canonical
 
 
-NAMED = ["row", "column", "block", "block:2x6", "block:3x4:col", "row/c3", "block/c2", "column/c12"]
-
-
-@pytest.mark.parametrize("text", NAMED)
-@pytest.mark.parametrize("shape", [(24, 24), (7, 100), (1, 1), (0, 5), (13, 0)])
-def test_named_partitions_are_recovered_from_placements(text, shape):
-    bound = partition(text, shape, 12)
-    assert partition(to_placements(bound), shape, 12) == bound
-
-
 @property_test
 @given(
     st.tuples(st.integers(0, 12), st.integers(0, 12)),

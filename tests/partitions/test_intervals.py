@@ -39,12 +39,6 @@ def test_an_interval_is_a_plain_tuple():
 
 
 @given(extents, counts)
-def test_parts_follow_one_another_and_cover_the_extent(extent, parts):
-    common_segments = [part(extent, q, parts) for q in range(parts)]
-    assert [x for segment in common_segments for x in members(segment)] == list(range(extent))
-
-
-@given(extents, counts)
 def test_parts_are_the_slices_of_a_list_cut_every_ceil(extent, parts):
     size = next(s for s in range(extent + 1) if s * parts >= extent)  # the ceiling, by search
     elements = list(range(extent))
@@ -58,28 +52,12 @@ def test_ceil_div_is_the_least_count_that_suffices(x, y):
     assert q * y >= x > (q - 1) * y
 
 
-@pytest.mark.parametrize(
-    "n, block, nprocs", [*itertools.product([0, 1, 7, 12], [1, 3, 20], [1, 2, 5])]
-)
-def test_local_extents_match_dealing_elements_one_by_one(n, block, nprocs):
-    dealt = [0] * nprocs
-    for element in range(n):
-        dealt[(element // block) % nprocs] += 1
-    assert [Dealt(n, block, nprocs).length(p) for p in range(nprocs)] == dealt
-
-
 @given(small, small, counts, extents)
 def test_cuts_are_the_ends_and_the_tile_boundaries_between(start, stop, tile, extent):
     inside = [x for x in range(start, stop) if 0 <= x < extent]
     expected = [x for x in inside if x == inside[0] or x % tile == 0]
     expected += [inside[-1] + 1] if inside else []
     assert Dealt(extent, tile, 1).cuts(start, stop) == expected
-
-
-@given(small, small, counts, extents)
-def test_covering_lists_the_tiles_of_the_members(start, stop, tile, extent):
-    touched = {x // tile for x in range(start, stop) if 0 <= x < extent}
-    assert list(Dealt(extent, tile, 1).covering(start, stop)) == sorted(touched)
 
 
 @pytest.mark.parametrize(
