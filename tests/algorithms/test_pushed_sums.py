@@ -78,15 +78,6 @@ def test_no_rank_accumulates_or_waits_at_a_fence_where_c_has_no_copies(stationar
     assert count(traces, Push) == count(traces, Await) > 0
 
 
-def test_a_rank_pushes_to_a_block_once_however_many_of_its_tiles_add_to_it():
-    """B cyclic in k: each rank has several tiles of B that add up to the same rows of C."""
-    problem = Problem(8, 8, 16, 2, "column", "tiles:2x8@2x1", "row")
-    traces = traces_of(problem, "B", 2)
-    assert sum(traffic(each).counters["put_bytes"] for each in traces) == 8 * 8 * 4
-    direct = [universal.trace(problem, rank, stationary="B") for rank in range(2)]
-    assert sum(traffic(each).counters["accumulate_bytes"] for each in direct) == 4 * 8 * 8 * 4
-
-
 @pytest.mark.parametrize("stationary, texts", [("B", ("row",) * 3), ("A", ("column",) * 3)])
 def test_pushed_tiles_are_no_larger_than_requested_and_pushed_one_by_one(stationary, texts):
     problem = Problem(20, 20, 20, 2, *texts)

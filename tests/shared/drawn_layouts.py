@@ -1,5 +1,7 @@
 """Partitions of every form, drawn by chance."""
 
+from partitions import divisors
+
 FORMS = (
     "row",
     "column",
@@ -15,27 +17,20 @@ FORMS = (
 )
 
 
-def divisors(p):
-    return [c for c in range(1, p + 1) if p % c == 0]
-
-
 def layout(chance, form, shape, p):
     """A partition of that form, on any grid and with any replication factor that fits p ranks."""
     c = chance.choice(divisors(p))
     rows = chance.choice(divisors(p // c))
     grid, factor = f"{rows}x{p // c // rows}", f"/c{c}"
-    if form in ("row", "column", "block"):
-        return form + factor
-    if form == "traditional":
-        return f"traditional:{grid}{factor}"
-    if form == "grid":
-        return f"block:{grid}{factor}"
-    if form == "column-major":
-        return f"block:{grid}:col{factor}"
-    if form == "S":
-        return f"R,S({chance.randrange(2)})@{c}x{p // c}"
-    if form == "R":
-        return "R"
+    texts = {
+        "traditional": f"traditional:{grid}{factor}",
+        "grid": f"block:{grid}{factor}",
+        "column-major": f"block:{grid}:col{factor}",
+        "S": f"R,S({chance.randrange(2)})@{c}x{p // c}",
+        "R": "R",
+    } | {each: each + factor for each in ("row", "column", "block")}
+    if form in texts:
+        return texts[form]
     if form == "misaligned":
         tile = [chance.randint(max(1, extent // 5), extent) for extent in shape]
     elif form == "tiny":
