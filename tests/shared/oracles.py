@@ -288,17 +288,7 @@ def work_done(problem, traces, stationary):
             )
             if block.matrix == stationary:
                 require(block.owner == rank, "the stationary matrix does not move", rank, block)
-            key = (
-                block.matrix,
-                block.replica,
-                block.owner,
-                block.tile,
-                block.row0,
-                block.row1,
-                block.col0,
-                block.col1,
-                block.full,
-            )
+            key = *block.key, block.owner, block.tile, block.full
             if key not in checked:
                 require(block.transposed == transposed[block.matrix], "it knows its storage", block)
                 check_block(at[block.matrix], block)
