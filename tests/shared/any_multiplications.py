@@ -80,7 +80,7 @@ def any_layout(chance: random.Random, shape, p: int, result: bool) -> str:
             mesh = [p]
         words = ["R", "S(0)", "S(1)", "_S(0,2)", "_S(1,3)", *["P"] * result]
         return ",".join(chance.choice(words) for _ in mesh) + "@" + "x".join(map(str, mesh))
-    return f"grid:{any_grid(chance, chance.choice((p, p, chance.randint(1, p))))}"
+    return f"grid:{any_grid(chance, p)}"
 
 
 def any_grid(chance: random.Random, p: int) -> str:
@@ -184,9 +184,15 @@ def any_other(chance: random.Random, name: str | None = None) -> dict:
 
 
 def any_of(name: str, seed: int) -> dict:
-    """A case of that algorithm."""
+    """A case of that algorithm; of the universal one, some with a matrix on fewer ranks."""
     chance = random.Random(f"{name} {seed}")
-    return any_universal(chance) if name == "universal" else any_other(chance, name)
+    if name != "universal":
+        return any_other(chance, name)
+    case = any_universal(chance)
+    if chance.random() < 0.05:
+        grid = any_grid(chance, chance.randint(1, case["p"]))
+        case["texts"][chance.randrange(3)] = f"grid:{grid}"
+    return case
 
 
 def any_multiplication(seed: int) -> dict:

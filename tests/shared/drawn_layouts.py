@@ -22,15 +22,18 @@ def layout(chance, form, shape, p):
     c = chance.choice(divisors(p))
     rows = chance.choice(divisors(p // c))
     grid, factor = f"{rows}x{p // c // rows}", f"/c{c}"
-    texts = {
-        "traditional": f"traditional:{grid}{factor}",
-        "grid": f"block:{grid}{factor}",
-        "column-major": f"block:{grid}:col{factor}",
-        "S": f"R,S({chance.randrange(2)})@{c}x{p // c}",
-        "R": "R",
-    } | {each: each + factor for each in ("row", "column", "block")}
-    if form in texts:
-        return texts[form]
+    if form in ("row", "column", "block"):
+        return form + factor
+    if form == "traditional":
+        return f"traditional:{grid}{factor}"
+    if form == "grid":
+        return f"block:{grid}{factor}"
+    if form == "column-major":
+        return f"block:{grid}:col{factor}"
+    if form == "S":
+        return f"R,S({chance.randrange(2)})@{c}x{p // c}"
+    if form == "R":
+        return "R"
     if form == "misaligned":
         tile = [chance.randint(max(1, extent // 5), extent) for extent in shape]
     elif form == "tiny":
