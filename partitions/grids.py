@@ -134,10 +134,10 @@ def held(grid: Grid, m: int, n: int, k: int) -> int:
 def optimal_grid(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> Grid:
     """The grid of up to ``nprocs`` ranks whose busiest rank needs the fewest elements.
 
-    All grids are examined. Of equal ones the one with the least work of the busiest rank, then that
-    with the fewest ranks, that which moves least, that with the fewest parts of k, then of n.
-    Ranks beyond the grid are idle: of 11 ranks 2x2x2 needs less than 11x1x1 (:func:`frontier` has
-    those with less work).
+    All grids without empty parts are examined. Of equal ones the one with the least work of the
+    busiest rank, then that with the fewest ranks, that which moves least, that with the fewest
+    parts of k, then of n. Ranks beyond the grid are idle: of 11 ranks 2x2x2 needs less than 11x1x1
+    (:func:`frontier` has those with less work).
 
     Parameters
     ----------
