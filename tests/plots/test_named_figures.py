@@ -213,6 +213,16 @@ def test_published_lines_are_in_a_panel_of_their_machine_and_problem_only():
     assert drawn(published(), other) == {"4 ranks, h100x4, float32, simulated": False, alone: True}
 
 
+def test_measured_libraries_are_preferred_to_published_ones():
+    ours = case(mode="measured", label="here", ranks=2)
+    library = {"algorithm": "dtensor", "preset": "row", "stationary": None}
+    theirs = case(mode="measured", label="here", ranks=2, percent_of_peak=33.0, **library)
+    panels = find("mlp1").make([ours, theirs, *published(64)], Options()).picture.axes
+    assert sum(axes.axison for axes in panels) == 2
+    points = [line for line in panels[0].lines if line.get_marker() not in (None, "None")]
+    assert sorted(y for line in points for y in line.get_ydata() if y == y) == [33.0, 50.0]
+
+
 def test_a_figure_is_as_wide_as_asked_with_a_title_of_its_own_and_without_small_print(rich):
     narrow = (
         find("libraries").make(rich, Options(), PageStyle(3.4, "of my own", notes=False)).picture
