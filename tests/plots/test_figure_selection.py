@@ -196,3 +196,28 @@ def test_a_growing_batch_is_one_family_and_its_efficiency_is_the_rate_kept():
     assert notes == [
         "not drawn: 1 case whose work a rank is on one number of ranks only. Let m grow with -p."
     ]
+
+
+def test_more_triples_than_fit_lose_the_slowest_and_are_counted():
+    records = [
+        case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number), best_s=1 / number)
+        for number in range(1, 101)
+    ]
+    ((_, cells),), notes = best.maps(records, Options())
+    assert sorted(cells.percent_of_peak) == list(map(float, range(61, 101)))
+    assert notes == ["1024 × 256 × 64: not drawn: 60 slower partition triples"]
+
+
+def test_two_contenders_of_one_setting_are_one_round_of_it():
+    """``row`` and ``row S-C`` are one program where S-C is the choice."""
+    ran = [
+        ("universal", (1, 1, 2), ("row", "row S-C", "row")),
+        ("heat", (1, 2), ("heat", "heat")),
+    ]
+    records = [
+        measured(name, case=f"{turn} | square 64 | {label}")
+        for name, turns, labels in ran
+        for turn, label in zip(turns, labels)
+    ]
+    ((_, _, dots),), drawn, _ = libraries.choose(records, Options())
+    assert [*map(len, dots.run)] == [2, 2] and {*drawn} == {"heat", "universal"}

@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from launch.models.intervals import PUBLISHED
 from launch.papers.claims import Rows, check_claims
-from launch.papers.ledger import CLAIMS, ROWS, dealt
+from launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,6 +17,12 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def committed():
     return DataFrame(ROWS.read([ROOT / "results/ledger.csv"]))
+
+
+def test_no_group_of_measurements_is_left_out(committed):
+    assert {*committed.group} == {*GROUPS}
+    held_out = committed.group.str.contains("rma|throttled|mixed|network")
+    assert committed.low[held_out].notna().all()
 
 
 def test_intervals_of_models_without_measurements_are_the_errors_of_published_times(committed):
