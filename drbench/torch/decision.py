@@ -261,7 +261,7 @@ def cost_of(steps: list, spec: Any, add: int = 3) -> float:
     spec : DTensorSpec
         Of the tensor.
     add : int
-        Elements that a sum of one counts as.
+        Elements that the sum of one element counts as.
     """
     shape, cost = spec.tensor_meta.shape, 0.0
     for ranks, share, old, new in steps:

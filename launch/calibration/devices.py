@@ -138,10 +138,10 @@ def _transfers(comm, backend, trials: int) -> dict:
         inside = lambda: device.add(own, c.storage.reshape(1, -1), stream)
         local = 3 * 4 * largest / _best(comm, stream, trials, inside)
     memory.free()
-    return fitted(samples) | {"memory": local}
+    return fit_transfers(samples) | {"memory": local}
 
 
-def fitted(samples: dict[str, list[tuple[float, float]]]) -> dict:
+def fit_transfers(samples: dict[str, list[tuple[float, float]]]) -> dict:
     """Latency and bytes per second of each kind of transfer, ``(bytes, seconds)``.
 
     Raises
@@ -151,10 +151,10 @@ def fitted(samples: dict[str, list[tuple[float, float]]]) -> dict:
 
     Examples
     --------
-    >>> (latency_s, rate), *_ = fitted({"get": [(1000, 2e-6), (2000, 3e-6)]}).values()
+    >>> (latency_s, rate), *_ = fit_transfers({"get": [(1000, 2e-6), (2000, 3e-6)]}).values()
     >>> f"{latency_s:.2g} {rate:.2g}"
     '1e-06 1e+09'
-    >>> fitted({"get": [(1000, 2e-6), (2000, 3e-6)], "add": [(1000, 3e-6), (2000, 2e-6)]})
+    >>> fit_transfers({"get": [(1000, 2e-6), (2000, 3e-6)], "add": [(1000, 3e-6), (2000, 2e-6)]})
     Traceback (most recent call last):
         ...
     drbench.errors.CaseFailed: transfers (add) of more bytes did not take longer, so no rate can \

@@ -206,7 +206,7 @@ def test_exactly_the_programs_that_deadlock_step_by_step_are_refused(seed, p):
 
 
 def late_await(depth):
-    """A GEMM of an awaited value, after three of fetched values."""
+    """The schedule of a GEMM of an awaited value, after three of fetched values."""
 
     def program():
         b = yield Get(block("B", 0, (0, 4)))
@@ -216,23 +216,13 @@ def late_await(depth):
         came = yield Await(1, "x", (4, 4))
         yield Gemm(came, b, into=block("C", 0, (12, 16)))
 
-    found = trace(program(), None, 0, fresh=False)
-    return found, Scheduler(Lookahead(found, depth), [0])
+    return Scheduler(Lookahead(trace(program(), None, 0, fresh=False), depth), [0])
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, "all"])
 def test_an_await_starts_first_of_all_and_only_its_readers_wait_for_it(depth):
     """Without limit all transfers start at once."""
-
-    def program():
-        b = yield Get(block("B", 0, (0, 4)))
-        for x in range(3):
-            a = yield Get(block("A", 1, (4 * x, 4 * x + 4)))
-            yield Gemm(a, b, into=block("C", 0, (4 * x, 4 * x + 4)))
-        came = yield Await(1, "x", (4, 4))
-        yield Gemm(came, b, into=block("C", 0, (12, 16)))
-
-    schedule = Scheduler(Lookahead(trace(program(), None, 0, fresh=False), depth), [0])
+    schedule = late_await(depth)
     taken, done = schedule.take(), []
     assert 7 in taken and (depth != "all" or taken == [1, 3, 5, 7])
     while taken or schedule.next_compute() is not None:
