@@ -116,6 +116,7 @@ class FakeRuntime:
         self.recorded_ms = {}  # by event: every record takes a millisecond
         self.pinned, self.waits = set(), []  # waits for flags of the host, with their numbers
         self.peers = True
+        self.rate = np.inf  # FLOPs of GEMMs and bytes of copies in a second
 
     def getDeviceCount(self):
         if not self.devices:
@@ -180,6 +181,7 @@ class FakeRuntime:
     def memcpyAsync(self, target, source, size, kind, stream):
         self.calls.append(("memcpyAsync", size, kind, stream))
         memory(target, size)[:] = memory(source, size)
+        time.sleep(size / self.rate)
 
     @recorded
     def memcpy2DAsync(
@@ -194,6 +196,7 @@ class FakeRuntime:
             memory(target + row * target_stride, width)[:] = memory(
                 source + row * source_stride, width
             )
+        time.sleep(width * height / self.rate)
 
     @recorded
     def memsetAsync(self, target, value, size, stream):
@@ -434,6 +437,7 @@ class FakeCublas:
         c = matrix(x.C, x.m, x.n, x.ldc, x.Ctype)
         made = (a.T if x.transa else a).astype(float) @ (b.T if x.transb else b).astype(float)
         c[...] = alpha * made + (beta * c.astype(float) if beta else 0)
+        time.sleep(2 * x.m * x.n * x.k / self.runtime.rate)
         return 0
 
 
@@ -575,15 +579,18 @@ class FakeCupy:
 
 
 @contextmanager
-def shared_cupy(path, peers=True, atomics=True, opens=True, total=1 << 28, devices=2, driver=True):
+def shared_cupy(
+    path, peers=True, atomics=True, opens=True, total=1 << 28, devices=2, driver=True, rate=np.inf
+):
     """A fake CuPy for a process without GPUs, whose memory other processes open, if ``opens`` (a
-    context manager). Its result counts remaining memory and launched graphs."""
+    context manager), which multiplies and copies at most ``rate`` FLOPs and bytes in a second. Its
+    result counts remaining memory and launched graphs."""
     fake = FakeCupy(Library(path), devices=devices)
     fake.runtime = SharedRuntime(devices=devices, total=total)
     if not driver:
         fake.without_flags()
     fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
-    fake.runtime.peers, fake.runtime.opens = peers, opens
+    fake.runtime.peers, fake.runtime.opens, fake.runtime.rate = peers, opens, rate
     make, real = ipc.Peers.__init__, (ipc.Peers.__init__.__defaults__, cuda._import_cupy)
     make.__defaults__, cuda._import_cupy = (lambda device, peer: atomics,), fake.modules
 

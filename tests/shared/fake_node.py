@@ -3,8 +3,7 @@
 find them.
 
 ``DRBENCH_TEST_GPUS``: the number of GPUs, the library of their kernels, and options of the fake in
-JSON. Calibration measures
-small matrices and transfers.
+JSON. Calibration measures small matrices and transfers.
 """
 
 import json
@@ -15,7 +14,7 @@ from types import ModuleType
 
 from fake_cuda import shared_cupy
 
-_SIZES = [1 << 12, 1 << 16, 1 << 20]
+_SIZES = [1 << 12, 1 << 17, 1 << 22]
 _gpus, _library, _how = os.environ["DRBENCH_TEST_GPUS"].split(" ", 2)
 _context = shared_cupy(_library, devices=int(_gpus), **json.loads(_how))
 _context.__enter__()  # kept: its end removes the GPUs

@@ -80,9 +80,10 @@ def test_a_run_does_what_is_predicted_by_the_file(calibrated, drbench, run_cli):
 
 def test_gpus_are_calibrated_by_programs_that_run_on_them(run_cli, fake_gpus, tmp_path):
     path = tmp_path / "devices.toml"
-    ended = calibrate(path, "--backend", "cupy", env=fake_gpus(2))
+    ended = calibrate(path, "--backend", "cupy", env=fake_gpus(2, rate=1e9))
     assert (ended.returncode, ended.stderr) == (0, "")
     machine = find_machine(str(path))
+    assert 0.3e9 < machine.compute.peak_flops < 3e9
     assert machine.links[0].bandwidth_bytes_per_s > 0 and 0 < machine.accumulate_efficiency <= 1
     assert {*machine.collectives} == {"allgather", "reducescatter", "shift"}
     assert len(machine.residuals["any"]) == 5 and min(machine.residuals["any"]) > 0
