@@ -5,8 +5,8 @@
 # make test   run the tests, those under mpiexec included: eight minutes on two cores
 # make test-full  the same with long tests, such as all plans where make test has a sample, and with
 #             those of the next four targets that can run here
-# make artifact   compute the claims of the papers and the tables of the pages again from the committed records
-# make test-apart install drbench from a wheel, open its pages in a browser, run README and notebook
+# make artifact   compute the papers' claims, the pages' tables and the figures again from the committed records
+# make test-apart install drbench from a wheel, open its pages in a browser, run the tutorials and the GPU check
 #             (needs Debian's chromium and chromium-driver)
 # make test-torch  run the tests that need PyTorch, or wheels of CUDA (no GPU), in an environment of their own: .venv-torch
 # make lint   check the format and style (ruff), the types (mypy), and imports by the table of layers; changes nothing

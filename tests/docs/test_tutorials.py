@@ -79,17 +79,15 @@ def check(name, drbench, folder):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.apart
 @pytest.mark.mpi
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "name, made",
     [
-        # a search without a limit, of 20 s
-        pytest.param("README.md", ["page.html"], marks=pytest.mark.apart),
+        ("README.md", ["page.html"]),  # a search without a limit, of 20 s
         ("docs/tutorials/first-multiplication.md", ["first.png", "first.html"]),
-        pytest.param(
-            "docs/tutorials/sweep-and-report.md", ["mine.html", "mine.pdf"], marks=pytest.mark.apart
-        ),
+        ("docs/tutorials/sweep-and-report.md", ["mine.html", "mine.pdf"]),
     ],
 )
 def test_a_tutorial_runs_and_prints_what_it_shows(name, made, drbench, tmp_path):

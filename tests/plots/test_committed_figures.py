@@ -15,6 +15,7 @@ from plots.select.cases import Options
 EVERY = committed()
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: each.file)
 def test_the_text_of_a_committed_figure_has_its_marks(each):
     assert each.difference() == [], f"python -m plots.committed {each.file} draws it anew"

@@ -25,6 +25,8 @@ from launch.sweeps import dry_run
 from launch.sweeps.estimate import Estimate
 from launch.sweeps.plan import SweepRequest, plan_cases
 
+pytestmark = pytest.mark.apart
+
 ROOT = Path(__file__).parents[3]
 #: Starts another process, prints its number, and sleeps.
 _PARENT = (
