@@ -2,11 +2,10 @@
 
     python -m benchmarks mutants SEED COUNT COMMIT OUT    # such as 1 200 HEAD build/mutants
 
-A mutant is one changed operator, condition or small number, of each package in turn. The suite runs
-once on the unchanged source and notes which of its files reach which mutant: only these can kill
-it. They run up to the first failure, first those of its package without mpiexec that take 60 s
-together, then all. Five times longer than without the mutant counts as killed, a test that fails
-without it too does not. OUT/mutants.csv has a row for each; a second start adds what lacks."""
+A mutant is a changed operator, condition or small number, of each package in turn. One run without
+any notes which test files reach which mutant. These run up to the first failure: of its package,
+without mpiexec, at most 60 s, then all. Five times longer than without the mutant counts as killed,
+a test that fails without it too does not. A second start adds to OUT/mutants.csv what lacks."""
 
 import ast
 import os
@@ -29,8 +28,9 @@ TESTS["drbench"] = "device host library measure model plan program"
 FIRST_S, TIMES_LONGER, COLUMNS = 60, 5, "number file line before after killed_by"
 PAIRS = "Lt LtE Gt GtE Eq NotEq In NotIn Is IsNot Mult Add Add Sub FloorDiv Mod And Or".split()
 SWAPS = {getattr(ast, each): getattr(ast, PAIRS[x ^ 1]) for x, each in enumerate(PAIRS)}
-#: All descendants end with the tests, and a mutant cannot end another process.
-ALONE = "unshare --pid --fork --kill-child --mount-proc".split() if os.geteuid() == 0 else []
+#: All descendants end with the tests; no mutant ends another process or removes its shared memory.
+ALONE = "unshare -pf --kill-child --mount-proc sh -c".split() * (not os.geteuid())
+ALONE += ['mount -t tmpfs x /dev/shm; "$0" "$@"'] * (not os.geteuid())
 SEEN = """import functools, os
 note = functools.cache(lambda *key: open({path!r}, "a").write("%s %s\\n" % key))
 at = lambda number: note(number, os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[0]) and None
@@ -64,11 +64,11 @@ def find_mutants(tree: Path, file: str):
 
 
 def run_tests(tree: Path, mark: str, *words: str, limit_s: float = 0.0):
-    """The ended pytest in a tree, which prints the seconds of its tests; code 124 if late."""
+    """The ended pytest in a tree, which prints the seconds of its tests; code 137 if late."""
     environ = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     how = "-m pytest -p no:cacheprovider --durations=0 --durations-min=0.005 --tb=no -m".split()
-    command = ["timeout", str(limit_s), *ALONE, sys.executable, *how, mark, *words]
-    return subprocess.run(command, cwd=tree, env=environ, text=True, capture_output=True)
+    command = ["timeout", "-sKILL", str(limit_s), *ALONE, sys.executable, *how, mark]
+    return subprocess.run([*command, *words], cwd=tree, env=environ, text=True, capture_output=True)
 
 
 def find_reaching(tree: Path, mutants: list, out: Path) -> tuple[dict, dict]:
@@ -104,7 +104,7 @@ def find_killer(tree: Path, clean: Path, mark: str, files: list, seconds: dict) 
                 return found[1]
             left_out.append(f"--deselect={found[1]}")
         else:
-            return {0: "", 5: "", 124: "time limit"}.get(ended.returncode, "tests do not start")
+            return {0: "", 5: "", 137: "time limit"}.get(ended.returncode, "tests do not start")
 
 
 def main() -> None:

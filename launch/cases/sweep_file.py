@@ -526,7 +526,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     if values.get("backend") == "cupy" and "device" in LIBRARIES.get(name, ()):
         options["device"] = "cuda"
         values["backend"] = Case.backend
-    values |= {key: scaled_size(values[key], scale) for key in _SHAPE}
+    values |= {key: scaled_size(values[key], scale, f"{where}: {key}: ") for key in _SHAPE}
     values = dict(zip("abc", triple or ())) | values
     try:
         texts = partition_texts(values, ranks)

@@ -118,13 +118,13 @@ def scale_of(text: Any, where: str = "") -> Fraction:
     return factor
 
 
-def scaled_size(size: int, scale: Fraction) -> int:
+def scaled_size(size: int, scale: Fraction, where: str = "") -> int:
     """An extent times a scale, rounded down, at least 1.
 
     Raises
     ------
     UsageError
-        If the result is too large.
+        If the result is too large; begins with ``where``.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def scaled_size(size: int, scale: Fraction) -> int:
     found = max(1, int(size * scale))
     if found >= 1 << 63:
         raise UsageError(
-            f"{size} times the scale {shown(str(scale))} is too large. Use a lower one."
+            f"{where}{size} times the scale {shown(str(scale))} is too large. Use a lower one."
         )
     return found
 
