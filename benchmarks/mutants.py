@@ -64,7 +64,7 @@ def find_mutants(tree: Path, file: str):
 
 
 def run_tests(tree: Path, mark: str, *words: str, limit_s: float = 0.0):
-    """The ended pytest in a tree, which prints the seconds of its tests; code 137 if late."""
+    """The ended pytest in a tree, which prints the seconds of its tests; code -9 if late."""
     environ = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     how = "-m pytest -p no:cacheprovider --durations=0 --durations-min=0.005 --tb=no -m".split()
     command = ["timeout", "-sKILL", str(limit_s), *ALONE, sys.executable, *how, mark]
@@ -104,7 +104,7 @@ def find_killer(tree: Path, clean: Path, mark: str, files: list, seconds: dict) 
                 return found[1]
             left_out.append(f"--deselect={found[1]}")
         else:
-            return {0: "", 5: "", 137: "time limit"}.get(ended.returncode, "tests do not start")
+            return {0: "", 5: "", -9: "time limit"}.get(ended.returncode, "tests do not start")
 
 
 def main() -> None:
