@@ -3,9 +3,9 @@
     python -m benchmarks mutants SEED COUNT COMMIT OUT    # such as 1 200 HEAD build/mutants
 
 A mutant is a changed operator, condition or small number, of each package in turn. One run without
-any notes which test files reach which mutant. These run up to the first failure: of its package,
-without mpiexec, at most 60 s, then all. Five times longer than without the mutant counts as killed,
-a test that fails without it too does not. A second start adds to OUT/mutants.csv what lacks."""
+any notes which tests reach which mutant. These run up to the first failure: of its package, without
+mpiexec, at most 60 s, then all. Five times longer than without the mutant counts as killed, a test
+that fails without it too does not. A second start adds to OUT/mutants.csv what lacks."""
 
 import ast
 import os
@@ -16,6 +16,7 @@ import sys
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -33,7 +34,9 @@ ALONE = "unshare -pf --kill-child --mount-proc sh -c".split() * (not os.geteuid(
 ALONE += ['mount -t tmpfs x /dev/shm; "$0" "$@"'] * (not os.geteuid())
 SEEN = """import functools, os
 note = functools.cache(lambda *key: open({path!r}, "a").write("%s %s\\n" % key))
-at = lambda number: note(number, os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[0]) and None
+def at(number):
+    test, _, phase = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
+    note(number, test if phase == "(call)" else test.split("::")[0])
 """
 
 
@@ -66,13 +69,13 @@ def find_mutants(tree: Path, file: str):
 def run_tests(tree: Path, mark: str, *words: str, limit_s: float = 0.0):
     """The ended pytest in a tree, which prints the seconds of its tests; code -9 if late."""
     environ = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    how = "-m pytest -p no:cacheprovider --durations=0 --durations-min=0.005 --tb=no -m".split()
+    how = "-m pytest -p no:cacheprovider --durations=0 --durations-min=0 --tb=no -m".split()
     command = ["timeout", "-sKILL", str(limit_s), *ALONE, sys.executable, *how, mark]
     return subprocess.run([*command, *words], cwd=tree, env=environ, text=True, capture_output=True)
 
 
 def find_reaching(tree: Path, mutants: list, out: Path) -> tuple[dict, dict]:
-    """number -> files that reach a mutant, one of tests/mpi stands for all; file -> seconds."""
+    """number -> tests that reach a mutant, all of a file if a fixture does; test -> seconds."""
     marks, seconds, reached = defaultdict(list), Counter(), defaultdict(set)
     if not (out / "seconds.txt").exists():
         (tree / "seen.py").write_text(SEEN.format(path=str(out / "reached.txt")))
@@ -84,27 +87,25 @@ def find_reaching(tree: Path, mutants: list, out: Path) -> tuple[dict, dict]:
                 text = text[:at] + mark + text[at:]
             (tree / file).write_bytes(text)
         (out / "seconds.txt").write_text(run_tests(tree, "not thorough", "-n2").stdout)
-    for found in re.finditer(r"(?m)^([\d.]+)s \w+ +(.+?)::", (out / "seconds.txt").read_text()):
+    for found in re.finditer(r"(?m)^([\d.]+)s \w+ +(.+)$", (out / "seconds.txt").read_text()):
         seconds[found[2]] += float(found[1])
+    within = cache(lambda begin: {each for each in seconds if each.startswith(begin)})
     for line in (out / "reached.txt").read_text().splitlines():
-        number, _, file = line.partition(" ")
-        begin = "tests/mpi/" if file.startswith("tests/mpi/") else file
-        reached[int(number)] |= {each for each in seconds if each.startswith(begin)}
+        number, _, test = line.partition(" ")
+        reached[int(number)] |= within("tests/mpi/" if test.startswith("tests/mpi/") else test)
     return reached, seconds
 
 
-def find_killer(tree: Path, clean: Path, mark: str, files: list, seconds: dict) -> str:
+def find_killer(tree: Path, clean: Path, mark: str, tests: list, seconds: dict) -> str:
     """The test that fails in a tree and not in the clean one, or what else ended the tests."""
-    load, left_out = max(1.0, os.getloadavg()[0] / os.cpu_count()), []
-    limit_s = TIMES_LONGER * load * (10 + sum(map(seconds.get, files)))
-    while True:
-        ended = run_tests(tree, mark, "-x", *left_out, *files, limit_s=limit_s)
-        if found := re.search(r"(?m)^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ended.stdout):
-            if "::" not in found[1] or not run_tests(clean, "not thorough", found[1]).returncode:
-                return found[1]
-            left_out.append(f"--deselect={found[1]}")
-        else:
-            return {0: "", 5: "", -9: "time limit"}.get(ended.returncode, "tests do not start")
+    left_out, limit_s = [], TIMES_LONGER * (10 + sum(map(seconds.get, tests)))
+    (listed := tree.with_suffix(".txt")).write_text("\n".join(tests))
+    run = lambda: run_tests(tree, mark, "-x", *left_out, f"@{listed}", limit_s=limit_s)
+    while found := re.search(r"(?m)^(?:FAILED|ERROR) (.+?)(?: - .*)?$", (ended := run()).stdout):
+        if "::" not in found[1] or not run_tests(clean, "not thorough", found[1]).returncode:
+            return found[1]
+        left_out.append(f"--deselect={found[1]}")
+    return {0: "", 5: "", -9: "time limit"}.get(ended.returncode, "tests do not start")
 
 
 def main() -> None:
@@ -124,25 +125,24 @@ def main() -> None:
     mutants = [each for turn in zip(*drawn) for each in turn][: int(count)]
     reached, seconds = find_reaching(out / "reaching", mutants, out)
     rows = [*map(tuple, pd.read_csv(table, na_filter=False).values)] if table.exists() else []
+    left = iter(sorted({*range(len(mutants))} - {row[0] for row in rows}))
 
-    def judge(name: str, numbers: list[int]) -> None:
-        for number in numbers:
+    def judge(name: str) -> None:
+        for number in left:
             path, line, first, last, new = mutants[number]
             tree, text, package = out / name, (clean / path).read_bytes(), path.split("/")[0]
             (tree / path).write_bytes(text[:first] + new + text[last:])
             folders = (f"{package}/", *(f"tests/{name}/" for name in TESTS[package].split()))
-            files = sorted(reached[number], key=seconds.get)
-            own = [each for each in files if each.startswith(folders)]
+            tests = sorted(reached[number])
+            own = [each for each in tests if each.startswith(folders)]
             own = own[: sum(total <= FIRST_S for total in accumulate(map(seconds.get, own)))]
             killer = own and find_killer(tree, clean, "not thorough and not mpi", own, seconds)
-            killer = killer or files and find_killer(tree, clean, "not thorough", files, seconds)
+            killer = killer or tests and find_killer(tree, clean, "not thorough", tests, seconds)
             (tree / path).write_bytes(text)
             rows.append((number, path, line, text[first:last].decode(), new.decode(), killer or ""))
             pd.DataFrame(sorted(rows)).to_csv(table, index=False, header=COLUMNS.split())
 
-    left = sorted({*range(len(mutants))} - {row[0] for row in rows})
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(judge, ("one", "two"), (left[::2], left[1::2])))
+    list(ThreadPoolExecutor().map(judge, ("one", "two")))
     print(f"{sum(bool(row[-1]) for row in rows)} of {len(rows)} mutants are killed: {table}")
 
 
