@@ -8,12 +8,10 @@ from collections import Counter
 import pytest
 from pages import EVIL, Elements
 
-from algorithms.lowering.op_costs import BALANCE
 from drbench.measure.timeline import chrome_trace
-from drbench.model.simulate import Simulator
 from drbench.plan.explain import traffic
-from launch.cases.case import DESCRIPTION_FIELDS, Case, bound, case_keys, resolved_keys
-from launch.cases.machine_models import find_machine, of_schedule
+from launch.cases.case import DESCRIPTION_FIELDS, Case
+from launch.cases.machine_models import find_machine
 from launch.models.explained import explained, explained_timeline
 from launch.models.predict import predict_with, programs_of
 from plots.report.explained import TICKS, explained_page
@@ -30,43 +28,32 @@ MEANS = {
 }
 
 
-def columns(ranks=12, **values):
-    """C by columns, on 12 ranks: the case of the paper's figures."""
-    return Case(4096, 4096, 4096, *["column"] * 3, **values), "pvc12", ranks
+def of(text, ranks=4, machine="h100x8", sizes=(512, 512, 512), **values):
+    """Case, machine and ranks: layouts, or an algorithm; ``values`` that no case has are options of
+    the program."""
+    fields = {name: values.pop(name) for name in ("transpose", "transport") if name in values}
+    layouts = text.split() if " " in text else ()
+    fields |= {} if layouts else {"algorithm": text}
+    return Case(*sizes, *layouts, options=values, **fields), machine, ranks
 
 
-def of(algorithm, ranks=4, machine="h100x8", **values):
-    return Case(512, 512, 512, algorithm=algorithm, **values), machine, ranks
-
-
-#: A case of every type: case, machine, ranks.
+#: A case of every type. The first is that of the paper's figures.
+COLUMNS, LARGE = "column column column", (4096, 4096, 4096)
 CASES = {
-    "column S-C": columns(options={"stationary": "C"}),
-    "column S-B": columns(options={"stationary": "B"}),
-    "replicas S-A": (
-        Case(1000, 900, 800, "row/c2", "column/c3", "block/c2", options={"stationary": "A"}),
-        "pvc12",
-        12,
-    ),
-    "transposed": (
-        Case(600, 700, 800, "row", "tiles:96x80@2x3", "block", transpose="ab"),
-        "pvc12",
-        6,
-    ),
-    "throttled": (
-        Case(512, 512, 512, "row", "row", "row", transport="throttled:1,5"),
-        "pvc12",
-        4,
-    ),
-    "pending": (Case(512, 512, 512, "S(0)", "S(1)", "P", options={"stationary": "A"}), None, 4),
-    "signals": columns(options={"stationary": "A", "sums": "push"}),
-    "lowered": columns(4, options={"schedule": "greedy"}),
+    "column S-C": of(COLUMNS, 12, "pvc12", LARGE, stationary="C"),
+    "column S-B": of(COLUMNS, 12, "pvc12", LARGE, stationary="B"),
+    "replicas S-A": of("row/c2 column/c3 block/c2", 12, "pvc12", (1000, 900, 800), stationary="A"),
+    "transposed": of("row tiles:96x80@2x3 block", 6, "pvc12", (600, 700, 800), transpose="ab"),
+    "throttled": of("row row row", 4, "pvc12", transport="throttled:1,5"),
+    "pending": of("S(0) S(1) P", 4, None, stationary="A"),
+    "signals": of(COLUMNS, 12, "pvc12", LARGE, stationary="A", sums="push"),
+    "lowered": of(COLUMNS, 4, "pvc12", LARGE, schedule="greedy"),
     "ag_gemm": of("ag_gemm"),
     "gemm_rs": of("gemm_rs"),
-    "ag_moe": of("ag_moe", options={"experts": 8, "topk": 2}),
-    "moe_rs": of("moe_rs", options={"experts": 8, "topk": 2}),
+    "ag_moe": of("ag_moe", experts=8, topk=2),
+    "moe_rs": of("moe_rs", experts=8, topk=2),
     "cannon": of("cannon"),
-    "summa2.5d": of("summa2.5d", 8, machine=None),
+    "summa2.5d": of("summa2.5d", 8, None),
 }
 
 
@@ -227,27 +214,6 @@ def owners(found, region):
     }
 
 
-def test_it_works_with_the_keyboard(described, opened):
-    found = described("column S-B")
-    browser = opened(found)
-    state = lambda pause_ms=50: browser.run(
-        "return new Promise((done) => setTimeout(() => done("
-        "[Number(document.getElementById('time').value), document.getElementById('rank').value, "
-        "document.querySelector('.status').textContent]), arguments[0]))",
-        pause_ms,
-    )
-    edges = {edge / found["time_s"] for bar in found["ranks"][0] for edge in bar[2:4] if edge}
-    browser.press("home", "right", "right", "right", "left", "down")
-    time, rank, text = state()
-    assert abs(time - sorted(round(edge * TICKS) for edge in edges)[1]) <= 2
-    assert rank == "1" and text.startswith("Rank 1 ")
-    browser.press("up", "up", " ")
-    later, rank, text = state(400)
-    assert later > time and rank == "-1" and text.startswith("All 12 ranks: ")
-    browser.press(" ", "home", "+", "-")
-    assert state()[0] == 0 == state()[0]
-
-
 def test_two_cases_share_one_time(described, opened):
     first, second = described("column S-C"), described("column S-B")
     browser = opened(first, second)
@@ -293,21 +259,3 @@ def test_a_timeline_of_another_program_is_refused():
         explained_timeline(timeline_of("cannon", k=1024), None)
     with pytest.raises(Exception, match="--timeline: this is no trace"):
         explained_timeline(json.dumps({"traceEvents": []}), None)
-
-
-def test_a_run_that_packed_its_operands_is_shown():
-    """What a run on cores packs follows from the model of cores that is built in."""
-    case, ranks = Case(1024, 3072, 768, *["row"] * 3, options={"stationary": "B"}), 2
-    algorithm, problem, options = bound(case, ranks)
-    resolved = algorithm.resolve(problem, True, **options)
-    machine = of_schedule(None, resolved)
-    traces = [algorithm.trace(problem, rank, machine, **resolved) for rank in range(ranks)]
-    assert [trace.steps for trace in traces] != [
-        algorithm.trace(problem, rank, **resolved).steps for rank in range(ranks)
-    ]
-    events = Simulator(traces, BALANCE).run(1, timeline=True).timeline
-    about = (
-        case_keys(case) | resolved_keys(case, resolved) | {"ranks": ranks, "transport": "direct"}
-    )
-    shown = explained_timeline(chrome_trace(events, about | {"mode": "measured"}), None)
-    assert {bar[1] for bar in shown["ranks"][0]} >= {"fetch", "multiply", "add", "copy"}

@@ -193,6 +193,11 @@ def test_every_control_of_the_explain_page_answers(browser, pages):
         "rank.dispatchEvent(new Event('change'))"
     )
     assert browser.run(state)[1] == "5"
+    for key in ("home", "right", "down", " "):
+        before = browser.run(state)
+        browser.press(key)
+        assert browser.run(state) != before, key
+    browser.press(" ")
     browser.run("document.querySelector('.in').click(); document.querySelector('.out').click()")
     for details in ("everyone", "numbers"):
         browser.run(f"const one = document.querySelector('.{details}'); one.open = !one.open;")

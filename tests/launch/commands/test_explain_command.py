@@ -72,6 +72,8 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, lines_on_ranks, 
     more = {
         "rma.json": "--preset column --stationary C --transport rma",
         "throttled.json": "--algorithm gemm_rs --transport throttled:1,5",
+        # what is packed by default follows from the model of cores that is built in
+        "packed.json": "-m 1024 -n 3072 -k 768 --preset row --stationary B -o check=false",
     }
     lines = {path: [*words, *more[path].split(), "--timeline", path] for path in more}
     for path, ended in lines_on_ranks(2, lines, tmp_path).items():
@@ -81,3 +83,5 @@ def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, lines_on_ranks, 
         shown = {(rank, bar[0]) for rank, bars in enumerate(case["ranks"]) for bar in bars}
         made = {(each["pid"], each["args"]["step"]) for each in events if each["ph"] == "X"}
         assert shown == made and case["timed"]
+        kinds = {bar[1] for bars in case["ranks"] for bar in bars}
+        assert path != "packed.json" or kinds >= {"fetch", "multiply", "add", "copy"}
