@@ -1,5 +1,5 @@
 """drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers the
-result; for several, ``exact+parts``, a list.
+result.
 
 HOW is ``threads``, for worker threads instead of a device, or the path of the kernels compiled
 for the host, for a fake of CuPy.
@@ -10,12 +10,13 @@ import json
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from fake_cuda import shared_cupy
-from harness import SITUATION, answer, message_of, ranks, restored
+from harness import SITUATION, answer, message_of, ranks
 from host_device import HostDevice
 from mpi4py import MPI
 
@@ -58,7 +59,8 @@ def whole(rng, shape, dtype):
 
 
 def placed(ctx, array, text, how):
-    """A matrix of an array: unchanged, transposed, as columns of a wider array, or wrapped."""
+    """A matrix of an array: unchanged, transposed, as columns of a wider array, copied by columns,
+    or mixed: copied so on every second rank, and wrapped on the others."""
     if how == "transposed":
         return ctx.from_global(array.T.copy(), ctx.specs.of(array.shape, text, array.dtype).T).T
     made = ctx.from_global(array, text)
@@ -69,52 +71,54 @@ def placed(ctx, array, text, how):
         found = ctx.wrap(part, text, array.shape)
         assert not part.size or address(found.local) == address(part)
         return found
-    if how == "copied":
+    if how == "copied" or how == "mixed" and ctx.rank % 2:
         copied = made.local.copy(order="F")  # stays by columns: to read it is to read columns
         found = ctx.wrap(copied, text, array.shape)
         assert not copied.size or address(found.local) != address(copied)
         return found
-    if how == "wrapped":
-        return ctx.wrap(made.local, text, array.shape)
-    return made
+    return ctx.wrap(made.local, text, array.shape) if how == "mixed" else made
 
 
 def exact(comm, layouts, seed, count):
-    """Random multiplications and redistributions; their number, and the wrong ones."""
+    """Random multiplications and redistributions of matrices and of parts of matrices, each stored
+    in a way of its own: the wrong ones, the memory left, and whether a sum was refused."""
     rng, wrong, ctx, refused = np.random.default_rng(seed), [], opened(comm), 0
-    hows = ["as is", "transposed", "wide", "copied"]
+    hows = ["as is", "transposed", "wide", "copied", "mixed"]
     for number in range(count):
         m, n, k = (int(x) for x in rng.integers(1, 14, 3))
-        texts = [str(x) for x in rng.choice(layouts, 3)]
-        dtype, stationary = (
-            KINDS[number // 3 % len(KINDS)],
-            str(rng.choice(["A", "B", "C", "auto"])),
-        )
-        how = [str(x) for x in rng.choice(hows, 3)]
+        room = int(rng.integers(2)) * rng.integers(0, 5, (3, 2, 2))  # around each part
+        texts, how = ([str(x) for x in rng.choice(each, 3)] for each in (layouts, hows))
+        dtype, stationary = KINDS[number // 3 % len(KINDS)], str(rng.choice([*"ABC", "auto"]))
         alpha, beta = (1, 0) if number % 3 else (int(rng.integers(-2, 3)), int(rng.integers(-2, 3)))
-        A, B, C = (whole(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
-        a, b = placed(ctx, A, texts[0], how[0]), placed(ctx, B, texts[1], how[1])
-        c = placed(ctx, C, texts[2], how[2])
+        arrays, held, parts = [], [], []
+        for x, shape in enumerate(((m, k), (k, n), (m, n))):
+            arrays.append(whole(rng, shape + room[x].sum(0), dtype))
+            held.append(placed(ctx, arrays[x], texts[x], how[x]))
+            at = tuple(slice(int(low), int(low) + size) for low, size in zip(room[x, 0], shape))
+            parts.append((held[x][at], arrays[x][at]) if room.any() else (held[x], arrays[x]))
+        (a, A), (b, B), (c, C) = parts
         if not beta:
             c.local.fill(np.nan)
         if not alpha:
             b.local.fill(np.nan)
+        given = (b.T, a.T, c.T) if number % 2 else (a, b, c)
         try:
-            drbench.multiply(a, b, c, stationary=stationary, alpha=alpha, beta=beta)
+            drbench.multiply(*given, stationary=stationary, alpha=alpha, beta=beta)
         except UnsupportedError as error:  # sums of bfloat16 by MPI
             refused += 1
             assert dtype == KINDS[2] and not ctx.ground.in_place and "cannot add" in str(error)
-            drbench.multiply(a, b, c, alpha=alpha, beta=beta)
-        found = host(c.to_global())
-        right = np.array_equal(found, alpha * (A @ B) + beta * C)
-        again = drbench.redistribute(a, texts[1], copy=bool(number % 2))
-        root = number % comm.size
-        again = again.to_global(root)
-        right = right and (again is None if comm.rank != root else np.array_equal(host(again), A))
+            drbench.multiply(*given, alpha=alpha, beta=beta)
+        C[...] = alpha * (A @ B) + beta * C
+        right = np.array_equal(host(held[2].to_global()), arrays[2])
+        root, again = number % comm.size, drbench.redistribute(a, texts[1], copy=bool(number % 2))
+        drbench.redistribute(again, back := ctx.zeros((m, k), texts[0], dtype))
+        again, back = again.to_global(root), back.to_global(root)
+        if comm.rank == root:
+            right = right and all(np.array_equal(host(each), A) for each in (again, back))
         if not comm.allreduce(right) == comm.size:
-            wrong.append([m, n, k, texts, dtype.name, stationary, how, alpha, beta])
+            wrong.append([m, n, k, texts, dtype.name, stationary, how, alpha, beta, room.tolist()])
         # no rank frees memory that others still read
-    del a, b, c, again, found
+    del a, b, c, held, parts, given, again, back
     gc.collect()
     left = ctx.heap.taken
     ctx.close()
@@ -122,102 +126,53 @@ def exact(comm, layouts, seed, count):
     return {"wrong": wrong, "left": left, "refused": refused > 0}
 
 
-def parts(comm, layouts, seed, count):
-    """Random multiplications of parts into parts of matrices stored by rows on some ranks and by
-    columns on others; those that are wrong, and of how many blocks rows were read one by one."""
-    rng, wrong, ctx = np.random.default_rng(seed), [], opened(comm)
-    for number in range(count):
-        shapes = [tuple(int(x) for x in rng.integers(4, 15, 2)) for _ in "ABC"]
-        m, n, k = (int(rng.integers(1, 5)) for _ in range(3))
-        texts = [str(x) for x in rng.choice(layouts, 3)]
-        arrays = [whole(rng, shape, "f8") for shape in shapes]
-        held, corners = [], []
-        for array, text, part in zip(arrays, texts, ((m, k), (k, n), (m, n))):
-            by_columns = (comm.rank + number) % 2
-            held.append(placed(ctx, array, text, ("wrapped", "copied")[by_columns]))
-            corners.append([int(rng.integers(0, x - y + 1)) for x, y in zip(array.shape, part)])
-        (a, b, c), (A, B, C) = (
-            [
-                each[top : top + rows, left : left + cols]
-                for each, (top, left), (rows, cols) in zip(all_, corners, ((m, k), (k, n), (m, n)))
-            ]
-            for all_ in (held, arrays)
-        )
-        beta = int(rng.integers(0, 2)) if held[2].spec.whole is held[2].spec else 0
-        wanted = 2 * (A @ B) + beta * C
-        if number % 2:
-            drbench.multiply(b.T, a.T, c.T, alpha=2, beta=beta, stationary="ABC"[number % 3])
-        else:
-            drbench.multiply(a, b, c, alpha=2, beta=beta, stationary="ABC"[number % 3])
-        C[...] = wanted
-        right = np.array_equal(host(held[2].to_global()), arrays[2])
-        again = drbench.redistribute(c, str(rng.choice(layouts)))
-        right = right and np.array_equal(host(again.to_global()), wanted)
-        drbench.redistribute(c, ctx.zeros((m, n), c.layout, "f8"))
-        if comm.allreduce(right) != comm.size:
-            wrong.append([shapes, m, n, k, texts, corners, number, beta])
-    del a, b, c, held, again
-    gc.collect()
-    left = ctx.heap.taken
-    ctx.close()
-    return {"wrong": wrong, "left": comm.allreduce(left + LEFT())}
+#: What is counted: arenas laid out, programs made, and plans bound to matrices.
+COUNTED = (
+    (executor_base, "plan_arena"),
+    (Multiplication, "trace"),
+    (executor_base.ExecutorBase, "_bind"),
+)
 
 
-#: Functions whose calls are counted.
-COUNTED = {
-    "plans": (executor_base, "plan_arena"),
-    "traces": (Multiplication, "trace"),
-    "bindings": (executor_base.ExecutorBase, "_bind"),
-}
-
-
-@restored(*COUNTED.values())
 def repeated(comm):
     """A planned multiplication plans, lays out and allocates once."""
     ctx = opened(comm)
     A, B = (ctx.from_global(np.arange(64.0).reshape(8, 8) % 5, text) for text in ("row", "column"))
     C = ctx.zeros((8, 8), "block", "f8")
     p = ctx.plan(A, B, C)
-    calls = dict.fromkeys(COUNTED, 0)
-
-    def counted(name, function):
-        def wrapped(*args, **kwargs):
-            calls[name] += 1
-            return function(*args, **kwargs)
-
-        return wrapped
-
-    for name, (owner, attribute) in COUNTED.items():
-        setattr(owner, attribute, counted(name, getattr(owner, attribute)))
-    counts, taken = [], []
-    for _ in range(3):
-        p()
-        drbench.multiply(A, B, C)
-        counts.append(dict(calls))
-        taken.append(ctx.heap.taken)
-    places = set()
-    for _ in range(5):  # results at the same address again, once the old one is freed
-        D = A @ B
-        places.add(D.place)
-        del D
-    other = ctx.zeros((8, 8), "block", "f8")
-    drbench.multiply(A, B, other)  # elsewhere: bound again, not laid out
+    counts, taken, places = [], [], set()
+    with ExitStack() as patches:
+        spies = [
+            patches.enter_context(
+                mock.patch.object(owner, name, autospec=True, side_effect=getattr(owner, name))
+            )
+            for owner, name in COUNTED
+        ]
+        for _ in range(3):
+            p()
+            drbench.multiply(A, B, C)
+            counts.append([each.call_count for each in spies])
+            taken.append(ctx.heap.taken)
+        for _ in range(5):  # results at the same address again, once the old one is freed
+            D = A @ B
+            places.add(D.place)
+            del D
+        other = ctx.zeros((8, 8), "block", "f8")
+        drbench.multiply(A, B, other)  # elsewhere: bound again, not laid out
+        right = np.array_equal(other.to_global(), C.to_global())
+        counts.append([each.call_count for each in spies])
     arenas = {id(each.arena.base) for plan in ctx._plans.values() for each in plan._bound.values()}
-    right = np.array_equal(other.to_global(), C.to_global())
     machine = Path(drbench.__file__).parents[1] / "launch/data/machines/pvc12.toml"
-    plain = [ctx.zeros((8, 8), text) for text in ("row", "column", "block")]
-    described = str(ctx.plan(*plain).explain(machine)).splitlines()
-    plain = None
+    explained = p.explain(machine)
     del A, B, C, other, p
     ctx.close()
     return {
+        "explained": [explained.moved_bytes, explained.time_s, str(explained)],
         "counts": counts,
         "taken": len(set(taken)),
         "places": len(places),
-        "after": calls,
         "arenas": len(arenas),
         "right": right,
-        "explained": described,
     }
 
 
@@ -497,13 +452,10 @@ def outliving(comm):
 
 def waiting_threads():
     """Threads of contexts that are there a moment later, too."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        left = [each for each in threading.enumerate() if each.name == "drbench-last-resort"]
-        if not left:
-            return 0
-        time.sleep(0.01)
-    return len(left)
+    found = [each for each in threading.enumerate() if each.name == "drbench-last-resort"]
+    for each in found:
+        each.join(5)
+    return sum(each.is_alive() for each in found)
 
 
 def churn(comm, steps, seed):
@@ -636,26 +588,10 @@ def grown(comm):
     return [comm.allreduce(found), LEFT()]
 
 
-WHAT = {
-    each.__name__: each
-    for each in (
-        exact,
-        parts,
-        shared,
-        grown,
-        repeated,
-        bad_input,
-        leaving,
-        outliving,
-        churn,
-        groups,
-    )
-}
-
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
     with ranks() as comm, FAKE as LEFT:
-        found = [WHAT[each](comm, *map(json.loads, arguments)) for each in what.split("+")]
+        found = globals()[what](comm, *map(json.loads, arguments))
         for device in OPENED:
             device.close()
-        answer(comm, found if "+" in what else found[0])
+        answer(comm, found)
