@@ -15,7 +15,6 @@ from rich.console import Console
 
 from drbench.measure.record_file import read_csv
 from launch.cases.case import Case, case_keys
-from launch.cases.sweep_file import load_sweep
 from launch.commands.sweep import _folder_name
 from launch.host.show import console
 from launch.sweeps.plan import SweepRequest, plan_cases
@@ -49,8 +48,7 @@ def test_a_stock_library_and_the_same_on_drbench_share_their_ranks():
 @pytest.fixture
 def started(monkeypatch, tmp_path):
     """Replaces ranks by a list of (ranks, names) of each start. A case takes m / ranks seconds,
-    twice as long in every second round; those of ``bad`` algorithms are wrong, and the start
-    ``breaks`` is interrupted after its first case."""
+    twice as long in every second round; those of ``bad`` algorithms are wrong."""
     starts, kind = [], []
 
     @contextmanager
@@ -63,9 +61,6 @@ def started(monkeypatch, tmp_path):
         if kind != [(ranks, job.library)]:
             kind[:] = [(ranks, job.library)]
             starts.append((ranks, []))
-        elif len(starts) == getattr(measure, "breaks", None):
-            measure.breaks = None
-            raise KeyboardInterrupt
         starts[-1][1].append(name)
         slow = 2.0 if name[0] in "2468" and " | " in name else 1.0
         seconds = slow * case.m / ranks
@@ -102,30 +97,6 @@ def test_ranks_are_an_axis_and_every_number_runs_in_every_round(run_cli, started
     more = run_cli(*SCALING, "-o", "rounds=4")
     assert more.returncode == 0 and len(starts) == 11
     assert "another --out" in run_cli(*SCALING, "-o", "rounds=1").stderr
-
-
-def test_an_interrupted_comparison_loses_nothing_and_prints_how_to_resume(
-    run_cli, started, tmp_path
-):
-    starts, measure = started
-    words = "sweep same-tiles -p 2 -o mesh=1x2 -o m=8 -o iters=2".split()
-    words += "-o budget=0 --peak none --out out".split()
-    measure.breaks = 1
-    Path("mine.py").write_text("")
-    ended = run_cli("--plugin", "mine.py", *words)
-    assert ended.returncode == 130
-    assert (
-        "Resume: drbench --plugin=mine.py sweep same-tiles -p 2 --out=out -o mesh=1x2 -o m=8"
-        in ended.stdout
-    )
-    path = tmp_path / "out" / "rounds" / "records.csv"
-    kept = read_csv(path)
-    assert len(kept) == 1 and len(read_csv(tmp_path / "out" / "records.csv")) == 1
-    assert run_cli(*words).returncode == 0
-    rows = read_csv(path)
-    assert rows[:1] == kept and len({row.case for row in rows}) == len(rows)
-    cases = load_sweep("same-tiles", 2, overrides=[("mesh", "1x2")]).cases
-    assert len(rows) == 6 * len(cases)
 
 
 def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(run_cli, started, tmp_path):
@@ -385,16 +356,16 @@ def test_a_column_in_which_rows_of_one_name_differ_is_in_every_table(column):
 def test_numbers_of_ranks_have_the_same_threads_by_default(sweep_file, tmp_path, monkeypatch):
     """One rank had all cores, two had half of them each: the speed-up compared two problems."""
     monkeypatch.chdir(tmp_path)
-    path = Path(sweep_file(TWO.replace("[8, 16, 24]", "8")))
-    several = path.read_text().replace("[defaults]", "ranks = [1, 2]\n[defaults]")
-    several = several.replace("threads = 1\n", "")
-    path.write_text(several)
-    threads = lambda **asked: {job.case.threads for job in planned(str(path), **asked)[0].jobs}
+    text = Path(sweep_file(TWO)).read_text().replace("threads = 1\n", "")
+
+    def threads(backend="numpy", **asked):
+        head = f'ranks = [1, 2]\n[defaults]\nbackend = "{backend}"'
+        Path("mine.toml").write_text(text.replace("[defaults]", head))
+        return {job.case.threads for job in planned("mine.toml", **asked)[0].jobs}
+
     assert threads() == {1} and threads(override=(("threads", "3"),)) == {3}
     assert threads(override=(("ranks", "2"),)) == {None}
-    assert threads(simulate=True, machine="h100x8") == {None}
-    path.write_text(several.replace("[defaults]", '[defaults]\nbackend = "cupy"'))
-    assert threads() == {None}
+    assert threads(simulate=True, machine="h100x8") == {None} == threads("cupy")
 
 
 def test_on_the_same_tiles_each_layout_is_a_table_of_its_own():

@@ -115,7 +115,9 @@ def story(mpiexec, mpich, write_sweep, tmp_path_factory):
     records. ``ends``: the result of each with its records and whether the lock was left."""
     found = SimpleNamespace(folder=tmp_path_factory.mktemp("story"), ends=[])
     path = found.folder / "out" / "records.csv"
-    words = [sys.executable, "-m", "drbench", "sweep", write_sweep(found.folder, LONG), *INTO]
+    (found.folder / "mine.py").write_text("")
+    words = [sys.executable, "-m", "drbench", "--plugin", "mine.py", "sweep"]
+    words += [write_sweep(found.folder, LONG), *INTO, "-o", "warmup=0"]
 
     def interrupt(process):
         process.send_signal(signal.SIGSTOP)  # otherwise it might end meanwhile
@@ -162,11 +164,9 @@ def test_ctrl_c_ends_within_a_second_and_prints_how_to_resume(story):
     (_, before, _), (ended, done, locked), (_, more, _) = story.ends
     assert ended.returncode == 130 and within(story.took, 1) and ended.left == ()
     assert len(done) >= len(before) + 5 and not locked
-    assert (
-        "Resume: drbench sweep " in ended.stdout
-        and "--mem-limit=1073741824" in ended.stdout
-        and "cases, " in ended.stdout
-    )
+    how = ended.stdout.partition("Resume: drbench --plugin=mine.py sweep ")[2]
+    assert "--mem-limit=1073741824" in how and "-o warmup=0" in how
+    assert "cases, " in ended.stdout
     assert "Traceback" not in ended.stderr
     assert more[:-3] == done
 
@@ -192,7 +192,7 @@ def test_rows_refer_to_an_environment_without_paths_and_secrets(story):
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
     assert {rank["host"] for rank in found["ranks"]} <= {*found["hosts"]}
     assert found["mpi"]["library"] and found["blas"]["kernel"] and found["packages"]["numpy"]
-    assert latest["command"][:2] == ["drbench", "sweep"]
+    assert latest["command"][:4] == ["drbench", "--plugin", "mine.py", "sweep"]
 
 
 def test_ranks_that_someone_else_kills_run_their_case_again(swept, sweep_file, tmp_path, fault):
