@@ -13,22 +13,19 @@ from mpi4py import MPI
 from oracles import by_place
 
 from drbench.host.copies import Strided, copy_of, joined
-from drbench.host.executor import Executor
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.inbox import Inbox, Route
 from drbench.host.matrix import DistributedMatrix, Place, Window
 from drbench.host.mover import Mover
 from drbench.host.topology import Topology
-from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Operand
 from drbench.program.redistribution import redistribute
-from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Accumulate, Block, Gemm, Get, Part
+from drbench.program.steps import Accumulate, Block, Gemm, Get
 from drbench.program.trace import trace
 from partitions import partition
 
 
-def placed(name, text, shape, arrays, reached=True, transposed=False):
+def placed(name, text, shape, arrays, reached=True):
     """A matrix over as many ranks as arrays, all in this process's memory, as rank 0 sees it."""
     size, dtype = len(arrays), arrays[0].dtype
     memory = np.zeros(sum(array.nbytes for array in arrays) + 64, np.uint8)
@@ -41,7 +38,7 @@ def placed(name, text, shape, arrays, reached=True, transposed=False):
     window.win, window.in_reach, window._types = None, in_reach, {}
     window.reach = [[reached or r == s for s in range(size)] for r in range(size)]
     topology = SimpleNamespace(comm=SimpleNamespace(rank=0, size=size), group=None)
-    operand = Operand(name, partition(text, shape[:: -1 if transposed else 1], size), transposed)
+    operand = Operand(name, partition(text, shape, size))
     made = DistributedMatrix(operand, topology, dtype, window, places)
     locals_ = [
         np.ndarray(array.shape, dtype, memory, place.offset, array.strides)
@@ -119,57 +116,6 @@ def test_values_read_and_added_have_the_order_of_their_memory(order, column_majo
     for t in (0, 2, 3):
         flags = frame.values[t].flags
         assert (flags.f_contiguous, flags.c_contiguous) == (column_major, not column_major)
-
-
-class PushesToItself(Executor):
-    """An executor whose rank is also the one that it pushes to."""
-
-    def _open_inbox(self, matrices):
-        found = plan_inbox(self.trace, [dtype.itemsize for dtype in self.types])
-        memory, here = np.zeros(found.nbytes, np.uint8), []
-        push, wait = (
-            next(step for step in self.trace.steps if type(step) is kind) for kind in (Push, Await)
-        )
-        slot = memory[found.offsets[wait.index] :][: wait.shape[0] * wait.shape[1] * 4]
-        route = Route(1, 0, True, None, None, slot, 0, 0)
-        return SimpleNamespace(
-            plan=found,
-            apart=False,
-            routes={push.index: route, wait.index: route},
-            dues=[0.0],
-            memory=lambda t: slot if t == wait.index else None,
-            is_local=lambda t: True,
-            signal=lambda route, due: here.append(wait.index),
-            watch=lambda t: None,
-            arrived=lambda: [here.pop()] if here else [],
-            prepare=lambda: None,
-            begin=lambda: None,
-            close=lambda: None,
-        )
-
-
-@pytest.mark.parametrize("get", ["view", "copy"])
-@pytest.mark.parametrize("order", "CF")
-@pytest.mark.parametrize("transposed", [False, True])
-def test_a_pushed_value_is_stored_in_its_slot_as_its_receiver_reads_it(transposed, order, get):
-    """A slot is flat memory, and sender and receiver share only the matrix of the value: the slot
-    has the order of that matrix, whatever the order of the source."""
-    whole = np.arange(24, dtype="f4").reshape(6, 4)
-    halves = [np.array(half, order=order) for half in (whole[:3], whole[3:])]
-    text = "column" if transposed else "row"  # rank 1 has rows 3 to 5 of the matrix multiplied
-    A, _ = placed("A", text, (6, 4), halves, transposed=transposed)
-    C, _ = placed("C", "row", (2, 2), [np.zeros((1, 2), "f4")] * 2)
-    block = A.operand.block((3, 6), (0, 4))
-
-    def program():
-        fetched = yield Get(block)
-        yield Push((yield Part(fetched, 1, 2, 4)), 1, "rows")
-        yield Await(1, "rows", A.operand.block((3, 6), (2, 4)))
-
-    found = trace(program(), None, 0, fresh=False)
-    with PushesToItself(found, {"A": A, "C": C}, get=get) as executor:
-        executor.run()
-        assert np.array_equal(executor.values[-1], whole[3:, 2:])
 
 
 def arena(nbytes):
