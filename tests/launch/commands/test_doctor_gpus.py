@@ -198,12 +198,17 @@ def test_each_fault_is_a_finding_with_the_way_out(doctor, node, what, fault, tex
 
 
 def test_the_table_has_each_pair_in_its_place(doctor, node):
-    node.at((3, 5), copy=48.2, add=41.0)
+    node.at((3, 5), copy=48.2, add=41.0, flag_us=9.0)
     for fault in (lost, hidden):
         fault(node)
-    lines = doctor(node).stdout.partition("GB/s of copies")[2].splitlines()[2:10]
-    _, _, second, third, *_, last = (line.split()[1:] for line in lines)
-    assert (third[5 - 1], third[7 - 1]) == ("48/41", "-") and {*last} == {"-"}
+    text = doctor(node).stdout
+    rates, times = (
+        [line.split()[1:] for line in text.partition(title)[2].splitlines()[2:10]]
+        for title in ("GB/s of copies", "us of a flag")
+    )
+    _, _, second, third, *_, last = rates
+    assert (third[5 - 1], third[7 - 1], times[3][5 - 1]) == ("48/41", "-", "9.0")
+    assert {*last} == {"-"}
     assert second[4 - 1].endswith("/lost")
 
 

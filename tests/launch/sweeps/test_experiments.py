@@ -48,7 +48,8 @@ def test_a_stock_library_and_the_same_on_drbench_share_their_ranks():
 @pytest.fixture
 def started(monkeypatch, tmp_path):
     """Replaces ranks by a list of (ranks, names) of each start. A case takes m / ranks seconds,
-    twice as long in every second round; those of ``bad`` algorithms are wrong."""
+    twice as long in every second round; those of ``bad`` algorithms are wrong, and the case after
+    ``breaks`` starts is interrupted."""
     starts, kind = [], []
 
     @contextmanager
@@ -58,6 +59,9 @@ def started(monkeypatch, tmp_path):
 
     def measure(job):
         name, ranks, case = job[:3]
+        if len(starts) == getattr(measure, "breaks", None):
+            measure.breaks = None
+            raise KeyboardInterrupt
         if kind != [(ranks, job.library)]:
             kind[:] = [(ranks, job.library)]
             starts.append((ranks, []))
@@ -97,6 +101,17 @@ def test_ranks_are_an_axis_and_every_number_runs_in_every_round(run_cli, started
     more = run_cli(*SCALING, "-o", "rounds=4")
     assert more.returncode == 0 and len(starts) == 11
     assert "another --out" in run_cli(*SCALING, "-o", "rounds=1").stderr
+
+
+def test_an_interrupted_comparison_loses_nothing(run_cli, started):
+    _, measure = started
+    measure.breaks = 1
+    assert run_cli(*SCALING).returncode == 130
+    kept = read_csv("out/rounds/records.csv")
+    assert len(kept) == len(read_csv("out/records.csv")) == 1
+    assert run_cli(*SCALING).returncode == 0
+    rows = read_csv("out/rounds/records.csv")
+    assert rows[:1] == kept and len({row.case for row in rows}) == len(rows) == 9
 
 
 def test_a_case_that_is_not_ok_is_named_and_decides_the_exit_code(run_cli, started, tmp_path):
