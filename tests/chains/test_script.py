@@ -30,25 +30,40 @@ TRIPLES = [
     ("R", "R", "R"),
 ]
 SWAPPED = {"S(0)": "S(1)", "S(1)": "S(0)"}
+#: Runs scripts one after another on ranks that share an import of PyTorch: arguments RANKS:SCRIPT.
 DRIVER = """
 import io, json, os, runpy, sys
 from contextlib import redirect_stdout
-import torch.distributed as dist
+import torch.distributed.fsdp, torch.distributed.tensor.parallel, torch.nn.parallel
 
-dist.destroy_process_group = lambda: None
+torch.distributed.destroy_process_group = lambda: None
 leave, os._exit = os._exit, sys.exit
-answers = []
-for path in sys.argv[1:]:
+
+def run(path):
     printed, code = io.StringIO(), 0
     try:
         with redirect_stdout(printed):
             runpy.run_path(path, run_name="__main__")
     except SystemExit as error:
         code = error.code
-    answers.append((code, printed.getvalue()))
-if dist.get_rank() == 0:
-    print("ANSWERS", json.dumps(answers), flush=True)
-leave(0)
+    text = code if isinstance(code, str) else ""
+    return bool(code), printed.getvalue() + text
+
+cases = [each.split(":") for each in sys.argv[1:]]
+for ranks in {each for each, _ in cases}:
+    children = []
+    for rank in range(int(ranks)):
+        children.append(os.fork())
+        if not children[-1]:
+            if ranks != "1":
+                port = str(int(os.environ["MASTER_PORT"]) + int(ranks))
+                os.environ |= {"RANK": str(rank), "WORLD_SIZE": ranks, "MASTER_PORT": port}
+            found = {path: run(path) for each, path in cases if each == ranks}
+            with open(f"answers-{ranks}-{rank}.json", "w") as file:
+                json.dump(found, file)
+            leave(0)
+    for child in children:
+        os.waitpid(child, 0)
 """
 
 
@@ -258,29 +273,30 @@ def test_plans_are_those_of_the_published_schemes(text, kinds, plan, expected):
 def port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+        return one.getsockname()[1]
 
 
-def start(ranks, folder, program, *arguments, by="mpiexec"):
-    """A program on so many ranks, to its end."""
-    if by == "mpiexec":
-        command = [find_mpiexec(), "-n", ranks, sys.executable]
-    else:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks]
-        command += ["--master-port", port()]
-    environ = {"OMP_NUM_THREADS": "1", "MASTER_PORT": port()}
-    return run_process([*command, program, *arguments], folder, environ, 300)
+def start(folder, command):
+    """A command with PyTorch, to its end."""
+    environ = {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(port())}
+    return run_process([*command], folder, environ, 300)
 
 
-def answers(ranks, folder, texts):
-    """(exit code, output) of scripts, one after another in the same ranks."""
-    paths = [folder / f"layer{x}.py" for x in range(len(texts))]
-    for path, text in zip(paths, texts):
-        path.write_text(text)
+def check(folder, cases):
+    """Run scripts, each on so many ranks: all of them end with code 0 exactly if what they print
+    begins with ok, and what all print together matches."""
+    names = [f"layer{x}.py" for x in range(len(cases))]
+    for name, (_, text, _) in zip(names, cases):
+        (folder / name).write_text(text)
     (folder / "driver.py").write_text(DRIVER)
-    ended = start(ranks, folder, "driver.py", *(path.name for path in paths))
-    assert ended.returncode == 0 and "ANSWERS" in ended.stdout, ended.stderr[-3000:]
-    return json.loads(ended.stdout.partition("ANSWERS")[2])
+    words = [f"{ranks}:{name}" for name, (ranks, *_) in zip(names, cases)]
+    ended = start(folder, [sys.executable, "driver.py", *words])
+    for name, (ranks, text, expected) in zip(names, cases):
+        files = [folder / f"answers-{ranks}-{rank}.json" for rank in range(ranks)]
+        assert all(each.exists() for each in files), ended.stderr[-3000:]
+        codes, printed = zip(*(json.loads(each.read_text())[name] for each in files))
+        assert {*codes} == {not expected.startswith(("ok", "(ok"))}, (text, printed)
+        assert re.fullmatch(expected, "".join(printed)), (text, printed)
 
 
 def with_torch(test):
@@ -293,20 +309,10 @@ def with_torch(test):
 
 
 @with_torch
-@pytest.mark.parametrize(
-    "ranks, every",
-    [
-        (4, 5),
-        (8, 11),
-        pytest.param(4, 1, marks=pytest.mark.thorough),
-        pytest.param(8, 2, marks=pytest.mark.thorough),
-    ],
-)
-def test_scripts_of_any_layouts_agree_with_one_process(ranks, every, tmp_path):
-    chosen = [each for each in everything(3) if each.mesh.ranks == ranks][::every]
-    texts = [script_text(each) for each in chosen]
-    for each, (code, printed) in zip(chosen, answers(ranks, tmp_path, texts)):
-        assert not code and printed.startswith("ok: "), (each.chain.name, each.layouts, printed)
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.thorough)])
+def test_scripts_of_any_layouts_agree_with_one_process(every, tmp_path):
+    chosen = [*everything(3)][::every]
+    check(tmp_path, [(each.mesh.ranks, script_text(each), "ok: .*\n") for each in chosen])
 
 
 @pytest.mark.torch
@@ -345,43 +351,6 @@ def test_weights_of_checkpoints_are_reordered_by_the_pasted_lines():
     assert torch.allclose(found, made[0].transpose(0, 1).flatten(1))
 
 
-@with_torch
-def test_a_wrong_layout_a_missing_sum_and_a_wrong_gradient_are_one_line(tmp_path):
-    text = script_text(scheme(Mesh.read("dp=2,tp=2"), "FS"))
-    changes = {
-        "": "",
-        ", [Replicate(), Shard(1)]": ", [Replicate(), Replicate()]",
-        "[Shard(0), Partial()]": "[Shard(0), Replicate()]",
-        "return c.redistribute(placements=stored)":
-            "return DTensor.from_local(c.to_local(), mesh, [x if x != Partial() else Replicate() "
-            "for x in made])",
-        'approximate="tanh"': 'approximate="none" if rank == "3" else "tanh"',
-    }  # fmt: skip
-    assert all(text.count(old) == 1 for old in changes if old)
-    texts = [text.replace(old, new) if old else text for old, new in changes.items()]
-    (code, printed), *others = answers(4, tmp_path, texts)
-    names = "Y2, dX, dW1, dW2"
-    assert not code and re.fullmatch(
-        rf"ok: {names} agree with one process \(.* \S+e-1\d\)\n", printed
-    )
-    for code, printed in others:
-        line = code if isinstance(code, str) else printed
-        assert code and re.fullmatch(r"wrong: .*\n?", line), line
-
-
-@with_torch
-def test_torchrun_and_mpiexec_start_it_and_other_numbers_of_ranks_are_one_line(tmp_path):
-    (tmp_path / "layer.py").write_text(script_text(scheme(Mesh.read("tp=2"), "S")))
-    for by in "mpiexec", "torchrun":
-        ended = start(2, tmp_path, "layer.py", by=by)
-        assert (ended.returncode, ended.stdout[:3]) == (0, "ok:"), ended.stderr
-    alone = run_process([sys.executable, "layer.py"], tmp_path, timeout=60)
-    line = "the mesh has 2 ranks: torchrun --nproc-per-node 2 layer.py\n"
-    assert (alone.returncode, alone.stdout, alone.stderr) == (1, "", line)
-    three = start(3, tmp_path, "layer.py")
-    assert three.returncode == 1 and three.stderr.count(line) == 1
-
-
 #: A model of modules, parallelized by what was pasted: its weights are placed as ``linear`` has it.
 MODEL = """
 from torch import nn
@@ -409,14 +378,40 @@ print("ok: placed")
 
 
 @with_torch
-def test_modules_that_are_parallelized_by_the_plan_have_the_placements_of_linear(tmp_path):
-    texts = []
-    for text, kinds in (
+def test_plans_place_modules_and_wrong_scripts_say_what_is_wrong_in_one_line(tmp_path):
+    text = script_text(scheme(Mesh.read("dp=2,tp=2"), "FS"))
+    names = "Y2, dX, dW1, dW2"
+    cases = [(4, text, rf"ok: {names} agree with one process \(.* \S+e-1\d\)\n")]
+    for old, new in (
+        (", [Replicate(), Shard(1)]", ", [Replicate(), Replicate()]"),  # a wrong layout
+        ("[Shard(0), Partial()]", "[Shard(0), Replicate()]"),
+        (  # a missing sum
+            "return c.redistribute(placements=stored)",
+            "return DTensor.from_local(c.to_local(), mesh, [x if x != Partial() else Replicate() "
+            "for x in made])",
+        ),
+        ('"tanh"', '"none" if rank == "3" else "tanh"'),
+    ):
+        assert text.count(old) == 1
+        cases.append((4, text.replace(old, new), r"wrong: .*\n?"))
+    for extents, kinds in (
         ("tp=4", "T"), ("tp=4", "S"), ("dp=4", "C"), ("dp=4", "D"),
         ("dp=2,tp=2", "CS"), ("dp=2,tp=2", "CT"), ("dp=2,tp=2", "DT"), ("dp=2,fs=2", "DC"),
     ):  # fmt: skip
-        pasted = script_text(scheme(Mesh.read(text), kinds)).partition("# -----------")[0]
+        pasted = script_text(scheme(Mesh.read(extents), kinds)).partition("# -----------")[0]
         lines = [line.partition(", activations")[0] for line in calls(pasted)]
         called = "\n".join(f"model = {line}" for line in lines)
-        texts.append(pasted + MODEL.replace("CALLS", called).replace("INSIDE", "2"))
-    assert [printed for _, printed in answers(4, tmp_path, texts)] == ["ok: placed\n"] * len(texts)
+        model = pasted + MODEL.replace("CALLS", called).replace("INSIDE", "2")
+        cases.append((4, model, "(ok: placed\n){4}"))
+    of_two = script_text(scheme(Mesh.read("tp=2"), "S"))
+    line = r"the mesh has 2 ranks: torchrun --nproc-per-node 2 \S+\.py"
+    check(tmp_path, cases + [(ranks, of_two, line) for ranks in (1, 4)])
+
+
+@with_torch
+def test_torchrun_and_mpiexec_start_a_script(tmp_path):
+    (tmp_path / "layer.py").write_text(script_text(scheme(Mesh.read("tp=2"), "S")))
+    torchrun = "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port", port()
+    for command in [find_mpiexec(), "-n", 2, sys.executable], [sys.executable, *torchrun]:
+        ended = start(tmp_path, [*command, "layer.py"])
+        assert (ended.returncode, ended.stdout[:3]) == (0, "ok:"), ended.stderr

@@ -40,6 +40,8 @@ SITUATIONS = {
 TOGETHER = {
     "corrupt.py": (),
     "devices.py": (),
+    "dtensor_multiplications.py": ("outliving",),
+    "dtensor_training.py": (),
     "fake_gpu.py": (),
     "gpu_pairs.py": ("stuck", "crash"),
     "huge_pages.py": (),

@@ -1,7 +1,7 @@
 """Multiplications of PyTorch's DTensors by drbench: exact in every placement on every transport,
 forward and backward; what one rank cannot do all ranks leave to torch."""
 
-import json
+import itertools
 import re
 import sys
 from textwrap import dedent
@@ -12,88 +12,93 @@ from starting import ROOT, run_process, within
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400)]
 
-SHAPES = [[8, 12, 16], [7, 5, 9], [3, 2, 1]]
-ODD = SHAPES[1:2]
 OTHERS = "rma", "mixed", "remote"
-EVERYWHERE = pytest.mark.parametrize(
-    "situation",
-    ["direct", *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS)],
-)
 
 
-#: Programs without arguments that run one after the other: each process imports torch.
-GROUPS = ["text+outliving+trouble", "meshes+torchs", "mlp+tied+compiled"]
+def situations(*sample):
+    """A parameter ``situation``: these in every sample, all in the whole run."""
+    return pytest.mark.parametrize(
+        "situation",
+        [
+            pytest.param(each, marks=[] if each in sample else pytest.mark.thorough)
+            for each in ("direct", *OTHERS)
+        ],
+    )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def answer(mpirun):
     """``answer(ranks, program, what, *arguments, situation=...)``."""
-    known = {}
 
-    def run(ranks, program, what, *arguments, **options):
-        texts = [json.dumps(each) for each in arguments]
-        group = next((each for each in GROUPS if what in each.split("+")), what)
-        words = f"dtensor_{program}.py", group, *texts
-        asked = str((words, options or {"situation": "direct"}))
-        if asked not in known:
-            known[asked] = mpirun(ranks, *words, timeout=900, **options)
-        return known[asked][what]
+    def run(ranks, program, what, *arguments, **how):
+        return mpirun(ranks, f"dtensor_{program}.py", what, list(arguments), timeout=900, **how)
 
     return run
 
 
-def multiplications(*situations):
-    """All placements: (ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation)."""
-    cases = {
-        # {S(0), S(1), R, P}² x outputs x shapes x (in the heap, copied): 480 cases
-        "all-2": (2, [2], "01RP", SHAPES, [True, False], True, None),
-        "all-4": (4, [4], "01RP", ODD, [True], True, None),  # 80
-        "pairs-2x2": (4, [2, 2], "01RP", ODD, [True], False, None),  # 256
-        "strided-2x2": (4, [2, 2], "01RPtuv", [[8, 12, 4], [9, 7, 5]], [False], True, 150),  # 300
-        "bfloat16-2": (2, [2], "01RP", ODD, [True, False], True, None),
-        "bfloat16-2x2": (4, [2, 2], "01RPt", ODD, [True], True, 40),
-        # every triple, 4096, and every pair
-        "triples-2x2": (4, [2, 2], "01RP", ODD, [True], True, None),
-    }
-    kinds = {"all-4": "float64", "bfloat16-2": "bfloat16", "bfloat16-2x2": "bfloat16"}
-    sample = "all-2-direct", "pairs-2x2-mixed", "bfloat16-2-remote"
-    for name, case in cases.items():
-        for situation in situations if name != "triples-2x2" else ("direct",):
-            here = f"{name}-{situation}"
-            marks = [] if here in sample else [pytest.mark.thorough]
-            kind = kinds.get(name, "float32")
-            yield pytest.param(*case, kind, situation, id=here, marks=marks)
+def words(letters, length):
+    return ["".join(each) for each in itertools.product(letters, repeat=length)]
+
+
+def placed(letters, length=1):
+    """All placements of A, B and of the result, or "" for those of stock torch."""
+    every = words(letters, length)
+    return {"a": every, "b": every, "c": ["", *every]}
+
+
+BOTH = [True, False]
+KINDS = {"heap": BOTH, "dtype": ["float32", "bfloat16"]}
+LINE = {"mesh": ["2"]} | KINDS | placed("01RP")
+PAIRS = {"mesh": ["2x2"], "shape": [[7, 5, 9]], "heap": [True]}
+STRIDED = KINDS | placed("01RPtuv", 2) | {"mesh": ["2x2"], "shape": [[8, 12, 4], [9, 7, 5]]}
+MESHES = KINDS | {"mesh": ["dp", "tp", "permuted", "three"], "shape": [[7, 5, 9]]}
+#: Torch itself redistributes matrices of two _StridedShard wrongly.
+RIGHT = [x for x in words("0011tuRPPP", 2) if set(x) <= set("RP01") or set(x) & set("RP")]
+DRAWN = {
+    "mesh": ["4", "2x2"],
+    "op": ["addmm", "addmm", "mm", "linear"],
+    "mode": ["enable_grad", "enable_grad", "no_grad", "inference_mode"],
+    "shape": [*itertools.product((1, 3, 4, 7, 8, 12), repeat=3)],
+    "bias": ["mn", "mn", "n", "1n", "m1", "1", ""],
+    "factors": [*itertools.product((1, 2, -1, 0), (1, 3, -1, 0))],
+    "dtype": ["float64"],
+    "turned": BOTH,
+    "a": RIGHT,
+    "b": RIGHT,
+    "c": RIGHT + [""] * len(RIGHT),
+    "of_bias": RIGHT,
+}
+#: Ranks, random cases in a sample, cases where thorough tests run (on one node), choices of each.
+TABLES = {
+    "2": (2, 160, None, LINE | {"shape": [[8, 12, 16], [7, 5, 9], [3, 2, 1]]}),
+    "2x2": (4, 60, None, placed("01RP", 2) | PAIRS),
+    "strided": (4, 60, 500, STRIDED),
+    "meshes": (4, 60, 300, placed("01RP", 2) | MESHES),
+    "square": (2, 200, 5000, LINE | {"shape": [[n] * 3 for n in range(1, 17)], "turned": BOTH}),
+    "drawn": (4, 30, 400, DRAWN),
+    "auto": (4, 30, 400, DRAWN),
+}
+SAMPLE = "2-direct 2x2-mixed strided-direct meshes-mixed square-rma square-remote"
+SAMPLE = f"{SAMPLE} drawn-direct auto-direct".split()
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation",
-    list(multiplications("direct", *OTHERS)),
-)
-def test_multiplications_of_all_placements_are_exact_and_nothing_is_left(
-    answer, dealt, ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation
-):
-    sample = sample or len(dealt(range(4096), 0, 50))
-    arguments = mesh, letters, shapes, heaps, outputs, sample, dtype
-    found = answer(ranks, "multiplications", "every", *arguments, situation=situation)
-    assert found == {"cases": 0, "wrong": [], "stock": {}, "left": 0}
-
-
-@pytest.mark.parametrize(
-    "seed, count, situation",
+    "name, situation",
     [
-        (1, 20, "direct"),
-        pytest.param(2, 400, "direct", marks=pytest.mark.thorough),
-        *(pytest.param(3, 60, each, marks=pytest.mark.thorough) for each in OTHERS),
+        pytest.param(*each, marks=[] if "-".join(each) in SAMPLE else pytest.mark.thorough)
+        for each in itertools.product(TABLES, ("direct", *OTHERS))
     ],
 )
-def test_random_additions_of_pending_sums_are_exact_forward_and_backward(
-    answer, seed, count, situation
-):
-    found = answer(4, "multiplications", "fuzzed", seed, count, situation=situation)
-    assert (found["wrong"], found["stock"], found["left"]) == ([], {}, 0)
-    auto, always = found["drbench"]
-    assert always > count and auto > count // 4
+def test_results_and_gradients_are_exact_and_nothing_is_left(answer, dealt, name, situation):
+    ranks, few, many, table = TABLES[name]
+    if len(dealt(BOTH, 0, 2)) > 1:
+        few = many if situation == "direct" else 4 * few
+    when = "auto" if name == "auto" else "always"
+    found = answer(ranks, "multiplications", "every", table, few, when, situation=situation)
+    assert (found["wrong"], found["left"]) == ([], 0)
+    assert (found["stock"] == []) == (when == "always")
+    assert found["drbench"] > (few or 0) // 4
 
 
 def test_what_torch_does_itself_and_what_drbench_refuses_is_so_on_all_ranks(answer):
@@ -102,20 +107,12 @@ def test_what_torch_does_itself_and_what_drbench_refuses_is_so_on_all_ranks(answ
     assert len(found) > 34 and [name for name, right in found.items() if not right] == []
 
 
-@pytest.mark.parametrize("ranks, mesh, situation", [(2, [2], "direct"), (4, [2, 2], "remote")])
+@pytest.mark.parametrize("ranks, mesh, situation", [(2, [2], "direct"), (4, [2, 2], "mixed")])
 def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks, mesh, situation):
     found = answer(ranks, "multiplications", "rounding", mesh, situation=situation)
     assert found["left"] == 0 and found["drbench"] == 4**2
     # each of at most 2 blocks of k a mesh dimension, its sum, and the sum of copies: 2**-8 each
     assert 0 < found["error"] < 4 * len(mesh) * 2**-8
-
-
-@EVERYWHERE
-def test_meshes_of_some_ranks_and_in_any_order_multiply(answer, situation):
-    found = answer(4, "multiplications", "meshes", situation=situation)
-    assert (found["wrong"], found["left"]) == ([], 0)
-    # 27 multiplications on each of two sub-meshes, 3 on all ranks, 1 on three of them
-    assert found["drbench"] == [58, 57, 58, 58] and found["stock"] == [{}] * 4
 
 
 #: The message of each mistake, the same on every rank.
@@ -133,7 +130,7 @@ MESSAGES = {
 }
 
 
-@EVERYWHERE
+@situations("direct")
 def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(answer, situation):
     found = answer(2, "multiplications", "trouble", situation=situation)
     assert found["declined"] == [6, 6, 7] and found["drbench"] == [0, 1, 1]
@@ -170,26 +167,12 @@ def test_explain_reports_who_multiplies_and_what_moves(answer):
     assert found["gather"][-1] == f"drbench: {in_place}, result (S(0))"
 
 
-@EVERYWHERE
+@situations("rma")
 def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer, situation):
     assert answer(2, "multiplications", "outliving", situation=situation) is True
 
 
-@pytest.mark.parametrize(
-    "ranks, situation, steps",
-    [
-        (2, "direct", 400),
-        pytest.param(2, "direct", 10_000, marks=pytest.mark.thorough),
-        pytest.param(3, "mixed", 1000, marks=pytest.mark.thorough),
-        pytest.param(2, "remote", 200, marks=pytest.mark.thorough),
-    ],
-)
-def test_nothing_leaks(answer, ranks, situation, steps):
-    found = answer(ranks, "multiplications", "churn", steps, 5, situation=situation)
-    assert found == {"wrong": 0, "left": 0}
-
-
-@EVERYWHERE
+@situations("direct")
 def test_a_parallel_mlp_learns_as_one_process_does(answer, situation):
     found = answer(2, "training", "mlp", situation=situation)
     assert found.pop("left") == 0
@@ -201,7 +184,7 @@ def test_a_parallel_mlp_learns_as_one_process_does(answer, situation):
 
 
 def test_tied_parameters_stay_tied(answer):
-    assert answer(2, "training", "tied") == [[True] * 6] * 2
+    assert answer(2, "training", "tied") == [[[True] * 6] * 2, 0]
 
 
 def test_styles_of_drbench_do_not_break_the_graph_of_torch_compile(answer):
@@ -226,16 +209,13 @@ def test_ranks_wait_only_so_long_for_one_that_does_not_multiply(mpiexec, tmp_pat
     assert ended.stderr.count("rank 0 multiplies on ranks 0, 1, 2, of which 1 did not follow") == 1
 
 
-def test_the_blocks_of_the_page_run_one_after_the_other(mpiexec, tmp_path):
+def test_the_blocks_of_the_page_run_one_after_the_other(answer):
     page = (ROOT / "docs/how-to/dtensor.md").read_text()
     blocks = [dedent(each) for each in re.findall(r"```python\n(.*?) *```", page, re.DOTALL)]
     assert len(blocks) == 2
-    (tmp_path / "page.py").write_text("\n".join(blocks))
-    command = [mpiexec, "-n", 4, sys.executable, "page.py"]
-    ended = run_process(command, tmp_path, {"OMP_NUM_THREADS": "1"}, 120)
-    assert (ended.returncode, ended.stderr, ended.left) == (0, "", ())
-    assert ended.stdout.count("drbench: operands are read in place") == 4
-    assert ended.stdout.count("Counts(drbench=7, stock={") == 4  # 2, and 5 of the model's 6
+    printed = answer(4, "multiplications", "page", "\n".join(blocks))
+    assert printed.count("drbench: operands are read in place") == 4
+    assert printed.count("Counts(drbench=7, stock={") == 4  # 2, and 5 of the model's 6
 
 
 def test_torchrun_is_refused_with_the_command_to_use(tmp_path):

@@ -1,16 +1,18 @@
-"""Multiply DTensors by drbench: ``dtensor_multiplications.py WHAT [ARGUMENTS]``."""
+"""Multiply DTensors by drbench: ``dtensor_multiplications.py WHAT ARGUMENTS``."""
 
 import gc
+import io
 import itertools
 import random
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 
 import numpy as np
 import torch
-from dtensors import TRANSPORT, dtensor, integers, is_right, main, placements
+from dtensors import TRANSPORT, dtensor, finish, integers, is_right, main, placements
 from harness import message_of, restored
 from mpi4py import MPI
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
 from torch.distributed.tensor._utils import ExplicitRedistributionContext
@@ -29,15 +31,6 @@ def install(**options):
     return drbench.torch.install(**options)
 
 
-def finish():
-    """Bytes of the heaps that are still in use, over all ranks; afterwards torch is as it was."""
-    gc.collect()
-    contexts = installed()._contexts.values()
-    left = sum(context.heap.taken for context in contexts if context is not None)
-    drbench.torch.uninstall()
-    return COMM.allreduce(left)
-
-
 def multiply(a, b, c=""):
     """``a @ b``, in the requested placements, if any."""
     if not c:
@@ -50,129 +43,94 @@ def everywhere(right):
     return COMM.allreduce(bool(right), op=MPI.LAND)
 
 
-def compare(mesh, whole, triples, made):
-    """The triples that are wrong: placements of A, B and C ("" for stock's) by their letters;
-    ``made(x, letters)`` is an operand."""
-    wrong = []
-    for a, b, c in triples:
-        got = multiply(made(0, a), made(1, b), c)
-        right = not c or got.placements == placements(c)
-        if not (is_right(got, whole, mesh) and right):
-            wrong.append([str(mesh), a, b, c, str(got.placements)])
-    return wrong
+#: What a case has unless its table has other choices.
+USUAL = {"op": ["mm"], "mode": ["no_grad"], "bias": [""], "of_bias": ["RR"], "factors": [[1, 1]]}
+USUAL |= {"c": [""], "dtype": ["float32"], "heap": [False], "turned": [False]}
+#: Meshes of some ranks, in any order.
+OF_RANKS = {"permuted": [[3, 1], [0, 2]], "three": [0, 2, 3]}
+#: The letters of a term of fewer dimensions, by their number.
+FEWER = str.maketrans("01tu", "RRRR"), str.maketrans("1u", "0t")
 
 
-def every(mesh_shape, letters, shapes, heaps, outputs, sample, dtype):
-    """Multiply a sample of operand placements with all outputs ("" for stock's)."""
-    install()
-    mesh, kind = init_device_mesh("cpu", tuple(mesh_shape)), getattr(torch, dtype)
-    options = ["".join(each) for each in itertools.product(letters, repeat=len(mesh_shape))]
-    outs = ["", *options] if outputs else [""]
-    wrong, cases = [], 0
-    for m, k, n in shapes:
-        A, B = integers((m, k), m, kind), integers((k, n), n + 1, kind)
-        for heap in heaps:
-            made = {
-                (x, each): dtensor(whole, mesh, placements(each), heap, x + 1)
-                for x, whole in enumerate((A, B))
-                for each in options
-            }
-            triples = [*itertools.product(options, options, outs)]
-            triples = random.Random(m).sample(triples, min(sample, len(triples)))
-            cases += len(triples)
-            found = compare(mesh, A @ B, triples, lambda *which: made[which])
-            wrong += [[m, k, n, heap, *each] for each in found]
-            made = None
-    counts = drbench.torch.counts()
-    wrong = sum(COMM.allgather(wrong), [])
-    return {
-        "cases": cases - counts.drbench,
-        "wrong": wrong[:10],
-        "stock": counts.stock,
-        "left": finish(),
-    }
-
-
-def fuzzed(seed, count):
-    """Random addmm, mm and linear, forward and backward or in modes without gradients, in random
-    placements of all operands and of the result, compared with the whole matrices in one
-    process."""
-    wrong, done = [], []
-    modes = torch.enable_grad, torch.enable_grad, torch.no_grad, torch.inference_mode
-    for when in ("auto", "always"):
-        draw = random.Random(f"{seed} {when}")
-        install(when=when, heap="32M")
-        meshes = [init_device_mesh("cpu", shape) for shape in ((4,), (2, 2))]
-        for number in range(count):
-            mesh = draw.choice(meshes)
-            m, k, n = (draw.choice((1, 3, 4, 7, 8, 12)) for _ in range(3))
-            shapes = draw.choice([(m, n), (m, n), (n,), (1, n), (m, 1), (1,), ()]), (m, k), (k, n)
-            given = [random_placements(draw, mesh, len(shape)) for shape in (*shapes, (m, n))]
-            given[3] = draw.choice((None, given[3]))
-            name, mode = draw.choice(("addmm", "addmm", "mm", "linear")), draw.choice(modes)
-            factors = {"alpha": draw.choice((1, 2, -1, 0)), "beta": draw.choice((1, 3, -1, 0))}
-            wholes = [integers(shape, 10 * number + x).double() for x, shape in enumerate(shapes)]
-            made = [
-                dtensor(whole, mesh, put, False, x)
-                for x, (whole, put) in enumerate(zip(wholes, given))
-            ]
-            weights = integers((m, n), number).double()
-            results = []
-            for bias, a, b in (made, wholes):
-                for each in (bias, a, b):
-                    each.requires_grad_()
-                turned = b.t()  # torch itself makes no view of it in inference mode
-                placed = drbench.torch.out(*given[3]) if given[3] else nullcontext()
-                before = drbench.torch.counts().drbench
-                with mode(), placed:
-                    if name == "addmm":
-                        got = torch.addmm(bias, a, b, **factors)
-                    elif name == "mm":
-                        got = a @ b
-                    else:
-                        got = torch.nn.functional.linear(
-                            a, turned, bias if bias.ndim == 1 else None
-                        )
-                    whole = got.full_tensor() if isinstance(got, DTensor) else got
-                served = drbench.torch.counts().drbench > before
-                if isinstance(got, DTensor) and when == "always" and not served:
-                    wrong.append([name, mode.__name__, "is not served"])
-                try:
-                    (whole * weights).sum().backward() if mode is torch.enable_grad else None
-                except RuntimeError as error:  # torch cannot reshape some gradients of a bias
-                    assert "failed for aten.view" in str(error)
-                results.append([whole.detach(), *(each.grad for each in (bias, a, b))])
-            for what, found, right in zip(("C", "bias", "A", "B"), *results):
-                found = found.full_tensor() if isinstance(found, DTensor) else found
-                if right is None or found is None:
-                    continue
-                if not torch.equal(found, right):
-                    of = (
-                        when,
-                        name,
-                        mode.__name__,
-                        what,
-                        str(mesh.shape),
-                        shapes,
-                        str(given),
-                        factors,
-                    )
-                    wrong.append(of)
-        counts = drbench.torch.counts()
-        done.append(counts.drbench)
-        made = got = results = bias = a = b = turned = whole = found = each = None
-        left = finish()
+def every(table, count, when):
+    """Multiply ``count`` random cases, each with one of the choices of every row of the table, or
+    all cases. Operands and results live on for a while and are released in any order."""
+    install(heap="1M", when=when)
+    table, draw = USUAL | table, random.Random(str(table))
+    cases = itertools.product(*table.values())
+    if count:
+        cases = ([draw.choice(each) for each in table.values()] for _ in range(count))
+    meshes, held, wrong = {}, [], []
+    for number, case in enumerate(dict(zip(table, each)) for each in cases):
+        name = case.pop("mesh")
+        mesh = meshes[name] = meshes.get(name) or mesh_of(name)
+        before = drbench.torch.counts().drbench
+        kept, found = multiplied(mesh, number, **case)
+        served = drbench.torch.counts().drbench > before
+        if mesh.get_coordinate() and not served and when == "always":
+            found.append("is not served")
+        wrong += [[COMM.rank, name, str(case), each] for each in found]
+        held.append(kept)
+        if len(held) > 6:
+            held.pop(draw.randrange(6))
+    counts, held, kept = drbench.torch.counts(), None, None
+    stock = sum(map(list, COMM.allgather(counts.stock)), [])
     wrong = sum(COMM.allgather(wrong), [])[:10]
-    return {"wrong": wrong, "drbench": done, "stock": counts.stock, "left": left}
+    return {"drbench": counts.drbench, "stock": stock, "wrong": wrong, "left": finish()}
 
 
-def random_placements(draw, mesh, ndim):
-    """Often a pending sum; never two _StridedShard, which torch itself redistributes wrongly."""
-    kinds = ("", "00t", "0011tu")[ndim] + "RPPP"
-    while True:
-        letters = "".join(draw.choice(kinds) for _ in mesh.shape)
-        if set(letters) <= set("RP01") or set(letters) & set("RP"):
-            return placements(letters)
+def mesh_of(name):
+    """By its extents, as 2x2, or a name; ``dp`` and ``tp`` are this rank's sub-meshes of 2x2."""
+    if name in OF_RANKS:
+        return DeviceMesh("cpu", OF_RANKS[name])
+    if name in ("dp", "tp"):
+        return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))[name]
+    return init_device_mesh("cpu", tuple(map(int, name.split("x"))))
+
+
+def multiplied(mesh, number, op, shape, a, b, c, **how):
+    """The tensors of one multiplication, and which of its result and gradients are wrong: they are
+    compared with those of whole matrices in one process."""
+    m, k, n = shape
+    shapes = [{"m": m, "n": n, "1": 1}[each] for each in how["bias"]], (m, k), (k, n)
+    mode, kind = getattr(torch, how["mode"]), getattr(torch, how["dtype"])
+    wholes, parts = [], []
+    for x, (shape, letters) in enumerate(zip(shapes, (how["of_bias"], a, b))):
+        shape = shape[::-1] if x and how["turned"] else shape
+        letters = letters.translate(FEWER[len(shape)]) if len(shape) < 2 else letters
+        wholes.append(integers(shape, 3 * number + x, kind))
+        placed = placements(letters[: mesh.ndim])
+        parts.append(dtensor(wholes[x], mesh, placed, how["heap"] and x > 0, x))
+    alpha, beta = how["factors"]
+    wanted, results = placements(c[: mesh.ndim]), []
+    for leaves in parts, wholes:
+        start, x, y = (each.requires_grad_() for each in leaves)
+        if how["turned"]:
+            x, y = x.t(), y.t()
+        z = y.t()  # torch itself makes no view of it in inference mode
+        with mode(), drbench.torch.out(*wanted) if c else nullcontext():
+            if op == "addmm":
+                got = torch.addmm(start, x, y, alpha=alpha, beta=beta)
+            elif op == "mm":
+                got = x @ y
+            else:
+                got = torch.nn.functional.linear(x, z, start if start.ndim == 1 else None)
+            if how["mode"] == "enable_grad":
+                whole = got.full_tensor() if leaves is parts else got
+        if how["mode"] == "enable_grad":
+            try:
+                (whole * integers((m, n), number)).sum().backward()
+            except RuntimeError as error:  # torch cannot reshape some gradients of a bias
+                assert "failed for aten.view" in str(error)
+        results.append([got.detach(), *(each.grad for each in leaves)])
+    found = results[0]
+    wrong = ["placements"] if c and found[0].placements != wanted else []
+    if mesh.get_coordinate() is None:
+        return (parts, found), wrong
+    for name, one, right in zip(("C", "bias", "A", "B"), *results):
+        if one is not None and right is not None and not is_right(one, right, mesh):
+            wrong.append(name)
+    return (parts, found), wrong
 
 
 def kind_of(call):
@@ -266,7 +224,7 @@ def torchs():
     found["empty"] = tuple(empty.shape) == (0, 16) and empty.placements == (Shard(0),)
     sums = multiply(dtensor(A[:, :0], line, (Shard(1),)), dtensor(A[:0], line, (Shard(1),)), "R")
     found["no k"] = is_right(sums, torch.zeros(16, 16), line)
-    reverse = torch.distributed.device_mesh.DeviceMesh("cpu", list(range(COMM.size))[::-1])
+    reverse = DeviceMesh("cpu", list(range(COMM.size))[::-1])
     mixed = dtensor(A, reverse, (Shard(0),))
     found["meshes"] = kind_of(lambda: multiply(a, mixed, "0")) == "RuntimeError"
     with torch.inference_mode():
@@ -327,46 +285,6 @@ def halves(whole, mesh):
         [Partial(), *[Replicate()] * (mesh.ndim - 1)],
         run_check=False,
     )
-
-
-def meshes():
-    """Sub-meshes, a mesh whose ranks are in another order, ranks that are on no mesh."""
-    install()
-    wrong, whole = [], init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    A, B = integers((5, 7), 1), integers((7, 6), 2)
-    permuted = torch.distributed.device_mesh.DeviceMesh("cpu", [[3, 1], [0, 2]])
-    of_permuted = ("01", "10", "10"), ("0P", "1R", "R0"), ("tR", "0t", "11")
-    for mesh, triples in (
-        *((whole[name], itertools.product("01P", repeat=3)) for name in ("dp", "tp")),
-        (permuted, of_permuted),
-    ):
-        wrong += compare(
-            mesh, A @ B, triples, lambda x, each: dtensor((A, B)[x], mesh, placements(each))
-        )
-    three = torch.distributed.device_mesh.DeviceMesh("cpu", [0, 2, 3])
-    if COMM.rank == 1:
-        nothing = torch.empty(0)
-        x, y = (
-            DTensor.from_local(
-                nothing, three, [Shard(0)], run_check=False, shape=z.shape, stride=z.stride()
-            )
-            for z in (A, B)
-        )
-    else:
-        x, y = (dtensor(z, three, (Shard(0),)) for z in (A, B))
-    got = multiply(x, y, "1")
-    if got.shape != (5, 6) or got.placements != (Shard(1),):
-        wrong.append("three")
-    if COMM.rank != 1 and not is_right(got, A @ B, three):
-        wrong.append("three")
-    counts = drbench.torch.counts()
-    x = y = got = None
-    return {
-        "wrong": sum(COMM.allgather(wrong), []),
-        "drbench": COMM.gather(counts.drbench),
-        "stock": COMM.gather(counts.stock),
-        "left": finish(),
-    }
 
 
 def trouble():
@@ -493,33 +411,14 @@ def outliving():
     return everywhere(all(right))
 
 
-def churn(steps, seed):
-    """Random allocations, releases and multiplications; no memory is lost."""
-    install(heap="1M")
-    mesh, rng, held, wrong = init_device_mesh("cpu", (COMM.size,)), random.Random(seed), [], 0
-    for number in range(steps):
-        what = rng.random()
-        if what < 0.4 or len(held) < 2:
-            n, placed = rng.randint(1, 24), placements(rng.choice("01RP"))
-            whole = integers((n, n), number)
-            held.append((whole, dtensor(whole, mesh, placed, rng.random() < 0.5, seed=number)))
-        elif what < 0.6:
-            held.pop(rng.randrange(len(held)))
-        else:
-            (A, a), (B, b) = rng.choice(held), rng.choice(held)
-            if A.shape == B.shape:
-                turn = lambda x, y: (x, y.t()) if number % 2 else (x.t(), y)
-                got = multiply(*turn(a, b), rng.choice("01RP"))
-                wrong += not is_right(got, multiply(*turn(A, B)), mesh)
-        held = held[-12:]
-    held = a = b = got = None
-    return {"wrong": COMM.allreduce(wrong), "left": finish()}
+def page(block):
+    """What the code of a page prints, on all ranks."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(block, {})
+    drbench.torch.uninstall()
+    return "".join(COMM.allgather(printed.getvalue()))
 
 
 if __name__ == "__main__":
-    main(
-        {
-            each.__name__: each
-            for each in (every, fuzzed, torchs, rounding, meshes, trouble, text, outliving, churn)
-        }
-    )
+    main(every, torchs, rounding, trouble, text, outliving, page)

@@ -1,9 +1,7 @@
 """A tensor-parallel MLP, forward and backward, and on one process: ``dtensor_training.py WHAT``."""
 
-import gc
-
 import torch
-from dtensors import TRANSPORT, main
+from dtensors import TRANSPORT, finish, main
 from mpi4py import MPI
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
@@ -106,10 +104,7 @@ def mlp():
         ("uneven sequence", ours, True, (2, 5, 16), Shard(1), Shard(1), True, False),
     ):
         found[name] = step(mesh, *case)
-    state = installed()
-    gc.collect()
-    found["left"] = COMM.allreduce(sum(each.heap.taken for each in state._contexts.values()))
-    drbench.torch.uninstall()
+    found["left"] = finish()
     return COMM.bcast(found)
 
 
@@ -152,9 +147,9 @@ def tied():
         weight.mul_(2)
     right.append(torch.allclose((weight @ weight).full_tensor(), 4 * (whole @ whole)))
     right.append(drbench.torch.multiplication.place_of(weight._local_tensor, context) is not None)
-    drbench.torch.uninstall()
-    return COMM.allgather(right)
+    model = weight = None
+    return COMM.allgather(right), finish()
 
 
 if __name__ == "__main__":
-    main({"mlp": mlp, "tied": tied, "compiled": compiled})
+    main(mlp, tied, compiled)

@@ -2,6 +2,7 @@
 made from a matrix that every rank has whole."""
 
 import functools
+import gc
 import json
 import logging
 import sys
@@ -13,6 +14,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import drbench.torch
+from drbench.torch.dispatch import installed
 
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
 torch.set_num_threads(1)
@@ -47,8 +49,9 @@ def shard(whole, mesh, placed):
 
 def dtensor(whole, mesh, placed, heap=False, seed=0):
     """A DTensor of a whole matrix; where a sum is pending, of random terms."""
-    local, at = shard(whole, mesh, placed).clone(), mesh.get_coordinate()
-    for x, p in enumerate(placed):
+    at = mesh.get_coordinate()
+    local = shard(whole, mesh, placed).clone() if at else whole.new_empty(0)
+    for x, p in enumerate(placed if at else ()):
         if p.is_partial():  # the term at 0 cancels the others, which copies share
             noise = torch.Generator().manual_seed(100 * x + seed)
             junk = torch.randint(-3, 4, (mesh.shape[x], *whole.shape), generator=noise)
@@ -106,8 +109,18 @@ def integers(shape, seed, dtype=torch.float32):
     return torch.randint(-3, 4, shape, generator=generator).to(dtype)
 
 
-def main(what):
-    """``PROGRAM WHAT[+WHAT] [ARGUMENTS]``: the answers of functions, one after the other."""
-    names, *arguments = sys.argv[1:]
-    found = {name: what[name](*map(json.loads, arguments)) for name in names.split("+")}
-    answer(MPI.COMM_WORLD, found)
+def finish():
+    """Bytes of the heaps that are still in use, over all ranks; afterwards torch is as it was."""
+    gc.collect()
+    contexts = installed()._contexts.values()
+    left = sum(context.heap.taken for context in contexts if context is not None)
+    drbench.torch.uninstall()
+    return MPI.COMM_WORLD.allreduce(left)
+
+
+def main(*functions):
+    """``PROGRAM WHAT ARGUMENTS``: the answer of a function; the arguments are in a JSON file."""
+    what, path = sys.argv[1:]
+    with open(path) as file:
+        arguments = json.load(file)
+    answer(MPI.COMM_WORLD, {each.__name__: each for each in functions}[what](*arguments))
