@@ -75,8 +75,8 @@ TABLES = {
     "strided": (4, 60, 500, STRIDED),
     "meshes": (4, 60, 300, placed("01RP", 2) | MESHES),
     "square": (2, 200, 5000, LINE | {"shape": [[n] * 3 for n in range(1, 17)], "turned": BOTH}),
-    "drawn": (4, 30, 400, DRAWN),
-    "auto": (4, 30, 400, DRAWN),
+    "drawn": (4, 60, 400, DRAWN),
+    "auto": (4, 60, 400, DRAWN),
 }
 SAMPLE = "2-direct 2x2-mixed strided-direct meshes-mixed square-rma square-remote"
 SAMPLE = f"{SAMPLE} drawn-direct auto-direct".split()

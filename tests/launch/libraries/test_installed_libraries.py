@@ -47,77 +47,73 @@ def check_exact(records):
     return records
 
 
-@pytest.mark.parametrize("name", sorted(LIBRARIES.keys() - {"cosma", "scalapack"}))
+#: Their settings run with those of other tests.
+TOGETHER = {"cosma", "scalapack", "dtensor", "dtensor+drbench"}
+
+
+@pytest.mark.parametrize("name", sorted(LIBRARIES.keys() - TOGETHER))
 def test_every_setting_is_exact_or_refused_with_a_reason(ran, name):
     cases = [{"algorithm": name, **setting} for setting in get_library(name).settings(4)]
     check_exact(ran(4, *cases))
 
 
-def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
+@pytest.mark.torch
+@pytest.mark.timeout(240)
+def test_dtensor_by_torch_and_by_drbench_is_exact_and_records_what_moves(ran):
     ragged = {"m": 23, "n": 31, "k": 41}
-    cases = (
-        dtensor("row", "row", "row", **ragged),
-        dtensor("column", "row", "column", **ragged),
-        dtensor("row", "column", "row/c3", **ragged),
-        dtensor("row/c3", "column", "column", dtype="float64", **ragged),
-    )
-    assert len(check_exact(ran(3, *cases))) == 4
-
-
-@pytest.mark.parametrize("name", ["dtensor", "dtensor+drbench"])
-def test_dtensor_in_bfloat16_is_exact_and_recorded_with_a_bfloat16_c(ran, name):
-    narrow = {"algorithm": name, "dtype": "bfloat16:float32", "k": 640, "gemm_only": True}
-    *records, tf32, uniform = ran(
-        4,
-        dtensor("column", "row", "row") | narrow,
-        dtensor("row", "column", "column") | narrow,
-        dtensor(algorithm=name, compute="tf32"),
-        dtensor() | narrow | {"fill": "uniform"},
-    )
-    for record in check_exact(records):
-        assert (record.dtype, record.compute) == ("bfloat16", None) and record.gemm_only_gflops
-    if name == "dtensor":  # partial sums are in bfloat16 too
-        assert records[0].collective_bytes == 4 * 3 * 24 * 32 // 4 * 2
-    assert (tf32.status, uniform.status) == ("unsupported", "unsupported")
-    assert "arithmetic of GPUs" in tf32.reason and "cannot be verified" in uniform.reason
-
-
-def test_dtensor_records_the_bytes_of_its_collectives(ran):
-    outer, megatron, inner = ran(
-        4,
-        dtensor("column", "row", "row"),
-        dtensor("row/c4", "column", "column"),
-        dtensor("row", "row", "row"),
-    )
-    assert (outer.dataflow, outer.collective_bytes) == (
-        "mm, reduce_scatter",
-        4 * 3 * 24 * 32 // 4 * 4,
-    )
-    assert (megatron.dataflow, megatron.collective_bytes) == ("mm", 0)
-    assert (
-        inner.dataflow.startswith("all_gather") and inner.transport == "gloo" and inner.mesh == "4"
-    )
-
-
-def test_dtensor_on_drbench_is_exact_and_records_its_bytes_and_cpu_time(ran):
-    ragged, name = {"m": 23, "n": 31, "k": 41}, {"algorithm": "dtensor+drbench"}
-    outer, *others = ran(
-        4,
-        dtensor("S(1)", "S(0)", "S(0)") | name,
-        dtensor("S(0)", "S(0)", "S(1)", **ragged) | name,
-        dtensor("row", "column", "row/c4", dtype="float64", **ragged) | name,
-        dtensor("column", "row", "column", transpose="ab", **ragged) | name,
-        dtensor("block", "row", "column", transpose="b", **ragged) | name,
-    )
-    for record in check_exact([outer, *others]):
-        assert record.dataflow.startswith("one-sided S-") and record.blas.startswith("torch")
-        assert 0 < record.cpu_s < 100 * record.time_s
-    assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
-
-
-def test_layouts_that_dtensor_cannot_express_are_refused(ran):
-    (record,) = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
-    assert record.status == "unsupported" and "tiles" in record.reason
+    narrow = {"dtype": "bfloat16:float32", "k": 640, "gemm_only": True}
+    given = {
+        "outer": ["column row row", {}],
+        "inner": ["row row row", {}],
+        "ragged": ["row row row", ragged],
+        "ragged columns": ["column row column", ragged],
+        "replicated": ["row column row/c4", ragged | {"dtype": "float64"}],
+        "still": ["row/c4 column column", {}],
+        "transposed": ["column row column", ragged | {"transpose": "ab"}],
+        "one transposed": ["block block block", ragged | {"transpose": "b"}],
+        "placements": ["S(0) S(0) S(1)", ragged],
+        "narrow": ["column row row", narrow],
+        "narrow columns": ["row column column", narrow],
+        "tf32": ["row row row", {"compute": "tf32"}],
+        "uniform": ["row row row", narrow | {"fill": "uniform"}],
+        "tiles": ["tiles:2x2@2x2 row row", {}],
+    }
+    both = "dtensor", "dtensor+drbench"
+    settings = [
+        {"algorithm": name, **each} for name in both for each in get_library(name).settings(4)
+    ]
+    cases = [
+        dtensor(*layouts.split(), **more) | {"algorithm": name}
+        for name in both
+        for layouts, more in given.values()
+    ]
+    records = ran(4, *settings, *cases)
+    check_exact(records[: len(settings)])
+    del records[: len(settings)]
+    words = "arithmetic of GPUs", "cannot be verified", "tiles"
+    for name in both:
+        found = dict(zip(given, records))
+        del records[: len(given)]
+        for refused, word in zip(("tf32", "uniform", "tiles"), words):
+            record = found.pop(refused)
+            assert record.status == "unsupported" and word in record.reason
+        check_exact(found.values())
+        for record in (found["narrow"], found["narrow columns"]):
+            assert (record.dtype, record.compute) == ("bfloat16", None) and record.gemm_only_gflops
+        outer, inner, still = (found[each] for each in ("outer", "inner", "still"))
+        if name == "dtensor":
+            scattered = 4 * 3 * 24 * 32 // 4
+            assert (outer.dataflow, outer.collective_bytes) == ("mm, reduce_scatter", 4 * scattered)
+            # partial sums are in bfloat16 too
+            assert found["narrow"].collective_bytes == 2 * scattered
+            assert (still.dataflow, still.collective_bytes) == ("mm", 0)
+            assert inner.dataflow.startswith("all_gather")
+            assert (inner.transport, inner.mesh) == ("gloo", "4")
+        else:
+            for record in found.values():
+                assert record.dataflow.startswith("one-sided S-")
+                assert record.blas.startswith("torch") and 0 < record.cpu_s < 100 * record.time_s
+            assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
 
 
 def test_scalapack_is_exact_with_any_block_grid_panel_and_transposed_operands(ran, dealt):
@@ -153,6 +149,7 @@ def test_pylops_refuses_ranks_that_make_no_square(ran):
     assert record.status == "unsupported" and "must be a square number" in record.reason
 
 
+@pytest.mark.torch
 def test_a_run_of_dtensor_ends_in_order(drbench):
     found = get_library("dtensor").available()
     if not found.ok:

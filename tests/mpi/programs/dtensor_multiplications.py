@@ -56,7 +56,7 @@ def every(table, count, when):
     """Multiply ``count`` random cases, each with one of the choices of every row of the table, or
     all cases. Operands and results live on for a while and are released in any order."""
     install(heap="1M", when=when)
-    table, draw = USUAL | table, random.Random(str(table))
+    table, draw = USUAL | table, random.Random(f"{when} {table}")
     cases = itertools.product(*table.values())
     if count:
         cases = ([draw.choice(each) for each in table.values()] for _ in range(count))
