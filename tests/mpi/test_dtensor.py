@@ -74,7 +74,7 @@ TABLES = {
     "2x2": (4, 60, None, placed("01RP", 2) | PAIRS),
     "strided": (4, 60, 500, STRIDED),
     "meshes": (4, 60, 300, placed("01RP", 2) | MESHES),
-    "square": (2, 200, 5000, LINE | {"shape": [[n] * 3 for n in range(1, 17)], "turned": BOTH}),
+    "square": (2, 120, 5000, LINE | {"shape": [[n] * 3 for n in range(1, 17)], "turned": BOTH}),
     "drawn": (4, 60, 400, DRAWN),
     "auto": (4, 60, 400, DRAWN),
 }
