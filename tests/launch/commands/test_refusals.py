@@ -188,14 +188,13 @@ colour = 3                                    | cases 2: colour: there is no suc
 
 def rows(table):
     """(the line, what its answer mentions, what not) for each line of a table."""
+    found = []
     for row in filter(None, table.splitlines()):
         line, *mentioned = (cell.strip() for cell in row.split(" | "))
-        yield pytest.param(
-            line,
-            [text for text in mentioned if text[0] != "!"],
-            [text[1:] for text in mentioned if text[0] == "!"],
-            id=line,
-        )
+        there = [text for text in mentioned if text[0] != "!"]
+        absent = [text[1:] for text in mentioned if text[0] == "!"]
+        found.append(pytest.param(line, there, absent, id=line))
+    return found
 
 
 def words_of(line):

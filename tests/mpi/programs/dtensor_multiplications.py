@@ -162,6 +162,10 @@ def torchs():
     s0, s1 = dtensor(A, line, (Shard(0),)), dtensor(A, line, (Shard(1),))
     found["slices"] = not took(lambda: whole @ s0)[0]
     found["bias"] = not took(lambda: torch.addmm(bias, s1, s0))[0]
+    # a square bias by columns is no part of C by rows
+    with drbench.torch.out(Shard(0)):
+        mine, got = took(lambda: torch.addmm(s1, a, a))
+    found["bias by columns"] = mine and is_right(got, A + A @ A, line)
     # a large pending sum would have to be reduced, where torch gathers a small matrix
     large, small = integers((64, 16), 2), integers((16, 1), 3)
     pending = dtensor(large, line, (Partial(),)), dtensor(small, line, (Shard(0),))
