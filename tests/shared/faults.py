@@ -87,16 +87,11 @@ def by_k(struck_by, rank):
     return lambda: every_gemm(strikes)
 
 
-def in_third_turn():
-    """Strike in the third run of a program of six GEMMs whose k is 13, from the start of its
+def in_third_turn(fault):
+    """A fault in the third run of a program of six GEMMs whose k is 13, from the start of its
     ranks."""
     seen = itertools.count()
-
-    def strikes(a, b, c):
-        if b.shape[0] == 13 and next(seen) == 12:
-            raise RuntimeError("struck by the test")
-
-    every_gemm(strikes)
+    every_gemm(lambda a, b, c: b.shape[0] == 13 and next(seen) == 12 and fault(a, b, c))
 
 
 def hang(*_):
@@ -226,7 +221,10 @@ EVERY_RANK = {
     "chatter": lambda: print("a library prints hello"),
 }
 RANK_1 = {
-    "exception in the third turn": in_third_turn,
+    "exception in the third turn": lambda: in_third_turn(
+        strike(RuntimeError("struck by the test"))
+    ),
+    "hang in the third turn": lambda: in_third_turn(hang),
     "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
     "memory": no_memory,
     "exit": lambda: every_gemm(strike(SystemExit("struck by the test"))),
