@@ -2,7 +2,7 @@
 # make install make the environment and run nothing
 # make records make the committed simulated records again, each by its command, and name the claims that turn: an hour
 # make figures draw the committed figures again from the committed records, each with a text that describes it
-# make test   run the tests, those under mpiexec included: eight minutes on two cores
+# make test   run the tests, those under mpiexec included: six and a half minutes on two cores
 # make test-full  the same with long tests, such as all plans where make test has a sample, and with
 #             those of the next four targets that can run here
 # make artifact   compute the papers' claims, the pages' tables and the figures again from the committed records
