@@ -141,10 +141,8 @@ def any_universal(chance: random.Random) -> dict:
     }
 
 
-def any_other(chance: random.Random, name: str | None = None) -> dict:
-    """A case of another algorithm, on its own layout; of any if none is named."""
-    groups = ON_A_MESH, BY_ROWS, ["dtensor_mm"], ["summa2.5d"], SIGNALLED, EXPERTS
-    name = name or chance.choice(chance.choice(groups))
+def any_other(chance: random.Random, name: str) -> dict:
+    """A case of another algorithm, on its own layout."""
     few = 1, 2, 3, 4, 5, 6, 8
     p = chance.choice((*few, 9, 12) if name in ON_A_MESH else few)
     algorithm, options = get_algorithm(name), {}
@@ -193,12 +191,6 @@ def any_of(name: str, seed: int) -> dict:
         grid = any_grid(chance, chance.randint(1, case["p"]))
         case["texts"][chance.randrange(3)] = f"grid:{grid}"
     return case
-
-
-def any_multiplication(seed: int) -> dict:
-    """A case of any algorithm; two of three are of the universal one."""
-    chance = random.Random(f"product {seed}")
-    return any_universal(chance) if chance.random() < 0.67 else any_other(chance)
 
 
 # -- proofs
