@@ -337,6 +337,7 @@ class FakeArray:
             elements = np.full(shape, 0x5A, dtype)
         if elements is None:
             size = int(np.prod(shape)) * dtype.itemsize
+            assert getattr(memptr.memory, "size", size) in (size, size or 1)
             elements = memory(memptr.ptr, size).view(dtype).reshape(shape)
         self._elements = elements
 
@@ -541,7 +542,9 @@ class FakeCupy:
         self.ndarray = FakeArray
         self.driver = FakeDriver(self.module)
         self.cuda = SimpleNamespace(
-            UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(ptr=ptr, owner=owner),
+            UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(
+                ptr=ptr, size=size, owner=owner
+            ),
             MemoryPointer=lambda memory, offset: SimpleNamespace(
                 ptr=memory.ptr + offset, memory=memory
             ),
