@@ -144,7 +144,8 @@ def test_programs_of_fused_overlap_are_offered_where_their_layouts_fit(today, fi
     request = TuneRequest(replace(case, **dict(zip("abc", today))), 4, names, top=100)
     found = tune(request, machine)
     offered = {place.case.algorithm for place in found.ranking}
-    assert offered == fits if machine else offered <= fits  # by bytes they are the same
+    # by bytes they are the same: that without two levels of ranks is kept
+    assert offered == (fits if machine else fits - {"ag2", "rs2"})
     assert found.judged < found.tried - found.refused  # tiles above a rank's rows are one program
     tiles = {place.case.options["tile"] for place in found.ranking}
     assert 128 in tiles and len(tiles) == 2
