@@ -133,7 +133,7 @@ def main() -> None:
             tree, text, package = out / name, (clean / path).read_bytes(), path.split("/")[0]
             (tree / path).write_bytes(text[:first] + new + text[last:])
             folders = (f"{package}/", *(f"tests/{name}/" for name in TESTS[package].split()))
-            tests = sorted(reached[number])
+            tests = sorted(reached[number] | {each for each in seconds if each.startswith(path)})
             own = [each for each in tests if each.startswith(folders)]
             own = own[: sum(total <= FIRST_S for total in accumulate(map(seconds.get, own)))]
             killer = own and find_killer(tree, clean, "not thorough and not mpi", own, seconds)

@@ -4,12 +4,14 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 
 import pytest
 from starting import within
 
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import MOST_REPEATS, STABLE, is_stable
+from drbench.measure.timeline import read_chrome_trace
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
@@ -226,13 +228,19 @@ def test_a_tiny_case_is_quick_from_the_shell(drbench):
 
 
 def test_without_p_each_gpu_has_a_rank_and_gpus_that_do_not_reach_each_other_say_why(
-    drbench, fake_gpus
+    drbench, fake_gpus, tmp_path
 ):
     """As where Slurm shows each rank one GPU."""
     words = [*SIZES, *"--preset column --backend cupy --iters 2 --budget 0".split()]
+    words += ["--timeline", tmp_path / "steps.json"]
     ended = drbench("run", *words, env=fake_gpus(2, opens=False), timeout=60)
     text = " ".join(ended.stdout.split())
     assert (ended.returncode, ended.stderr) == (0, "") and "ok, exact" in text
     assert "2 on 1 node, transport rma" in text
     assert "through the host: rank 0 to rank 1: device 0000:00:00.0 cannot open memory of" in text
     assert "--gpus-per-node" in text
+    events, _ = read_chrome_trace((tmp_path / "steps.json").read_text())
+    steps = {"one-sided": 1, "compute": 2}
+    seen = Counter((event.rank, event.track) for event in events)
+    assert seen == {(rank, track): steps[track] for rank in (0, 1) for track in steps}
+    assert all(0 <= event.start_s <= event.stop_s for event in events)
