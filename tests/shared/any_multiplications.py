@@ -38,6 +38,8 @@ SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 MACHINES = {"none": None, "balance": BALANCE, "cores": cores("float32")}
 MACHINES["pairs"] = Machine("pairs", Compute(1e12), (Link("wire", 1e10, shared="pair"),))
 ON_A_MESH = [name for name, each in algorithms().items() if "mesh" in each.options]
+SIGNALLED = ["ag_gemm", "gemm_rs", "gemm_ar", "te_chunks", "async_tp", "ag2", "rs2"]
+EXPERTS = ["ag_moe", "moe_rs", "ag2_moe", "moe_rs2"]
 #: Algorithms of which some or all variants need a share of an axis on each rank.
 SHARED_OUT = ["ag2", "rs2", "ag2_moe", "moe_rs2", "moe_collective"]
 CHOICES = {
