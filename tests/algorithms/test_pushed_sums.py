@@ -210,6 +210,8 @@ def test_auto_pushes_where_remote_tiles_need_transfers_and_slots_fit():
     assert chosen(Problem(64, 64, 64, 4, *["grid:2x2x1"] * 3), False) is None  # no terms
     many = Problem(64, 64, 4, 8, "column", "row", "row")  # all of C on each of eight ranks
     assert chosen(many, False, stationary="B") is None
+    twice = Problem(4, 6, 4, 3, "row", "row", "column")  # slots of 64 bytes, tiles of 32
+    assert chosen(twice, False, stationary="B") == "push"
     assert "sums" not in universal.resolve(rows, False, stationary="B")
     far = rows.on_nodes([0, 1])
     assert universal.resolve(far, False, stationary="B")["sums"] == "push"

@@ -225,3 +225,14 @@ def test_a_missing_program_leaves_no_guard(monkeypatch):
     with pytest.raises(FileNotFoundError):
         Started(["/nonexistent/mpiexec"], os.environ)
     assert guards[0].returncode == 0
+
+
+def test_a_guard_has_the_environment_without_the_token_of_those_that_it_ends(monkeypatch):
+    """As of a command that ranks of another one start: else the guard ended itself."""
+    monkeypatch.setenv(leftovers.TOKEN, token := new_token())
+    guard = processes._guard(token, time.time())
+    try:
+        environ = psutil.Process(guard.pid).environ()
+        assert guard.pid not in family(token) and environ["PATH"] == os.environ["PATH"]
+    finally:
+        processes._dismiss(guard)
