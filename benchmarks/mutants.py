@@ -2,10 +2,10 @@
 
     python -m benchmarks mutants SEED COUNT COMMIT OUT    # such as 1 200 HEAD build/mutants
 
-A mutant is a changed operator, condition or small number, of each package in turn. One run without
-any notes which tests reach which mutant. These run up to the first failure: of its package, without
-mpiexec, at most 60 s, then all. Five times longer than without the mutant counts as killed, a test
-that fails without it too does not. A second start adds to OUT/mutants.csv what lacks."""
+A mutant changes one operator, condition or small number. An instrumented run of the suite notes
+which tests reach which mutant. These run until one fails: first 60 s of those of the mutant's
+package that need no mpiexec, then all. A run that takes five times longer kills the mutant too, a
+test that fails without it does not. A second start adds the missing rows of OUT/mutants.csv."""
 
 import ast
 import os
@@ -110,7 +110,7 @@ def find_killer(tree: Path, clean: Path, mark: str, tests: list, seconds: dict) 
 
 def main() -> None:
     options = parser_of(__doc__)
-    options.add_argument("words", nargs=4, metavar=("SEED", "COUNT", "COMMIT", "OUT"))
+    options.add_argument("words", nargs=4, metavar="WORD", help="SEED COUNT COMMIT OUT")
     seed, count, commit, folder = options.parse_args().words
     commit = subprocess.check_output(["git", "rev-parse", commit], text=True).strip()
     out, table = Path(folder).resolve(), Path(folder).resolve() / "mutants.csv"

@@ -39,8 +39,9 @@ import drbench.__main__, launch.commands.cli, launch.commands.listing, launch.co
 found = []
 for words in json.loads(sys.argv[1]):
     for way in "full", "closed", "cut", "errors":
-        ranks = {"sweep": ("closed", "cut", "errors"), "run": ("closed", "errors")}
-        if words[-1] != "0" and way in ranks.get(words[0], ()):
+        left_out = {"sweep": ("closed", "cut", "errors"), "run": ("closed", "errors")}
+        starts_ranks = words[-1] != "0"  # a run of -m 0 is refused before
+        if starts_ranks and way in left_out.get(words[0], ()):
             continue  # ranks take long to start
         errors, to_errors = os.pipe()
         if not os.fork():

@@ -226,7 +226,7 @@ def test_nothing_in_the_ranking_needs_more_than_the_memory():
     most = [max(place.memory for place in found.ranking) for found in (free, tight)]
     assert most[0] > 60_000 >= most[1] and tight.too_large
     assert tight.ranking[0].record.best_s >= free.ranking[0].record.best_s
-    # replicas of A alone are too large in one of 7 layouts: 3 movements of each stationary matrix
+    # the tiles alone are too large in 9 candidates, with buffers in 44 more
     tighter = tune(replace(asked, memory=42_000), DEVICE)
     assert (tighter.tried, tighter.too_large, tighter.judged) == (63, 53, 4)
     with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 B per rank"):
