@@ -3,9 +3,9 @@
     python -m benchmarks mutants SEED COUNT COMMIT OUT    # such as 1 200 HEAD build/mutants
 
 A mutant changes one operator, condition or small number. An instrumented run of the suite notes
-which tests reach which mutant. These run until one fails: first 60 s of those of the mutant's
-package that need no mpiexec, then all. A run that takes five times longer kills the mutant too, a
-test that fails without it does not. A second start adds the missing rows of OUT/mutants.csv."""
+which tests reach which mutant (none: all count). They run until one fails: first 60 s of those of
+its package that need no mpiexec, then all. Five times the time kills a mutant too, a test that
+fails without it does not. A second start adds the missing rows of OUT/mutants.csv."""
 
 import ast
 import os
@@ -90,10 +90,9 @@ def find_reaching(tree: Path, mutants: list, out: Path) -> tuple[dict, dict]:
     for found in re.finditer(r"(?m)^([\d.]+)s \w+ +(.+)$", (out / "seconds.txt").read_text()):
         seconds[found[2]] += float(found[1])
     within = cache(lambda begin: {each for each in seconds if each.startswith(begin)})
-    for line in (out / "reached.txt").read_text().splitlines():
-        number, _, test = line.partition(" ")
-        reached[int(number)] |= within("tests/mpi/" if test.startswith("tests/mpi/") else test)
-    return reached, seconds
+    for found in re.finditer(r"(?m)^(\d+) (tests/mpi/|.*)", (out / "reached.txt").read_text()):
+        reached[int(found[1])] |= within(found[2])
+    return {n: reached[n] or {*seconds} for n in range(len(mutants))}, seconds
 
 
 def find_killer(tree: Path, clean: Path, mark: str, tests: list, seconds: dict) -> str:
@@ -105,7 +104,8 @@ def find_killer(tree: Path, clean: Path, mark: str, tests: list, seconds: dict) 
         if "::" not in found[1] or not run_tests(clean, "not thorough", found[1]).returncode:
             return found[1]
         left_out.append(f"--deselect={found[1]}")
-    return {0: "", 5: "", -9: "time limit"}.get(ended.returncode, "tests do not start")
+    ends = {0: "", 5: ""} if re.search(r" in [\d.]+s", ended.stdout) else {-9: "time limit"}
+    return ends.get(ended.returncode, "tests do not end")  # an exec may have replaced them
 
 
 def main() -> None:
@@ -137,7 +137,7 @@ def main() -> None:
             own = [each for each in tests if each.startswith(folders)]
             own = own[: sum(total <= FIRST_S for total in accumulate(map(seconds.get, own)))]
             killer = own and find_killer(tree, clean, "not thorough and not mpi", own, seconds)
-            killer = killer or tests and find_killer(tree, clean, "not thorough", tests, seconds)
+            killer = killer or find_killer(tree, clean, "not thorough", tests, seconds)
             (tree / path).write_bytes(text)
             rows.append((number, path, line, text[first:last].decode(), new.decode(), killer or ""))
             pd.DataFrame(sorted(rows)).to_csv(table, index=False, header=COLUMNS.split())

@@ -247,7 +247,7 @@ class Simulation(Program):
             ahead = found.prefetch(**options)
         traces = [traced(rank) for rank in range(self.group.extent)]
         simulated = Simulator(traces, one).run(ahead)
-        return Times(simulated.time_s, *self._bound[1:]), simulated, pool_bytes(traces[0], 1)
+        return Times(simulated.time_s, *self._bound[1:]), simulated, pool_bytes(traces[0], ahead)
 
 
 def reads(problem: Problem, group: Group, machine: Machine) -> Simulation:

@@ -8,10 +8,11 @@ import pytest
 from layer_chains import layers
 
 from algorithms.chains.choose import choose
+from algorithms.chains import programs
 from algorithms.chains.costs import Costs, Training
 from algorithms.chains.mesh import Mesh
 from algorithms.chains.presets import preset
-from algorithms.chains.programs import COLLECTIVES, LIBRARY, LocalGemm, padded
+from algorithms.chains.programs import COLLECTIVES, LIBRARY, Group, LocalGemm, padded
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.machine_models import find_machine
@@ -180,6 +181,12 @@ def overlapping(costs, each):
         for way in costs.ways(chain, each, stored):
             if way.gemm.program.group:
                 yield way.gemm.program
+
+
+def test_an_exchange_starts_and_sends_all_but_its_own_part():
+    """Four ranks of 64 KiB, which each link carries in both directions."""
+    seconds = programs.Collective("exchange", Group(1, 4, 4), 65536, TOY).times.seconds
+    assert seconds == pytest.approx(1e-6 + 2e-6 + 3 * 16384 / RATE)
 
 
 def test_programs_of_the_library_read_and_accumulate():

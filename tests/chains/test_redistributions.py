@@ -18,6 +18,7 @@ from algorithms.chains.programs import OVERLAPPING
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import Simulator
+from drbench.plan.schedule import pool_bytes
 
 NAMES = "pod", "dp", "tp"
 TOY = Machine(
@@ -190,6 +191,10 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
             runs.append(traces)
             super().__init__(traces, machine)
 
+        def run(self, ahead):
+            runs[-1] = runs[-1], ahead
+            return super().run(ahead)
+
     monkeypatch.setattr("algorithms.chains.programs.Simulator", Watched)
     mesh = mesh_of(*extents)
     costs, found = Costs(TOY, mesh, "float64"), {}
@@ -201,7 +206,9 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
     assert {program.name for program in found} >= {*OVERLAPPING} - {"universal A signals"}
     for program, (triple, way, d) in dealt(found.items(), len(extents), len(found) // 12):
         program.simulate()
-        traces, problem = runs[-1], runs[-1][0].problem
+        traces, ahead = runs[-1]
+        problem = traces[0].problem
+        assert program.pool == pool_bytes(traces[0], ahead)
         a, b = (np.zeros(BACKWARD.matrices[name].shape) for name in each.takes)
         _, sizes = multiplied(mesh, each, a, b, way.inner, d)
         assert (problem.m, problem.n, problem.k) == sizes

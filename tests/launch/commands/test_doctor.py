@@ -177,6 +177,7 @@ def test_run_and_sweep_lift_weaker_kernels_and_report_it_in_one_line(
         "run_sweep",
         lambda plan, request, *more: given.append(request.environ) or 0,
     )
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("only a process that computes itself"))
     words = "-p 2 -m 64 -n 64 -k 64".split()
     ended = run_cli("run", *words), run_cli("sweep", "mlp1-small", "-p", 2, "--out", tmp_path / "x")
     lines = ended[0].stderr, ended[1].stdout

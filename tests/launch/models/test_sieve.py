@@ -18,7 +18,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Get
 from launch.cases.case import Case, bound
 from launch.models.candidates import TuneRequest, changed, on_triple, settings, with_copies
-from launch.models.predict import predict_with, programs_of
+from launch.models.predict import predict_with, programs_of, seen_by
 from launch.models.sieve import bounds_of, rates_of
 from launch.models.tune import tune
 from partitions import layouts
@@ -188,6 +188,9 @@ def test_an_effort_ends_the_search_and_reports_what_it_did_not_exclude():
     first = found.ranking[0].record.best_s
     assert found.left > 0 and found.judged < best.judged
     assert first / (1 + found.gap) <= best.ranking[0].record.best_s <= first
+    compute = seen_by(whole.case, machine).compute
+    least_s = 2 * 64 * 48 * 96 / (4 * compute.peak_flops * compute.sustained)
+    assert found.gap <= first / least_s - 1 + 1e-9  # GEMMs alone take as long
     assert found.tried < best.tried  # tiles are cut as a refinement only
 
 
