@@ -641,8 +641,8 @@ def _lacked(has: str, needs: str, parts: int, adds: bool, every: bool) -> float:
     --------
     >>> _lacked("S(0)", "R", 4, False, False), _lacked("S(0)", "S(1)", 4, False, False)
     (0.75, 0.1875)
-    >>> _lacked("R", "P", 4, True, False), _lacked("R", "P", 4, True, True)
-    (0.75, 3)
+    >>> [_lacked(has, "P", 4, True, every) for has, every in (("R", 0), ("R", 1), ("S(0)", 0))]
+    [0.75, 3, 0.75]
     """
     if adds and has == "R":
         return parts - 1 if every else 1 - 1 / parts

@@ -147,9 +147,8 @@ def _machine_row(name: str) -> Row:
     )
     peaks = machine.peaks
     described = (f"{each} {_rate(peaks[each] / 1e12)}" for each in ARITHMETICS if each in peaks)
-    measured = " (measured)" if machine.compute.peak_measured else ""
     ranks = "RxC" if machine.torus else str(machine.devices or "any")
-    return name, ranks, ", ".join(links), ", ".join(described) + measured, str(len(machine.assumed))
+    return name, ranks, ", ".join(links), ", ".join(described), str(len(machine.assumed))
 
 
 def _rate(value: float) -> str:

@@ -18,6 +18,7 @@ from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.plan.explain import traffic
+from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Copy,
@@ -94,6 +95,20 @@ def test_misaligned_tiles_are_packed_on_cores(texts, stationary):
         assert gemms(found) < gemms(plain) / 4 and found.flops == plain.flops
         moved = [sum(traffic(each).counters.values()) for each in (found, plain)]
         assert moved[0] <= moved[1]
+
+
+@pytest.mark.parametrize(
+    "sizes, texts, stationary",
+    [
+        ((512, 512, 32768), ("block", "block", "tiles:1000x900"), "C"),
+        ((8192, 8192, 512), ("block", "tiles:1000x900", "block"), "A"),
+    ],
+)
+def test_packed_operands_take_less_than_twice_the_memory_of_a_ranks_tiles(sizes, texts, stationary):
+    problem = Problem(*sizes, 8, *texts)
+    trace = universal.trace(problem, 0, stationary=stationary, machine=CORES)
+    tiles = sum(each.partition.local_size(0) for each in problem.operands)
+    assert 0 < pool_bytes(trace, 1, lambda value: True) < 2 * 4 * tiles
 
 
 @pytest.mark.parametrize("text", ["row", "column", "block"])

@@ -7,8 +7,8 @@ from math import inf
 import pytest
 from layer_chains import layers
 
-from algorithms.chains.choose import choose
 from algorithms.chains import programs
+from algorithms.chains.choose import choose
 from algorithms.chains.costs import Costs, Training
 from algorithms.chains.mesh import Mesh
 from algorithms.chains.presets import preset

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drbench.errors import OutOfMemory
+from drbench.errors import MissingError, OutOfMemory
 from drbench.host import launcher, topology
 
 SIZE = "UCX_TCP_TX_SEG_SIZE"
@@ -32,6 +32,15 @@ def start_mpi(monkeypatch):
         return found
 
     return start
+
+
+def test_ranks_of_torchrun_that_see_only_themselves_are_told_the_command(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train.py", "--lr", "0.1"])
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "TORCHELASTIC_RUN_ID": "x"}.items():
+        monkeypatch.setenv(name, value)
+    end = r"torchrun starts no ranks of MPI. Use: mpiexec -n 2 python train.py --lr 0.1$"
+    with pytest.raises(MissingError, match=end):
+        launcher.refuse_strangers("MPICH 5", 1)
 
 
 def test_mpi_starts_with_large_segments_for_tcp_and_all_threads(start_mpi):

@@ -92,4 +92,9 @@ def test_streams_and_arena_are_shared_by_all_plans(device):
             A = ctx.from_global(np.ones((n, n)), "row")
             drbench.multiply(A, A, stationary="ABC"[n % 3])
         assert len(made) == len(set(made)) <= 5
+        sizes, allocate = [], device.allocate
+        device.allocate = lambda nbytes: sizes.append(nbytes) or allocate(nbytes)
+        for nbytes in range(10_000, 100_000, 1000):
+            ctx.ground.arena(nbytes)
+        assert len(sizes) <= 5  # each time at least the double
         A = None

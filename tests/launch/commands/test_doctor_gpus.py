@@ -90,6 +90,8 @@ def test_a_sound_node_of_eight_has_nothing_to_change_and_the_json_has_every_pair
     text = " ".join(each["text"] for each in found)
     for numbers in ("390-394 GB/s", "305-313 GB/s", "162, 270, 330 GB/s", "79 GiB free"):
         assert numbers in text
+    node.seen["gpu_aware"] = 1
+    assert "staged through pinned" in text and "staged" not in doctor(node).stdout
     assert len(pairs["pairs"]) == 56 and pairs["together"]["from_all"] == [391.0, 393.0]
 
 
