@@ -1,13 +1,16 @@
 """The ledger: every number has its prediction, and one with an error above its limit is
 found."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+from made_up import of_universal
 from pandas import DataFrame
 
 from launch.models.intervals import PUBLISHED
+from launch.papers import ledger
 from launch.papers.claims import Rows, check_claims
 from launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
 
@@ -48,6 +51,21 @@ def holds(rows, group):
 def test_each_way_to_become_worse_is_found(committed, change):
     rows = committed[committed.group == "epyc-rma"]
     assert holds(rows, "epyc-rma") and not holds(change(rows), "epyc-rma")
+
+
+def test_disturbed_runs_count_for_shares_of_the_roof_alone(monkeypatch):
+    one = of_universal(steps=5)
+    rows = [
+        replace(one, m=512),
+        replace(one, m=256, noisy=True),
+        replace(one, m=128, oversubscribed=True),
+        replace(one, m=64, status="failed", reason="made up"),
+        replace(one, m=32, steps=6),  # of another program
+    ]
+    monkeypatch.setattr(ledger, "read_csv", lambda path: rows)
+    monkeypatch.setattr(ledger, "predict", lambda case, machine, ranks: one)
+    found = lambda of_roof: [each.m for each, *_ in ledger._runs("x.csv", None, of_roof)]
+    assert (found(False), found(True)) == ([512], [512, 256, 128])
 
 
 def test_half_of_all_programs_are_held_out():
