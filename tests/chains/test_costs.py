@@ -15,6 +15,7 @@ from algorithms.chains.presets import preset
 from algorithms.chains.programs import COLLECTIVES, LIBRARY, Group, LocalGemm, padded
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
+from drbench.program.problem import Problem
 from launch.cases.machine_models import find_machine
 from launch.models.chains import seen
 
@@ -187,6 +188,14 @@ def test_an_exchange_starts_and_sends_all_but_its_own_part():
     """Four ranks of 64 KiB, which each link carries in both directions."""
     seconds = programs.Collective("exchange", Group(1, 4, 4), 65536, TOY).times.seconds
     assert seconds == pytest.approx(1e-6 + 2e-6 + 3 * 16384 / RATE)
+
+
+def test_one_sided_reads_take_at_least_the_time_of_their_bytes():
+    """Of rows that become columns on a GPU of each of four nodes, three of four parts."""
+    problem, machine = Problem(8192, 4096, 4096, 4, "row", "row", "column"), find_machine("dgxh100")
+    seconds = programs.reads(problem, Group(8, 4, 32), machine).times.seconds
+    moved, link = 4 * 8192 * 4096 * 3 / 16, machine.link(8, 0)
+    assert seconds == pytest.approx(moved / link.bandwidth_bytes_per_s, rel=0.03)
 
 
 def test_programs_of_the_library_read_and_accumulate():
