@@ -104,8 +104,8 @@ def find_killer(tree: Path, clean: Path, mark: str, tests: list, seconds: dict) 
         if "::" not in found[1] or not run_tests(clean, "not thorough", found[1]).returncode:
             return found[1]
         left_out.append(f"--deselect={found[1]}")
-    ends = {0: "", 5: ""} if re.search(r" in [\d.]+s", ended.stdout) else {-9: "time limit"}
-    return ends.get(ended.returncode, "tests do not end")  # an exec may have replaced them
+    ends = re.search(r"(?m)^(?:\d|no tests).* in [\d.]+s", ended.stdout) and {0: "", 5: ""}
+    return (ends or {-9: "time limit"}).get(ended.returncode, "tests do not end")  # after an exec
 
 
 def main() -> None:

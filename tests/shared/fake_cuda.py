@@ -337,7 +337,8 @@ class FakeArray:
             elements = np.full(shape, 0x5A, dtype)
         if elements is None:
             size = int(np.prod(shape)) * dtype.itemsize
-            assert getattr(memptr.memory, "size", size) in (size, size or 1)
+            lent = getattr(memptr.memory, "size", size)
+            assert lent in (size, size or 1), "lent memory is that of the array, at least a byte"
             elements = memory(memptr.ptr, size).view(dtype).reshape(shape)
         self._elements = elements
 

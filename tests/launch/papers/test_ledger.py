@@ -53,7 +53,7 @@ def test_each_way_to_become_worse_is_found(committed, change):
     assert holds(rows, "epyc-rma") and not holds(change(rows), "epyc-rma")
 
 
-def test_disturbed_runs_count_for_shares_of_the_roof_alone(monkeypatch):
+def test_disturbed_runs_count_for_shares_of_gemm_only_speed_alone(monkeypatch):
     one = of_universal(steps=5)
     rows = [
         replace(one, m=512),
