@@ -135,9 +135,9 @@ def test_an_installed_drbench_runs_plots_and_reports(installed):
     with open(installed.folder / "out.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["status"] == "ok"
-    installed("plot timeline trace.json -o timeline.png")
+    installed("plot timeline trace.json --save timeline.png")
     assert (installed.folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
-    installed("report out.csv -o report.html")
+    installed("report out.csv --save report.html")
     assert "</html>" in (installed.folder / "report.html").read_text(encoding="utf-8")
 
 

@@ -3,9 +3,9 @@
 import json
 
 from benchmarks.gpu.page import MODEL, NODE, name_of
+from drbench.texts import between
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
-from launch.host.units import between
 from launch.models.predict import predict, with_interval
 
 from .records import RESULTS, records

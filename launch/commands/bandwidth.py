@@ -70,7 +70,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     \b
       drbench bandwidth -p 2
       drbench bandwidth -p 4 --transport rma --only get,put --csv rma.csv
-      drbench plot bandwidth rma.csv -o rma.png
+      drbench plot bandwidth rma.csv --save rma.png
 
     Uses the windows, steps and executor of the algorithms, with get=copy. All ranks transfer at
     once: get, put, accumulate and shift to or from the next rank. The received data is compared

@@ -16,13 +16,13 @@ from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
+from drbench.texts import bytes_text
 from launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
 from launch.host.memory import available_memory
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.python import PYTHON
 from launch.host.show import console, table
-from launch.host.units import format_bytes
 from launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables
 
 from .guards import gpu_report, refuse_too_many
@@ -218,12 +218,12 @@ def _peak(single: Kernels) -> Iterator[Finding]:
 
 def _memory() -> Iterator[Finding]:
     free, subject = shared_memory_free(), "shared memory"
-    yield Finding("memory", "ok", f"{format_bytes(available_memory())} available")
+    yield Finding("memory", "ok", f"{bytes_text(available_memory())} available")
     if free is None:
         nowhere = f"no {SHARED_MEMORY}: windows are allocated elsewhere"
         yield Finding(subject, "advice", nowhere, "mount a tmpfs there")
         return
-    there = f"{SHARED_MEMORY} has {format_bytes(free)} free"
+    there = f"{SHARED_MEMORY} has {bytes_text(free)} free"
     yield found(
         free >= 1 << 30,
         subject,

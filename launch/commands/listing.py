@@ -9,11 +9,12 @@ from typing import NamedTuple
 import click
 
 from algorithms import algorithms, get_algorithm
-from drbench.common import TransportChoice, number
+from drbench.common import TransportChoice
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
 from drbench.model.machine_file import ARITHMETICS
 from drbench.options import Option
+from drbench.texts import number
 from launch.cases.case import FIELDS, OURS
 from launch.cases.machine_models import describe_file, file_of, find_machine, machine_names
 from launch.cases.sweep_values import read_toml, shipped

@@ -243,6 +243,14 @@ out_option = partial(
     group="Output",
     help="Folder of the records.",
 )
+verbose_option = partial(
+    option,
+    "-v",
+    "--verbose",
+    is_flag=True,
+    group="Output",
+    help="Print everything that is known, not the answer alone.",
+)
 peak_option = partial(
     option,
     "--peak",
@@ -262,7 +270,6 @@ ranks_option = partial(
 )
 save_option = partial(
     option,
-    "-o",
     "--save",
     "save",
     type=FILE,

@@ -13,10 +13,10 @@ from drbench.errors import UsageError
 from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
+from drbench.texts import bytes_text, time_text
 from launch.cases.case import Case, bound, refuse_library
 from launch.cases.machine_models import find_machine, of_schedule
 from launch.host.show import brief, console, drawing, multiplication_text, table
-from launch.host.units import format_bytes, seconds
 
 from .guards import default_ranks
 from .options import (
@@ -122,10 +122,10 @@ def plan(ranks, rank, limit, as_json, **values):
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     out.print(
         f"{text}\n[bold]{algorithm.name}{still}[/], {who}: {found['steps']} steps, "
-        f"{found['flops']:.4g} FLOPs, planned in {seconds(found['plan_s'])}"
+        f"{found['flops']:.4g} FLOPs, planned in {time_text(found['plan_s'])}"
     )
     kinds = (
-        f"{name.removesuffix('_bytes')} {found[name]} ({format_bytes(found[name])})"
+        f"{name.removesuffix('_bytes')} {found[name]} ({bytes_text(found[name])})"
         for name in COUNTERS
         if found[name]
     )
@@ -141,16 +141,16 @@ def plan(ranks, rank, limit, as_json, **values):
     if "signals" in found:
         out.print(f"signals: {found['signals']}, each with its counterpart; no deadlock")
     most = max(rows.values(), key=lambda row: row["tile"] + row["pool"])
-    tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
+    tiles = " + ".join(f"{name} {bytes_text(most[name])}" for name in "ABC")
     out.print(
         f"memory of the {'largest ' * (rank == 'all')}rank: tiles {tiles} = "
-        f"{format_bytes(most['tile'])}; pool at most {format_bytes(most['pool'])} "
-        f"({format_bytes(most['pool_direct'])} if every tile is read in place)",
+        f"{bytes_text(most['tile'])}; pool at most {bytes_text(most['pool'])} "
+        f"({bytes_text(most['pool_direct'])} if every tile is read in place)",
         soft_wrap=True,
     )
     if rank == "all":
         for row in rows.values():
-            row |= {"tiles": format_bytes(row["tile"]), "pool": format_bytes(row["pool"])}
+            row |= {"tiles": bytes_text(row["tile"]), "pool": bytes_text(row["pool"])}
         _show_bytes(out, "rank", rows, "tiles", "pool")
     else:
         _show_bytes(out, "peer", moved.by_peer)

@@ -7,9 +7,9 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import IDENTITY
+from drbench.texts import plural
 from launch.cases.case import shape_of
 from launch.host.files import check_output, write_output, write_table
-from launch.host.units import plural
 
 from .completion import names_of
 from .options import (
@@ -22,6 +22,7 @@ from .options import (
     printing,
     reading,
     save_option,
+    verbose_option,
 )
 
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
@@ -52,12 +53,12 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
 @option(
     "--limit",
     type=click.IntRange(0),
-    default=40,
-    help="Rows of the table; the others are counted.",
+    help="Rows of a table; the others are counted. [default: 5 of each problem; 20 of NEW]",
 )
-@csv_option(help="Write the rows to this file.")
+@csv_option(help="Write the rows to this file, which is replaced.")
 @json_option()
-def compare(old, new, by, tolerance, allow, limit, csv_path, as_json):
+@verbose_option(help="Show all rows and columns.")
+def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps. With OLD alone, list
     the cases of each problem, the fastest first.
 
@@ -72,7 +73,7 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json):
       drbench compare results/measured/here --limit 5
     """
     if new is None and not by:
-        return _list(old, limit, allow)
+        return _list(old, limit, allow, verbose)
     check_output("--csv", csv_path)
     from launch.studies.compare import compare as judge
     from launch.studies.compare import failures, sides, summary
@@ -99,12 +100,13 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json):
     return EXIT_CODES["wrong" if fails else "ok"]
 
 
-def _list(path: str, limit: int, allow: tuple) -> int:
+def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
     """Print the decision on each problem, then its cases, the best first and unreliable ones last,
     and what is not ok; return the exit code."""
-    from launch.sweeps.sweep import verdict
+    from launch.sweeps.sweep import verdict as exit_code
     from launch.views import listed
-    from plots.report.verdict import fastest_lines
+    from launch.views.problems import show_answer
+    from plots.report.verdict import verdict
     from plots.select.records import read_records, rows
     from plots.select.rounds import merged
 
@@ -112,14 +114,10 @@ def _list(path: str, limit: int, allow: tuple) -> int:
         found = read_records([path])
     if found.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
-    found = merged(found)
-    out, print_line = printing()
-    for line in fastest_lines(found, path):
-        print_line(line)
-    every = rows(found)
-    for each in listed(every):
-        each.show(out, path, limit)
-    return EXIT_CODES["ok"] if "failing" in allow else verdict(every)
+    every = rows(merged(found))
+    out, _ = printing()
+    show_answer(verdict(found), listed(every), out, path, limit, verbose)
+    return EXIT_CODES["ok"] if "failing" in allow else exit_code(every)
 
 
 def _row(pair) -> dict:
@@ -228,7 +226,7 @@ def plot(name, files, save, width, title, notes, **options):
       drbench list figures
       drbench plot mlp1 results/measured/here -o mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
-      drbench plot libraries results/measured/here -o rates.pdf --width 3.4
+      drbench plot libraries results/measured/here --save rates.pdf --width 3.4
     """
     if name is None:
         raise UsageError("NAME is missing. Give a figure of drbench list figures.")
@@ -261,7 +259,7 @@ def report(folders, save):
     network.
 
     \b
-      drbench report results/measured/here -o report.html
+      drbench report results/measured/here --save report.html
     """
     one = Path(folders[0])
     folder = one if one.is_dir() else one.parent

@@ -269,6 +269,8 @@ def draw_figure(name: str, rows: list, path: Path) -> list[str]:
     return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
 
 
+#: Rows of a table of which every row is an answer.
+_MOST_ROWS = 20
 #: The figure of each view.
 _FIGURES = {"mlp": "mlp", "libraries": "libraries", "algorithms": "algorithms"}
 
@@ -276,26 +278,25 @@ _FIGURES = {"mlp": "mlp", "libraries": "libraries", "algorithms": "algorithms"}
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
+    from launch.views.problems import show_answer
 
     tables, print_line = tables_of(sweep.view, found), partial(screen.print, markup=False)
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
-    alone = sweep.view == "mlp"  # its figure has the content of the tables
-    for each in () if as_json or alone else tables:
-        each.show(screen, out)
     if csv_path:
         write_table(csv_path, rows_of(tables))
         print_line(f"table: {csv_path}")
-    shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
-    if not sweep.view and len(shapes) == sum(map(bool, found.values())):
-        return  # every case is a separate problem
-    from plots.report.verdict import fastest_lines
+    from plots.report.verdict import verdict
     from plots.select.cases import SelectionError
     from plots.select.records import read_records
 
     records = read_records([out])
-    for line in fastest_lines(records, out) if alone or not sweep.view else ():
-        print_line(line)
+    shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
+    if sweep.view == "scaling" or len(shapes) == sum(map(bool, found.values())):
+        for each in () if as_json else tables:  # every case is a separate problem
+            each.show(screen, out, _MOST_ROWS)
+    elif not as_json:
+        show_answer(verdict(records), tables, screen, out)
     ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)
     if sweep.view == "scaling" and ok.ranks.nunique() > 1:

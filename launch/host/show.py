@@ -12,16 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drbench.common import PHASES, number
+from drbench.common import PHASES
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
 from drbench.plan.explain import picture
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
+from drbench.texts import between, bytes_text, number, plural, time_text
 from partitions import Dealt, Partition
-
-from .units import between, format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line of the algorithm has in its own words.
@@ -154,7 +153,7 @@ def answer_text(record: Record) -> str:
     simulated = record.mode == "simulated"
     error = "not verified" if record.error is None else f"error {record.error:.3g}"
     verdict = "predicted" if simulated else f"ok, {error if record.error != 0 else 'exact'}"
-    time = predicted_text(record) if simulated else seconds(record.time_s)
+    time = predicted_text(record) if simulated else time_text(record.time_s)
     roof = record.percent_of_gemm_only
     bound = "" if roof is None else f", {roof:.1f} % of GEMM-only speed"
     return f"{verdict}: {time}, {number(record.gflops, 4)} GFLOP/s{bound}"
@@ -265,10 +264,10 @@ def show_record(record: Record) -> None:
         local = record.local_gemm_s
         add(
             "time",
-            f"{predicted_text(record)}, {seconds(local)} as one local GEMM per rank"
+            f"{predicted_text(record)}, {time_text(local)} as one local GEMM per rank"
             if simulated
-            else f"median {seconds(record.time_s)}{_interval(record)} of "
-            f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
+            else f"median {time_text(record.time_s)}{_interval(record)} of "
+            f"{len(record.samples_s)} repeats, best {time_text(record.best_s)}",
         )
         for name, value, _, remedy in DOUBTS:
             if getattr(record, name) is value:
@@ -288,14 +287,14 @@ def show_record(record: Record) -> None:
         if not simulated and beyond is not None and beyond > spread:
             add(
                 "overlap",
-                f"effective communication {seconds(beyond)} beyond one local GEMM",
+                f"effective communication {time_text(beyond)} beyond one local GEMM",
                 "" if overlap is None else f"overlap efficiency {overlap:.2f} (collective: 0)",
             )
         counts = [(name, getattr(record, name)) for name in COUNTERS]
         nothing = "nothing" if record.moved_bytes is not None else "unknown"
         add(
             "moved",
-            named((name, format_bytes(count)) for name, count in counts if count) or nothing,
+            named((name, bytes_text(count)) for name, count in counts if count) or nothing,
         )
         if _all_in_place(record):
             add("", "all tiles were read in place: no transfer, nothing to overlap")
@@ -304,7 +303,9 @@ def show_record(record: Record) -> None:
             add(
                 "mean phases",
                 named(
-                    (name, seconds(time or 0.0)) for name, time in phases if time or name == "gemm"
+                    (name, time_text(time or 0.0))
+                    for name, time in phases
+                    if time or name == "gemm"
                 ),
             )
         held = {
@@ -313,7 +314,7 @@ def show_record(record: Record) -> None:
             "on the device": record.peak_device_bytes,
         }
         described = [
-            f"{name} {format_bytes(count)}" for name, count in held.items() if count is not None
+            f"{name} {bytes_text(count)}" for name, count in held.items() if count is not None
         ]
         if simulated or record.peak_rss_bytes is not None:
             add("memory", f"{', '.join(described)} (largest rank)")

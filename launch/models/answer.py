@@ -4,10 +4,10 @@ pays."""
 from dataclasses import replace
 
 from drbench.measure.record import Record
+from drbench.texts import bytes_text, plural, time_text
 from launch.cases.case import case_keys
 from launch.cases.command_line import describe
 from launch.host.show import predicted_text
-from launch.host.units import format_bytes, plural, seconds
 
 from .candidates import TuneRequest
 from .places import Found, Moving, Place
@@ -43,8 +43,8 @@ def name_of(place: Place) -> str:
 
 def redistribution_text(moving: Moving) -> str:
     """The bytes that redistribution to a place moves, and its time."""
-    time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
-    return f"{format_bytes(moving.moved_bytes)}{time}"
+    time = "" if moving.seconds is None else f" in {time_text(moving.seconds)}"
+    return f"{bytes_text(moving.moved_bytes)}{time}"
 
 
 def answer(found: Found, request: TuneRequest) -> list[str]:
@@ -80,7 +80,7 @@ def _costs(place: Place) -> str:
     if record is not None:
         of_roof = f"{record.percent_of_gemm_only:.0f} % of GEMM-only speed"
         return f"{named}: {name_of(place)}, {predicted_text(record)}, {of_roof}"
-    moves = format_bytes(counts.loads.busiest_bytes)
+    moves = bytes_text(counts.loads.busiest_bytes)
     return (
         f"{named}: {name_of(place)}, its busiest rank moves {moves} and does {counts.share:.2f} "
         "times its share of the FLOPs"

@@ -189,7 +189,7 @@ def _describe_case(
     where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a "
     "byte"
     return found | {
-        "name": describe(record),
+        "name": describe(record, sizes=True),
         "multiplication": multiplication_text(case),
         "description": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
         "timed": timed,

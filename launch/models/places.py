@@ -16,8 +16,8 @@ from drbench.model.simulate import Beyond, Simulator
 from drbench.plan.explain import loads
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace
+from drbench.texts import bytes_text
 from launch.cases.case import Case
-from launch.host.units import format_bytes
 
 from .beyond import Sure
 from .candidates import TuneRequest, data_movements, with_copies
@@ -285,7 +285,7 @@ class ByBytes:
     ) -> Iterator[Place]:
         found = counted(cases[0], self.request.ranks)
         if found.memory > self.memory_bytes:
-            raise OutOfMemory(f"it needs {format_bytes(found.memory)}")
+            raise OutOfMemory(f"it needs {bytes_text(found.memory)}")
         moved = found.loads.moved_bytes + moving.moved_bytes / self.request.multiplications
         cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
         key = cost, moved, found.loads.transfers, *found.loads

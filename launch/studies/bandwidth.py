@@ -7,8 +7,8 @@ from rich.table import Table
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.noise import LEAST_SHARE
 from drbench.options import Option
+from drbench.texts import bytes_text, plural, time_text
 from launch.host.show import table
-from launch.host.units import format_bytes, plural, seconds
 
 _SIZE = Option(type=int, least=8, unit="bytes")
 #: More sizes are taken for a mistake.
@@ -73,18 +73,18 @@ def bandwidth_table(rows: Sequence) -> Table:
     lines = []
     for row in sorted(rows, key=lambda row: [*OPERATIONS, COPY].index(row.operation)):
         if row.median_s is None:
-            lines.append((row.operation, format_bytes(row.nbytes), "", "", "", row.reason))
+            lines.append((row.operation, bytes_text(row.nbytes), "", "", "", row.reason))
             continue
         # sizes may be rounded down to divide evenly
         copy = copies[min(copies, key=lambda nbytes: abs(nbytes - row.nbytes))]
-        spread = f"{seconds(row.median_low_s)} - {seconds(row.median_high_s)}"
+        spread = f"{time_text(row.median_low_s)} - {time_text(row.median_high_s)}"
         share = "" if row.operation == COPY else f"{100 * row.bus_gbps / copy:.0f} %"
         lines.append(
             (
                 row.operation,
-                format_bytes(row.nbytes),
+                bytes_text(row.nbytes),
                 f"{row.bus_gbps:.2f}",
-                seconds(row.median_s),
+                time_text(row.median_s),
                 share,
                 _doubt(row),
                 spread,

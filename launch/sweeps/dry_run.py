@@ -10,15 +10,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from drbench.common import number
 from drbench.errors import DrbenchError
 from drbench.measure.noise import FEWEST
 from drbench.plan.explain import moves
 from drbench.plan.schedule import pool_bytes
+from drbench.texts import bytes_text, duration_text, number, plural
 from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
 from launch.cases.machine_models import of_schedule
 from launch.host.show import console as screen_of
-from launch.host.units import duration, format_bytes, plural
 from launch.libraries import LIBRARIES, get_library, present
 from partitions import LayoutError
 
@@ -122,7 +121,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             marks = [mark for mark, holds in flags.items() if holds]
             counts.update(marks)
             able.append(job)
-            memory = f"{format_bytes(each.rank_bytes):>10} per rank"
+            memory = f"{bytes_text(each.rank_bytes):>10} per rank"
         if at <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             described = "; ".join(marks)
@@ -149,8 +148,8 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     elif rounds:
         print_line(f"interleaved, {plural(rounds, 'round')}")
     print_line(
-        f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
-        f"{format_bytes(-(-most.total_bytes // most_nodes))} per node "
+        f"memory of the largest case: {bytes_text(most.rank_bytes)} on its largest rank, "
+        f"{bytes_text(-(-most.total_bytes // most_nodes))} per node "
         "(tiles and buffers, without operands for GEMM-only speed and MPI"
         f"{'; cases without a line compared by their tiles' * bool(largest)})"
     )
@@ -158,7 +157,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         found = estimated(able, rounds)
         bound = "" if rounds == "known" else "up to "
         print_line(
-            f"estimated time: {bound}{duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
+            f"estimated time: {bound}{duration_text(found.time_s)} for {found.flops:.3g} FLOPs at the "
             f"{number(found.core_flops_per_s / 1e9, 4)} GFLOP/s of a core, measured just now on "
             f"this machine with a 1024^3 GEMM, and {OVERHEAD_S * 1e3:.0f} ms per case; "
             "communication not included"

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from drbench.measure.noise import LEAST_SHARE, doubts
 from drbench.measure.record import Record
+from drbench.texts import plural
 from launch.cases.case import GOOD, Case
-from launch.host.units import plural
 
 #: Seconds between lines.
 _LINE_S = 10.0

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
 from drbench.measure.record import HEADER, Record
+from drbench.texts import plural
 from launch.cases.case import GOOD
 from launch.cases.peaks import read_peaks
-from launch.host.units import plural
 from launch.libraries import LIBRARIES, get_library
 
 from .experiment import Runner, run_experiment

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from drbench.common import number
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
+from drbench.texts import bytes_text, layouts_text, plural, rate_text, shape_text, time_text
 from launch.cases.peaks import arithmetic
-from launch.host.units import plural, seconds
 from launch.libraries import LIBRARIES, ON_DRBENCH
 
 from .tables import Column, Table, layout, marks_of, name_of, varying
@@ -49,10 +48,12 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
 
     groups: dict[str, list[Entry]] = {}
     for first, run in entries:
-        multiplication = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
+        multiplication = " ".join(
+            (shape_text(first.m, first.n, first.k), *filter(None, [form(first)]))
+        )
         elements = arithmetic(str(first.dtype), first.compute)
-        at = f"{multiplication} {elements}, {plural(first.ranks, 'rank')}"
-        where = ", ".join(map(" ".join, zip("ABC", layout(first))))
+        at = f"{multiplication}, {elements}, {plural(first.ranks, 'rank')}"
+        where = layouts_text(layout(first))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append((first, run))
     found, without = [], []
     for at, group in groups.items():
@@ -99,8 +100,8 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
         **(decision or Decision("")).to_json_dict(),
         "to_the_best": decision and str(decision),
         "percent_of_gemm_only": roof,
-        "gemm_only": None if roof is None else f"{roof:.1f}{by_balance(record)}",
-        "layout": ", ".join(dict.fromkeys(where) if len({*where}) == 1 else where),
+        "gemm_only": None if roof is None else f"{roof:.1f} %{by_balance(record)}",
+        "layout": layouts_text(where),
         "how": name_of(record, True),
         "gflops": record.gflops,
         "transport": record.transport,
@@ -114,24 +115,24 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
     }
 
 
-_MOVED = Column("moved_bytes", ">moved MiB", lambda row: f"{row['moved_bytes'] / 2**20:.1f}")
+_MOVED = Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes"]), True)
 _COLUMNS = (
     Column("contender", "!~"),
-    Column("median_s", ">!median", lambda row: seconds(row["median_s"])),
-    Column("doubt", "!"),
+    Column(
+        "median_s", ">!median", lambda row: f"{time_text(row['median_s'])} {row['doubt'] or ' '}"
+    ),
     Column("to_the_best", ">!~to the best"),
-    Column("gemm_only", ">% of GEMM-only"),
+    Column("gemm_only", ">GEMM-only"),
     _MOVED,
 )
 _LISTED = (
-    Column("median_s", ">!time", lambda row: seconds(row["median_s"])),
-    Column("marks", "!"),
-    Column("gemm_only", ">% of GEMM-only"),
-    Column("layout", "!~A, B, C"),
+    Column("median_s", ">!time", lambda row: f"{time_text(row['median_s'])} {row['marks'] or ' '}"),
     Column("how", "!~algorithm"),
-    Column("gflops", ">GFLOP/s", lambda row: number(row["gflops"], 4)),
+    Column("layout", "!~A · B · C"),
+    Column("gemm_only", ">GEMM-only"),
+    Column("gflops", ">rate", lambda row: rate_text(row["gflops"])),
     _MOVED,
-    Column("transport", "transport"),
+    Column("transport", "transport", None, True),
 )
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from math import log2
 
+from drbench.texts import bytes_text, number
 from plots.draw.chart import Axis, Chart, Charts, Spot, labelled_panels, polyline
-from plots.draw.numbers import bytes_text, log_ticks, number
+from plots.draw.numbers import log_ticks
 from plots.draw.page import GREY
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made

@@ -13,8 +13,8 @@ import matplotlib
 from pandas import DataFrame
 
 from drbench.measure.decision import FASTEST, answer, best_at, remedy
+from drbench.texts import layouts_text, shape_text, time_text
 from plots.draw.description import named
-from plots.draw.numbers import time_text
 from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
 from plots.draw.style import FONT_PT, SMALL_PT
 from plots.registry import Figure, Made
@@ -27,7 +27,6 @@ from plots.select.cases import (
     cases,
     elided,
     forms,
-    shape_text,
 )
 from plots.select.records import Records, frame, rows
 from plots.select.rounds import counted, decided
@@ -70,7 +69,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
         cells = each.drop_duplicates(["row", "stationary", "factor"])
         order = list(dict.fromkeys(cells.row))[:_MOST_ROWS]
         if lost := cells.row.nunique() - len(order):
-            notes.append(f"{shape_text(key[1])}: not drawn: {lost} slower partition triples")
+            notes.append(f"{shape_text(*key[1])}: not drawn: {lost} slower partition triples")
         cells = cells[cells.row.isin(order)]
         best = best_at(decided(cells))
         least_s = cells.paired_s.min() if best is None else cells.paired_s.iloc[best]
@@ -82,7 +81,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
 def row_text(row: tuple[str, str, str]) -> str:
     """The label of a triple: one text for three equal partitions."""
     row = [each or "?" for each in row]
-    return elided(row[0] if len(set(row)) == 1 else " | ".join(row), _LABEL_CHARACTERS)
+    return elided(layouts_text(row), _LABEL_CHARACTERS)
 
 
 def finding(cells: DataFrame) -> str:
@@ -121,7 +120,7 @@ def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, subtitle: st
     short = (cells.time_s < _SHORT_S).sum()
     brief = f"; {short} of {len(cells)} cells take less than 1 ms" if short else ""
     description = f"{source.text}{brief}{': ' * bool(subtitle)}{subtitle}"
-    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(shape), description)
+    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(*shape), description)
     order = sorted(cells.row.unique())
     still = {each: sorted(own.factor.unique()) for each, own in cells.groupby("stationary")}
     columns = sum(map(len, still.values()))
@@ -130,7 +129,7 @@ def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, subtitle: st
     for matrix, factors in still.items():
         own = cells[cells.stationary == matrix]
         place = (x_in, top_in + TITLE_IN + _HEAD_IN, cell_in * len(factors), len(order) * _ROW_IN)
-        axes = named(page.axes(*place), f"{shape_text(shape)}, Stationary {matrix}\n{description}")
+        axes = named(page.axes(*place), f"{shape_text(*shape)}, Stationary {matrix}\n{description}")
         _draw_cells(axes, own, order, factors, cell_in)
         axes.set_yticks(range(len(order)), order if x_in == left_in else [""] * len(order))
         axes.tick_params(length=0, pad=2, labelsize=SMALL_PT)

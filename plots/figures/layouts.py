@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from drbench.texts import number, time_unit
 from plots.draw.description import named
-from plots.draw.numbers import number, time_unit
 from plots.draw.page import GRID, MARGIN_IN, Page, fitted, page_in, patch_handle, width_in
 from plots.draw.style import FONT_PT, OTHER, PHASES, Fill
 from plots.registry import Figure, Made

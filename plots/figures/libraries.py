@@ -24,8 +24,8 @@ from drbench.measure.decision import (
     remedy,
 )
 from drbench.measure.noise import Ratio
+from drbench.texts import number, shape_text, time_unit
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
-from plots.draw.numbers import number, time_unit
 from plots.draw.page import GRID, MARKER_PT, note, page_in, patch_handle, width_in
 from plots.draw.style import FONT_PT, LIBRARIES, ON_DRBENCH, OTHER, PHASES, SMALL_PT, style_of
 from plots.registry import Figure, Made
@@ -38,7 +38,6 @@ from plots.select.cases import (
     elided,
     names,
     shape_name,
-    shape_text,
 )
 from plots.select.records import Records, rows
 from plots.select.rounds import counted, decided
@@ -76,7 +75,7 @@ def choose(
     best = best[best.name.isin(drawn)]
     found = [(*key, each) for key, each in best.groupby(["source", "shape"], sort=False)]
     found.sort(key=lambda panel: (panel[0].text, by_name(panel[1])))
-    lost = [shape_text(shape) for _, shape, _ in found[_MOST_SHAPES:]]
+    lost = [shape_text(*shape) for _, shape, _ in found[_MOST_SHAPES:]]
     return found[:_MOST_SHAPES], drawn, notes + not_shown(lost, "shapes")
 
 
@@ -127,7 +126,7 @@ def finding(found: Sequence[Panel]) -> tuple[str, list[str]]:
     ahead of the fastest other library, tied with it, or behind; without another library the fastest
     of each shape."""
     panels_ = [(decided(dots), _ours(dots), dots, shape) for _, shape, dots in found]
-    answers = {shape_text(shape): answer(each, [*dots.name]) for each, _, dots, shape in panels_}
+    answers = {shape_text(*shape): answer(each, [*dots.name]) for each, _, dots, shape in panels_}
     sides = [_side(each, ours) for each, ours, *_ in panels_ if ours.any() and not ours.all()]
     notes = [
         f"{shape}: {text}"
@@ -193,7 +192,7 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Ch
     if roof > 0:
         marks.append(Marks("rule", "drbench's GEMM-only speed", [roof, roof], y.limits))
     x = Axis("GFLOP/s, all ranks together", limits)
-    name, sizes = shape_name(shape), shape_text(shape)
+    name, sizes = shape_name(shape), shape_text(*shape)
     return Chart(name, sizes * (name != sizes), x, y, marks)
 
 
@@ -224,7 +223,7 @@ def make(by: str, records: Records, options: Options) -> Made:
     labels = dict(zip(here, here))
     if by == "variant" and len(found) == 1:
         for case in rows(found[0][2]):
-            labels[case.name] = ": ".join(filter(None, (case.name, configuration(case))))
+            labels[case.name] = f"{case.name} {configuration(case)}".strip()
     wide_in = max(width_in(elided(name, 48), FONT_PT - 0.5) for name in labels.values())
     left_in = 0.14 + min(0.3 * page_in(), wide_in)
     every = concat([dots for _, _, dots in found])

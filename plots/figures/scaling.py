@@ -9,8 +9,9 @@ from math import prod
 from pandas import DataFrame, Series
 
 from drbench.measure.decision import answer, best_at
+from drbench.texts import number, time_unit
 from plots.draw.chart import Axis, Chart, Marks, Spot, labelled_panels, polyline
-from plots.draw.numbers import log_ticks, number, time_unit
+from plots.draw.numbers import log_ticks
 from plots.draw.style import style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError, Shape, Source, cases, names

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
+from drbench.texts import number, shape_text, time_text, time_unit
 from plots.draw.description import named
-from plots.draw.numbers import number, time_text, time_unit
 from plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
 from plots.draw.style import FONT_PT, Fill
 from plots.registry import Figure, Made
-from plots.select.cases import Options, SelectionError, elided, names, shape_text
+from plots.select.cases import Options, SelectionError, elided, names
 
 #: Tracks from top to bottom: name in the trace -> label and look.
 TRACKS = {
@@ -80,7 +80,7 @@ def panel(path: str, text: str) -> Panel:
     ]
     mesh = description.get("mesh") or "1"
     subtitle = [
-        shape_text((description.get("m"), description.get("n"), description.get("k"))),
+        shape_text(*(description.get(name) for name in "mnk")),
         f"{description.get('ranks')} ranks" + (f" as {mesh}" if "1" not in mesh.split("x") else ""),
         _transport(description.get("transport") or "auto"),
         description.get("label"),

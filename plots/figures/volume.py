@@ -7,12 +7,13 @@ by collectives, between replicas).
 
 from pandas import DataFrame, Series
 
+from drbench.texts import bytes_text, number, shape_text, time_unit
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
-from plots.draw.numbers import bytes_text, log_ticks, number, time_unit
+from plots.draw.numbers import log_ticks
 from plots.draw.page import GRID, line_handle, note
 from plots.draw.style import STATIONARY, LineStyle, style_of
 from plots.registry import Figure, Made
-from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names, shape_text
+from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names
 from plots.select.records import Records
 from plots.select.selection import shown, usable
 
@@ -81,7 +82,7 @@ def _chart(source, shape, inside: DataFrame) -> Chart:
         marks.append(Marks("rule", "GEMM-only speed", (low, high), [roof, roof]))
     limits = min(times) / 1.15, max(times) * 1.15
     return Chart(
-        shape_text(shape),
+        shape_text(*shape),
         f"{source.text}; {cases(len(inside))}",
         Axis("bytes moved, all ranks together", (low, high), 2, _byte_ticks(low, high)),
         Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number)),

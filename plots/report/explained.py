@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from plots.draw.numbers import bytes_text, number, time_text
+from drbench.texts import bytes_text, number, time_text
 from plots.figures.layouts import Json
 
 from .page import embedded, rendered

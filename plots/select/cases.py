@@ -13,6 +13,7 @@ from numbers import Real
 from typing import NamedTuple
 
 from drbench.measure.record import Record, RecordError, read_options
+from drbench.texts import layouts_text, shape_text
 
 LAYERS = ("mlp1", "mlp2")
 _HIDDEN = 12288  # the width of the paper's layers
@@ -271,7 +272,7 @@ def configuration(record: Record) -> str:
     >>> configuration(
     ...     Record(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2")
     ... )
-    'row | row | row/c2'
+    'row · row · row/c2'
     """
     parts = [record.mesh] if record.mesh else []
     parts += [
@@ -281,36 +282,34 @@ def configuration(record: Record) -> str:
     ]
     parts += [f"{name} {value}" for name, value in read_options(record.options).items()]
     if not parts and (record.a or record.b or record.c):
-        texts = [record.a or "?", record.b or "?", record.c or "?"]
-        parts = [texts[0] if len(set(texts)) == 1 else " | ".join(texts)]
+        parts = [layouts_text((record.a, record.b, record.c))]
     return ", ".join(parts)
 
 
-def shape_text(shape: Shape) -> str:
-    """Format a shape.
-
-    Examples
-    --------
-    >>> shape_text((64, 3072, 768))
-    '64 × 3072 × 768'
-    """
-    return " × ".join(map(str, shape))
-
-
 def shape_name(shape: Shape) -> str:
-    """The name of a problem: a square one, a layer of the paper at a batch size, else its sizes. (A
-    smaller layer is the paper's only in a sweep of that name, which records do not hold.)
+    """The name of a problem: a layer of the paper at a batch size, else its sizes. (A smaller layer
+    is the paper's only in a sweep of that name, which records do not hold.)
 
     Examples
     --------
-    >>> shape_name((4096, 4096, 4096)), shape_name((256, 8192, 2048)), shape_name((8, 49152, 12288))
-    ('4096³', '256 × 8192 × 2048', 'MLP-1, m = 8')
+    >>> shape_name((256, 8192, 2048)), shape_name((8, 49152, 12288))
+    ('256 × 8192 × 2048', 'MLP-1, m = 8')
     """
     m, n, k = shape
-    if m == n == k:
-        return f"{m}³"
     layer = _layer(n, k) if min(n, k) == _HIDDEN else None
-    return f"MLP-{layer[-1]}, m = {m}" if layer else shape_text(shape)
+    return f"MLP-{layer[-1]}, m = {m}" if layer else shape_text(*shape)
+
+
+def case_name(record: Record) -> str:
+    """The algorithm of a case with its data movement, and its configuration.
+
+    Examples
+    --------
+    >>> row = dict(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2")
+    >>> case_name(Record(algorithm="universal", stationary="C", **row))
+    'universal S-C row · row · row/c2'
+    """
+    return " ".join(filter(None, (variant(record), configuration(record))))
 
 
 def by_name(shape: Shape) -> tuple:

@@ -21,6 +21,7 @@ from numpy import isfinite
 from pandas import DataFrame, Series
 
 from drbench.measure.noise import STABLE
+from drbench.texts import shape_text
 
 from .cases import (
     LEGEND,
@@ -33,7 +34,6 @@ from .cases import (
     factor_text,
     names,
     rising,
-    shape_text,
 )
 from .records import Records, frame, rows
 from .rounds import merged
@@ -160,7 +160,7 @@ def groups(found: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]
 def shown(found: DataFrame, most: int) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
     """The cases of each source and shape, at most some of them, and a note on the others."""
     every = groups(found, ["source", "shape"])
-    left = [shape_text(shape) for (_, shape), _ in every[most:]]
+    left = [shape_text(*shape) for (_, shape), _ in every[most:]]
     return every[:most], not_shown(left, "shapes")
 
 

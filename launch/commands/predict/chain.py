@@ -5,10 +5,9 @@ import sys
 
 import click
 
-from drbench.common import number
 from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
+from drbench.texts import between, bytes_text, number, span, time_text
 from launch.host.show import table
-from launch.host.units import between, format_bytes, seconds, span
 
 from ..completion import names_of
 from ..options import (
@@ -266,7 +265,7 @@ def progress():
 
 def memory_text(found) -> str:
     """What the memory of a rank holds."""
-    return ", ".join(f"{k} {format_bytes(v)}" for k, v in found.memory.items() if v)
+    return ", ".join(f"{k} {bytes_text(v)}" for k, v in found.memory.items() if v)
 
 
 def headline(text) -> str:
@@ -283,12 +282,12 @@ def headline(text) -> str:
     chosen: 2 ms; by the bounds no chain is more than 50.0 % faster
     """
     found = text.choice
-    time, gap = seconds(found.best.time_s), f"{100 * found.gap:.1f} %"
+    time, gap = time_text(found.best.time_s), f"{100 * found.gap:.1f} %"
     if text.decided:
         return f"chosen: {time}; by the bounds no chain is more than {gap} faster"
     return (
         f"best found: {time}, may be {gap} off: by the bounds no chain takes less than "
-        f"{seconds(found.least_s)}"
+        f"{time_text(found.least_s)}"
     )
 
 
@@ -316,8 +315,8 @@ def measured_text(chosen, measured) -> str:
         verdict = "in" if chosen.low_s <= median_s <= chosen.high_s else "not in"
         text = f", {verdict} {span(chosen.low_s, chosen.high_s, median_s)}"
     return (
-        f"measured {seconds(median_s)} (median of {len(measured.samples_s)}){text}, "
-        f"predicted {seconds(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
+        f"measured {time_text(median_s)} (median of {len(measured.samples_s)}){text}, "
+        f"predicted {time_text(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
         f"every operation verified, {exact}."
     )
 
@@ -331,7 +330,7 @@ def _cells(row, best) -> tuple:
         between(found.time_s, row.low_s, row.high_s),
         f"{found.time_s / best.time_s:.3f}",
         number(flops / 1e12, 4),
-        format_bytes(found.memory_bytes),
+        bytes_text(found.memory_bytes),
     )
 
 

@@ -96,7 +96,10 @@ def explain(context, save, compare, **values):
     cases = [_options_given(each, [flags[name] for name in names]) for each, names in described]
     made_by = shlex.join(["drbench", *sys.argv[1:]])
     if Path(save).suffix == ".json":
-        text, use = data_text(cases, made_by), f"draw it: drbench plot layouts {save} -o FILE.svg"
+        text, use = (
+            data_text(cases, made_by),
+            f"draw it: drbench plot layouts {save} --save FILE.svg",
+        )
     else:
         text, use = explained_page(cases, __version__, made_by), "open it in a browser"
     write_output("--save", save, text)

@@ -15,10 +15,10 @@ from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
 from drbench.measure.decision import answer as decided
 from drbench.measure.noise import FEWEST
 from drbench.measure.record import Record
+from drbench.texts import bytes_text, plural, time_text
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
-from launch.host.units import format_bytes, plural, seconds
 from launch.models.candidates import EFFORT
 from launch.views.tables import Column, Table, marks_of
 
@@ -253,7 +253,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         links = place.bound.links_s > place.bound.gemms_s
         return row | {
             "time": predicted_text(record),
-            "least": f"{seconds(place.bound.seconds)}{' (link)' if links else ''}",
+            "least": f"{time_text(place.bound.seconds)}{' (link)' if links else ''}",
             "percent_of_gemm_only": record.percent_of_gemm_only,
             "bound": place.bound._asdict(),
             "record": record.to_json_dict(),
@@ -289,7 +289,7 @@ def _measured_values(ran: "Measured | None") -> dict:
     record, decision, dropped = ran
     is_timed = record.status == "ok"
     return {
-        "ran": f"{seconds(record.time_s)} {marks_of(record)}" if is_timed else record.status,
+        "ran": f"{time_text(record.time_s)} {marks_of(record)}" if is_timed else record.status,
         "to_the_best": f"{decision}{', dropped' * dropped}",
         "marks": marks_of(record) + MARKS.get(decision.state, "") * is_timed,
         "needs": decision.needs,
@@ -306,7 +306,7 @@ def _layouts(row: dict) -> str:
 _COLUMNS = (
     Column("place", "!", lambda row: str(row["place"])),
     Column("time", ">!time", itemgetter("time")),
-    Column("busiest_bytes", ">!busiest moves", lambda row: format_bytes(row["busiest_bytes"])),
+    Column("busiest_bytes", ">!busiest moves", lambda row: bytes_text(row["busiest_bytes"])),
     Column("ran", ">!measured", itemgetter("ran")),
     Column("to_the_best", ">!~to the best", itemgetter("to_the_best")),
     Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}"),
@@ -317,9 +317,9 @@ _COLUMNS = (
     Column(
         "percent_of_gemm_only", ">% of GEMM-only", lambda row: f"{row['percent_of_gemm_only']:.1f}"
     ),
-    Column("moved_bytes", ">moved", lambda row: format_bytes(row["moved_bytes"])),
+    Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes"])),
     Column("share_of_flops", ">busiest FLOPs", lambda row: f"{row['share_of_flops']:.2f}"),
-    Column("memory_bytes", ">memory", lambda row: format_bytes(row["memory_bytes"])),
+    Column("memory_bytes", ">memory", lambda row: bytes_text(row["memory_bytes"])),
 )
 
 
@@ -375,7 +375,7 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
             "last."
         ]
         if found.least_bytes:
-            least = format_bytes(round(found.least_bytes))
+            least = bytes_text(round(found.least_bytes))
             lines.append(
                 f"bound: some rank stores or moves at least {least} of A, B and C, with any "
                 "schedule"

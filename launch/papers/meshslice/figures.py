@@ -6,8 +6,9 @@ from functools import partial
 
 from pandas import DataFrame, concat
 
+from drbench.texts import number
 from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.numbers import log_ticks, number
+from plots.draw.numbers import log_ticks
 from plots.draw.style import LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options

@@ -3,8 +3,9 @@ ReduceScatter, simulated and compared with published numbers."""
 
 from functools import partial
 
+from drbench.texts import number
 from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.numbers import log_ticks, number
+from plots.draw.numbers import log_ticks
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import Options

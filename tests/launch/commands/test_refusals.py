@@ -163,10 +163,10 @@ plot best binary.csv                          | binary.csv has another header
 plot best wide.csv                            | wide.csv has another header | !column_number_7
 plot mlp1 infinite.csv                        | line 2: | percent_of_gemm_only | inf | !Axis
 plot mlp1 infinite.csv -o /nonexistent/x      | --save | no folder
-plot timeline no-trace.json -o x.pdf          | no trace
+plot timeline no-trace.json --save x.pdf          | no trace
 report empty                                  | holds no CSV file
-report old.csv -o no/x.html                   | no folder no
-report . -o x.pdf                             | .html | '.pdf'
+report old.csv --save no/x.html                   | no folder no
+report . --save x.pdf                             | .html | '.pdf'
 compare old.csv --json                        | --json belongs to NEW
 compare old.csv --csv x.csv                   | --csv belongs to NEW
 compare old.csv --tolerance 0.2               | --tolerance belongs to NEW

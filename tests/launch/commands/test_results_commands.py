@@ -30,7 +30,7 @@ def files(tmp_path):
 
 
 def test_plot_writes_the_figure_and_reports_what_is_missing(run_cli, files):
-    ended = run_cli("plot", "mlp1", files / "old.csv", "-o", files / "fig.png")
+    ended = run_cli("plot", "mlp1", files / "old.csv", "--save", files / "fig.png")
     assert ended.returncode == 0 and ended.stdout == f"figure: {files / 'fig.png'}\n"
     assert "mlp1: not drawn: UA - Column" in ended.stderr
     assert (files / "fig.png").read_bytes()[:4] == b"\x89PNG"
@@ -137,4 +137,4 @@ def test_a_bug_while_drawing_is_no_wrong_use(files, monkeypatch, capsys):
 
 def test_the_best_cases_are_drawn_where_a_partition_is_unknown(run_cli, files):
     append_csv(files / "unknown.csv", case(a=None), case(k=None))
-    assert run_cli("plot", "best", files / "unknown.csv", "-o", files / "x.txt").returncode == 0
+    assert run_cli("plot", "best", files / "unknown.csv", "--save", files / "x.txt").returncode == 0

@@ -1,0 +1,77 @@
+"""The answer of a folder of records: who is fastest, in one line; then one line a problem, or the
+best rows of few problems."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from functools import partial
+
+from rich.console import Console
+
+from drbench.measure.decision import MARKS
+from plots.report.verdict import Verdict, headline
+
+from .tables import FEW_ROWS, Column, Table
+
+#: Most problems of which rows are shown without being asked for.
+_FEW_PROBLEMS = 2
+_MOST_PROBLEMS = 8
+
+
+def show_answer(
+    found: Verdict,
+    tables: Sequence[Table],
+    out: Console,
+    path: str | os.PathLike,
+    limit: int | None = None,
+    verbose: bool = False,
+) -> None:
+    """Print the decision on all problems in one line, then one line on each, then the ``tables`` of
+    their cases: of few problems, or with ``limit`` rows each, or with ``verbose``."""
+    print_line, again = partial(out.print, markup=False, soft_wrap=True), shlex.quote(str(path))
+    several = len(found.best) > 1
+    if answer := headline(found):
+        print_line(answer)
+    if several:
+        shown = _problems(found).rows[: None if verbose else _MOST_PROBLEMS]
+        _problems(found)._replace(rows=shown).show(out, path, len(shown))
+        if left := len(found.best) - len(shown):
+            print_line(f"{left} problems more: drbench compare {again} -v")
+    for line in found.notes:
+        print_line(line)
+    if len(tables) <= _FEW_PROBLEMS or limit is not None or verbose:
+        for each in tables:
+            title = each.title if len(tables) > 1 or not found.best else ""
+            each._replace(title=title).show(
+                out, path, FEW_ROWS if limit is None else limit, verbose
+            )
+    else:
+        print_line(f"The best cases of each problem: drbench compare {again} --limit {FEW_ROWS}")
+
+
+def _problems(found: Verdict) -> Table:
+    """A row for each problem: its best case, and how many may be as fast."""
+    several = len({each.source for each in found.best}) > 1
+    rows = [
+        {
+            "problem": each.problem,
+            "source": each.source if several else None,
+            "fastest": each.leaders[0],
+            "marks": MARKS.get(each.state, ""),
+            "time": f"{each.time} {MARKS.get(each.state, ' ')}",
+            "gemm_only": each.roof if each.roof.endswith("%") else None,
+            "others": str(len(each.leaders) - 1) if each.leaders[1:] else None,
+        }
+        for each in found.best
+    ]
+    return Table("", _PROBLEMS, rows)
+
+
+_PROBLEMS = (
+    Column("problem", "!m × n × k"),
+    Column("source", "!~on"),
+    Column("fastest", "!~best"),
+    Column("time", ">!time"),
+    Column("gemm_only", ">GEMM-only"),
+    Column("others", ">!rivals"),
+)
