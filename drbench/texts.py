@@ -139,12 +139,18 @@ def shape_text(m: int, n: int, k: int) -> str:
 
 
 def layouts_text(texts: Sequence[str | None]) -> str:
-    """The layouts of A, B and C; one text if all have the same.
+    """The layouts of A, B and C, equal ones together; one text if all have the same.
 
     Examples
     --------
-    >>> layouts_text(["row", "column", "column"]), layouts_text(["row"] * 3), layouts_text([None])
-    ('row · column · column', 'row', '?')
+    >>> layouts_text(["row", "column", "column"]), layouts_text(["row"] * 3)
+    ('A row · BC column', 'row')
+    >>> layouts_text(["row", "column", "block"]), layouts_text([None] * 3)
+    ('A row · B column · C block', '?')
     """
-    known = [text or "?" for text in texts]
-    return known[0] if len({*known}) == 1 else " · ".join(known)
+    names: dict[str, str] = {}
+    for name, text in zip("ABC", texts, strict=True):
+        names[text or "?"] = names.get(text or "?", "") + name
+    if len(names) == 1:
+        return next(iter(names))
+    return " · ".join(f"{name} {text}" for text, name in names.items())

@@ -249,7 +249,7 @@ verbose_option = partial(
     "--verbose",
     is_flag=True,
     group="Output",
-    help="Print everything that is known, not the answer alone.",
+    help="Print everything that is known.",
 )
 peak_option = partial(
     option,

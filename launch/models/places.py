@@ -169,7 +169,7 @@ class Found:
 
     def within(self, multiplications: int = 1) -> list[int]:
         """The further places, the second being 2, that may be as fast as the first: their time is
-        in its interval, including redistribution.
+        in its interval, including redistribution; without a model, their bytes are equal.
 
         Examples
         --------
@@ -185,7 +185,10 @@ class Found:
         [2]
         """
         first = self.ranking[0]
-        if first.record is None or first.record.median_high_s is None:
+        if first.record is None:
+            costs = [(place.counts.share, place.cost) for place in self.ranking]
+            return [at for at, cost in enumerate(costs, 1) if at > 1 and cost == costs[0]]
+        if first.record.median_high_s is None:
             return []
         most = first.record.median_high_s + first.moving.price / multiplications
         costs = [place.cost + place.moving.price / multiplications for place in self.ranking]

@@ -128,7 +128,7 @@ _COLUMNS = (
 _LISTED = (
     Column("median_s", ">!time", lambda row: f"{time_text(row['median_s'])} {row['marks'] or ' '}"),
     Column("how", "!~algorithm"),
-    Column("layout", "!~A · B · C"),
+    Column("layout", "!~layouts"),
     Column("gemm_only", ">GEMM-only"),
     Column("gflops", ">rate", lambda row: rate_text(row["gflops"])),
     _MOVED,

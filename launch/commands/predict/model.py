@@ -24,6 +24,7 @@ from ..options import (
     save_option,
     take_options,
     timeout_option,
+    verbose_option,
     yes_option,
 )
 
@@ -57,6 +58,7 @@ from ..options import (
 )
 @json_option(flag_value="json")
 @brief_option()
+@verbose_option("as_json", flag_value="verbose")
 def simulate(ranks, csv_path, timeline, as_json, **values):
     """Predict times on a machine model, by executing the same programs in virtual time.
 

@@ -15,7 +15,7 @@ from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
 from drbench.measure.decision import answer as decided
 from drbench.measure.noise import FEWEST
 from drbench.measure.record import Record
-from drbench.texts import bytes_text, plural, time_text
+from drbench.texts import bytes_text, layouts_text, plural, time_text
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
@@ -42,6 +42,7 @@ from ..options import (
     printing,
     ranks_option,
     take_options,
+    verbose_option,
     yes_option,
 )
 
@@ -149,6 +150,7 @@ def _letters(text: str) -> str:
 @csv_option()
 @json_option(flag_value="json")
 @brief_option()
+@verbose_option("as_json", flag_value="verbose")
 def tune_command(
     memory,
     replication,
@@ -208,7 +210,11 @@ def tune_command(
     )
     found = tune(request, model)
     how = {"iters": iters, "budget": budget}  # for the measurement, not for the shown command
-    measured = [] if measure is None else _measure(found, request, measure, how, bool(as_json))
+    measured = (
+        []
+        if measure is None
+        else _measure(found, request, measure, how, as_json in ("json", "brief"))
+    )
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
     rows = [
@@ -216,21 +222,22 @@ def tune_command(
         for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
     ]
     chosen, decisions = _chosen(measured), [each.decision for each in measured]
+    verbose = as_json == "verbose"
     if as_json == "json":
         print(json.dumps(_as_json(found, rows, chosen, model, request)))
-    elif as_json:
+    elif as_json == "brief":
         print(_brief(found, request))
     else:
         out, print_line = printing()
         if measured:
-            names = [f"place {at}, {row['what']}" for at, row in enumerate(rows, 1)]
+            names = [f"{row['what']} on {_layouts(row)}" for row in rows]
             more = f" ({needs})" if (needs := remedy(decisions)) else ""
             print_line(f"Measured here: {decided(decisions, names)}{more}.")
         for line in answer(found, request):
             print_line(line)
-        shown = rows[:top] if measured else merged(rows[:top], found, request)
-        Table("", _COLUMNS, shown).show(out, limit=len(shown))
-        for line in _notes(found, chosen, model, request):
+        shown = merged(rows, found, request)[:top]
+        Table("", _COLUMNS, shown).show(out, limit=len(shown), verbose=verbose)
+        for line in _notes(found, chosen, model, request, verbose):
             print_line(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
@@ -253,6 +260,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         links = place.bound.links_s > place.bound.gemms_s
         return row | {
             "time": predicted_text(record),
+            "time_s": record.best_s,
             "least": f"{time_text(place.bound.seconds)}{' (link)' if links else ''}",
             "percent_of_gemm_only": record.percent_of_gemm_only,
             "bound": place.bound._asdict(),
@@ -269,13 +277,15 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
 
 
 def merged(rows: list[dict], found, request) -> list[dict]:
-    """The rows of places, with one for the variants of an algorithm on the same layouts that may be
-    as fast as the first."""
+    """The rows of places, with one for the variants of an algorithm on the same layouts that look
+    alike, or that may be as fast as the first; measured ones each have theirs."""
     alike: dict = {}
-    near = {1, *found.within(request.multiplications)}
+    near = {*found.within(request.multiplications)}
     for row, place in zip(rows, found.ranking):
-        key = (place.case.algorithm, place.layouts) if row["place"] in near else row["place"]
-        alike.setdefault(key, []).append(row)
+        name = place.case.algorithm if row["place"] in {1, *near} else row["what"]
+        key = row["place"] if "ran" in row else (name, place.layouts)
+        mark = row["marks"] if "ran" in row else "=" * (bool(near) and row["place"] in {1, *near})
+        alike.setdefault(key, []).append(row | {"marks": mark})
     return [
         first | {"what": f"{first['what']} (and {plural(len(more), 'variant')})"} if more else first
         for first, *more in alike.values()
@@ -298,28 +308,34 @@ def _measured_values(ran: "Measured | None") -> dict:
     }
 
 
+def _percent(row: dict) -> str:
+    return f"{row['percent_of_gemm_only']:.0f} %"
+
+
+def _marked(row: dict, name: str) -> str:
+    return f"{bytes_text(row[name])} {row['marks'] or ' '}"
+
+
 def _layouts(row: dict) -> str:
-    texts = row["layouts"]
-    return f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
+    return layouts_text(row["layouts"])
 
 
 _COLUMNS = (
-    Column("place", "!", lambda row: str(row["place"])),
-    Column("time", ">!time", itemgetter("time")),
-    Column("busiest_bytes", ">!busiest moves", lambda row: bytes_text(row["busiest_bytes"])),
+    Column("place", ">!", lambda row: str(row["place"])),
+    Column("time_s", ">!time", lambda row: f"{time_text(row['time_s'])} {row['marks'] or ' '}"),
+    Column("busiest_bytes", ">!busiest rank", lambda row: _marked(row, "busiest_bytes")),
     Column("ran", ">!measured", itemgetter("ran")),
     Column("to_the_best", ">!~to the best", itemgetter("to_the_best")),
-    Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}"),
-    Column("layouts", "!~A, B, C", _layouts),
+    Column("layouts", "!~layouts", _layouts),
     Column("what", "!~algorithm", itemgetter("what")),
-    Column("brought", ">brought here", itemgetter("brought")),
-    Column("least", ">least time", itemgetter("least")),
-    Column(
-        "percent_of_gemm_only", ">% of GEMM-only", lambda row: f"{row['percent_of_gemm_only']:.1f}"
-    ),
-    Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes"])),
-    Column("share_of_flops", ">busiest FLOPs", lambda row: f"{row['share_of_flops']:.2f}"),
-    Column("memory_bytes", ">memory", lambda row: bytes_text(row["memory_bytes"])),
+    Column("percent_of_gemm_only", ">GEMM-only", _percent),
+    Column("time", ">interval", itemgetter("time"), True),
+    Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}", True),
+    Column("brought", ">redistribution", itemgetter("brought"), True),
+    Column("least", ">least time", itemgetter("least"), True),
+    Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes"]), True),
+    Column("share_of_flops", ">work", lambda row: f"{row['share_of_flops']:.2f}", True),
+    Column("memory_bytes", ">memory", lambda row: bytes_text(row["memory_bytes"]), True),
 )
 
 
@@ -362,18 +378,30 @@ def _brief(found, request) -> str:
     return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
 
 
-def _notes(found, chosen: int, machine, request) -> list[str]:
-    """The lines below the ranking."""
+def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
+    """The lines below the ranking: what to run, and with ``verbose`` how the answer was found."""
     from launch.cases.machine_models import CALIBRATE
+    from launch.models.answer import off
     from launch.models.places import EVEN
 
-    case, ranks = request.case, request.ranks
+    case, ranks, lines = request.case, request.ranks, []
+    name = "the best" if chosen == 1 else f"row {chosen}"
+    lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
+    if found.better and verbose:
+        lines.append(f"Run yours: {plugged(run_command(found.mine.case, ranks))}")
     if machine is None:
-        lines = [
-            "No machine model, so no times: ranked by the bytes that the busiest rank sends or "
-            f"receives; layouts that give a rank over {EVEN:g} times its share of the FLOPs are "
-            "last."
-        ]
+        lines.append(f"Ranked by bytes. For times: {CALIBRATE}, then --machine mine.toml")
+    elif found.ranking[0].record.median_high_s is None:
+        lines.append(f"{machine.name} has no intervals: calibrate it again.")
+    if off(found):
+        lines.append(f"Search longer: --effort {4 * request.effort:g}")
+    if not verbose:
+        return lines
+    if machine is None:
+        lines.append(
+            "busiest rank: the most bytes that a rank sends or receives; layouts that give a rank "
+            f"over {EVEN:g} times its share of the FLOPs are last"
+        )
         if found.least_bytes:
             least = bytes_text(round(found.least_bytes))
             lines.append(
@@ -381,17 +409,10 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
                 "schedule"
             )
     else:
-        lines = [
-            _within(found, request),
-            "least time: no run of the program is faster than its local GEMMs, or its busiest link",
-        ]
-    name = "the first" if chosen == 1 else f"place {chosen}"
-    lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
-    if found.better:
-        lines.append(f"Run your layouts: {plugged(run_command(found.mine.case, ranks))}")
-    lines.append(f"How sure: {found.sure.text}.")
-    if machine is None:
-        lines.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
+        lines.append(
+            "least time: no run of the program is faster than its local GEMMs, or its busiest link"
+        )
+    lines.append(f"Confidence: {found.sure.text}.")
     judged = "simulated" if machine else "counted on all ranks"
     rest = f"{found.left} left" if found.left else "the others excluded by their lower bound"
     where = f" of {machine.name}" if machine else ""
@@ -401,18 +422,6 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
         f"{judged}, {rest}"
     )
     return lines
-
-
-def _within(found, request) -> str:
-    """The line with the places that may be as fast as the first, and what decides."""
-    from launch.models.answer import off
-
-    longer = f"; --effort {4 * request.effort:g} searches longer" if off(found) else ""
-    if found.ranking[0].record.median_high_s is None:
-        return f"The machine file has no interval for the first: calibrate again{longer}"
-    others = ", ".join(map(str, found.within(request.multiplications)))
-    decides = f"{others}; --measure decides" if others else "none"
-    return f"Places within the interval of the first: {decides}{longer}"
 
 
 class Measured(NamedTuple):
