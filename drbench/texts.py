@@ -127,6 +127,21 @@ def rate_text(gflops: float) -> str:
     return f"{number(gflops / 1e3)} TFLOP/s"
 
 
+def flops_text(flops: float) -> str:
+    """A number of floating-point operations.
+
+    Examples
+    --------
+    >>> flops_text(536870912), flops_text(1.154e13), flops_text(48)
+    ('537 MFLOP', '11.5 TFLOP', '48 FLOP')
+    """
+    units = ["PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP", "FLOP"]
+    while flops >= 1000 and units[1:]:
+        flops /= 1000
+        units.pop()
+    return f"{number(flops)} {units[-1]}"
+
+
 def shape_text(m: int, n: int, k: int) -> str:
     """The sizes of a multiplication: C is m × n, and k is the axis that is summed.
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
-from drbench.plan.explain import picture
+from drbench.plan.explain import tile_owners
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from drbench.texts import (
@@ -46,6 +46,8 @@ _BAR = {
 }
 #: Shares of the time below this one are left out.
 _LEAST_SHARE = 0.01
+#: Lines and characters of the drawing of a matrix.
+_MOST_LINES, _MOST_CHARACTERS = 8, 24
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -479,26 +481,22 @@ def multiplication_text(of) -> str:
 
 
 def drawing(problem: Problem) -> Table:
-    """The three matrices next to each other: each point shows the rank that owns it in replica
-    0."""
+    """The three matrices next to each other, a character for each tile: the rank that owns it in
+    replica 0."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    longest = max(problem.m, problem.n, problem.k)
     cells = []
     for operand in (problem.a, problem.b, problem.c):
         p = operand.stored  # as its layout is written
         rows, cols = p.shape
-        transposed_text = ", multiplied transposed" * operand.transposed
-        replicas = (
-            f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
-        )
+        more = ", multiplied transposed" * operand.transposed
+        if p.replicas > 1:
+            more += f"\n{p.replicas} replicas of {p.ranks_per_replica} ranks"
         if p.terms > 1:
-            replicas += f",\ntheir sum over {p.terms} terms pending"
-        height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
+            more += f"\ntheir sum over {p.terms} terms pending"
         table.add_column(
-            f"{operand.name} {rows}x{cols}{transposed_text}\n{p.text}{replicas}\n{_dealt(p)}"
-            f"{_left_out(p, height, width)}"
+            f"{operand.name} {rows} × {cols}: {p.text}{more}\n{_dealt(p)}{_left_out(p)}"
         )
-        cells.append(_raster(picture(p, height, width)))
+        cells.append(_raster(tile_owners(p, _MOST_LINES, _MOST_CHARACTERS)))
     table.add_row(*cells)
     return table
 
@@ -510,35 +508,36 @@ def _dealt(partition: Partition) -> str:
     --------
     >>> from partitions import partition
     >>> print(_dealt(partition("block", (8, 8), 4)))
-    tiles 4x4, grid 2x2
+    tiles 4 × 4, grid 2x2
     >>> print(_dealt(partition("S(0),R@2x2", (8, 8), 4)))
-    tiles 4x8, ranks of replica 0: 0 2
+    tiles 4 × 8, ranks of replica 0: 0 2
     >>> print(_dealt(partition("_S(0,2)", (9, 8), 2)))
-    tiles up to 3x8, grid 2x1
+    tiles up to 3 × 8, grid 2x1
     """
     height, width = partition.tile_shape
     equal = all(isinstance(axis, Dealt) for axis in (partition.rows, partition.cols))
     ranks = partition.members(0)
     listed = " ".join(map(str, ranks[:8])) + " ..." * (len(ranks) > 8)
     where = f"grid {partition.grid}" if partition.grid else f"ranks of replica 0: {listed}"
-    return f"tiles {'' if equal else 'up to '}{height}x{width}, {where}"
+    return f"tiles {'' if equal else 'up to '}{height} × {width}, {where}"
 
 
-def _left_out(partition, height: int, width: int) -> str:
-    """A line with the part of a partition that a drawing of ``height`` × ``width`` points shows;
-    empty if it shows every tile.
+def _left_out(partition) -> str:
+    """A line with the tiles of a partition that are drawn; empty if all are.
 
     Examples
     --------
     >>> from partitions import partition
-    >>> tiled = partition("tiles:1x64@4x1", (64, 64), 4)
-    >>> _left_out(tiled, 12, 30), _left_out(tiled, 64, 30)
-    ('\\ndrawn: 12 of 64 rows of tiles', '')
+    >>> _left_out(partition("tiles:1x64@4x1", (64, 64), 4)), _left_out(partition("row", (4, 4), 4))
+    ('\\ndrawn: the first 8 of 64 rows of tiles', '')
     """
-    described = []
-    for what, tiles, points in zip(("rows", "columns"), partition.grid_shape, (height, width)):
-        if tiles > points:
-            described.append(f"{points} of {tiles} {what} of tiles")
+    described = [
+        f"the first {most} of {tiles} {what} of tiles"
+        for what, tiles, most in zip(
+            ("rows", "columns"), partition.grid_shape, (_MOST_LINES, _MOST_CHARACTERS)
+        )
+        if tiles > most
+    ]
     return f"\ndrawn: {', '.join(described)}" if described else ""
 
 

@@ -23,6 +23,7 @@ from ..options import (
     printing,
     ranks_option,
     take_options,
+    verbose_option,
 )
 
 
@@ -138,10 +139,11 @@ from ..options import (
     "the chosen, or of WHO, as 'TP x FSDP'.",
 )
 @json_option()
+@verbose_option(help="Print the layouts and programs of every operation of the best.")
 def chain_command(
     name, tokens, backward, dtype, machine, ranks, mesh, fix, memory, layers, micro_batches,
     recompute, effort_s, run, iters, budget, transport, csv_path, placements,
-    as_json, **values,
+    as_json, verbose, **values,
 ):  # fmt: skip
     """Choose the layouts of a sequence of multiplications together, and compare its prediction with
     Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
@@ -225,34 +227,31 @@ def chain_command(
         print(script_text(text.row(placements).found))
         return code
     out, print_line = printing()
-    print_line(headline(text))
-    print_line(
-        f"{chain.name}: {len(chain.multiplications)} multiplications, "
-        f"{number(chain.flops / 1e12, 4)} TFLOP, {dtype}, {ranks} ranks of {model.name}, "
-        f"mesh {found.best.mesh}"
-        f"{f', 1 of {layers} layers' * (layers > 1)}"
-        f"{f', 1 of {micro_batches} micro-batches' * (micro_batches > 1)}"
-        f"{', with recomputation' * recompute}"
-    )
-    out.print(table("operation|~layouts|~how", operation_rows(found.best)))
-    out.print(table("matrix|~drbench|~PyTorch|~JAX", layout_rows(found.best)))
-    columns = "who|mesh|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
-    out.print(table(columns, [_cells(row, found.best) for row in text.rows]))
-    print_line(f"Memory of the chosen: {memory_text(found.best)}.")
-    for who, why in found.refused.items():
-        print_line(f"not {who}: {why}")
-    if found.best.name != "chosen":
-        print_line(f"No chain that was found is faster than {found.best.name}.")
+    for line in headlines(text, layers):
+        print_line(line)
+    rows = text.rows[found.best.name != "chosen" :]  # a scheme that is the best has its own row
+    columns = "!sharding|!mesh|>!time|>!memory a rank|>of the best|>TFLOP/s a rank"
+    out.print(table(columns, [_cells(row, text) for row in rows]))
     if text.within:
-        print_line(f"Within the interval of the chosen: {', '.join(text.within)}.")
-    bounded, simulated = found.counts
-    ended = "it was interrupted" if found.interrupted else "the effort was spent"
-    print_line(
-        f"{bounded} programs of operations bounded, {simulated} simulated"
-        f"{'' if found.finished else ', until ' + ended}."
-    )
+        print_line("= tied with the best: within the interval of its time")
+    for names, why in refusals(found.refused).items():
+        print_line(f"Not possible: {names}: {why}")
     if measured is not None:
         print_line(measured_text(text.rows[0], measured))
+    if verbose:
+        print_line(f"Memory of the best: {memory_text(found.best)}.")
+        out.print(table("operation|~!layouts|~!how", operation_rows(found.best)))
+        out.print(table("matrix|~!drbench|~!PyTorch|~!JAX", layout_rows(found.best)))
+        bounded, simulated = found.counts
+        ended = "it was interrupted" if found.interrupted else "the effort was spent"
+        print_line(
+            f"{chain.name}: {len(chain.multiplications)} multiplications, "
+            f"{number(chain.flops / 1e12, 4)} TFLOP, {dtype}, {ranks} ranks of {model.name}: "
+            f"{bounded} programs of operations bounded, {simulated} simulated"
+            f"{'' if found.finished else ', until ' + ended}."
+        )
+    elif measured is None:
+        print_line("Layouts: -v. PyTorch code: --placements.")
     return code
 
 
@@ -268,27 +267,48 @@ def memory_text(found) -> str:
     return ", ".join(f"{k} {bytes_text(v)}" for k, v in found.memory.items() if v)
 
 
-def headline(text) -> str:
-    """The line with the time of the choice, and how much faster another chain could be by the
-    bounds.
+def headlines(text, layers: int) -> list[str]:
+    """The fastest sharding with its time and its doubt, then what those that are tied with it
+    save."""
+    best, row = text.choice.best, text.rows[0]
+    name = "layouts of no known scheme (-v)" if best.name == "chosen" else best.name
+    time = between(best.time_s, row.low_s, row.high_s)
+    if layers > 1:
+        time += f" a layer, {time_text(layers * best.time_s)} for {layers}"
+    rate = best.chain.flops / best.time_s / best.mesh.ranks
+    share = 100 * rate / best.costs.machine.compute.peak_flops
+    doubt = f"optimality gap at most {100 * text.choice.gap:.0f} % (--effort searches longer)"
+    ties = [each for each in text.rows[1:] if each.name in text.within and each.name != best.name]
+    word = "Best found" if not text.decided else "Tied for fastest" if ties else "Fastest"
+    lines = [
+        f"{word}: {name} on {best.mesh}, {time}, {share:.0f} % of peak"
+        f"{'' if text.decided else '; ' + doubt}."
+    ]
+    saved = {
+        each.name: f"{bytes_text(each.found.memory_bytes)} instead of "
+        f"{bytes_text(best.memory_bytes)} a rank, {_percent(each.found.time_s / best.time_s)} time"
+        for each in ties
+        if each.found.memory_bytes < 0.9 * best.memory_bytes
+    }
+    return lines + [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.0f} %"
+
+
+def refusals(refused: dict[str, str]) -> dict[str, str]:
+    """The names of schemes that are not possible for one reason -> the reason.
 
     Examples
     --------
-    >>> from types import SimpleNamespace as Any
-    >>> choice = Any(best=Any(time_s=2e-3), least_s=1e-3, gap=0.5)
-    >>> print(headline(Any(choice=choice, decided=False)))
-    best found: 2 ms, may be 50.0 % off: by the bounds no chain takes less than 1 ms
-    >>> print(headline(Any(choice=choice, decided=True)))
-    chosen: 2 ms; by the bounds no chain is more than 50.0 % faster
+    >>> refusals({"FSDP": "too few rows", "HSDP": "too few rows", "TP": "8 heads"})
+    {'FSDP, HSDP': 'too few rows', 'TP': '8 heads'}
     """
-    found = text.choice
-    time, gap = time_text(found.best.time_s), f"{100 * found.gap:.1f} %"
-    if text.decided:
-        return f"chosen: {time}; by the bounds no chain is more than {gap} faster"
-    return (
-        f"best found: {time}, may be {gap} off: by the bounds no chain takes less than "
-        f"{time_text(found.least_s)}"
-    )
+    return {
+        ", ".join(name for name, other in refused.items() if other == why): why
+        for why in dict.fromkeys(refused.values())
+    }
 
 
 def measured_text(chosen, measured) -> str:
@@ -321,16 +341,17 @@ def measured_text(chosen, measured) -> str:
     )
 
 
-def _cells(row, best) -> tuple:
-    found = row.found
+def _cells(row, text) -> tuple:
+    found, best = row.found, text.choice.best
     flops = found.chain.flops / found.time_s / found.mesh.ranks
+    tied = text.within and (row.name in (*text.within, best.name))
     return (
-        row.name,
+        "best, no known scheme" if row.name == "chosen" else row.name,
         str(found.mesh),
-        between(found.time_s, row.low_s, row.high_s),
+        f"{between(found.time_s, row.low_s, row.high_s)} {'=' if tied else ' '}",
+        bytes_text(found.memory_bytes),
         f"{found.time_s / best.time_s:.3f}",
         number(flops / 1e12, 4),
-        bytes_text(found.memory_bytes),
     )
 
 
