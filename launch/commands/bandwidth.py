@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -11,6 +12,8 @@ from launch.host.files import check_output, rows_before
 from launch.host.mpi import run_ranks
 from launch.host.show import console
 from launch.studies.bandwidth import (
+    bandwidth_answer,
+    bandwidth_notes,
     bandwidth_table,
     operations_of,
     sizes_of,
@@ -101,5 +104,10 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     if as_json:
         print(json.dumps([row._asdict() for row in rows]), flush=True)
     else:
-        console().print(bandwidth_table(rows))
+        out = console()
+        print_line = partial(out.print, markup=False, soft_wrap=True)
+        print_line(bandwidth_answer(rows))
+        out.print(bandwidth_table(rows))
+        for line in bandwidth_notes(rows):
+            print_line(line)
     return EXIT_CODES["ok"]

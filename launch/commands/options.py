@@ -139,7 +139,7 @@ def _written_as(*suffixes: str) -> Callable[[str], str]:
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
 PAGE = checked(_written_as(".html"))
-PAGE_OR_DATA = checked(_written_as(".html", ".json"))
+PAGE_OR_PICTURE = checked(_written_as(".html", ".svg", ".pdf", ".png", ".json"))
 SCALE = checked(lambda text: text if scale_of(text) else None)
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))

@@ -7,7 +7,7 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import IDENTITY
-from drbench.texts import plural
+from drbench.texts import number, plural, time_text
 from launch.cases.case import shape_of
 from launch.host.files import check_output, write_output, write_table
 
@@ -25,6 +25,8 @@ from .options import (
     verbose_option,
 )
 
+#: Rows of changed cases.
+_MOST_PAIRS = 20
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
@@ -94,7 +96,7 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
         values = {"tolerance": tolerance, "summary": found, "fails": fails, "cases": rows}
         click.echo(json.dumps(values, allow_nan=False))
     else:
-        _show(pairs, found, tolerance, limit, chosen)
+        _show(pairs, found, tolerance, limit, chosen, verbose)
         if fails:
             click.echo(f"failed: {', '.join(fails)}")
     return EXIT_CODES["wrong" if fails else "ok"]
@@ -128,48 +130,74 @@ def _row(pair) -> dict:
     return found | {name: getattr(pair.new or pair.old, name) for name in IDENTITY}
 
 
-def _show(pairs, found: dict, tolerance: float, limit: int, by) -> None:
+def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: bool) -> None:
     from launch.host.show import table
-    from launch.studies.compare import OUTCOMES
     from launch.views.tables import varying
 
     unchanged = "same", "noise", "failing", "refused"
     listed = [pair for pair in pairs if pair.outcome not in unchanged]
     every = [pair.new or pair.old for pair in pairs]
     names = [name for name in varying(every) if name not in (*by, "preset")] or ["algorithm"]
-    ratio = lambda value: "" if value is None else f"{value:.3f}"
     out, print_line = printing()
+    print_line(compare_answer(found, len(pairs), tolerance))
     if listed:
+        limit = _MOST_PAIRS if limit is None else limit
         rows = [
             (
-                pair.outcome,
-                ratio(pair.best),
-                ratio(pair.median),
                 _case_text(pair.new or pair.old, names),
+                _seconds(pair.old, verbose),
+                _seconds(pair.new, verbose),
+                "" if pair.median is None else f"{100 * (pair.median - 1):+.0f} %",
+                pair.outcome,
                 _why(pair),
-                "" if pair.low is None else f"{pair.low:.3f} to {pair.high:.3f}",
             )
             for pair in listed[:limit]
         ]
-        out.print(table("!outcome|>best|>median|!~case|~why|interval of median", rows))
-        if len(listed) > limit:
-            left = len(listed) - limit
-            print_line(f"... and {left} more; --limit {len(listed)} shows them")
-    counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
-    print_line(f"{plural(len(pairs), 'case')} at tolerance {100 * tolerance:g} %: {counts}")
-    if found["compared"]:
-        middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
-        roof = (
-            f"; GEMM-only speed {found['gemm_only']:.3f}" if found["gemm_only"] is not None else ""
-        )
-        print_line(
-            f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}"
-        )
+        out.print(table("!~case|>!before|>!after|>!change|!|~why", rows))
+        if left := len(listed) - len(rows):
+            print_line(f"{left} more: --limit {len(listed)}")
     if found["unknown_noise"]:
         print_line(
             f"noise unknown: {plural(found['unknown_noise'], 'case')}, with fewer than 3 samples "
             "on a side"
         )
+
+
+def compare_answer(found: dict, pairs: int, tolerance: float) -> str:
+    """What changed, in one sentence.
+
+    Examples
+    --------
+    >>> found = {
+    ...     "slower": 1,
+    ...     "same": 5,
+    ...     "compared": 6,
+    ...     "median": 1.0,
+    ...     "best": 1.0,
+    ...     "gemm_only": 0.98,
+    ... }
+    >>> compare_answer(found, 6, 0.05)
+    '1 slower, 5 same of 6 cases (±5 %). Times × 1.000, GEMM-only speed × 0.980 (median).'
+    """
+    from launch.studies.compare import OUTCOMES
+
+    counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found.get(name))
+    text = f"{counts} of {plural(pairs, 'case')} (±{100 * tolerance:g} %)."
+    if not found["compared"]:
+        return text
+    middle = found["median"] if found["median"] is not None else found["best"]
+    speed = found["gemm_only"]
+    more = f", GEMM-only speed × {speed:.3f}" if speed is not None else ""
+    return f"{text} Times × {middle:.3f}{more} (median)."
+
+
+def _seconds(record, spread: bool) -> str:
+    """The time of a record, with ``spread`` also the half of its interval."""
+    if record is None or record.status != "ok":
+        return "-"
+    low, high = record.median_low_s, record.median_high_s
+    half = f" ±{number(50 * (high - low) / record.time_s, 2)} %" if spread and low and high else ""
+    return f"{time_text(record.time_s)}{half}"
 
 
 def _why(pair) -> str:
@@ -182,9 +210,15 @@ def _why(pair) -> str:
 
 
 def _case_text(record, names: list[str]) -> str:
-    """The text of a case: the values of some of its fields."""
-    values = ((name, getattr(record, name)) for name in names)
-    return ", ".join(f"{name} {str(value)[:40]}" for name, value in values if value is not None)
+    """The text of a case: its sizes if they differ, its algorithm and layouts, and other fields
+    that differ."""
+    from plots.select.cases import case_name
+
+    sizes = [f"{name} {getattr(record, name)}" for name in "mnk" if name in names]
+    known = {*"mnkabc", "algorithm", "stationary", "dataflow", "mesh", "slices", "preset"}
+    values = ((name, getattr(record, name)) for name in names if name not in known)
+    more = [f"{name} {str(value)[:40]}" for name, value in values if value is not None]
+    return " ".join([*sizes, case_name(record), *more])
 
 
 @command()

@@ -98,7 +98,7 @@ def _part(text: str) -> str:
 @option(
     "--limit",
     type=click.IntRange(0),
-    default=40,
+    default=20,
     help="Cases that --dry-run lists; 0 for all.",
 )
 @option("--max-cases", type=click.IntRange(1), help="Run at most this many cases now.")
@@ -140,7 +140,7 @@ def _part(text: str) -> str:
     "standard error.",
 )
 @json_option(help="Print the tables as JSON, everything else to standard error.")
-@csv_option(help="Write the rows of the tables to this file.")
+@csv_option(help="Write the rows of the tables to this file, which is replaced.")
 @yes_option()
 @option(
     "--jobs",

@@ -18,6 +18,7 @@ from drbench.model.simulate import Simulator
 from drbench.plan.explain import loads
 from drbench.plan.run_description import describe_run
 from drbench.program.trace import no_collection
+from drbench.texts import layouts_text
 from launch.cases.case import FIELDS, Case, bound, resolved_keys
 from launch.cases.command_line import describe
 from launch.cases.machine_models import of_schedule
@@ -185,7 +186,7 @@ def _describe_case(
         ["busiest", moved.busiest_bytes, "B"],
         ["buffers", _most_held(found["ranks"]), "B"],
     ]
-    layouts = " · ".join(f"{name.upper()} {text}" for name, text in problem.texts.items())
+    layouts = layouts_text([*problem.texts.values()])
     where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a "
     "byte"
     return found | {

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from drbench.measure.noise import LEAST_SHARE, doubts
 from drbench.measure.record import Record
-from drbench.texts import plural
+from drbench.texts import layouts_text, plural, shape_text
 from launch.cases.case import GOOD, Case
 
 #: Seconds between lines.
@@ -27,18 +27,17 @@ def title(case: Case) -> str:
     Examples
     --------
     >>> title(Case(64, 3072, 768, "row/c2", "row/c2", "row/c2", options={"stationary": "C"}))
-    '64x3072x768 row/c2 S-C'
+    '64 × 3072 × 768 S-C row/c2'
     >>> title(Case(64, 3072, 768, "row", "column", "row", algorithm="collective"))
-    '64x3072x768 collective row column row'
+    '64 × 3072 × 768 collective AC row · B column'
     """
-    texts = [text for text in (case.a, case.b, case.c) if text is not None]
-    texts = texts[:1] if len({*texts}) == 1 else texts
     own = {name: getattr(case, name) for name in ("transpose", "alpha", "beta")}
     options = dict(case.options)
     still = options.pop("stationary", None)
-    words = [f"{case.m}x{case.n}x{case.k}"]
-    words += [case.algorithm] * (case.algorithm != Case.algorithm) + texts
+    words = [shape_text(case.m, case.n, case.k)]
+    words += [case.algorithm] * (case.algorithm != Case.algorithm)
     words += [f"S-{still}"] * bool(still)
+    words += [layouts_text((case.a, case.b, case.c))] * any((case.a, case.b, case.c))
     words += [f"{name}={value}" for name, value in (own | options).items() if value is not None]
     return " ".join(words)
 
