@@ -15,12 +15,7 @@ from launch.cases.sweep_values import shipped
 from launch.libraries import LIBRARIES
 from partitions import PRESETS
 from partitions.text import added_kinds
-
-#: Names of figures. (The modules of figures load Matplotlib and pandas, in about a second.)
-FIGURES = (
-    "algorithms bandwidth best layouts libraries llm-breakdown llm-model llm-shapes llm-strong "
-    "llm-weak mlp mlp1 mlp2 overlap-flux overlap-td overlap-td-experts strong timeline volume weak"
-).split()
+from plots.summaries import SUMMARIES
 
 #: Values of ``--stationary``.
 STATIONARY = ("auto", "A", "B", "C")
@@ -58,7 +53,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "launchers": partial(shipped, "machines"),
     "transports": lambda: ("auto", "direct", "rma", "throttled:"),
     "sweeps": partial(shipped, "sweeps"),
-    "figures": lambda: FIGURES,
+    "figures": lambda: SUMMARIES,
     "chains": _chains,
 }
 

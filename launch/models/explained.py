@@ -66,7 +66,7 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     --------
     >>> described = explained(Case(64, 64, 64, "column", "column", "column"), None, 2)
     >>> described["name"], described["timed"], described["multiplication"]
-    ('universal S-C chunk 256', False, 'C 64x64 = A 64x64 · B 64x64')
+    ('universal S-C chunk 256', False, '64 × 64 × 64 (m × n × k)')
     """
     model = machine or replace(BALANCE, dtype=arithmetic(case.dtype, case.compute))
     if machine is None and case.transport != "auto":

@@ -18,6 +18,7 @@ from plots.registry import Figure, Made
 from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth
 from plots.select.cases import Options, SelectionError
 from plots.select.selection import doubts
+from plots.summaries import SUMMARIES
 
 _DASHED = (0, (4, 1.6))
 STYLES = {
@@ -119,7 +120,7 @@ def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
 FIGURES = (
     Figure(
         "bandwidth",
-        "bandwidth of get, put, accumulate and collectives against size, next to a copy in memory",
+        SUMMARIES["bandwidth"],
         make,
         read=ROWS.read,
     ),

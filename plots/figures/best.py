@@ -31,6 +31,7 @@ from plots.select.cases import (
 from plots.select.records import Records, frame, rows
 from plots.select.rounds import counted, decided
 from plots.select.selection import BY_TIME, shown, usable
+from plots.summaries import SUMMARIES
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
 _ROW_IN, _WIDEST_IN, _SPACING_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36
@@ -167,7 +168,7 @@ def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int],
 FIGURES = (
     Figure(
         "best",
-        "best partitioning of each shape: time over partition triples x replication x stationary",
+        SUMMARIES["best"],
         make,
         ("moving_only", "shape"),
     ),

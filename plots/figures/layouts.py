@@ -15,6 +15,7 @@ from plots.draw.page import GRID, MARGIN_IN, Page, fitted, page_in, patch_handle
 from plots.draw.style import FONT_PT, OTHER, PHASES, Fill
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
+from plots.summaries import SUMMARIES
 
 #: A run, a matrix of it or a fact about it, as in the file.
 Json = dict[str, Any]
@@ -182,7 +183,7 @@ def _tiles(matrix: Json, rank: int) -> Iterable[tuple[tuple, bool, bool]]:
 FIGURES = (
     Figure(
         "layouts",
-        "layouts next to timelines of all ranks, from drbench explain --save FILE.json",
+        SUMMARIES["layouts"],
         make,
         (),
         read,

@@ -42,6 +42,7 @@ from plots.select.cases import (
 from plots.select.records import Records, rows
 from plots.select.rounds import counted, decided
 from plots.select.selection import BY_TIME, not_shown, usable
+from plots.summaries import SUMMARIES
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
 
@@ -273,17 +274,6 @@ def make(by: str, records: Records, options: Options) -> Made:
 
 
 FIGURES = tuple(
-    Figure(name, summary, partial(make, by), ("moving_only", "shape"))
-    for name, by, summary in (
-        (
-            "algorithms",
-            "variant",
-            "rate of each algorithm and data movement with its interval; of one shape its phases",
-        ),
-        (
-            "libraries",
-            "algorithm",
-            "rate of each algorithm and library with its interval, one panel for each shape",
-        ),
-    )
+    Figure(name, SUMMARIES[name], partial(make, by), ("moving_only", "shape"))
+    for name, by in (("algorithms", "variant"), ("libraries", "algorithm"))
 )

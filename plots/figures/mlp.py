@@ -22,6 +22,7 @@ from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
 from plots.select.records import Records
 from plots.select.selection import Line, doubts, missing
+from plots.summaries import SUMMARIES
 
 _HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
@@ -225,19 +226,19 @@ _TAKES = ("quantity", "axis")
 FIGURES = (
     Figure_(
         "mlp",
-        "Figures 2 and 3 of the paper, both layers: percent of peak or GEMM-only speed by batch",
+        SUMMARIES["mlp"],
         make,
         _TAKES,
     ),
     Figure_(
         "mlp1",
-        "the left plot of Figures 2 and 3: MLP-1, n = 4k",
+        SUMMARIES["mlp1"],
         partial(make, layer="mlp1"),
         _TAKES,
     ),
     Figure_(
         "mlp2",
-        "the right plot of Figures 2 and 3: MLP-2, k = 4n",
+        SUMMARIES["mlp2"],
         partial(make, layer="mlp2"),
         _TAKES,
     ),

@@ -18,6 +18,7 @@ from plots.select.cases import Options, SelectionError, Shape, Source, cases, na
 from plots.select.records import Records, rows
 from plots.select.rounds import decided
 from plots.select.selection import BY_TIME, groups, not_shown, usable
+from plots.summaries import SUMMARIES
 
 _MOST_PANELS, _MOST_LINES, _HIGH_IN, _MARGINS_IN = 6, 12, 2.2, (0.56, 1.15)
 
@@ -207,13 +208,13 @@ def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> 
 FIGURES = (
     Figure(
         "strong",
-        "strong scaling: time of one problem against ranks, and the share of the ideal",
+        SUMMARIES["strong"],
         partial(make, STRONG),
         ("moving_only", "shape"),
     ),
     Figure(
         "weak",
-        "weak scaling: rate a rank keeps as problem and ranks grow together",
+        SUMMARIES["weak"],
         partial(make, WEAK),
         ("moving_only",),
     ),

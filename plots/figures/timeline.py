@@ -15,6 +15,7 @@ from plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
 from plots.draw.style import FONT_PT, Fill
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError, elided, names
+from plots.summaries import SUMMARIES
 
 #: Tracks from top to bottom: name in the trace -> label and look.
 TRACKS = {
@@ -178,7 +179,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
 FIGURES = (
     Figure(
         "timeline",
-        "when a rank computed and communicated, from the files of drbench run --timeline",
+        SUMMARIES["timeline"],
         make,
         (),
         read,

@@ -16,6 +16,7 @@ from plots.registry import Figure, Made
 from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names
 from plots.select.records import Records
 from plots.select.selection import shown, usable
+from plots.summaries import SUMMARIES
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
 
@@ -99,7 +100,7 @@ def _byte_ticks(low: float, high: float) -> dict[float, str]:
 FIGURES = (
     Figure(
         "volume",
-        "communication volume against time, one panel a shape",
+        SUMMARIES["volume"],
         make,
         ("moving_only", "shape"),
     ),

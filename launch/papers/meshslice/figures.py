@@ -12,6 +12,7 @@ from plots.draw.numbers import log_ticks
 from plots.draw.style import LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options
+from plots.summaries import SUMMARIES
 
 from ..claims import Rows
 from ..drawing import Styles, dots, draw_page, drawn, lines, steps
@@ -188,28 +189,12 @@ def _modelled(rows: Rows, options: Options) -> Made:
 
 _BEST = "every algorithm at its own best mesh; Cannon needs a square one"
 FIGURES = tuple(
-    Figure(f"llm-{name}", summary, make, read=read)
-    for name, summary, make in (
-        (
-            "weak",
-            "MeshSlice, Figure 9: utilization of a transformer's FC layers as chips and batch grow",
-            partial(_scaling, "weak", _BEST),
-        ),
-        (
-            "strong",
-            "MeshSlice, Figure 12: utilization at one batch as chips grow",
-            partial(_scaling, "strong", f"{_BEST}; FSDP's batch would have to grow"),
-        ),
-        (
-            "breakdown",
-            "MeshSlice, Figure 10: launch, synchronisation and transfer over computation",
-            _breakdown,
-        ),
-        ("shapes", "MeshSlice, Figure 11: utilization by GEMM shape", _shapes),
-        (
-            "model",
-            "MeshSlice, Figures 13 and 14: cost model and simulation by mesh and slice count",
-            _modelled,
-        ),
-    )
+    Figure(name, SUMMARIES[name], make, read=read)
+    for name, make in {
+        "llm-weak": partial(_scaling, "weak", _BEST),
+        "llm-strong": partial(_scaling, "strong", f"{_BEST}; FSDP's batch would have to grow"),
+        "llm-breakdown": _breakdown,
+        "llm-shapes": _shapes,
+        "llm-model": _modelled,
+    }.items()
 )
