@@ -66,8 +66,10 @@ def run_sweep(
             print_line(f"left for another launch: {left}")
     if not plan.launcher.words:
         absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
-        for name, why in absent.items():
-            print_line(f"without {name}: {why}")
+        if absent and request.simulate:
+            print_line(f"Not simulated, they are libraries: {', '.join(absent)}")
+        elif absent:
+            print_line(f"Not installed: {', '.join(absent)} (drbench list libraries NAME says how)")
         mine = [job for job in mine if job.case.algorithm not in absent]
         if not mine:
             raise MissingError(

@@ -129,7 +129,7 @@ def test_an_effort_limits_the_time_and_what_was_not_searched_is_reported(run_cli
     found = tune(request, find_machine("dgxh100"))
     assert found.left and found.gap > 0 and within(process_time() - start, 3.0)
     whole = "tune -m 64 -n 64 -k 64 -p 2 --machine h100x8 --effort 0 --only collective,wang"
-    assert run_cli(*whole.split()).stdout.startswith("Best by the model: ")
+    assert run_cli(*whole.split()).stdout.startswith("Best: ")
 
 
 #: Of fused overlap: gathers need A by rows, reductions A by columns.

@@ -131,7 +131,7 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(run_cli, star
         library = lambda name: SimpleNamespace(available=lambda: torch)
         monkeypatch.setattr(f"launch.sweeps.{module}.get_library", library)
     ended = run_cli(*words)
-    assert ended.returncode == 0 and "without dtensor: no torch. Get it." in ended.stdout
+    assert ended.returncode == 0 and "Not installed: dtensor" in ended.stdout
     assert len(read_csv(place)) == 96 and f"records: {place}" in ended.stdout
     assert {(row.n, row.k) for row in read_csv(place)} == {(256, 64), (64, 256)}
     torch.ok = True
@@ -256,7 +256,7 @@ def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
     assert len(rows("--max-cases", 1)[1]) == 1
     ended, found = rows()
     assert "1 done before" in ended.stdout and ended.returncode == 0
-    assert "without heat: its programs cannot be simulated" in ended.stdout
+    assert "Not simulated, they are libraries: heat" in ended.stdout
     assert [row.status for row in found] == ["ok", "ok", "unsupported", "ok"]
     assert found[3].algorithm == "dtensor_mm"  # the program of dtensor
     for row in found[:2]:
@@ -343,7 +343,7 @@ def test_of_cases_that_are_not_distinguishable_none_is_the_fastest(capsys):
     (table,) = contest(*(run(each, algorithm=name, noisy=True) for name, each in times.items()))
     assert table.lines == ["nothing is ranked"]
     table.show(console(soft_wrap=True))
-    assert capsys.readouterr().out.count("~ noisy: nothing can be concluded") == 1
+    assert capsys.readouterr().out.count("~ noisy: time not usable") == 1
 
 
 @pytest.mark.parametrize(
