@@ -139,17 +139,9 @@ def record_columns(first: str, last: str) -> str:
     names = [*KINDS]
     between = names[names.index(first) : names.index(last) + 1]
     columns = {each.name: each.metadata for each in fields(Record)}
-    kinds = {"an integer": "integer", "a number": "number", "true or": "true, false"}
-    words = lambda name: " ".join(KINDS[name].allowed.split()[:2])
-    lines = [
-        (
-            f"`{name}`",
-            columns[name]["unit"] or kinds.get(words(name), "text"),
-            columns[name]["description"],
-        )
-        for name in between
-    ]
-    return table(["column", "unit or type", "meaning"], lines)
+    unit = lambda name: " (elements)" if columns[name]["unit"] == "elements" else ""
+    lines = [(f"`{name}`", columns[name]["description"] + unit(name)) for name in between]
+    return table(["column", "meaning"], lines)
 
 
 _ATTRIBUTES = re.compile(r"^ {4}Attributes\n {4}-+\n(.*?)(?=^ {4}\w+\n {4}-+\n|\Z)", re.M | re.S)
@@ -171,27 +163,19 @@ def meanings(kind: type) -> dict[str, str]:
     return found
 
 
-_UNITS = {
-    "_bytes_per_s": "B/s",
-    "_flops": "FLOP/s",
-    "memory_bytes": "B",
-    "_s": "s",
-    "functions": "s",
-    "edge": "elements",
-    "k_ramp": "elements",
-    "k_block": "elements",
-}
+#: Constants in elements; all others have their units in their names, or none.
+_ELEMENTS = {"edge", "k_ramp", "k_block"}
 
 
-def _constants(kind: type, prefix: str, *without: str) -> list[tuple[str, str, str, str]]:
-    """Key, unit, default and meaning of each constant of a dataclass."""
+def _constants(kind: type, prefix: str, *without: str) -> list[tuple[str, str, str]]:
+    """Key, default and meaning of each constant of a dataclass."""
     columns, lines = meanings(kind), []
     for each in fields(kind):
         if each.name in without or each.name.startswith("_"):
             continue
-        key = prefix + each.name
-        unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
-        lines.append((f"`{key}`", unit, _default(each), columns[each.name].rstrip(".")))
+        unit = " (elements)" if each.name in _ELEMENTS else ""
+        about = columns[each.name].rstrip(".") + unit
+        lines.append((f"`{prefix}{each.name}`", _default(each), about))
     return lines
 
 
@@ -219,7 +203,7 @@ def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _rates(prefix: str, steps: str) -> list[tuple[str, str, str, str]]:
+def _rates(prefix: str, steps: str) -> list[tuple[str, str, str]]:
     """The constants of what the computing core does, with the steps that they are of."""
     return [
         (*cells, f"{steps}: {text[0].lower()}{text[1:]}")
@@ -238,7 +222,7 @@ def machine_constants() -> str:
         *_rates("links.NAME.core_add_", "Accumulates"),
         *_constants(Collective, "collectives.OPERATION."),
     ]
-    return table(["key", "unit", "default", "meaning"], lines)
+    return table(["key", "default", "meaning"], lines)
 
 
 #: Where a file has what a launcher consists of.
