@@ -16,7 +16,7 @@ def verdicts(paper: str) -> list:
 
 
 #: Most columns of a row of a table.
-_WIDTH = 160
+_WIDTH = 130
 
 
 def _cut(text: str, width: int) -> str:

@@ -61,25 +61,6 @@ def options_of(name: str) -> str:
     return table(["option", *_OPTION], lines)
 
 
-@block
-def options_of_others(name: str) -> str:
-    """The options of all algorithms but one, each with the algorithms that have it."""
-    takers: dict[tuple, list[str]] = {}
-    for other in algorithms():
-        for each in _own(other) if other != name else ():
-            if each not in _own(name):
-                takers.setdefault((each.flag, *_described(each)), []).append(other)
-    families: dict[tuple[str, ...], list[tuple]] = {}
-    for option, names in takers.items():
-        families.setdefault(tuple(names), []).append(option)
-    lines = [
-        (" ".join(names), f"`{option[0]}`", *option[1:])
-        for names, options in sorted(families.items())
-        for option in options
-    ]
-    return table(["algorithms", "option", *_OPTION], lines)
-
-
 def _own(name: str) -> list[Option]:
     return list(algorithms()[name].options.values())
 
