@@ -252,25 +252,3 @@ def algorithms() -> str:
         ["percent of GEMM-only speed (range)", *order],
         [(name, *(cells.get((name, column), "") for column in order)) for name in _MOVES],
     )
-
-
-@block
-def throttled() -> str:
-    """Median times of the algorithms over the local GEMM, on throttled links; noisy ones in
-    square brackets."""
-    folders = {
-        "3072³, 0.099 GB/s, both directions alike": "algorithms-throttled-p4",
-        "6144×1536×3072, 0.198 GB/s, one carries more": "algorithms-throttled-p4-wide",
-    }
-    cells: dict[str, dict[str, str]] = {}
-    for title, folder in folders.items():
-        found = records(f"measured/epyc-2core/{folder}")
-        alike = (found[["a", "b", "c"]] == "block:2x2").all(axis="columns")
-        for row in found[alike].itertuples():
-            ratio = f"{row.time_s / row.local_gemm_s:.2f}"
-            cells.setdefault(row.algorithm, {})[title] = f"[{ratio}]" if row.noisy else ratio
-    lines = [(name, *(shares[title] for title in folders)) for name, shares in cells.items()]
-    return table(
-        ["median time / local GEMM", *folders],
-        sorted(lines, key=lambda line: line[1].strip("[]")),
-    )

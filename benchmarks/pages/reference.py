@@ -148,15 +148,20 @@ def meanings(kind: type) -> dict[str, str]:
 _ELEMENTS = {"edge", "k_ramp", "k_block"}
 
 
-def _constants(kind: type, prefix: str, *without: str) -> list[tuple[str, str, str]]:
-    """Key, default and meaning of each constant of a dataclass."""
+def _constants(kind: type, prefix: str, *without: str) -> list[tuple[str, str]]:
+    """Key and meaning of each constant of a dataclass, with its unit and default if these are not
+    what the name and 0 say."""
     columns, lines = meanings(kind), []
     for each in fields(kind):
         if each.name in without or each.name.startswith("_"):
             continue
-        unit = " (elements)" if each.name in _ELEMENTS else ""
-        about = columns[each.name].rstrip(".") + unit
-        lines.append((f"`{prefix}{each.name}`", _default(each), about))
+        notes = ["elements"] * (each.name in _ELEMENTS)
+        if (default := _default(each)) == "needed":
+            notes.append(default)
+        elif default not in ("", "0", "false", "[]"):
+            notes.append(f"default {default}")
+        note = f" ({', '.join(notes)})" if notes else ""
+        lines.append((f"`{prefix}{each.name}`", columns[each.name].rstrip(".") + note))
     return lines
 
 
@@ -184,14 +189,6 @@ def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _rates(prefix: str, steps: str) -> list[tuple[str, str, str]]:
-    """The constants of what the computing core does, with the steps that they are of."""
-    return [
-        (*cells, f"{steps}: {text[0].lower()}{text[1:]}")
-        for *cells, text in _constants(Rate, prefix)
-    ]
-
-
 @block
 def machine_constants() -> str:
     """The keys of the section ``[model]`` of a machine file."""
@@ -199,11 +196,10 @@ def machine_constants() -> str:
         *_constants(Machine, "", "compute", "links", "collectives", "factors", "sources"),
         *_constants(Compute, "compute."),
         *_constants(Link, "links.NAME.", "name", "get", "add"),
-        *_rates("links.NAME.core_", "Copies"),
-        *_rates("links.NAME.core_add_", "Accumulates"),
+        *_constants(Rate, "links.NAME.core_"),
         *_constants(Collective, "collectives.OPERATION."),
     ]
-    return table(["key", "default", "meaning"], lines)
+    return table(["key", "meaning"], lines)
 
 
 #: Where a file has what a launcher consists of.
@@ -228,7 +224,7 @@ def launcher_keys() -> str:
 
 @block
 def figure_list() -> str:
-    """The figures with their options."""
+    """The figures with their options, without those of one paper each."""
     lines = [
         (
             f"`{each.name}`",
@@ -236,6 +232,7 @@ def figure_list() -> str:
             _as_code(f"--{option.replace('_', '-')}" for option in each.takes),
         )
         for each in figures().values()
+        if not each.name.startswith(("llm-", "overlap-"))
     ]
     return table(["figure", "what it draws", "options"], lines)
 
