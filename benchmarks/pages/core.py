@@ -163,7 +163,7 @@ def _bars() -> Iterator[Bar]:
 
 @block
 def core_bars() -> str:
-    """The bars of whole multiplications, each with its worst case; the last line counts all bars."""
+    """The bars of whole multiplications with their worst cases; the last line counts all bars."""
     every = list(_bars())
     lines = [_line(bar)[1:] for bar in every if bar.over in ("GEMM-only", "one node")]
     cases = [_cases_met(bar) for bar in every]

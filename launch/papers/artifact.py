@@ -410,8 +410,8 @@ def check_records(results: Path) -> None:
     """Raise a MissingError without the committed records, as in a wheel."""
     if not (results / EXPECTED).is_file():
         raise MissingError(
-            f"no {results / EXPECTED}: an installed wheel has no results/. In a clone: make install, "
-            "or pip install --editable '.[mpich]', and then the drbench of that environment."
+            f"no {results / EXPECTED}: an installed wheel has no results/. In a clone: make "
+            "install, or pip install --editable '.[mpich]', then the drbench of that environment."
         )
 
 
