@@ -86,26 +86,16 @@ def _describe_apart(ratio: Ratio) -> str:
     return _describe_ratio(ratio)
 
 
-def _of_roof(record) -> str:
-    share, low, high = (
-        getattr(record, f"percent_of_gemm_only{end}") / 100 for end in ("", "_low", "_high")
-    )
-    return f"{share:.2f} ({low:.2f}–{high:.2f})"
-
-
 @block
 def placements() -> str:
     """Multiplications of DTensors by placements."""
-    header = ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time"]
-    header += ["stock, of torch's GEMM-only speed", "drbench, of it", "rounds"]
     return table(
-        header,
+        ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time", "rounds"],
         [
             (
                 f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
                 *(f"{1e3 * each.time_s:.1f} ms" for each in (line.stock, line.ours)),
                 *map(_describe_ratio, (line.time, line.cpu)),
-                *map(_of_roof, (line.stock, line.ours)),
                 line.rounds,
             )
             for line in placement_lines(

@@ -8,7 +8,6 @@ from ..model.tune import CHOICE, verdicts
 from .records import CORE, RESULTS, rows, where
 from .tables import block, say_yes, table
 
-
 #: Problems of these records that have the ratios of the paper's MLP layers, but not their extents.
 _NOT_THE_PAPERS = {"MLP-1": "n = 4k", "MLP-2": "k = 4n"}
 
