@@ -41,10 +41,8 @@ def show_answer(
         print_line(line)
     if len(tables) <= _FEW_PROBLEMS or limit is not None or verbose:
         for each in tables:
-            title = each.title if len(tables) > 1 or not found.best else ""
-            each._replace(title=title).show(
-                out, path, FEW_ROWS if limit is None else limit, verbose
-            )
+            one = each if several else each._replace(answer="")
+            one.show(out, path, FEW_ROWS if limit is None else limit, verbose)
     else:
         print_line(f"The best cases of each problem: drbench compare {again} --limit {FEW_ROWS}")
 
