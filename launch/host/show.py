@@ -233,7 +233,7 @@ def show_record(record: Record, verbose: bool = False) -> None:
     doubtful = record.noisy or record.oversubscribed
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.print(Text(answer_text(record), colour), soft_wrap=True)
-    made = table("|~", ())
+    made = table("|!~", ())
     made.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None, detail: bool = False) -> None:

@@ -82,9 +82,10 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         if not found:
             total = ", ".join(f"{count} {status}" for status, count in counts.items())
             found.append(Table(f"no case is ok: {total}", (), [], []))
-        found[-1].lines.extend(without[:_SHOWN])
+        lines = without[:_SHOWN]
         if (left := len(without) - _SHOWN) > 0:
-            found[-1].lines.append(f"{left} more that are not ok: see the records")
+            lines.append(f"{left} more that are not ok: see the records")
+        found[-1] = found[-1]._replace(failures=lines)
     return found
 
 
