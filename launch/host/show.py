@@ -3,6 +3,7 @@ units."""
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -247,6 +248,37 @@ def show_record(record: Record, verbose: bool = False) -> None:
         _add_times(record, add)
         _add_details(record, add)
     out.print(made)
+    if words := next_command(record):
+        out.print(f"Are other layouts faster? {words}", markup=False, soft_wrap=True)
+
+
+def next_command(record: Record) -> str:
+    """The command that looks for faster layouts of a multiplication; empty if there is none.
+
+    Examples
+    --------
+    >>> run = dict(status="ok", best_s=1.0, m=8, n=8, k=8, ranks=2, a="row", b="row", c="S(0)")
+    >>> next_command(Record(mode="simulated", machine="pvc12", **run))
+    "drbench tune -m 8 -n 8 -k 8 -p 2 --a row --b row --c 'S(0)' --machine pvc12"
+    >>> next_command(Record(mode="measured", preset="row", **run))
+    'drbench tune -m 8 -n 8 -k 8 -p 2 --preset row --measure'
+    """
+    if record.status != "ok" or not record.a or record.experts or (record.ranks or 1) == 1:
+        return ""
+    words = [
+        "drbench",
+        "tune",
+        *(f"-{x} {getattr(record, x)}" for x in "mnk"),
+        f"-p {record.ranks}",
+    ]
+    texts = {name: shlex.quote(getattr(record, name) or "") for name in "abc"}
+    named = [f"--preset {record.preset}"] * bool(record.preset)
+    words += named or [f"--{name} {text}" for name, text in texts.items()]
+    if record.mode == "simulated":
+        words.append(f"--machine {shlex.quote(record.machine or '')}")
+    else:
+        words.append("--measure")
+    return " ".join(words)
 
 
 def _add_problem(record: Record, add: Callable) -> None:
