@@ -70,7 +70,8 @@ class Table(NamedTuple):
         if left := len(self.rows) - len(rows):
             again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
             print_line(f"{left} more: {again}")
-        used = "".join(row.get("marks") or "" for row in rows)
+        marks = [row.get("marks") or "" for row in rows]  # of a noisy row the others say no more
+        used = "".join("~" if "~" in each else each for each in marks)
         needs = next((row["needs"] for row in rows if row.get("needs")), "")
         if known := [f"{mark} {text}" for mark, text in LEGEND.items() if mark in used]:
             print_line("; ".join(known) + f" ({needs} would decide)" * bool(needs and "?" in used))
