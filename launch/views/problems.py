@@ -63,7 +63,7 @@ def _by_problem(found: Verdict) -> list[dict]:
             "marks": MARKS.get(each.state, ""),
             "time": f"{each.time} {MARKS.get(each.state, ' ')}",
             "gemm_only": each.roof if each.roof.endswith("%") else None,
-            "others": str(len(each.leaders) - 1) if each.leaders[1:] else None,
+            "others": str(each.rivals) if each.rivals else None,
         }
         for each in found.best
     ]
