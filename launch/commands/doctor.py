@@ -73,7 +73,7 @@ def doctor(ranks, as_json, verbose):
             for subject, level, text, remedy in shown
         ]
         out = console()
-        out.print(table("||!~", rows), *pair_tables(pairs))
+        out.print(table("|!|!~", rows), *pair_tables(pairs))
         out.print(Text(summary(every, ranks)), soft_wrap=True)
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 

@@ -178,7 +178,8 @@ def answer_text(record: Record) -> str:
         verdict = "Not verified" if record.error is None else exact
         why = cores_text(record)
         if record.noisy:
-            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}:"
+            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}; measure on a quiet machine:"
+            known = []
         elif record.oversubscribed:
             verdict += ". RANKS SHARE CORES, compare only with such runs:"
         else:
@@ -364,7 +365,7 @@ def _add_times(record: Record, add: Callable) -> None:
             detail=True,
         )
         for name, value, _, remedy in DOUBTS:
-            if getattr(record, name) is value:
+            if getattr(record, name) is value and not record.noisy:
                 add("", Text(f"{name if value else f'not {name}'}: {remedy}", "yellow"))
     add("peak", _of_peak(record), detail=not simulated)
 

@@ -142,7 +142,7 @@ QUIET = "ok       none: the processes had their cores for themselves"
 #: Outputs that are the same as what is shown: command, what is shown, and what is different.
 SAME = [
     ("run", RUN, [("26.5 ms", "903 µs"), ("98 %", "109 %"), ("183 G", "1.83 T"), ("82 %", "2 %")]),
-    ("run", RUN, [(" ± 3.6 %", ""), ("process 125.8 MiB", "process 1.2 GiB"), ("1, comp", "0, comp")]),
+    ("run", RUN, [(" ± 3.6 %", ""), ("ss 125.8 MiB", "ss 1.2 GiB"), ("1, comp", "0, comp")]),
     # what a noisy machine has
     ("run", RUN, [("Exact:", f"{UNUSABLE}:"), (" moved ", f"{WRAP}not stable: median\n moved ")]),
     ("doctor", DOCTOR, [("133", "71"), (".venv/bin/m", "/usr/bin/m"), ("2 ranks", "8 ranks")]),
