@@ -23,13 +23,13 @@ def four():
 
 
 def test_the_axis_of_the_paper_is_0_to_100():
-    axes = figure({"mlp1": select([case()], "mlp1")}, "paper").axes[0]
+    axes = figure({"mlp1": select([case()], "mlp1")}).axes[0]
     assert axes.get_ylim() == (0, 100) and list(axes.get_yticks()) == [*range(0, 101, 10)]
 
 
 @given(st.lists(st.floats(1, 300), min_size=1, max_size=9))
 def test_a_fitted_axis_holds_every_value_between_round_ends(values):
-    (low, high), step = ends(values)
+    (low, high), step = ends(values, "fitted")
     assert 0 <= low <= min(values) and max(values) <= high and high - low >= 20
     assert low % step == high % step == 0 and 2 <= (high - low) / step <= 12
 

@@ -3,6 +3,7 @@ bytes every time."""
 
 import random
 import sys
+import warnings
 from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from matplotlib.text import Text
 import plots.figures
 from plots.draw.description import describe_picture
 from plots.draw.page import PageStyle, save
+from plots.draw.svg import description_in
 from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -107,7 +109,7 @@ def test_texts_neither_overlap_nor_leave_the_page(rich, name):
 
 
 def test_strange_and_many_names_are_texts_and_no_markup():
-    """A character that the font lacks is a box, of which matplotlib warns."""
+    """matplotlib warns of a character that the font lacks, and draws a box."""
     strange = [
         "$x^{",
         "_hidden",
@@ -123,7 +125,8 @@ def test_strange_and_many_names_are_texts_and_no_markup():
         replace(each, algorithm=f"{chance.choice(strange)}{chance.randrange(9)}", label="$x^{")
         for each in comparison(shapes=((64, 768, 192),))
     ]
-    with pytest.warns(UserWarning, match="missing from font"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         made = find("algorithms").make(hostile, Options())
         check_readable(made.picture)
     assert made.picture.get_size_inches()[1] < 60
@@ -178,6 +181,7 @@ def test_the_suffix_selects_the_format_and_an_svg_is_light_or_dark_as_the_reader
         assert [path.name for path in draw("volume", [case()], tmp_path / out).paths] == expected
     text = (tmp_path / "d.svg").read_text()
     assert "prefers-color-scheme: dark" in text and ElementTree.fromstring(text).tag.endswith("svg")
+    assert description_in(text) == (tmp_path / "e.txt").read_text()
     with pytest.raises(SelectionError, match=r"got '\.gif'"):
         suffixes("x.gif")
 
