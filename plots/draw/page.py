@@ -256,9 +256,10 @@ def small_print(note: str, characters: int) -> list[tuple[str, str]]:
     >>> small_print("not drawn: 2 cases", 12)
     [('Not drawn: 2', 'Not drawn: 2 cases.'), ('   cases.', '')]
     """
-    # what begins with a symbol, as in "m = 64 a rank", keeps it
     note = drawable(note, 4000)
-    text = note if "=" in note[:5] else note[:1].upper() + note[1:]
+    # what begins with a symbol or a name, as in "m = 64 a rank" and "mlp1: ...", keeps it
+    keeps = "=" in note[:5] or any(each.isdigit() for each in note.partition(" ")[0])
+    text = note if keeps else note[:1].upper() + note[1:]
     text = text.removesuffix(".") + "."
     first, *rest = wrap(text, characters, subsequent_indent="   ")
     return [(first, text), *((row, "") for row in rest)]
