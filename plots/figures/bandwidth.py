@@ -17,7 +17,7 @@ from plots.draw.page import GREY
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth
-from plots.select.cases import Options, SelectionError, cases, names
+from plots.select.cases import Options, SelectionError, cases
 from plots.summaries import SUMMARIES
 
 _DASHED = (0, (4, 1.6))
@@ -99,23 +99,23 @@ def finding(charts: list[Chart], most: int = 3) -> str:
     noisy ones do not count."""
     several = len(charts) > 1
     texts = [f"{chart.title}: " * several + _largest(chart) for chart in charts]
-    text = names(texts, most)
+    more = f"; {len(texts) - most} panels more" * (len(texts) > most)
+    text = "; ".join(texts[:most]) + more
     return text[0].upper() + text[1:]
 
 
 def _largest(chart: Chart) -> str:
     sure = {
-        marks.name: max(
-            (y for y, hollow in zip(marks.y, marks.hollow) if y == y and not hollow), default=0
-        )
+        marks.name: [y for y, hollow in zip(marks.y, marks.hollow) if y == y and not hollow]
         for marks in chart.marks
     }
-    copy = sure.pop(COPY, 0)
-    if not any(sure.values()):
+    most = {name: max(rates) for name, rates in sure.items() if rates}
+    copy = most.pop(COPY, None)
+    if not most:
         return "nothing is ranked"
-    best = max(sure, key=sure.get)
-    comparison = f", {number(100 * sure[best] / copy)} % of a copy in memory" if copy else ""
-    return f"{best} reaches {number(sure[best])} GB/s{comparison}"
+    best = max(most, key=most.get)
+    comparison = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
+    return f"{best} reaches {number(most[best])} GB/s{comparison}"
 
 
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
