@@ -23,7 +23,7 @@ from drbench.measure.decision import (
     compared,
     remedy,
 )
-from drbench.measure.noise import Ratio
+from drbench.measure.noise import FEWEST, Ratio
 from drbench.texts import number, shape_text, time_unit
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
 from plots.draw.page import GRID, MARKER_PT, drawable, note, page_in, patch_handle, width_in
@@ -61,6 +61,9 @@ def choose(
     if not all(moving):
         notes.append(f"not drawn: {cases(moving.count(False))} moving nothing")
         kept = kept[moving]
+    rounds = kept.run.map(len)
+    if few := (rounds < FEWEST).sum() * (rounds.max() >= FEWEST):
+        notes.append(f"{cases(few, 'setting')} of less than {FEWEST} rounds decide nothing")
     best = concat([_best(each) for _, each in kept.groupby(["source", "shape"], sort=False)])
     on = best.groupby(best.name)["shape"].transform("nunique")
     rare = sorted(set(best.name[2 * on < best["shape"].nunique()]))
@@ -132,18 +135,16 @@ def finding(found: Sequence[Panel], most: int = 3) -> tuple[str, list[str]]:
     sides = [_side(each, ours) for each, ours, *_ in against]
     is_open = [side in _OPEN for side in sides] or [True] * len(panels_)
     left = [each for each, asks in zip(against or panels_, is_open) if asks]
-    answers = {
-        shape_text(*shape): answer(each, [*dots.name], most) for each, _, dots, shape in left
-    }
-    notes = [
-        f"{shape}: {text}"
-        for shape, text in answers.items()
-        if text.startswith((TIED, UNDECIDED)) and len(panels_) > 1
-    ]
+    answers = [answer(each, [*dots.name], most) for each, _, dots, _ in left]
+    shapes: dict[str, list[str]] = {}
+    for text, (*_, shape) in zip(answers, left):
+        if text.startswith((TIED, UNDECIDED)) and len(panels_) > 1:
+            shapes.setdefault(text, []).append(shape_text(*shape))
+    notes = [f"{', '.join(which)}: {text}" for text, which in shapes.items()]
     if needs := remedy(*(each for each, *_ in left)):
         notes.append(f"undecided: {needs}")
     if not sides and len(answers) == 1:
-        (title,) = answers.values()
+        (title,) = answers
     elif sides:
         known = Counter(side for side in sides if side not in _OPEN)
         text = [f"{side} the fastest other library on {count}" for side, count in known.items()]
@@ -152,7 +153,7 @@ def finding(found: Sequence[Panel], most: int = 3) -> tuple[str, list[str]]:
         text += [f"{what} on {count}" for what, count in open_.items()]
         title = f"{', '.join(text)} of {cases(len(sides), 'shape')}"
     else:
-        title = counted(answers.values())
+        title = counted(answers)
     return title if title.startswith("drbench") else title[0].upper() + title[1:], notes
 
 

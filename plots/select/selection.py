@@ -111,9 +111,8 @@ def doubts(drawn: Iterable[Any], mark: str = "hollow") -> list[str]:
         sum(bool(getattr(each, name)) for each in drawn)
         for name in ("hollow", "once", "oversubscribed")
     )
-    unsure = sum(
-        each.stable is not None and not each.stable and len(each.run) == 1 for each in drawn
-    )
+    alone = all(len(each.run) == 1 for each in drawn)
+    unsure = alone * sum(each.stable is not None and not each.stable for each in drawn)
     counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
     message = [f"{mark}: {counted}, never ranked"] if noise else []
     if unsure:
