@@ -1,12 +1,11 @@
-"""The committed figures of docs/images, each with its text."""
+"""The committed figures of docs/images."""
 
 import re
 from pathlib import Path
 
-from plots.committed import committed
+from plots.committed import Committed, committed
 from plots.registry import figures
 
-from .records import ROOT
 from .tables import block
 
 #: A shorter title names no finding.
@@ -15,22 +14,22 @@ _LEAST = 20
 
 @block
 def gallery(folder: str) -> str:
-    """Each figure of a folder, the text of all that it draws, and the command that draws it."""
+    """Each figure of a folder, and the command that draws it."""
     found = []
     for each in committed():
         if Path(each.file).parent != Path(folder):
             continue
         name, summary = Path(each.file).name, figures()[each.figure].summary
         found.append(
-            f"## {name}\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n"
-            f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`"
+            f"## {name}\n![{_finding(each) or summary}](../images/{name}.svg)\n\n"
+            f"`python -m plots.committed {each.file}`"
         )
     return "".join(f"{each}\n" for each in found)
 
 
-def _finding(file: Path) -> str:
+def _finding(figure: Committed) -> str:
     """The title of a figure: the first of the texts that it has; empty if it names no finding."""
-    lines = file.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    lines = figure.description().splitlines()
     text = lines[lines.index("texts:") + 1].strip() if "texts:" in lines else ""
     return "" if len(text) < _LEAST else _first_phrases(text)
 

@@ -240,9 +240,9 @@ def _case_text(record, names: list[str]) -> str:
 )
 @option(
     "--axis",
-    type=click.Choice(["fitted", "paper"]),
-    default="fitted",
-    help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
+    type=click.Choice(["paper", "fitted"]),
+    default="paper",
+    help="Of the MLP figures: 0 to 100 as in the paper, or fitted to the data.",
 )
 @option("--shape", type=checked(shape_of), metavar="MxNxK", help="Only this shape.")
 @option(
