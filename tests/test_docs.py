@@ -185,3 +185,14 @@ def test_the_columns_of_a_record_are_all_on_the_page_and_described():
     listed = [found[1] for line in lines if (found := re.match(r"\| `(\w+)` \|", line))]
     assert listed == [*HEADER]
     assert all(each.metadata["description"] for each in fields(Record))
+
+
+def test_no_line_of_a_page_is_lost_as_a_comment():
+    """Of a line that begins with %, MyST makes a comment unless conf.py forbids it."""
+    lost = [
+        (page.name, line)
+        for page in PAGES
+        for line in re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S).split("\n")
+        if line.startswith("%")
+    ]
+    assert lost == []

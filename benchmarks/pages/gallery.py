@@ -1,6 +1,6 @@
-"""The committed figures of docs/images, each with its text."""
+"""The committed figures of docs/images, with what each shows and the page that explains it."""
 
-import re
+import os
 from pathlib import Path
 
 from plots.committed import committed
@@ -9,40 +9,54 @@ from plots.registry import figures
 from .records import ROOT
 from .tables import block
 
+#: The page that explains a figure, by how its name begins, in the order of the gallery.
+_PAGES = {
+    "layouts": "README.md",
+    "timeline": "docs/explanation/one-sided-and-overlap.md",
+    "overlap-timeline": "docs/explanation/one-sided-and-overlap.md",
+    "libraries": "docs/results/libraries.md",
+    "mlp": "docs/results/slicing.md",
+    "llm": "docs/results/meshslice.md",
+    "overlap": "docs/results/flux-and-triton.md",
+    "": "docs/reference/figures.md",
+}
 #: A shorter title names no finding.
 _LEAST = 20
 
 
 @block
 def gallery(folder: str) -> str:
-    """Each figure of a folder, the text of all that it draws, and the command that draws it."""
-    found = []
+    """Each figure of a folder below the page that explains it: its finding, what it draws, its text
+    and the command that draws it."""
+    found: dict[str, list[str]] = {page: [] for page in _PAGES.values()}
     for each in committed():
         if Path(each.file).parent != Path(folder):
             continue
         name, summary = Path(each.file).name, figures()[each.figure].summary
-        found.append(
-            f"## {name}\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n"
-            f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`"
+        page = next(page for begin, page in _PAGES.items() if name.startswith(begin))
+        picture = f"../images/{name}"
+        finding = _finding(ROOT / each.file)
+        found[page].append(
+            f"- [![{finding or summary}]({picture}.svg)]({picture}.svg)\n"
+            + f"  **{finding}.** " * bool(finding)
+            + f"{summary[0].upper()}{summary[1:]}. [Its text]({picture}.txt);\n"
+            f"  `python -m plots.committed {each.file}`\n"
         )
-    return "".join(f"{each}\n" for each in found)
+    return "\n".join(
+        f"## [{_title(page)}]({os.path.relpath(page, 'docs/results')})\n\n{''.join(items)}"
+        for page, items in found.items()
+        if items
+    )
+
+
+def _title(page: str) -> str:
+    """The first heading of a page."""
+    first = (ROOT / page).read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("# ").replace("*", "")
 
 
 def _finding(file: Path) -> str:
     """The title of a figure: the first of the texts that it has; empty if it names no finding."""
     lines = file.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
     text = lines[lines.index("texts:") + 1].strip() if "texts:" in lines else ""
-    return "" if len(text) < _LEAST else _first_phrases(text)
-
-
-def _first_phrases(text: str, most: int = 90) -> str:
-    """
-    Examples
-    --------
-    >>> _first_phrases("One row a GEMM; each on its best mesh", 20)
-    'One row a GEMM'
-    """
-    if len(text) <= most:
-        return text
-    heads = [text[: found.start()] for found in re.finditer(r"[;,.] ", text[: most + 1])]
-    return heads[-1] if heads else text[:most].rpartition(" ")[0]
+    return text if len(text) >= _LEAST else ""

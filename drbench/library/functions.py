@@ -156,8 +156,11 @@ def redistribute(A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> M
 
     Raises
     ------
-    UsageError, OutOfMemory
-        As of :func:`multiply`.
+    UsageError
+        On every rank: a layout does not fit, a matrix is of another context, the context is closed,
+        or ranks make different calls or give different matrices.
+    OutOfMemory
+        On every rank, if the heap of one is too small for the result.
 
     Examples
     --------
