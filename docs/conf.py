@@ -38,8 +38,7 @@ exclude_patterns = ["build", "docs/images"]
 myst_heading_anchors = 4
 myst_disable_syntax = ["myst_line_comment"]  # a line of a paragraph may begin with %
 autodoc_mock_imports = ["torch"]
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "none"  # the descriptions have the types
 autodoc_member_order = "bysource"
 autosummary_generate = False
 napoleon_google_docstring = False
@@ -71,14 +70,14 @@ SECTIONS = {
         "/docs/tutorials/sweep-and-report",
     ],
     "Do": [
-        "/docs/how-to/install-and-clusters",
-        "/docs/how-to/choose-a-layout",
-        "/docs/how-to/layer-chains",
-        "/docs/how-to/run-sweeps",
-        "/docs/how-to/compare-libraries",
-        "/docs/how-to/use-the-python-library",
-        "/docs/how-to/gpus",
-        "/docs/how-to/which-tool",
+        "Install </docs/how-to/install-and-clusters>",
+        "Choose a layout </docs/how-to/choose-a-layout>",
+        "Shard a transformer layer </docs/how-to/layer-chains>",
+        "Run sweeps </docs/how-to/run-sweeps>",
+        "Compare libraries </docs/how-to/compare-libraries>",
+        "Use the Python library </docs/how-to/use-the-python-library>",
+        "Use GPUs </docs/how-to/gpus>",
+        "Which tool do I need? </docs/how-to/which-tool>",
     ],
     "Look up": [
         "/docs/reference/cli",
@@ -89,7 +88,7 @@ SECTIONS = {
     ],
     "Know more": [
         "/docs/explanation/how-it-works",
-        "/docs/results/index",
+        "Results </docs/results/index>",
         "The papers </docs/how-to/reproduce-the-papers>",
         "For developers </CONTRIBUTING>",
     ],
@@ -141,10 +140,11 @@ The same two runs, live: move through time with the slider or the arrow keys, pr
 who uses it. `drbench explain` writes such a page, one file that loads nothing.
 
 ```{raw} html
-<iframe class="explain" src="explain.html" title="Two runs, moment by moment" loading="lazy"></iframe>
+<iframe class="explain" src="explain.html" title="Two runs, moment by moment"></iframe>
 <p><a href="explain.html">Open it alone</a></p>
 ```
 """
+
 
 def complete_source(app, page, source):
     """Add the navigation to the text of a page, and the live page to README."""
@@ -177,9 +177,17 @@ class GlossaryTerms(SphinxTransform):
                 self.document[0].append(addnodes.index(entries=entries))
 
 
+def write_colons(app, doctree, page):
+    """Write a colon between a parameter and its description, where Sphinx has two hyphens."""
+    for text in list(doctree.findall(nodes.Text)):
+        if text.startswith(" -- "):
+            text.parent.replace(text, nodes.Text(text.replace(" -- ", ": ", 1)))
+
+
 def describe_page(app, page, template, context, doctree):
-    """Give a page a description, its first sentences; give the texts of all to the search."""
+    """Give a page a description, its first sentences; let linked files be shown, not saved."""
     if doctree is not None:
+        context["body"] = context["body"].replace(' download=""', "")
         first = next((each.astext() for each in doctree.findall(nodes.paragraph)), "")
         text = html.escape(" ".join(first.split())[:300])
         context["metatags"] += f'<meta name="description" content="{text}">'
@@ -213,12 +221,12 @@ def write_other_files(app, error):
         out = Path(app.outdir)
         texts = {}
         for page in app.env.found_docs:
-            built = (out / f"{page}.html").read_text(encoding="utf-8")
+            built = (out / f"{page}.html").read_text("utf-8")
             texts[page] = re.search(r'<article role="main".*</article>', built, re.S)[0]
-        (out / "texts.js").write_text(f"const TEXTS = {json.dumps(texts)}", encoding="utf-8")
+        (out / "_static/texts.js").write_text(f"const TEXTS = {json.dumps(texts)}", "utf-8")
         data = json.loads((ROOT / "results/simulated/readings/layouts.json").read_text("utf-8"))
         live = explained_page(data["cases"], release, data["command"])
-        (out / "explain.html").write_text(live, encoding="utf-8")
+        (out / "explain.html").write_text(live, "utf-8")
         shutil.copy(out / "README.html", out / "index.html")
 
 
@@ -227,6 +235,7 @@ def setup(app):
     app.add_transform(GlossaryTerms)
     app.connect("source-read", complete_source)
     app.connect("autodoc-process-docstring", describe_case)
+    app.connect("doctree-resolved", write_colons)
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", write_other_files)
     app.connect("sphinx-click-process-description", show_examples_as_code)

@@ -169,7 +169,7 @@ def simulate(case: Case, machine: str, ranks: int | None = None) -> Prediction:
     >>> import drbench
     >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
     >>> print(drbench.simulate(case, "h100x8", ranks=2))
-    predicted: 99.2 us (66.8-166), 48720 GFLOP/s, 69.9 % of GEMM-only speed
+    Predicted: 99.2 µs (66.8-166), 70 % of GEMM-only speed, 48.7 TFLOP/s.
     """
     model, case, ranks = _checked(case, machine, ranks)
     record, _ = predict_with(case, model, ranks, pool=True, interval=True)
@@ -294,7 +294,7 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
     >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
     >>> page = drbench.explain(case, "h100x8", ranks=2)
     >>> page.verdict.partition(";")[0]
-    '99.2 µs (between 66.8 µs and 166 µs): local GEMMs of the busiest rank take 100 % of the time'
+    'universal S-C chunk 256: 99.2 µs (66.8-166), GEMMs of the busiest rank take 100 % of the time'
     """
     from plots.report.explained import explained_page, verdict
 

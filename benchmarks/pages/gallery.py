@@ -1,6 +1,7 @@
 """The committed figures of docs/images, with what each shows and the page that explains it."""
 
 import os
+import textwrap
 from pathlib import Path
 
 from plots.committed import committed
@@ -26,21 +27,20 @@ _LEAST = 20
 
 @block
 def gallery(folder: str) -> str:
-    """Each figure of a folder below the page that explains it: its finding, what it draws, its text
-    and the command that draws it."""
+    """Each figure of a folder below the page that explains it: its finding, and what it draws."""
     found: dict[str, list[str]] = {page: [] for page in _PAGES.values()}
     for each in committed():
         if Path(each.file).parent != Path(folder):
             continue
         name, summary = Path(each.file).name, figures()[each.figure].summary
         page = next(page for begin, page in _PAGES.items() if name.startswith(begin))
-        picture = f"../images/{name}"
-        finding = _finding(ROOT / each.file)
+        picture, finding = f"../images/{name}", _finding(ROOT / each.file)
+        caption = f"**{finding}.** " * bool(finding) + f"{summary[0].upper()}{summary[1:]}."
+        caption = f"{caption} [In words]({picture}.txt)."
         found[page].append(
-            f"- [![{finding or summary}]({picture}.svg)]({picture}.svg)\n"
-            + f"  **{finding}.** " * bool(finding)
-            + f"{summary[0].upper()}{summary[1:]}. [Its text]({picture}.txt);\n"
-            f"  `python -m plots.committed {each.file}`\n"
+            f"- [![{name}]({picture}.svg)]({picture}.svg)\n"
+            + textwrap.fill(caption, 120, initial_indent="  ", subsequent_indent="  ")
+            + "\n"
         )
     return "\n".join(
         f"## [{_title(page)}]({os.path.relpath(page, 'docs/results')})\n\n{''.join(items)}"

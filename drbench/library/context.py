@@ -51,8 +51,10 @@ class Context:
 
     Attributes
     ----------
-    rank, size : int
-        The number of this rank, and of all ranks.
+    rank : int
+        The number of this rank, from 0.
+    size : int
+        How many ranks there are.
     comm : MPI.Comm
         A duplicate of the communicator that was given.
     heap : Heap

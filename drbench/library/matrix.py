@@ -172,7 +172,7 @@ class Matrix:
 
         Parameters
         ----------
-        layout : layout or Matrix
+        layout : str, Partition or Matrix
             The new layout, or a matrix of this one's shape and type that has it and is overwritten.
         copy : bool
             Whether the result has memory of its own also where no element has to move.
