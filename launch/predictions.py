@@ -294,7 +294,7 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
     >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
     >>> page = drbench.explain(case, "h100x8", ranks=2)
     >>> page.verdict.partition(";")[0]
-    'universal S-C chunk 256: 99.2 µs (66.8-166), GEMMs of the busiest rank take 100 % of the time'
+    '99.2 µs (66.8-166), GEMMs of the busiest rank take 100 % of the time'
     """
     from plots.report.explained import explained_page, verdict
 

@@ -258,7 +258,7 @@ def plot(name, files, save, width, title, notes, **options):
 
     \b
       drbench list figures
-      drbench plot mlp1 results/measured/here -o mlp1.pdf
+      drbench plot mlp1 results/measured/here --save mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
       drbench plot libraries results/measured/here --save rates.pdf --width 3.4
     """

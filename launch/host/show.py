@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drbench.common import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
@@ -304,6 +305,10 @@ def _add_times(record: Record, add: Callable) -> None:
     if local_s and record.phase_gemm_s and record.phase_gemm_s > 1.02 * local_s:
         slower = 100 * (record.phase_gemm_s / local_s - 1)
         add("", f"these GEMMs take {slower:.0f} % longer than one GEMM per rank without others")
+    if record.slowest_rank is not None and (record.ranks or 1) > 1:
+        mean_s = sum(getattr(record, f"phase_{name}_s") or 0 for name in COMPUTING)
+        longer = 100 * (record.slowest_rank_s / mean_s - 1) if mean_s else 0
+        add("slowest rank", f"{record.slowest_rank}, computes {longer:.0f} % longer than the mean")
     beyond, overlap = record.effective_communication_s, record.overlap_efficiency
     spread = record.time_s - (record.median_low_s or record.time_s)
     if not simulated and beyond is not None and beyond > spread:

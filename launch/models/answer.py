@@ -57,7 +57,9 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
         lines.append(f"You:  {found.why_not}")
     ends = []
     if times := found.times_better:
-        ends.append(f"{times:.2f} times {'as fast' if best.record else 'fewer bytes'}")
+        most_s = best.record and best.record.median_high_s
+        small = " (within the model's error)" if most_s and found.mine.cost <= most_s else ""
+        ends.append(f"{times:.2f} times {'as fast' if best.record else 'fewer bytes'}{small}")
     if near := found.within(request.multiplications):
         ends.append(f"tied with {plural(len(near), 'other')}")
     if unknown := off(found):

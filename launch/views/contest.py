@@ -75,8 +75,8 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
             columns = list(_COLUMNS if compared else _LISTED)
             at_ = columns.index(_MOVED)
             columns[at_:at_] = [Column(name, f"!{name}") for name in distinct]
-            lines = _verdict(timed, tiles) if compared else []
-            found.append(Table(at, tuple(columns), rows, lines))
+            said, lines = _verdict(timed, tiles)
+            found.append(Table(at, tuple(columns), rows, lines if compared else [], said))
     if without:
         counts = Counter(record.status for record, _ in entries if record.status != "ok")
         if not found:
@@ -136,14 +136,14 @@ _LISTED = (
 )
 
 
-def _verdict(found: Sequence[Contender], tiles: bool) -> list[str]:
+def _verdict(found: Sequence[Contender], tiles: bool) -> tuple[str, list[str]]:
     """The decision in words; with drbench and libraries also the best of the other side."""
     ranked = [each for each in found if each.decision]
     decisions = [each.decision for each in ranked]
-    lines = [answer(decisions, [name_of(each.record, tiles) for each in ranked], _SHOWN)]
+    said = answer(decisions, [name_of(each.record, tiles) for each in ranked], _SHOWN)
     best = best_at(decisions)
     if best is None or tiles:
-        return lines
+        return said, []
     ours = lambda each: each.record.algorithm not in LIBRARIES
     first = ranked[best]
     rival = next(
@@ -156,9 +156,8 @@ def _verdict(found: Sequence[Contender], tiles: bool) -> list[str]:
         ),
         None,
     )
-    if rival:
-        whose = "drbench's" if ours(rival) else "the libraries'"
-        lines.append(
-            f"{whose} best, {name_of(rival.record, tiles)}, takes {rival.decision} of its time"
-        )
-    return lines
+    if rival is None:
+        return said, []
+    whose = "drbench's" if ours(rival) else "the libraries'"
+    who = name_of(rival.record, tiles)
+    return said, [f"{whose} best, {who}, takes {rival.decision} times as long"]

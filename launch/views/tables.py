@@ -38,13 +38,14 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of values. ``lines`` are sentences under it; a row has more keys than there are
-    columns."""
+    """A table of values, with its answer in words. ``lines`` are sentences under it; a row has more
+    keys than there are columns."""
 
     title: str
     columns: tuple[Column, ...]
     rows: list[dict[str, Any]]
     lines: list[str] = []
+    answer: str = ""
 
     def show(
         self,
@@ -61,8 +62,8 @@ class Table(NamedTuple):
             each for each in self.columns if verbose >= each.detail and any(map(each.cell, rows))
         ]
         cells = [[each.cell(row) for each in kept] for row in rows]
-        if self.title:
-            out.print(Text(self.title, "bold"), soft_wrap=True)
+        if heading := ": ".join(filter(None, (self.title, self.answer))):
+            out.print(Text(heading, "bold"), soft_wrap=True)
         if rows:
             out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
         if left := len(self.rows) - len(rows):
@@ -76,8 +77,9 @@ class Table(NamedTuple):
             print_line(line)
 
     def to_json_dict(self) -> dict:
-        """Title, rows and sentences."""
-        return {"title": self.title, "rows": self.rows, "lines": self.lines}
+        """Title, rows and sentences, the answer first."""
+        lines = [*filter(None, [self.answer]), *self.lines]
+        return {"title": self.title, "rows": self.rows, "lines": lines}
 
 
 #: What the marks of rows mean.

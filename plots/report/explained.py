@@ -127,7 +127,8 @@ def verdict(cases: Sequence[Json]) -> list[str]:
             if fact["moved"]
             else "nothing moves between ranks"
         )
-        lines.append(f"{name}: {whole} of the busiest rank take {share} of the time; {moved}.")
+        who = f"{name}: " if len(cases) > 1 else ""
+        lines.append(f"{who}{whole} of the busiest rank take {share} of the time; {moved}.")
     return lines
 
 

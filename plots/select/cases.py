@@ -272,7 +272,7 @@ def configuration(record: Record) -> str:
     >>> configuration(
     ...     Record(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2")
     ... )
-    'row · row · row/c2'
+    'AB row · C row/c2'
     """
     parts = [record.mesh] if record.mesh else []
     parts += [
@@ -307,7 +307,7 @@ def case_name(record: Record) -> str:
     --------
     >>> row = dict(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2")
     >>> case_name(Record(algorithm="universal", stationary="C", **row))
-    'universal S-C row · row · row/c2'
+    'universal S-C AB row · C row/c2'
     """
     return " ".join(filter(None, (variant(record), configuration(record))))
 

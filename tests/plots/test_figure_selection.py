@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.measure.record import COUNTERS
+from drbench.texts import layouts_text
 from plots.figures import best, libraries, scaling
 from plots.registry import find
 from plots.select.cases import Options
@@ -39,7 +40,7 @@ def test_a_cell_of_the_best_is_the_fastest_case_of_its_factors_and_noisy_ones_co
     for record in records:
         if record.status == "ok":
             (a, _), (b, _), (c, factor) = map(split, (record.a, record.b, record.c))
-            row = a if a == b == c else f"{a} | {b} | {c}"
+            row = layouts_text((a, b, c))
             expected.setdefault((row, record.stationary, factor), []).append(
                 (record.noisy, record.time_s)
             )

@@ -62,6 +62,6 @@ def test_a_record_that_cannot_be_appended_is_printed_nevertheless(tmp_path, caps
     monkeypatch.setattr(os, "write", full)
     path = tmp_path / "one.csv"
     with pytest.raises(CaseFailed, match="--csv .*one.csv: No space left on device"):
-        output_record(made_up(m=4321), str(path), True)
+        output_record(made_up(m=4321), str(path), "brief")
     monkeypatch.undo()
     assert "4321" in capsys.readouterr().out
