@@ -74,10 +74,8 @@ SECTIONS = {
         "Choose a layout </docs/how-to/choose-a-layout>",
         "Shard a transformer layer </docs/how-to/layer-chains>",
         "Run sweeps </docs/how-to/run-sweeps>",
-        "Compare libraries </docs/how-to/compare-libraries>",
         "Use the Python library </docs/how-to/use-the-python-library>",
         "Use GPUs </docs/how-to/gpus>",
-        "Which tool do I need? </docs/how-to/which-tool>",
     ],
     "Look up": [
         "/docs/reference/cli",
@@ -102,6 +100,7 @@ FOLDED = {
     "docs/how-to/layer-chains": ["/docs/reference/words-of-ml"],
     "docs/how-to/run-sweeps": [
         "/docs/how-to/read-reports-and-compare-runs",
+        "/docs/how-to/compare-libraries",
         "/docs/reference/sweep-files",
         "/docs/reference/records",
         "/docs/reference/figures",
@@ -114,6 +113,7 @@ FOLDED = {
         "/docs/explanation/intervals",
         "/docs/explanation/simulator",
         "/docs/explanation/gpu-execution",
+        "/docs/how-to/which-tool",
     ],
     "docs/results/index": [
         "/docs/results/gallery",
