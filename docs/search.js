@@ -15,7 +15,7 @@ const position = (text) => {
 
 /** How much of a page is about what is searched, which its first lines tell best: 0 to 2. */
 const weight = (page) => {
-  const text = TEXTS[page].replace(/<[^>]*>/g, "").toLowerCase();
+  const text = TEXTS[page].replace(/<[^>]*>/g, "").replace(/\s+/g, " ").toLowerCase();
   const times = text.split(asked).length - 1;
   return times / (times + 2 + text.length / 5000) + text.slice(0, 600).includes(asked);
 };
