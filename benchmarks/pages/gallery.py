@@ -13,6 +13,10 @@ from .tables import block
 #: The page that explains a figure, by how its name begins, in the order of the gallery.
 _PAGES = {
     "layouts": "README.md",
+    "partitions": "docs/explanation/layouts-and-algorithms.md",
+    "replicas": "docs/explanation/layouts-and-algorithms.md",
+    "stationary": "docs/explanation/layouts-and-algorithms.md",
+    "frames": "docs/explanation/layouts-and-algorithms.md",
     "timeline": "docs/explanation/one-sided-and-overlap.md",
     "overlap-timeline": "docs/explanation/one-sided-and-overlap.md",
     "libraries": "docs/results/libraries.md",
