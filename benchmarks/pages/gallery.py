@@ -43,8 +43,7 @@ def gallery(folder: str) -> str:
         caption = f"{caption} [In words]({picture}.txt)."
         found[page].append(
             f"- [![{name}]({picture}.svg)]({picture}.svg)\n"
-            + textwrap.fill(caption, 120, initial_indent="  ", subsequent_indent="  ")
-            + "\n"
+            + "".join(f"  {line}\n" for line in textwrap.wrap(caption, 118, break_on_hyphens=False))
         )
     return "\n".join(
         f"## [{_title(page)}]({os.path.relpath(page, 'docs/results')})\n\n{''.join(items)}"
