@@ -3,6 +3,7 @@ units."""
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -177,7 +178,8 @@ def answer_text(record: Record) -> str:
         verdict = "Not verified" if record.error is None else exact
         why = cores_text(record)
         if record.noisy:
-            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}:"
+            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}; measure on a quiet machine:"
+            known = []
         elif record.oversubscribed:
             verdict += ". RANKS SHARE CORES, compare only with such runs:"
         else:
@@ -233,7 +235,7 @@ def show_record(record: Record, verbose: bool = False) -> None:
     doubtful = record.noisy or record.oversubscribed
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.print(Text(answer_text(record), colour), soft_wrap=True)
-    made = table("|~", ())
+    made = table("|!~", ())
     made.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None, detail: bool = False) -> None:
@@ -247,6 +249,37 @@ def show_record(record: Record, verbose: bool = False) -> None:
         _add_times(record, add)
         _add_details(record, add)
     out.print(made)
+    if words := next_command(record):
+        out.print(f"Are other layouts faster? {words}", markup=False, soft_wrap=True)
+
+
+def next_command(record: Record) -> str:
+    """The command that looks for faster layouts of a multiplication; empty if there is none.
+
+    Examples
+    --------
+    >>> run = dict(status="ok", best_s=1.0, m=8, n=8, k=8, ranks=2, a="row", b="row", c="S(0)")
+    >>> next_command(Record(mode="simulated", machine="pvc12", **run))
+    "drbench tune -m 8 -n 8 -k 8 -p 2 --a row --b row --c 'S(0)' --machine pvc12"
+    >>> next_command(Record(mode="measured", preset="row", **run))
+    'drbench tune -m 8 -n 8 -k 8 -p 2 --preset row --measure'
+    """
+    if record.status != "ok" or not record.a or record.experts or (record.ranks or 1) == 1:
+        return ""
+    words = [
+        "drbench",
+        "tune",
+        *(f"-{x} {getattr(record, x)}" for x in "mnk"),
+        f"-p {record.ranks}",
+    ]
+    texts = {name: shlex.quote(getattr(record, name) or "") for name in "abc"}
+    named = [f"--preset {record.preset}"] * bool(record.preset)
+    words += named or [f"--{name} {text}" for name, text in texts.items()]
+    if record.mode == "simulated":
+        words.append(f"--machine {shlex.quote(record.machine or '')}")
+    else:
+        words.append("--measure")
+    return " ".join(words)
 
 
 def _add_problem(record: Record, add: Callable) -> None:
@@ -332,7 +365,7 @@ def _add_times(record: Record, add: Callable) -> None:
             detail=True,
         )
         for name, value, _, remedy in DOUBTS:
-            if getattr(record, name) is value:
+            if getattr(record, name) is value and not record.noisy:
                 add("", Text(f"{name if value else f'not {name}'}: {remedy}", "yellow"))
     add("peak", _of_peak(record), detail=not simulated)
 

@@ -55,14 +55,14 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         at = f"{multiplication}, {elements}, {plural(first.ranks, 'rank')}"
         where = layouts_text(layout(first))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append((first, run))
-    found, without = [], []
+    found, without = [], {}  # what failed and why -> on which problems
     for at, group in groups.items():
         records, runs = zip(*group)
         contenders = list(map(Contender, records, decide_compared(runs)))
         failed = [each.record for each in contenders if each.record.status != "ok"]
-        without += [
-            f"{at}: {name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed
-        ]
+        for each in failed:
+            why = f"{name_of(each, tiles)}: {each.status}: {each.reason}"
+            without.setdefault(why, []).append(at)
         timed = [each for each in contenders if each.record.status == "ok"]
         if timed:
             timed.sort(key=lambda each: each.order)
@@ -82,9 +82,13 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         if not found:
             total = ", ".join(f"{count} {status}" for status, count in counts.items())
             found.append(Table(f"no case is ok: {total}", (), [], []))
-        found[-1].lines.extend(without[:_SHOWN])
-        if (left := len(without) - _SHOWN) > 0:
-            found[-1].lines.append(f"{left} more that are not ok: see the records")
+        lines = [
+            f"{on[0] if len(on) == 1 else plural(len(on), 'problem')}: {why}"
+            for why, on in without.items()
+        ]
+        if (left := len(lines) - _SHOWN) > 0:
+            lines[_SHOWN:] = [f"{left} more reasons why cases are not ok: see the records"]
+        found[-1] = found[-1]._replace(failures=lines)
     return found
 
 

@@ -30,7 +30,8 @@ def show_answer(
     """Print the decision on all problems in one line, then one line on each, then the ``tables`` of
     their cases: of few problems, or with ``limit`` rows each, or with ``verbose``."""
     print_line, again = partial(out.print, markup=False, soft_wrap=True), shlex.quote(str(path))
-    rows = _by_table(tables) if len(tables) > len(found.best) else _by_problem(found)
+    timed = [each for each in tables if each.rows]
+    rows = _by_table(timed) if len(timed) > len(found.best) else _by_problem(found)
     several = len(rows) > 1
     if answer := headline(found):
         print_line(answer)
@@ -46,6 +47,8 @@ def show_answer(
             one = each if several else each._replace(answer="")
             one.show(out, path, FEW_ROWS if limit is None else limit, verbose)
     else:
+        for line in (line for each in tables for line in each.failures):
+            print_line(line)
         print_line(f"The best cases of each problem: drbench compare {again} --limit {FEW_ROWS}")
 
 
@@ -60,7 +63,7 @@ def _by_problem(found: Verdict) -> list[dict]:
             "marks": MARKS.get(each.state, ""),
             "time": f"{each.time} {MARKS.get(each.state, ' ')}",
             "gemm_only": each.roof if each.roof.endswith("%") else None,
-            "others": str(len(each.leaders) - 1) if each.leaders[1:] else None,
+            "others": str(each.rivals) if each.rivals else None,
         }
         for each in found.best
     ]

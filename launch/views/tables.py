@@ -38,14 +38,15 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of values, with its answer in words. ``lines`` are sentences under it; a row has more
-    keys than there are columns."""
+    """A table of values, with its answer in words. ``lines`` are sentences under it, ``failures``
+    those on cases that are in no row; a row has more keys than there are columns."""
 
     title: str
     columns: tuple[Column, ...]
     rows: list[dict[str, Any]]
     lines: list[str] = []
     answer: str = ""
+    failures: list[str] = []
 
     def show(
         self,
@@ -69,16 +70,17 @@ class Table(NamedTuple):
         if left := len(self.rows) - len(rows):
             again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
             print_line(f"{left} more: {again}")
-        used = "".join(row.get("marks") or "" for row in rows)
+        marks = [row.get("marks") or "" for row in rows]  # of a noisy row the others say no more
+        used = "".join("~" if "~" in each else each for each in marks)
         needs = next((row["needs"] for row in rows if row.get("needs")), "")
         if known := [f"{mark} {text}" for mark, text in LEGEND.items() if mark in used]:
             print_line("; ".join(known) + f" ({needs} would decide)" * bool(needs and "?" in used))
-        for line in self.lines:
+        for line in (*self.lines, *self.failures):
             print_line(line)
 
     def to_json_dict(self) -> dict:
         """Title, rows and sentences, the answer first."""
-        lines = [*filter(None, [self.answer]), *self.lines]
+        lines = [*filter(None, [self.answer]), *self.lines, *self.failures]
         return {"title": self.title, "rows": self.rows, "lines": lines}
 
 

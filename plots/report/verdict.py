@@ -34,14 +34,15 @@ _ON = {FASTEST: "fastest on", TIED: "tied for fastest on", UNDECIDED: "perhaps f
 
 
 class Best(NamedTuple):
-    """The decision on a problem: its state, the names of those that may be the fastest, the answer
-    in words; and the values of its best case, as texts; ``others`` tells about the next one, and
-    ``number`` is that of its row."""
+    """The decision on a problem: its state, the names of those that may be the fastest, the number
+    of others among them, the answer in words; and the values of its best case, as texts: ``others``
+    tells about the next one, and ``number`` is that of its row."""
 
     problem: str
     source: str
     state: str
     leaders: list[str]
+    rivals: int
     answer: str
     time: str
     others: str
@@ -118,12 +119,9 @@ def headline(found: Verdict) -> str:
 
     Examples
     --------
-    >>> best = Best(
-    ...     "8 × 8 × 8", "", "fastest", ["S-C row"], "S-C row is fastest", "2 ms", *[""] * 6, 0
-    ... )
-    >>> tied = best._replace(
-    ...     state="tied", leaders=["S-B row", "S-C row"], answer="tied: S-B row, …"
-    ... )
+    >>> names, answer = ["S-C row"], "S-C row is fastest"
+    >>> best = Best("8 × 8 × 8", "", "fastest", names, 0, answer, "2 ms", *[""] * 6, 0)
+    >>> tied = best._replace(state="tied", leaders=["S-B row", "S-C row"], rivals=1)
     >>> headline(Verdict([], [best], []))
     'S-C row is fastest: 2 ms.'
     >>> headline(Verdict([], [best, tied], []))
@@ -172,6 +170,7 @@ def _best(every: list, decisions: list[Decision]) -> Best:
         row.source.text,
         decisions[first[0]].state,
         list(dict.fromkeys(names[at] for at in first)),
+        len(first) - 1,
         answer(decisions, names),
         time_text(row.time_s),
         f"; the next takes {slower[0][1]} times as long" if slower else "",

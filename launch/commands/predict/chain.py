@@ -290,7 +290,14 @@ def headlines(text, layers: int) -> list[str]:
         for each in ties
         if each.found.memory_bytes < 0.9 * best.memory_bytes
     }
-    return lines + [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
+    lines += [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
+    if best.name == "chosen" and len(text.rows) > 1 and not ties:
+        known = min(text.rows[1:], key=lambda each: each.found.time_s)
+        longer = known.found.time_s / best.time_s
+        lines.append(
+            f"The fastest known scheme, {known.name}, takes {_percent(longer)[1:]} longer."
+        )
+    return lines
 
 
 def _percent(ratio: float) -> str:

@@ -298,14 +298,20 @@ def _measured_values(ran: "Measured | None") -> dict:
         return {}
     record, decision, dropped = ran
     is_timed = record.status == "ok"
+    marks = marks_of(record) + MARKS.get(decision.state, "") * is_timed
     return {
-        "ran": f"{time_text(record.time_s)} {marks_of(record)}" if is_timed else record.status,
-        "to_the_best": f"{decision}{', dropped' * dropped}",
-        "marks": marks_of(record) + MARKS.get(decision.state, "") * is_timed,
+        "ran": f"{time_text(record.time_s)} {marks or ' '}" if is_timed else record.status,
+        "to_the_best": _ratio(decision) + ", dropped" * dropped,
+        "interval": str(decision),
+        "marks": marks,
         "needs": decision.needs,
         "measured": record.to_json_dict(),
         "measured_to_best": decision.to_json_dict() | {"dropped": dropped},
     }
+
+
+def _ratio(decision: Decision) -> str:
+    return "" if decision.ratio is None else f"{decision.ratio.middle:.2f}"
 
 
 def _percent(row: dict) -> str:
@@ -313,7 +319,12 @@ def _percent(row: dict) -> str:
 
 
 def _marked(row: dict, name: str) -> str:
-    return f"{bytes_text(row[name])} {row['marks'] or ' '}"
+    return f"{bytes_text(row[name])}{_mark(row)}"
+
+
+def _mark(row: dict) -> str:
+    """The mark after a predicted cost; a measured time has its own."""
+    return "" if "ran" in row else f" {row['marks'] or ' '}"
 
 
 def _layouts(row: dict) -> str:
@@ -322,10 +333,11 @@ def _layouts(row: dict) -> str:
 
 _COLUMNS = (
     Column("place", ">!", lambda row: str(row["place"])),
-    Column("time_s", ">!time", lambda row: f"{time_text(row['time_s'])} {row['marks'] or ' '}"),
-    Column("busiest_bytes", ">!busiest rank", lambda row: _marked(row, "busiest_bytes")),
+    Column("time_s", ">!time", lambda row: f"{time_text(row['time_s'])}{_mark(row)}"),
+    Column("busiest_bytes", ">!busiest", lambda row: _marked(row, "busiest_bytes")),
     Column("ran", ">!measured", itemgetter("ran")),
-    Column("to_the_best", ">!~to the best", itemgetter("to_the_best")),
+    Column("to_the_best", ">!ratio", itemgetter("to_the_best")),
+    Column("interval", ">95 % interval", itemgetter("interval"), True),
     Column("layouts", "!~layouts", _layouts),
     Column("what", "!~algorithm", itemgetter("what")),
     Column("percent_of_gemm_only", ">GEMM-only", _percent),
@@ -399,7 +411,7 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
         return lines
     if machine is None:
         lines.append(
-            "busiest rank: the most bytes that a rank sends or receives; layouts that give a rank "
+            "busiest: the most bytes that a rank sends or receives; layouts that give a rank "
             f"over {EVEN:g} times its share of the FLOPs are last"
         )
         if found.least_bytes:

@@ -111,7 +111,7 @@ def test_a_stream_waits_for_a_slow_reader_that_made_it_non_blocking():
 def test_text_is_utf_8_whatever_the_locale(drbench, tmp_path):
     env = ASCII | {"PYTHONIOENCODING": "ascii"}
     ended = drbench(*RUN, "--label", "é²", "--csv", "é.csv", env=env)
-    assert (ended.returncode, ended.stderr) == (0, "") and " · " in ended.stdout
+    assert (ended.returncode, ended.stderr) == (0, "") and " × " in ended.stdout
     assert [row.label for row in read_csv(tmp_path / "é.csv")] == ["é²"]
     assert all(line == line.rstrip() for line in ended.stdout.splitlines())
 
