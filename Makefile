@@ -85,7 +85,7 @@ docs-check: .venv/.installed
 	$(BIN)/python -m benchmarks pages
 
 site: .venv/.installed
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/site
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -c docs . build/site
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks core --out results/measured/here/performance
