@@ -48,7 +48,7 @@ _DETAILS = ("TCP",)
 @verbose_option(help="Show settings that need no change, too.")
 def doctor(ranks, as_json, verbose):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
-    to change. Takes about ten seconds, and with several GPUs half a minute.
+    to change. It takes about ten seconds, and with several GPUs half a minute.
 
     \b
       drbench doctor

@@ -63,7 +63,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 @brief_option()
 @verbose_option("as_json", flag_value="verbose")
 def plan(ranks, rank, limit, as_json, **values):
-    """Show the program of a rank without running it: steps, bytes by type and by peer, FLOPs,
+    """Show the program of a rank without running it: steps, bytes by type and by rank, FLOPs,
     memory, a drawing. With --machine ranks are placed on its nodes, else on one node.
 
     \b

@@ -66,9 +66,9 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
     the cases of each problem, the fastest first.
 
     A case is slower if its best and its median time are both beyond the tolerance and noise,
-    estimated from its samples, does not explain it. Exit code 1 if a case is slower or no longer
-    ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep, with the
-    largest code of its cases.
+    estimated from its samples, does not explain it. The exit code is 1 if a case is slower or no
+    longer ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep,
+    with the largest code of its cases.
 
     \b
       drbench compare before/records.csv after/records.csv --tolerance 0.1

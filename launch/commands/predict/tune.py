@@ -75,7 +75,7 @@ def _letters(text: str) -> str:
 @of_case("a", default_text="open", help="Current partition of A.")
 @of_case("b", default_text="open", help="Current partition of B.")
 @of_case("c", default_text="open", help="Wanted partition of C.")
-@of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
+@of_case("preset", help="A, B and C by name (drbench list presets); --a, --b, --c override it.")
 @option(
     "--fix",
     type=checked(_letters),
@@ -124,7 +124,7 @@ def _letters(text: str) -> str:
     f"0: search everything. [default: {EFFORT:g}, or ranks/40]",
 )
 @of_case("transport")
-@pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
+@pairs_option("prefetch", "compute", help="prefetch=N, or compute=tf32. Repeatable.")
 @option(
     "--top", type=click.IntRange(1), default=10, group="Output", help="Most rows of the ranking."
 )
@@ -135,13 +135,13 @@ def _letters(text: str) -> str:
     type=click.IntRange(0),
     metavar="[N]",
     group="Measurement",
-    help="Run those that may be fastest, or the first N, on MPI ranks of this machine, "
-    "interleaved. Drops the slower half repeatedly until it is decided which is the fastest.",
+    help="Run the candidates that may be fastest, or the first N, on MPI ranks of this machine, "
+    "interleaved, and drop slower ones until the fastest is known.",
 )
-@of_case("iters", default=FEWEST, help="With --measure: rounds, at least; see --budget.")
+@of_case("iters", default=FEWEST, help="With --measure: least number of rounds; see --budget.")
 @of_case(
     "budget",
-    help="With --measure: repeat until the fastest is decided, or for this time each; 0: --iters "
+    help="With --measure: repeat until the fastest is known, or for this time each; 0: --iters "
     "rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
@@ -168,18 +168,17 @@ def tune_command(
     names,
     **values,
 ):
-    """Choose layouts, algorithm and data movement: shows the cost of yours, the best ones, and
-    whether changing pays.
+    """Choose layouts and algorithm: shows what your layouts cost, which are best, and whether
+    changing pays.
 
     \b
       drbench tune -m 8Ki -n 48Ki -k 12Ki --preset row --machine h100x8
       drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --preset row --fix c --memory 60GiB
       drbench tune -m 2Ki -n 2Ki -k 2Ki -p 2 --measure
 
-    The first line shows your layouts, the second the best, the third after how many multiplications
-    it pays to redistribute A and B, and C back; then the ranking. Without --machine it is by load
-    balance and bytes, and shows the bytes that some rank needs with any schedule (Kwasniewski et
-    al., SC'19; Al Daas et al., SPAA'22). All replicas of C are complete.
+    The first lines say what your layouts cost, which are best, and after how many multiplications
+    it pays to redistribute A and B, and C back. Then comes the ranking. Without --machine it counts
+    bytes and load balance instead of times. All replicas of C are complete.
     """
     from launch.cases.case import Case, check_case, partition_texts
     from launch.models.answer import answer
