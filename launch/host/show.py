@@ -158,9 +158,9 @@ def answer_text(record: Record) -> str:
     --------
     >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_gemm_only=94.06)
     >>> answer_text(Record(**run, mode="measured", error=0.0))
-    'Exact: 250 ms, 94 % of GEMM-only speed, 1.23 TFLOP/s.'
-    >>> answer_text(Record(**run, mode="measured", error=1e-7, noisy=True, core_share=0.21))[:73]
-    'Correct (error 1e-07). TIME NOT USABLE (the ranks had 21 % of their cores'
+    'Result exact: 250 ms, 94 % of GEMM-only speed, 1.23 TFLOP/s.'
+    >>> answer_text(Record(**run, mode="measured", error=1e-7, noisy=True, core_share=0.21))[:80]
+    'Result correct (error 1e-07). TIME NOT USABLE (the ranks had 21 % of their cores'
     >>> answer_text(Record(**run, mode="simulated", median_low_s=0.2, median_high_s=0.5))
     'Predicted: 250 ms (200-500), 94 % of GEMM-only speed, 1.23 TFLOP/s.'
     >>> answer_text(Record(mode="measured", status="timeout", reason="after 60 s"))
@@ -174,8 +174,8 @@ def answer_text(record: Record) -> str:
     if record.mode == "simulated":
         verdict, time = "Predicted:", predicted_text(record)
     else:
-        exact = "Exact" if record.error == 0 else f"Correct (error {record.error or 0:.2g})"
-        verdict = "Not verified" if record.error is None else exact
+        exact = "exact" if record.error == 0 else f"correct (error {record.error or 0:.2g})"
+        verdict = f"Result {'not verified' if record.error is None else exact}"
         why = cores_text(record)
         if record.noisy:
             verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}; measure on a quiet machine:"
@@ -184,7 +184,7 @@ def answer_text(record: Record) -> str:
             verdict += ". RANKS SHARE CORES, compare only with such runs:"
         else:
             verdict += ":"
-        time = time_text(record.time_s) + _interval(record)
+        time = time_text(record.time_s) + ("" if record.noisy else _interval(record))
     return f"{verdict} {', '.join([time, *known])}."
 
 
@@ -337,7 +337,7 @@ def _add_times(record: Record, add: Callable) -> None:
         add("time spent", f"{bar}  {', '.join(shares)}")
     if local_s and record.phase_gemm_s and record.phase_gemm_s > 1.02 * local_s:
         slower = 100 * (record.phase_gemm_s / local_s - 1)
-        add("", f"these GEMMs take {slower:.0f} % longer than one GEMM per rank without others")
+        add("", f"these GEMMs take {slower:.0f} % longer than one large GEMM per rank")
     if record.slowest_rank is not None and (record.ranks or 1) > 1:
         mean_s = sum(getattr(record, f"phase_{name}_s") or 0 for name in COMPUTING)
         longer = 100 * (record.slowest_rank_s / mean_s - 1) if mean_s else 0
@@ -450,7 +450,7 @@ def _of_peak(record: Record) -> str:
         return ""
     if peak is None:  # simulated: the model's
         return f"{percent:.1f} % of peak"
-    described = f"{percent:.1f} % of the peak of {number(peak, 4)} GFLOP/s ({record.peak_source})"
+    described = f"{percent:.1f} % of the peak of {rate_text(peak)} ({record.peak_source})"
     if percent > 100:
         described += ": the peak was measured at a lower clock or with other work, or given too low"
     return described

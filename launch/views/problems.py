@@ -37,7 +37,8 @@ def show_answer(
         print_line(answer)
     if several:
         shown = rows[: None if verbose else _MOST_PROBLEMS]
-        Table("", _PROBLEMS, shown).show(out, path, len(shown))
+        legend = ["rivals: cases that may be as fast"] * any(row["others"] for row in shown)
+        Table("", _PROBLEMS, shown, legend).show(out, path, len(shown))
         if left := len(rows) - len(shown):
             print_line(f"{left} problems more: drbench compare {again} -v")
     for line in found.notes:

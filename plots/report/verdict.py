@@ -29,8 +29,8 @@ from plots.select.selection import BY_TIME
 
 _LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
-#: How a case does on some problems, by the decision on them.
-_ON = {FASTEST: "fastest on", TIED: "tied for fastest on", UNDECIDED: "perhaps fastest on"}
+#: How the decisions on some problems are counted.
+_ON = {FASTEST: "one fastest case on", TIED: "ties on", UNDECIDED: "undecided on"}
 
 
 class Best(NamedTuple):
@@ -125,7 +125,7 @@ def headline(found: Verdict) -> str:
     >>> headline(Verdict([], [best], []))
     'S-C row is fastest: 2 ms.'
     >>> headline(Verdict([], [best, tied], []))
-    'S-C row: fastest on 1, tied for fastest on 1 of 2 problems.'
+    'One fastest case on 1, ties on 1 of 2 problems; most often among the fastest: S-C row, on 2.'
     """
     if not found.best:
         counts = dict(found.counts)
@@ -137,15 +137,15 @@ def headline(found: Verdict) -> str:
         share = f", {one.roof} of GEMM-only speed" if one.roof.endswith("%") else ""
         answer = f"{one.answer[0].upper()}{one.answer[1:]}"
         return f"{answer}: {one.time}{share}{one.others}{needs}."
-    states: dict[str, Counter] = {}
-    for each in found.best:
-        for name in each.leaders:
-            states.setdefault(name, Counter())[each.state] += 1
-    name = max(states, key=lambda name: (states[name].total(), states[name][FASTEST]))
-    counts = ", ".join(
-        f"{text} {states[name][state]}" for state, text in _ON.items() if states[name][state]
+    states = Counter(each.state for each in found.best)
+    leads = Counter(name for each in found.best for name in each.leaders)
+    fastest = Counter(each.leaders[0] for each in found.best if each.state == FASTEST)
+    name = max(leads, key=lambda name: (leads[name], fastest[name]))
+    said = ", ".join(f"{text} {states[state]}" for state, text in _ON.items() if states[state])
+    return (
+        f"{said[0].upper()}{said[1:]} of {cases(len(found.best), 'problem')}{needs}; most often "
+        f"among the fastest: {name}, on {leads[name]}."
     )
-    return f"{name}: {counts} of {cases(len(found.best), 'problem')}{needs}."
 
 
 def _true(column) -> int:

@@ -103,7 +103,7 @@ def test_the_tutorial_without_mpi_prints_the_same_numbers(drbench, tmp_path):
 
 
 RUN = """\
-Exact: 26.5 ms ± 3.6 %, 98 % of GEMM-only speed, 183 GFLOP/s.
+Result exact: 26.5 ms ± 3.6 %, 98 % of GEMM-only speed, 183 GFLOP/s.
 
  problem        1024 × 3072 × 768 (m × n × k), float32, 2 ranks
  time spent     ████████████████████····  █ GEMMs 82 %, · waiting in fences 18 %
@@ -134,7 +134,7 @@ Predicted: 15.3 ms (13.5-18.9), 65 % of GEMM-only speed, 80.6 TFLOP/s.
  moved         get 40 MiB, accumulate 960 MiB
 """
 WRAP = " " * 25
-UNUSABLE = "Exact. TIME NOT USABLE (the ranks had 67 % of their cores)"
+UNUSABLE = "Result exact. TIME NOT USABLE (the ranks had 67 % of their cores)"
 ALL_NOISY = "6 results correct, but no time can be used (a quiet machine would decide)."
 BUSY = f", while other processes ran\n{WRAP}-> measure again when nothing else runs"
 LOAD = "advice   processes had 41 % of their cores: times will be wrong"
@@ -144,7 +144,7 @@ SAME = [
     ("run", RUN, [("26.5 ms", "903 µs"), ("98 %", "109 %"), ("183 G", "1.83 T"), ("82 %", "2 %")]),
     ("run", RUN, [(" ± 3.6 %", ""), ("ss 125.8 MiB", "ss 1.2 GiB"), ("1, comp", "0, comp")]),
     # what a noisy machine has
-    ("run", RUN, [("Exact:", f"{UNUSABLE}:"), (" moved ", f"{WRAP}not stable: median\n moved ")]),
+    ("run", RUN, [("Result exact:", f"{UNUSABLE}:"), (" moved ", f"{WRAP}not stable: median\n moved ")]),
     ("doctor", DOCTOR, [("133", "71"), (".venv/bin/m", "/usr/bin/m"), ("2 ranks", "8 ranks")]),
     ("doctor", DOCTOR, [("ok       133", "advice   133"), ("each of 2", f"each of 2{BUSY}")]),
     ("doctor", DOCTOR, [(QUIET, LOAD), ("Ready: 2", "Ready, with 1 warning (other load): 2")]),
@@ -159,7 +159,7 @@ SAME = [
 OTHER = [
     ("run", RUN, [(RUN.splitlines(keepends=True)[3], "")]),
     ("run", RUN, [("1.5 MiB", "1.6 MiB")]),
-    ("run", RUN, [("Exact", "Correct (error 1e-07)")]),
+    ("run", RUN, [("exact", "correct (error 1e-07)")]),
     ("doctor", DOCTOR, [("MPI            ok", "MPI            advice")]),
     ("doctor", DOCTOR, [(DOCTOR.splitlines(keepends=True)[2], "")]),
     ("sweep", SWEEP, [("universal S-B   row", "universal S-A   row")]),

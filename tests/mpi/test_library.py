@@ -26,7 +26,7 @@ def test_a_repeated_multiplication_plans_and_allocates_nothing(mpirun):
     assert after[0] - first[0] <= 2  # to_global, "block" to A's
     moved, seconds, described = found["explained"]
     assert moved == [256, 256]  # half of A, or of B
-    assert f"Predicted: {1e3 * seconds:.3g} ms" in described
+    assert f"predicted: {1e3 * seconds:.3g} ms" in described
 
 
 @pytest.mark.parametrize("situation", ["direct", "remote"])

@@ -24,7 +24,7 @@ _UNITS = "%|[mµn]?s|min|[GT]FLOP/s|[GM]B"
 _MASKS = [
     (re.compile(rf"(?<![\w.]){_NUMBER}(?:-{_NUMBER})? ?(?:{_UNITS})(?!\w)"), "#"),
     (re.compile(rf"(?<=process ){_NUMBER} [KMG]iB"), "#"),
-    (re.compile(rf"(?<=time: ){_NUMBER} [GMTk]FLOP"), "#"),
+    (re.compile(rf"(?<=time is that of ){_NUMBER} [GMTk]FLOP"), "#"),
     (re.compile(rf"(?<=\(){_NUMBER} [KM]iB(?=, (?:nothing|self))"), "#"),
     (re.compile(r"(?:MPICH|Open MPI) [\d.]+(?: \(MPI [\d.]+\))?"), "MPI #"),
     (re.compile(r"\S+ [\d.]+(?:,| \() ?\w+ kernels\)?"), "BLAS #"),
@@ -56,7 +56,7 @@ _DOUBTED = re.compile(r", while other processes ran.*")
 _INSTEAD = [
     (re.compile(r", \d+ (?:noisy|not stable)"), ""),
     (re.compile(r", \d+ to \d+ rounds$"), ", 6 rounds"),
-    (re.compile(r"^(Exact|Correct \(.*?\)|Not verified)\. TIME NOT USABLE[^:]*:"), r"\1:"),
+    (re.compile(r"^(Result [^.]*)\. TIME NOT USABLE[^:]*:"), r"\1:"),
     (re.compile(r"^( (?:peak float\d\d|other load) +)advice"), r"\1ok    "),
     (re.compile(r"^( other load +ok ).*"), r"\1"),
     (re.compile(r"^Ready.*"), "Ready"),

@@ -271,7 +271,7 @@ def headlines(text, layers: int) -> list[str]:
     """The fastest sharding with its time and its doubt, then what those that are tied with it
     save."""
     best, row = text.choice.best, text.rows[0]
-    name = "layouts of no known scheme (-v)" if best.name == "chosen" else best.name
+    name = "a sharding found here (-v shows it)" if best.name == "chosen" else best.name
     time = between(best.time_s, row.low_s, row.high_s)
     if layers > 1:
         time += f" a layer, {time_text(layers * best.time_s)} for {layers}"
@@ -280,9 +280,11 @@ def headlines(text, layers: int) -> list[str]:
     doubt = f"optimality gap at most {100 * text.choice.gap:.0f} % (--effort searches longer)"
     ties = [each for each in text.rows[1:] if each.name in text.within and each.name != best.name]
     word = "Best found" if not text.decided else "Tied for fastest" if ties else "Fastest"
+    ends = [doubt] * (not text.decided)
+    ends += [f"tied with {', '.join(each.name for each in ties)}"] * bool(ties)
     lines = [
-        f"{word}: {name} on {best.mesh}, {time}, {share:.0f} % of peak"
-        f"{'' if text.decided else '; ' + doubt}."
+        f"{word}: {name} on {best.mesh}, {time} predicted, {share:.0f} % of peak"
+        f"{''.join(f'; {each}' for each in ends)}."
     ]
     saved = {
         each.name: f"{bytes_text(each.found.memory_bytes)} instead of "
@@ -353,7 +355,7 @@ def _cells(row, text) -> tuple:
     flops = found.chain.flops / found.time_s / found.mesh.ranks
     tied = text.within and (row.name in (*text.within, best.name))
     return (
-        "best, no known scheme" if row.name == "chosen" else row.name,
+        "found here" if row.name == "chosen" else row.name,
         str(found.mesh),
         f"{between(found.time_s, row.low_s, row.high_s)} {'=' if tied else ' '}",
         bytes_text(found.memory_bytes),

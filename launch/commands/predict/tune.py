@@ -285,9 +285,10 @@ def merged(rows: list[dict], found, request) -> list[dict]:
         key = row["place"] if "ran" in row else (name, place.layouts)
         mark = row["marks"] if "ran" in row else "=" * (bool(near) and row["place"] in {1, *near})
         alike.setdefault(key, []).append(row | {"marks": mark})
+    variants = lambda more: f" (and {plural(len(more), 'variant')})" if more else ""
     return [
-        first | {"what": f"{first['what']} (and {plural(len(more), 'variant')})"} if more else first
-        for first, *more in alike.values()
+        first | {"what": first["what"] + variants(more), "place": at}
+        for at, (first, *more) in enumerate(alike.values(), 1)
     ]
 
 
@@ -310,7 +311,8 @@ def _measured_values(ran: "Measured | None") -> dict:
 
 
 def _ratio(decision: Decision) -> str:
-    return "" if decision.ratio is None else f"{decision.ratio.middle:.2f}"
+    known = decision.ranked and decision.ratio
+    return f"{decision.ratio.middle:.2f}" if known else ""
 
 
 def _percent(row: dict) -> str:
