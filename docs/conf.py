@@ -87,12 +87,13 @@ SECTIONS = {
     "Know more": [
         "/docs/explanation/how-it-works",
         "Results </docs/results/index>",
-        "The papers </docs/how-to/reproduce-the-papers>",
+        "The papers </ARTIFACT>",
         "For developers </CONTRIBUTING>",
     ],
 }
 #: Pages that are folded below another one.
 FOLDED = {
+    "docs/how-to/install-and-clusters": ["/docs/how-to/troubleshooting"],
     "docs/how-to/choose-a-layout": [
         "/docs/how-to/calibrate-a-machine",
         "/docs/reference/machine-files",
@@ -121,8 +122,7 @@ FOLDED = {
         "/docs/results/model-accuracy",
         "/docs/results/gpu",
     ],
-    "docs/how-to/reproduce-the-papers": [
-        "/ARTIFACT",
+    "ARTIFACT": [
         "/docs/results/slicing",
         "/docs/results/meshslice",
         "/docs/results/flux-and-triton",
