@@ -4,11 +4,13 @@ README, ARTIFACT and CONTRIBUTING are pages of the site and links between pages 
 import json
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from drbench import __version__  # noqa: E402
+from plots.committed import committed, explain  # noqa: E402
 from plots.report.explained import explained_page  # noqa: E402
 
 project = "drbench"
@@ -53,8 +55,11 @@ def write_explain_page(app, error):
     """Add the page of ``drbench explain`` that docs/explain-demo.md shows, of the two runs of the
     figure in README."""
     if error is None and app.builder.format == "html":
-        data = json.loads((ROOT / "results/simulated/readings/layouts.json").read_text("utf-8"))
-        page = explained_page(data["cases"], release, data["command"])
+        (options,) = next(each.explain for each in committed() if each.figure == "layouts")
+        with TemporaryDirectory() as folder:
+            explain(options, Path(folder, "runs.json"))
+            cases = json.loads(Path(folder, "runs.json").read_text("utf-8"))["cases"]
+        page = explained_page(cases, release, f"drbench explain {options} --save page.html")
         (Path(app.outdir) / "docs" / "explain.html").write_text(page, encoding="utf-8")
 
 
