@@ -18,7 +18,7 @@ from .sheet import Sheet, row_in, rows_of
 Line = tuple[str, str]
 
 TEXT_PT, DIGIT_PT, HEAD_PT, HEAD_IN = 11.0, 10.5, 13.0, 0.3
-_MARK_IN, _BELOW_IN = 0.16, 0.05
+_MARK_IN, _BELOW_IN = 0.15, 0.05
 #: Space between A, B and C, and at the edges for their names, in sides of one of them.
 _GAP, _EDGE = 0.16, 0.24
 #: The whole in sides of one matrix, and its height over its width.

@@ -35,12 +35,12 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     """Draw four moments of the rank that moves most, and its whole run below them; a strip for each
     case."""
     wide, strips, high = WIDTH_IN / _FRAMES, [], 0.0
-    inside = wide - 2 * MARGIN_IN
+    inside = wide - 3 * MARGIN_IN
     for case in cases:
         rank = _busiest(case)
         found = moments(case, rank)
         said = [lines_at(case, rank, t) for t in found]
-        below = TALL * inside + max(lines_in(lines, inside) for lines in said)
+        below = TALL * inside + max(lines_in(lines, wide) for lines in said)
         strips.append((case, rank, found, said, high, below))
         high += 2 * HEAD_IN + below + 2 * _RUN_IN
     sheet = Sheet(high)
@@ -56,7 +56,7 @@ def make(cases: Sequence[Json], options: Options) -> Made:
             squares = draw_product(axes, sheet, case, rank, inside)
             _mark_moment(axes, case, rank, t, squares)
             axes.text(0, 0.2, str(at + 1), **sheet.text(_NUMBER_PT, bold=True, va="top"))
-            write_lines(sheet, lines, left, top + TALL * inside, inside)
+            write_lines(sheet, lines, left, top + TALL * inside, wide)
         _draw_run(sheet, case, rank, found, top + below + _RUN_IN / 2)
     return Made(sheet.picture, [])
 
@@ -105,6 +105,8 @@ def lines_at(case: Json, rank: int, t: float) -> list[Line]:
             regions = bar.reads
         brings = word in ("fetches", "receives")
         parts = [owned(rank, *owners_of(case, each), brings) for each in regions]
+        if bar.does == "fetch":  # of another replica
+            parts = [f"{part}, then adds it" if part[0] == "C" else part for part in parts]
         texts = [" · ".join(parts)] if bar.does == "multiply" else parts
         found.setdefault((bar.does, word), {}).update(dict.fromkeys(texts))
     lines = [(does, f"{word} {', '.join(texts)}") for (does, word), texts in found.items()]
