@@ -20,7 +20,7 @@ Span = tuple[float, float]
 
 _SCALE, _TEXT_PT, _TIME_PT, _DIGIT_PT = 1.7, 13.0, 25.0, 10.5
 _HEAD_IN, _RANKS_IN, _ROW_IN, _BELOW_IN, _FOOT_IN = 0.48, 1.5, 0.13, 0.2, 0.5
-_LEFT_IN, _RIGHT_IN, _MATRIX_IN, _NAMES_IN = 2.7, 0.1, 0.62, 0.22
+_LEFT_IN, _RIGHT_IN, _MATRIX_IN, _NAMES_IN = 2.8, 0.1, 0.7, 0.22
 #: The least share of a transfer, and of a run, that is hidden; that of a wait worth an arrow.
 _HIDDEN, _WAIT = 0.9, 0.03
 
@@ -168,7 +168,7 @@ def _draw_case(sheet: Sheet, case: Json, time: str, top: float) -> None:
         axes.text(*name, matrix["name"], **sheet.text(_TEXT_PT, bold=True, ha="center"))
         between = square.left + (_MATRIX_IN + step) / 2, middle
         axes.text(*between, sign, **sheet.text(_TEXT_PT, ha="center", va="center"))
-    sheet.write(MARGIN_IN, top + 0.7 + 0.86, time, _TIME_PT, wide, bold=True)
+    sheet.write(MARGIN_IN, top + 0.92 + _MATRIX_IN, time, _TIME_PT, wide, bold=True)
 
 
 def _draw_names(sheet: Sheet, count: int, top: float, high: float) -> None:

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from plots.draw.matrices import DOES, Square, mark
 from plots.draw.page import MARGIN_IN
 from plots.draw.product import (
-    HEAD_IN,
     HEAD_PT,
     TALL,
     TEXT_PT,
@@ -28,7 +27,7 @@ from plots.summaries import SUMMARIES
 
 from .layouts import layouts
 
-_COLUMNS = 3
+_COLUMNS, _ABOVE_IN = 3, 0.46
 
 
 def make(cases: Sequence[Json], options: Options) -> Made:
@@ -38,14 +37,14 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     wide = WIDTH_IN / max(_COLUMNS, len(panels))
     inside = wide - 5 * MARGIN_IN
     said = [[*_moved_by(case, rank)] for case, rank in panels]
-    high = 2 * HEAD_IN + TALL * inside + max(lines_in(lines, inside) for lines in said)
+    high = _ABOVE_IN + TALL * inside + max(lines_in(lines, inside) for lines in said)
     sheet = Sheet(high)
     for at, ((case, rank), lines) in enumerate(zip(panels, said)):
         left, top, still = at * wide + MARGIN_IN, MARGIN_IN, stationary_of(case)
         title = f"{f'S-{still}' if still else case['name']}, {layouts(case)}"
         sheet.write(left, top, title, HEAD_PT, WIDTH_IN / len(panels) - 0.2, bold=True)
         sheet.write(left, top + 0.22, f"what {_place(case, rank)} does", TEXT_PT, inside)
-        top += 0.4
+        top += _ABOVE_IN - MARGIN_IN
         axes = sheet.axes(f"{case['name']}, rank {rank}", left, top, inside, TALL * inside)
         squares = draw_product(axes, sheet, case, rank, inside)
         _draw_flow(axes, sheet, case, rank, squares)
