@@ -29,6 +29,8 @@ SHARED_MEMORY = "/dev/shm"
 #: ``pack`` copying fragments into and out of the buffers of collectives; the remainder is the
 #: executor's own cost.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+#: Phases in which a rank computes, and does not wait.
+COMPUTING = ("gemm", "accumulate", "pack")
 
 
 def address_of(array) -> int:

@@ -98,7 +98,7 @@ def kinds() -> list[str]:
     Examples
     --------
     >>> [kind for kind in kinds() if "-" in kind]
-    ['llm-… (5)', 'overlap-… (3)']
+    ['llm-… (4)', 'overlap-… (3)']
     """
     found = []
     for family, each in groupby(figures(), lambda name: name.partition("-")[0]):

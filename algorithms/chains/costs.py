@@ -135,8 +135,8 @@ def why_not_aligned(each: Map, chain: Chain, layout: Layout, mesh: Mesh) -> str 
     ]
     if parts[0] > 1 and of.rows > 1 and rows % (parts[0] * of.rows):
         return (
-            f"{parts[0]} parts of the rows need {parts[0]} sequences of {of.rows}, got "
-            f"{rows // of.rows} (-m {parts[0] * of.rows} has them)"
+            f"{parts[0]} parts of the rows need {parts[0]} sequences of {of.rows} tokens, got "
+            f"{rows // of.rows} (give -m {parts[0] * of.rows})"
         )
     even = all(taken == of.gives for taken in of.takes)
     if parts[1] > 1 and not (even and of.gives == 1) and cols % (parts[1] * of.gives):

@@ -67,17 +67,17 @@ from .options import (
 @json_option()
 @click.pass_obj
 def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **values):
-    """Measure get, put, accumulate and each collective by message size, in GB/s, next to a copy in
-    memory.
+    """Measure get, put, accumulate and each collective by message size, in GB/s, and for
+    comparison a copy in memory.
 
     \b
       drbench bandwidth -p 2
       drbench bandwidth -p 4 --transport rma --only get,put --csv rma.csv
       drbench plot bandwidth rma.csv --save rma.png
 
-    Uses the windows, steps and executor of the algorithms, with get=copy. All ranks transfer at
-    once: get, put, accumulate and shift to or from the next rank. The received data is compared
-    with the sent data, element by element.
+    It uses the windows, steps and executor of the algorithms, with get=copy. All ranks transfer at
+    once; get, put, accumulate and shift are to or from the next rank. Every element that arrives
+    is checked.
     """
     take_options(values)
     case, names = Case(1, 1, 1, **values), operations_of(only)

@@ -36,6 +36,8 @@ _OTHER_MPI = (
 )
 #: Most GPUs whose pairs are tried.
 _MOST_GPUS = 8
+#: What other load asks of what it disturbs.
+_QUIET = "measure again when nothing else runs"
 #: Findings that are shown with -v only.
 _DETAILS = ("TCP",)
 
@@ -46,7 +48,7 @@ _DETAILS = ("TCP",)
 @verbose_option(help="Show settings that need no change, too.")
 def doctor(ranks, as_json, verbose):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
-    to change. Takes about ten seconds, and with several GPUs half a minute.
+    to change. It takes about ten seconds, and with several GPUs half a minute.
 
     \b
       drbench doctor
@@ -71,7 +73,7 @@ def doctor(ranks, as_json, verbose):
             for subject, level, text, remedy in shown
         ]
         out = console()
-        out.print(table("||!~", rows), *pair_tables(pairs))
+        out.print(table("|!|!~", rows), *pair_tables(pairs))
         out.print(Text(summary(every, ranks)), soft_wrap=True)
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
@@ -217,7 +219,7 @@ def _peaks(single: Kernels) -> tuple[list[Finding], float]:
         busy = min(shares[-2:]) < LEAST_SHARE
         give = f"--peak {rate:.0f} for ranks of one core (optional)"
         found_.append(
-            Finding(f"peak {dtype}", "advice", f"{text}, while other processes ran")
+            Finding(f"peak {dtype}", "advice", f"{text}, while other processes ran", _QUIET)
             if busy
             else Finding(f"peak {dtype}", "ok", text, give)
         )
@@ -249,7 +251,7 @@ def summary(every: Sequence[Finding], ranks: int) -> str:
     'Not ready: MPI: no mpiexec; pip install mpich.'
     """
     missing = [each for each in every if each.level == "missing"]
-    advice = [each for each in every if each.level == "advice" and each.remedy]
+    advice = [each for each in every if each.level == "advice" and each.remedy != _QUIET]
     named = lambda each: f"{each.subject}: {each.remedy}"
     if missing:
         first = missing[0]

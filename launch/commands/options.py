@@ -266,7 +266,7 @@ ranks_option = partial(
     type=Value(Option(type=int, least=1)),
     metavar="N",
     group="Ranks and data movement",
-    help="Ranks. [default: usable cores, or machine's devices]",
+    help="Number of ranks. [default: usable cores, or the machine's devices]",
 )
 save_option = partial(
     option,
@@ -303,7 +303,7 @@ machine_option = partial(
     type=TEXT,
     metavar="NAME|FILE",
     group="Machine model",
-    help="Machine model; NAME,CONSTANT=VALUE changes it.",
+    help="Machine model; NAME,CONSTANT=VALUE changes a constant.",
     shell_complete=names_of("machines", or_file=True),
 )
 
@@ -351,7 +351,9 @@ def pair(text: str, form: str = "NAME=VALUE", example: str = "chunk=256") -> tup
     return name.replace("-", "_"), value
 
 
-def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorithms NAME."):
+def pairs_option(
+    *fields: str, help: str = "Algorithm's option (drbench list algorithms NAME). Repeatable."
+):
     """``-o NAME=VALUE`` for these fields of a case and the options of the command's algorithm;
     :func:`take_options` reads it."""
 

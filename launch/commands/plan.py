@@ -63,7 +63,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 @brief_option()
 @verbose_option("as_json", flag_value="verbose")
 def plan(ranks, rank, limit, as_json, **values):
-    """Show the program of a rank without running it: steps, bytes by type and by peer, FLOPs,
+    """Show the program of a rank without running it: steps, bytes by type and by rank, FLOPs,
     memory, a drawing. With --machine ranks are placed on its nodes, else on one node.
 
     \b
@@ -138,7 +138,7 @@ def plan(ranks, rank, limit, as_json, **values):
     if not problem.plain:
         print_line(multiplication_text(replace(case, options=resolved)))
     out.print(drawing(problem))
-    print_line("")
+    print_line("(a character for each tile: the rank that owns it, in replica 0)\n")
     if found.get("balance_limit", 1) < 1:
         print_line(
             f"load balance: rank {flops.index(max(flops))} has the most FLOPs; no run exceeds "

@@ -1,6 +1,7 @@
 """``drbench compare``, ``plot`` and ``report``: compare, draw and summarise records."""
 
 import json
+from math import inf
 from pathlib import Path
 
 import click
@@ -65,9 +66,9 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
     the cases of each problem, the fastest first.
 
     A case is slower if its best and its median time are both beyond the tolerance and noise,
-    estimated from its samples, does not explain it. Exit code 1 if a case is slower or no longer
-    ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep, with the
-    largest code of its cases.
+    estimated from its samples, does not explain it. The exit code is 1 if a case is slower or no
+    longer ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep,
+    with the largest code of its cases.
 
     \b
       drbench compare before/records.csv after/records.csv --tolerance 0.1
@@ -136,6 +137,7 @@ def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: 
 
     unchanged = "same", "noise", "failing", "refused"
     listed = [pair for pair in pairs if pair.outcome not in unchanged]
+    listed.sort(key=lambda pair: -max(pair.median or 0, 1 / (pair.median or inf)))
     every = [pair.new or pair.old for pair in pairs]
     names = [name for name in varying(every) if name not in (*by, "preset")] or ["algorithm"]
     out, print_line = printing()
@@ -176,8 +178,8 @@ def compare_answer(found: dict, pairs: int, tolerance: float) -> str:
     ...     "best": 1.0,
     ...     "gemm_only": 0.98,
     ... }
-    >>> compare_answer(found, 6, 0.05)
-    '1 slower, 5 same of 6 cases (±5 %). Times × 1.000, GEMM-only speed × 0.980 (median).'
+    >>> compare_answer(found, 6, 0.05).partition(". ")[2]
+    "Times × 1.000; the machine's GEMM-only speed × 0.980 (medians)."
     """
     from launch.studies.compare import OUTCOMES
 
@@ -187,8 +189,8 @@ def compare_answer(found: dict, pairs: int, tolerance: float) -> str:
         return text
     middle = found["median"] if found["median"] is not None else found["best"]
     speed = found["gemm_only"]
-    more = f", GEMM-only speed × {speed:.3f}" if speed is not None else ""
-    return f"{text} Times × {middle:.3f}{more} (median)."
+    more = f"; the machine's GEMM-only speed × {speed:.3f}" if speed is not None else ""
+    return f"{text} Times × {middle:.3f}{more} (medians)."
 
 
 def _seconds(record, spread: bool) -> str:
@@ -238,9 +240,9 @@ def _case_text(record, names: list[str]) -> str:
 )
 @option(
     "--axis",
-    type=click.Choice(["fitted", "paper"]),
-    default="fitted",
-    help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
+    type=click.Choice(["paper", "fitted"]),
+    default="paper",
+    help="Of the MLP figures: 0 to 100 as in the paper, or fitted to the data.",
 )
 @option("--shape", type=checked(shape_of), metavar="MxNxK", help="Only this shape.")
 @option(
@@ -258,7 +260,7 @@ def plot(name, files, save, width, title, notes, **options):
 
     \b
       drbench list figures
-      drbench plot mlp1 results/measured/here -o mlp1.pdf
+      drbench plot mlp1 results/measured/here --save mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
       drbench plot libraries results/measured/here --save rates.pdf --width 3.4
     """

@@ -278,7 +278,6 @@ _FIGURES = {"mlp": "mlp", "libraries": "libraries", "algorithms": "algorithms"}
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
-    from launch.views.problems import show_answer
 
     tables, print_line = tables_of(sweep.view, found), partial(screen.print, markup=False)
     if as_json:
@@ -286,16 +285,20 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     if csv_path:
         write_table(csv_path, rows_of(tables))
         print_line(f"table: {csv_path}")
+    shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
+    alone = len(shapes) == sum(map(bool, found.values()))  # every case is a separate problem
+    if sweep.view == "scaling" or alone:
+        for each in () if as_json else tables:
+            each.show(screen, out, _MOST_ROWS)
+    if alone and not sweep.view:
+        return
+    from launch.views.problems import show_answer
     from plots.report.verdict import verdict
     from plots.select.cases import SelectionError
     from plots.select.records import read_records
 
     records = read_records([out])
-    shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
-    if sweep.view == "scaling" or len(shapes) == sum(map(bool, found.values())):
-        for each in () if as_json else tables:  # every case is a separate problem
-            each.show(screen, out, _MOST_ROWS)
-    elif not as_json:
+    if not (as_json or alone or sweep.view == "scaling"):
         show_answer(verdict(records), tables, screen, out)
     ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)

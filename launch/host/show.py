@@ -3,6 +3,7 @@ units."""
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drbench.common import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
@@ -156,9 +158,9 @@ def answer_text(record: Record) -> str:
     --------
     >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_gemm_only=94.06)
     >>> answer_text(Record(**run, mode="measured", error=0.0))
-    'Exact: 250 ms, 94 % of GEMM-only speed, 1.23 TFLOP/s.'
-    >>> answer_text(Record(**run, mode="measured", error=1e-7, noisy=True, core_share=0.21))[:73]
-    'Correct (error 1e-07). TIME NOT USABLE (the ranks had 21 % of their cores'
+    'Result exact: 250 ms, 94 % of GEMM-only speed, 1.23 TFLOP/s.'
+    >>> answer_text(Record(**run, mode="measured", error=1e-7, noisy=True, core_share=0.21))[:80]
+    'Result correct (error 1e-07). TIME NOT USABLE (the ranks had 21 % of their cores'
     >>> answer_text(Record(**run, mode="simulated", median_low_s=0.2, median_high_s=0.5))
     'Predicted: 250 ms (200-500), 94 % of GEMM-only speed, 1.23 TFLOP/s.'
     >>> answer_text(Record(mode="measured", status="timeout", reason="after 60 s"))
@@ -172,16 +174,17 @@ def answer_text(record: Record) -> str:
     if record.mode == "simulated":
         verdict, time = "Predicted:", predicted_text(record)
     else:
-        exact = "Exact" if record.error == 0 else f"Correct (error {record.error or 0:.2g})"
-        verdict = "Not verified" if record.error is None else exact
+        exact = "exact" if record.error == 0 else f"correct (error {record.error or 0:.2g})"
+        verdict = f"Result {'not verified' if record.error is None else exact}"
         why = cores_text(record)
         if record.noisy:
-            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}:"
+            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}; measure on a quiet machine:"
+            known = []
         elif record.oversubscribed:
             verdict += ". RANKS SHARE CORES, compare only with such runs:"
         else:
             verdict += ":"
-        time = time_text(record.time_s) + _interval(record)
+        time = time_text(record.time_s) + ("" if record.noisy else _interval(record))
     return f"{verdict} {', '.join([time, *known])}."
 
 
@@ -232,7 +235,7 @@ def show_record(record: Record, verbose: bool = False) -> None:
     doubtful = record.noisy or record.oversubscribed
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.print(Text(answer_text(record), colour), soft_wrap=True)
-    made = table("|~", ())
+    made = table("|!~", ())
     made.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None, detail: bool = False) -> None:
@@ -246,6 +249,37 @@ def show_record(record: Record, verbose: bool = False) -> None:
         _add_times(record, add)
         _add_details(record, add)
     out.print(made)
+    if words := next_command(record):
+        out.print(f"Are other layouts faster? {words}", markup=False, soft_wrap=True)
+
+
+def next_command(record: Record) -> str:
+    """The command that looks for faster layouts of a multiplication; empty if there is none.
+
+    Examples
+    --------
+    >>> run = dict(status="ok", best_s=1.0, m=8, n=8, k=8, ranks=2, a="row", b="row", c="S(0)")
+    >>> next_command(Record(mode="simulated", machine="pvc12", **run))
+    "drbench tune -m 8 -n 8 -k 8 -p 2 --a row --b row --c 'S(0)' --machine pvc12"
+    >>> next_command(Record(mode="measured", preset="row", **run))
+    'drbench tune -m 8 -n 8 -k 8 -p 2 --preset row --measure'
+    """
+    if record.status != "ok" or not record.a or record.experts or (record.ranks or 1) == 1:
+        return ""
+    words = [
+        "drbench",
+        "tune",
+        *(f"-{x} {getattr(record, x)}" for x in "mnk"),
+        f"-p {record.ranks}",
+    ]
+    texts = {name: shlex.quote(getattr(record, name) or "") for name in "abc"}
+    named = [f"--preset {record.preset}"] * bool(record.preset)
+    words += named or [f"--{name} {text}" for name, text in texts.items()]
+    if record.mode == "simulated":
+        words.append(f"--machine {shlex.quote(record.machine or '')}")
+    else:
+        words.append("--measure")
+    return " ".join(words)
 
 
 def _add_problem(record: Record, add: Callable) -> None:
@@ -303,7 +337,11 @@ def _add_times(record: Record, add: Callable) -> None:
         add("time spent", f"{bar}  {', '.join(shares)}")
     if local_s and record.phase_gemm_s and record.phase_gemm_s > 1.02 * local_s:
         slower = 100 * (record.phase_gemm_s / local_s - 1)
-        add("", f"these GEMMs take {slower:.0f} % longer than one GEMM per rank without others")
+        add("", f"these GEMMs take {slower:.0f} % longer than one large GEMM per rank")
+    if record.slowest_rank is not None and (record.ranks or 1) > 1:
+        mean_s = sum(getattr(record, f"phase_{name}_s") or 0 for name in COMPUTING)
+        longer = 100 * (record.slowest_rank_s / mean_s - 1) if mean_s else 0
+        add("slowest rank", f"{record.slowest_rank}, computes {longer:.0f} % longer than the mean")
     beyond, overlap = record.effective_communication_s, record.overlap_efficiency
     spread = record.time_s - (record.median_low_s or record.time_s)
     if not simulated and beyond is not None and beyond > spread:
@@ -327,7 +365,7 @@ def _add_times(record: Record, add: Callable) -> None:
             detail=True,
         )
         for name, value, _, remedy in DOUBTS:
-            if getattr(record, name) is value:
+            if getattr(record, name) is value and not record.noisy:
                 add("", Text(f"{name if value else f'not {name}'}: {remedy}", "yellow"))
     add("peak", _of_peak(record), detail=not simulated)
 
@@ -412,7 +450,7 @@ def _of_peak(record: Record) -> str:
         return ""
     if peak is None:  # simulated: the model's
         return f"{percent:.1f} % of peak"
-    described = f"{percent:.1f} % of the peak of {number(peak, 4)} GFLOP/s ({record.peak_source})"
+    described = f"{percent:.1f} % of the peak of {rate_text(peak)} ({record.peak_source})"
     if percent > 100:
         described += ": the peak was measured at a lower clock or with other work, or given too low"
     return described

@@ -67,7 +67,8 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
         doubt = f" ({unknown})" if unknown else ""
         lines.append(f"Keep them: no change pays within {within}{doubt}.")
     else:
-        lines.append(f"Best: {_costs(best)}{''.join(f'; {each}' for each in ends)}.")
+        by = "" if best.record else " by bytes"
+        lines.append(f"Best{by}: {_costs(best)}{''.join(f'; {each}' for each in ends)}.")
     if found.why_not or found.better:
         lines.append(_price(found, request))
     elif not today:
@@ -80,7 +81,7 @@ def _costs(place: Place) -> str:
     named, record, counts = layouts_text(place.layouts), place.record, place.counts
     if record is not None:
         of_roof = f"{record.percent_of_gemm_only:.0f} % of GEMM-only speed"
-        return f"{named}: {predicted_text(record)}, {of_roof}, {name_of(place)}"
+        return f"{named}: {predicted_text(record)} predicted, {of_roof}, {name_of(place)}"
     moves = bytes_text(counts.loads.busiest_bytes)
     uneven = f", one rank has {counts.share:.2f} times its share of the work"
     work = "" if round(counts.share, 2) <= 1 else uneven
@@ -98,6 +99,9 @@ def _price(found: Found, request: TuneRequest) -> str:
     price = f"Changing costs {redistribution_text(moving)} ({what})"
     if after is None:
         return f"{price}."
+    first = found.ranking[0].record
+    if first and first.median_high_s and found.mine.cost <= first.median_high_s:
+        return f"{price}, and gains less than the model's error."
     by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
     return f"{price}: it pays after {plural(after, 'multiplication')}{by}."
 

@@ -77,7 +77,7 @@ def bandwidth_answer(rows: Sequence) -> str:
     noisy = sum(bool(row.noisy) for row in timed)
     lacking = [row.core_share for row in timed if row.noisy and row.core_share is not None]
     why = f"; ranks had {100 * min(lacking):.0f} % of their cores" if lacking else ""
-    doubt = f" NOT USABLE: {noisy} of {len(timed)} rows are noisy{why}." if noisy else ""
+    doubt = f" NOT USABLE: {noisy} of {len(timed)} transfers are noisy{why}." if noisy else ""
     return f"{most.operation} of {bytes_text(most.nbytes)}: {most.bus_gbps:.3g} GB/s{share}.{doubt}"
 
 

@@ -147,8 +147,9 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
         more.append(f"launcher {words}")
     if found is not None:
         more.append(
-            f"the time: {flops_text(found.flops)} at the {rate_text(found.core_flops_per_s / 1e9)} "
-            f"that a core reaches now, and {OVERHEAD_S * 1e3:.0f} ms a case"
+            f"the time is that of {flops_text(found.flops)} at the "
+            f"{rate_text(found.core_flops_per_s / 1e9)} that a core reaches now, and "
+            f"{OVERHEAD_S * 1e3:.0f} ms a case"
         )
     print_line("; ".join(more), soft_wrap=True)
     for line in lines:

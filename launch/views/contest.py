@@ -55,14 +55,14 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         at = f"{multiplication}, {elements}, {plural(first.ranks, 'rank')}"
         where = layouts_text(layout(first))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append((first, run))
-    found, without = [], []
+    found, without = [], {}  # what failed and why -> on which problems
     for at, group in groups.items():
         records, runs = zip(*group)
         contenders = list(map(Contender, records, decide_compared(runs)))
         failed = [each.record for each in contenders if each.record.status != "ok"]
-        without += [
-            f"{at}: {name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed
-        ]
+        for each in failed:
+            why = f"{name_of(each, tiles)}: {each.status}: {each.reason}"
+            without.setdefault(why, []).append(at)
         timed = [each for each in contenders if each.record.status == "ok"]
         if timed:
             timed.sort(key=lambda each: each.order)
@@ -75,16 +75,20 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
             columns = list(_COLUMNS if compared else _LISTED)
             at_ = columns.index(_MOVED)
             columns[at_:at_] = [Column(name, f"!{name}") for name in distinct]
-            lines = _verdict(timed, tiles) if compared else []
-            found.append(Table(at, tuple(columns), rows, lines))
+            said, lines = _verdict(timed, tiles)
+            found.append(Table(at, tuple(columns), rows, lines if compared else [], said))
     if without:
         counts = Counter(record.status for record, _ in entries if record.status != "ok")
         if not found:
             total = ", ".join(f"{count} {status}" for status, count in counts.items())
             found.append(Table(f"no case is ok: {total}", (), [], []))
-        found[-1].lines.extend(without[:_SHOWN])
-        if (left := len(without) - _SHOWN) > 0:
-            found[-1].lines.append(f"{left} more that are not ok: see the records")
+        lines = [
+            f"{on[0] if len(on) == 1 else plural(len(on), 'problem')}: {why}"
+            for why, on in without.items()
+        ]
+        if (left := len(lines) - _SHOWN) > 0:
+            lines[_SHOWN:] = [f"{left} more reasons why cases are not ok: see the records"]
+        found[-1] = found[-1]._replace(failures=lines)
     return found
 
 
@@ -136,14 +140,14 @@ _LISTED = (
 )
 
 
-def _verdict(found: Sequence[Contender], tiles: bool) -> list[str]:
+def _verdict(found: Sequence[Contender], tiles: bool) -> tuple[str, list[str]]:
     """The decision in words; with drbench and libraries also the best of the other side."""
     ranked = [each for each in found if each.decision]
     decisions = [each.decision for each in ranked]
-    lines = [answer(decisions, [name_of(each.record, tiles) for each in ranked], _SHOWN)]
+    said = answer(decisions, [name_of(each.record, tiles) for each in ranked], _SHOWN)
     best = best_at(decisions)
     if best is None or tiles:
-        return lines
+        return said, []
     ours = lambda each: each.record.algorithm not in LIBRARIES
     first = ranked[best]
     rival = next(
@@ -156,9 +160,8 @@ def _verdict(found: Sequence[Contender], tiles: bool) -> list[str]:
         ),
         None,
     )
-    if rival:
-        whose = "drbench's" if ours(rival) else "the libraries'"
-        lines.append(
-            f"{whose} best, {name_of(rival.record, tiles)}, takes {rival.decision} of its time"
-        )
-    return lines
+    if rival is None:
+        return said, []
+    whose = "drbench's" if ours(rival) else "the libraries'"
+    who = name_of(rival.record, tiles)
+    return said, [f"{whose} best, {who}, takes {rival.decision} times as long"]

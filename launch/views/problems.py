@@ -9,6 +9,7 @@ from functools import partial
 from rich.console import Console
 
 from drbench.measure.decision import MARKS
+from drbench.texts import time_text
 from plots.report.verdict import Verdict, headline
 
 from .tables import FEW_ROWS, Column, Table
@@ -29,30 +30,33 @@ def show_answer(
     """Print the decision on all problems in one line, then one line on each, then the ``tables`` of
     their cases: of few problems, or with ``limit`` rows each, or with ``verbose``."""
     print_line, again = partial(out.print, markup=False, soft_wrap=True), shlex.quote(str(path))
-    several = len(found.best) > 1
+    timed = [each for each in tables if each.rows]
+    rows = _by_table(timed) if len(timed) > len(found.best) else _by_problem(found)
+    several = len(rows) > 1
     if answer := headline(found):
         print_line(answer)
     if several:
-        shown = _problems(found).rows[: None if verbose else _MOST_PROBLEMS]
-        _problems(found)._replace(rows=shown).show(out, path, len(shown))
-        if left := len(found.best) - len(shown):
+        shown = rows[: None if verbose else _MOST_PROBLEMS]
+        legend = ["rivals: cases that may be as fast"] * any(row["others"] for row in shown)
+        Table("", _PROBLEMS, shown, legend).show(out, path, len(shown))
+        if left := len(rows) - len(shown):
             print_line(f"{left} problems more: drbench compare {again} -v")
     for line in found.notes:
         print_line(line)
     if len(tables) <= _FEW_PROBLEMS or limit is not None or verbose:
         for each in tables:
-            title = each.title if len(tables) > 1 or not found.best else ""
-            each._replace(title=title).show(
-                out, path, FEW_ROWS if limit is None else limit, verbose
-            )
+            one = each if several else each._replace(answer="")
+            one.show(out, path, FEW_ROWS if limit is None else limit, verbose)
     else:
+        for line in (line for each in tables for line in each.failures):
+            print_line(line)
         print_line(f"The best cases of each problem: drbench compare {again} --limit {FEW_ROWS}")
 
 
-def _problems(found: Verdict) -> Table:
+def _by_problem(found: Verdict) -> list[dict]:
     """A row for each problem: its best case, and how many may be as fast."""
     several = len({each.source for each in found.best}) > 1
-    rows = [
+    return [
         {
             "problem": each.problem,
             "source": each.source if several else None,
@@ -60,15 +64,33 @@ def _problems(found: Verdict) -> Table:
             "marks": MARKS.get(each.state, ""),
             "time": f"{each.time} {MARKS.get(each.state, ' ')}",
             "gemm_only": each.roof if each.roof.endswith("%") else None,
-            "others": str(len(each.leaders) - 1) if each.leaders[1:] else None,
+            "others": str(each.rivals) if each.rivals else None,
         }
         for each in found.best
     ]
-    return Table("", _PROBLEMS, rows)
+
+
+def _by_table(tables: Sequence[Table]) -> list[dict]:
+    """The same of tables that each have one layout."""
+    rows = []
+    for each in tables:
+        first, *others = each.rows
+        near = sum(row["state"] in MARKS for row in others)
+        rows.append(
+            {
+                "problem": each.title.partition(": ")[2],
+                "fastest": first["contender"],
+                "marks": first["marks"],
+                "time": f"{time_text(first['median_s'])} {first['marks'] or ' '}",
+                "gemm_only": first["gemm_only"],
+                "others": str(near) if near else None,
+            }
+        )
+    return rows
 
 
 _PROBLEMS = (
-    Column("problem", "!m × n × k"),
+    Column("problem", "!problem"),
     Column("source", "!~on"),
     Column("fastest", "!~best"),
     Column("time", ">!time"),

@@ -38,13 +38,15 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of values. ``lines`` are sentences under it; a row has more keys than there are
-    columns."""
+    """A table of values, with its answer in words. ``lines`` are sentences under it, ``failures``
+    those on cases that are in no row; a row has more keys than there are columns."""
 
     title: str
     columns: tuple[Column, ...]
     rows: list[dict[str, Any]]
     lines: list[str] = []
+    answer: str = ""
+    failures: list[str] = []
 
     def show(
         self,
@@ -61,23 +63,25 @@ class Table(NamedTuple):
             each for each in self.columns if verbose >= each.detail and any(map(each.cell, rows))
         ]
         cells = [[each.cell(row) for each in kept] for row in rows]
-        if self.title:
-            out.print(Text(self.title, "bold"), soft_wrap=True)
+        if heading := ": ".join(filter(None, (self.title, self.answer))):
+            out.print(Text(heading, "bold"), soft_wrap=True)
         if rows:
             out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
         if left := len(self.rows) - len(rows):
             again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
             print_line(f"{left} more: {again}")
-        used = "".join(row.get("marks") or "" for row in rows)
+        marks = [row.get("marks") or "" for row in rows]  # of a noisy row the others say no more
+        used = "".join("~" if "~" in each else each for each in marks)
         needs = next((row["needs"] for row in rows if row.get("needs")), "")
         if known := [f"{mark} {text}" for mark, text in LEGEND.items() if mark in used]:
             print_line("; ".join(known) + f" ({needs} would decide)" * bool(needs and "?" in used))
-        for line in self.lines:
+        for line in (*self.lines, *self.failures):
             print_line(line)
 
     def to_json_dict(self) -> dict:
-        """Title, rows and sentences."""
-        return {"title": self.title, "rows": self.rows, "lines": self.lines}
+        """Title, rows and sentences, the answer first."""
+        lines = [*filter(None, [self.answer]), *self.lines, *self.failures]
+        return {"title": self.title, "rows": self.rows, "lines": lines}
 
 
 #: What the marks of rows mean.

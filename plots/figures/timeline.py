@@ -22,7 +22,7 @@ TRACKS = {
     "compute": Fill("compute", "#0072B2"),
     "column": Fill("inter-row (column)", "#E69F00", "////"),
     "row": Fill("inter-column (row)", "#D55E00", "xxxx"),
-    "one-sided": Fill("one-sided", "#CC79A7", "...."),
+    "one-sided": Fill("one-sided", "#CC79A7", "\\\\\\\\"),
     "fence": Fill("fence", "#56B4E9", "----"),
 }
 _LANE_IN, _NAME_IN, _SUBTITLE_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
@@ -121,9 +121,10 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     longest_s = max(p.stop_s for p in panels)
     one, unit = time_unit(longest_s)
     fastest, *_, slowest = sorted(panels * 2, key=lambda p: p.stop_s)
-    finding = f"{fastest.name} ends first"
-    if slowest.stop_s > 1.01 * fastest.stop_s:
-        finding += f"; {slowest.name} takes {number(slowest.stop_s / fastest.stop_s)} × its time"
+    finding = f"{fastest.name} ends first; {slowest.name} takes "
+    finding += f"{number(slowest.stop_s / fastest.stop_s)} × its time"
+    if slowest.stop_s <= 1.01 * fastest.stop_s:
+        finding = f"{names([p.name for p in panels])} end at the same time, within 1 %"
     finding *= len(panels) > 1
     notes = [
         "each panel shows the rank that computed for the longest time "

@@ -14,8 +14,8 @@ from plots.draw.page import GRID, line_handle, note
 from plots.draw.style import STATIONARY, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names
-from plots.select.records import Records
-from plots.select.selection import shown, usable
+from plots.select.records import Records, rows
+from plots.select.selection import doubts, shown, usable
 from plots.summaries import SUMMARIES
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
@@ -52,6 +52,7 @@ def make(records: Records, options: Options) -> Made:
         notes.append(f"not drawn: {names(sorted(lost))} (fewest cases)")
     drawn = sorted(drawn[:_MOST_NAMES])
     found, more = shown(moving[moving.name.isin(drawn)], _MOST_PANELS)
+    notes += doubts(case for _, inside in found for case in rows(inside))
     charts = [_chart(*key, inside) for key, inside in found]
     handles = [line_handle(name, line_style_of(name)) for name in drawn]
     text = ["a dot: a case; bytes: summed over all ranks, read in place included"]

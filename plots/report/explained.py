@@ -108,12 +108,12 @@ def verdict(cases: Sequence[Json]) -> list[str]:
             message.append(f"takes {number(times[1] / times[0])} × the time")
         if moved[0]:
             message.append(f"moves {number(moved[1] / moved[0])} × the bytes")
-        texts = [
+        one, other = (
             f"{name} ({time_text(seconds)})" if all(timed) else name
             for name, seconds in zip(names, times)
-        ]
+        )
         if message:
-            lines.append(f"{texts[0]} vs. {texts[1]}: the second {' and '.join(message)}.")
+            lines.append(f"{other} {' and '.join(message)} of {one}.")
     for name, case in zip(names, cases):
         fact = {name: value for name, value, _ in case["facts"]}
         share = f"{100 * fact['local GEMMs'] / fact['time']:.3g} %" if fact["time"] else "all"
@@ -127,7 +127,8 @@ def verdict(cases: Sequence[Json]) -> list[str]:
             if fact["moved"]
             else "nothing moves between ranks"
         )
-        lines.append(f"{name}: {whole} of the busiest rank take {share} of the time; {moved}.")
+        who = f"{name}: " if len(cases) > 1 else ""
+        lines.append(f"{who}{whole} of the busiest rank take {share} of the time; {moved}.")
     return lines
 
 

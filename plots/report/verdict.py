@@ -29,19 +29,20 @@ from plots.select.selection import BY_TIME
 
 _LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
-#: How a case does on some problems, by the decision on them.
-_ON = {FASTEST: "fastest on", TIED: "tied for fastest on", UNDECIDED: "perhaps fastest on"}
+#: How the decisions on some problems are counted.
+_ON = {FASTEST: "one fastest case on", TIED: "ties on", UNDECIDED: "undecided on"}
 
 
 class Best(NamedTuple):
-    """The decision on a problem: its state, the names of those that may be the fastest, the answer
-    in words; and the values of its best case, as texts; ``others`` tells about the next one, and
-    ``number`` is that of its row."""
+    """The decision on a problem: its state, the names of those that may be the fastest, the number
+    of others among them, the answer in words; and the values of its best case, as texts: ``others``
+    tells about the next one, and ``number`` is that of its row."""
 
     problem: str
     source: str
     state: str
     leaders: list[str]
+    rivals: int
     answer: str
     time: str
     others: str
@@ -118,16 +119,13 @@ def headline(found: Verdict) -> str:
 
     Examples
     --------
-    >>> best = Best(
-    ...     "8 × 8 × 8", "", "fastest", ["S-C row"], "S-C row is fastest", "2 ms", *[""] * 6, 0
-    ... )
-    >>> tied = best._replace(
-    ...     state="tied", leaders=["S-B row", "S-C row"], answer="tied: S-B row, …"
-    ... )
+    >>> names, answer = ["S-C row"], "S-C row is fastest"
+    >>> best = Best("8 × 8 × 8", "", "fastest", names, 0, answer, "2 ms", *[""] * 6, 0)
+    >>> tied = best._replace(state="tied", leaders=["S-B row", "S-C row"], rivals=1)
     >>> headline(Verdict([], [best], []))
     'S-C row is fastest: 2 ms.'
     >>> headline(Verdict([], [best, tied], []))
-    'S-C row: fastest on 1, tied for fastest on 1 of 2 problems.'
+    'One fastest case on 1, ties on 1 of 2 problems; most often among the fastest: S-C row, on 2.'
     """
     if not found.best:
         counts = dict(found.counts)
@@ -139,15 +137,15 @@ def headline(found: Verdict) -> str:
         share = f", {one.roof} of GEMM-only speed" if one.roof.endswith("%") else ""
         answer = f"{one.answer[0].upper()}{one.answer[1:]}"
         return f"{answer}: {one.time}{share}{one.others}{needs}."
-    states: dict[str, Counter] = {}
-    for each in found.best:
-        for name in each.leaders:
-            states.setdefault(name, Counter())[each.state] += 1
-    name = max(states, key=lambda name: (states[name].total(), states[name][FASTEST]))
-    counts = ", ".join(
-        f"{text} {states[name][state]}" for state, text in _ON.items() if states[name][state]
+    states = Counter(each.state for each in found.best)
+    leads = Counter(name for each in found.best for name in each.leaders)
+    fastest = Counter(each.leaders[0] for each in found.best if each.state == FASTEST)
+    name = max(leads, key=lambda name: (leads[name], fastest[name]))
+    said = ", ".join(f"{text} {states[state]}" for state, text in _ON.items() if states[state])
+    return (
+        f"{said[0].upper()}{said[1:]} of {cases(len(found.best), 'problem')}{needs}; most often "
+        f"among the fastest: {name}, on {leads[name]}."
     )
-    return f"{name}: {counts} of {cases(len(found.best), 'problem')}{needs}."
 
 
 def _true(column) -> int:
@@ -172,6 +170,7 @@ def _best(every: list, decisions: list[Decision]) -> Best:
         row.source.text,
         decisions[first[0]].state,
         list(dict.fromkeys(names[at] for at in first)),
+        len(first) - 1,
         answer(decisions, names),
         time_text(row.time_s),
         f"; the next takes {slower[0][1]} times as long" if slower else "",

@@ -37,8 +37,8 @@ from ..options import (
     "name",
     metavar="MODEL:PART",
     group="Problem",
-    help="A part of a transformer: of a published one, as llama3-70b:mlp (drbench list chains), or "
-    "of a file of Hugging Face, as ./config.json:mlp. Or a text file with a chain.",
+    help="Part of a transformer: llama3-70b:mlp (drbench list chains), ./config.json:mlp of "
+    "Hugging Face, or a text file with a chain.",
     shell_complete=names_of("chains"),
 )
 @option(
@@ -59,7 +59,7 @@ from ..options import (
 @of_case(
     "dtype",
     default=None,
-    help="element type of all matrices.",
+    help="Element type of all matrices.",
     default_text="bfloat16 where the machine has it; with --run float32",
 )
 @machine_option("machine")
@@ -92,7 +92,7 @@ from ..options import (
     default=1,
     metavar="N",
     group="Training",
-    help="Layers that a rank stores; one is run.",
+    help="Layers of the model, for its memory and time; one is predicted or run.",
 )
 @option(
     "--micro-batches",
@@ -100,7 +100,7 @@ from ..options import (
     default=1,
     metavar="N",
     group="Training",
-    help="Passes for which gradients are added up before data-parallel ranks reduce them.",
+    help="Passes whose gradients are added up before data-parallel ranks reduce them.",
 )
 @option(
     "--recompute",
@@ -123,8 +123,8 @@ from ..options import (
     is_flag=True,
     group="Measurement",
     help="Choose among the programs of the Python library, run the choice on MPI ranks here, "
-    "verify every operation, and compare its time with the prediction. --machine: a file of this "
-    "machine.",
+    "verify every operation, and compare its time with the prediction. Give --machine a file of "
+    "this machine.",
 )
 @pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
 @of_case("iters", "budget", "transport")
@@ -136,7 +136,7 @@ from ..options import (
     metavar="[WHO]",
     group="Output",
     help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
-    "the chosen, or of WHO, as 'TP x FSDP'.",
+    "the best, or of WHO, as 'TP x FSDP'.",
 )
 @json_option()
 @verbose_option(help="Print the layouts and programs of every operation of the best.")
@@ -145,17 +145,17 @@ def chain_command(
     recompute, effort_s, run, iters, budget, transport, csv_path, placements,
     as_json, verbose, **values,
 ):  # fmt: skip
-    """Choose the layouts of a sequence of multiplications together, and compare its prediction with
-    Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
+    """Choose the sharding of a transformer layer, or of another chain of multiplications, and
+    compare it with Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
       drbench chain --preset llama3-8b:block --machine dgxh100 --mesh dp=2,tp=8
       drbench chain --preset gpt3:mlp --machine h100x8 --mesh dp=2,tp=4 --backward
 
-    Each operation has a lower bound of its time in every layout. Dynamic programming searches the
-    layouts, and the operations of the best are simulated until no other can be faster. If the
-    effort is spent before, the first line shows how much faster another could be.
+    The search knows a lower bound on the time of each operation in every layout. It simulates the
+    operations of the best chain until no other can be faster. If the effort is exhausted first,
+    the first line has the optimality gap: how much faster an optimum could at most be.
     """
     from algorithms.chains.costs import Training
     from algorithms.chains.mesh import Mesh
@@ -271,7 +271,7 @@ def headlines(text, layers: int) -> list[str]:
     """The fastest sharding with its time and its doubt, then what those that are tied with it
     save."""
     best, row = text.choice.best, text.rows[0]
-    name = "layouts of no known scheme (-v)" if best.name == "chosen" else best.name
+    name = "a sharding found here (-v shows it)" if best.name == "chosen" else best.name
     time = between(best.time_s, row.low_s, row.high_s)
     if layers > 1:
         time += f" a layer, {time_text(layers * best.time_s)} for {layers}"
@@ -280,9 +280,11 @@ def headlines(text, layers: int) -> list[str]:
     doubt = f"optimality gap at most {100 * text.choice.gap:.0f} % (--effort searches longer)"
     ties = [each for each in text.rows[1:] if each.name in text.within and each.name != best.name]
     word = "Best found" if not text.decided else "Tied for fastest" if ties else "Fastest"
+    ends = [doubt] * (not text.decided)
+    ends += [f"tied with {', '.join(each.name for each in ties)}"] * bool(ties)
     lines = [
-        f"{word}: {name} on {best.mesh}, {time}, {share:.0f} % of peak"
-        f"{'' if text.decided else '; ' + doubt}."
+        f"{word}: {name} on {best.mesh}, {time} predicted, {share:.0f} % of peak"
+        f"{''.join(f'; {each}' for each in ends)}."
     ]
     saved = {
         each.name: f"{bytes_text(each.found.memory_bytes)} instead of "
@@ -290,7 +292,14 @@ def headlines(text, layers: int) -> list[str]:
         for each in ties
         if each.found.memory_bytes < 0.9 * best.memory_bytes
     }
-    return lines + [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
+    lines += [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
+    if best.name == "chosen" and len(text.rows) > 1 and not ties:
+        known = min(text.rows[1:], key=lambda each: each.found.time_s)
+        longer = known.found.time_s / best.time_s
+        lines.append(
+            f"The fastest known scheme, {known.name}, takes {_percent(longer)[1:]} longer."
+        )
+    return lines
 
 
 def _percent(ratio: float) -> str:
@@ -346,7 +355,7 @@ def _cells(row, text) -> tuple:
     flops = found.chain.flops / found.time_s / found.mesh.ranks
     tied = text.within and (row.name in (*text.within, best.name))
     return (
-        "best, no known scheme" if row.name == "chosen" else row.name,
+        "found here" if row.name == "chosen" else row.name,
         str(found.mesh),
         f"{between(found.time_s, row.low_s, row.high_s)} {'=' if tied else ' '}",
         bytes_text(found.memory_bytes),

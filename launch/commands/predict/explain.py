@@ -58,7 +58,7 @@ _KEPT = (
     metavar='"OPTIONS"',
     type=TEXT,
     group="Output",
-    help='A second case next to it: the options that differ, as "--stationary B".',
+    help='A second case to show beside it: the options that differ, as "--stationary B".',
 )
 @option(
     "--save",

@@ -75,7 +75,7 @@ def _letters(text: str) -> str:
 @of_case("a", default_text="open", help="Current partition of A.")
 @of_case("b", default_text="open", help="Current partition of B.")
 @of_case("c", default_text="open", help="Wanted partition of C.")
-@of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
+@of_case("preset", help="A, B and C by name (drbench list presets); --a, --b, --c override it.")
 @option(
     "--fix",
     type=checked(_letters),
@@ -124,7 +124,7 @@ def _letters(text: str) -> str:
     f"0: search everything. [default: {EFFORT:g}, or ranks/40]",
 )
 @of_case("transport")
-@pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
+@pairs_option("prefetch", "compute", help="prefetch=N, or compute=tf32. Repeatable.")
 @option(
     "--top", type=click.IntRange(1), default=10, group="Output", help="Most rows of the ranking."
 )
@@ -135,13 +135,13 @@ def _letters(text: str) -> str:
     type=click.IntRange(0),
     metavar="[N]",
     group="Measurement",
-    help="Run those that may be fastest, or the first N, on MPI ranks of this machine, "
-    "interleaved. Drops the slower half repeatedly until it is decided which is the fastest.",
+    help="Run the candidates that may be fastest, or the first N, on MPI ranks of this machine, "
+    "interleaved, and drop slower ones until the fastest is known.",
 )
-@of_case("iters", default=FEWEST, help="With --measure: rounds, at least; see --budget.")
+@of_case("iters", default=FEWEST, help="With --measure: least number of rounds; see --budget.")
 @of_case(
     "budget",
-    help="With --measure: repeat until the fastest is decided, or for this time each; 0: --iters "
+    help="With --measure: repeat until the fastest is known, or for this time each; 0: --iters "
     "rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
@@ -168,18 +168,17 @@ def tune_command(
     names,
     **values,
 ):
-    """Choose layouts, algorithm and data movement: shows the cost of yours, the best ones, and
-    whether changing pays.
+    """Choose layouts and algorithm: shows what your layouts cost, which are best, and whether
+    changing pays.
 
     \b
       drbench tune -m 8Ki -n 48Ki -k 12Ki --preset row --machine h100x8
       drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --preset row --fix c --memory 60GiB
       drbench tune -m 2Ki -n 2Ki -k 2Ki -p 2 --measure
 
-    The first line shows your layouts, the second the best, the third after how many multiplications
-    it pays to redistribute A and B, and C back; then the ranking. Without --machine it is by load
-    balance and bytes, and shows the bytes that some rank needs with any schedule (Kwasniewski et
-    al., SC'19; Al Daas et al., SPAA'22). All replicas of C are complete.
+    The first lines say what your layouts cost, which are best, and after how many multiplications
+    it pays to redistribute A and B, and C back. Then comes the ranking. Without --machine it counts
+    bytes and load balance instead of times. All replicas of C are complete.
     """
     from launch.cases.case import Case, check_case, partition_texts
     from launch.models.answer import answer
@@ -286,9 +285,10 @@ def merged(rows: list[dict], found, request) -> list[dict]:
         key = row["place"] if "ran" in row else (name, place.layouts)
         mark = row["marks"] if "ran" in row else "=" * (bool(near) and row["place"] in {1, *near})
         alike.setdefault(key, []).append(row | {"marks": mark})
+    variants = lambda more: f" (and {plural(len(more), 'variant')})" if more else ""
     return [
-        first | {"what": f"{first['what']} (and {plural(len(more), 'variant')})"} if more else first
-        for first, *more in alike.values()
+        first | {"what": first["what"] + variants(more), "place": at}
+        for at, (first, *more) in enumerate(alike.values(), 1)
     ]
 
 
@@ -298,14 +298,21 @@ def _measured_values(ran: "Measured | None") -> dict:
         return {}
     record, decision, dropped = ran
     is_timed = record.status == "ok"
+    marks = marks_of(record) + MARKS.get(decision.state, "") * is_timed
     return {
-        "ran": f"{time_text(record.time_s)} {marks_of(record)}" if is_timed else record.status,
-        "to_the_best": f"{decision}{', dropped' * dropped}",
-        "marks": marks_of(record) + MARKS.get(decision.state, "") * is_timed,
+        "ran": f"{time_text(record.time_s)} {marks or ' '}" if is_timed else record.status,
+        "to_the_best": _ratio(decision) + ", dropped" * dropped,
+        "interval": str(decision),
+        "marks": marks,
         "needs": decision.needs,
         "measured": record.to_json_dict(),
         "measured_to_best": decision.to_json_dict() | {"dropped": dropped},
     }
+
+
+def _ratio(decision: Decision) -> str:
+    known = decision.ranked and decision.ratio
+    return f"{decision.ratio.middle:.2f}" if known else ""
 
 
 def _percent(row: dict) -> str:
@@ -313,7 +320,12 @@ def _percent(row: dict) -> str:
 
 
 def _marked(row: dict, name: str) -> str:
-    return f"{bytes_text(row[name])} {row['marks'] or ' '}"
+    return f"{bytes_text(row[name])}{_mark(row)}"
+
+
+def _mark(row: dict) -> str:
+    """The mark after a predicted cost; a measured time has its own."""
+    return "" if "ran" in row else f" {row['marks'] or ' '}"
 
 
 def _layouts(row: dict) -> str:
@@ -322,10 +334,11 @@ def _layouts(row: dict) -> str:
 
 _COLUMNS = (
     Column("place", ">!", lambda row: str(row["place"])),
-    Column("time_s", ">!time", lambda row: f"{time_text(row['time_s'])} {row['marks'] or ' '}"),
-    Column("busiest_bytes", ">!busiest rank", lambda row: _marked(row, "busiest_bytes")),
+    Column("time_s", ">!time", lambda row: f"{time_text(row['time_s'])}{_mark(row)}"),
+    Column("busiest_bytes", ">!busiest", lambda row: _marked(row, "busiest_bytes")),
     Column("ran", ">!measured", itemgetter("ran")),
-    Column("to_the_best", ">!~to the best", itemgetter("to_the_best")),
+    Column("to_the_best", ">!ratio", itemgetter("to_the_best")),
+    Column("interval", ">95 % interval", itemgetter("interval"), True),
     Column("layouts", "!~layouts", _layouts),
     Column("what", "!~algorithm", itemgetter("what")),
     Column("percent_of_gemm_only", ">GEMM-only", _percent),
@@ -399,7 +412,7 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
         return lines
     if machine is None:
         lines.append(
-            "busiest rank: the most bytes that a rank sends or receives; layouts that give a rank "
+            "busiest: the most bytes that a rank sends or receives; layouts that give a rank "
             f"over {EVEN:g} times its share of the FLOPs are last"
         )
         if found.least_bytes:

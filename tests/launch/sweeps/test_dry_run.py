@@ -62,7 +62,7 @@ def test_the_estimate_counts_the_repeats_that_a_budget_allows(dry, sweep_file):
             f'[[cases]]\nm = 1024\nn = 1024\nk = 1024\npreset = "row"\niters = {iters}\n'
             f"gemm_only = {roof}\nbudget = {budget}"
         )
-        number, unit = dry(file, "-p", 2).stdout.partition("the time: ")[2].split()[:2]
+        number, unit = dry(file, "-p", 2).stdout.partition("the time is that of ")[2].split()[:2]
         return float(number) * {"G": 1e9, "T": 1e12}[unit[0]] / (2 * 1024**3)
 
     cores = min(2, usable_cores())
