@@ -87,6 +87,7 @@ SECTIONS = {
         "/docs/reference/glossary",
     ],
     "Know more": [
+        "Layouts and algorithms </docs/explanation/layouts-and-algorithms>",
         "/docs/explanation/how-it-works",
         "Results </docs/results/index>",
         "The papers </docs/how-to/reproduce-the-papers>",
