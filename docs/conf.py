@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from docutils import nodes
 from sphinx import addnodes
@@ -17,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from drbench import __version__  # noqa: E402
 from launch.cases.case import FIELDS  # noqa: E402
+from plots.committed import committed, explain  # noqa: E402
 from plots.report.explained import explained_page  # noqa: E402
 
 project = "drbench"
@@ -85,6 +87,7 @@ SECTIONS = {
         "/docs/reference/glossary",
     ],
     "Know more": [
+        "Layouts and algorithms </docs/explanation/layouts-and-algorithms>",
         "/docs/explanation/how-it-works",
         "Results </docs/results/index>",
         "The papers </ARTIFACT>",
@@ -224,8 +227,11 @@ def write_other_files(app, error):
             built = (out / f"{page}.html").read_text("utf-8")
             texts[page] = re.search(r'<article role="main".*</article>', built, re.S)[0]
         (out / "_static/texts.js").write_text(f"const TEXTS = {json.dumps(texts)}", "utf-8")
-        data = json.loads((ROOT / "results/simulated/readings/layouts.json").read_text("utf-8"))
-        live = explained_page(data["cases"], release, data["command"])
+        (options,) = next(each.explain for each in committed() if each.figure == "layouts")
+        with TemporaryDirectory() as folder:
+            explain(options, Path(folder, "runs.json"))
+            cases = json.loads(Path(folder, "runs.json").read_text("utf-8"))["cases"]
+        live = explained_page(cases, release, f"drbench explain {options} --save page.html")
         (out / "explain.html").write_text(live, "utf-8")
         shutil.copy(out / "README.html", out / "index.html")
 

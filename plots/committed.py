@@ -6,12 +6,16 @@ description from a new one. Exit code 1 if there is one.
 """
 
 import argparse
+import io
+import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .draw.description import describe_picture
@@ -27,17 +31,22 @@ LIST = "results/figures.toml"
 @dataclass(frozen=True)
 class Committed:
     """An entry of the list: ``file`` and ``inputs`` are paths from the root, ``file`` without its
-    suffix."""
+    suffix; ``explain`` has the options of commands, whose data are further inputs."""
 
     figure: str
-    inputs: list[str]
     file: str
+    inputs: list[str] = field(default_factory=list)
+    explain: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
 
     def draw(self, root: Path = ROOT) -> Any:
-        """matplotlib's figure of the current records."""
+        """matplotlib's figure of the current records and programs."""
         figure = find(self.figure)
-        source = figure.read([root / each for each in self.inputs])
+        with TemporaryDirectory() as folder:
+            data = [Path(folder, f"{at}.json") for at in range(len(self.explain))]
+            for options, path in zip(self.explain, data):
+                explain(options, path)
+            source = figure.read([*(root / each for each in self.inputs), *data])
         return figure.make(source, Options(**self.options)).picture
 
     def description(self, root: Path = ROOT) -> str:
@@ -50,6 +59,22 @@ class Committed:
         name = f"{self.file}.svg"
         lines = self.description(root).splitlines(), describe_picture(self.draw(root)).splitlines()
         return list(unified_diff(*lines, name, f"{name}, drawn now", "", "", 0, ""))
+
+
+def explain(options: str, path: Path) -> None:
+    """Run ``drbench explain`` with some options, as a user would.
+
+    Raises
+    ------
+    ValueError
+        If it fails.
+    """
+    from launch.commands.cli import main as drbench
+
+    with redirect_stdout(io.StringIO()):
+        code = drbench(["explain", *shlex.split(options), "--save", str(path)])
+    if code:
+        raise ValueError(f"drbench explain {options}: exit code {code}")
 
 
 def committed(root: Path = ROOT) -> list[Committed]:

@@ -187,8 +187,9 @@ def _describe_case(
         ["buffers", _most_held(found["ranks"]), "B"],
     ]
     layouts = layouts_text([*problem.texts.values()])
-    where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a "
-    "byte"
+    where = (
+        f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a byte"
+    )
     return found | {
         "name": describe(record, sizes=True),
         "multiplication": multiplication_text(case),

@@ -110,6 +110,8 @@ class Page:
         The small print, a sentence each.
     finding : str or callable
         The title: the figure's result in a sentence; a function makes it with at most some names.
+    scale : float
+        Size of title, legend and small print, in that of other figures.
     """
 
     def __init__(
@@ -118,18 +120,22 @@ class Page:
         handles: Sequence[Artist] = (),
         notes: Sequence[str] = (),
         finding: Title = "",
+        scale: float = 1.0,
     ):
         page_style, wide_in = PAGE_STYLE.get(PRINTED), page_in()
         notes = notes if page_style.notes else ()
-        rows = [row for text in notes for row in small_print(text, int(_NOTE_PER_IN * wide_in))]
-        heads = title_rows(page_style.title or finding, int(_HEAD_PER_IN * wide_in))
-        self._head_in = len(heads) * _HEAD_IN + 0.08 * bool(heads)
+        per_in = wide_in / scale
+        rows = [row for text in notes for row in small_print(text, int(_NOTE_PER_IN * per_in))]
+        heads = title_rows(page_style.title or finding, int(_HEAD_PER_IN * per_in))
+        note_in, legend_row_in, head_in = scale * _NOTE_IN, scale * _LEGEND_ROW_IN, scale * _HEAD_IN
+        self._head_in = len(heads) * head_in + 0.08 * bool(heads)
         body_in += self._head_in
-        widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
-        columns = max(1, int((wide_in - 2 * MARGIN_IN) / (widest + 0.48)))
+        size = scale * (FONT_PT - 0.5)
+        widest = max((width_in(handle.get_label(), size) for handle in handles), default=0)
+        columns = max(1, int((wide_in - 2 * MARGIN_IN) / (widest + 0.48 * scale)))
         columns = min(columns, 5, max(1, len(handles)))
-        legend_in = ceil(len(handles) / columns) * _LEGEND_ROW_IN + 0.06 if handles else 0.0
-        self.height_in = body_in + legend_in + len(rows) * _NOTE_IN + 2 * MARGIN_IN
+        legend_in = ceil(len(handles) / columns) * legend_row_in + 0.06 if handles else 0.0
+        self.height_in = body_in + legend_in + len(rows) * note_in + 2 * MARGIN_IN
         self.picture = Figure(figsize=(wide_in, self.height_in))
         FigureCanvasAgg(self.picture)  # a renderer, to measure text with
         if handles:
@@ -144,18 +150,18 @@ class Page:
                 handlelength=2.6,
                 columnspacing=1.0,
                 labelspacing=0.4,
-                fontsize=FONT_PT - 0.5,
+                fontsize=size,
             )
         body_in -= self._head_in
         for number, head in enumerate(heads):
             text = self.text(
-                MARGIN_IN, 0.04 + number * _HEAD_IN - self._head_in, head, FONT_PT + 1.5,
+                MARGIN_IN, 0.04 + number * head_in - self._head_in, head, scale * (FONT_PT + 1.5),
                 weight="bold", color="black",
             )  # fmt: skip
             named(text, "" if number else " ".join(heads))
         for number, (row, whole) in enumerate(rows):
-            top_in = body_in + legend_in + number * _NOTE_IN
-            named(self.text(MARGIN_IN, top_in, row, SMALL_PT), whole)
+            top_in = body_in + legend_in + number * note_in
+            named(self.text(MARGIN_IN, top_in, row, scale * SMALL_PT), whole)
 
     def _at(self, left_in: float, top_in: float) -> tuple[float, float]:
         return left_in / page_in(), 1 - (top_in + self._head_in) / self.height_in

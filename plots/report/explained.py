@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drbench.texts import bytes_text, number, span, time_text
-from plots.figures.layouts import Json
+from plots.select.runs import Json
 
 from .page import embedded, rendered
 
