@@ -15,7 +15,6 @@ from launch.cases.sweep_values import shipped
 from launch.libraries import LIBRARIES
 from partitions import PRESETS
 from partitions.text import added_kinds
-from plots.summaries import SUMMARIES
 
 #: Values of ``--stationary``.
 STATIONARY = ("auto", "A", "B", "C")
@@ -29,6 +28,12 @@ def _machines() -> Iterable[str]:
     from launch.cases.machine_models import machine_names
 
     return machine_names()
+
+
+def _figures() -> Iterable[str]:
+    from plots.summaries import SUMMARIES  # the modules of figures load Matplotlib
+
+    return SUMMARIES
 
 
 def _chains() -> Iterable[str]:
@@ -53,7 +58,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "launchers": partial(shipped, "machines"),
     "transports": lambda: ("auto", "direct", "rma", "throttled:"),
     "sweeps": partial(shipped, "sweeps"),
-    "figures": lambda: SUMMARIES,
+    "figures": _figures,
     "chains": _chains,
 }
 

@@ -21,7 +21,6 @@ from launch.cases.sweep_values import read_toml, shipped
 from launch.libraries import LIBRARIES, get_library
 from partitions import PRESETS
 from partitions.text import LAYOUT_FORMS, added_kinds
-from plots.summaries import SUMMARIES
 
 from .completion import NAMES, complete_list, one_of
 from .options import command, json_option
@@ -185,11 +184,13 @@ def _seen(name: str) -> Machine:
     return find_machine(f"{name}-4x4" if shapeless else name).for_transport(TransportChoice("auto"))
 
 
-def _added_figures() -> Iterable[Row]:
-    """Those of plugins, which have loaded the registry."""
+def _figures() -> Iterable[Row]:
+    """Those of drbench, and those of plugins, which have loaded the registry."""
+    from plots.summaries import SUMMARIES
+
     registry = sys.modules.get("plots.registry")
     every = registry.figures().values() if registry else ()
-    return [(each.name, each.summary) for each in every if each.name not in SUMMARIES]
+    return [*(SUMMARIES | {each.name: each.summary for each in every}).items()]
 
 
 def _chains() -> Iterable[Row]:
@@ -242,7 +243,7 @@ KINDS = {
         ],
         lambda name: shipped("sweeps")[name].read_text("utf-8"),
     ),
-    "figures": _Kind("figure|about", lambda: [*SUMMARIES.items(), *_added_figures()]),
+    "figures": _Kind("figure|about", _figures),
     "chains": _Kind("chain", _chains, _chain),
 }
 list_.help = (list_.help or "").replace("{kinds}", ", ".join(KINDS))
