@@ -5,12 +5,12 @@ import os
 import shlex
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from rich.console import Console
 
 from drbench.measure.decision import MARKS
 from drbench.texts import time_text
-from plots.report.verdict import Verdict, headline
 
 from .tables import FEW_ROWS, Column, Table
 
@@ -20,7 +20,7 @@ _MOST_PROBLEMS = 8
 
 
 def show_answer(
-    found: Verdict,
+    found: Any,
     tables: Sequence[Table],
     out: Console,
     path: str | os.PathLike,
@@ -28,7 +28,10 @@ def show_answer(
     verbose: bool = False,
 ) -> None:
     """Print the decision on all problems in one line, then one line on each, then the ``tables`` of
-    their cases: of few problems, or with ``limit`` rows each, or with ``verbose``."""
+    their cases: of few problems, or with ``limit`` rows each, or with ``verbose``. ``found`` is a
+    :class:`plots.report.verdict.Verdict`."""
+    from plots.report.verdict import headline
+
     print_line, again = partial(out.print, markup=False, soft_wrap=True), shlex.quote(str(path))
     timed = [each for each in tables if each.rows]
     rows = _by_table(timed) if len(timed) > len(found.best) else _by_problem(found)
@@ -53,7 +56,7 @@ def show_answer(
         print_line(f"The best cases of each problem: drbench compare {again} --limit {FEW_ROWS}")
 
 
-def _by_problem(found: Verdict) -> list[dict]:
+def _by_problem(found: Any) -> list[dict]:
     """A row for each problem: its best case, and how many may be as fast."""
     several = len({each.source for each in found.best}) > 1
     return [
