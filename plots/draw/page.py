@@ -331,9 +331,9 @@ def line_keywords(style: LineStyle) -> dict:
     }
 
 
-def marker_pt(style: LineStyle, size: float = MARKER_PT) -> float:
+def marker_pt(style: LineStyle | None, size: float = MARKER_PT) -> float:
     """The size of a marker that looks as large as others."""
-    return size * _THIN.get(style.marker, 1)
+    return size * (_THIN.get(style.marker, 1) if style else 1)
 
 
 def label(name: str) -> str:

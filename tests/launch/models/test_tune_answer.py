@@ -106,7 +106,7 @@ def test_the_first_three_lines_answer(run_cli):
     given = [*WORDS, "--preset", "row", "--b", "column"]
     mine, best, pays, *more = run_cli(*given).stdout.splitlines()
     found = run_cli(*given, "--json").json()
-    assert mine.startswith("You:  AC row · B column: ") and best.startswith("Best: ")
+    assert mine.startswith("You:  AC row · B column: ") and best.startswith("Best by bytes: ")
     assert "times fewer bytes" in best
     assert f" {found['pays_after_multiplications']} multiplications, " in pays
     assert any(found["ranking"][0]["command"] in line for line in more)
