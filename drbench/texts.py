@@ -17,6 +17,17 @@ def number(value: float, digits: int = 3) -> str:
     return f"{Decimal(f'{value:.{digits}g}'):f}"
 
 
+def marked(text: str, marks: str | None) -> str:
+    """A number in a table with the marks of its row before it, so that numbers stay in line.
+
+    Examples
+    --------
+    >>> marked("12 ms", "~"), marked("12 ms", "")
+    ('~ 12 ms', '12 ms')
+    """
+    return f"{marks} {text}" if marks else text
+
+
 def plural(count: int, what: str) -> str:
     """A count with its noun.
 

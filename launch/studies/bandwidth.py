@@ -6,7 +6,7 @@ from rich.table import Table
 
 from drbench.errors import DrbenchError, UsageError
 from drbench.options import Option
-from drbench.texts import bytes_text, plural, span, time_text
+from drbench.texts import bytes_text, marked, plural, span, time_text
 from launch.host.show import table
 
 _SIZE = Option(type=int, least=8, unit="bytes")
@@ -99,7 +99,7 @@ def bandwidth_table(rows: Sequence) -> Table:
             (
                 row.operation,
                 bytes_text(row.nbytes),
-                f"{row.bus_gbps:.2f} {'~' if row.noisy else ' '}",
+                marked(f"{row.bus_gbps:.2f}", "~" if row.noisy else ""),
                 time_text(row.median_s),
                 share,
                 span(row.median_low_s, row.median_high_s, row.median_s),

@@ -9,7 +9,15 @@ from typing import NamedTuple
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
-from drbench.texts import bytes_text, layouts_text, plural, rate_text, shape_text, time_text
+from drbench.texts import (
+    bytes_text,
+    layouts_text,
+    marked,
+    plural,
+    rate_text,
+    shape_text,
+    time_text,
+)
 from launch.cases.peaks import arithmetic
 from launch.libraries import LIBRARIES, ON_DRBENCH
 
@@ -123,14 +131,16 @@ _MOVED = Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes
 _COLUMNS = (
     Column("contender", "!~"),
     Column(
-        "median_s", ">!median", lambda row: f"{time_text(row['median_s'])} {row['doubt'] or ' '}"
+        "median_s",
+        ">!median",
+        lambda row: marked(time_text(row["median_s"]), row["doubt"]),
     ),
     Column("to_the_best", ">!~to the best"),
     Column("gemm_only", ">GEMM-only"),
     _MOVED,
 )
 _LISTED = (
-    Column("median_s", ">!time", lambda row: f"{time_text(row['median_s'])} {row['marks'] or ' '}"),
+    Column("median_s", ">!time", lambda row: marked(time_text(row["median_s"]), row["marks"])),
     Column("how", "!~algorithm"),
     Column("layout", "!~layouts"),
     Column("gemm_only", ">GEMM-only"),

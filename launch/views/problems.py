@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from drbench.measure.decision import MARKS
-from drbench.texts import time_text
+from drbench.texts import marked, time_text
 
 from .tables import FEW_ROWS, Column, Table
 
@@ -65,7 +65,7 @@ def _by_problem(found: Any) -> list[dict]:
             "source": each.source if several else None,
             "fastest": each.leaders[0],
             "marks": MARKS.get(each.state, ""),
-            "time": f"{each.time} {MARKS.get(each.state, ' ')}",
+            "time": marked(each.time, MARKS.get(each.state)),
             "gemm_only": each.roof if each.roof.endswith("%") else None,
             "others": str(each.rivals) if each.rivals else None,
         }
@@ -84,7 +84,7 @@ def _by_table(tables: Sequence[Table]) -> list[dict]:
                 "problem": each.title.partition(": ")[2],
                 "fastest": first["contender"],
                 "marks": first["marks"],
-                "time": f"{time_text(first['median_s'])} {first['marks'] or ' '}",
+                "time": marked(time_text(first["median_s"]), first["marks"]),
                 "gemm_only": first["gemm_only"],
                 "others": str(near) if near else None,
             }

@@ -32,10 +32,11 @@ _MASKS = [
     (re.compile(r" ± #"), ""),  # of few repeats there is none
     (re.compile(r"^( time spent +).*"), r"\1#"),
     (re.compile(r"^( slowest rank +).*"), r"\1#"),
-    (re.compile(r"(?<= #) [~±+=?0]+(?= |$)"), ""),  # marks of a noisy machine
+    (re.compile(rf"(?<=takes ){_NUMBER}(?= × the time)"), "#"),
+    (re.compile(r"^ ?(\d* )?[~±+=?]+ (?=#)"), r" \1"),  # marks of a noisy machine
 ]
 #: A row of a table of measured times, which are in the order of these.
-_ROW = re.compile(rf"^ +{_NUMBER} [mµn]?s .*$")
+_ROW = re.compile(rf"^ +(?:[~±+=?]+ )?{_NUMBER} [mµn]?s .*$")
 #: Times of the clock in outputs of which nothing else is measured.
 _CLOCK = re.compile(r"(?<=planned in )[\d.]+ \w+|(?<= ok, )\d+ s$")
 #: Lines that depend on how quiet the machine is, or on the hour: shown or not, they are the same.
@@ -61,7 +62,7 @@ _INSTEAD = [
     (re.compile(r"^( other load +ok ).*"), r"\1"),
     (re.compile(r"^Ready.*"), "Ready"),
     (
-        re.compile(r"^.*(?:fastest|[Tt]ied|[Uu]ndecided|but no time can be used|^Only) ?.*[.]$"),
+        re.compile(r"^.*(?:fastest|[Tt]ied|[Uu]ndecided|but no time can be used|^Only) ?.*[.…]$"),
         "decision",
     ),
 ]
@@ -84,6 +85,8 @@ def steps_of(page: str) -> Iterator[Step]:
     program = ""
     for block in re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S):
         kind, text = block[1], block[2]
+        if kind == "sh":  # for a reader's own folder
+            continue
         if kind == "console":
             for each in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
                 yield Step(kind, each[1], each[2], block.start(2) + each.start(2))
@@ -95,9 +98,9 @@ def steps_of(page: str) -> Iterator[Step]:
             yield Step(kind, text, "", block.start(2))
 
 
-def quiet(text: str, command: str) -> list[str]:
+def quiet(text: str, command: str, compared: bool = True) -> list[str]:
     """The lines of an output without what a quiet machine does not print, and without blanks around
-    them."""
+    them; if they are ``compared``, what differs between machines is replaced."""
     lines = "\n".join(map(str.rstrip, text.splitlines())).strip("\n").splitlines()
     if command not in NOISY:
         return lines
@@ -107,7 +110,7 @@ def quiet(text: str, command: str) -> list[str]:
             continue
         doubted = bool(_DOUBTED.search(line))
         line = _DOUBTED.sub("", line)
-        for pattern, instead in _INSTEAD:
+        for pattern, instead in _INSTEAD if compared else ():
             line = pattern.sub(instead, line)
         if line or not doubted:
             found.append(line)
@@ -158,10 +161,10 @@ def difference(shown: str, output: str, command: str) -> str:
 def rewritten(shown: str, output: str, command: str, width: int = 120) -> str:
     """What the page is to show instead: the output without noise, cut where it was cut, and at the
     width of a page."""
-    lines = quiet(output.replace(sys.prefix, ".venv"), command)
+    lines = quiet(output.replace(sys.prefix, ".venv"), command, False)
     if any(line.strip() == GAP for line in shown.splitlines()):
         kept, left = [], lines
-        for line in quiet(shown, command):
+        for line in quiet(shown, command, False):
             if line.strip() == GAP:
                 kept.append(line)
                 continue

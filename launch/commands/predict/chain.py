@@ -6,7 +6,7 @@ import sys
 import click
 
 from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
-from drbench.texts import between, bytes_text, number, span, time_text
+from drbench.texts import between, bytes_text, marked, number, span, time_text
 from launch.host.show import table
 
 from ..completion import names_of
@@ -357,7 +357,7 @@ def _cells(row, text) -> tuple:
     return (
         "found here" if row.name == "chosen" else row.name,
         str(found.mesh),
-        f"{between(found.time_s, row.low_s, row.high_s)} {'=' if tied else ' '}",
+        marked(between(found.time_s, row.low_s, row.high_s), "=" if tied else ""),
         bytes_text(found.memory_bytes),
         f"{found.time_s / best.time_s:.3f}",
         number(flops / 1e12, 4),

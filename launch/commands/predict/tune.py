@@ -15,7 +15,7 @@ from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
 from drbench.measure.decision import answer as decided
 from drbench.measure.noise import FEWEST
 from drbench.measure.record import Record
-from drbench.texts import bytes_text, layouts_text, plural, time_text
+from drbench.texts import bytes_text, layouts_text, marked, plural, time_text
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
@@ -300,7 +300,7 @@ def _measured_values(ran: "Measured | None") -> dict:
     is_timed = record.status == "ok"
     marks = marks_of(record) + MARKS.get(decision.state, "") * is_timed
     return {
-        "ran": f"{time_text(record.time_s)} {marks or ' '}" if is_timed else record.status,
+        "ran": marked(time_text(record.time_s), marks) if is_timed else record.status,
         "to_the_best": _ratio(decision) + ", dropped" * dropped,
         "interval": str(decision),
         "marks": marks,
@@ -315,17 +315,17 @@ def _ratio(decision: Decision) -> str:
     return f"{decision.ratio.middle:.2f}" if known else ""
 
 
+def _busiest(row: dict) -> str:
+    return bytes_text(row["busiest_bytes"])
+
+
 def _percent(row: dict) -> str:
     return f"{row['percent_of_gemm_only']:.0f} %"
 
 
-def _marked(row: dict, name: str) -> str:
-    return f"{bytes_text(row[name])}{_mark(row)}"
-
-
-def _mark(row: dict) -> str:
-    """The mark after a predicted cost; a measured time has its own."""
-    return "" if "ran" in row else f" {row['marks'] or ' '}"
+def _marked(row: dict, text: str) -> str:
+    """A predicted cost with its mark; a measured time has its own."""
+    return text if "ran" in row else marked(text, row["marks"])
 
 
 def _layouts(row: dict) -> str:
@@ -334,8 +334,10 @@ def _layouts(row: dict) -> str:
 
 _COLUMNS = (
     Column("place", ">!", lambda row: str(row["place"])),
-    Column("time_s", ">!time", lambda row: f"{time_text(row['time_s'])}{_mark(row)}"),
-    Column("busiest_bytes", ">!busiest", lambda row: _marked(row, "busiest_bytes")),
+    Column("time_s", ">!time", lambda row: _marked(row, time_text(row["time_s"]))),
+    Column(
+        "busiest_bytes", ">!busiest", lambda row: _marked(row, bytes_text(row["busiest_bytes"]))
+    ),
     Column("ran", ">!measured", itemgetter("ran")),
     Column("to_the_best", ">!ratio", itemgetter("to_the_best")),
     Column("interval", ">95 % interval", itemgetter("interval"), True),

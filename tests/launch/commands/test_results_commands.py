@@ -116,7 +116,9 @@ def test_compare_of_one_side_lists_the_cases_of_each_problem_best_first(run_cli)
     text = run_cli("compare", SWEEP, "--limit", 3).stdout
     assert text.count("float32, 2 ranks") == text.count("9 more: ") == 4
     for problem in text.split("float32, 2 ranks")[1:]:
-        times = [float(each) for each in re.findall(r"^ *([\d.]+) [mµ]s ", problem, re.M)]
+        times = [
+            float(each) for each in re.findall(r"^ *(?:[~±=?]+ )?([\d.]+) [mµ]s ", problem, re.M)
+        ]
         assert len(times) == 3 and times == sorted(times)
 
 

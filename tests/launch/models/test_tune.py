@@ -282,7 +282,7 @@ def test_variants_that_may_be_as_fast_are_one_row_and_top_limits_the_rows(run_cl
     found = run_cli(*asked, "--json").json()
     near = {1, *found["within_interval"]}
     text = run_cli(*asked).stdout
-    shown = [int(place) for place in re.findall(r"^ *(\d+) +[\d.]+ .s ", text, re.MULTILINE)]
+    shown = [int(place) for place in re.findall(r"^ *(\d+) +(?:= )?[\d.]+ .s ", text, re.MULTILINE)]
     assert len(found["ranking"]) == 6
     assert shown == [*range(1, 8 - len(near))]
     assert f"(and {len(near) - 1} variants)" in text
