@@ -63,7 +63,8 @@ _INSTEAD = [
     (re.compile(r"^Ready.*"), "Ready"),
     (
         re.compile(
-            r"^(?!\d+ interleaved).*(?:fastest|[Tt]ied|[Uu]ndecided|but no time can be used|^Only) ?.*[.…]$"
+            r"^(?!\d+ interleaved).*"
+            r"(?:fastest|[Tt]ied|[Uu]ndecided|but no time can be used|^Only) ?.*[.…]$"
         ),
         "decision",
     ),
