@@ -194,9 +194,13 @@ def _figures() -> Iterable[Row]:
 
 
 def _chains() -> Iterable[Row]:
-    from algorithms.chains.presets import presets
+    from algorithms.chains.presets import MODELS, presets
 
-    return [(name,) for name in presets()]
+    words = (
+        "width {hidden_size}, inner {intermediate_size}, {num_attention_heads} heads, "
+        "{num_key_value_heads} key/value heads, sequences of {max_position_embeddings}"
+    )
+    return [(name, words.format(**MODELS[name.partition(":")[0]])) for name in presets()]
 
 
 def _chain(name: str) -> str:
@@ -244,6 +248,6 @@ KINDS = {
         lambda name: shipped("sweeps")[name].read_text("utf-8"),
     ),
     "figures": _Kind("figure|about", _figures),
-    "chains": _Kind("chain", _chains, _chain),
+    "chains": _Kind("chain|about", _chains, _chain),
 }
 list_.help = (list_.help or "").replace("{kinds}", ", ".join(KINDS))

@@ -90,10 +90,12 @@ def _costs(place: Place) -> str:
 
 def _price(found: Found, request: TuneRequest) -> str:
     """The cost of redistributing the matrices to the first place, and when that pays."""
-    moving, after = found.ranking[0].moving, found.pays_after
-    inputs = " and ".join(name for name, text in zip("AB", request.today) if text)
-    parts = [inputs] * bool(inputs) + ["C back"] * bool(request.today[2])
-    what = f"redistributing {', and '.join(parts)}"
+    best, after = found.ranking[0], found.pays_after
+    moving, today = best.moving, zip("ABC", request.today, best.layouts)
+    changed = [name for name, mine, its in today if mine and mine != its]
+    inputs = " and ".join(name for name in changed if name != "C")
+    parts = [inputs] * bool(inputs) + ["C back"] * ("C" in changed)
+    what = f"redistributing {', and '.join(parts) or 'nothing'}, once"
     if not moving.moved_bytes:
         return f"Changing is free: {what} moves nothing."
     price = f"Changing costs {redistribution_text(moving)} ({what})"
