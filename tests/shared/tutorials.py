@@ -49,7 +49,7 @@ _NOISE = [
     re.compile(r"^this machine is busy: "),
     re.compile(r"^ (?:communication|GEMM-only) +\S"),
     re.compile(r"^ +(?:noisy|not stable|these GEMMs take)\b"),
-    re.compile(r"^ +-> (?:measure again|stop other processes)"),
+    re.compile(r"^ +-> (?:measure again|stop other processes|--peak)"),
 ]
 #: Where the noise begins in a row that a table wraps: the rest of the row belongs to it.
 _DOUBTED = re.compile(r", while other processes ran.*")
@@ -57,7 +57,7 @@ _DOUBTED = re.compile(r", while other processes ran.*")
 _INSTEAD = [
     (re.compile(r", \d+ (?:noisy|not stable)"), ""),
     (re.compile(r", \d+ to \d+ rounds$"), ", 6 rounds"),
-    (re.compile(r"^(Result [^.]*)\. TIME NOT USABLE[^:]*:"), r"\1:"),
+    (re.compile(r"^(Result (?:exact|not verified|correct \(.*?\)))[.:].*"), r"\1"),
     (re.compile(r"^( (?:peak float\d\d|other load) +)advice"), r"\1ok    "),
     (re.compile(r"^( other load +ok ).*"), r"\1"),
     (re.compile(r"^Ready.*"), "Ready"),
