@@ -1,7 +1,7 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run resumes
 # make install make the environment and run nothing
 # make records make the committed simulated records again, each by its command, and name the claims that turn: an hour
-# make figures draw the committed figures again from the committed records, each with a text that describes it
+# make figures draw the committed figures again from the committed records, each with its description inside
 # make test   run the tests, those under mpiexec included: six and a half minutes on two cores
 # make test-full  the same with long tests, such as all plans where make test has a sample, and with
 #             those of the next four targets that can run here
@@ -85,7 +85,7 @@ docs-check: .venv/.installed
 	$(BIN)/python -m benchmarks pages
 
 site: .venv/.installed
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/site
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -c docs . build/site
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks core --out results/measured/here/performance

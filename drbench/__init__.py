@@ -9,7 +9,7 @@ DTensor: :mod:`drbench.torch`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 #: Names of :mod:`drbench.library`.
 _LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from decimal import Decimal
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
 
@@ -30,6 +29,8 @@ SHARED_MEMORY = "/dev/shm"
 #: ``pack`` copying fragments into and out of the buffers of collectives; the remainder is the
 #: executor's own cost.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+#: Phases in which a rank computes, and does not wait.
+COMPUTING = ("gemm", "accumulate", "pack")
 
 
 def address_of(array) -> int:
@@ -70,32 +71,6 @@ def grouped(items: Iterable, key: Callable) -> dict[Any, list]:
     for each in items:
         found.setdefault(key(each), []).append(each)
     return found
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number with at most this many digits that count, never in powers of ten.
-
-    Examples
-    --------
-    >>> number(1234567.0), number(0.05), number(20.0), number(2.345), number(12345.6, 4)
-    ('1230000', '0.05', '20', '2.35', '12350')
-    """
-    return f"{Decimal(f'{value:.{digits}g}'):f}"
-
-
-def bytes_text(count: float, digits: int = 3) -> str:
-    """Bytes in binary units.
-
-    Examples
-    --------
-    >>> bytes_text(65536), bytes_text(3 * 2**20), bytes_text(100), bytes_text(-1024)
-    ('64 KiB', '3 MiB', '100 B', '-1 KiB')
-    """
-    units = ["TiB", "GiB", "MiB", "KiB", "B"]
-    while abs(count) >= 1024 and units[1:]:
-        count /= 1024
-        units.pop()
-    return f"{number(count, digits)} {units[-1]}"
 
 
 def remembered(known: dict, key, make: Callable) -> Any:

@@ -30,8 +30,9 @@ class Prediction:
     Attributes
     ----------
     case : Case
+        What is predicted, with the layouts, the algorithm and the options that were chosen.
     record : Record
-        With everything that is predicted, in columns: ``record.gflops``, ``record.moved_bytes``.
+        Everything that is predicted, in columns: ``record.gflops``, ``record.moved_bytes``.
     """
 
     case: Case
@@ -125,7 +126,13 @@ class Page:
     verdict: str
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write the page into a file, and return its path."""
+        """Write the page into a file, and return its path.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which is overwritten.
+        """
         Path(path).write_text(self.html, encoding="utf-8", newline="")
         return Path(path)
 
@@ -143,7 +150,12 @@ def simulate(case: Case, machine: str, ranks: int | None = None) -> Prediction:
     machine : str
         Name of a machine model (``drbench list machines``), or the path of a machine file.
     ranks : int, optional
-        By default the devices of the machine.
+        How many multiply; by default one on each device of the machine.
+
+    Returns
+    -------
+    Prediction
+        The time, its interval, and everything else that is predicted.
 
     Raises
     ------
@@ -157,7 +169,7 @@ def simulate(case: Case, machine: str, ranks: int | None = None) -> Prediction:
     >>> import drbench
     >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
     >>> print(drbench.simulate(case, "h100x8", ranks=2))
-    predicted: 99.2 us (66.8-166), 48720 GFLOP/s, 69.9 % of GEMM-only speed
+    Predicted: 99.2 µs (66.8-166), 70 % of GEMM-only speed, 48.7 TFLOP/s.
     """
     model, case, ranks = _checked(case, machine, ranks)
     record, _ = predict_with(case, model, ranks, pool=True, interval=True)
@@ -185,12 +197,14 @@ def tune(
     case : Case
         The problem, and the layouts of A and B today and of the C that is needed; without layouts
         nothing is redistributed.
-    machine, ranks
-        As of :func:`simulate`.
+    machine : str
+        Name of a machine model (``drbench list machines``), or the path of a machine file.
+    ranks : int, optional
+        How many multiply; by default one on each device of the machine.
     fix : str
         Matrices that keep their layouts, as ``"ac"``.
     multiplications : int
-        Those that share the price of bringing the matrices into another layout.
+        How many share the price of redistributing the matrices.
     replication : str
         Replication factors to try: ``none``, ``equal``, ``paired`` or ``all``.
     only : sequence of str
@@ -203,10 +217,17 @@ def tune(
         Seconds of CPU to search, about; 0: until nothing that is left can be better, which makes
         the answer the same every time. By default 9, or ranks/40.
 
+    Returns
+    -------
+    Choice
+        The ranking, the prediction for the layouts of the case, and the answer in words.
+
     Raises
     ------
-    UsageError, UnsupportedError, OutOfMemory
-        As of :func:`simulate`; also if no candidate is left.
+    UsageError
+        If the case or the machine makes no sense.
+    UnsupportedError, OutOfMemory
+        If no candidate is left that the algorithms accept and that fits into memory.
 
     Examples
     --------
@@ -246,15 +267,26 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
 
     Parameters
     ----------
-    case, machine, ranks
-        As of :func:`simulate`.
+    case : Case
+        The problem, its layouts and its algorithm.
+    machine : str
+        Name of a machine model (``drbench list machines``), or the path of a machine file.
+    ranks : int, optional
+        How many multiply; by default one on each device of the machine.
     other : Case, optional
         A second case, shown next to the first.
 
+    Returns
+    -------
+    Page
+        One HTML file, which ``save`` writes, and its first sentences.
+
     Raises
     ------
-    UsageError, UnsupportedError, OutOfMemory
-        As of :func:`simulate`.
+    UsageError
+        If the case or the machine makes no sense.
+    UnsupportedError, OutOfMemory
+        If the algorithm refuses a case, or a device has not enough memory.
 
     Examples
     --------
@@ -262,7 +294,7 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
     >>> case = drbench.Case(1024, 3072, 768, preset="column", options={"stationary": "C"})
     >>> page = drbench.explain(case, "h100x8", ranks=2)
     >>> page.verdict.partition(";")[0]
-    '99.2 µs (between 66.8 µs and 166 µs): local GEMMs of the busiest rank take 100 % of the time'
+    '99.2 µs (66.8-166), GEMMs of the busiest rank take 100 % of the time'
     """
     from plots.report.explained import explained_page, verdict
 

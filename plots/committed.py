@@ -1,21 +1,26 @@
 """The committed figures, drawn again from the committed records: ``python -m plots.committed``.
 
-``results/figures.toml`` lists them. Next to each is a text that describes its content
-(:mod:`plots.draw.description`); ``--check`` writes nothing and shows the difference of each text
-from a new description. Exit code 1 if there is one.
+``results/figures.toml`` lists them. Each is an ``.svg`` with a description of its content inside
+(:mod:`plots.draw.description`); ``--check`` writes nothing and shows the difference of each
+description from a new one. Exit code 1 if there is one.
 """
 
 import argparse
+import io
+import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .draw.description import describe_picture
-from .draw.page import TEXT, save
+from .draw.page import save
+from .draw.svg import description_in
 from .registry import find
 from .select.cases import Options
 
@@ -26,26 +31,50 @@ LIST = "results/figures.toml"
 @dataclass(frozen=True)
 class Committed:
     """An entry of the list: ``file`` and ``inputs`` are paths from the root, ``file`` without its
-    suffix."""
+    suffix; ``explain`` has the options of commands, whose data are further inputs."""
 
     figure: str
-    inputs: list[str]
     file: str
-    formats: list[str] = field(default_factory=lambda: [".png"])
+    inputs: list[str] = field(default_factory=list)
+    explain: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
 
     def draw(self, root: Path = ROOT) -> Any:
-        """matplotlib's figure of the current records."""
+        """matplotlib's figure of the current records and programs."""
         figure = find(self.figure)
-        source = figure.read([root / each for each in self.inputs])
+        with TemporaryDirectory() as folder:
+            data = [Path(folder, f"{at}.json") for at in range(len(self.explain))]
+            for options, path in zip(self.explain, data):
+                explain(options, path)
+            source = figure.read([*(root / each for each in self.inputs), *data])
         return figure.make(source, Options(**self.options)).picture
 
+    def description(self, root: Path = ROOT) -> str:
+        """The description in the committed file; empty without one."""
+        path = root / f"{self.file}.svg"
+        return description_in(path.read_text(encoding="utf-8")) if path.is_file() else ""
+
     def difference(self, root: Path = ROOT) -> list[str]:
-        """The lines in which the committed text and a new description differ."""
-        name = self.file + TEXT
-        old = (root / name).read_text(encoding="utf-8") if (root / name).is_file() else ""
-        lines = old.splitlines(), describe_picture(self.draw(root)).splitlines()
+        """The lines in which the committed description and a new one differ."""
+        name = f"{self.file}.svg"
+        lines = self.description(root).splitlines(), describe_picture(self.draw(root)).splitlines()
         return list(unified_diff(*lines, name, f"{name}, drawn now", "", "", 0, ""))
+
+
+def explain(options: str, path: Path) -> None:
+    """Run ``drbench explain`` with some options, as a user would.
+
+    Raises
+    ------
+    ValueError
+        If it fails.
+    """
+    from launch.commands.cli import main as drbench
+
+    with redirect_stdout(io.StringIO()):
+        code = drbench(["explain", *shlex.split(options), "--save", str(path)])
+    if code:
+        raise ValueError(f"drbench explain {options}: exit code {code}")
 
 
 def committed(root: Path = ROOT) -> list[Committed]:
@@ -86,8 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.check:
             lines += each.difference()
         else:
-            paths = save(each.draw(), ROOT / each.file, [*each.formats, TEXT])
-            print(*(path.relative_to(ROOT) for path in paths), sep="\n")
+            (path,) = save(each.draw(), ROOT / each.file, [".svg"])
+            print(path.relative_to(ROOT))
     print(*lines, sep="\n", end="\n" * bool(lines))
     return 1 if lines else 0
 

@@ -2,7 +2,7 @@
 ``figures`` of a folder of :mod:`launch.papers`; there is no other list.
 
 >>> print(*(name for name in sorted(figures()) if "-" not in name and name[:3] != "mlp"))
-algorithms bandwidth best layouts libraries strong timeline volume weak
+algorithms bandwidth best frames layouts libraries partitions stationary strong timeline volume weak
 """
 
 import os
@@ -98,7 +98,7 @@ def kinds() -> list[str]:
     Examples
     --------
     >>> [kind for kind in kinds() if "-" in kind]
-    ['llm-… (5)', 'overlap-… (3)']
+    ['llm-… (4)', 'overlap-… (3)']
     """
     found = []
     for family, each in groupby(figures(), lambda name: name.partition("-")[0]):

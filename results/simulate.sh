@@ -25,7 +25,7 @@ python -m benchmarks model.readings --out $to/readings
 # The studies of MeshSlice, FLUX and Triton-distributed, and the ledger
 python -m launch.papers results
 
-# Timelines, and the picture of layouts
+# Timelines
 mkdir -p $to/timeline-2x2 $to/timeline-overlap
 for algorithm in cannon summa collective wang meshslice; do
     drbench simulate -p 4 -m 3Ki -n 3Ki -k 3Ki --preset block --algorithm $algorithm --mesh 2x2 \
@@ -41,8 +41,6 @@ layer --algorithm te_chunks -o dataflow=AG --timeline $to/timeline-overlap/ag-ch
 layer --algorithm te_chunks -o dataflow=RS --timeline $to/timeline-overlap/rs-chunks.json
 layer --algorithm ag_gemm -o variant=pull -o tile=512 -o part=128 --timeline $to/timeline-overlap/ag-tiles.json
 layer --algorithm gemm_rs -o variant=write -o tile=512 -o part=128 --timeline $to/timeline-overlap/rs-tiles.json
-drbench explain -m 1Ki -n 48Ki -k 12Ki --machine pvc12 --preset column --compare "--preset row" \
-    --save $to/readings/layouts.json
 
 # The claims under changed constants (half of the time)
 drbench artifact --sensitivity --csv $to/readings/sensitivity.csv

@@ -97,7 +97,7 @@ def test_every_file_that_a_page_names_exists():
         [*top.glob(path), *top.glob(f"{path}.*")] for top in (ROOT, ROOT / "results")
     )
     named = {(page.name, path) for page in PAGES for path in paths(page.read_text("utf-8"))}
-    assert len(named) > 100
+    assert len(named) > 80
     assert {each for each in named if not there(each[1])} == set()
 
 
@@ -185,3 +185,18 @@ def test_the_columns_of_a_record_are_all_on_the_page_and_described():
     listed = [found[1] for line in lines if (found := re.match(r"\| `(\w+)` \|", line))]
     assert listed == [*HEADER]
     assert all(each.metadata["description"] for each in fields(Record))
+
+
+def test_no_line_of_a_page_is_lost_as_a_comment():
+    """Of a line that begins with %, MyST makes a comment unless conf.py forbids it."""
+    blocks = re.compile(r"^```.*?^```", re.M | re.S)
+    texts = {page.name: blocks.sub("", page.read_text("utf-8")) for page in PAGES}
+    assert [name for name, text in texts.items() if re.search("^%", text, re.M)] == []
+
+
+def test_every_row_of_a_table_belongs_to_one():
+    """A table begins with a header and a rule; rows after an empty line are plain text."""
+    rows = re.compile(r"(?<![^\n]\n)(?:^\|.*\n)+", re.M)
+    for page in PAGES:
+        for found in rows.findall(page.read_text("utf-8")):
+            assert re.match(r"\|.*\n\|[ :|-]+\n", found), (page.name, found[:80])

@@ -117,7 +117,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
 
 
 def test_an_installed_drbench_lists_what_came_with_it(installed):
-    listed = installed("list")
+    listed = installed("list launchers") + installed("list algorithms")
     for path in (ROOT / "launch/data/machines").iterdir():
         assert path.stem in listed
     for name in algorithms():
@@ -135,9 +135,9 @@ def test_an_installed_drbench_runs_plots_and_reports(installed):
     with open(installed.folder / "out.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["status"] == "ok"
-    installed("plot timeline trace.json -o timeline.png")
+    installed("plot timeline trace.json --save timeline.png")
     assert (installed.folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
-    installed("report out.csv -o report.html")
+    installed("report out.csv --save report.html")
     assert "</html>" in (installed.folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -146,7 +146,7 @@ def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
     described = installed(f"simulate -p 4 {SIZES} --machine pvc12 --json")
     assert json.loads(described)["status"] == "ok"
     listed = installed("sweep square -p 4 --dry-run --out none")
-    assert "512x512x512 row" in listed
+    assert "512 × 512 × 512 S-C row" in listed
     assert not (installed.folder / "none").exists()
     installed("sweep square -p 4 --launcher slurm --jobs slurm --out jobs")
     (job,) = (installed.folder / "jobs").glob("*.sbatch")

@@ -371,7 +371,7 @@ class Choice:
         """A published chain on a mesh, or the reason why it is not possible."""
         layouts, still = contender(self.chain, costs.mesh, name)
         if why := self._why_not(costs, layouts):
-            return why
+            return why.partition(": ")[2]  # of which matrix follows from the scheme
         domains = {variable: [layout] for variable, layout in layouts.items()}
         found = search(domains, costs.factors(self.chain, domains, still))
         if found is None:

@@ -135,13 +135,13 @@ def why_not_aligned(each: Map, chain: Chain, layout: Layout, mesh: Mesh) -> str 
     ]
     if parts[0] > 1 and of.rows > 1 and rows % (parts[0] * of.rows):
         return (
-            f"{rows} rows are no whole sequences of {of.rows} on each of {parts[0]} ranks, as "
-            f"{parts[0] * of.rows} are (-m)"
+            f"{parts[0]} parts of the rows need {parts[0]} sequences of {of.rows} tokens, got "
+            f"{rows // of.rows} (give -m {parts[0] * of.rows})"
         )
     even = all(taken == of.gives for taken in of.takes)
     if parts[1] > 1 and not (even and of.gives == 1) and cols % (parts[1] * of.gives):
         what = "key/value heads" if of.heads else "columns"
-        return f"{cols // of.gives} {what} cannot be divided evenly by {parts[1]} ranks"
+        return f"{cols // of.gives} {what} cannot be divided by {parts[1]} ranks"
     return None
 
 

@@ -189,7 +189,7 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
         "exit": code,
         "seconds": round(time.monotonic() - start, 1),
         "lines": [line for line in lines if isinstance(line, dict)],
-        "without": [line for line in text.splitlines() if line.startswith("without ")],
+        "without": [line for line in text.splitlines() if line.startswith("Not installed: ")],
         "end": text.strip().splitlines()[-1:] if code else [],
     }
 

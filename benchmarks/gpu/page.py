@@ -14,10 +14,10 @@ from rich.table import Table
 from drbench.errors import DrbenchError
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
+from drbench.texts import bytes_text
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, model_version
 from launch.cases.sweep_file import load_sweep
-from launch.host.units import format_bytes
 from launch.models.intervals import doubted
 from launch.sweeps.store import case_id
 from launch.views.findings import pair_tables
@@ -177,7 +177,7 @@ def _of_transfers(lines: list[dict], decided: bool) -> Iterator[Check]:
         nbytes = lines[0]["nbytes"]
         time_s = nbytes / link.bandwidth_bytes_per_s + link.latency_s + slower.fence_s
         least = nbytes / time_s / 1e9
-        what = f"{name} of {format_bytes(nbytes)}, all GPUs at once"
+        what = f"{name} of {bytes_text(nbytes)}, all GPUs at once"
         bar = f">= {least:.0f} (slower end of {MODEL})"
         found = Check(what, f"{rate:.0f} GB/s", bar, rate >= least)
         yield found.where(name == "get" and decided)

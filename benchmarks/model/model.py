@@ -26,9 +26,9 @@ from pandas import DataFrame
 from benchmarks.__main__ import parser_of
 from benchmarks.pages.tables import table
 from drbench.model.fit import spread
+from drbench.texts import shape_text
 from launch.papers.claims import concordance
 from launch.papers.ledger import dealt, time_errors
-from plots.select.cases import shape_text
 from plots.select.records import read_records
 
 #: Columns in which a measured and a predicted row of one case agree.
@@ -152,7 +152,7 @@ def main() -> None:
     found = {name: with_intervals(pairs) for name, pairs in found.items()}
     *_, pairs = found.values()
     shapes = pairs.groupby(["m", "n", "k"], sort=False)
-    found |= {shape_text(shape): each for shape, each in shapes}
+    found |= {shape_text(*shape): each for shape, each in shapes}
     print(table(["", *SUMMARY], [(name, *summary(each)) for name, each in found.items()]), end="")
     print(f"{len(measured) - len(pairs)} cases are not ok, or were not predicted")
 

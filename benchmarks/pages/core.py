@@ -163,20 +163,46 @@ def _bars() -> Iterator[Bar]:
 
 @block
 def core_bars() -> str:
-    """Every bar of the core: how many cases meet it, and the case with the smallest margin."""
-    lines = []
-    for bar in _bars():
-        found = bar.found.assign(margin=(bar.found.value / bar.found.least).fillna(inf))
-        found.margin = minimum(found.margin, (bar.found.most / bar.found.value).fillna(inf))
-        quiet = found[~found.noisy]
-        tightest = quiet.loc[quiet.margin.idxmin()]
-        count = f"{(quiet.margin >= 1).sum()} of {len(quiet)}"
-        noisy = f", {len(found) - len(quiet)} noisy" if len(quiet) < len(found) else ""
-        cells = _describe_bar(tightest, bar.describe)
-        where = tightest.case.removeprefix("universal, ")
-        lines.append((f"`{bar.section}`", bar.what, bar.over, where, *cells, count + noisy))
-    header = ["benchmark", "cases", "relative to", "smallest margin", "measured"]
-    return table([*header, "effective bar", "met"], lines)
+    """The bars of whole multiplications that all cases meet, with the worst cases; the last line
+    counts all bars."""
+    every = list(_bars())
+    cases = [_cases_met(bar) for bar in every]
+    of_speed = [bar for bar in every if bar.over in ("GEMM-only", "one node")]
+    lines = [_line(bar)[1:] for bar in of_speed if len({*_cases_met(bar)}) == 1]
+    met, known = sum(met for met, _ in cases), sum(known for _, known in cases)
+    lines.append((f"all {len(every)} kinds of bars", "", "", "", f"{met} of {known}"))
+    return table(["what ran", "worst case", "measured", "target", "met"], lines)
+
+
+@block
+def missed_bars() -> str:
+    """The bars that some case misses, each with its worst case."""
+    lines = [_line(bar) for bar in _bars() if len({*_cases_met(bar)}) > 1]
+    return table(["benchmark", "what ran", "worst case", "measured", "target", "met"], lines)
+
+
+def _margins(bar: Bar) -> DataFrame:
+    """The cases of a bar that are not noisy, with their margins: 1 at the bar, less below it."""
+    found = bar.found.assign(margin=(bar.found.value / bar.found.least).fillna(inf))
+    found.margin = minimum(found.margin, (bar.found.most / bar.found.value).fillna(inf))
+    return found[~found.noisy]
+
+
+def _cases_met(bar: Bar) -> tuple[int, int]:
+    """How many cases of a bar meet it, of how many that are not noisy."""
+    quiet = _margins(bar)
+    return (quiet.margin >= 1).sum(), len(quiet)
+
+
+def _line(bar: Bar) -> tuple:
+    """A bar with its worst case, and how many of its cases meet it."""
+    quiet = _margins(bar)
+    worst = quiet.loc[quiet.margin.idxmin()]
+    met, known = _cases_met(bar)
+    noisy = f", {len(bar.found) - known} noisy" if known < len(bar.found) else ""
+    case = worst.case.removeprefix("universal, ")
+    cells = _describe_bar(worst, bar.describe)
+    return f"`{bar.section}`", bar.what, case, *cells, f"{met} of {known}{noisy}"
 
 
 def _describe_bar(case, describe: Callable[[float], str]) -> tuple[str, str]:
@@ -227,26 +253,4 @@ def algorithms() -> str:
     return table(
         ["percent of GEMM-only speed (range)", *order],
         [(name, *(cells.get((name, column), "") for column in order)) for name in _MOVES],
-    )
-
-
-@block
-def throttled() -> str:
-    """Median times of the algorithms over the local GEMM, on throttled links; noisy ones in
-    square brackets."""
-    folders = {
-        "3072³, 0.099 GB/s, both directions alike": "algorithms-throttled-p4",
-        "6144×1536×3072, 0.198 GB/s, one carries more": "algorithms-throttled-p4-wide",
-    }
-    cells: dict[str, dict[str, str]] = {}
-    for title, folder in folders.items():
-        found = records(f"measured/epyc-2core/{folder}")
-        alike = (found[["a", "b", "c"]] == "block:2x2").all(axis="columns")
-        for row in found[alike].itertuples():
-            ratio = f"{row.time_s / row.local_gemm_s:.2f}"
-            cells.setdefault(row.algorithm, {})[title] = f"[{ratio}]" if row.noisy else ratio
-    lines = [(name, *(shares[title] for title in folders)) for name, shares in cells.items()]
-    return table(
-        ["median time / local GEMM", *folders],
-        sorted(lines, key=lambda line: line[1].strip("[]")),
     )

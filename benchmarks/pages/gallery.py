@@ -1,48 +1,64 @@
-"""The committed figures of docs/images, each with its text."""
+"""The committed figures of docs/images, with what each shows and the page that explains it."""
 
-import re
+import os
+import textwrap
 from pathlib import Path
 
-from plots.committed import committed
+from plots.committed import Committed, committed
 from plots.registry import figures
 
 from .records import ROOT
 from .tables import block
 
+#: The page that explains a figure, by how its name begins, in the order of the gallery.
+_PAGES = {
+    "layouts": "README.md",
+    "partitions": "docs/explanation/layouts-and-algorithms.md",
+    "replicas": "docs/explanation/layouts-and-algorithms.md",
+    "stationary": "docs/explanation/layouts-and-algorithms.md",
+    "frames": "docs/explanation/layouts-and-algorithms.md",
+    "timeline": "docs/explanation/one-sided-and-overlap.md",
+    "overlap-timeline": "docs/explanation/one-sided-and-overlap.md",
+    "libraries": "docs/results/libraries.md",
+    "mlp": "docs/results/slicing.md",
+    "llm": "docs/results/meshslice.md",
+    "overlap": "docs/results/flux-and-triton.md",
+    "": "docs/reference/figures.md",
+}
 #: A shorter title names no finding.
 _LEAST = 20
 
 
 @block
 def gallery(folder: str) -> str:
-    """Each figure of a folder, the text of all that it draws, and the command that draws it."""
-    found = []
+    """Each figure of a folder below the page that explains it: its finding, and what it draws."""
+    found: dict[str, list[str]] = {page: [] for page in _PAGES.values()}
     for each in committed():
         if Path(each.file).parent != Path(folder):
             continue
         name, summary = Path(each.file).name, figures()[each.figure].summary
-        found.append(
-            f"## {name}\n![{_finding(ROOT / each.file) or summary}](../images/{name}.svg)\n"
-            f"[Its text](../images/{name}.txt); `python -m plots.committed {each.file}`"
+        page = next(page for begin, page in _PAGES.items() if name.startswith(begin))
+        picture, finding = f"../images/{name}", _finding(each)
+        caption = f"**{finding}.** " * bool(finding) + f"{summary[0].upper()}{summary[1:]}."
+        found[page].append(
+            f"- [![{name}]({picture}.svg)]({picture}.svg)\n"
+            + "".join(f"  {line}\n" for line in textwrap.wrap(caption, 118, break_on_hyphens=False))
         )
-    return "".join(f"{each}\n" for each in found)
+    return "\n".join(
+        f"## [{_title(page)}]({os.path.relpath(page, 'docs/results')})\n\n{''.join(items)}"
+        for page, items in found.items()
+        if items
+    )
 
 
-def _finding(file: Path) -> str:
+def _title(page: str) -> str:
+    """The first heading of a page."""
+    first = (ROOT / page).read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("# ").replace("*", "")
+
+
+def _finding(figure: Committed) -> str:
     """The title of a figure: the first of the texts that it has; empty if it names no finding."""
-    lines = file.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    lines = figure.description().splitlines()
     text = lines[lines.index("texts:") + 1].strip() if "texts:" in lines else ""
-    return "" if len(text) < _LEAST else _first_phrases(text)
-
-
-def _first_phrases(text: str, most: int = 90) -> str:
-    """
-    Examples
-    --------
-    >>> _first_phrases("One row a GEMM; each on its best mesh", 20)
-    'One row a GEMM'
-    """
-    if len(text) <= most:
-        return text
-    heads = [text[: found.start()] for found in re.finditer(r"[;,.] ", text[: most + 1])]
-    return heads[-1] if heads else text[:most].rpartition(" ")[0]
+    return text if len(text) >= _LEAST else ""

@@ -86,62 +86,16 @@ def _describe_apart(ratio: Ratio) -> str:
     return _describe_ratio(ratio)
 
 
-_TRIPLES = f"{HERE}/dtensor-triples-p4"
-
-
-@block
-def triples() -> str:
-    """DTensor's steps for all triples of layouts, without replication and with each replication
-    factor, and a comparison of moved bytes where DTensor repeats no local GEMM."""
-    one, factors = rows(f"{_TRIPLES}/bytes.csv"), rows(f"{_TRIPLES}/replicated.csv")
-    does = ("multiplies", "reshards C", "reshards an operand", "reshards an operand and C")
-    less = one.dtensor_bytes - one.drbench_bytes
-    whole = factors[[*_COUNTED]].sum()
-    return table(
-        ["cases", *does, "repeats local GEMMs", "drbench moves fewer / as many / more bytes"],
-        [
-            (
-                f"{len(one)} without replication",
-                *((one.dtensor == each).sum() for each in does),
-                one.steps.str.contains(r"\dx mm").sum(),
-                f"{(less > 0).sum()} / {(less == 0).sum()} / {(less < 0).sum()}",
-            ),
-            (
-                f"{factors.runs.sum()} with all replication factors",
-                *whole[: len(does) + 1],
-                " / ".join(map(str, whole[-3:])),
-            ),
-        ],
-    )
-
-
-#: Columns of the triples with replication, in the order of the table.
-_COUNTED = (
-    *("multiplies", "reshards_c", "reshards_operand", "reshards_both", "repeats"),
-    *("fewer", "same", "more"),
-)
-
-
-def _of_roof(record) -> str:
-    share, low, high = (
-        getattr(record, f"percent_of_gemm_only{end}") / 100 for end in ("", "_low", "_high")
-    )
-    return f"{share:.2f} ({low:.2f}–{high:.2f})"
-
-
 @block
 def placements() -> str:
     """Multiplications of DTensors by placements."""
-    header = ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time"]
-    header += ["stock, of torch's GEMM-only speed", "drbench, of it", "rounds"]
     return table(
-        header,
+        ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time", "rounds"],
         [
             (
                 f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
                 *(f"{1e3 * each.time_s:.1f} ms" for each in (line.stock, line.ours)),
                 *map(_describe_ratio, (line.time, line.cpu)),
-                *map(_of_roof, (line.stock, line.ours)),
                 line.rounds,
             )
             for line in placement_lines(

@@ -16,7 +16,7 @@ def verdicts(paper: str) -> list:
 
 
 #: Most columns of a row of a table.
-_WIDTH = 160
+_WIDTH = 120
 
 
 def _cut(text: str, width: int) -> str:
@@ -51,20 +51,6 @@ def claims(paper: str) -> str:
         width = _WIDTH - len("|  |  |  |  |") - sum(map(len, cells))
         lines.append((*cells, _cut(each.ours.replace("|", "/"), width)))
     return table(["claim", "reproduced", "what the paper states", "our number"], lines)
-
-
-@block
-def claims_elsewhere() -> str:
-    """The verdicts that differ if all simulated machines change at once."""
-    found = _sensitivity()
-    before = found[found.change == ""].set_index("paper").changed_claims
-    found = found[~found.change.str.contains(" x ") & (found.change != "")]
-    lines = []
-    for assumption, each in found.groupby("change", sort=False):
-        judged = sum(len(before[paper].split("; ")) for paper in each.paper)
-        changed = ", ".join(filter(None, map(_signed_claims, each.changed_claims)))
-        lines.append((assumption, ", ".join(each.machine), judged, changed or "none"))
-    return table(["assumption", "machines", "claims judged", "verdicts that change"], lines)
 
 
 def _sensitivity():

@@ -2,15 +2,12 @@
 
 from launch.cases.sweep_file import load_sweep
 
-from .records import ROOT
 from .tables import block, table
 
 
 @block
-def sweeps(ranks: int) -> str:
-    """drbench's sweeps with their numbers of cases."""
-
-    names = sorted(path.stem for path in (ROOT / "launch/data/sweeps").glob("*.toml"))
+def sweeps(ranks: int, *names: str) -> str:
+    """These sweeps with their numbers of cases."""
     found = [(name, load_sweep(name, ranks)) for name in names]
     return table(
         ["name", f"cases on {ranks} ranks", "what"],

@@ -61,25 +61,6 @@ def options_of(name: str) -> str:
     return table(["option", *_OPTION], lines)
 
 
-@block
-def options_of_others(name: str) -> str:
-    """The options of all algorithms but one, each with the algorithms that have it."""
-    takers: dict[tuple, list[str]] = {}
-    for other in algorithms():
-        for each in _own(other) if other != name else ():
-            if each not in _own(name):
-                takers.setdefault((each.flag, *_described(each)), []).append(other)
-    families: dict[tuple[str, ...], list[tuple]] = {}
-    for option, names in takers.items():
-        families.setdefault(tuple(names), []).append(option)
-    lines = [
-        (" ".join(names), f"`{option[0]}`", *option[1:])
-        for names, options in sorted(families.items())
-        for option in options
-    ]
-    return table(["algorithms", "option", *_OPTION], lines)
-
-
 def _own(name: str) -> list[Option]:
     return list(algorithms()[name].options.values())
 
@@ -139,17 +120,9 @@ def record_columns(first: str, last: str) -> str:
     names = [*KINDS]
     between = names[names.index(first) : names.index(last) + 1]
     columns = {each.name: each.metadata for each in fields(Record)}
-    kinds = {"an integer": "integer", "a number": "number", "true or": "true, false"}
-    words = lambda name: " ".join(KINDS[name].allowed.split()[:2])
-    lines = [
-        (
-            f"`{name}`",
-            columns[name]["unit"] or kinds.get(words(name), "text"),
-            columns[name]["description"],
-        )
-        for name in between
-    ]
-    return table(["column", "unit or type", "meaning"], lines)
+    unit = lambda name: " (elements)" if columns[name]["unit"] == "elements" else ""
+    lines = [(f"`{name}`", columns[name]["description"] + unit(name)) for name in between]
+    return table(["column", "meaning"], lines)
 
 
 _ATTRIBUTES = re.compile(r"^ {4}Attributes\n {4}-+\n(.*?)(?=^ {4}\w+\n {4}-+\n|\Z)", re.M | re.S)
@@ -171,27 +144,24 @@ def meanings(kind: type) -> dict[str, str]:
     return found
 
 
-_UNITS = {
-    "_bytes_per_s": "B/s",
-    "_flops": "FLOP/s",
-    "memory_bytes": "B",
-    "_s": "s",
-    "functions": "s",
-    "edge": "elements",
-    "k_ramp": "elements",
-    "k_block": "elements",
-}
+#: Constants in elements; all others have their units in their names, or none.
+_ELEMENTS = {"edge", "k_ramp", "k_block"}
 
 
-def _constants(kind: type, prefix: str, *without: str) -> list[tuple[str, str, str, str]]:
-    """Key, unit, default and meaning of each constant of a dataclass."""
+def _constants(kind: type, prefix: str, *without: str) -> list[tuple[str, str]]:
+    """Key and meaning of each constant of a dataclass, with its unit and default if these are not
+    what the name and 0 say."""
     columns, lines = meanings(kind), []
     for each in fields(kind):
         if each.name in without or each.name.startswith("_"):
             continue
-        key = prefix + each.name
-        unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
-        lines.append((f"`{key}`", unit, _default(each), columns[each.name].rstrip(".")))
+        notes = ["elements"] * (each.name in _ELEMENTS)
+        if (default := _default(each)) == "needed":
+            notes.append(default)
+        elif default not in ("", "0", "false", "[]"):
+            notes.append(f"default {default}")
+        note = f" ({', '.join(notes)})" if notes else ""
+        lines.append((f"`{prefix}{each.name}`", columns[each.name].rstrip(".") + note))
     return lines
 
 
@@ -219,14 +189,6 @@ def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _rates(prefix: str, steps: str) -> list[tuple[str, str, str, str]]:
-    """The constants of what the computing core does, with the steps that they are of."""
-    return [
-        (*cells, f"{steps}: {text[0].lower()}{text[1:]}")
-        for *cells, text in _constants(Rate, prefix)
-    ]
-
-
 @block
 def machine_constants() -> str:
     """The keys of the section ``[model]`` of a machine file."""
@@ -234,11 +196,10 @@ def machine_constants() -> str:
         *_constants(Machine, "", "compute", "links", "collectives", "factors", "sources"),
         *_constants(Compute, "compute."),
         *_constants(Link, "links.NAME.", "name", "get", "add"),
-        *_rates("links.NAME.core_", "Copies"),
-        *_rates("links.NAME.core_add_", "Accumulates"),
+        *_constants(Rate, "links.NAME.core_"),
         *_constants(Collective, "collectives.OPERATION."),
     ]
-    return table(["key", "unit", "default", "meaning"], lines)
+    return table(["key", "meaning"], lines)
 
 
 #: Where a file has what a launcher consists of.
@@ -263,7 +224,7 @@ def launcher_keys() -> str:
 
 @block
 def figure_list() -> str:
-    """The figures with their options."""
+    """The figures with their options, without those of one paper each."""
     lines = [
         (
             f"`{each.name}`",
@@ -271,6 +232,7 @@ def figure_list() -> str:
             _as_code(f"--{option.replace('_', '-')}" for option in each.takes),
         )
         for each in figures().values()
+        if not each.name.startswith(("llm-", "overlap-"))
     ]
     return table(["figure", "what it draws", "options"], lines)
 

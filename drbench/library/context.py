@@ -43,24 +43,24 @@ _MOST_PLANS = 512
 
 
 class Context:
-    """Ranks that multiply together. Made by :func:`drbench.init`; closed by :meth:`close` or
-    ``with``.
+    """Ranks that multiply together. :func:`drbench.init` makes it, with the same parameters;
+    :meth:`close` or ``with`` closes it.
 
     Every rank makes the same matrices. Those of one shape, type and layout are numbered in the
     order in which a rank makes them, which must be the same on every rank.
 
     Attributes
     ----------
+    rank : int
+        The number of this rank, from 0.
+    size : int
+        How many ranks there are.
     comm : MPI.Comm
         A duplicate of the communicator that was given.
-    rank, size : int
     heap : Heap
-    specs : Specs
-        The specs of layouts, for callers that keep their own matrices: they get plans from
-        :meth:`multiplication` and :meth:`redistribution`, and run them themselves.
-    lock : threading.RLock
-        Held by the thread that runs a plan.
+        This rank's part of the heap: ``heap.taken`` of ``heap.nbytes`` bytes are in use.
     closed : bool
+        Whether the context was closed: then it makes and multiplies nothing more.
 
     Examples
     --------
@@ -97,13 +97,16 @@ class Context:
             raise UsageError(f"threads must be at least 1, got {threads!r}.")
         self.ground = open_ground(world, nbytes, blas, choice, device)
         self.comm, self.heap = self.ground.comm, self.ground.heap
-        self.rank, self.size, self.specs = self.ground.rank, self.ground.size, self.ground.specs
+        self.rank, self.size = self.ground.rank, self.ground.size
+        # for callers that keep matrices of their own, as drbench.torch: they get plans of specs
+        # from multiplication() and redistribution(), and run these themselves
+        self.specs = self.ground.specs
         if threads is not None:
             threadpoolctl.threadpool_limits(int(threads))
         self.closed = self._freed = False
         self._plans: dict = {}
         self._made: Counter[Spec] = Counter()  # matrices by spec
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # held by the thread that runs a plan
         self._closing = Exchange(self.comm, "close()")
         self._end = _LastResort(self.comm)
         atexit.register(self._at_exit)
@@ -120,7 +123,8 @@ class Context:
         shape : (int, int)
             Rows and columns of the whole matrix.
         layout : str or Partition
-            Any text form of :mod:`partitions.text` or :mod:`partitions.dtensor`.
+            How it is distributed, as ``"row"``, ``"block:2x3"`` or, in the words of DTensor,
+            ``"S(0),R@2x2"``.
         dtype : str or numpy dtype
             float32, float64, or bfloat16 (of the package ml_dtypes).
 
@@ -149,8 +153,12 @@ class Context:
 
         Parameters
         ----------
-        shape, layout, dtype
-            As of :meth:`empty`.
+        shape : (int, int)
+            Rows and columns of the whole matrix.
+        layout : str or Partition
+            How it is distributed, as for :meth:`empty`.
+        dtype : str or numpy dtype
+            float32, float64, or bfloat16 (of the package ml_dtypes).
 
         Returns
         -------
@@ -160,7 +168,7 @@ class Context:
         Raises
         ------
         UsageError, OutOfMemory
-            As of :meth:`empty`.
+            For the reasons of :meth:`empty`.
         """
         made = self.empty(shape, layout, dtype)
         self.ground.zero(made.local)
@@ -175,22 +183,22 @@ class Context:
             This rank's rows × its columns: NumPy's, on a GPU CuPy's or one with DLPack or
             ``__cuda_array_interface__`` (NumPy's is copied there).
         layout : str or Partition
-            As of :meth:`empty`.
+            How the whole matrix is distributed, as for :meth:`empty`.
         shape : (int, int)
-            Of the whole matrix.
+            Rows and columns of the whole matrix.
 
         Returns
         -------
         Matrix
-            Of the same memory where the array is in the heap and its strides suit BLAS
-            (:meth:`holds`), else of a copy in the heap.
+            In the same memory where the array is in the heap and its strides suit BLAS
+            (:meth:`holds`), else in a copy in the heap.
 
         Raises
         ------
         UsageError
             If the array has not the shape of this rank's part of the layout.
         OutOfMemory
-            As of :meth:`empty`.
+            If a copy does not fit into this rank's part of the heap.
 
         Examples
         --------
@@ -227,7 +235,7 @@ class Context:
         array : array
             m×n; the same on every rank.
         layout : str or Partition
-            As of :meth:`empty`.
+            How the matrix is distributed, as for :meth:`empty`.
 
         Returns
         -------
@@ -237,7 +245,7 @@ class Context:
         Raises
         ------
         UsageError, OutOfMemory
-            As of :meth:`empty`.
+            For the reasons of :meth:`empty`.
         """
         array = self.ground.taken(plain(array))
         made = self.empty(array.shape, layout, array.dtype)
@@ -255,7 +263,7 @@ class Context:
         Parameters
         ----------
         local : ndarray
-            On a GPU CuPy's.
+            An array of this rank; on a GPU CuPy's.
 
         Returns
         -------
@@ -276,22 +284,8 @@ class Context:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> Matrix:
-        """C = beta·C + alpha·A·B, for any layouts (collective).
-
-        Parameters
-        ----------
-        A, B, out, stationary, alpha, beta
-            As of :func:`drbench.multiply`.
-
-        Returns
-        -------
-        Matrix
-            C, complete on every rank, in every replica.
-
-        Raises
-        ------
-        UsageError, OutOfMemory
-            As of :func:`drbench.multiply`.
+        """C = beta·C + alpha·A·B, for any layouts (collective): :func:`drbench.multiply`, which has
+        the same parameters, result and errors.
         """
         with self.lock:
             self._check(A, B)
@@ -321,8 +315,10 @@ class Context:
         ----------
         A, B, C : Matrix
             m×k, k×n and m×n, of this context and one element type.
-        stationary, alpha, beta
-            As of :func:`drbench.multiply`.
+        stationary : str
+            The matrix whose tiles do not move: ``A``, ``B``, ``C`` or ``auto``.
+        alpha, beta : float
+            The factors of A·B and of the old C.
 
         Returns
         -------
@@ -377,9 +373,9 @@ class Context:
         a, b, c : Spec
             Of :attr:`specs`; no reduction of A or B is pending (:attr:`Spec.whole`).
         stationary : str
-            As of :func:`drbench.multiply`.
+            The matrix whose tiles do not move: ``A``, ``B``, ``C`` or ``auto``.
         update : bool
-            C is added to.
+            Whether the old C is added to.
 
         Returns
         -------
@@ -418,22 +414,8 @@ class Context:
             raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.{hint}")
 
     def redistribute(self, A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> Matrix:
-        """A in another layout (collective).
-
-        Parameters
-        ----------
-        A, layout, copy
-            As of :func:`drbench.redistribute`.
-
-        Returns
-        -------
-        Matrix
-            The same elements, in the new layout.
-
-        Raises
-        ------
-        UsageError, OutOfMemory
-            As of :func:`drbench.redistribute`.
+        """A in another layout (collective): :func:`drbench.redistribute`, which has the same
+        parameters, result and errors.
         """
         out: Matrix | None
         with self.lock:

@@ -99,7 +99,7 @@ def multiply(
     ----------
     A, B : Matrix
         m×k and k×n, of one context and one element type. ``A.T`` needs no copy.
-    out : Matrix or layout, optional
+    out : Matrix, str or Partition, optional
         The matrix that C is written into, m×n, or the layout of a new one; by default the layout of
         A. It must share no memory with A or B.
     stationary : str
@@ -143,7 +143,7 @@ def redistribute(A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> M
     ----------
     A : Matrix
         Any matrix of an open context.
-    layout : layout or Matrix
+    layout : str, Partition or Matrix
         The new layout, or a matrix of A's shape and type that has it and is overwritten.
     copy : bool
         If no element has to move (each rank keeps its elements, or a part of them), the result
@@ -156,8 +156,11 @@ def redistribute(A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> M
 
     Raises
     ------
-    UsageError, OutOfMemory
-        As of :func:`multiply`.
+    UsageError
+        On every rank: a layout does not fit, a matrix is of another context, the context is closed,
+        or ranks make different calls or give different matrices.
+    OutOfMemory
+        On every rank, if the heap of one is too small for the result.
 
     Examples
     --------

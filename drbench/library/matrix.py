@@ -28,21 +28,14 @@ class Matrix:
 
     Attributes
     ----------
-    context : Context
-    spec : Spec
-        Shape, type and layout.
     local : ndarray
         This rank's rows × this rank's columns, in the order of the whole matrix; on a GPU
         CuPy's. Read and write it as any array, but not while ranks multiply. It stays valid after
         the context is closed.
-    place : (int, int, int)
-        Where ``local`` begins in this rank's part of the heap, and its strides, in bytes.
-    placed : DistributedMatrix or None
-        The local arrays of all ranks, known from the first :meth:`fence` on.
-    serial : int
-        How many matrices of this shape, type and layout this rank had made with it: the same on
-        every rank, which every collective operation checks. Negative if transposed, 0 before the
-        operation that makes it has ended.
+    context : Context
+        The context that made it.
+    spec : Spec
+        Shape, type and layout.
 
     Notes
     -----
@@ -67,9 +60,15 @@ class Matrix:
     def __init__(
         self, context: Any, spec: Spec, local: np.ndarray, offset: int = 0, serial: int = 0
     ):
-        self.context, self.spec, self.local, self.serial = context, spec, local, serial
+        self.context, self.spec, self.local = context, spec, local
+        # How many matrices of this shape, type and layout this rank had made with it: the same on
+        # every rank, which every collective operation checks. Negative if transposed, 0 before the
+        # operation that makes it has ended.
+        self.serial = serial
+        # Where local begins in this rank's part of the heap, and its strides, in bytes.
         by_row, by_col = local.strides
         self.place = offset, by_row, by_col
+        # The local arrays of all ranks, known from the first fence on.
         self.placed: DistributedMatrix | None = None
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
@@ -173,8 +172,10 @@ class Matrix:
 
         Parameters
         ----------
-        layout, copy
-            As of :func:`drbench.redistribute`.
+        layout : str, Partition or Matrix
+            The new layout, or a matrix of this one's shape and type that has it and is overwritten.
+        copy : bool
+            Whether the result has memory of its own also where no element has to move.
 
         Returns
         -------
@@ -289,8 +290,10 @@ class Matrix:
 
         Parameters
         ----------
-        idx, replica
-            As of :meth:`tile`.
+        idx : (int, int)
+            The tile.
+        replica : int, optional
+            The caller's own by default.
 
         Returns
         -------
@@ -310,8 +313,10 @@ class Matrix:
 
         Parameters
         ----------
-        idx, replica
-            As of :meth:`tile`.
+        idx : (int, int)
+            The tile.
+        replica : int, optional
+            The caller's own by default.
 
         Returns
         -------
@@ -328,8 +333,10 @@ class Matrix:
 
         Parameters
         ----------
-        idx, replica
-            As of :meth:`tile`.
+        idx : (int, int)
+            The tile.
+        replica : int, optional
+            The caller's own by default.
         value : array
             Of the tile's shape.
 
@@ -352,8 +359,10 @@ class Matrix:
 
         Parameters
         ----------
-        idx, replica
-            As of :meth:`tile`.
+        idx : (int, int)
+            The tile.
+        replica : int, optional
+            The caller's own by default.
         value : array
             Of the tile's shape.
 

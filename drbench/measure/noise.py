@@ -363,9 +363,9 @@ def ratio_columns(ratios: list[float]) -> dict:
 
 #: Reasons to doubt a row, the worst first: its column, the value, its mark, and what to do.
 DOUBTS = (
-    ("noisy", True, "~", "nothing can be concluded from this time; measure on a quiet machine"),
-    ("oversubscribed", True, "+", "ranks share cores; compare it with runs alike only"),
-    ("stable", False, "±", "the median is not known within 2 %; give it more --budget"),
+    ("noisy", True, "~", "time not usable, measure on a quiet machine"),
+    ("oversubscribed", True, "+", "ranks share cores, compare only with such runs"),
+    ("stable", False, "±", "median not known within 2 %, give it more --budget"),
 )
 
 

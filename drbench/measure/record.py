@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -246,6 +246,10 @@ class Record:
     phase_accumulate_s: Number = _column("adding to own or remote tiles", "s")
     phase_fence_s: Number = _column("waiting in fences", "s")
     phase_pack_s: Number = _column("copying blocks into packed operands", "s")
+    slowest_rank: Integer = _column(
+        "rank that computed longest (GEMMs, accumulates, packing), in the median repeat"
+    )
+    slowest_rank_s: Number = _column("how long that rank computed", "s")
     device: Text = _column("name of the GPU")
     ranks_per_device: Integer = _column("ranks that share one GPU")
     blas: Text = _column("BLAS library and version")
@@ -501,9 +505,13 @@ def _kind_of(column: Any) -> _Kind:
 KINDS: dict[str, _Kind] = {item.name: _kind_of(item) for item in fields(Record)}
 KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
 HEADER: tuple[str, ...] = tuple(KINDS)
-#: Columns of version 13 under their names in 12, which had no column ``machine``.
-_IN_12 = {"label": "machine", "machine": None} | {
-    name: name.replace("gemm_only", "roof") for name in HEADER if "gemm_only" in name
+#: Columns of this version under their names in older ones, None where these have none.
+_IN_13: dict[str, str | None] = dict.fromkeys(("slowest_rank", "slowest_rank_s"))
+_OLDER: dict[str, dict[str, str | None]] = {
+    "12": _IN_13
+    | {"label": "machine", "machine": None}
+    | {name: name.replace("gemm_only", "roof") for name in HEADER if "gemm_only" in name},
+    "13": _IN_13,
 }
 #: Columns that identify a case: where it ran, with what, and its request, without how often it was
 #: repeated.
@@ -517,28 +525,32 @@ REQUEST = tuple(
 IDENTITY = (*REQUEST, *WHERE, *WITH)
 #: The header of each version of the schema that is read.
 HEADERS = {
-    "12": tuple(found for name in HEADER if (found := _IN_12.get(name, name))),
-    "13": HEADER,
-}
+    version: tuple(found for name in HEADER if (found := names.get(name, name)))
+    for version, names in _OLDER.items()
+} | {str(SCHEMA_VERSION): HEADER}
 
 
-def from_12(row: tuple[str, ...]) -> tuple[str, ...]:
-    """The cells of a row of version 12 in this one; unchanged if they are not those of such a row.
+def from_older(row: tuple[str, ...]) -> tuple[str, ...]:
+    """The cells of a row of an older version in this one; unchanged if they are not those of such a
+    row.
 
     Examples
     --------
     >>> old = {"schema_version": "12", "mode": "simulated", "machine": "pvc12", "roof_gflops": "2"}
-    >>> row = from_12(tuple(old.get(name, "") for name in HEADERS["12"]))
+    >>> row = from_older(tuple(old.get(name, "") for name in HEADERS["12"]))
     >>> {name: cell for name, cell in zip(HEADER, row) if cell}  # doctest: +NORMALIZE_WHITESPACE
-    {'schema_version': '13', 'mode': 'simulated', 'label': 'pvc12', 'machine': 'pvc12',
+    {'schema_version': '14', 'mode': 'simulated', 'label': 'pvc12', 'machine': 'pvc12',
      'gemm_only_gflops': '2'}
     """
-    cells: dict[str | None, str] = dict(zip(HEADERS["12"], row))
-    if len(row) != len(HEADERS["12"]) or cells["schema_version"] != "12":
+    version = row[0] if row else ""
+    if version not in _OLDER or len(row) != len(HEADERS[version]):
         return row
-    model = cells["machine"] if cells["mode"] == "simulated" else ""
-    cells |= {"schema_version": "13", None: model}
-    return tuple(cells[_IN_12.get(name, name)] for name in HEADER)
+    cells: dict[str | None, str] = dict(zip(HEADERS[version], row))
+    found = {name: cells.get(_OLDER[version].get(name, name), "") for name in HEADER}
+    found["schema_version"] = str(SCHEMA_VERSION)
+    if version == "12" and cells["mode"] == "simulated":
+        found["machine"] = cells["machine"]
+    return tuple(found.values())
 
 
 #: Columns of algorithms' options; the last holds all options without a column.
@@ -551,7 +563,7 @@ def unknown_version(version: Any) -> str:
     Examples
     --------
     >>> unknown_version("11")
-    'schema_version 11 is of an older drbench; this one reads 13. Use the drbench that wrote the...
+    'schema_version 11 is of an older drbench; this one reads 14. Use the drbench that wrote the...
     """
     try:
         older = int(version) < SCHEMA_VERSION

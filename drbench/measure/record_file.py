@@ -24,7 +24,7 @@ from .record import (
     SCHEMA_VERSION,
     Record,
     RecordError,
-    from_12,
+    from_older,
     trouble_of,
     unknown_version,
 )
@@ -281,7 +281,7 @@ def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ..
         if found not in (None, *HEADERS):
             raise RecordError(f"{path}: {unknown_version(found)}")
         raise _other_header(path, header, found or str(SCHEMA_VERSION))
-    rows = [(number, from_12(row)) for number, row in rows if row not in known]
+    rows = [(number, from_older(row)) for number, row in rows if row not in known]
     if is_open and rows and not _is_whole(rows[-1][1]):
         _warn(path, "left out")
         rows.pop()

@@ -191,20 +191,17 @@ def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
     }
 
 
-def picture(partition: Partition, height: int = 12, width: int = 24) -> list[list[int]]:
-    """Owners in replica 0, sampled on a raster of at most height × width points.
+def tile_owners(partition: Partition, height: int = 8, width: int = 24) -> list[list[int]]:
+    """The owners in replica 0 of the first tiles, at most height × width of them.
 
     Examples
     --------
     >>> from partitions import partition
-    >>> picture(partition("block", (8, 8), 4), 2, 4)
-    [[0, 0, 1, 1], [2, 2, 3, 3]]
+    >>> tile_owners(partition("block", (8, 8), 4)), tile_owners(partition("row", (9, 8), 3), 2)
+    ([[0, 1], [2, 3]], [[0], [1]])
     """
-    rows, cols = partition.shape
-    height, width = min(height, rows), min(width, cols)
-    points = [(2 * y + 1) * rows // (2 * height) for y in range(height)]
-    across = [(2 * x + 1) * cols // (2 * width) for x in range(width)]
-    return [[partition.owner(partition.tile_index(row, col)) for col in across] for row in points]
+    rows, cols = map(min, partition.grid_shape, (height, width))
+    return [[partition.owner((row, col)) for col in range(cols)] for row in range(rows)]
 
 
 def listing(trace: Trace, limit: int | None = None) -> list[str]:

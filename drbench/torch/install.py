@@ -38,9 +38,10 @@ def install(
         ``auto``: drbench multiplies if stock would move elements before or after, and drbench moves
         no more of them; ``always``: whenever it can.
     blas : "torch", "auto" or object
-        Performs local GEMMs: torch's own, or as of :func:`drbench.init`.
+        Performs local GEMMs: torch's own, or what :func:`drbench.init` takes.
     transport : str
-        As of :func:`drbench.init`.
+        How arrays of other ranks are read: ``auto``, ``direct`` or ``rma``, as for
+        :func:`drbench.init`.
 
     Returns
     -------

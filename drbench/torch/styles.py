@@ -21,8 +21,10 @@ class ColumnParallel(ColwiseParallel):
 
     Parameters
     ----------
-    input_layouts, output_layouts, use_local_output
-        As of ``ColwiseParallel``.
+    input_layouts, output_layouts : Placement, optional
+        The placements of the input and of the output, as for ``ColwiseParallel``.
+    use_local_output : bool
+        Whether the output is a local tensor, not a DTensor.
 
     Examples
     --------
@@ -51,8 +53,10 @@ class RowParallel(RowwiseParallel):
 
     Parameters
     ----------
-    input_layouts, output_layouts, use_local_output
-        As of ``RowwiseParallel``.
+    input_layouts, output_layouts : Placement, optional
+        The placements of the input and of the output, as for ``RowwiseParallel``.
+    use_local_output : bool
+        Whether the output is a local tensor, not a DTensor.
 
     Examples
     --------

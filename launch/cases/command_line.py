@@ -39,8 +39,9 @@ def run_command(case: Case, ranks: int) -> str:
     return shlex.join(map(str, words))
 
 
-def describe(record: Record) -> str:
-    """The algorithm and options of a record, in short.
+def describe(record: Record, sizes: bool = False) -> str:
+    """The algorithm and options of a record, in short; with ``sizes`` also those that follow from
+    the problem if they are not given: the chunk and the look-ahead.
 
     Examples
     --------
@@ -66,7 +67,7 @@ def describe(record: Record) -> str:
     ...         reason="-",
     ...     )
     ... )
-    'ag_gemm push tile 512 prefetch 4'
+    'ag_gemm push tile 512'
     """
     algorithm = get_algorithm(record.algorithm)
     others = [each.partition("=") for each in (record.options or "").split(";") if each]
@@ -78,7 +79,7 @@ def describe(record: Record) -> str:
         record.mesh,
         record.slices and f"S={record.slices}",
         record.unroll and record.unroll > 1 and f"unroll {record.unroll}",
-        record.chunk and f"chunk {record.chunk}",
+        sizes and record.chunk and f"chunk {record.chunk}",
         *(
             value
             if type(algorithm.options[name].type) is tuple and value != "always"
@@ -86,7 +87,8 @@ def describe(record: Record) -> str:
             for name, _, value in others
             if name in plain and value != plain[name]
         ),
-        algorithm.signalling(**{name: value for name, _, value in others})
+        sizes
+        and algorithm.signalling(**{name: value for name, _, value in others})
         and record.prefetch is not None
         and f"prefetch {record.prefetch}",
     ]

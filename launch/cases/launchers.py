@@ -43,8 +43,7 @@ class Launcher:
     name : str
         Used as label of records without one.
     words : tuple of str
-        Command that starts ranks, with {ranks}, {ranks_per_node} and {nodes}. Empty for this
-        Python's mpiexec.
+        Command that starts ranks, with {ranks}, {ranks_per_node} and {nodes}; empty: mpiexec.
     ranks_per_node : int or None
         Ranks of a full node.
     cores_per_node : int or None

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -11,6 +12,8 @@ from launch.host.files import check_output, rows_before
 from launch.host.mpi import run_ranks
 from launch.host.show import console
 from launch.studies.bandwidth import (
+    bandwidth_answer,
+    bandwidth_notes,
     bandwidth_table,
     operations_of,
     sizes_of,
@@ -64,17 +67,17 @@ from .options import (
 @json_option()
 @click.pass_obj
 def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **values):
-    """Measure get, put, accumulate and each collective by message size, in GB/s, next to a copy in
-    memory.
+    """Measure get, put, accumulate and each collective by message size, in GB/s, and for
+    comparison a copy in memory.
 
     \b
       drbench bandwidth -p 2
       drbench bandwidth -p 4 --transport rma --only get,put --csv rma.csv
-      drbench plot bandwidth rma.csv -o rma.png
+      drbench plot bandwidth rma.csv --save rma.png
 
-    Uses the windows, steps and executor of the algorithms, with get=copy. All ranks transfer at
-    once: get, put, accumulate and shift to or from the next rank. The received data is compared
-    with the sent data, element by element.
+    It uses the windows, steps and executor of the algorithms, with get=copy. All ranks transfer at
+    once; get, put, accumulate and shift are to or from the next rank. Every element that arrives
+    is checked.
     """
     take_options(values)
     case, names = Case(1, 1, 1, **values), operations_of(only)
@@ -101,5 +104,10 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     if as_json:
         print(json.dumps([row._asdict() for row in rows]), flush=True)
     else:
-        console().print(bandwidth_table(rows))
+        out = console()
+        print_line = partial(out.print, markup=False, soft_wrap=True)
+        print_line(bandwidth_answer(rows))
+        out.print(bandwidth_table(rows))
+        for line in bandwidth_notes(rows):
+            print_line(line)
     return EXIT_CODES["ok"]

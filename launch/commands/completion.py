@@ -16,12 +16,6 @@ from launch.libraries import LIBRARIES
 from partitions import PRESETS
 from partitions.text import added_kinds
 
-#: Names of figures. (The modules of figures load Matplotlib and pandas, in about a second.)
-FIGURES = (
-    "algorithms bandwidth best layouts libraries llm-breakdown llm-model llm-shapes llm-strong "
-    "llm-weak mlp mlp1 mlp2 overlap-flux overlap-td overlap-td-experts strong timeline volume weak"
-).split()
-
 #: Values of ``--stationary``.
 STATIONARY = ("auto", "A", "B", "C")
 #: Options of algorithms that are separate options of the command line.
@@ -34,6 +28,12 @@ def _machines() -> Iterable[str]:
     from launch.cases.machine_models import machine_names
 
     return machine_names()
+
+
+def _figures() -> Iterable[str]:
+    from plots.summaries import SUMMARIES  # the modules of figures load Matplotlib
+
+    return SUMMARIES
 
 
 def _chains() -> Iterable[str]:
@@ -58,7 +58,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "launchers": partial(shipped, "machines"),
     "transports": lambda: ("auto", "direct", "rma", "throttled:"),
     "sweeps": partial(shipped, "sweeps"),
-    "figures": lambda: FIGURES,
+    "figures": _figures,
     "chains": _chains,
 }
 

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import click
@@ -16,17 +16,17 @@ from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import LEAST_SHARE
+from drbench.texts import bytes_text, plural
 from launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
 from launch.host.memory import available_memory
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.python import PYTHON
 from launch.host.show import console, table
-from launch.host.units import format_bytes
 from launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables
 
 from .guards import gpu_report, refuse_too_many
-from .options import json_option, ranks_option
+from .options import json_option, ranks_option, verbose_option
 
 #: Seconds for the self-test of MPI, and for that of GPUs.
 _MPI_TIMEOUT_S, _GPUS_TIMEOUT_S = 60, 120
@@ -36,14 +36,19 @@ _OTHER_MPI = (
 )
 #: Most GPUs whose pairs are tried.
 _MOST_GPUS = 8
+#: What other load asks of what it disturbs.
+_QUIET = "measure again when nothing else runs"
+#: Findings that are shown with -v only.
+_DETAILS = ("TCP",)
 
 
 @click.command()
 @ranks_option(default=2, help="Ranks of the MPI self-test.")
 @json_option()
-def doctor(ranks, as_json):
+@verbose_option(help="Show settings that need no change, too.")
+def doctor(ranks, as_json, verbose):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
-    to change. Takes about ten seconds, and with several GPUs half a minute.
+    to change. It takes about ten seconds, and with several GPUs half a minute.
 
     \b
       drbench doctor
@@ -56,16 +61,20 @@ def doctor(ranks, as_json):
     given = here.size if here else 1  # a shell of srun is one process
     mpi, one = [*_mpi(ranks, given), *_cores(ranks)], measure_kernels()
     gpus, pairs = _gpus(given)
-    every = [*mpi, *_blas(one), *_peak(one), *_memory(), *gpus]
+    peaks, share = _peaks(one)
+    every = [*mpi, *_blas(one), *peaks, *_memory(), *gpus, _others(share)]
     if as_json:
         print(json.dumps([each._asdict() for each in every] + [pairs] * bool(pairs)))
     else:
         style = {"ok": "green", "advice": "yellow", "missing": "red"}
+        shown = [each for each in every if verbose or each.subject not in _DETAILS]
         rows = [
             (subject, Text(level, style[level]), text + (f"\n-> {remedy}" if remedy else ""))
-            for subject, level, text, remedy in every
+            for subject, level, text, remedy in shown
         ]
-        console().print(table("||~", rows), *pair_tables(pairs))
+        out = console()
+        out.print(table("|!|!~", rows), *pair_tables(pairs))
+        out.print(Text(summary(every, ranks)), soft_wrap=True)
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
 
@@ -197,33 +206,70 @@ def _blas(now: Kernels) -> Iterator[Finding]:
         )
 
 
-def _peak(single: Kernels) -> Iterator[Finding]:
-    """The peak of the cores for each element type, as a value of ``--peak``; that of one core in
-    float32 is known."""
-    cores = usable_cores()
+def _peaks(single: Kernels) -> tuple[list[Finding], float]:
+    """The peak of the cores for each element type, as a value of ``--peak``, and the least share of
+    its core that a process had; that of one core in float32 is known."""
+    cores, shares, found_ = usable_cores(), [single.core_share], []
     for dtype in ("float32", "float64"):
         one = single if dtype == "float32" else measure_kernels(dtype=dtype)
         every = measure_kernels(dtype=dtype, processes=cores)
-        share = min(one.core_share, every.core_share)
+        shares += [one.core_share, every.core_share]
         rate = every.flops_per_s / 1e9
         text = f"{one.flops_per_s / 1e9:.0f} GFLOP/s on one core, {rate:.0f} on each of {cores}"
-        if share < LEAST_SHARE:
-            text += f". But the processes had {100 * share:.0f} % of their cores"
-            again = "measure again when nothing else runs; other times would be as unreliable"
-            yield Finding(f"peak {dtype}", "advice", text, again)
-        else:
-            give = f"--peak {rate:.0f} for ranks of one core (optional)"
-            yield Finding(f"peak {dtype}", "ok", text, give)
+        busy = min(shares[-2:]) < LEAST_SHARE
+        give = f"--peak {rate:.0f} for ranks of one core (optional)"
+        found_.append(
+            Finding(f"peak {dtype}", "advice", f"{text}, while other processes ran", _QUIET)
+            if busy
+            else Finding(f"peak {dtype}", "ok", text, give)
+        )
+    return found_, min(shares)
+
+
+def _others(share: float) -> Finding:
+    """Whether other processes use the cores."""
+    return found(
+        share >= LEAST_SHARE,
+        "other load",
+        "none: the processes had their cores for themselves",
+        f"processes had {100 * share:.0f} % of their cores: times will be wrong",
+        "stop other processes (top shows them), then measure",
+    )
+
+
+def summary(every: Sequence[Finding], ranks: int) -> str:
+    """Whether this machine can run and measure, in one sentence.
+
+    Examples
+    --------
+    >>> fine, busy = Finding("MPI", "ok", "-"), Finding("other load", "advice", "busy", "wait")
+    >>> summary([fine], 2)
+    'Ready: 2 ranks can run and be measured.'
+    >>> summary([fine, busy], 2)
+    'Ready, with 1 warning (other load: wait).'
+    >>> summary([fine, Finding("MPI", "missing", "no mpiexec", "pip install mpich")], 2)
+    'Not ready: MPI: no mpiexec; pip install mpich.'
+    """
+    missing = [each for each in every if each.level == "missing"]
+    advice = [each for each in every if each.level == "advice" and each.remedy != _QUIET]
+    named = lambda each: f"{each.subject}: {each.remedy}"
+    if missing:
+        first = missing[0]
+        more = f" (and {len(missing) - 1} more)" if missing[1:] else ""
+        return f"Not ready: {first.subject}: {'; '.join(filter(None, first[2:]))}{more}."
+    if advice:
+        return f"Ready, with {plural(len(advice), 'warning')} ({'; '.join(map(named, advice))})."
+    return f"Ready: {plural(ranks, 'rank')} can run and be measured."
 
 
 def _memory() -> Iterator[Finding]:
     free, subject = shared_memory_free(), "shared memory"
-    yield Finding("memory", "ok", f"{format_bytes(available_memory())} available")
+    yield Finding("memory", "ok", f"{bytes_text(available_memory())} available")
     if free is None:
         nowhere = f"no {SHARED_MEMORY}: windows are allocated elsewhere"
         yield Finding(subject, "advice", nowhere, "mount a tmpfs there")
         return
-    there = f"{SHARED_MEMORY} has {format_bytes(free)} free"
+    there = f"{SHARED_MEMORY} has {bytes_text(free)} free"
     yield found(
         free >= 1 << 30,
         subject,

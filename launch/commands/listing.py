@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -9,15 +10,14 @@ from typing import NamedTuple
 import click
 
 from algorithms import algorithms, get_algorithm
-from drbench.common import TransportChoice, number
+from drbench.common import TransportChoice
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
-from drbench.model.machine_file import ARITHMETICS
 from drbench.options import Option
+from drbench.texts import number
 from launch.cases.case import FIELDS, OURS
 from launch.cases.machine_models import describe_file, file_of, find_machine, machine_names
 from launch.cases.sweep_values import read_toml, shipped
-from launch.host.show import console, table
 from launch.libraries import LIBRARIES, get_library
 from partitions import PRESETS
 from partitions.text import LAYOUT_FORMS, added_kinds
@@ -42,22 +42,24 @@ class _Kind(NamedTuple):
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=complete_list)
 @json_option()
 def list_(what, name, as_json):
-    """List everything of a KIND, or describe the one called NAME with its options: {kinds}.
+    """List everything of a KIND, one per line, or describe the one called NAME: {kinds}.
 
     \b
       drbench list algorithms
       drbench list algorithms universal
       drbench list machines h100x8
 
-    Without KIND all names are listed.
+    Without KIND the kinds are listed.
     """
     if what is None:
-        rows = [(kind, " ".join(row[0] for row in KINDS[kind].rows())) for kind in KINDS]
-        return _print("kind|~names", rows, as_json)
+        rows = [(kind, " ".join(NAMES[kind]())) for kind in KINDS]
+        return _print("kind|names", rows, as_json)
     _check_name(what, KINDS, f"list of {what}")
     kind = KINDS[what]
     if name is None:
-        return _print(kind.columns, kind.rows(), as_json)
+        order = [*_FIRST.get(what, ()), *kind.rows()]
+        rows = sorted(kind.rows(), key=lambda row: order.index(row[0] if row[0] in order else row))
+        return _print(kind.columns, rows, as_json)
     if what in ("machines", "chains") and not as_json:  # files, too
         return print(kind.show(name).rstrip("\n"))
     rows = [*kind.rows()]
@@ -66,17 +68,31 @@ def list_(what, name, as_json):
         name = min(so, key=len, default=name)
     _check_name(name, [row[0] for row in rows], f"{name!r} among {what}")
     if as_json or kind.show is None:
-        return _print(kind.columns, [row for row in rows if row[0] == name], as_json)
+        return _print(kind.columns, [row for row in rows if row[0] == name], as_json, whole=True)
     return print(kind.show(name).rstrip("\n"))
 
 
-def _print(columns: str, rows: Iterable[Row], as_json: bool) -> None:
+#: What most users look for, by kind: it comes first.
+_FIRST = {
+    "algorithms": ("universal", "summa", "cannon", "collective", "meshslice", "ag_gemm", "gemm_rs"),
+    "machines": ("h100x8", "dgxh100", "h200x8", "gb200nvl72", "mi300x", "pvc12"),
+    "sweeps": ("mlp", "square", "libraries", "algorithms", "scaling", "exhaustive"),
+}
+
+
+def _print(columns: str, rows: Iterable[Row], as_json: bool, whole: bool = False) -> None:
+    """Print rows as JSON, or a line each, cut at the width of the terminal unless ``whole``."""
+    names, rows = columns.split("|"), [*rows]
     if as_json:
-        names = [name.lstrip(">~ ") for name in columns.split("|")]
         for row in rows:
             print(json.dumps(dict(zip(names, row))))
-    else:
-        console().print(table(columns, rows))
+        return
+    most = shutil.get_terminal_size((160, 24)).columns
+    widths = [max(map(len, column)) for column in zip(names, *rows)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        print(line if whole or len(line) <= most else f"{line[: most - 1]}…")
 
 
 def _check_name(name: str, known: Iterable[str], what: str) -> None:
@@ -91,8 +107,8 @@ def _algorithm(name: str) -> str:
 
 
 def _library(name: str) -> str:
-    found, (_, _, description) = get_library(name), _library_row(name)
-    return f"{name}: {description}\n\n{_options(name, found.options, OURS)}"
+    found = get_library(name)
+    return f"{_described_library(name)}\n\n{_options(name, found.options, OURS)}"
 
 
 def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]) -> str:
@@ -133,26 +149,33 @@ def _machine(name: str) -> str:
 def _library_row(name: str) -> Row:
     library = get_library(name)
     found = library.available()
+    here = f"here: {found.what}" if found.ok else f"not here: {found.what}"
+    return name, f"{library.description} ({here})"
+
+
+def _described_library(name: str) -> str:
+    library = get_library(name)
+    found = library.available()
     remedy = "" if found.ok else f". {found.get}"
-    return name, "yes" if found.ok else "no", f"{library.description}\n{found.what}{remedy}"
+    return f"{name}: {library.description}\n{found.what}{remedy}"
 
 
 def _machine_row(name: str) -> Row:
-    """Each class of links with its bandwidth, the nearest ranks first, and each element type with
-    its peak."""
+    """Ranks, each class of links with its bandwidth, the nearest ranks first, and the peaks of two
+    element types."""
     machine = _seen(name)
     links = (
-        f"{link.name} {'in place' if link.free else _rate(link.bandwidth_bytes_per_s / 1e9)}"
+        f"{link.name} {'in place' if link.free else number(link.bandwidth_bytes_per_s / 1e9, 4)}"
         for link in machine.links
     )
     peaks = machine.peaks
-    described = (f"{each} {_rate(peaks[each] / 1e12)}" for each in ARITHMETICS if each in peaks)
+    described = (
+        f"{each} {number(peaks[each] / 1e12, 4)}"
+        for each in ("float32", "bfloat16")
+        if each in peaks
+    )
     ranks = "RxC" if machine.torus else str(machine.devices or "any")
-    return name, ranks, ", ".join(links), ", ".join(described), str(len(machine.assumed))
-
-
-def _rate(value: float) -> str:
-    return number(value, 4)
+    return name, f"{ranks} ranks", f"{', '.join(links)} GB/s", f"{', '.join(described)} TFLOP/s"
 
 
 def _seen(name: str) -> Machine:
@@ -162,17 +185,22 @@ def _seen(name: str) -> Machine:
 
 
 def _figures() -> Iterable[Row]:
-    from plots.registry import figures
+    """Those of drbench, and those of plugins, which have loaded the registry."""
+    from plots.summaries import SUMMARIES
 
-    for figure in figures().values():
-        takes = " ".join(f"--{each.replace('_', '-')}" for each in figure.takes)
-        yield figure.name, figure.summary, takes
+    registry = sys.modules.get("plots.registry")
+    every = registry.figures().values() if registry else ()
+    return [*(SUMMARIES | {each.name: each.summary for each in every}).items()]
 
 
 def _chains() -> Iterable[Row]:
-    from algorithms.chains.presets import presets
+    from algorithms.chains.presets import MODELS, presets
 
-    return [(name,) for name in presets()]
+    words = (
+        "width {hidden_size}, inner {intermediate_size}, {num_attention_heads} heads, "
+        "{num_key_value_heads} key/value heads, sequences of {max_position_embeddings}"
+    )
+    return [(name, words.format(**MODELS[name.partition(":")[0]])) for name in presets()]
 
 
 def _chain(name: str) -> str:
@@ -190,36 +218,36 @@ _TRANSPORTS = [
 ]
 KINDS = {
     "algorithms": _Kind(
-        "algorithm|~about",
+        "algorithm|about",
         lambda: [(name, each.description) for name, each in algorithms().items()],
         _algorithm,
     ),
-    "partitions": _Kind("partition|~about", lambda: [*LAYOUT_FORMS, *added_kinds()]),
+    "partitions": _Kind("partition|about", lambda: [*LAYOUT_FORMS, *added_kinds()]),
     "presets": _Kind(
-        "preset|~about|~source",
+        "preset|about|source",
         lambda: [(name, each.description, each.source) for name, each in PRESETS.items()],
         _preset,
     ),
-    "libraries": _Kind("library|here|~what", lambda: map(_library_row, LIBRARIES), _library),
+    "libraries": _Kind("library|about", lambda: map(_library_row, LIBRARIES), _library),
     "machines": _Kind(
-        "machine|ranks|~links, GB/s|~peaks of a device, TFLOP/s|>assumed",
+        "machine|ranks|links|peaks of a device",
         lambda: map(_machine_row, machine_names()),
         _machine,
     ),
     "launchers": _Kind(
-        "launcher|~about",
+        "launcher|about",
         lambda: [(name, describe_file(path)) for name, path in shipped("machines").items()],
         lambda name: shipped("machines")[name].read_text("utf-8"),
     ),
-    "transports": _Kind("transport|~about", lambda: _TRANSPORTS),
+    "transports": _Kind("transport|about", lambda: _TRANSPORTS),
     "sweeps": _Kind(
-        "sweep|~about",
+        "sweep|about",
         lambda: [
             (name, read_toml(path)["description"]) for name, path in shipped("sweeps").items()
         ],
         lambda name: shipped("sweeps")[name].read_text("utf-8"),
     ),
-    "figures": _Kind("figure|~about|~takes", _figures),
-    "chains": _Kind("chain", _chains, _chain),
+    "figures": _Kind("figure|about", _figures),
+    "chains": _Kind("chain|about", _chains, _chain),
 }
 list_.help = (list_.help or "").replace("{kinds}", ", ".join(KINDS))

@@ -139,7 +139,7 @@ def _written_as(*suffixes: str) -> Callable[[str], str]:
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
 PAGE = checked(_written_as(".html"))
-PAGE_OR_DATA = checked(_written_as(".html", ".json"))
+PAGE_OR_PICTURE = checked(_written_as(".html", ".svg", ".pdf", ".png", ".json"))
 SCALE = checked(lambda text: text if scale_of(text) else None)
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
@@ -243,6 +243,14 @@ out_option = partial(
     group="Output",
     help="Folder of the records.",
 )
+verbose_option = partial(
+    option,
+    "-v",
+    "--verbose",
+    is_flag=True,
+    group="Output",
+    help="Print everything that is known.",
+)
 peak_option = partial(
     option,
     "--peak",
@@ -258,11 +266,10 @@ ranks_option = partial(
     type=Value(Option(type=int, least=1)),
     metavar="N",
     group="Ranks and data movement",
-    help="Ranks. [default: usable cores, or machine's devices]",
+    help="Number of ranks. [default: usable cores, or the machine's devices]",
 )
 save_option = partial(
     option,
-    "-o",
     "--save",
     "save",
     type=FILE,
@@ -296,7 +303,7 @@ machine_option = partial(
     type=TEXT,
     metavar="NAME|FILE",
     group="Machine model",
-    help="Machine model; NAME,CONSTANT=VALUE changes it.",
+    help="Machine model; NAME,CONSTANT=VALUE changes a constant.",
     shell_complete=names_of("machines", or_file=True),
 )
 
@@ -344,7 +351,9 @@ def pair(text: str, form: str = "NAME=VALUE", example: str = "chunk=256") -> tup
     return name.replace("-", "_"), value
 
 
-def pairs_option(*fields: str, help: str = "Repeatable; see drbench list algorithms NAME."):
+def pairs_option(
+    *fields: str, help: str = "Algorithm's option (drbench list algorithms NAME). Repeatable."
+):
     """``-o NAME=VALUE`` for these fields of a case and the options of the command's algorithm;
     :func:`take_options` reads it."""
 

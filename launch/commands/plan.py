@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 
 import click
@@ -13,10 +14,10 @@ from drbench.errors import UsageError
 from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
+from drbench.texts import bytes_text, flops_text, plural, time_text
 from launch.cases.case import Case, bound, refuse_library
 from launch.cases.machine_models import find_machine, of_schedule
 from launch.host.show import brief, console, drawing, multiplication_text, table
-from launch.host.units import format_bytes, seconds
 
 from .guards import default_ranks
 from .options import (
@@ -31,6 +32,7 @@ from .options import (
     problem_options,
     ranks_option,
     take_options,
+    verbose_option,
 )
 
 #: Resolved options that are shown.
@@ -52,15 +54,16 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 @option(
     "--limit",
     type=click.IntRange(0),
-    default=40,
+    default=20,
     group="Output",
     help="Steps of the program to list.",
 )
 @machine_option("machine")
 @json_option(flag_value="json")
 @brief_option()
+@verbose_option("as_json", flag_value="verbose")
 def plan(ranks, rank, limit, as_json, **values):
-    """Show the program of a rank without running it: steps, bytes by type and by peer, FLOPs,
+    """Show the program of a rank without running it: steps, bytes by type and by rank, FLOPs,
     memory, a drawing. With --machine ranks are placed on its nodes, else on one node.
 
     \b
@@ -112,50 +115,55 @@ def plan(ranks, rank, limit, as_json, **values):
         found["balance_limit"] = balance(flops)
     for name in ("tile", "pool", "pool_direct"):
         found[f"{name}_bytes"] = max(_column(rows, name))
-    if as_json:
+    verbose = as_json == "verbose"
+    if as_json and not verbose:
         print(json.dumps(found) if as_json == "json" else brief(found))
         return
     out = console()
-    out.print(drawing(problem))
-    text = "" if problem.plain else f"\n{multiplication_text(replace(case, options=resolved))}"
-    still = f", Stationary {found['stationary']}" if found["stationary"] else ""
+    print_line = partial(out.print, markup=False, soft_wrap=True)
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
-    out.print(
-        f"{text}\n[bold]{algorithm.name}{still}[/], {who}: {found['steps']} steps, "
-        f"{found['flops']:.4g} FLOPs, planned in {seconds(found['plan_s'])}"
-    )
-    kinds = (
-        f"{name.removesuffix('_bytes')} {found[name]} ({format_bytes(found[name])})"
+    moved_text = ", ".join(
+        f"{name.removesuffix('_bytes')} {bytes_text(found[name])}"
         for name in COUNTERS
         if found[name]
     )
-    out.print(f"bytes moved: {', '.join(kinds) or 'none'}")
+    still = f", Stationary {found['stationary']}" if found["stationary"] else ""
+    most = max(rows.values(), key=lambda row: row["tile"] + row["pool"])
+    print_line(
+        f"{algorithm.name}{still}, {who}: {plural(found['steps'], 'step')}, moves "
+        f"{moved_text or 'nothing'}, {flops_text(found['flops'])}; the "
+        f"{'largest ' * (rank == 'all')}rank holds {bytes_text(most['tile'])} of tiles and at most "
+        f"{bytes_text(most['pool'])} of buffers."
+    )
+    if not problem.plain:
+        print_line(multiplication_text(replace(case, options=resolved)))
+    out.print(drawing(problem))
+    print_line("(a character for each tile: the rank that owns it, in replica 0)\n")
     if found.get("balance_limit", 1) < 1:
-        out.print(
-            f"balance: rank {flops.index(max(flops))} has the most FLOPs; no run exceeds "
+        print_line(
+            f"load balance: rank {flops.index(max(flops))} has the most FLOPs; no run exceeds "
             f"{100 * found['balance_limit']:.1f} % of GEMM-only speed"
         )
-    if algorithm.name == "universal":
-        for line in why(problem, in_place, ranks=list(rows), machine=model, **options):
-            out.print(line)
-    if "signals" in found:
-        out.print(f"signals: {found['signals']}, each with its counterpart; no deadlock")
-    most = max(rows.values(), key=lambda row: row["tile"] + row["pool"])
-    tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
-    out.print(
-        f"memory of the {'largest ' * (rank == 'all')}rank: tiles {tiles} = "
-        f"{format_bytes(most['tile'])}; pool at most {format_bytes(most['pool'])} "
-        f"({format_bytes(most['pool_direct'])} if every tile is read in place)",
-        soft_wrap=True,
-    )
+    if verbose:
+        if algorithm.name == "universal":
+            for line in why(problem, in_place, ranks=list(rows), machine=model, **options):
+                print_line(line)
+        if "signals" in found:
+            print_line(f"signals: {found['signals']}, each with its counterpart; no deadlock")
+        tiles = " + ".join(f"{name} {bytes_text(most[name])}" for name in "ABC")
+        print_line(
+            f"tiles {tiles}; buffers {bytes_text(most['pool_direct'])} if every tile is read in "
+            f"place; planned in {time_text(found['plan_s'])}"
+        )
     if rank == "all":
         for row in rows.values():
-            row |= {"tiles": format_bytes(row["tile"]), "pool": format_bytes(row["pool"])}
-        _show_bytes(out, "rank", rows, "tiles", "pool")
+            row |= {"tiles": row["tile"], "buffers": row["pool"]}
+        _show_bytes(out, "rank", rows, "tiles", "buffers")
     else:
-        _show_bytes(out, "peer", moved.by_peer)
+        if verbose:
+            _show_bytes(out, "from rank", moved.by_peer)
         for line in listing(trace, limit):
-            out.print(line, markup=False, soft_wrap=True)
+            print_line(line)
 
 
 def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
@@ -176,7 +184,9 @@ def _column(rows: dict[int, dict], name: str) -> Iterator:
 def _show_bytes(out, who: str, rows: dict[int, dict], *more: str) -> None:
     """Print a table of the counters of each rank, and of ``more`` columns."""
     names = [*filter(lambda name: any(_column(rows, name)), COUNTERS), *more]
-    cells = [(str(rank), *(str(rows[rank][name]) for name in names)) for rank in sorted(rows)]
+    cells = [
+        (str(rank), *(bytes_text(rows[rank][name]) for name in names)) for rank in sorted(rows)
+    ]
     if rows:
-        heads = "|".join(f">{name}" for name in ("rank", *names))
-        out.print(table(heads, cells, f"bytes by {who}"))
+        heads = "|".join(f">{name.removesuffix('_bytes')}" for name in (who, *names))
+        out.print(table(heads, cells))

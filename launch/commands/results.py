@@ -1,15 +1,16 @@
 """``drbench compare``, ``plot`` and ``report``: compare, draw and summarise records."""
 
 import json
+from math import inf
 from pathlib import Path
 
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import IDENTITY
+from drbench.texts import number, plural, time_text
 from launch.cases.case import shape_of
 from launch.host.files import check_output, write_output, write_table
-from launch.host.units import plural
 
 from .completion import names_of
 from .options import (
@@ -22,8 +23,11 @@ from .options import (
     printing,
     reading,
     save_option,
+    verbose_option,
 )
 
+#: Rows of changed cases.
+_MOST_PAIRS = 20
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
@@ -52,19 +56,19 @@ _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_h
 @option(
     "--limit",
     type=click.IntRange(0),
-    default=40,
-    help="Rows of the table; the others are counted.",
+    help="Rows of a table; the others are counted. [default: 5 of each problem; 20 of NEW]",
 )
-@csv_option(help="Write the rows to this file.")
+@csv_option(help="Write the rows to this file, which is replaced.")
 @json_option()
-def compare(old, new, by, tolerance, allow, limit, csv_path, as_json):
+@verbose_option(help="Show all rows and columns.")
+def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps. With OLD alone, list
     the cases of each problem, the fastest first.
 
     A case is slower if its best and its median time are both beyond the tolerance and noise,
-    estimated from its samples, does not explain it. Exit code 1 if a case is slower or no longer
-    ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep, with the
-    largest code of its cases.
+    estimated from its samples, does not explain it. The exit code is 1 if a case is slower or no
+    longer ok, if cases are missing or fail, or if all are noisy. The list exits like the sweep,
+    with the largest code of its cases.
 
     \b
       drbench compare before/records.csv after/records.csv --tolerance 0.1
@@ -72,7 +76,7 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json):
       drbench compare results/measured/here --limit 5
     """
     if new is None and not by:
-        return _list(old, limit, allow)
+        return _list(old, limit, allow, verbose)
     check_output("--csv", csv_path)
     from launch.studies.compare import compare as judge
     from launch.studies.compare import failures, sides, summary
@@ -93,18 +97,19 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json):
         values = {"tolerance": tolerance, "summary": found, "fails": fails, "cases": rows}
         click.echo(json.dumps(values, allow_nan=False))
     else:
-        _show(pairs, found, tolerance, limit, chosen)
+        _show(pairs, found, tolerance, limit, chosen, verbose)
         if fails:
             click.echo(f"failed: {', '.join(fails)}")
     return EXIT_CODES["wrong" if fails else "ok"]
 
 
-def _list(path: str, limit: int, allow: tuple) -> int:
+def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
     """Print the decision on each problem, then its cases, the best first and unreliable ones last,
     and what is not ok; return the exit code."""
-    from launch.sweeps.sweep import verdict
+    from launch.sweeps.sweep import verdict as exit_code
     from launch.views import listed
-    from plots.report.verdict import fastest_lines
+    from launch.views.problems import show_answer
+    from plots.report.verdict import verdict
     from plots.select.records import read_records, rows
     from plots.select.rounds import merged
 
@@ -112,14 +117,10 @@ def _list(path: str, limit: int, allow: tuple) -> int:
         found = read_records([path])
     if found.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
-    found = merged(found)
-    out, print_line = printing()
-    for line in fastest_lines(found, path):
-        print_line(line)
-    every = rows(found)
-    for each in listed(every):
-        each.show(out, path, limit)
-    return EXIT_CODES["ok"] if "failing" in allow else verdict(every)
+    every = rows(merged(found))
+    out, _ = printing()
+    show_answer(verdict(found), listed(every), out, path, limit, verbose)
+    return EXIT_CODES["ok"] if "failing" in allow else exit_code(every)
 
 
 def _row(pair) -> dict:
@@ -130,48 +131,75 @@ def _row(pair) -> dict:
     return found | {name: getattr(pair.new or pair.old, name) for name in IDENTITY}
 
 
-def _show(pairs, found: dict, tolerance: float, limit: int, by) -> None:
+def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: bool) -> None:
     from launch.host.show import table
-    from launch.studies.compare import OUTCOMES
     from launch.views.tables import varying
 
     unchanged = "same", "noise", "failing", "refused"
     listed = [pair for pair in pairs if pair.outcome not in unchanged]
+    listed.sort(key=lambda pair: -max(pair.median or 0, 1 / (pair.median or inf)))
     every = [pair.new or pair.old for pair in pairs]
     names = [name for name in varying(every) if name not in (*by, "preset")] or ["algorithm"]
-    ratio = lambda value: "" if value is None else f"{value:.3f}"
     out, print_line = printing()
+    print_line(compare_answer(found, len(pairs), tolerance))
     if listed:
+        limit = _MOST_PAIRS if limit is None else limit
         rows = [
             (
-                pair.outcome,
-                ratio(pair.best),
-                ratio(pair.median),
                 _case_text(pair.new or pair.old, names),
+                _seconds(pair.old, verbose),
+                _seconds(pair.new, verbose),
+                "" if pair.median is None else f"{100 * (pair.median - 1):+.0f} %",
+                pair.outcome,
                 _why(pair),
-                "" if pair.low is None else f"{pair.low:.3f} to {pair.high:.3f}",
             )
             for pair in listed[:limit]
         ]
-        out.print(table("!outcome|>best|>median|!~case|~why|interval of median", rows))
-        if len(listed) > limit:
-            left = len(listed) - limit
-            print_line(f"... and {left} more; --limit {len(listed)} shows them")
-    counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
-    print_line(f"{plural(len(pairs), 'case')} at tolerance {100 * tolerance:g} %: {counts}")
-    if found["compared"]:
-        middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
-        roof = (
-            f"; GEMM-only speed {found['gemm_only']:.3f}" if found["gemm_only"] is not None else ""
-        )
-        print_line(
-            f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}"
-        )
+        out.print(table("!~case|>!before|>!after|>!change|!|~why", rows))
+        if left := len(listed) - len(rows):
+            print_line(f"{left} more: --limit {len(listed)}")
     if found["unknown_noise"]:
         print_line(
             f"noise unknown: {plural(found['unknown_noise'], 'case')}, with fewer than 3 samples "
             "on a side"
         )
+
+
+def compare_answer(found: dict, pairs: int, tolerance: float) -> str:
+    """What changed, in one sentence.
+
+    Examples
+    --------
+    >>> found = {
+    ...     "slower": 1,
+    ...     "same": 5,
+    ...     "compared": 6,
+    ...     "median": 1.0,
+    ...     "best": 1.0,
+    ...     "gemm_only": 0.98,
+    ... }
+    >>> compare_answer(found, 6, 0.05).partition(". ")[2]
+    "Times × 1.000; the machine's GEMM-only speed × 0.980 (medians)."
+    """
+    from launch.studies.compare import OUTCOMES
+
+    counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found.get(name))
+    text = f"{counts} of {plural(pairs, 'case')} (±{100 * tolerance:g} %)."
+    if not found["compared"]:
+        return text
+    middle = found["median"] if found["median"] is not None else found["best"]
+    speed = found["gemm_only"]
+    more = f"; the machine's GEMM-only speed × {speed:.3f}" if speed is not None else ""
+    return f"{text} Times × {middle:.3f}{more} (medians)."
+
+
+def _seconds(record, spread: bool) -> str:
+    """The time of a record, with ``spread`` also the half of its interval."""
+    if record is None or record.status != "ok":
+        return "-"
+    low, high = record.median_low_s, record.median_high_s
+    half = f" ±{number(50 * (high - low) / record.time_s, 2)} %" if spread and low and high else ""
+    return f"{time_text(record.time_s)}{half}"
 
 
 def _why(pair) -> str:
@@ -184,9 +212,15 @@ def _why(pair) -> str:
 
 
 def _case_text(record, names: list[str]) -> str:
-    """The text of a case: the values of some of its fields."""
-    values = ((name, getattr(record, name)) for name in names)
-    return ", ".join(f"{name} {str(value)[:40]}" for name, value in values if value is not None)
+    """The text of a case: its sizes if they differ, its algorithm and layouts, and other fields
+    that differ."""
+    from plots.select.cases import case_name
+
+    sizes = [f"{name} {getattr(record, name)}" for name in "mnk" if name in names]
+    known = {*"mnkabc", "algorithm", "stationary", "dataflow", "mesh", "slices", "preset"}
+    values = ((name, getattr(record, name)) for name in names if name not in known)
+    more = [f"{name} {str(value)[:40]}" for name, value in values if value is not None]
+    return " ".join([*sizes, case_name(record), *more])
 
 
 @command()
@@ -206,9 +240,9 @@ def _case_text(record, names: list[str]) -> str:
 )
 @option(
     "--axis",
-    type=click.Choice(["fitted", "paper"]),
-    default="fitted",
-    help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
+    type=click.Choice(["paper", "fitted"]),
+    default="paper",
+    help="Of the MLP figures: 0 to 100 as in the paper, or fitted to the data.",
 )
 @option("--shape", type=checked(shape_of), metavar="MxNxK", help="Only this shape.")
 @option(
@@ -226,9 +260,9 @@ def plot(name, files, save, width, title, notes, **options):
 
     \b
       drbench list figures
-      drbench plot mlp1 results/measured/here -o mlp1.pdf
+      drbench plot mlp1 results/measured/here --save mlp1.pdf
       drbench plot best results/measured/here/records.csv --shape 64x768x192
-      drbench plot libraries results/measured/here -o rates.pdf --width 3.4
+      drbench plot libraries results/measured/here --save rates.pdf --width 3.4
     """
     if name is None:
         raise UsageError("NAME is missing. Give a figure of drbench list figures.")
@@ -261,7 +295,7 @@ def report(folders, save):
     network.
 
     \b
-      drbench report results/measured/here -o report.html
+      drbench report results/measured/here --save report.html
     """
     one = Path(folders[0])
     folder = one if one.is_dir() else one.parent

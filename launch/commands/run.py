@@ -31,6 +31,7 @@ from .options import (
     ranks_option,
     take_options,
     timeout_option,
+    verbose_option,
     yes_option,
 )
 
@@ -50,6 +51,7 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 @csv_option()
 @json_option(flag_value="json")
 @brief_option()
+@verbose_option("as_json", flag_value="verbose")
 @of_case("label")
 @yes_option(group="Ranks and data movement")
 @machine_option("machine")

@@ -98,7 +98,7 @@ def _part(text: str) -> str:
 @option(
     "--limit",
     type=click.IntRange(0),
-    default=40,
+    default=20,
     help="Cases that --dry-run lists; 0 for all.",
 )
 @option("--max-cases", type=click.IntRange(1), help="Run at most this many cases now.")
@@ -140,7 +140,7 @@ def _part(text: str) -> str:
     "standard error.",
 )
 @json_option(help="Print the tables as JSON, everything else to standard error.")
-@csv_option(help="Write the rows of the tables to this file.")
+@csv_option(help="Write the rows of the tables to this file, which is replaced.")
 @yes_option()
 @option(
     "--jobs",
@@ -269,6 +269,8 @@ def draw_figure(name: str, rows: list, path: Path) -> list[str]:
     return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
 
 
+#: Rows of a table of which every row is an answer.
+_MOST_ROWS = 20
 #: The figure of each view.
 _FIGURES = {"mlp": "mlp", "libraries": "libraries", "algorithms": "algorithms"}
 
@@ -280,22 +282,24 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     tables, print_line = tables_of(sweep.view, found), partial(screen.print, markup=False)
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
-    alone = sweep.view == "mlp"  # its figure has the content of the tables
-    for each in () if as_json or alone else tables:
-        each.show(screen, out)
     if csv_path:
         write_table(csv_path, rows_of(tables))
         print_line(f"table: {csv_path}")
     shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
-    if not sweep.view and len(shapes) == sum(map(bool, found.values())):
-        return  # every case is a separate problem
-    from plots.report.verdict import fastest_lines
+    alone = len(shapes) == sum(map(bool, found.values()))  # every case is a separate problem
+    if sweep.view == "scaling" or alone:
+        for each in () if as_json else tables:
+            each.show(screen, out, _MOST_ROWS)
+    if alone and not sweep.view:
+        return
+    from launch.views.problems import show_answer
+    from plots.report.verdict import verdict
     from plots.select.cases import SelectionError
     from plots.select.records import read_records
 
     records = read_records([out])
-    for line in fastest_lines(records, out) if alone or not sweep.view else ():
-        print_line(line)
+    if not (as_json or alone or sweep.view == "scaling"):
+        show_answer(verdict(records), tables, screen, out)
     ok = records[records.status == "ok"]
     kind = _FIGURES.get(sweep.view)
     if sweep.view == "scaling" and ok.ranks.nunique() > 1:

@@ -219,16 +219,19 @@ def add_records(path: str | None, *records: Record) -> None:
         sys.stderr.write(f"drbench: {warning.message}\n")
 
 
-def output_record(record: Record, csv_path: str | None, as_json: str | None) -> int:
-    """Print the record of a command's only case, as JSON, as a line (``brief``) or in words, append
-    it, and return its exit code."""
+def output_record(record: Record, csv_path: str | None, form: str | None) -> int:
+    """Print the record of a command's only case, as JSON, as a line (``brief``), in words, or with
+    all that is known (``verbose``); append it, and return its exit code."""
     try:
-        if as_json == "json":
+        if form == "json":
             print(json.dumps(record.to_json_dict()), flush=True)
         else:
             from .show import brief_record, show_record
 
-            print(brief_record(record), flush=True) if as_json else show_record(record)
+            if form == "brief":
+                print(brief_record(record), flush=True)
+            else:
+                show_record(record, bool(form))
     finally:  # last, so that the record is printed even if this fails; and the other way round
         add_records(csv_path, record)
     return EXIT_CODES[record.status]

@@ -3,7 +3,8 @@ units."""
 
 import os
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
@@ -12,24 +13,43 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drbench.common import PHASES, number
+from drbench.common import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
-from drbench.plan.explain import picture
+from drbench.plan.explain import tile_owners
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
+from drbench.texts import (
+    between,
+    bytes_text,
+    layouts_text,
+    number,
+    plural,
+    rate_text,
+    shape_text,
+    time_text,
+)
 from partitions import Dealt, Partition
-
-from .units import between, format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line of the algorithm has in its own words.
 _SHOWN_OPTIONS = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
-#: Characters to which a column of words may be narrowed, if its words are not longer.
-_WRAPPED = 18
 #: The label of bytes that a rank reads in the memory of another.
 _MOVED = {"direct_bytes": "read in place"}
+#: Character and name of each phase in a bar of text.
+_BAR = {
+    "gemm": "█ GEMMs",
+    "get_wait": "░ waiting for tiles",
+    "collective_wait": "▒ waiting for collectives",
+    "accumulate": "▓ accumulates",
+    "fence": "· waiting in fences",
+    "pack": "+ packing",
+}
+#: Shares of the time below this one are left out.
+_LEAST_SHARE = 0.01
+#: Lines and characters of the drawing of a matrix.
+_MOST_LINES, _MOST_CHARACTERS = 8, 24
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -58,16 +78,17 @@ def console(**how) -> Console:
 
 
 class _Fitted(Table):
-    """A table that leaves out its last columns if not all fit the width, and prints their names.
-    The first column and those of ``keys``, which distinguish rows, stay."""
+    """A table that leaves out its last columns if rows do not fit in one line, and prints their
+    names. The first column and those of ``keys``, which distinguish rows, stay, and may wrap."""
 
     keys: set[int] = set()
 
     def __rich_console__(self, console, options):
         every = self.columns
-        kept = dict(enumerate(map(self._least_width, every)))
+        fits = lambda widths: sum(widths.values()) + 3 * len(widths) <= options.max_width + 1
+        kept = dict(enumerate(map(self._whole_width, every)))
         free = [at for at in kept if at and at not in self.keys]
-        while free and sum(kept.values()) + 3 * len(kept) > options.max_width + 1:
+        while free and not fits(kept):
             del kept[free.pop()]
         self.columns = [every[at] for at in kept]
         yield from super().__rich_console__(console, options)
@@ -76,17 +97,10 @@ class _Fitted(Table):
         self.columns = every
 
     @staticmethod
-    def _least_width(column) -> int:
-        """Characters that a column needs: if it may wrap, those of its longest word, at least
-        ``_WRAPPED``; else those of its longest line."""
+    def _whole_width(column) -> int:
+        """Characters of the longest line of a column."""
         texts = [Text(str(column.header)), *column.cells]
-        whole = max(
-            (cell_len(line) for text in texts for line in str(text).splitlines()), default=0
-        )
-        if column.no_wrap:
-            return whole
-        words = (cell_len(word) for text in texts for word in str(text).split())
-        return min(whole, max(_WRAPPED, *words, 0))
+        return max((cell_len(line) for text in texts for line in str(text).splitlines()), default=0)
 
 
 def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> Table:
@@ -107,7 +121,7 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     ['left', 'right']
     >>> from io import StringIO
     >>> narrow = Console(width=28, file=StringIO())
-    >>> narrow.print(table(">time|~how|memory", [("1.5 s", "rows of A and B once", "12 MiB")]))
+    >>> narrow.print(table(">time|!~how|memory", [("1.5 s", "rows of A and B once", "12 MiB")]))
     >>> print("\\n".join(map(str.rstrip, narrow.file.getvalue().splitlines()[1:])))
       time   how
      ──────────────────────────
@@ -137,27 +151,41 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
 
 
 def answer_text(record: Record) -> str:
-    """Whether a case is correct, its time, rate and share of GEMM-only speed; or its status.
+    """Whether a case is correct, whether its time can be used, its time, share of GEMM-only speed
+    and rate; or its status.
 
     Examples
     --------
     >>> run = dict(status="ok", best_s=0.25, gflops=1234.5, percent_of_gemm_only=94.06)
     >>> answer_text(Record(**run, mode="measured", error=0.0))
-    'ok, exact: 250 ms, 1234 GFLOP/s, 94.1 % of GEMM-only speed'
+    'Result exact: 250 ms, 94 % of GEMM-only speed, 1.23 TFLOP/s.'
+    >>> answer_text(Record(**run, mode="measured", error=1e-7, noisy=True, core_share=0.21))[:80]
+    'Result correct (error 1e-07). TIME NOT USABLE (the ranks had 21 % of their cores'
     >>> answer_text(Record(**run, mode="simulated", median_low_s=0.2, median_high_s=0.5))
-    'predicted: 250 ms (200-500), 1234 GFLOP/s, 94.1 % of GEMM-only speed'
+    'Predicted: 250 ms (200-500), 94 % of GEMM-only speed, 1.23 TFLOP/s.'
     >>> answer_text(Record(mode="measured", status="timeout", reason="after 60 s"))
     'timeout: after 60 s'
     """
     if record.status != "ok" or record.best_s is None:
         return f"{record.status}: {record.reason}"
-    simulated = record.mode == "simulated"
-    error = "not verified" if record.error is None else f"error {record.error:.3g}"
-    verdict = "predicted" if simulated else f"ok, {error if record.error != 0 else 'exact'}"
-    time = predicted_text(record) if simulated else seconds(record.time_s)
-    roof = record.percent_of_gemm_only
-    bound = "" if roof is None else f", {roof:.1f} % of GEMM-only speed"
-    return f"{verdict}: {time}, {number(record.gflops, 4)} GFLOP/s{bound}"
+    percent = record.percent_of_gemm_only
+    known = [] if percent is None else [f"{percent:.0f} % of GEMM-only speed"]
+    known += [rate_text(record.gflops)] * (record.gflops is not None)
+    if record.mode == "simulated":
+        verdict, time = "Predicted:", predicted_text(record)
+    else:
+        exact = "exact" if record.error == 0 else f"correct (error {record.error or 0:.2g})"
+        verdict = f"Result {'not verified' if record.error is None else exact}"
+        why = cores_text(record)
+        if record.noisy:
+            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}; measure on a quiet machine:"
+            known = []
+        elif record.oversubscribed:
+            verdict += ". RANKS SHARE CORES, compare only with such runs:"
+        else:
+            verdict += ":"
+        time = time_text(record.time_s) + ("" if record.noisy else _interval(record))
+    return f"{verdict} {', '.join([time, *known])}."
 
 
 #: Columns of a record that ``--brief`` prints, in this order, before the others of its case.
@@ -199,32 +227,73 @@ def brief(values: dict) -> str:
     return " ".join(["drbench", *(f"{name}={text(value)}" for name, value in values.items())])
 
 
-def show_record(record: Record) -> None:
-    """Print the result of ``drbench run`` or ``drbench simulate``, and a table of its case."""
+def show_record(record: Record, verbose: bool = False) -> None:
+    """Print the result of ``drbench run`` or ``drbench simulate``: the answer, then what was
+    multiplied and what takes the time; with ``verbose`` everything that is known."""
     out, simulated = console(), record.mode == "simulated"
     fine = record.status == "ok"
-    colour = "red" if not fine else "" if simulated else "green"
+    doubtful = record.noisy or record.oversubscribed
+    colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.print(Text(answer_text(record), colour), soft_wrap=True)
-    made = table("|~", ())
+    made = table("|!~", ())
     made.columns[0].style = "bold"
 
-    def add(name: str, *values: str | Text | None) -> None:
+    def add(name: str, *values: str | Text | None, detail: bool = False) -> None:
         """Add a row with the values that are known; no row if there are none."""
         described = list(filter(None, values))
-        if described:
+        if described and (verbose or not detail):
             made.add_row(name, Text(", ").join(map(Text.assemble, described)))
 
-    named = lambda values: ", ".join(
-        f"{_MOVED.get(name) or name.removesuffix('_bytes').replace('_', ' ')} {text}"
-        for name, text in values
-    )
-    add(
-        "problem",
-        multiplication_text(record),
-        record.dtype,
-        record.fill and f"{record.fill} fill",
-    )
-    add("partitions", record.a and f"A {record.a}   B {record.b}   C {record.c}")
+    _add_problem(record, add)
+    if record.best_s is not None:
+        _add_times(record, add)
+        _add_details(record, add)
+    out.print(made)
+    if words := next_command(record):
+        out.print(f"Are other layouts faster? {words}", markup=False, soft_wrap=True)
+
+
+def next_command(record: Record) -> str:
+    """The command that looks for faster layouts of a multiplication; empty if there is none.
+
+    Examples
+    --------
+    >>> run = dict(status="ok", best_s=1.0, m=8, n=8, k=8, ranks=2, a="row", b="row", c="S(0)")
+    >>> next_command(Record(mode="simulated", machine="pvc12", **run))
+    "drbench tune -m 8 -n 8 -k 8 -p 2 --a row --b row --c 'S(0)' --machine pvc12"
+    >>> next_command(Record(mode="measured", preset="row", **run))
+    'drbench tune -m 8 -n 8 -k 8 -p 2 --preset row --measure'
+    """
+    if record.status != "ok" or not record.a or record.experts or (record.ranks or 1) == 1:
+        return ""
+    words = [
+        "drbench",
+        "tune",
+        *(f"-{x} {getattr(record, x)}" for x in "mnk"),
+        f"-p {record.ranks}",
+    ]
+    texts = {name: shlex.quote(getattr(record, name) or "") for name in "abc"}
+    named = [f"--preset {record.preset}"] * bool(record.preset)
+    words += named or [f"--{name} {text}" for name, text in texts.items()]
+    if record.mode == "simulated":
+        words.append(f"--machine {shlex.quote(record.machine or '')}")
+    else:
+        words.append("--measure")
+    return " ".join(words)
+
+
+def _add_problem(record: Record, add: Callable) -> None:
+    """The rows of what was multiplied, how and where."""
+    simulated = record.mode == "simulated"
+    where = plural(record.ranks, "rank") if record.ranks else ""
+    if simulated:
+        where += f" of {record.machine}"
+    else:
+        where += f" × {plural(record.threads, 'thread')}" if (record.threads or 1) > 1 else ""
+        where += f" on {record.nodes} nodes" if (record.nodes or 1) > 1 else ""
+    add("problem", multiplication_text(record), record.dtype, where)
+    add("", record.fill and f"{record.fill} fill", detail=True)
+    add("layouts", record.a and layouts_text((record.a, record.b, record.c)))
     add(
         "algorithm",
         record.algorithm,
@@ -236,22 +305,18 @@ def show_record(record: Record) -> None:
             for name, value in options_of(record).items()
             if name not in _SHOWN_OPTIONS
         ),
-        f"prefetch {record.prefetch}" if record.prefetch is not None else "",
         record.schedule not in (None, "direct")
         and f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and "
         f"{record.ir_max_comm} transfers at a time)",
     )
-    if simulated:
-        add("machine", record.machine, plural(record.ranks, "rank"), "simulated")
-        add("", record.beyond and Text(f"beyond the calibration: {record.beyond}", "yellow"))
-    else:
-        threads = f" x {plural(record.threads, 'thread')}" if record.threads else ""
-        add(
-            "ranks",
-            f"{record.ranks}{threads} on {plural(record.nodes or 1, 'node')}",
-            record.transport and f"transport {record.transport}",
-            f"collectives {record.collectives}" if record.collectives and not record.device else "",
-        )
+    add("", f"prefetch {record.prefetch}" if record.prefetch is not None else "", detail=True)
+    add("", record.beyond and Text(f"beyond the calibration: {record.beyond}", "yellow"))
+    add(
+        "transport",
+        record.transport if not simulated else None,
+        f"collectives {record.collectives}" if record.collectives and not record.device else "",
+        detail=True,
+    )
     add(
         "device",
         record.device and f"{record.device}, {record.ranks_per_device} rank(s) each",
@@ -260,70 +325,96 @@ def show_record(record: Record) -> None:
         and f"at most {record.max_gemms} GEMMs and {record.max_accumulates} "
         f"accumulates at a time, collectives {record.collectives}",
     )
-    add("", record.reason and fine and Text(f"through the host: {record.reason}", "yellow"))
-    if record.best_s is not None:
-        local = record.local_gemm_s
-        add(
-            "time",
-            f"{predicted_text(record)}, {seconds(local)} as one local GEMM per rank"
-            if simulated
-            else f"median {seconds(record.time_s)}{_interval(record)} of "
-            f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
+    reason = record.status == "ok" and record.reason
+    add("", reason and Text(f"through the host: {reason}", "yellow"))
+
+
+def _add_times(record: Record, add: Callable) -> None:
+    """The rows of what takes the time."""
+    simulated, local_s = record.mode == "simulated", record.local_gemm_s
+    if record.phase_gemm_s is not None:
+        bar, *shares = time_bar(record)
+        add("time spent", f"{bar}  {', '.join(shares)}")
+    if local_s and record.phase_gemm_s and record.phase_gemm_s > 1.02 * local_s:
+        slower = 100 * (record.phase_gemm_s / local_s - 1)
+        add("", f"these GEMMs take {slower:.0f} % longer than one large GEMM per rank")
+    if record.slowest_rank is not None and (record.ranks or 1) > 1:
+        mean_s = sum(getattr(record, f"phase_{name}_s") or 0 for name in COMPUTING)
+        longer = 100 * (record.slowest_rank_s / mean_s - 1) if mean_s else 0
+        add("slowest rank", f"{record.slowest_rank}, computes {longer:.0f} % longer than the mean")
+    beyond, overlap = record.effective_communication_s, record.overlap_efficiency
+    spread = record.time_s - (record.median_low_s or record.time_s)
+    if not simulated and beyond is not None and beyond > spread:
+        hidden = (
+            "" if overlap is None else f"{100 * overlap:.0f} % hidden (a plain collective: 0 %)"
         )
-        for name, value, _, remedy in DOUBTS:
-            if getattr(record, name) is value:
-                why = cores_text(record) if name == "noisy" else ""
-                described = "; ".join(filter(None, (why, remedy)))
-                add("", Text(f"{name if value else f'not {name}'}: {described}", "yellow"))
-        add("peak", _of_peak(record))
+        add("communication", f"{time_text(beyond)} not hidden", hidden)
+    if not simulated:
+        low, high = record.percent_of_gemm_only_min, _even(record)
         add(
             "GEMM-only",
-            record.percent_of_gemm_only_min
-            and f"{record.percent_of_gemm_only:.1f} % of {number(record.gemm_only_gflops, 4)} "
-            "GFLOP/s, the speed of the same GEMMs without communication "
-            f"({low_high(record)} %){_even(record)}",
+            low
+            and f"{rate_text(record.gemm_only_gflops)} without communication; this run "
+            f"{low_high(record)} % of it{high}",
+            detail=not high,
         )
-        beyond, overlap = record.effective_communication_s, record.overlap_efficiency
-        spread = record.time_s - (record.median_low_s or record.time_s)
-        if not simulated and beyond is not None and beyond > spread:
-            add(
-                "overlap",
-                f"effective communication {seconds(beyond)} beyond one local GEMM",
-                "" if overlap is None else f"overlap efficiency {overlap:.2f} (collective: 0)",
-            )
-        counts = [(name, getattr(record, name)) for name in COUNTERS]
-        nothing = "nothing" if record.moved_bytes is not None else "unknown"
         add(
-            "moved",
-            named((name, format_bytes(count)) for name, count in counts if count) or nothing,
+            "repeats",
+            f"{len(record.samples_s)}, best {time_text(record.best_s)}",
+            record.disturbed and f"{record.disturbed} disturbed",
+            detail=True,
         )
-        if _all_in_place(record):
-            add("", "all tiles were read in place: no transfer, nothing to overlap")
-        if record.phase_gemm_s is not None:
-            phases = [(name, getattr(record, f"phase_{name}_s")) for name in PHASES]
-            add(
-                "mean phases",
-                named(
-                    (name, seconds(time or 0.0)) for name, time in phases if time or name == "gemm"
-                ),
-            )
-        held = {
-            "pool": record.pool_bytes,
-            "resident": record.peak_rss_bytes,
-            "on the device": record.peak_device_bytes,
-        }
-        described = [
-            f"{name} {format_bytes(count)}" for name, count in held.items() if count is not None
-        ]
-        if simulated or record.peak_rss_bytes is not None:
-            add("memory", f"{', '.join(described)} (largest rank)")
-        if not simulated:
-            add(
-                "library",
-                f"{record.blas} ({record.blas_kernel or 'unknown'} kernels)",
-                record.mpi or "MPI unknown",
-            )
-    out.print(made)
+        for name, value, _, remedy in DOUBTS:
+            if getattr(record, name) is value and not record.noisy:
+                add("", Text(f"{name if value else f'not {name}'}: {remedy}", "yellow"))
+    add("peak", _of_peak(record), detail=not simulated)
+
+
+def _add_details(record: Record, add: Callable) -> None:
+    """The rows of bytes, memory and libraries."""
+    named = lambda values: ", ".join(
+        f"{_MOVED.get(name) or name.removesuffix('_bytes').replace('_', ' ')} {text}"
+        for name, text in values
+    )
+    counts = [(name, getattr(record, name)) for name in COUNTERS]
+    nothing = "nothing" if record.moved_bytes is not None else "unknown"
+    add("moved", named((name, bytes_text(count)) for name, count in counts if count) or nothing)
+    if _all_in_place(record):
+        add("", "all tiles were read in place: no transfer, nothing to overlap", detail=True)
+    held = {
+        "buffers": record.pool_bytes,
+        "process": record.peak_rss_bytes,
+        "on the device": record.peak_device_bytes,
+    }
+    described = [f"{name} {bytes_text(count)}" for name, count in held.items() if count is not None]
+    if described:
+        add("memory", f"{', '.join(described)} (largest rank)")
+    if record.mode != "simulated":
+        add(
+            "library",
+            f"{record.blas} ({record.blas_kernel or 'unknown'} kernels)",
+            record.mpi or "MPI unknown",
+            detail=True,
+        )
+
+
+def time_bar(record: Record, width: int = 24) -> list[str]:
+    """The shares of the time of a repeat as a bar, and in percent, the largest first.
+
+    Examples
+    --------
+    >>> row = dict(mode="measured", status="ok", best_s=1.0, phase_gemm_s=0.7, phase_fence_s=0.25)
+    >>> time_bar(Record(**row), 10)
+    ['███████··-', '█ GEMMs 70 %', '· waiting in fences 25 %', '- other 5 %']
+    """
+    total = record.time_s
+    shares = {key: (getattr(record, f"phase_{name}_s") or 0) / total for name, key in _BAR.items()}
+    rest = 1 - sum(shares.values())
+    shares = {key: share for key, share in shares.items() if share >= _LEAST_SHARE}
+    found = sorted(shares.items(), key=lambda each: -each[1])
+    found += [("- other", rest)] * (rest >= _LEAST_SHARE)
+    bar = "".join(key[0] * round(width * share) for key, share in found)[:width]
+    return [bar, *(f"{key} {100 * share:.0f} %" for key, share in found)]
 
 
 def _all_in_place(record: Record) -> bool:
@@ -359,7 +450,7 @@ def _of_peak(record: Record) -> str:
         return ""
     if peak is None:  # simulated: the model's
         return f"{percent:.1f} % of peak"
-    described = f"{percent:.1f} % of the peak of {number(peak, 4)} GFLOP/s ({record.peak_source})"
+    described = f"{percent:.1f} % of the peak of {rate_text(peak)} ({record.peak_source})"
     if percent > 100:
         described += ": the peak was measured at a lower clock or with other work, or given too low"
     return described
@@ -400,7 +491,7 @@ def low_high(record: Record) -> str:
 
 
 def multiplication_text(of) -> str:
-    """The multiplication of a record or a case, with the matrices as stored.
+    """The sizes of a record or a case, and its form if it is not C = A·B.
 
     Examples
     --------
@@ -410,49 +501,40 @@ def multiplication_text(of) -> str:
     ...     multiplication_text(Record(**run)),
     ...     multiplication_text(Record(**run, transpose="a", beta=2)),
     ... )
-    ('C 8x6 = A 8x4 · B 4x6', 'C 8x6 = (A 4x8)ᵀ · B 4x6 + 2·C')
+    ('8 × 6 × 4 (m × n × k)', '8 × 6 × 4 (m × n × k), C = Aᵀ·B + 2·C')
     >>> multiplication_text(Record(**run, experts=5, topk=2, routing="skewed:3"))
-    'C = A · B, 8 tokens to 2 of 5 experts each (skewed:3), experts 4x6'
+    '8 × 6 × 4 (m × n × k), 8 tokens to 2 of 5 experts each (skewed:3)'
     """
-    scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
-    more = f" + {of.beta:g}·C" if of.beta else ""
-    transposed_text, parts = of.transpose or "", []
+    text, stored = f"{shape_text(of.m, of.n, of.k)} (m × n × k)", of.transpose or ""
     option = of.options.get if isinstance(of.options, dict) else partial(getattr, of)
+    scale = f"{of.alpha:g}·" if of.alpha not in (None, 1.0) else ""
+    named = "·".join(name + "ᵀ" * (name.lower() in stored) for name in "AB")
+    more = f" + {of.beta:g}·C" if of.beta else ""
+    if scale or more or stored:
+        text += f", C = {scale}{named}{more}"
     if option("experts"):
-        named = " · ".join(name + "ᵀ" * (name.lower() in transposed_text) for name in "AB")
-        return (
-            f"C = {scale}{named}{more}, {of.m} tokens to {option('topk')} of {option('experts')} "
-            f"experts each ({option('routing')}), experts {of.k}x{of.n}"
-        )
-    for name, rows, cols in (("A", of.m, of.k), ("B", of.k, of.n)):
-        if name.lower() in transposed_text:
-            parts.append(f"({name} {cols}x{rows})ᵀ")
-        else:
-            parts.append(f"{name} {rows}x{cols}")
-    return f"C {of.m}x{of.n} = {scale}{' · '.join(parts)}{more}"
+        tokens = f"{of.m} tokens to {option('topk')} of {option('experts')} experts each"
+        text += f", {tokens} ({option('routing')})"
+    return text
 
 
 def drawing(problem: Problem) -> Table:
-    """The three matrices next to each other: each point shows the rank that owns it in replica
-    0."""
+    """The three matrices next to each other, a character for each tile: the rank that owns it in
+    replica 0."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    longest = max(problem.m, problem.n, problem.k)
     cells = []
     for operand in (problem.a, problem.b, problem.c):
         p = operand.stored  # as its layout is written
         rows, cols = p.shape
-        transposed_text = ", multiplied transposed" * operand.transposed
-        replicas = (
-            f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
-        )
+        more = ", multiplied transposed" * operand.transposed
+        if p.replicas > 1:
+            more += f"\n{p.replicas} replicas of {p.ranks_per_replica} ranks"
         if p.terms > 1:
-            replicas += f",\ntheir sum over {p.terms} terms pending"
-        height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
+            more += f"\ntheir sum over {p.terms} terms pending"
         table.add_column(
-            f"{operand.name} {rows}x{cols}{transposed_text}\n{p.text}{replicas}\n{_dealt(p)}"
-            f"{_left_out(p, height, width)}"
+            f"{operand.name} {rows} × {cols}: {p.text}{more}\n{_dealt(p)}{_left_out(p)}"
         )
-        cells.append(_raster(picture(p, height, width)))
+        cells.append(_raster(tile_owners(p, _MOST_LINES, _MOST_CHARACTERS)))
     table.add_row(*cells)
     return table
 
@@ -464,35 +546,36 @@ def _dealt(partition: Partition) -> str:
     --------
     >>> from partitions import partition
     >>> print(_dealt(partition("block", (8, 8), 4)))
-    tiles 4x4, grid 2x2
+    tiles 4 × 4, grid 2x2
     >>> print(_dealt(partition("S(0),R@2x2", (8, 8), 4)))
-    tiles 4x8, ranks of replica 0: 0 2
+    tiles 4 × 8, ranks of replica 0: 0 2
     >>> print(_dealt(partition("_S(0,2)", (9, 8), 2)))
-    tiles up to 3x8, grid 2x1
+    tiles up to 3 × 8, grid 2x1
     """
     height, width = partition.tile_shape
     equal = all(isinstance(axis, Dealt) for axis in (partition.rows, partition.cols))
     ranks = partition.members(0)
     listed = " ".join(map(str, ranks[:8])) + " ..." * (len(ranks) > 8)
     where = f"grid {partition.grid}" if partition.grid else f"ranks of replica 0: {listed}"
-    return f"tiles {'' if equal else 'up to '}{height}x{width}, {where}"
+    return f"tiles {'' if equal else 'up to '}{height} × {width}, {where}"
 
 
-def _left_out(partition, height: int, width: int) -> str:
-    """A line with the part of a partition that a drawing of ``height`` × ``width`` points shows;
-    empty if it shows every tile.
+def _left_out(partition) -> str:
+    """A line with the tiles of a partition that are drawn; empty if all are.
 
     Examples
     --------
     >>> from partitions import partition
-    >>> tiled = partition("tiles:1x64@4x1", (64, 64), 4)
-    >>> _left_out(tiled, 12, 30), _left_out(tiled, 64, 30)
-    ('\\ndrawn: 12 of 64 rows of tiles', '')
+    >>> _left_out(partition("tiles:1x64@4x1", (64, 64), 4)), _left_out(partition("row", (4, 4), 4))
+    ('\\ndrawn: the first 8 of 64 rows of tiles', '')
     """
-    described = []
-    for what, tiles, points in zip(("rows", "columns"), partition.grid_shape, (height, width)):
-        if tiles > points:
-            described.append(f"{points} of {tiles} {what} of tiles")
+    described = [
+        f"the first {most} of {tiles} {what} of tiles"
+        for what, tiles, most in zip(
+            ("rows", "columns"), partition.grid_shape, (_MOST_LINES, _MOST_CHARACTERS)
+        )
+        if tiles > most
+    ]
     return f"\ndrawn: {', '.join(described)}" if described else ""
 
 

@@ -4,10 +4,10 @@ pays."""
 from dataclasses import replace
 
 from drbench.measure.record import Record
+from drbench.texts import bytes_text, layouts_text, plural, time_text
 from launch.cases.case import case_keys
 from launch.cases.command_line import describe
 from launch.host.show import predicted_text
-from launch.host.units import format_bytes, plural, seconds
 
 from .candidates import TuneRequest
 from .places import Found, Moving, Place
@@ -42,64 +42,70 @@ def name_of(place: Place) -> str:
 
 
 def redistribution_text(moving: Moving) -> str:
-    """The bytes that redistribution to a place moves, and its time."""
-    time = "" if moving.seconds is None else f" in {seconds(moving.seconds)}"
-    return f"{format_bytes(moving.moved_bytes)}{time}"
+    """The time of the redistribution to a place, and the bytes that it moves."""
+    time = "" if moving.seconds is None else f"{time_text(moving.seconds)}, "
+    return f"{time}{bytes_text(moving.moved_bytes)}"
 
 
 def answer(found: Found, request: TuneRequest) -> list[str]:
-    """The three lines of the answer: the cost of the current layouts, the best, and after how many
+    """The lines of the answer: the cost of the current layouts, the best, and after how many
     multiplications changing pays."""
-    best, lines = found.ranking[0], []
+    best, lines, today = found.ranking[0], [], any(request.today)
     if found.mine:
-        lines.append(f"Your layouts, {_costs(found.mine)}.")
+        lines.append(f"You:  {_costs(found.mine)}.")
     elif found.why_not:
-        lines.append(f"Your layouts: {found.why_not}")
-    unknown, times = off(found), found.times_better
-    by = "the model" if best.record else "bytes moved"
-    name = f"Best found, {unknown}" if unknown else f"Best by {by}"
-    gain = f"; {times:.2f} times {'as fast' if best.record else 'fewer bytes'}" if times else ""
+        lines.append(f"You:  {found.why_not}")
+    ends = []
+    if times := found.times_better:
+        ends.append(f"{times:.2f} times {'as fast' if best.record else 'fewer bytes'}")
+    if near := found.within(request.multiplications):
+        ends.append(f"tied with {plural(len(near), 'other')}")
+    if unknown := off(found):
+        ends.append(unknown)
     if found.mine and not found.better:
-        name += (
-            f", nothing else is better within {plural(request.multiplications, 'multiplication')}"
-        )
-    lines.append(f"{name}: {_costs(best)}{gain}.")
+        within = plural(request.multiplications, "multiplication")
+        doubt = f" ({unknown})" if unknown else ""
+        lines.append(f"Keep them: no change pays within {within}{doubt}.")
+    else:
+        by = "" if best.record else " by bytes"
+        lines.append(f"Best{by}: {_costs(best)}{''.join(f'; {each}' for each in ends)}.")
     if found.why_not or found.better:
         lines.append(_price(found, request))
-    elif not any(request.today):
-        lines.append(
-            "Give the current layouts (--a, --b, --c or --preset) to see whether changing pays."
-        )
+    elif not today:
+        lines.append("Give your layouts (--a, --b, --c or --preset) to see whether changing pays.")
     return lines
 
 
 def _costs(place: Place) -> str:
-    """The layouts of a place, its program, and its cost."""
-    named = ", ".join(f"{name} {text}" for name, text in zip("ABC", place.layouts))
-    record, counts = place.record, place.counts
+    """The layouts of a place, its cost, and its program."""
+    named, record, counts = layouts_text(place.layouts), place.record, place.counts
     if record is not None:
         of_roof = f"{record.percent_of_gemm_only:.0f} % of GEMM-only speed"
-        return f"{named}: {name_of(place)}, {predicted_text(record)}, {of_roof}"
-    moves = format_bytes(counts.loads.busiest_bytes)
-    return (
-        f"{named}: {name_of(place)}, its busiest rank moves {moves} and does {counts.share:.2f} "
-        "times its share of the FLOPs"
-    )
+        return f"{named}: {predicted_text(record)} predicted, {of_roof}, {name_of(place)}"
+    moves = bytes_text(counts.loads.busiest_bytes)
+    uneven = f", one rank has {counts.share:.2f} times its share of the work"
+    work = "" if round(counts.share, 2) <= 1 else uneven
+    return f"{named}: at most {moves} in or out of a rank{work}, {name_of(place)}"
 
 
 def _price(found: Found, request: TuneRequest) -> str:
     """The cost of redistributing the matrices to the first place, and when that pays."""
-    moving, after = found.ranking[0].moving, found.pays_after
-    inputs = " and ".join(name for name, text in zip("AB", request.today) if text)
-    parts = [inputs] * bool(inputs) + ["C back"] * bool(request.today[2])
-    redistributing = f"redistributing {', and '.join(parts)}" + "," * (len(parts) - 1)
+    best, after = found.ranking[0], found.pays_after
+    moving, today = best.moving, zip("ABC", request.today, best.layouts)
+    changed = [name for name, mine, its in today if mine and mine != its]
+    inputs = " and ".join(name for name in changed if name != "C")
+    parts = [inputs] * bool(inputs) + ["C back"] * ("C" in changed)
+    what = f"redistributing {', and '.join(parts) or 'nothing'}, once"
     if not moving.moved_bytes:
-        return f"Changing is free: {redistributing} moves nothing."
-    price = f"moves {redistribution_text(moving)}"
+        return f"Changing is free: {what} moves nothing."
+    price = f"Changing costs {redistribution_text(moving)} ({what})"
     if after is None:
-        return f"{redistributing[0].upper()}{redistributing[1:]} {price}."
+        return f"{price}."
+    first = found.ranking[0].record
+    if first and first.median_high_s and found.mine.cost <= first.median_high_s:
+        return f"{price}, and gains less than the model's error."
     by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
-    return f"Changing pays after {plural(after, 'multiplication')}{by}: {redistributing} {price}."
+    return f"{price}: it pays after {plural(after, 'multiplication')}{by}."
 
 
 def off(found: Found) -> str:

@@ -10,8 +10,8 @@ from drbench.model.machine import Machine
 from drbench.model.rank import free_steps
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace
+from drbench.texts import bytes_text, plural
 from launch.host.kernels import processor_name
-from launch.host.units import format_bytes, plural
 
 #: The ranges in the table ``[model.calibrated]`` of the file, and their descriptions.
 _RANGES = {
@@ -88,7 +88,7 @@ def _describe_range(name: str, needed: set[int], known: list) -> str:
     below = sorted(value for value in needed if 0 < value < low)
     above = sorted(value for value in needed if value > high)
     out = below[:1] + above[-1:]
-    written = format_bytes if name in _OF_BYTES else str
+    written = bytes_text if name in _OF_BYTES else str
     described = _RANGES[name].format(" and ".join(map(written, out)))
     return f"{described} ({written(low)} to {written(high)})" if out else ""
 

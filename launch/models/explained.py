@@ -18,6 +18,7 @@ from drbench.model.simulate import Simulator
 from drbench.plan.explain import loads
 from drbench.plan.run_description import describe_run
 from drbench.program.trace import no_collection
+from drbench.texts import layouts_text
 from launch.cases.case import FIELDS, Case, bound, resolved_keys
 from launch.cases.command_line import describe
 from launch.cases.machine_models import of_schedule
@@ -65,7 +66,7 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     --------
     >>> described = explained(Case(64, 64, 64, "column", "column", "column"), None, 2)
     >>> described["name"], described["timed"], described["multiplication"]
-    ('universal S-C chunk 256', False, 'C 64x64 = A 64x64 · B 64x64')
+    ('universal S-C chunk 256', False, '64 × 64 × 64 (m × n × k)')
     """
     model = machine or replace(BALANCE, dtype=arithmetic(case.dtype, case.compute))
     if machine is None and case.transport != "auto":
@@ -185,11 +186,12 @@ def _describe_case(
         ["busiest", moved.busiest_bytes, "B"],
         ["buffers", _most_held(found["ranks"]), "B"],
     ]
-    layouts = " · ".join(f"{name.upper()} {text}" for name, text in problem.texts.items())
-    where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a "
-    "byte"
+    layouts = layouts_text([*problem.texts.values()])
+    where = (
+        f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a byte"
+    )
     return found | {
-        "name": describe(record),
+        "name": describe(record, sizes=True),
         "multiplication": multiplication_text(case),
         "description": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
         "timed": timed,

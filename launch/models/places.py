@@ -16,8 +16,8 @@ from drbench.model.simulate import Beyond, Simulator
 from drbench.plan.explain import loads
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace
+from drbench.texts import bytes_text
 from launch.cases.case import Case
-from launch.host.units import format_bytes
 
 from .beyond import Sure
 from .candidates import TuneRequest, data_movements, with_copies
@@ -169,7 +169,7 @@ class Found:
 
     def within(self, multiplications: int = 1) -> list[int]:
         """The further places, the second being 2, that may be as fast as the first: their time is
-        in its interval, including redistribution.
+        in its interval, including redistribution; without a model, their bytes are equal.
 
         Examples
         --------
@@ -185,7 +185,10 @@ class Found:
         [2]
         """
         first = self.ranking[0]
-        if first.record is None or first.record.median_high_s is None:
+        if first.record is None:
+            costs = [(place.counts.share, place.cost) for place in self.ranking]
+            return [at for at, cost in enumerate(costs, 1) if at > 1 and cost == costs[0]]
+        if first.record.median_high_s is None:
             return []
         most = first.record.median_high_s + first.moving.price / multiplications
         costs = [place.cost + place.moving.price / multiplications for place in self.ranking]
@@ -285,7 +288,7 @@ class ByBytes:
     ) -> Iterator[Place]:
         found = counted(cases[0], self.request.ranks)
         if found.memory > self.memory_bytes:
-            raise OutOfMemory(f"it needs {format_bytes(found.memory)}")
+            raise OutOfMemory(f"it needs {bytes_text(found.memory)}")
         moved = found.loads.moved_bytes + moving.moved_bytes / self.request.multiplications
         cost = found.loads.busiest_bytes + extra + _UNEVEN * (found.share > EVEN)
         key = cost, moved, found.loads.transfers, *found.loads

@@ -18,6 +18,7 @@ from drbench.plan.schedule import buffer_elements, pool_bytes
 from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
+from drbench.texts import bytes_text
 from launch.cases.case import (
     Case,
     bound,
@@ -27,7 +28,6 @@ from launch.cases.case import (
     resolved_keys,
 )
 from launch.cases.peaks import arithmetic
-from launch.host.units import format_bytes
 
 from .beyond import beyond
 from .intervals import alternatives, combined, residuals_of
@@ -295,9 +295,9 @@ class Programs:
             if tiles + arena > machine.memory_bytes:
                 copies = max(each.partition.replicas for each in problem.operands) > 1
                 raise OutOfMemory(
-                    f"rank {trace.rank} needs {format_bytes(tiles + arena)} (tiles "
-                    f"{format_bytes(tiles)}, pool {format_bytes(arena)}); a device of "
-                    f"{machine.name} has {format_bytes(machine.memory_bytes)}. Use more ranks"
+                    f"rank {trace.rank} needs {bytes_text(tiles + arena)} (tiles "
+                    f"{bytes_text(tiles)}, pool {bytes_text(arena)}); a device of "
+                    f"{machine.name} has {bytes_text(machine.memory_bytes)}. Use more ranks"
                     f"{', or a smaller replication factor' if copies else ''}."
                 )
         return most

@@ -34,8 +34,8 @@ from drbench.model.simulate import TooLong
 from drbench.plan.explain import busiest
 from drbench.program.problem import Operand, Problem
 from drbench.program.trace import Trace, no_collection
+from drbench.texts import bytes_text
 from launch.cases.case import Case
-from launch.host.units import format_bytes
 from partitions import flows
 
 from .beyond import how_sure
@@ -602,7 +602,7 @@ class _Search:
         found, ruler = self.found, self.ruler
         if found.too_large:
             raise OutOfMemory(
-                f"none of {found.tried} candidates fits {format_bytes(ruler.memory_bytes)} per "
+                f"none of {found.tried} candidates fits {bytes_text(ruler.memory_bytes)} per "
                 "rank. Use more ranks, or a larger --memory."
             )
         if self.why:

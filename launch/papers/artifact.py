@@ -410,8 +410,8 @@ def check_records(results: Path) -> None:
     """Raise a MissingError without the committed records, as in a wheel."""
     if not (results / EXPECTED).is_file():
         raise MissingError(
-            f"no {results / EXPECTED}: the artifact is checked in a checkout with its results/. "
-            "Clone the repository of drbench, and run it in the top folder of the clone."
+            f"no {results / EXPECTED}: an installed wheel has no results/. In a clone: make "
+            "install, or pip install --editable '.[mpich]', then the drbench of that environment."
         )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pandas import DataFrame
 
 from plots.draw.chart import Axis, Chart, Marks, Spot, draw_chart, label_rows, panels, polyline
-from plots.draw.page import GRID, line_handle
-from plots.draw.style import LineStyle
+from plots.draw.page import GRID, line_handle, patch_handle
+from plots.draw.style import Fill, LineStyle
 from plots.registry import Made
 from plots.select.cases import SelectionError
 
@@ -62,15 +62,19 @@ def dots(x: Axis, table: DataFrame, styles: Styles) -> tuple[Axis, Axis, list[Ma
 
 def draw_page(
     charts: Sequence[Chart],
-    styles: Styles,
+    styles: Styles | Iterable[Fill],
     notes: Sequence[str],
     high_in: float,
     left_in: float = 0.56,
     finding: str = "",
 ) -> Made:
     """The figure of some charts, two per row, with the given heights, widths for the y axis or row
-    names, and styles of the legend; the finding is the title."""
-    handles = [line_handle(*each) for each in styles.items()]
+    names, and styles of the legend (of lines by their names, or of bars); the finding is the title.
+    """
+    if isinstance(styles, Mapping):
+        handles = [line_handle(*each) for each in styles.items()]
+    else:
+        handles = list(map(patch_handle, styles))
     page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12), finding=finding)
     for axes, chart in zip(every, charts):
         axes.grid(axis="y", **GRID)

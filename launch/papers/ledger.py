@@ -141,7 +141,7 @@ def _runs(source: str, machine: Machine, of_roof: bool = False) -> list[tuple]:
 
 def _what(record: Record) -> str:
     shape = f"{record.m}x{record.n}x{record.k}"
-    words = [shape, record.a, record.b, record.c, describe(record)]
+    words = [shape, record.a, record.b, record.c, describe(record, sizes=True)]
     words += [record.transport, record.dtype, record.compute, f"p={record.ranks}"]
     return " ".join(filter(None, words))
 

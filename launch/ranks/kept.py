@@ -21,8 +21,8 @@ from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.measure.roof import elements, gemms_to_try
 from drbench.program.problem import Problem
+from drbench.texts import bytes_text
 from launch.host.memory import available_memory, left_to_process, windows_bytes
-from launch.host.units import format_bytes
 
 #: Most programs that are kept, and most windows of them and of matrices: MPI has few.
 _MOST, _MOST_WINDOWS = 1000, 200
@@ -136,8 +136,8 @@ def check_memory(
 def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:
     """Raise if more memory is needed than available; None is no limit."""
     if space is not None and needed > space:
-        sizes = format_bytes(needed), format_bytes(space)
-        missing = format_bytes(needed - space)
+        sizes = bytes_text(needed), bytes_text(space)
+        missing = bytes_text(needed - space)
         raise OutOfMemory(f"{text.format(*sizes)}: {missing} are missing. {remedy}.")
 
 

@@ -34,7 +34,7 @@ except (ImportError, RuntimeError) as error:
 
 from algorithms import get_algorithm
 from algorithms.collective import BASELINES, baseline_of
-from drbench.common import PHASES, Clock, parse_transport
+from drbench.common import COMPUTING, PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
 from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
@@ -542,6 +542,9 @@ def _measure(ready: Prepared, turn: int | None) -> dict:
     counts = {name: executor.bytes[name] for name in COUNTERS}
     if phase is not None:
         counts |= {f"phase_{name}_s": phase[name] / comm.size for name in PHASES}
+        busy_s = comm.allgather(sum(phase[name] for name in COMPUTING))
+        slowest = max(range(comm.size), key=busy_s.__getitem__)
+        measured |= {"slowest_rank": slowest, "slowest_rank_s": busy_s[slowest]}
     # one message for all counters: float64 is exact up to 2**53 bytes
     sums = np.array(list(counts.values()), dtype=float)
     comm.Allreduce(MPI.IN_PLACE, sums)

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.measure.noise import LEAST_SHARE
 from drbench.options import Option
+from drbench.texts import bytes_text, marked, plural, span, time_text
 from launch.host.show import table
-from launch.host.units import format_bytes, plural, seconds
 
 _SIZE = Option(type=int, least=8, unit="bytes")
 #: More sizes are taken for a mistake.
@@ -63,45 +62,61 @@ def operations_of(text: str | None) -> list[str]:
     return [*(name for name in OPERATIONS if name in names), COPY]
 
 
+def bandwidth_answer(rows: Sequence) -> str:
+    """The rate of the largest get, or else of the first operation, and its doubt, in one line."""
+    from plots.select.bandwidth_rows import COPY
+
+    timed = [row for row in rows if row.median_s is not None and row.operation != COPY]
+    if not timed:
+        return "No transfer could be measured."
+    gets = [row for row in timed if row.operation == "get"]
+    most = max(gets or timed, key=lambda row: row.nbytes)
+    copies = [row for row in rows if row.operation == COPY and row.median_s is not None]
+    near = min(copies, key=lambda row: abs(row.nbytes - most.nbytes), default=None)
+    share = f", {100 * most.bus_gbps / near.bus_gbps:.0f} % of a copy in memory" if near else ""
+    noisy = sum(bool(row.noisy) for row in timed)
+    lacking = [row.core_share for row in timed if row.noisy and row.core_share is not None]
+    why = f"; ranks had {100 * min(lacking):.0f} % of their cores" if lacking else ""
+    doubt = f" NOT USABLE: {noisy} of {len(timed)} transfers are noisy{why}." if noisy else ""
+    return f"{most.operation} of {bytes_text(most.nbytes)}: {most.bus_gbps:.3g} GB/s{share}.{doubt}"
+
+
 def bandwidth_table(rows: Sequence) -> Table:
-    """A table with a row per type of transfer and size: time with the interval of its median,
-    bandwidths, and the percentage of that of a copy."""
+    """A table with a row per type of transfer and size: bandwidths, time, the percentage of that of
+    a copy, and the interval of the median."""
     from plots.select.bandwidth_rows import COPY, OPERATIONS
 
-    first = rows[0]
     copies = {row.nbytes: row.bus_gbps for row in rows if row.operation == COPY}
     lines = []
     for row in sorted(rows, key=lambda row: [*OPERATIONS, COPY].index(row.operation)):
         if row.median_s is None:
-            lines.append((row.operation, format_bytes(row.nbytes), "", "", "", row.reason))
+            lines.append((row.operation, bytes_text(row.nbytes), row.reason))
             continue
         # sizes may be rounded down to divide evenly
         copy = copies[min(copies, key=lambda nbytes: abs(nbytes - row.nbytes))]
-        spread = f"{seconds(row.median_low_s)} - {seconds(row.median_high_s)}"
         share = "" if row.operation == COPY else f"{100 * row.bus_gbps / copy:.0f} %"
         lines.append(
             (
                 row.operation,
-                format_bytes(row.nbytes),
-                f"{row.bus_gbps:.2f}",
-                seconds(row.median_s),
+                bytes_text(row.nbytes),
+                marked(f"{row.bus_gbps:.2f}", "~" if row.noisy else ""),
+                time_text(row.median_s),
                 share,
-                _doubt(row),
-                spread,
+                span(row.median_low_s, row.median_high_s, row.median_s),
                 f"{row.algorithm_gbps:.2f}",
             )
         )
-    columns = "operation|>size|>bus GB/s|>time|>of a copy|~note|95 % of the median|>algorithm GB/s"
-    return table(
-        columns,
-        lines,
-        f"{first.ranks} ranks on {plural(first.nodes, 'node')}, transport {first.transport}, "
-        f"{first.backend}, {first.dtype}, {first.mpi}; every transfer was verified",
+    columns = "operation|>!size|>!bus GB/s|>!time|>vs. memcpy|>95 % interval|>algorithm GB/s"
+    return table(columns, lines)
+
+
+def bandwidth_notes(rows: Sequence) -> list[str]:
+    """What ran, and what the mark means."""
+    first = rows[0]
+    nodes = f" on {first.nodes} nodes" if first.nodes > 1 else ""
+    described = (
+        f"{plural(first.ranks, 'rank')}{nodes}, transport {first.transport}, {first.backend}, "
+        f"{first.dtype}, {first.mpi}; every transfer was verified"
     )
-
-
-def _doubt(row) -> str:
-    if not row.noisy:
-        return ""
-    lacking = row.core_share is not None and row.core_share < LEAST_SHARE
-    return f"noisy: {100 * row.core_share:.0f} % of the cores" if lacking else "noisy"
+    noisy = any(row.noisy for row in rows)
+    return [described, *["~ noisy: not usable, measure on a quiet machine"] * noisy]

@@ -10,15 +10,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from drbench.common import number
 from drbench.errors import DrbenchError
 from drbench.measure.noise import FEWEST
 from drbench.plan.explain import moves
 from drbench.plan.schedule import pool_bytes
+from drbench.texts import bytes_text, duration_text, flops_text, plural, rate_text
 from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
 from launch.cases.machine_models import of_schedule
 from launch.host.show import console as screen_of
-from launch.host.units import duration, format_bytes, plural
 from launch.libraries import LIBRARIES, get_library, present
 from partitions import LayoutError
 
@@ -86,19 +85,16 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None, buffers: boo
 
 
 def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
-    """Print the cases of a sweep and their totals; at most ``limit`` lines, 0 for all. Buffers are
+    """Print the totals of a sweep, then its cases: at most ``limit`` lines, 0 for all. Buffers are
     planned where they are shown: of cases with a line, of those with the largest tiles, and of all
     with ``--mem-limit``."""
-    sweep, launcher, print_line = plan.sweep, plan.launcher, console.print
-    words = " ".join(launcher.words) or "mpiexec"
-    name = ": ".join(filter(None, (sweep.name, sweep.description)))
-    print_line(f"{name}; scale {sweep.scale}, launcher {words}", markup=False)
+    launcher, print_line = plan.launcher, console.print
     chosen, start = plan.mine[: request.max_cases], time.monotonic()
     limit = limit or len(chosen)
     whole, counts, able = request.mem_limit is not None, Counter(), []
     needed = lambda job, buffers: needs(job.case, job.ranks, launcher.node_of(job.ranks), buffers)
     known: list[tuple[Needs, Job]] = []  # with buffers
-    largest, tiles = [], 0  # without
+    largest, tiles, lines = [], 0, []  # without
     errors = screen_of(stderr=True)
     quiet = len(chosen) <= limit or not errors.is_terminal
     shown = track(chosen, "cases", console=errors, transient=True, disable=quiet)
@@ -122,45 +118,42 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             marks = [mark for mark, holds in flags.items() if holds]
             counts.update(marks)
             able.append(job)
-            memory = f"{format_bytes(each.rank_bytes):>10} per rank"
+            memory = f"{bytes_text(each.rank_bytes):>10} a rank"
         if at <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             described = "; ".join(marks)
-            print_line(Text(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip()))
-        elif at == limit + 1:
-            print_line(f"        … {len(chosen) - limit} more (--limit 0 lists all)")
+            lines.append(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
     known += ((needed(job, True), job) for job in largest)
     most, job = max(known, key=lambda each: each[0].total_bytes)
-    most_nodes = launcher.nodes(job.ranks)
     seconds = time.monotonic() - start
     if seconds > _LONG_S:
         errors.print(f"{plural(len(chosen), 'case')} planned in {seconds:.0f} s", highlight=False)
-    print_line(
-        f"cases: {len(chosen)} on {plan.on_ranks} and "
-        f"{plural(max(map(launcher.nodes, plan.counts)), 'node')}; "
-        f"no communication: {counts['no communication']} (marked, not in figures); "
-        f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"
-    )
     rounds = plan.experiment(plan.mine).rounds
-    if rounds == "known":
-        print_line(
-            f"interleaved, {FEWEST} rounds, and more of cases that may be as fast as the fastest"
-        )
-    elif rounds:
-        print_line(f"interleaved, {plural(rounds, 'round')}")
+    nodes = max(map(launcher.nodes, plan.counts))
+    found = estimated(able, rounds) if able else None
+    takes = "" if found is None else f"{'about' if rounds == 'known' else 'up to'} "
+    takes += "no time" if found is None else duration_text(found.time_s)
     print_line(
-        f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
-        f"{format_bytes(-(-most.total_bytes // most_nodes))} per node "
-        "(tiles and buffers, without operands for GEMM-only speed and MPI"
-        f"{'; cases without a line compared by their tiles' * bool(largest)})"
+        f"{plural(len(chosen), 'case')} on {plan.on_ranks}{f' of {nodes} nodes' * (nodes > 1)}: "
+        f"{takes} without communication, at most {bytes_text(most.rank_bytes)} a rank and "
+        f"{bytes_text(-(-most.total_bytes // launcher.nodes(job.ranks)))} a node."
     )
-    if able:
-        found = estimated(able, rounds)
-        bound = "" if rounds == "known" else "up to "
-        print_line(
-            f"estimated time: {bound}{duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
-            f"{number(found.core_flops_per_s / 1e9, 4)} GFLOP/s of a core, measured just now on "
-            f"this machine with a 1024^3 GEMM, and {OVERHEAD_S * 1e3:.0f} ms per case; "
-            "communication not included"
+    more = [f"{count} {what}" for what, count in counts.items()]
+    if rounds == "known":
+        more.append(f"{FEWEST} interleaved rounds, more of cases that may be the fastest")
+    elif rounds:
+        more.append(plural(rounds, "interleaved round"))
+    if words := " ".join(launcher.words):
+        more.append(f"launcher {words}")
+    if found is not None:
+        more.append(
+            f"the time is that of {flops_text(found.flops)} at the "
+            f"{rate_text(found.core_flops_per_s / 1e9)} that a core reaches now, and "
+            f"{OVERHEAD_S * 1e3:.0f} ms a case"
         )
+    print_line("; ".join(more), soft_wrap=True)
+    for line in lines:
+        print_line(Text(line), soft_wrap=True)
+    if left := len(chosen) - len(lines):
+        print_line(f"        … {left} more (--limit 0 lists all)")
     return 0

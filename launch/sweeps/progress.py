@@ -1,4 +1,5 @@
-"""Report the progress of a sweep: a line now and then, and one for each case that is not ok."""
+"""Report the progress of a sweep: a line that is replaced on a terminal, else one now and then; and
+one for each case that is not ok."""
 
 import time
 from collections import Counter, deque
@@ -10,11 +11,13 @@ from rich.text import Text
 
 from drbench.measure.noise import LEAST_SHARE, doubts
 from drbench.measure.record import Record
+from drbench.texts import layouts_text, plural, shape_text
 from launch.cases.case import GOOD, Case
-from launch.host.units import plural
 
-#: Seconds between lines.
-_LINE_S = 10.0
+#: Seconds between lines, and between those that replace each other on a terminal.
+_LINE_S, _REPLACED_S = 10.0, 0.5
+#: Goes to the start of the line of a terminal, and clears it.
+_CLEARED = "\r\033[K"
 #: Most cases that are not ok with their own line; the others are only in the records.
 _MOST_LINES = 20
 #: The machine is busy if in half of this many runs a rank lacked its core.
@@ -27,18 +30,17 @@ def title(case: Case) -> str:
     Examples
     --------
     >>> title(Case(64, 3072, 768, "row/c2", "row/c2", "row/c2", options={"stationary": "C"}))
-    '64x3072x768 row/c2 S-C'
+    '64 × 3072 × 768 S-C row/c2'
     >>> title(Case(64, 3072, 768, "row", "column", "row", algorithm="collective"))
-    '64x3072x768 collective row column row'
+    '64 × 3072 × 768 collective AC row · B column'
     """
-    texts = [text for text in (case.a, case.b, case.c) if text is not None]
-    texts = texts[:1] if len({*texts}) == 1 else texts
     own = {name: getattr(case, name) for name in ("transpose", "alpha", "beta")}
     options = dict(case.options)
     still = options.pop("stationary", None)
-    words = [f"{case.m}x{case.n}x{case.k}"]
-    words += [case.algorithm] * (case.algorithm != Case.algorithm) + texts
+    words = [shape_text(case.m, case.n, case.k)]
+    words += [case.algorithm] * (case.algorithm != Case.algorithm)
     words += [f"S-{still}"] * bool(still)
+    words += [layouts_text((case.a, case.b, case.c))] * any((case.a, case.b, case.c))
     words += [f"{name}={value}" for name, value in (own | options).items() if value is not None]
     return " ".join(words)
 
@@ -61,7 +63,7 @@ class SweepProgress:
     def __init__(self, total: int, done: Iterable[Record], console: Console, what: str = "case"):
         self._total, self._console, self._what = total, console, what
         self._counts, self._doubts = Counter(), Counter()
-        self._current, self._bad = "", 0
+        self._current, self._bad, self._shown = "", 0, False
         self._shares: deque[float] | None = deque(maxlen=_LAST)
         self._start = self._reported_at = time.monotonic()
         for record in done:
@@ -69,10 +71,18 @@ class SweepProgress:
         self._before = self._counts.total()
 
     def tick(self) -> None:
-        """Print a line now and then; called often."""
-        if time.monotonic() - self._reported_at >= _LINE_S:
-            self._reported_at = time.monotonic()
-            self.note(f"{self.line()}; now {self._current}", "")
+        """Print a line now and then, on a terminal over the one before; called often."""
+        live = self._console.is_terminal
+        if time.monotonic() - self._reported_at < (_REPLACED_S if live else _LINE_S):
+            return
+        self._reported_at = time.monotonic()
+        line = f"{self.line()}; now {self._current}"
+        if live:
+            self._console.file.write(f"{_CLEARED}{line[: self._console.width - 1]}")
+            self._console.file.flush()
+            self._shown = True
+        else:
+            self.note(line, "")
 
     def started(self, case: Case) -> None:
         """Note that a case starts."""
@@ -99,7 +109,10 @@ class SweepProgress:
         self.tick()
 
     def note(self, text: str, style: str = "yellow") -> None:
-        """Print a line."""
+        """Print a line that stays."""
+        if self._shown:
+            self._console.file.write(_CLEARED)
+            self._shown = False
         self._console.print(Text(" ".join(text.split()), style))
 
     def close(self, rows: Iterable[Record], total: int, rounds: Sequence[int]) -> None:

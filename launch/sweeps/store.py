@@ -28,11 +28,11 @@ from rich.console import Console
 from drbench.errors import CaseFailed, UsageError
 from drbench.measure.record import SCHEMA_VERSION, Record, RecordError
 from drbench.measure.record_file import append_csv, is_other_form, read_damaged_csv
+from drbench.texts import plural
 from launch.cases.case import GOOD, Case
 from launch.host.files import FULL, made_folder, sync_folder
 from launch.host.processes import interruptible
 from launch.host.protocol import append_journal, read_journal
-from launch.host.units import plural
 
 from .lock import hold_folder
 

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
 from drbench.measure.record import HEADER, Record
+from drbench.texts import plural
 from launch.cases.case import GOOD
 from launch.cases.peaks import read_peaks
-from launch.host.units import plural
 from launch.libraries import LIBRARIES, get_library
 
 from .experiment import Runner, run_experiment
@@ -66,8 +66,10 @@ def run_sweep(
             print_line(f"left for another launch: {left}")
     if not plan.launcher.words:
         absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
-        for name, why in absent.items():
-            print_line(f"without {name}: {why}")
+        if absent and request.simulate:
+            print_line(f"Not simulated, they are libraries: {', '.join(absent)}")
+        elif absent:
+            print_line(f"Not installed: {', '.join(absent)} (drbench list libraries NAME says how)")
         mine = [job for job in mine if job.case.algorithm not in absent]
         if not mine:
             raise MissingError(

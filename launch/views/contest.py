@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from drbench.common import number
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
+from drbench.texts import (
+    bytes_text,
+    layouts_text,
+    marked,
+    plural,
+    rate_text,
+    shape_text,
+    time_text,
+)
 from launch.cases.peaks import arithmetic
-from launch.host.units import plural, seconds
 from launch.libraries import LIBRARIES, ON_DRBENCH
 
 from .tables import Column, Table, layout, marks_of, name_of, varying
@@ -49,19 +56,21 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
 
     groups: dict[str, list[Entry]] = {}
     for first, run in entries:
-        multiplication = " ".join(filter(None, (f"{first.m}x{first.n}x{first.k}", form(first))))
+        multiplication = " ".join(
+            (shape_text(first.m, first.n, first.k), *filter(None, [form(first)]))
+        )
         elements = arithmetic(str(first.dtype), first.compute)
-        at = f"{multiplication} {elements}, {plural(first.ranks, 'rank')}"
-        where = ", ".join(map(" ".join, zip("ABC", layout(first))))
+        at = f"{multiplication}, {elements}, {plural(first.ranks, 'rank')}"
+        where = layouts_text(layout(first))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append((first, run))
-    found, without = [], []
+    found, without = [], {}  # what failed and why -> on which problems
     for at, group in groups.items():
         records, runs = zip(*group)
         contenders = list(map(Contender, records, decide_compared(runs)))
         failed = [each.record for each in contenders if each.record.status != "ok"]
-        without += [
-            f"{at}: {name_of(each, tiles)}: {each.status}: {each.reason}" for each in failed
-        ]
+        for each in failed:
+            why = f"{name_of(each, tiles)}: {each.status}: {each.reason}"
+            without.setdefault(why, []).append(at)
         timed = [each for each in contenders if each.record.status == "ok"]
         if timed:
             timed.sort(key=lambda each: each.order)
@@ -74,16 +83,20 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
             columns = list(_COLUMNS if compared else _LISTED)
             at_ = columns.index(_MOVED)
             columns[at_:at_] = [Column(name, f"!{name}") for name in distinct]
-            lines = _verdict(timed, tiles) if compared else []
-            found.append(Table(at, tuple(columns), rows, lines))
+            said, lines = _verdict(timed, tiles)
+            found.append(Table(at, tuple(columns), rows, lines if compared else [], said))
     if without:
         counts = Counter(record.status for record, _ in entries if record.status != "ok")
         if not found:
             total = ", ".join(f"{count} {status}" for status, count in counts.items())
             found.append(Table(f"no case is ok: {total}", (), [], []))
-        found[-1].lines.extend(without[:_SHOWN])
-        if (left := len(without) - _SHOWN) > 0:
-            found[-1].lines.append(f"{left} more that are not ok: see the records")
+        lines = [
+            f"{on[0] if len(on) == 1 else plural(len(on), 'problem')}: {why}"
+            for why, on in without.items()
+        ]
+        if (left := len(lines) - _SHOWN) > 0:
+            lines[_SHOWN:] = [f"{left} more reasons why cases are not ok: see the records"]
+        found[-1] = found[-1]._replace(failures=lines)
     return found
 
 
@@ -99,8 +112,8 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
         **(decision or Decision("")).to_json_dict(),
         "to_the_best": decision and str(decision),
         "percent_of_gemm_only": roof,
-        "gemm_only": None if roof is None else f"{roof:.1f}{by_balance(record)}",
-        "layout": ", ".join(dict.fromkeys(where) if len({*where}) == 1 else where),
+        "gemm_only": None if roof is None else f"{roof:.1f} %{by_balance(record)}",
+        "layout": layouts_text(where),
         "how": name_of(record, True),
         "gflops": record.gflops,
         "transport": record.transport,
@@ -114,35 +127,37 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
     }
 
 
-_MOVED = Column("moved_bytes", ">moved MiB", lambda row: f"{row['moved_bytes'] / 2**20:.1f}")
+_MOVED = Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes"]), True)
 _COLUMNS = (
     Column("contender", "!~"),
-    Column("median_s", ">!median", lambda row: seconds(row["median_s"])),
-    Column("doubt", "!"),
+    Column(
+        "median_s",
+        ">!median",
+        lambda row: marked(time_text(row["median_s"]), row["doubt"]),
+    ),
     Column("to_the_best", ">!~to the best"),
-    Column("gemm_only", ">% of GEMM-only"),
+    Column("gemm_only", ">GEMM-only"),
     _MOVED,
 )
 _LISTED = (
-    Column("median_s", ">!time", lambda row: seconds(row["median_s"])),
-    Column("marks", "!"),
-    Column("gemm_only", ">% of GEMM-only"),
-    Column("layout", "!~A, B, C"),
+    Column("median_s", ">!time", lambda row: marked(time_text(row["median_s"]), row["marks"])),
     Column("how", "!~algorithm"),
-    Column("gflops", ">GFLOP/s", lambda row: number(row["gflops"], 4)),
+    Column("layout", "!~layouts"),
+    Column("gemm_only", ">GEMM-only"),
+    Column("gflops", ">rate", lambda row: rate_text(row["gflops"])),
     _MOVED,
-    Column("transport", "transport"),
+    Column("transport", "transport", None, True),
 )
 
 
-def _verdict(found: Sequence[Contender], tiles: bool) -> list[str]:
+def _verdict(found: Sequence[Contender], tiles: bool) -> tuple[str, list[str]]:
     """The decision in words; with drbench and libraries also the best of the other side."""
     ranked = [each for each in found if each.decision]
     decisions = [each.decision for each in ranked]
-    lines = [answer(decisions, [name_of(each.record, tiles) for each in ranked], _SHOWN)]
+    said = answer(decisions, [name_of(each.record, tiles) for each in ranked], _SHOWN)
     best = best_at(decisions)
     if best is None or tiles:
-        return lines
+        return said, []
     ours = lambda each: each.record.algorithm not in LIBRARIES
     first = ranked[best]
     rival = next(
@@ -155,9 +170,8 @@ def _verdict(found: Sequence[Contender], tiles: bool) -> list[str]:
         ),
         None,
     )
-    if rival:
-        whose = "drbench's" if ours(rival) else "the libraries'"
-        lines.append(
-            f"{whose} best, {name_of(rival.record, tiles)}, takes {rival.decision} of its time"
-        )
-    return lines
+    if rival is None:
+        return said, []
+    whose = "drbench's" if ours(rival) else "the libraries'"
+    who = name_of(rival.record, tiles)
+    return said, [f"{whose} best, {who}, takes {rival.decision} times as long"]

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drbench.common import grouped
-from launch.host.units import format_bytes, plural
+from drbench.texts import bytes_text, plural
 
 #: Variables by which Slurm shows a rank some of the node's GPUs.
 _SHOWN_BY_SLURM = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
@@ -53,7 +53,7 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
         Number of ranks, if a launcher has started this process, else 1.
     """
     devices = seen["devices"]
-    model = lambda gpu: f"{gpu['name']}, {format_bytes(gpu['bytes'])}, {gpu['architecture']}"
+    model = lambda gpu: f"{gpu['name']}, {bytes_text(gpu['bytes'])}, {gpu['architecture']}"
     same = _by(devices, model).items()
     names = "; ".join(f"{_numbers(those)}: {what}" for what, those in same)
     cuda, driver = (f"{n // 1000}.{n % 1000 // 10}" for n in (seen["runtime"], seen["driver"]))
@@ -117,12 +117,12 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
     pairs, gpus, together = probe["pairs"], probe["gpus"], probe.get("together", {"wrong": []})
     reached = [pair for pair in pairs if pair["reached"]]
     least = min(gpus, key=lambda gpu: gpu["free"] / gpu["bytes"])
-    free = format_bytes(least["free"])
+    free = bytes_text(least["free"])
     yield found(
         least["free"] >= _FREE * least["bytes"],
         "GPU memory",
         f"at least {free} free on each GPU",
-        f"GPU {least['index']} has {free} of {format_bytes(least['bytes'])} free",
+        f"GPU {least['index']} has {free} of {bytes_text(least['bytes'])} free",
         "nvidia-smi shows which processes use it",
     )
     yield from _wrong(probe, pairs, together)
@@ -146,7 +146,7 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
             text += f", a flag and its answer {flags} us"
         yield Finding("GPU pairs", "ok", text)
         widths = reached[0]["rows"]
-        rows = ", ".join(format_bytes(int(width)) for width in widths)
+        rows = ", ".join(bytes_text(int(width)) for width in widths)
         rates = [median(pair["rows"][width] for pair in reached) for width in widths]
         text = f"rows of {rows}: {', '.join(f'{rate:.0f}' for rate in rates)} GB/s"
         yield Finding("strided copies", "ok", text)

@@ -4,12 +4,11 @@ fewest ranks."""
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from drbench.common import number
 from drbench.measure.decision import over
 from drbench.measure.noise import doubts, median_interval
 from drbench.measure.record import Record, by_balance
+from drbench.texts import number, plural, time_text
 from launch.host.show import predicted_text
-from launch.host.units import plural, seconds
 from launch.sweeps.rounds import pooled
 
 from .tables import Column, Table, name_of, varying
@@ -62,7 +61,7 @@ def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
         for end, value in zip(_SPREAD, (median(ratios), *ends)):
             row[f"speedup{end}"] = value
             row[f"efficiency_percent{end}"] = 100 * base[0] / record.ranks * value
-        text = predicted_text(record) if record.mode == "simulated" else seconds(record.time_s)
+        text = predicted_text(record) if record.mode == "simulated" else time_text(record.time_s)
         roof = record.percent_of_gemm_only
         rows.append(
             row

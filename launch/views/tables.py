@@ -15,17 +15,21 @@ from drbench.measure.record import IDENTITY, REQUEST, WHERE, Record
 from launch.cases.command_line import describe
 from launch.host.show import table
 
+#: Rows of a table, unless a command is given another number.
+FEW_ROWS = 5
 #: Columns that distinguish cases but are in no name of a contender.
 _UNNAMED = ("threads", "dtype", "get", "progress", "prefetch", *WHERE)
 
 
 class Column(NamedTuple):
     """A column: the key of its values in the rows, its heading with its marks
-    (:func:`launch.host.show.table`), and a function that formats a row's value."""
+    (:func:`launch.host.show.table`), a function that formats a row's value, and whether it is shown
+    with ``-v`` only."""
 
     key: str
     heading: str
     text: Callable[[dict], str] | None = None
+    detail: bool = False
 
     def cell(self, row: dict) -> str:
         """The text of a row's value; empty if it has none."""
@@ -34,43 +38,55 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of values. ``lines`` are sentences under it; a row has more keys than there are
-    columns."""
+    """A table of values, with its answer in words. ``lines`` are sentences under it, ``failures``
+    those on cases that are in no row; a row has more keys than there are columns."""
 
     title: str
     columns: tuple[Column, ...]
     rows: list[dict[str, Any]]
     lines: list[str] = []
+    answer: str = ""
+    failures: list[str] = []
 
-    def show(self, out: Console, path: str | os.PathLike = "DIR", limit: int = 40) -> None:
-        """Print the table, its first rows, what their marks mean and the sentences, without columns
-        in which no row has a value. ``path`` has the records."""
-        print_line, rows = partial(out.print, markup=False, soft_wrap=True), self.rows[:limit]
-        kept = [each for each in self.columns if any(map(each.cell, rows))]
+    def show(
+        self,
+        out: Console,
+        path: str | os.PathLike = "DIR",
+        limit: int = FEW_ROWS,
+        verbose: bool = False,
+    ) -> None:
+        """Print the table, its first rows (all with ``verbose``), what their marks mean and the
+        sentences, without columns in which no row has a value. ``path`` has the records."""
+        print_line = partial(out.print, markup=False, soft_wrap=True)
+        rows = self.rows if verbose else self.rows[:limit]
+        kept = [
+            each for each in self.columns if verbose >= each.detail and any(map(each.cell, rows))
+        ]
         cells = [[each.cell(row) for each in kept] for row in rows]
-        if self.title:
-            out.print(Text(self.title, "bold"), soft_wrap=True)
+        if heading := ": ".join(filter(None, (self.title, self.answer))):
+            out.print(Text(heading, "bold"), soft_wrap=True)
         if rows:
             out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
-        if len(self.rows) > limit:
-            left = len(self.rows) - limit
+        if left := len(self.rows) - len(rows):
             again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
-            print_line(f"... and {left} more; {again} shows them")
-        used = "".join(row.get("marks") or "" for row in rows)
+            print_line(f"{left} more: {again}")
+        marks = [row.get("marks") or "" for row in rows]  # of a noisy row the others say no more
+        used = "".join("~" if "~" in each else each for each in marks)
         needs = next((row["needs"] for row in rows if row.get("needs")), "")
-        if known := [f"{mark} {text}" for mark, text in _LEGEND.items() if mark in used]:
-            print_line("; ".join(known) + f" ({needs} would decide)" * ("?" in used))
-        for line in self.lines:
+        if known := [f"{mark} {text}" for mark, text in LEGEND.items() if mark in used]:
+            print_line("; ".join(known) + f" ({needs} would decide)" * bool(needs and "?" in used))
+        for line in (*self.lines, *self.failures):
             print_line(line)
 
     def to_json_dict(self) -> dict:
-        """Title, rows and sentences."""
-        return {"title": self.title, "rows": self.rows, "lines": self.lines}
+        """Title, rows and sentences, the answer first."""
+        lines = [*filter(None, [self.answer]), *self.lines, *self.failures]
+        return {"title": self.title, "rows": self.rows, "lines": lines}
 
 
 #: What the marks of rows mean.
-_LEGEND = {mark: f"{'' if value else 'not '}{name}: {what}" for name, value, mark, what in DOUBTS}
-_LEGEND |= {"0": "moves nothing: another problem", "=": "tied", "?": "undecided"}
+LEGEND = {mark: f"{'' if value else 'not '}{name}: {what}" for name, value, mark, what in DOUBTS}
+LEGEND |= {"0": "moves nothing: another problem", "=": "tied", "?": "undecided"}
 
 
 def marks_of(record: Record) -> str:

@@ -20,12 +20,15 @@ from .page import (
     MARKER_PT,
     TITLE_IN,
     Page,
+    Title,
     bar_edge,
     fitted,
     line_keywords,
+    marker_pt,
     page_in,
+    width_in,
 )
-from .style import FONT_PT, Fill, LineStyle
+from .style import FONT_PT, SMALL_PT, Fill, LineStyle
 
 _LEAST_IN = 1.2  # of a panel, across
 _BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
@@ -46,7 +49,8 @@ class Marks(NamedTuple):
     ``bars`` that begin at ``base``.
 
     ``hollow`` marks are noisy; ``low`` and ``high`` are the ends of the interval of each mark, NaN
-    where it is not known. Bars and intervals are vertical, or horizontal (``across``).
+    where it is not known. Bars and intervals are vertical, or horizontal (``across``). ``texts`` of
+    marks are written above them.
     """
 
     kind: str
@@ -60,17 +64,19 @@ class Marks(NamedTuple):
     hollow: Sequence[bool] = ()
     low: Sequence[float] = ()
     high: Sequence[float] = ()
+    texts: Sequence[str] = ()
 
 
 class Spot(NamedTuple):
     """A point of a line: its value, the number of its case, whether it is noisy, the ends of its
-    interval."""
+    interval, and the text above it."""
 
     value: float
     case: int | None = None
     hollow: bool = False
     low: float = nan
     high: float = nan
+    text: str = ""
 
 
 class Chart(NamedTuple):
@@ -91,8 +97,8 @@ def polyline(name: str, style: LineStyle, at: Sequence[float], spots: dict[float
     """A line through the spots at some places; it breaks at places without a spot, since nothing is
     interpolated."""
     found = [spots.get(place, Spot(nan)) for place in at]
-    value, case, hollow, low, high = map(list, zip(*found))
-    return Marks("line", name, at, value, case, style, hollow=hollow, low=low, high=high)
+    value, case, hollow, low, high, texts = map(list, zip(*found))
+    return Marks("line", name, at, value, case, style, None, False, hollow, low, high, texts)
 
 
 def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -> None:
@@ -103,7 +109,8 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
             continue
         style = line_keywords(marks.style) if marks.style else {}
         if marks.kind == "points":
-            style |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.4}
+            own = marker_pt(marks.style, size)
+            style |= {"linestyle": "None", "markersize": own, "markeredgewidth": 0.4}
         if marks.kind == "rule":
             style = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
         style = {"zorder": 3, "clip_on": marks.kind == "rule", **style}
@@ -116,6 +123,7 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
             places = zip(marks.x, marks.y, marks.hollow)
             x, y = zip(*((x, y) for x, y, hollow in places if hollow))
             style |= HOLLOW | {"markeredgecolor": marks.style.color, "linestyle": "None"}
+            style["markersize"] = marker_pt(marks.style)
             named(axes.plot(x, y, **style)[0], marks.name)
     draw_axis(axes, "x", chart.x)
     draw_axis(axes, "y", chart.y)
@@ -168,10 +176,10 @@ def label_rows(axes: Axes, names: Sequence[str], wide_in: float) -> None:
 
 
 def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
-    """Write the name of each line at its end, right of the panel; names that would overlap are
+    """Write the names of each line at its end, right of the panel; names that would overlap are
     moved apart."""
     high_pt = 72 * axes.get_position().height * axes.figure.get_size_inches()[1]
-    apart = 1.2 * FONT_PT / high_pt
+    row = 1.2 * FONT_PT / high_pt
     share = lambda y: axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]
     ends = []
     for marks in chart.marks:
@@ -179,18 +187,75 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
         if marks.kind == "line" and known:
             ends.append((share(known[-1]), marks.name, marks.style.text or marks.style.color))
     ordered = sorted(ends, reverse=True)
-    at, above = [], 1 + apart
-    for place, *_ in ordered:
-        above = min(above - apart, place)
-        at.append(above)
-    below = -apart
+    texts = [_rows_of(name, wide_in - 0.12) for _, name, _ in ordered]
+    halves = [row * len(text) / 2 for text, _ in texts]
+    at, above = [], 1 + row / 2
+    for (place, *_), half in zip(ordered, halves):
+        at.append(min(above - half, place))
+        above = at[-1] - half
+    below = -row / 2
     for number in reversed(range(len(at))):
-        at[number] = below = max(at[number], below + apart)
-    for place, (_, name, color) in zip(at, ordered):
-        text, size = fitted(name, FONT_PT - 0.5, wide_in - 0.12)
+        at[number] = max(at[number], below + halves[number])
+        below = at[number] + halves[number]
+    for place, (_, name, color), (text, size) in zip(at, ordered, texts):
         style = {"va": "center", "size": size, "color": color, "annotation_clip": False}
-        style |= {"xycoords": "axes fraction", "textcoords": "offset points"}
-        named(axes.annotate(text, (1, place), (6, 0), **style), name)
+        style |= {"xycoords": "axes fraction", "textcoords": "offset points", "linespacing": 1.1}
+        named(axes.annotate("\n".join(text), (1, place), (6, 0), **style), name)
+
+
+def _rows_of(name: str, wide_in: float) -> tuple[list[str], float]:
+    """The rows of the names at the end of a line, cut after commas only, and their size."""
+    rows: list[str] = []
+    for part in name.split(", "):
+        longer = f"{rows[-1]}, {part}" if rows else part
+        if rows and width_in(longer, FONT_PT - 0.5) > wide_in:
+            rows[-1] += ","
+            rows.append(part)
+        else:
+            rows = [*rows[:-1], longer]
+    fits = [fitted(each, FONT_PT - 0.5, wide_in) for each in rows]
+    return [text for text, _ in fits], min(size for _, size in fits)
+
+
+def label_points(axes: Axes, chart: Chart) -> None:
+    """Write the texts of marks above them, or below where that is nearer, without covering another
+    mark or text."""
+    if not any(text for marks in chart.marks for text in marks.texts):
+        return
+    points = 72 / axes.figure.dpi
+    at = lambda x, y: points * axes.transData.transform((x, y))
+    places = [
+        (*at(x, y), (x, y), text, marks.style.text or marks.style.color)
+        for marks in chart.marks
+        if marks.kind != "rule"
+        for x, y, text in zip(marks.x, marks.y, marks.texts or [""] * len(marks.x))
+        if y == y
+    ]
+    taken = [(x - 3, x + 3, y - 3, y + 3) for x, y, *_ in places]
+    for x, y, place, text, color in sorted(places, key=lambda each: -each[1]):
+        if not text:
+            continue
+        rows = text.splitlines()
+        half = 36 * max(width_in(row, SMALL_PT) for row in rows)
+        tall = 1.1 * SMALL_PT * len(rows)
+        downs = [down for gap in range(4, 32, 2) for down in (gap, -gap - tall)]
+        boxes = [(x - half, x + half, y + down, y + down + tall) for down in downs]
+        free = (box for box in boxes if not any(_overlap(box, other) for other in taken))
+        taken.append(next(free, boxes[0]))
+        style = {"ha": "center", "va": "bottom", "size": SMALL_PT, "color": color}
+        style |= {"textcoords": "offset points", "linespacing": 1.1, "annotation_clip": False}
+        axes.annotate(text, place, (0, taken[-1][2] - y), **style)
+
+
+def _overlap(one: tuple, other: tuple) -> bool:
+    """Whether two boxes of left, right, bottom and top overlap.
+
+    Examples
+    --------
+    >>> _overlap((0, 2, 0, 2), (1, 3, 1, 3)), _overlap((0, 2, 0, 2), (2, 3, 0, 2))
+    (True, False)
+    """
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 def labelled_panels(
@@ -198,7 +263,7 @@ def labelled_panels(
     notes: Sequence[str],
     high_in: float,
     margins_in: tuple[float, float],
-    finding: str,
+    finding: Title,
     grid: dict[str, Any] = GRID,
 ) -> tuple[Page, list[Axes]]:
     """A page of drawn charts, two in a row, without a legend: a line has its name at its end."""
@@ -207,6 +272,7 @@ def labelled_panels(
         draw_chart(axes, chart)
         axes.grid(**grid)
         label_lines(axes, chart, margins_in[1])
+        label_points(axes, chart)
     return page, every
 
 
@@ -217,7 +283,7 @@ def panels(
     high_in: float | Sequence[float] = 2.2,
     columns: int = 2,
     margins_in: tuple[float, float] = (0.56, 0.12),
-    finding: str = "",
+    finding: Title = "",
     left_in: float = 0.0,
 ) -> tuple[Page, list[Axes]]:
     """A page with titled axes for each chart, some in a row right of ``left_in``: all of one

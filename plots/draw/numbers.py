@@ -1,9 +1,7 @@
-"""Numbers as people read them: rounded, in a unit that fits, and ticks at round ones."""
+"""Ticks of axes at round numbers."""
 
 from collections.abc import Callable
 from math import ceil, floor, log10
-
-from drbench.common import bytes_text, number  # noqa: F401  (for all figures)
 
 _MOST_TICKS = 7
 
@@ -41,26 +39,3 @@ def round_ticks(low: float, high: float) -> list[float]:
 def log_ticks(low: float, high: float, text: Callable[[float], str]) -> dict[float, str]:
     """The round ticks of a log axis, place -> text."""
     return {place: text(place) for place in round_ticks(low, high)}
-
-
-def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit in which a time is a readable number: its length in seconds and its name.
-
-    Examples
-    --------
-    >>> time_unit(0.02), time_unit(3.0), time_unit(2e-5)
-    ((0.001, 'ms'), (1.0, 's'), (1e-06, 'µs'))
-    """
-    return (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "µs")
-
-
-def time_text(seconds: float) -> str:
-    """A time in a unit that fits.
-
-    Examples
-    --------
-    >>> time_text(2.5e-3), time_text(0)
-    ('2.5 ms', '0 s')
-    """
-    length, unit = time_unit(seconds) if seconds else (1.0, "s")
-    return f"{number(seconds / length)} {unit}"

@@ -7,9 +7,9 @@ The same records give the same bytes.
 
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 from textwrap import wrap
@@ -20,7 +20,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
@@ -29,20 +29,20 @@ from plots.select.cases import elided
 
 from .description import describe_picture, named
 from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
-from .svg import DARK, svg_text
+from .svg import svg_file
 
 MARGIN_IN = 0.06
 TITLE_IN = 0.44  # above a panel: its name and where its numbers come from
-MARKER_PT = 4.6
+MARKER_PT, LINE_MARKER_PT = 4.6, 5.2
+_THIN = {"*": 1.8, "P": 1.3, "X": 1.15}  # factors on the sizes of markers with thin arms
 GREY = "#444444"
 GRID = {"color": "#E5E5E5", "linewidth": 0.6}
-_NOTE_IN, _LEGEND_ROW_IN, _HEAD_IN = 0.105, 0.145, 0.17
-_NOTE_PER_IN, _HEAD_PER_IN = 17.7, 12.6  # characters
-_LEAST_PT = 4.5
+_NOTE_IN, _LEGEND_ROW_IN, _HEAD_IN = 0.114, 0.145, 0.17
+_NOTE_PER_IN, _HEAD_PER_IN = 16.3, 12.6  # characters
+_HEADS = 2  # rows of a title
 #: The marker of a noisy case.
 HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 1.0, "markersize": MARKER_PT}
 TEXT = ".txt"
-_XML = '<?xml version="1.0" encoding="utf-8"?>\n'
 #: Formats of figures, with the metadata of their files.
 FORMATS: dict[str, dict] = {
     ".pdf": {"Creator": "drbench", "Producer": None, "CreationDate": None},
@@ -50,6 +50,10 @@ FORMATS: dict[str, dict] = {
     ".svg": {},  # light or dark by the reader's system
     TEXT: {},
 }
+
+
+#: The title of a figure, or a function that makes it with at most some names in each list.
+Title = str | Callable[[int], str]
 
 
 class PageStyle(NamedTuple):
@@ -83,9 +87,7 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
                 if suffix == TEXT:
                     path.write_text(describe_picture(picture), encoding="utf-8")
                 elif suffix == ".svg":
-                    head, found, rest = svg_text(picture).partition(">")
-                    text = f"{_XML}{head}{found}{DARK}{rest}"
-                    path.write_text(text, encoding="utf-8")
+                    path.write_text(svg_file(picture), encoding="utf-8")
                 else:
                     picture.savefig(path, metadata=FORMATS[suffix], dpi=300)
             except OSError as error:  # for a full disk it has no file name
@@ -106,8 +108,10 @@ class Page:
         Entries of the legend, by their labels.
     notes : sequence of str
         The small print, a sentence each.
-    finding : str
-        The title: the figure's result in a sentence.
+    finding : str or callable
+        The title: the figure's result in a sentence; a function makes it with at most some names.
+    scale : float
+        Size of title, legend and small print, in that of other figures.
     """
 
     def __init__(
@@ -115,19 +119,23 @@ class Page:
         body_in: float,
         handles: Sequence[Artist] = (),
         notes: Sequence[str] = (),
-        finding: str = "",
+        finding: Title = "",
+        scale: float = 1.0,
     ):
         page_style, wide_in = PAGE_STYLE.get(PRINTED), page_in()
         notes = notes if page_style.notes else ()
-        rows = [row for text in notes for row in small_print(text, int(_NOTE_PER_IN * wide_in))]
-        heads = wrap(elided(page_style.title or finding, 400), int(_HEAD_PER_IN * wide_in))
-        self._head_in = len(heads) * _HEAD_IN + 0.08 * bool(heads)
+        per_in = wide_in / scale
+        rows = [row for text in notes for row in small_print(text, int(_NOTE_PER_IN * per_in))]
+        heads = title_rows(page_style.title or finding, int(_HEAD_PER_IN * per_in))
+        note_in, legend_row_in, head_in = scale * _NOTE_IN, scale * _LEGEND_ROW_IN, scale * _HEAD_IN
+        self._head_in = len(heads) * head_in + 0.08 * bool(heads)
         body_in += self._head_in
-        widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
-        columns = max(1, int((wide_in - 2 * MARGIN_IN) / (widest + 0.48)))
+        size = scale * (FONT_PT - 0.5)
+        widest = max((width_in(handle.get_label(), size) for handle in handles), default=0)
+        columns = max(1, int((wide_in - 2 * MARGIN_IN) / (widest + 0.48 * scale)))
         columns = min(columns, 5, max(1, len(handles)))
-        legend_in = ceil(len(handles) / columns) * _LEGEND_ROW_IN + 0.06 if handles else 0.0
-        self.height_in = body_in + legend_in + len(rows) * _NOTE_IN + 2 * MARGIN_IN
+        legend_in = ceil(len(handles) / columns) * legend_row_in + 0.06 if handles else 0.0
+        self.height_in = body_in + legend_in + len(rows) * note_in + 2 * MARGIN_IN
         self.picture = Figure(figsize=(wide_in, self.height_in))
         FigureCanvasAgg(self.picture)  # a renderer, to measure text with
         if handles:
@@ -142,18 +150,18 @@ class Page:
                 handlelength=2.6,
                 columnspacing=1.0,
                 labelspacing=0.4,
-                fontsize=FONT_PT - 0.5,
+                fontsize=size,
             )
         body_in -= self._head_in
         for number, head in enumerate(heads):
             text = self.text(
-                MARGIN_IN, 0.04 + number * _HEAD_IN - self._head_in, head, FONT_PT + 1.5,
+                MARGIN_IN, 0.04 + number * head_in - self._head_in, head, scale * (FONT_PT + 1.5),
                 weight="bold", color="black",
             )  # fmt: skip
             named(text, "" if number else " ".join(heads))
         for number, (row, whole) in enumerate(rows):
-            top_in = body_in + legend_in + number * _NOTE_IN
-            named(self.text(MARGIN_IN, top_in, row, SMALL_PT), whole)
+            top_in = body_in + legend_in + number * note_in
+            named(self.text(MARGIN_IN, top_in, row, scale * SMALL_PT), whole)
 
     def _at(self, left_in: float, top_in: float) -> tuple[float, float]:
         return left_in / page_in(), 1 - (top_in + self._head_in) / self.height_in
@@ -209,6 +217,43 @@ def note(axes: Axes, text: str, at: tuple, offset: tuple, **style) -> None:
     axes.annotate(text, at, offset, **style)
 
 
+def title_rows(title: Title, characters: int) -> list[str]:
+    """The rows of a title, at most two: with fewer names if three are too long.
+
+    Examples
+    --------
+    >>> from plots.select.cases import names
+    >>> title_rows(lambda most: f"tied: {names(['universal', 'summa', 'cannon'], most)}", 15)
+    ['tied: universal', 'and 2 more']
+    """
+    makes = [partial(title, most) for most in (3, 2, 1)] if callable(title) else [lambda: title]
+    for make in makes:
+        text = drawable(make())
+        if len(found := wrap(text, characters)) <= _HEADS:
+            return found
+    return wrap(text, characters, max_lines=_HEADS, placeholder=" …")
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    """The characters that both fonts of the figures have."""
+    fonts = (FontProperties(family="DejaVu Sans", weight=each) for each in ("normal", "bold"))
+    found = (get_font(findfont(each)).get_charmap() for each in fonts)
+    return frozenset(set.intersection(*map(set, found)))
+
+
+def drawable(text: str, most: int = 400) -> str:
+    """A text of at most some characters, without those that the font would draw as boxes.
+
+    Examples
+    --------
+    >>> drawable("A·Bᵀ, 日本"), drawable("abcdefgh", 5)
+    ('A·Bᵀ, ��', 'ab…gh')
+    """
+    text = elided(text, most)
+    return "".join(each if ord(each) in _glyphs() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
 def small_print(note: str, characters: int) -> list[tuple[str, str]]:
     """The rows of a note as a sentence, each with its description: the first has the whole note.
 
@@ -217,9 +262,10 @@ def small_print(note: str, characters: int) -> list[tuple[str, str]]:
     >>> small_print("not drawn: 2 cases", 12)
     [('Not drawn: 2', 'Not drawn: 2 cases.'), ('   cases.', '')]
     """
-    # what begins with a symbol, as in "m = 64 a rank", keeps it
-    note = elided(note, 4000)
-    text = note if "=" in note[:5] else note[:1].upper() + note[1:]
+    note = drawable(note, 4000)
+    # what begins with a symbol or a name, as in "m = 64 a rank" and "mlp1: ...", keeps it
+    keeps = "=" in note[:5] or any(each.isdigit() for each in note.partition(" ")[0])
+    text = note if keeps else note[:1].upper() + note[1:]
     text = text.removesuffix(".") + "."
     first, *rest = wrap(text, characters, subsequent_indent="   ")
     return [(first, text), *((row, "") for row in rest)]
@@ -240,11 +286,11 @@ def width_in(text: str, size: float, bold: bool = False) -> float:
 def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[str, float]:
     """Fit a text into a width: smaller, and at the smallest readable size shorter; returns text and
     size."""
-    text = elided(text, 400)
+    text = drawable(text)
     wide = width_in(text, size, bold)
     if wide <= wide_in:
         return text, size
-    smaller = max(_LEAST_PT, size * wide_in / wide)
+    smaller = max(min(SMALL_PT, size), size * wide_in / wide)
     width = lambda most: width_in(elided(text, most), smaller, bold)
     most = 3 + bisect_right(range(4, len(text) + 1), wide_in, key=width)
     return elided(text, max(most, 4)), smaller
@@ -278,14 +324,19 @@ def line_keywords(style: LineStyle) -> dict:
         "linestyle": style.dashes,
         "linewidth": 1.1,
         "marker": style.marker,
-        "markersize": MARKER_PT + 0.6,
+        "markersize": marker_pt(style, LINE_MARKER_PT),
         "markerfacecolor": style.color,
         "markeredgecolor": "white",
         "markeredgewidth": 0.6,
     }
 
 
+def marker_pt(style: LineStyle | None, size: float = MARKER_PT) -> float:
+    """The size of a marker that looks as large as others."""
+    return size * (_THIN.get(style.marker, 1) if style else 1)
+
+
 def label(name: str) -> str:
     """A name for a legend: matplotlib hides names that begin with an underscore."""
-    name = elided(name, 60) or "unnamed"
+    name = drawable(name, 60) or "unnamed"
     return f" {name}" if name.startswith("_") else name

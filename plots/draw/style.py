@@ -118,7 +118,7 @@ def style_of(name: str) -> LineStyle:
 
 
 FONT_PT = 7.5
-SMALL_PT = 6.0
+SMALL_PT = 6.5  # the smallest text
 
 # Type 42 keeps the text of the PDF text (searchable, editable), and every setting here is also
 # fixed so that a user's matplotlibrc changes no figure

@@ -4,6 +4,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
+from html import escape, unescape
 
 import matplotlib
 from matplotlib.collections import QuadMesh
@@ -12,11 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from numpy import isfinite
 
+from .description import describe_picture
 from .style import RC
 
 #: Dark colours: the hues stay, black and white are exchanged.
 DARK = "<style>@media (prefers-color-scheme: dark) {svg {filter: invert(.9) hue-rotate(180deg)}}"
 DARK += "</style>"
+_XML = '<?xml version="1.0" encoding="utf-8"?>\n'
+_DESCRIBED = re.compile("<desc>(.*?)</desc>", re.S)
 _HEAD = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*|<style.*?</style>\s*", re.S)
 _QUOTED, _DECIMALS = re.compile(r'"[^"<>]*"'), re.compile(r"(\d\.\d\d)\d+")
 _NUMBERED = re.compile(r' id="[a-z0-9]+_[0-9]+"')
@@ -30,6 +34,28 @@ def svg_text(picture: Figure) -> str:
         picture.savefig(text, format="svg", metadata={"Date": None})
     found = _NUMBERED.sub("", _HEAD.sub("", text.getvalue()))
     return _QUOTED.sub(lambda value: _DECIMALS.sub(r"\1", value[0]), found)
+
+
+def svg_file(picture: Figure) -> str:
+    """The figure as a file of its own, light or dark by the reader's system, with its description
+    for readers who do not see it."""
+    head, end, rest = svg_text(picture).partition(">")
+    described = "".join(
+        each for each in describe_picture(picture) if each == "\n" or each.isprintable()
+    )
+    return f"{_XML}{head}{end}<desc>{escape(described, quote=False)}</desc>{DARK}{rest}"
+
+
+def description_in(text: str) -> str:
+    """The description in a file that :func:`svg_file` made; empty without one.
+
+    Examples
+    --------
+    >>> description_in("<svg><desc>a &lt; b</desc></svg>"), description_in("<svg/>")
+    ('a < b', '')
+    """
+    found = _DESCRIBED.search(text)
+    return unescape(found[1]) if found else ""
 
 
 def spots(picture: Figure) -> list[list[float]]:

@@ -6,17 +6,19 @@ the median.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from math import log2
 
+from drbench.texts import bytes_text, number
 from plots.draw.chart import Axis, Chart, Charts, Spot, labelled_panels, polyline
-from plots.draw.numbers import bytes_text, log_ticks, number
+from plots.draw.numbers import log_ticks
 from plots.draw.page import GREY
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth
-from plots.select.cases import Options, SelectionError
-from plots.select.selection import doubts
+from plots.select.cases import Options, SelectionError, cases
+from plots.summaries import SUMMARIES
 
 _DASHED = (0, (4, 1.6))
 STYLES = {
@@ -51,7 +53,8 @@ def charts(rows: Iterable[BandwidthRow], options: Options) -> Charts:
     rows = list(rows)
     notes = sorted({f"not drawn: {row.operation}: {row.reason}" for row in rows if row.reason})
     drawn = _panels(rows)
-    notes += doubts([row.noisy for _, inside in drawn for row in inside], [])
+    noise = sum(bool(row.noisy) for _, inside in drawn for row in inside)
+    notes += [f"hollow: {cases(noise, 'noisy case')}, never ranked"] * bool(noise)
     return [_chart(*panel) for panel in drawn], notes
 
 
@@ -91,12 +94,25 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     )
 
 
-def finding(charts: list[Chart]) -> str:
-    """The bandwidth of the first panel's fastest transfer, compared with a copy in memory."""
-    most = {marks.name: max(y for y in marks.y if y == y) for marks in charts[0].marks}
+def finding(charts: list[Chart], most: int = 3) -> str:
+    """The largest bandwidth of a transfer in each of some panels, compared with a copy in memory;
+    noisy ones do not count."""
+    several = len(charts) > 1
+    texts = [f"{chart.title}: " * several + _largest(chart) for chart in charts]
+    more = f"; {len(texts) - most} panels more" * (len(texts) > most)
+    text = "; ".join(texts[:most]) + more
+    return text[0].upper() + text[1:]
+
+
+def _largest(chart: Chart) -> str:
+    sure = {
+        marks.name: [y for y, hollow in zip(marks.y, marks.hollow) if y == y and not hollow]
+        for marks in chart.marks
+    }
+    most = {name: max(rates) for name, rates in sure.items() if rates}
     copy = most.pop(COPY, None)
     if not most:
-        return ""
+        return "nothing is ranked"
     best = max(most, key=most.get)
     comparison = f", {number(100 * most[best] / copy)} % of a copy in memory" if copy else ""
     return f"{best} reaches {number(most[best])} GB/s{comparison}"
@@ -111,14 +127,14 @@ def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
         "crosses a rank's link. copy: inside a rank's own memory"
     )
     text = [description, *notes]
-    page, _ = labelled_panels(found, text, _HIGH_IN, _MARGINS_IN, finding(found))
+    page, _ = labelled_panels(found, text, _HIGH_IN, _MARGINS_IN, partial(finding, found))
     return Made(page.picture, notes)
 
 
 FIGURES = (
     Figure(
         "bandwidth",
-        "bandwidth of get, put, accumulate and collectives against size, next to a copy in memory",
+        SUMMARIES["bandwidth"],
         make,
         read=ROWS.read,
     ),

@@ -3,19 +3,19 @@ stationary matrix and replication factor of C.
 
 A cell is the fastest case of all replication factors of A and B; its number is the time of the best
 case of the shape over its own, in percent; the stronger the colour the faster. A cell whose cases
-are all noisy has its number in grey and no colour.
+are all noisy is grey instead of blue.
 """
 
+from functools import partial
 from math import nan
 from typing import Any
 
-import matplotlib
 from pandas import DataFrame
 
 from drbench.measure.decision import FASTEST, answer, best_at, remedy
+from drbench.texts import layouts_text, shape_text, time_text
 from plots.draw.description import named
-from plots.draw.numbers import time_text
-from plots.draw.page import GREY, MARGIN_IN, TITLE_IN, Page, page_in, width_in
+from plots.draw.page import MARGIN_IN, TITLE_IN, Page, Title, page_in, width_in
 from plots.draw.style import FONT_PT, SMALL_PT
 from plots.registry import Figure, Made
 from plots.select.cases import (
@@ -27,11 +27,11 @@ from plots.select.cases import (
     cases,
     elided,
     forms,
-    shape_text,
 )
 from plots.select.records import Records, frame, rows
 from plots.select.rounds import counted, decided
-from plots.select.selection import BY_TIME, shown, usable
+from plots.select.selection import BY_TIME, doubts, shown, usable
+from plots.summaries import SUMMARIES
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
 _ROW_IN, _WIDEST_IN, _SPACING_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36
@@ -70,7 +70,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
         cells = each.drop_duplicates(["row", "stationary", "factor"])
         order = list(dict.fromkeys(cells.row))[:_MOST_ROWS]
         if lost := cells.row.nunique() - len(order):
-            notes.append(f"{shape_text(key[1])}: not drawn: {lost} slower partition triples")
+            notes.append(f"{shape_text(*key[1])}: not drawn: {lost} slower partition triples")
         cells = cells[cells.row.isin(order)]
         best = best_at(decided(cells))
         least_s = cells.paired_s.min() if best is None else cells.paired_s.iloc[best]
@@ -82,14 +82,14 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
 def row_text(row: tuple[str, str, str]) -> str:
     """The label of a triple: one text for three equal partitions."""
     row = [each or "?" for each in row]
-    return elided(row[0] if len(set(row)) == 1 else " | ".join(row), _LABEL_CHARACTERS)
+    return elided(layouts_text(row), _LABEL_CHARACTERS)
 
 
-def finding(cells: DataFrame) -> str:
-    """The decision on a map: its best layouts, with the time if one is fastest."""
+def finding(cells: DataFrame, most: int = 3) -> str:
+    """The decision on a map: its best layouts, at most some, with the time if one is fastest."""
     decisions = decided(cells)
     names = [f"{row_text((c.a, c.b, c.c))} S-{c.stationary}" for c in rows(cells)]
-    text, at = answer(decisions, names), best_at(decisions)
+    text, at = answer(decisions, names, most), best_at(decisions)
     if at is not None and decisions[at].state == FASTEST:
         text += f", {time_text(cells.time_s.iloc[at])}"
     needs = remedy(decisions)
@@ -105,11 +105,16 @@ def make(records: Records, options: Options) -> Made:
     ]
     description = (
         "numbers: the best case's time over that of the cell, in percent; a cell is the fastest "
-        "over the replication factors of A and B; grey without colour: noisy"
+        "over the replication factors of A and B"
     )
+    drawn = [case for _, cells in chosen for case in rows(cells)]
     findings = [finding(cells) for _, cells in chosen]
-    first = findings[0] if len(chosen) == 1 else counted(text.split(" (")[0] for text in findings)
-    page, at_in = Page(sum(highs_in), (), [description, *notes], first), 0.0
+    if len(chosen) > 1 and (needs := remedy(*(decided(cells) for _, cells in chosen))):
+        notes = [*notes, f"undecided: {needs}"]
+    title: Title = partial(finding, chosen[0][1])
+    if len(chosen) > 1:
+        title = counted(text.split(" (")[0] for text in findings)
+    page, at_in = Page(sum(highs_in), (), [description, *notes, *doubts(drawn, "grey")], title), 0.0
     for map_, high_in, text in zip(chosen, highs_in, findings):
         _draw_map(page, map_, at_in, left_in, text if len(chosen) > 1 else "")
         at_in += high_in
@@ -121,7 +126,7 @@ def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, subtitle: st
     short = (cells.time_s < _SHORT_S).sum()
     brief = f"; {short} of {len(cells)} cells take less than 1 ms" if short else ""
     description = f"{source.text}{brief}{': ' * bool(subtitle)}{subtitle}"
-    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(shape), description)
+    page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(*shape), description)
     order = sorted(cells.row.unique())
     still = {each: sorted(own.factor.unique()) for each, own in cells.groupby("stationary")}
     columns = sum(map(len, still.values()))
@@ -130,36 +135,31 @@ def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, subtitle: st
     for matrix, factors in still.items():
         own = cells[cells.stationary == matrix]
         place = (x_in, top_in + TITLE_IN + _HEAD_IN, cell_in * len(factors), len(order) * _ROW_IN)
-        axes = named(page.axes(*place), f"{shape_text(shape)}, Stationary {matrix}\n{description}")
-        _draw_cells(axes, own, order, factors, cell_in)
+        axes = named(page.axes(*place), f"{shape_text(*shape)}, Stationary {matrix}\n{description}")
+        _draw_cells(axes, own, order, factors)
         axes.set_yticks(range(len(order)), order if x_in == left_in else [""] * len(order))
         axes.tick_params(length=0, pad=2, labelsize=SMALL_PT)
         axes.set_title(f"S-{matrix}", size=FONT_PT, pad=2, loc="left")
-        axes.set_xlabel("c of C", size=SMALL_PT, labelpad=1)
+        axes.set_xlabel("replicas of C", size=SMALL_PT, labelpad=1)
         x_in += cell_in * len(factors) + _SPACING_IN
 
 
-def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int], wide_in: float):
-    values = [[nan] * len(factors) for _ in order]
-    numbers = [[None] * len(factors) for _ in order]
-    colors = matplotlib.colormaps["Blues"]
-    size = min(SMALL_PT, 40 * wide_in)
-    for case in rows(own):
+def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int]) -> None:
+    every = rows(own)
+    for case in every:
         y, x = order.index(case.row), factors.index(case.factor)
-        numbers[y][x] = case.Index
-        if not case.hollow:
-            values[y][x] = case.percent
-        ink = GREY if case.hollow else "white" if case.percent > 60 else "black"
-        style = {"ha": "center", "va": "center_baseline", "size": size, "color": ink}
-        named(
-            axes.text(x, y, f"{case.percent:.0f}", **style),
-            f"{case.percent:.0f} (noisy)" * case.hollow,
-        )
+        style = {"ha": "center", "va": "center_baseline", "size": SMALL_PT}
+        style["color"] = "white" if case.percent > 60 else "black"
+        axes.text(x, y, f"{case.percent:.0f}", **style)
     edges = [[at - 0.5 for at in range(count + 1)] for count in (len(factors), len(order))]
-    mesh = axes.pcolormesh(
-        *edges, values, vmin=0, vmax=110, cmap=colors, edgecolors="white", linewidth=0.4
-    )
-    named(mesh, "", [case for row in numbers for case in row])
+    for hollow, name, colors, most in ((False, "", "Blues", 110), (True, "noisy", "Greys", 160)):
+        at = {(case.row, case.factor): case for case in every if case.hollow == hollow}
+        if at:
+            found = [[at.get((row, factor)) for factor in factors] for row in order]
+            values = [[each.percent if each else nan for each in row] for row in found]
+            style = {"vmax": most, "cmap": colors, "edgecolors": "white", "linewidth": 0.4}
+            mesh = axes.pcolormesh(*edges, values, vmin=0, **style)
+            named(mesh, name, [each and each.Index for row in found for each in row])
     axes.set(xlim=(-0.5, len(factors) - 0.5), ylim=(len(order) - 0.5, -0.5))
     axes.set_xticks(range(len(factors)), list(map(str, factors)))
     axes.spines[:].set_visible(False)
@@ -168,7 +168,7 @@ def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int],
 FIGURES = (
     Figure(
         "best",
-        "best partitioning of each shape: time over partition triples x replication x stationary",
+        SUMMARIES["best"],
         make,
         ("moving_only", "shape"),
     ),

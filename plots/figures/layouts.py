@@ -1,190 +1,185 @@
-"""One multiplication in several layouts: each drawn next to the timeline of all ranks, from the
+"""One multiplication in several layouts: who owns what, next to the timeline of all ranks, from the
 data of ``drbench explain --save FILE.json``."""
 
-import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from drbench.texts import bytes_text, layouts_text, number, time_unit
 from plots.draw.description import named
-from plots.draw.numbers import number, time_unit
-from plots.draw.page import GRID, MARGIN_IN, Page, fitted, page_in, patch_handle, width_in
-from plots.draw.style import FONT_PT, OTHER, PHASES, Fill
+from plots.draw.matrices import DOES, Square, draw_tiles, tint
+from plots.draw.page import GRID, MARGIN_IN, patch_handle
+from plots.draw.sheet import INK, WIDTH_IN, Sheet
 from plots.registry import Figure, Made
-from plots.select.cases import Options, SelectionError
+from plots.select.cases import Options
+from plots.select.runs import Bar, Json, read
+from plots.summaries import SUMMARIES
 
-#: A run, a matrix of it or a fact about it, as in the file.
-Json = dict[str, Any]
-#: Kind of step -> its entry in the legend; local GEMMs are in the upper half of a rank's row.
-DOES = {
-    "multiply": PHASES["phase_gemm_s"]._replace(name="local GEMM"),
-    "fetch": Fill("get", PHASES["phase_get_wait_s"].color),
-    "add": Fill("accumulate", PHASES["phase_accumulate_s"].color),
-    "send": Fill("send", "#56B4E9"),
-    "collective": Fill("collective", PHASES["phase_collective_wait_s"].color),
-    "copy": Fill("copy", "#7F7F00"),
-    "wait": Fill("wait", OTHER.color),
-}
-_SUBTITLE_IN = 0.12
-_HEAD_IN, _RANKS_IN, _BELOW_IN, _ROW_IN, _FOOT_IN = 0.36, 1.3, 0.1, 0.12, 0.32
-_LEFT_IN, _RIGHT_IN, _MATRIX_IN = 1.62, 0.12, 0.56
-_LIGHT, _DARK, _OWN = "#EDF0F3", "#DDE2E8", "#1A1A1A"
+Span = tuple[float, float]
 
-
-def read(paths: Sequence[str]) -> list[Json]:
-    """The cases of files that ``drbench explain --save FILE.json`` wrote.
-
-    Raises
-    ------
-    SelectionError
-        If a file is no such file.
-    """
-    cases = []
-    for path in paths:
-        try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
-            cases += found["cases"]
-            _ = [(each["ranks"], each["matrices"], each["time_s"]) for each in found["cases"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SelectionError(
-                f"{path}: not the data of a run ({error}). Give it a file of drbench explain "
-                "--save FILE.json."
-            ) from None
-    return cases
+_SCALE, _TEXT_PT, _TIME_PT, _DIGIT_PT = 1.7, 13.0, 25.0, 10.5
+_HEAD_IN, _RANKS_IN, _ROW_IN, _BELOW_IN, _FOOT_IN = 0.48, 1.5, 0.13, 0.2, 0.5
+_LEFT_IN, _RIGHT_IN, _MATRIX_IN, _NAMES_IN = 2.8, 0.1, 0.7, 0.22
+#: The least share of a transfer, and of a run, that is hidden; that of a wait worth an arrow.
+_HIDDEN, _WAIT = 0.9, 0.03
 
 
 def make(cases: Sequence[Json], options: Options) -> Made:
-    """Draw a panel for each case, all on one time axis; the marked tiles are those of one rank."""
+    """Draw a panel for each case, all on one time axis."""
     cases = list(cases)
     times = [case["time_s"] for case in cases]
-    one, unit = time_unit(max(times))
-    finding = f"{_layouts(cases[0])}: {cases[0]['name']}"
-    if len(cases) > 1:
-        least, most = times.index(min(times)), times.index(max(times))
-        ratio = number(times[most] / times[least])
-        finding = f"The layout decides the time: {_layouts(cases[most])} takes {ratio} × as long as"
-        finding += f" {_layouts(cases[least])}"
-    does = {bar[1] for case in cases for bars in case["ranks"] for bar in bars}
-    shown = len(cases[0]["ranks"]) // 3
-    subtitle = ", ".join([cases[0]["multiplication"], *cases[0]["description"][1:]])
-    notes = [f"one row for each rank; marked tiles: those of rank {shown}"]
-    handles = [patch_handle(look) for name, look in DOES.items() if name in does]
-    high_in = [max(_RANKS_IN, _ROW_IN * len(case["ranks"])) for case in cases]
-    body_in = _SUBTITLE_IN + sum(high_in) + len(cases) * (_HEAD_IN + _BELOW_IN) + _FOOT_IN
-    page = Page(body_in, handles, notes, finding)
-    text, size = fitted(subtitle, FONT_PT, page_in() - 2 * MARGIN_IN)
-    page.text(MARGIN_IN, 0.0, text, size)
-    wide_in, top_in = page_in() - _LEFT_IN - _RIGHT_IN, _SUBTITLE_IN
-    for case, high in zip(cases, high_in):
-        limits_in = width_in(_limits(case, one), FONT_PT) + 0.75
-        title, size = fitted(_layouts(case), FONT_PT + 0.5, wide_in - limits_in - 0.1, True)
-        head = page.text(_LEFT_IN, top_in + 0.16, title, size, weight="bold", color="black")
-        time = f"{number(case['time_s'] / one)} {unit}"
-        right = page.text(
-            page_in() - _RIGHT_IN, top_in + 0.12, time, FONT_PT + 3, ha="right", weight="bold"
+    fastest, slowest = times.index(min(times)), times.index(max(times))
+    timed = all(case["timed"] for case in cases)
+    one, unit = time_unit(max(times)) if timed else (max(times) / 100, "%")
+    finding = f"{layouts(cases[0])}: {cases[0]['name']}"
+    if fastest != slowest:
+        finding = (
+            f"The layout decides the time: {layouts(cases[slowest])} takes "
+            f"{number(max(times) / min(times))} × as long as {layouts(cases[fastest])}"
         )
-        right.set_color("black")
-        small = page.text(page_in() - _RIGHT_IN - 0.75, top_in + 0.16, _limits(case, one), FONT_PT)
-        small.set_ha("right")
-        for text in (head, right, small):
-            named(text, "")
-        axes = page.axes(_LEFT_IN, top_in + _HEAD_IN, wide_in, high)
-        named(axes, f"{_layouts(case)}\n{time}, {_limits(case, one)}")
+    does = {bar.does for case in cases for bars in case["ranks"] for bar in bars} | {"wait"}
+    handles = [patch_handle(look) for name, look in DOES.items() if name in does]
+    notes = [", ".join([cases[0]["multiplication"], *cases[0]["description"][1:]])]
+    high_in = [max(_RANKS_IN, _ROW_IN * len(case["ranks"])) for case in cases]
+    body_in = sum(high_in) + len(cases) * (_HEAD_IN + _BELOW_IN) + _FOOT_IN
+    sheet = Sheet(body_in, handles, notes, finding, _SCALE)
+    wide, top = WIDTH_IN - _LEFT_IN - _RIGHT_IN, 0.0
+    for at, (case, high) in enumerate(zip(cases, high_in)):
+        time = f"{number(case['time_s'] / one)} {unit}"
+        title = f"{layouts(case)}\n{time}, {case['name']}"
+        axes = sheet.axes(title, _LEFT_IN, top + _HEAD_IN, wide, high)
+        axes.set(xlim=(0, 1.01 * max(times) / one), ylim=(len(case["ranks"]) - 0.5, -0.5))
+        _draw_time_axis(axes, sheet, f"time ({unit})" if case is cases[-1] else "")
         _draw_ranks(axes, case, one)
-        axes.axvline(case["time_s"] / one, color="black", linewidth=1.0)
-        axes.set_xlim(0, 1.02 * max(times) / one)
-        last = case is cases[-1]
-        axes.tick_params(left=False, labelleft=False, bottom=last, labelbottom=last)
-        axes.spines["left"].set_visible(False)
-        _draw_layout(page, case, shown, top_in + _HEAD_IN + (high - 2 * _MATRIX_IN - 0.2) / 2)
-        top_in += _HEAD_IN + high + _BELOW_IN
-    axes.set_xlabel(f"time ({unit})")
-    return Made(page.picture, notes)
+        waited = _waited(case) if at == slowest else None
+        _point_at(axes, sheet, waited, one, "waits", -0.15)
+        if at == fastest and not waited:
+            _point_at(axes, sheet, _hidden(case), one, "hidden behind GEMMs", 0.3)
+        _draw_case(sheet, case, time, top)
+        _draw_names(sheet, len(case["ranks"]), top + _HEAD_IN, high)
+        top += _HEAD_IN + high + _BELOW_IN
+    return Made(sheet.picture, notes)
 
 
-def _layouts(case: Json) -> str:
-    """
+def layouts(case: Json) -> str:
+    """The layouts of A, B and C."""
+    return layouts_text([matrix["text"] for matrix in case["matrices"]])
+
+
+def waits(bars: Sequence[Bar], stop_s: float) -> list[Span]:
+    """When a rank computes nothing.
+
     Examples
     --------
-    >>> _layouts({"matrices": [{"name": "A", "text": "row"}, {"name": "B", "text": "row"}]})
-    'A, B row'
+    >>> waits([Bar(0, "multiply", 1.0, 2.0, 0.0, 0, [], [], [], True)], 2.5)
+    [(0.0, 1.0), (2.0, 2.5)]
     """
-    texts: dict[str, list[str]] = {}
-    for each in case["matrices"]:
-        texts.setdefault(each["text"], []).append(each["name"])
-    return " · ".join(f"{', '.join(names)} {text}" for text, names in texts.items())
+    found, end_s = [], 0.0
+    busy = sorted((bar.start_s, bar.stop_s) for bar in bars if bar.computes)
+    for start_s, until_s in [*busy, (stop_s, stop_s)]:
+        if start_s > end_s:
+            found.append((end_s, start_s))
+        end_s = max(end_s, until_s)
+    return found
 
 
-def _limits(case: Json, one: float) -> str:
-    """The algorithm, and the interval of the prediction and the share of the peak where they are
-    known."""
-    found = [case["name"]]
-    if case.get("interval"):
-        found.append("95 %: {}–{}".format(*(number(s / one) for s in case["interval"])))
-    if case.get("percent_of_peak") is not None:
-        found.append(f"{number(case['percent_of_peak'])} % of peak")
-    return ", ".join(found)
+def _hidden(case: Json) -> tuple[int, Span] | None:
+    """The longest transfer that a rank computes during, of the first rank that hardly waits and has
+    one, and of equal ones that nearest the middle of the run: the rank, and from when to when."""
+    for rank, bars in enumerate(case["ranks"]):
+        idle, found = waits(bars, case["time_s"]), []
+        hardly = sum(map(_length, idle)) <= (1 - _HIDDEN) * case["time_s"]
+        for bar in bars if hardly else ():
+            span = bar.start_s, bar.stop_s
+            seen = sum(max(0.0, min(span[1], stop) - max(span[0], start)) for start, stop in idle)
+            if bar.moves and not bar.computes and seen <= (1 - _HIDDEN) * _length(span):
+                found.append(span)
+        if found:
+            least = 0.99 * max(map(_length, found))
+            long = [span for span in found if _length(span) >= least]
+            return rank, min(long, key=lambda span: abs(sum(span) - case["time_s"]))
+    return None
 
 
-def _draw_ranks(axes: Axes, case: Json, one: float) -> None:
-    """The timelines: local GEMMs in the upper half of each rank's row, the rest in the lower."""
-    ranks = case["ranks"]
-    for name, look in DOES.items():
-        for at, bars in enumerate(ranks):
-            spans = [(bar[2] / one, (bar[3] - bar[2]) / one) for bar in bars if bar[1] == name]
-            if spans:
-                low = at - 0.46 if name == "multiply" else at + 0.02
-                drawn = axes.broken_barh(spans, (low, 0.44), facecolor=look.color, linewidth=0)
-                named(drawn, f"{look.name}, rank {at}")
-    axes.set_ylim(len(ranks) - 0.4, -0.6)
+def _waited(case: Json) -> tuple[int, Span] | None:
+    """The longest wait of the first rank that has one that counts, and from when to when."""
+    for rank, bars in enumerate(case["ranks"]):
+        longest = max(waits(bars, case["time_s"]), key=_length, default=(0.0, 0.0))
+        if _length(longest) > _WAIT * case["time_s"]:
+            return rank, longest
+    return None
+
+
+def _length(span: Span) -> float:
+    return span[1] - span[0]
+
+
+def _point_at(
+    axes: Axes, sheet: Sheet, found: tuple[int, Span] | None, one: float, text: str, lane: float
+) -> None:
+    """An arrow from a text above the timeline to the middle of a span of a rank."""
+    if found is None:
+        return
+    rank, span = found
+    middle, half = sum(span) / 2 / one, 0.011 * len(text)
+    at = min(1 - half, max(half, middle / axes.get_xlim()[1]))
+    arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5 * sheet.unit_in}
+    style = sheet.text(_TEXT_PT, textcoords="axes fraction", ha="center", zorder=5)
+    axes.annotate(text, (middle, rank + lane), (at, 1.1), arrowprops=arrow, **style)
+
+
+def _draw_time_axis(axes: Axes, sheet: Sheet, label: str) -> None:
+    """An axis of time; without a label it has no numbers."""
+    axes.set_axis_on()
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(left=False, labelleft=False, bottom=bool(label), labelbottom=bool(label))
+    axes.tick_params(labelsize=_TEXT_PT * sheet.unit_in)
+    axes.set_xlabel(label, size=_TEXT_PT * sheet.unit_in)
     axes.grid(axis="x", **GRID)
 
 
-def _draw_layout(page: Page, case: Json, rank: int, top_in: float) -> None:
-    """A, B above C, and C, each a square with its tiles, those of one rank marked."""
-    at = {"A": (0, 1), "B": (1, 0), "C": (1, 1)}
-    step_in = _MATRIX_IN + 0.16
-    for matrix in case["matrices"]:
-        column, row = at[matrix["name"]]
-        left = MARGIN_IN + column * step_in
-        axes = page.axes(left, top_in + row * step_in, _MATRIX_IN, _MATRIX_IN)
-        named(axes, f"{matrix['name']} {matrix['text']}")
-        axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
-        axes.set_title(matrix["name"], fontsize=FONT_PT, weight="bold", pad=2)
-        axes.spines[:].set_visible(False)
-        for (x0, x1, y0, y1), odd, own in _tiles(matrix, rank):
-            color = _OWN if own else (_LIGHT, _DARK)[odd]
-            axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, facecolor=color, linewidth=0))
+def _draw_ranks(axes: Axes, case: Json, one: float) -> None:
+    """The timelines: what each rank computes above, and when it waits; its transfers below."""
+    for rank, bars in enumerate(case["ranks"]):
+        lanes = {("wait", True): waits(bars, case["time_s"])}
+        for bar in bars:
+            if bar.does != "wait":
+                lanes.setdefault((bar.does, bar.computes), []).append((bar.start_s, bar.stop_s))
+        for (does, computes), spans in sorted(lanes.items()):
+            places = [(start / one, (stop - start) / one) for start, stop in spans]
+            lane = (rank - 0.45, 0.53) if computes else (rank + 0.13, 0.32)
+            drawn = axes.broken_barh(places, lane, facecolor=DOES[does].color, linewidth=0)
+            named(drawn, f"{DOES[does].name}, rank {rank}")
 
 
-def _tiles(matrix: Json, rank: int) -> Iterable[tuple[tuple, bool, bool]]:
-    """The tiles of a matrix as shares of it: ``(x0, x1, y0, y1)``, whether it is an odd one, and
-    whether the rank has it, in any replica."""
-    across, down = matrix["shape"][1], matrix["shape"][0]
-    by_row, by_column, by_replica = matrix["places"]
-    y0 = 0
-    for i, (y1, row) in enumerate(matrix["rows"]):
-        x0 = 0
-        for j, (x1, column) in enumerate(matrix["cols"]):
-            owners = {by_row[row] + by_column[column] + replica for replica in by_replica}
-            yield (
-                (x0 / across, x1 / across, y0 / down, y1 / down),
-                bool((i + j) % 2),
-                rank in owners,
-            )
-            x0 = x1
-        y0 = y1
+def _draw_case(sheet: Sheet, case: Json, time: str, top: float) -> None:
+    """Left of a timeline: the layouts' names, who owns which tiles of A, B and C, and the time."""
+    moved = next(value for name, value, _ in case["facts"] if name == "moved")
+    wide = _LEFT_IN - _NAMES_IN - 0.16
+    sheet.write(MARGIN_IN, top + 0.1, layouts(case), _TEXT_PT, wide, bold=True)
+    sheet.write(MARGIN_IN, top + 0.32, f"{bytes_text(moved)} move", _TEXT_PT, wide)
+    axes = sheet.axes("who owns which tile", MARGIN_IN, top + 0.6, wide, _MATRIX_IN + 0.24)
+    step, middle = (wide - _MATRIX_IN) / 2, 0.24 + _MATRIX_IN / 2
+    for at, (matrix, sign) in enumerate(zip(case["matrices"], "·= ")):
+        square = Square(matrix, at * step, 0.24, _MATRIX_IN)
+        draw_tiles(sheet, axes, square, _DIGIT_PT, replica=0)
+        name = square.left + _MATRIX_IN / 2, 0.18
+        axes.text(*name, matrix["name"], **sheet.text(_TEXT_PT, bold=True, ha="center"))
+        between = square.left + (_MATRIX_IN + step) / 2, middle
+        axes.text(*between, sign, **sheet.text(_TEXT_PT, ha="center", va="center"))
+    sheet.write(MARGIN_IN, top + 0.92 + _MATRIX_IN, time, _TIME_PT, wide, bold=True)
 
 
-FIGURES = (
-    Figure(
-        "layouts",
-        "layouts next to timelines of all ranks, from drbench explain --save FILE.json",
-        make,
-        (),
-        read,
-    ),
-)
+def _draw_names(sheet: Sheet, count: int, top: float, high: float) -> None:
+    """The numbers of the ranks, in the colours of their tiles."""
+    axes = sheet.axes("ranks", _LEFT_IN - _NAMES_IN - 0.02, top, _NAMES_IN, high)
+    axes.set(xlim=(0, 1), ylim=(count - 0.5, -0.5))
+    style = sheet.text(min(_TEXT_PT, 60 * high / count), ha="center", va="center")
+    for rank in range(count):
+        axes.add_patch(Rectangle((0, rank - 0.45), 1, 0.9, facecolor=tint(rank), linewidth=0))
+        axes.text(0.5, rank, str(rank), **style)
+    axes.text(1, -0.55, "rank", **sheet.text(_TEXT_PT - 2, ha="right", va="bottom"))
+
+
+FIGURES = (Figure("layouts", SUMMARIES["layouts"], make, (), read),)

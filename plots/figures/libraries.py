@@ -23,10 +23,10 @@ from drbench.measure.decision import (
     compared,
     remedy,
 )
-from drbench.measure.noise import Ratio
+from drbench.measure.noise import FEWEST, Ratio
+from drbench.texts import number, shape_text, time_unit
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
-from plots.draw.numbers import number, time_unit
-from plots.draw.page import GRID, MARKER_PT, note, page_in, patch_handle, width_in
+from plots.draw.page import GRID, MARKER_PT, drawable, note, page_in, patch_handle, width_in
 from plots.draw.style import FONT_PT, LIBRARIES, ON_DRBENCH, OTHER, PHASES, SMALL_PT, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
@@ -35,16 +35,15 @@ from plots.select.cases import (
     by_name,
     cases,
     configuration,
-    elided,
     names,
     shape_name,
-    shape_text,
 )
 from plots.select.records import Records, rows
 from plots.select.rounds import counted, decided
-from plots.select.selection import BY_TIME, not_shown, usable
+from plots.select.selection import BY_TIME, doubts, not_shown, usable
+from plots.summaries import SUMMARIES
 
-_MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN = 32, 24, 4, 0.135
+_MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN, _LEAST_IN = 32, 24, 4, 0.14, 1.48
 
 #: Source and shape of a panel, and the fastest setting of each algorithm: its case, with ``rate``,
 #: ``low`` and ``high`` in GFLOP/s.
@@ -62,6 +61,9 @@ def choose(
     if not all(moving):
         notes.append(f"not drawn: {cases(moving.count(False))} moving nothing")
         kept = kept[moving]
+    rounds = kept.run.map(len)
+    if few := (rounds < FEWEST).sum() * (rounds.max() >= FEWEST):
+        notes.append(f"{cases(few, 'setting')} of less than {FEWEST} rounds decide nothing")
     best = concat([_best(each) for _, each in kept.groupby(["source", "shape"], sort=False)])
     on = best.groupby(best.name)["shape"].transform("nunique")
     rare = sorted(set(best.name[2 * on < best["shape"].nunique()]))
@@ -76,8 +78,10 @@ def choose(
     best = best[best.name.isin(drawn)]
     found = [(*key, each) for key, each in best.groupby(["source", "shape"], sort=False)]
     found.sort(key=lambda panel: (panel[0].text, by_name(panel[1])))
-    lost = [shape_text(shape) for _, shape, _ in found[_MOST_SHAPES:]]
-    return found[:_MOST_SHAPES], drawn, notes + not_shown(lost, "shapes")
+    lost = [shape_text(*shape) for _, shape, _ in found[_MOST_SHAPES:]]
+    found = found[:_MOST_SHAPES]
+    notes += doubts(case for _, _, dots in found for case in rows(dots))
+    return found, drawn, notes + not_shown(lost, "shapes")
 
 
 def shares(found: DataFrame) -> DataFrame:
@@ -122,31 +126,34 @@ def _best(kept: DataFrame) -> DataFrame:
     )
 
 
-def finding(found: Sequence[Panel]) -> tuple[str, list[str]]:
-    """The decision, and notes on the shapes that it does not name: on how many shapes drbench is
+def finding(found: Sequence[Panel], most: int = 3) -> tuple[str, list[str]]:
+    """The decision, and notes on the shapes for which it is open: on how many shapes drbench is
     ahead of the fastest other library, tied with it, or behind; without another library the fastest
-    of each shape."""
+    of each shape, with at most some names."""
     panels_ = [(decided(dots), _ours(dots), dots, shape) for _, shape, dots in found]
-    answers = {shape_text(shape): answer(each, [*dots.name]) for each, _, dots, shape in panels_}
-    sides = [_side(each, ours) for each, ours, *_ in panels_ if ours.any() and not ours.all()]
-    notes = [
-        f"{shape}: {text}"
-        for shape, text in answers.items()
-        if text.startswith((TIED, UNDECIDED)) and len(answers) > 1
-    ]
-    if needs := remedy(*(each for each, *_ in panels_)):
+    against = [each for each in panels_ if each[1].any() and not each[1].all()]
+    sides = [_side(each, ours) for each, ours, *_ in against]
+    is_open = [side in _OPEN for side in sides] or [True] * len(panels_)
+    left = [each for each, asks in zip(against or panels_, is_open) if asks]
+    answers = [answer(each, [*dots.name], most) for each, _, dots, _ in left]
+    shapes: dict[str, list[str]] = {}
+    for text, (*_, shape) in zip(answers, left):
+        if text.startswith((TIED, UNDECIDED)) and len(panels_) > 1:
+            shapes.setdefault(text, []).append(shape_text(*shape))
+    notes = [f"{', '.join(which)}: {text}" for text, which in shapes.items()]
+    if needs := remedy(*(each for each, *_ in left)):
         notes.append(f"undecided: {needs}")
     if not sides and len(answers) == 1:
-        (title,) = answers.values()
+        (title,) = answers
     elif sides:
         known = Counter(side for side in sides if side not in _OPEN)
         text = [f"{side} the fastest other library on {count}" for side, count in known.items()]
         text = ["drbench is " + ", ".join(text)] * bool(text)
-        left = Counter(side for side in sides if side in _OPEN)
-        text += [f"{what} on {count}" for what, count in left.items()]
+        open_ = Counter(side for side in sides if side in _OPEN)
+        text += [f"{what} on {count}" for what, count in open_.items()]
         title = f"{', '.join(text)} of {cases(len(sides), 'shape')}"
     else:
-        title = counted(answers.values())
+        title = counted(answers)
     return title if title.startswith("drbench") else title[0].upper() + title[1:], notes
 
 
@@ -176,11 +183,12 @@ def _ours(found: DataFrame) -> Series:
     return ~found.algorithm.isin([*LIBRARIES, *ON_DRBENCH])
 
 
-def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Chart:
+def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float], by: str) -> Chart:
     _, shape, dots = panel
-    roof = dots.gemm_only_gflops[_ours(dots)].median()
+    # of libraries it would be a limit of drbench's BLAS alone
+    roof = dots.gemm_only_gflops[_ours(dots)].median() if by == "variant" else nan
     y = Axis(
-        "", (len(here) - 0.5, -0.5), ticks={at: elided(each, 30) for at, each in enumerate(here)}
+        "", (len(here) - 0.5, -0.5), ticks={at: drawable(each, 30) for at, each in enumerate(here)}
     )
     marks = [
         Marks(
@@ -191,9 +199,9 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float]) -> Ch
         for case in rows(dots)
     ]  # fmt: skip
     if roof > 0:
-        marks.append(Marks("rule", "drbench's GEMM-only speed", [roof, roof], y.limits))
+        marks.append(Marks("rule", "GEMM-only speed", [roof, roof], y.limits))
     x = Axis("GFLOP/s, all ranks together", limits)
-    name, sizes = shape_name(shape), shape_text(shape)
+    name, sizes = shape_name(shape), shape_text(*shape)
     return Chart(name, sizes * (name != sizes), x, y, marks)
 
 
@@ -220,20 +228,24 @@ def _phases(chart: Chart, dots: DataFrame, here: Sequence[str]) -> list[Chart]:
 def make(by: str, records: Records, options: Options) -> Made:
     """Draw the shapes of each source next to each other, with the same rows."""
     found, drawn, notes = choose(records, options, by)
+    every = concat([dots for _, _, dots in found])
     here = [name for name in drawn if any((dots.name == name).any() for _, _, dots in found)]
     labels = dict(zip(here, here))
+    if by == "algorithm":
+        labels |= {name: f"drbench {name}" for name in every.name[_ours(every)]}
     if by == "variant" and len(found) == 1:
         for case in rows(found[0][2]):
-            labels[case.name] = ": ".join(filter(None, (case.name, configuration(case))))
-    wide_in = max(width_in(elided(name, 48), FONT_PT - 0.5) for name in labels.values())
-    left_in = 0.14 + min(0.3 * page_in(), wide_in)
-    every = concat([dots for _, _, dots in found])
-    ends = every[["rate", "low", "high"]]
-    low, high = ends.min().min(), max(ends.max().max(), every.gemm_only_gflops[_ours(every)].max())
+            labels[case.name] = f"{case.name} {configuration(case)}".strip()
+    wide_in = max(width_in(drawable(name, 48), FONT_PT - 0.5) for name in labels.values())
+    left_in = 0.14 + min(0.32 * page_in(), wide_in)
+    ends = every[["rate", "low", "high"] + ["gemm_only_gflops"] * (by == "variant")]
+    low, high = ends[["rate", "low", "high"]].min().min(), ends.max().max()
     low = 0.0 if low < 0.5 * high or low == high else low - 0.08 * (high - low)
-    charts = [_chart(panel, here, (low, high + 0.3 * (high - low))) for panel in found]
+    charts = [_chart(panel, here, (low, high + 0.3 * (high - low)), by) for panel in found]
     phases = _phases(charts[0], found[0][2], here) if by == "variant" and len(found) == 1 else []
-    columns = max(1, min(_COLUMNS, len(found + phases), int((page_in() - left_in) / 1.48)))
+    titled_in = max(width_in(chart.title, FONT_PT + 1, True) for chart in charts) + 0.2
+    columns = int((page_in() - left_in) / max(_LEAST_IN, titled_in))
+    columns = max(1, min(_COLUMNS, len(found + phases), columns))
     sources = list(dict.fromkeys(source.text for source, _, _ in found))
     if len(sources) > 1:
         charts = [
@@ -242,16 +254,16 @@ def make(by: str, records: Records, options: Options) -> Made:
         ]
     subtitle = [
         f"{names(sources)}. Dot: the best setting, with its median time; line: the interval of the "
-        "median, or the range of the repeats; dashed: drbench's GEMM-only speed"
+        "median, or the range of the repeats" + "; dashed: GEMM-only speed" * (by == "variant")
     ]
     if used := sorted({*every.algorithm} & {*LIBRARIES}):
         subtitle.append(f"libraries with a BLAS of their own: {names(used)}")
-    title, more = finding(found)
+    _, more = finding(found)
     styles = [marks.style for chart in phases for marks in chart.marks]
     page, axes = panels(
         charts + phases, list(map(patch_handle, styles)), [*subtitle, *notes, *more],
         len(here) * _ROW_IN,
-        columns, (0.08, 0.2), finding=title, left_in=left_in,
+        columns, (0.08, 0.2), finding=lambda most: finding(found, most)[0], left_in=left_in,
     )  # fmt: skip
     for at, (each, chart) in enumerate(zip(axes, charts + phases)):
         draw_chart(each, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
@@ -268,23 +280,12 @@ def make(by: str, records: Records, options: Options) -> Made:
             text = f"{number(case.time_s / length)} {unit}"
             style = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
             at = end, here.index(case.name)
-            note(each, text, at, (4, 0), va="center", size=SMALL_PT - 0.5, bbox=style)
+            note(each, text, at, (5, 0), va="center", bbox=style)
         each.grid(**GRID)
     return Made(page.picture, notes)
 
 
 FIGURES = tuple(
-    Figure(name, summary, partial(make, by), ("moving_only", "shape"))
-    for name, by, summary in (
-        (
-            "algorithms",
-            "variant",
-            "rate of each algorithm and data movement with its interval; of one shape its phases",
-        ),
-        (
-            "libraries",
-            "algorithm",
-            "rate of each algorithm and library with its interval, one panel for each shape",
-        ),
-    )
+    Figure(name, SUMMARIES[name], partial(make, by), ("moving_only", "shape"))
+    for name, by in (("algorithms", "variant"), ("libraries", "algorithm"))
 )

@@ -1,29 +1,32 @@
 """Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
 
-One panel a layer and source, all on one axis, one line a partitioning, named at its end.
-:mod:`plots.select.selection` chooses the case of a point; the small print has its replication
-factors where one is not 1.
+One panel a layer and source, all on one axis, one line a partitioning, named at its end, with its
+replication factors above the points. Lines that cannot be told apart are one with all names.
+:mod:`plots.select.selection` chooses the case of a point.
 """
 
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from math import ceil, floor
+from statistics import median
 
 from matplotlib.figure import Figure
 
-from drbench.measure.decision import FASTEST, answer, best_at, decide, remedy
+from drbench.measure.decision import FASTEST, Decision, answer, best_at, decide, remedy
 from plots.draw.chart import Axis, Chart, Spot, labelled_panels, polyline
-from plots.draw.page import GRID
+from plots.draw.page import GRID, LINE_MARKER_PT
 from plots.draw.style import STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
 from plots.select.records import Records
+from plots.select.rounds import counted
 from plots.select.selection import Line, doubts, missing
+from plots.summaries import SUMMARIES
 
-_HIGH_IN, _MARGINS_IN = 2.3, (0.5, 1.1)
+_HIGH_IN, _MARGINS_IN = 2.5, (0.5, 1.2)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
 #: The lines of each panel.
 Panels = dict[str, list[Line]]
@@ -50,9 +53,20 @@ def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
     if not drawn:
         raise SelectionError(f"nothing to draw for {'; '.join(not_drawn(chosen))}. Run more cases.")
     limits, step = ends([end for lines in drawn.values() for end in _reach(lines)], axis)
-    described = [_chart(lines, limits, step) for lines in drawn.values()]
-    title, needs = finding([*drawn.values()])
-    notes = _notes(chosen, drawn) + [f"undecided: {needs}"] * bool(needs)
+    apart = LINE_MARKER_PT / (72 * _HIGH_IN) * (limits[1] - limits[0])
+    alike = {name: coinciding(lines, apart) for name, lines in drawn.items()}
+    described = [_chart(groups, limits, step) for groups in alike.values()]
+    notes = _notes(chosen, drawn)
+    points = [p for lines in drawn.values() for line in lines for p in line.points]
+    replicated = any(p.factor not in ("", "1") for p in points)
+    if any(len(group) > 1 for groups in alike.values() for group in groups):
+        notes.append(
+            f"several names at a line: they differ by less than {apart:.1f} points at every batch "
+            "size; drawn is the first" + ", with the factors of all" * replicated
+        )
+    if needs := remedy(*(decisions for *_, decisions in _largest([*drawn.values()]))):
+        notes.append(f"undecided: {needs}")
+    title = partial(finding, [*drawn.values()])
     page, every = labelled_panels(described, notes, _HIGH_IN, _MARGINS_IN, title, _GRID)
     for axes in every:
         if limits[0] < 100 < limits[1]:
@@ -60,22 +74,65 @@ def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
     return page.picture
 
 
-def finding(drawn: Sequence[Sequence[Line]]) -> tuple[str, str]:
-    """The decision at the largest batch size of each panel of the first source, among the lines of
-    that source; of the fastest also its percentage. Then what would decide the others."""
-    source, texts, every = _own(drawn[0]).points[0].source, [], []
+def _largest(drawn: Sequence[Sequence[Line]]) -> list[tuple[list[Line], list, list[Decision]]]:
+    """The lines of each panel that are of its own source, their points at the largest batch size,
+    and the decision among these."""
+    found = []
     for lines in drawn:
+        source = _own(lines).points[0].source
         points = [point for line in lines for point in line.points if point.source == source]
         largest = [point for point in points if point.m == max(point.m for point in points)]
-        if largest:
-            decisions = decide([point.run for point in largest])
-            names = [point.line.removeprefix("UA - ") for point in largest]
-            at, text = best_at(decisions), answer(decisions, names)
-            if at is not None and decisions[at].state == FASTEST:
-                text += f", {largest[at].value:.0f} % of {_WHAT[lines[0].quantity]}"
-            texts.append(f"MLP-{largest[0].layer[-1]}, m = {largest[0].m}: {text}")
-            every.append(decisions)
-    return "; ".join(texts), remedy(*every)
+        found.append((lines, largest, decide([point.run for point in largest])))
+    return found
+
+
+def finding(drawn: Sequence[Sequence[Line]], most: int = 3) -> str:
+    """The decision at the largest batch size of each panel, with at most some names; of the fastest
+    also its percentage. Of more than two panels how often each is the answer."""
+    texts = {}
+    for lines, largest, decisions in _largest(drawn):
+        names = [point.line.removeprefix("UA - ") for point in largest]
+        at, text = best_at(decisions), answer(decisions, names, most)
+        if len(drawn) <= 2 and at is not None and decisions[at].state == FASTEST:
+            text += f", {largest[at].value:.0f} % of {_WHAT[lines[0].quantity]}"
+        texts[f"MLP-{largest[0].layer[-1]}, m = {largest[0].m}", largest[0].source] = text
+    if len(drawn) > 2:
+        return f"{counted(texts.values(), 'panel')}, at the largest batch size"
+    several = len({source for _, source in texts}) > 1
+    of = lambda problem, source: f"{problem}, {source.label}" if several else problem
+    return "; ".join(f"{of(*key)}: {text}" for key, text in texts.items())
+
+
+def coinciding(lines: Sequence[Line], apart: float) -> list[list[Line]]:
+    """The lines in groups: each has one line and all others of its kind that are nowhere farther
+    from it than this, the highest at the largest batch size first.
+
+    Examples
+    --------
+    >>> from collections import namedtuple
+    >>> point = namedtuple("Point", "m value hollow")
+    >>> rates = {"UA - Row": (50.0, 60.0), "UA - Block": (50.1, 60.2), "UA - Column": (50.0, 70.0)}
+    >>> lines = [
+    ...     Line(name, "", "C", tuple(point(m, value, False) for m, value in enumerate(values)))
+    ...     for name, values in rates.items()
+    ... ]
+    >>> [[line.name for line in group] for group in coinciding(lines, 0.5)]
+    [['UA - Column'], ['UA - Block', 'UA - Row']]
+    """
+    groups: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: -line.points[-1].value):
+        same = (group for group in groups if _is_near(line, group[0], apart))
+        if (group := next(same, None)) is not None:
+            group.append(line)
+        else:
+            groups.append([line])
+    return groups
+
+
+def _is_near(line: Line, other: Line, apart: float) -> bool:
+    kind = lambda line: [bool(line.stationary), *((p.m, p.hollow) for p in line.points)]
+    pairs = zip(line.points, other.points)
+    return kind(line) == kind(other) and all(abs(a.value - b.value) <= apart for a, b in pairs)
 
 
 def _reach(lines: Sequence[Line]) -> list[float]:
@@ -88,7 +145,8 @@ def _reach(lines: Sequence[Line]) -> list[float]:
     return [end for spot in spots for end in (spot.value, spot.low, spot.high) if end == end]
 
 
-def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart:
+def _chart(groups: Sequence[Sequence[Line]], limits: tuple[int, float], step: int) -> Chart:
+    drawn = list(chain.from_iterable(groups))
     points = list(chain.from_iterable(line.points for line in drawn))
     batches = sorted({point.m for point in points})
     record = _own(drawn).points[0]
@@ -96,7 +154,7 @@ def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart
     if record.mode == "measured" and record.iters:
         facts.append(f"medians of {record.iters}{' or more' if record.budget_s else ''}")
     if all(point.hollow for point in points):
-        facts.append("every case noisy: no result")
+        facts.append("every case noisy")
     together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
     roof = drawn[0].quantity == "percent_of_gemm_only"
     y = Axis(
@@ -106,12 +164,15 @@ def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart
     )
     lines = [
         polyline(
-            each.legend.removeprefix("UA - "),
-            STYLES[each.name],
+            _names(group),
+            STYLES[group[0].name],
             batches,
-            {point.m: _spot(point, roof) for point in each.points},
+            {
+                each[0].m: _spot(each[0], roof)._replace(text=_factors(each))
+                for each in zip(*(line.points for line in group))
+            },
         )
-        for each in drawn
+        for group in groups
     ]
     x = Axis(
         "batch size m (rows of A and C)",
@@ -128,13 +189,52 @@ def _chart(drawn: Sequence[Line], limits: tuple[int, float], step: int) -> Chart
     )
 
 
+def _names(group: Sequence[Line]) -> str:
+    """The names of lines drawn as one, with each stationary matrix once.
+
+    Examples
+    --------
+    >>> lines = [
+    ...     Line("UA - Row", "", "C"),
+    ...     Line("UA - Block", "", "B"),
+    ...     Line("UA - Column", "", "C"),
+    ... ]
+    >>> _names(lines), _names([Line("DT - Row", "")])
+    ('Row, Column (S-C), Block (S-B)', 'DT - Row')
+    """
+    names: dict[str, list[str]] = {}
+    for line in group:
+        names.setdefault(line.stationary, []).append(line.name.removeprefix("UA - "))
+    texts = ((", ".join(of), still) for still, of in names.items())
+    return ", ".join(f"{text} (S-{still})" if still else text for text, still in texts)
+
+
+def _factors(points: Sequence) -> str:
+    """The replication factors of points drawn as one, one below the other; empty without
+    replication."""
+    found = list(dict.fromkeys(point.factor for point in points))
+    return "" if found == ["1"] else "\n".join(found)
+
+
 def _spot(point, roof: bool) -> Spot:
+    """A point, with the interval of a measured ratio. Those of predictions would cover each other:
+    the small print has them."""
     interval = point.percent_of_gemm_only_low, point.percent_of_gemm_only_high
-    if not roof:  # of a prediction, whose interval is of its time
-        ends = point.median_high_s, point.median_low_s
-        known = point.mode == "simulated" and None not in ends
-        interval = [point.value * point.time_s / end for end in ends] if known else (None, None)
-    return Spot(point.value, point.Index, point.hollow, *interval if None not in interval else ())
+    is_known = roof and point.mode == "measured" and None not in interval
+    return Spot(point.value, point.Index, point.hollow, *interval if is_known else ())
+
+
+def _predicted(points: Sequence) -> str:
+    """The interval of a prediction, in points of the axis; empty if none is known."""
+    known = [p for p in points if p.mode == "simulated" and p.median_low_s and p.median_high_s]
+    if not known:
+        return ""
+    ends = (
+        median(p.value * (p.time_s / getattr(p, end) - 1) for p in known)
+        for end in ("median_high_s", "median_low_s")
+    )
+    text = "95 % interval of a prediction: {:+.0f} to {:+.0f} points".format(*ends)
+    return text.replace("-", "−")
 
 
 def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, float], int]:
@@ -143,11 +243,13 @@ def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, 
 
     Examples
     --------
-    >>> ends([75.0, 88.4]), ends([34.0, 85.6]), ends([8.0, 110.0]), ends([75.0, 88.4], "paper")
-    (((70, 90), 5), ((30, 90), 10), ((0, 120), 20), ((0, 100.0), 10))
+    >>> [ends(values, "fitted") for values in ([75.0, 88.4], [34.0, 85.6], [8.0, 110.0])]
+    [((70, 90), 5), ((30, 90), 10), ((0, 120), 20)]
+    >>> ends([75.0, 88.4])
+    ((0, 100.0), 10)
     """
     low, high = min(values), max(values)
-    if axis == "paper":  # measured noise and a low roof can pass 100
+    if axis == "paper":  # measured noise can pass 100
         steps = 10, 20, 50, 100, 500, 1000, 10000
         return (0, max(100.0, high + 6.0)), next((s for s in steps if high < 14 * s), steps[-1])
     low = 0.0 if low < 0.25 * high else low
@@ -172,26 +274,23 @@ def _notes(chosen: Panels, drawn: Panels) -> list[str]:
     lines = list(chain.from_iterable(drawn.values()))
     points = [point for line in lines for point in line.points]
     still = any(line.stationary for line in lines)
-    texts = ["S-C, S-B: Stationary C, Stationary B data movement"] * still
-    factors = [
-        f"{line.legend.removeprefix('UA - ')} {', '.join(point.factor for point in line.points)}"
-        for line in lines
-        if any(point.factor not in ("", "1") for point in line.points)
-    ]
-    if factors:
+    texts = ["S-C, S-B: C or B is stationary, which means that it does not move"] * still
+    factors = {point.factor for point in points} - {""}
+    if factors - {"1"}:
+        mixed = any("-" in factor for factor in factors)
         texts.append(
-            "replication factors (of A and B - C where they differ) by rising batch size: "
-            + "; ".join(factors)
+            "numbers at points: replication factors other than 1"
+            + "; 12-3: of A and B 12, of C 3" * mixed
         )
+    elif factors:
+        texts.append("no replication: all factors are 1")
     if any(line.quantity == "percent_of_gemm_only" for line in lines):
         texts.append("GEMM-only speed: the same local GEMMs without communication, interleaved")
-    known = {p.mode for p in points if p.percent_of_gemm_only_low is not None}
-    if "measured" in known:
+    roof = lines[0].quantity == "percent_of_gemm_only"
+    if any(_spot(p, roof).low == _spot(p, roof).low for p in points):
         texts.append("vertical: 95 % interval of the median paired ratio")
-    if "simulated" in known:
-        texts.append("vertical: 95 % interval of the prediction")
-    marks = ("hollow", "oversubscribed", "stable", "once")
-    texts += doubts(*([getattr(point, name) for point in points] for name in marks))
+    texts += filter(None, [_predicted(points)])
+    texts += doubts(points)
     own_of = {name: [*_elsewhere(each), *missing(chosen[name])] for name, each in drawn.items()}
     first, *_ = own_of.values()
     shared = [text for text in first if all(text in each for each in own_of.values())]
@@ -207,6 +306,8 @@ def _elsewhere(drawn: Sequence[Line]) -> list[str]:
         record = line.points[0]
         if (record.mode, record.label) != (own.mode, own.label):
             found.setdefault(f"{record.mode}, {record.label}", []).append(line.name)
+        elif record.algorithm == "dtensor_mm":
+            found.setdefault("simulated, the fastest of DTensor's strategies", []).append(line.name)
     return [f"{', '.join(names)}: {origin}" for origin, names in found.items()]
 
 
@@ -225,19 +326,19 @@ _TAKES = ("quantity", "axis")
 FIGURES = (
     Figure_(
         "mlp",
-        "Figures 2 and 3 of the paper, both layers: percent of peak or GEMM-only speed by batch",
+        SUMMARIES["mlp"],
         make,
         _TAKES,
     ),
     Figure_(
         "mlp1",
-        "the left plot of Figures 2 and 3: MLP-1, n = 4k",
+        SUMMARIES["mlp1"],
         partial(make, layer="mlp1"),
         _TAKES,
     ),
     Figure_(
         "mlp2",
-        "the right plot of Figures 2 and 3: MLP-2, k = 4n",
+        SUMMARIES["mlp2"],
         partial(make, layer="mlp2"),
         _TAKES,
     ),

@@ -8,15 +8,17 @@ from math import prod
 
 from pandas import DataFrame, Series
 
-from drbench.measure.decision import answer, best_at
+from drbench.measure.decision import Decision, answer, best_at, remedy
+from drbench.texts import number, time_unit
 from plots.draw.chart import Axis, Chart, Marks, Spot, labelled_panels, polyline
-from plots.draw.numbers import log_ticks, number, time_unit
+from plots.draw.numbers import log_ticks
 from plots.draw.style import style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError, Shape, Source, cases, names
 from plots.select.records import Records, rows
-from plots.select.rounds import decided
-from plots.select.selection import BY_TIME, groups, not_shown, usable
+from plots.select.rounds import counted, decided
+from plots.select.selection import BY_TIME, doubts, groups, not_shown, usable
+from plots.summaries import SUMMARIES
 
 _MOST_PANELS, _MOST_LINES, _HIGH_IN, _MARGINS_IN = 6, 12, 2.2, (0.56, 1.15)
 
@@ -115,6 +117,7 @@ def _panels(
                 notes.append(f"{title}: {name} has no case on {', '.join(map(str, absent))} ranks")
         place = lambda names: names.map(order.index)
         panels.append((title, source, lines.sort_values("series", key=place, kind="stable")))
+    notes += doubts(case for *_, lines in panels for case in rows(lines))
     return panels, notes + not_shown([title for _, title, _ in found[_MOST_PANELS:]], "problems")
 
 
@@ -174,20 +177,25 @@ def _charts(panel: Panel, weak: bool) -> list[Chart]:
     ]
 
 
-def finding(found: list[Panel]) -> str:
-    """The share of the ideal that the fastest series keeps at the most ranks of the first problem,
-    if it is decided, and that of the reference can be trusted."""
-    _, _, lines = found[0]
-    first, last = (lines[lines.ranks == ranks] for ranks in (lines.ranks.min(), lines.ranks.max()))
-    for each in (first, last):
-        decisions = decided(each)
-        if best_at(decisions) is None:
-            text = answer(decisions, list(each.series))
-            return f"On {cases(each.ranks.iloc[0], 'rank')} {text}"
+def finding(found: list[Panel], most: int = 3) -> str:
+    """The decision at the most ranks of a problem, with at most some names, and the share of the
+    ideal that the fastest series keeps; of several problems how often each is the answer."""
+    asked = [_asked(lines) for *_, lines in found]
+    if len(found) > 1:
+        answers = (answer(decisions, list(last.series)) for last, decisions in asked)
+        return f"{counted(answers, 'problem')}, on the most ranks"
+    ((last, decisions),), ((*_, lines),) = asked, found
     kept = efficiency(lines)
     names = [f"{row.series} with {kept[row.Index]:.0f} % of the ideal" for row in rows(last)]
-    text = answer(decisions, names)
-    return f"On {last.ranks.iloc[0]} ranks {text}"
+    return f"On {cases(last.ranks.iloc[0], 'rank')} {answer(decisions, names, most)}"
+
+
+def _asked(lines: DataFrame) -> tuple[DataFrame, list[Decision]]:
+    """The cases that the title names, and the decision on them: those on the most ranks, or those
+    on the fewest, where the ideal starts, if none of these is ranked."""
+    ends = (lines[lines.ranks == ranks] for ranks in (lines.ranks.min(), lines.ranks.max()))
+    first, last = ((each, decided(each)) for each in ends)
+    return first if best_at(first[1]) is None else last
 
 
 def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> Made:
@@ -199,20 +207,22 @@ def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> 
         "its rate a rank kept" if weak else "its time divided by the ranks"
     )
     text = [f"dashed: {ideal}", *notes]
-    page, _ = labelled_panels(charts, text, _HIGH_IN, _MARGINS_IN, finding(found))
+    if needs := remedy(*(_asked(lines)[1] for *_, lines in found)):
+        text.append(f"undecided: {needs}")
+    page, _ = labelled_panels(charts, text, _HIGH_IN, _MARGINS_IN, partial(finding, found))
     return Made(page.picture, notes)
 
 
 FIGURES = (
     Figure(
         "strong",
-        "strong scaling: time of one problem against ranks, and the share of the ideal",
+        SUMMARIES["strong"],
         partial(make, STRONG),
         ("moving_only", "shape"),
     ),
     Figure(
         "weak",
-        "weak scaling: rate a rank keeps as problem and ranks grow together",
+        SUMMARIES["weak"],
         partial(make, WEAK),
         ("moving_only",),
     ),

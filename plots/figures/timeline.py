@@ -9,19 +9,20 @@ from typing import NamedTuple
 
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
+from drbench.texts import number, shape_text, time_text, time_unit
 from plots.draw.description import named
-from plots.draw.numbers import number, time_text, time_unit
 from plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
 from plots.draw.style import FONT_PT, Fill
 from plots.registry import Figure, Made
-from plots.select.cases import Options, SelectionError, elided, names, shape_text
+from plots.select.cases import Options, SelectionError, elided, names
+from plots.summaries import SUMMARIES
 
 #: Tracks from top to bottom: name in the trace -> label and look.
 TRACKS = {
     "compute": Fill("compute", "#0072B2"),
     "column": Fill("inter-row (column)", "#E69F00", "////"),
     "row": Fill("inter-column (row)", "#D55E00", "xxxx"),
-    "one-sided": Fill("one-sided", "#CC79A7", "...."),
+    "one-sided": Fill("one-sided", "#CC79A7", "\\\\\\\\"),
     "fence": Fill("fence", "#56B4E9", "----"),
 }
 _LANE_IN, _NAME_IN, _SUBTITLE_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
@@ -80,7 +81,7 @@ def panel(path: str, text: str) -> Panel:
     ]
     mesh = description.get("mesh") or "1"
     subtitle = [
-        shape_text((description.get("m"), description.get("n"), description.get("k"))),
+        shape_text(*(description.get(name) for name in "mnk")),
         f"{description.get('ranks')} ranks" + (f" as {mesh}" if "1" not in mesh.split("x") else ""),
         _transport(description.get("transport") or "auto"),
         description.get("label"),
@@ -120,9 +121,10 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     longest_s = max(p.stop_s for p in panels)
     one, unit = time_unit(longest_s)
     fastest, *_, slowest = sorted(panels * 2, key=lambda p: p.stop_s)
-    finding = f"{fastest.name} ends first"
-    if slowest.stop_s > 1.01 * fastest.stop_s:
-        finding += f"; {slowest.name} takes {number(slowest.stop_s / fastest.stop_s)} × its time"
+    finding = f"{fastest.name} ends first; {slowest.name} takes "
+    finding += f"{number(slowest.stop_s / fastest.stop_s)} × its time"
+    if slowest.stop_s <= 1.01 * fastest.stop_s:
+        finding = f"{names([p.name for p in panels])} end at the same time, within 1 %"
     finding *= len(panels) > 1
     notes = [
         "each panel shows the rank that computed for the longest time "
@@ -178,7 +180,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
 FIGURES = (
     Figure(
         "timeline",
-        "when a rank computed and communicated, from the files of drbench run --timeline",
+        SUMMARIES["timeline"],
         make,
         (),
         read,

@@ -7,14 +7,16 @@ by collectives, between replicas).
 
 from pandas import DataFrame, Series
 
+from drbench.texts import bytes_text, number, shape_text, time_unit
 from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
-from plots.draw.numbers import bytes_text, log_ticks, number, time_unit
+from plots.draw.numbers import log_ticks
 from plots.draw.page import GRID, line_handle, note
 from plots.draw.style import STATIONARY, LineStyle, style_of
 from plots.registry import Figure, Made
-from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names, shape_text
-from plots.select.records import Records
-from plots.select.selection import shown, usable
+from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names
+from plots.select.records import Records, rows
+from plots.select.selection import doubts, shown, usable
+from plots.summaries import SUMMARIES
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
 
@@ -50,6 +52,7 @@ def make(records: Records, options: Options) -> Made:
         notes.append(f"not drawn: {names(sorted(lost))} (fewest cases)")
     drawn = sorted(drawn[:_MOST_NAMES])
     found, more = shown(moving[moving.name.isin(drawn)], _MOST_PANELS)
+    notes += doubts(case for _, inside in found for case in rows(inside))
     charts = [_chart(*key, inside) for key, inside in found]
     handles = [line_handle(name, line_style_of(name)) for name in drawn]
     text = ["a dot: a case; bytes: summed over all ranks, read in place included"]
@@ -81,7 +84,7 @@ def _chart(source, shape, inside: DataFrame) -> Chart:
         marks.append(Marks("rule", "GEMM-only speed", (low, high), [roof, roof]))
     limits = min(times) / 1.15, max(times) * 1.15
     return Chart(
-        shape_text(shape),
+        shape_text(*shape),
         f"{source.text}; {cases(len(inside))}",
         Axis("bytes moved, all ranks together", (low, high), 2, _byte_ticks(low, high)),
         Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number)),
@@ -98,7 +101,7 @@ def _byte_ticks(low: float, high: float) -> dict[float, str]:
 FIGURES = (
     Figure(
         "volume",
-        "communication volume against time, one panel a shape",
+        SUMMARIES["volume"],
         make,
         ("moving_only", "shape"),
     ),

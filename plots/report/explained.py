@@ -9,8 +9,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from plots.draw.numbers import bytes_text, number, time_text
-from plots.figures.layouts import Json
+from drbench.texts import bytes_text, number, span, time_text
+from plots.select.runs import Json
 
 from .page import embedded, rendered
 
@@ -48,7 +48,7 @@ def explained_page(cases: Sequence[Json], version: str, command: str = "") -> st
     ...     "matrices": [],
     ... }
     >>> text = explained_page([case], "1.0")
-    >>> "2 s (between 1.5 s and 2.5 s): local GEMMs" in text
+    >>> "2 s (1.5-2.5), GEMMs" in text
     True
     >>> "&lt;b&gt;" in text, '[[0,"multiply",0,10000000,0,0,[],[],[],1]]' in text
     (True, True)
@@ -60,7 +60,7 @@ def explained_page(cases: Sequence[Json], version: str, command: str = "") -> st
     return rendered(
         "explain.html",
         script,
-        name=" next to ".join(case["name"] for case in cases),
+        name=" and ".join(case["name"] for case in cases),
         multiplication=cases[0]["multiplication"],
         cases=[
             case
@@ -98,32 +98,47 @@ def _ticks(case: Json) -> list[list]:
 
 
 def verdict(cases: Sequence[Json]) -> list[str]:
-    """A sentence about each case, and one about the two."""
-    text = []
-    for case in cases:
+    """A sentence about the two cases, if there are two, and one about each."""
+    names, lines = _names(cases), []
+    if len(cases) > 1:
+        times, moved = ([case["facts"][at][1] for case in cases] for at in (0, 3))
+        message = []
+        timed = [case["timed"] for case in cases]
+        if len({*timed}) == 1 and times[0]:
+            message.append(f"takes {number(times[1] / times[0])} × the time")
+        if moved[0]:
+            message.append(f"moves {number(moved[1] / moved[0])} × the bytes")
+        one, other = (
+            f"{name} ({time_text(seconds)})" if all(timed) else name
+            for name, seconds in zip(names, times)
+        )
+        if message:
+            lines.append(f"{other} {' and '.join(message)} of {one}.")
+    for name, case in zip(names, cases):
         fact = {name: value for name, value, _ in case["facts"]}
         share = f"{100 * fact['local GEMMs'] / fact['time']:.3g} %" if fact["time"] else "all"
         time = time_text(fact["time"])
         if case["interval"]:
-            time += f" (between {' and '.join(map(time_text, case['interval']))})"
-        whole = f"{time}: local GEMMs" if case["timed"] else "Local GEMMs"
+            time += f" ({span(*case['interval'], fact['time'])})"
+        whole = f"{time}, GEMMs" if case["timed"] else "GEMMs"
         moved = (
             f"the ranks move {bytes_text(fact['moved'])}, the busiest sends or receives "
             f"{bytes_text(fact['busiest'])}, and buffers take {bytes_text(fact['buffers'])}"
             if fact["moved"]
             else "nothing moves between ranks"
         )
-        name = f"{case['name']}: " if len(cases) > 1 else ""
-        text.append(f"{name}{whole} of the busiest rank take {share} of the time; {moved}.")
-    if len(cases) > 1:
-        times, moved = ([case["facts"][at][1] for case in cases] for at in (0, 3))
-        message = []
-        if len({case["timed"] for case in cases}) == 1 and times[0]:
-            message.append(f"takes {number(times[1] / times[0])} × the time")
-        if moved[0]:
-            message.append(f"moves {number(moved[1] / moved[0])} × the bytes")
-        text.append(f"The second {' and '.join(message)} of the first." if message else "")
-    return text
+        who = f"{name}: " if len(cases) > 1 else ""
+        lines.append(f"{who}{whole} of the busiest rank take {share} of the time; {moved}.")
+    return lines
+
+
+def _names(cases: Sequence[Json]) -> list[str]:
+    """What distinguishes the cases: their layouts, else their programs, or both."""
+    layouts = [case["description"][0] for case in cases]
+    programs = [case["name"] for case in cases]
+    if len({*layouts}) == len(cases) > 1:
+        return layouts
+    return programs
 
 
 def _facts(cases: Sequence[Json]) -> list[Json]:

@@ -1,35 +1,51 @@
 """A summary of a folder of results: the number of cases by status, and for each problem what is
 decided, its best case, the limit of that, and the command that runs it again."""
 
-import os
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pandas import DataFrame
 
-from drbench.measure.decision import Decision, answer, best_at, remedy
+from drbench.measure.decision import (
+    FASTEST,
+    SLOWER,
+    TIED,
+    UNDECIDED,
+    Decision,
+    answer,
+    best_at,
+    leaders,
+    remedy,
+)
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
-from plots.draw.numbers import number, time_text
+from drbench.texts import rate_text, shape_text, time_text
 from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
-from plots.select.cases import UNIVERSAL, by_name, cases, configuration, rising, shape_name
-from plots.select.records import Records, frame, rows
+from plots.select.cases import UNIVERSAL, by_name, case_name, cases, rising
+from plots.select.records import rows
 from plots.select.rounds import PROBLEM, SETTING, decided, merged
 from plots.select.selection import BY_TIME
 
 _LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
-_MOST_LINES = 8
+#: How the decisions on some problems are counted.
+_ON = {FASTEST: "one fastest case on", TIED: "ties on", UNDECIDED: "undecided on"}
 
 
 class Best(NamedTuple):
-    """The decision on a problem in words, and the values of its best case, as texts; ``number`` is
-    that of its row."""
+    """The decision on a problem: its state, the names of those that may be the fastest, the number
+    of others among them, the answer in words; and the values of its best case, as texts: ``others``
+    tells about the next one, and ``number`` is that of its row."""
 
     problem: str
     source: str
+    state: str
+    leaders: list[str]
+    rivals: int
     answer: str
     time: str
+    others: str
     rate: str
     roof: str
     peak: str
@@ -39,12 +55,13 @@ class Best(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``counts`` of cases by status, the ``best`` case of each problem, and notes on what is
-    omitted or undecided."""
+    """``counts`` of cases by status, the ``best`` case of each problem, notes on what is left out,
+    and what would decide the problems that are undecided."""
 
     counts: list[tuple[str, int]]
     best: list[Best]
     notes: list[str]
+    needs: str = ""
 
 
 def verdict(found: DataFrame) -> Verdict:
@@ -88,26 +105,47 @@ def verdict(found: DataFrame) -> Verdict:
     notes = []
     if (left := len(ranked) - _MOST_PROBLEMS) > 0:
         notes.append(f"{left} problems more: the table has them")
-    if lost:
+    if lost and ranked:
         notes.append(f"{cases(len(lost), 'problem')} without a ranked case: {remedy(*lost)}")
-    if unsure := remedy(*(decisions for _, decisions in ranked)):
-        notes.append(f"undecided: {unsure}")
     kept = [(name, count) for name, count in counts if count]
-    return Verdict(kept, [_best(*each) for each in ranked[:_MOST_PROBLEMS]], notes)
+    best = [_best(*each) for each in ranked[:_MOST_PROBLEMS]]
+    asked = [decisions for _, decisions in ranked] or lost
+    return Verdict(kept, best, notes, remedy(*asked))
 
 
-def fastest_lines(records: Records, path: str | os.PathLike) -> list[str]:
-    """The decision on each problem, a line each: the top of the report. Empty if no two cases are
-    of one problem. ``path`` has the records."""
-    table = merged(frame(records))
-    found = verdict(table)
-    if len(found.best) == len(table):
-        return []
-    lines = [f"{each.problem}, {each.source}: {each.answer}, {each.time}" for each in found.best]
-    if (more := len(lines) - _MOST_LINES) > 0:
-        again = f"drbench report {shlex.quote(os.fspath(path))}"
-        lines[_MOST_LINES:] = [f"{more} problems more: {again} has the best of each"]
-    return lines + found.notes
+def headline(found: Verdict) -> str:
+    """Who is fastest, in one sentence with its doubt; of several problems the case that leads on
+    most of them. Empty if no case is ok.
+
+    Examples
+    --------
+    >>> names, answer = ["S-C row"], "S-C row is fastest"
+    >>> best = Best("8 × 8 × 8", "", "fastest", names, 0, answer, "2 ms", *[""] * 6, 0)
+    >>> tied = best._replace(state="tied", leaders=["S-B row", "S-C row"], rivals=1)
+    >>> headline(Verdict([], [best], []))
+    'S-C row is fastest: 2 ms.'
+    >>> headline(Verdict([], [best, tied], []))
+    'One fastest case on 1, ties on 1 of 2 problems; most often among the fastest: S-C row, on 2.'
+    """
+    if not found.best:
+        counts = dict(found.counts)
+        ok = f"{cases(counts.get('ok', 0), 'result')} correct, but no time can be used"
+        return f"{ok}{f' ({found.needs})' if found.needs else ''}." if counts.get("ok") else ""
+    needs = f" ({found.needs})" if found.needs else ""
+    if len(found.best) == 1:
+        (one,) = found.best
+        share = f", {one.roof} of GEMM-only speed" if one.roof.endswith("%") else ""
+        answer = f"{one.answer[0].upper()}{one.answer[1:]}"
+        return f"{answer}: {one.time}{share}{one.others}{needs}."
+    states = Counter(each.state for each in found.best)
+    leads = Counter(name for each in found.best for name in each.leaders)
+    fastest = Counter(each.leaders[0] for each in found.best if each.state == FASTEST)
+    name = max(leads, key=lambda name: (leads[name], fastest[name]))
+    said = ", ".join(f"{text} {states[state]}" for state, text in _ON.items() if states[state])
+    return (
+        f"{said[0].upper()}{said[1:]} of {cases(len(found.best), 'problem')}{needs}; most often "
+        f"among the fastest: {name}, on {leads[name]}."
+    )
 
 
 def _true(column) -> int:
@@ -116,17 +154,27 @@ def _true(column) -> int:
 
 def _best(every: list, decisions: list[Decision]) -> Best:
     """The decision on the cases of a problem, with the values of the best."""
-    names = [": ".join(filter(None, (row.variant, configuration(row)))) for row in every]
+    names = [case_name(row) for row in every]
     row = every[best_at(decisions)]
+    first = leaders(decisions)
+    slower = sorted(
+        (each.ratio.middle, str(each.ratio))
+        for each in decisions
+        if each.ranked and each.state == SLOWER and each.ratio
+    )
     percent = lambda value, other: other if value is None else f"{value:.0f} %"
     roof = percent(row.percent_of_gemm_only, "")
     rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
     return Best(
-        shape_name(row.shape),
+        shape_text(*row.shape),
         row.source.text,
+        decisions[first[0]].state,
+        list(dict.fromkeys(names[at] for at in first)),
+        len(first) - 1,
         answer(decisions, names),
         time_text(row.time_s),
-        f"{number(rate)} GFLOP/s",
+        f"; the next takes {slower[0][1]} times as long" if slower else "",
+        rate_text(rate),
         roof + by_balance(row) if roof else "not measured",
         percent(row.percent_of_peak, "not known"),
         limit(row),

@@ -13,6 +13,7 @@ from numbers import Real
 from typing import NamedTuple
 
 from drbench.measure.record import Record, RecordError, read_options
+from drbench.texts import layouts_text, shape_text
 
 LAYERS = ("mlp1", "mlp2")
 _HIDDEN = 12288  # the width of the paper's layers
@@ -21,7 +22,7 @@ Shape = tuple[int, int, int]
 
 QUANTITIES = {"peak": "percent_of_peak", "gemm_only": "percent_of_gemm_only"}
 #: Columns for the names of a case.
-NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
+NAMING = ("mode", "algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
     "transpose",
     "alpha",
     "beta",
@@ -38,8 +39,8 @@ class SelectionError(RecordError):
 
 
 #: The rows of the MLP figures' legend: name -> the partitionings of A, B and C, or none for a
-#: baseline, whose cases are those of the algorithm of this name, or measured ones of dtensor by
-#: rows or columns.
+#: baseline, whose cases are those of the algorithm of this name, or of DTensor, measured or
+#: simulated, by rows or columns.
 LEGEND = {
     "UA - Row": ("row", "row", "row"),
     "UA - Column": ("column", "column", "column"),
@@ -65,13 +66,13 @@ class Options:
     shape : (m, n, k), optional
         Only this shape.
     axis : str
-        ``fitted`` to the data, or ``paper``: 0 to 100.
+        ``paper``: 0 to 100, or ``fitted`` to the data.
     """
 
     moving_only: bool = False
     quantity: str = "auto"
     shape: Shape | None = None
-    axis: str = "fitted"
+    axis: str = "paper"
 
 
 class Source(NamedTuple):
@@ -158,13 +159,13 @@ def _layer(n: int, k: int) -> str | None:
 
 def line_of(record: Record) -> str | None:
     """Return the row of the MLP figures' legend for a case: of universal by its partitioning, with
-    a preset also where its grids are explicit, else by its algorithm, for a measured DTensor by its
-    sharding.
+    a preset also where its grids are explicit, else by its algorithm, for DTensor, measured or
+    simulated, by its sharding.
 
     Examples
     --------
-    >>> def case(**values):
-    ...     return Record(mode="measured", status="ok", best_s=1.0, **values)
+    >>> def case(mode="measured", **values):
+    ...     return Record(mode=mode, status="ok", best_s=1.0, **values)
     >>> line_of(case(algorithm="COSMA-NCCL")), line_of(case(algorithm="dtensor", preset="row"))
     ('COSMA-NCCL', 'DT - Row')
     >>> (
@@ -173,6 +174,11 @@ def line_of(record: Record) -> str | None:
     ...     line_of(case(algorithm="summa")),
     ... )
     ('DT - Column', 'UA - Row', None)
+    >>> [
+    ...     line_of(case(mode, algorithm="dtensor_mm", preset="row"))
+    ...     for mode in ("simulated", "measured")
+    ... ]
+    ['DT - Row', None]
     >>> tall = {name: "block:4x3" for name in "abc"} | {"algorithm": "universal"}
     >>> line_of(case(**tall)), line_of(case(**tall, preset="block"))
     (None, 'UA - Block')
@@ -180,7 +186,7 @@ def line_of(record: Record) -> str | None:
     name = record.algorithm
     if name == UNIVERSAL:
         return _of_universal(record)
-    if name == "dtensor":
+    if name == "dtensor" or (name == "dtensor_mm" and record.mode == "simulated"):
         sharded = {record.preset} if record.preset else {record.a, record.b, record.c}
         name = {"row": "DT - Row", "column": "DT - Column"}.get("|".join(map(str, sharded)))
     return name if name in LEGEND and not LEGEND[name] else None
@@ -271,7 +277,7 @@ def configuration(record: Record) -> str:
     >>> configuration(
     ...     Record(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2")
     ... )
-    'row | row | row/c2'
+    'AB row · C row/c2'
     """
     parts = [record.mesh] if record.mesh else []
     parts += [
@@ -281,36 +287,34 @@ def configuration(record: Record) -> str:
     ]
     parts += [f"{name} {value}" for name, value in read_options(record.options).items()]
     if not parts and (record.a or record.b or record.c):
-        texts = [record.a or "?", record.b or "?", record.c or "?"]
-        parts = [texts[0] if len(set(texts)) == 1 else " | ".join(texts)]
+        parts = [layouts_text((record.a, record.b, record.c))]
     return ", ".join(parts)
 
 
-def shape_text(shape: Shape) -> str:
-    """Format a shape.
-
-    Examples
-    --------
-    >>> shape_text((64, 3072, 768))
-    '64 × 3072 × 768'
-    """
-    return " × ".join(map(str, shape))
-
-
 def shape_name(shape: Shape) -> str:
-    """The name of a problem: a square one, a layer of the paper at a batch size, else its sizes. (A
-    smaller layer is the paper's only in a sweep of that name, which records do not hold.)
+    """The name of a problem: a layer of the paper at a batch size, else its sizes. (A smaller layer
+    is the paper's only in a sweep of that name, which records do not hold.)
 
     Examples
     --------
-    >>> shape_name((4096, 4096, 4096)), shape_name((256, 8192, 2048)), shape_name((8, 49152, 12288))
-    ('4096³', '256 × 8192 × 2048', 'MLP-1, m = 8')
+    >>> shape_name((256, 8192, 2048)), shape_name((8, 49152, 12288))
+    ('256 × 8192 × 2048', 'MLP-1, m = 8')
     """
     m, n, k = shape
-    if m == n == k:
-        return f"{m}³"
     layer = _layer(n, k) if min(n, k) == _HIDDEN else None
-    return f"MLP-{layer[-1]}, m = {m}" if layer else shape_text(shape)
+    return f"MLP-{layer[-1]}, m = {m}" if layer else shape_text(*shape)
+
+
+def case_name(record: Record) -> str:
+    """The algorithm of a case with its data movement, and its configuration.
+
+    Examples
+    --------
+    >>> row = dict(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2")
+    >>> case_name(Record(algorithm="universal", stationary="C", **row))
+    'universal S-C AB row · C row/c2'
+    """
+    return " ".join(filter(None, (variant(record), configuration(record))))
 
 
 def by_name(shape: Shape) -> tuple:

@@ -130,7 +130,7 @@ def with_input(words: Sequence[str]) -> list[str]:
     given = [
         word
         for before, word in zip(("", *words), words)
-        if before not in ("-o", "--save") and (word == STDIN or os.path.exists(word))
+        if before != "--save" and (word == STDIN or os.path.exists(word))
     ]
     if STDIN in given or (given and not _has_input()):
         return list(words)

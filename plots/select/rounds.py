@@ -156,8 +156,8 @@ def decided(found: DataFrame) -> list[Decision]:
     return [each or apart for each in decide_compared(list(found.run))]
 
 
-def counted(answers: Iterable[str]) -> str:
-    """The decisions on several shapes in one sentence.
+def counted(answers: Iterable[str], what: str = "shape") -> str:
+    """The decisions on several problems in one sentence.
 
     Examples
     --------
@@ -165,5 +165,5 @@ def counted(answers: Iterable[str]) -> str:
     'A is fastest on 1, tied on 2 of 3 shapes'
     """
     counts = Counter(re.split("[:,]", text, maxsplit=1)[0] for text in answers)
-    text = ", ".join(f"{what} on {count}" for what, count in counts.items())
-    return f"{text[0].upper()}{text[1:]} of {cases(counts.total(), 'shape')}"
+    text = ", ".join(f"{each} on {count}" for each, count in counts.items())
+    return f"{text[0].upper()}{text[1:]} of {cases(counts.total(), what)}"

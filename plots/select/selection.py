@@ -21,6 +21,7 @@ from numpy import isfinite
 from pandas import DataFrame, Series
 
 from drbench.measure.noise import STABLE
+from drbench.texts import shape_text
 
 from .cases import (
     LEGEND,
@@ -33,7 +34,6 @@ from .cases import (
     factor_text,
     names,
     rising,
-    shape_text,
 )
 from .records import Records, frame, rows
 from .rounds import merged
@@ -46,7 +46,8 @@ NOT_STABLE = f"the median is not known within {100 * STABLE:.0f} %"
 
 def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     """Return the cases a figure may draw, over all their rounds (:func:`.rounds.merged`), by time
-    and noisy ones last, and notes with the numbers of those left out.
+    and noisy ones last, and notes with the numbers of those left out. :func:`doubts` has those on
+    the cases that are then drawn.
 
     Raises
     ------
@@ -81,33 +82,41 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
             f"nothing to draw in {len(found)} records{': ' * bool(notes)}{'; '.join(notes)}. "
             "Run more cases."
         )
-    found = found[kept].sort_values(BY_TIME)
-    stable = found.stable.astype(object).where(found.stable.notna(), None)
-    shared = found.oversubscribed.fillna(False)
-    return found, notes + doubts(found.hollow, shared, stable, found.once)
+    return found[kept].sort_values(BY_TIME), notes
 
 
-def doubts(
-    hollow: Iterable[bool],
-    shared: Iterable[bool],
-    stable: Iterable[bool] = (),
-    once: Iterable[bool] = (),
-) -> list[str]:
-    """Return notes on the numbers of cases with unreliable times: noisy or measured once, ranks
-    that share cores, or not stable.
+def doubts(drawn: Iterable[Any], mark: str = "hollow") -> list[str]:
+    """Return notes on the numbers of drawn cases with unreliable times: noisy or measured once,
+    which have this mark, ranks that share cores, or not stable. The last says nothing of cases in
+    interleaved rounds: these are compared by ratios, which a drift of the machine does not change.
 
     Examples
     --------
-    >>> doubts([True, True, False], [False] * 3, [False, False, None])
-    ['hollow: 2 noisy cases, never ranked', '2 cases not stable: ...']
+    >>> from drbench.measure.record import Record
+    >>> known = {
+    ...     "mode": "measured",
+    ...     "status": "ok",
+    ...     "m": 4,
+    ...     "n": 4,
+    ...     "k": 4,
+    ...     "samples_s": [1.0, 2.0],
+    ... }
+    >>> cases = [Record(**known, best_s=s, noisy=s == 1, stable=s == 3) for s in (1.0, 2.0, 3.0)]
+    >>> kept, _ = usable(cases, Options())
+    >>> doubts(rows(kept))
+    ['hollow: 1 noisy case, never ranked', '2 cases not stable: ...; intervals are compared']
     """
-    noise, oversubscribed = sum(map(bool, hollow)), sum(map(bool, shared))
-    unsure = sum(each is not None and not each for each in stable)
-    single = sum(map(bool, once))
+    drawn = list(drawn)
+    noise, single, oversubscribed = (
+        sum(bool(getattr(each, name)) for each in drawn)
+        for name in ("hollow", "once", "oversubscribed")
+    )
+    alone = all(len(each.run) == 1 for each in drawn)
+    unsure = alone * sum(each.stable is not None and not each.stable for each in drawn)
     counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
-    message = [f"hollow: {counted}, never ranked"] if noise else []
+    message = [f"{mark}: {counted}, never ranked"] if noise else []
     if unsure:
-        message.append(f"{cases(unsure)} not stable: {NOT_STABLE}")
+        message.append(f"{cases(unsure)} not stable: {NOT_STABLE}; intervals are compared")
     if oversubscribed:
         message.append(
             f"{cases(oversubscribed)} with more ranks than cores: compare them with each other only"
@@ -160,7 +169,7 @@ def groups(found: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]
 def shown(found: DataFrame, most: int) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
     """The cases of each source and shape, at most some of them, and a note on the others."""
     every = groups(found, ["source", "shape"])
-    left = [shape_text(shape) for (_, shape), _ in every[most:]]
+    left = [shape_text(*shape) for (_, shape), _ in every[most:]]
     return every[:most], not_shown(left, "shapes")
 
 

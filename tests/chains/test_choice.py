@@ -189,7 +189,7 @@ def test_a_given_layout_is_kept_whatever_the_effort():
     both = [costs, costs_of("h100x8", "dp=2,tp=2")]
     assert choose(SMALL, both, fixed={"X": "R,S(0)"}, effort_s=0).best.mesh is both[1].mesh
     heads = preset("llama3-8b:attention", 8192)
-    with pytest.raises(UsageError, match="no whole sequences of 8192 on each of 4 ranks"):
+    with pytest.raises(UsageError, match="4 parts of the rows need 4 sequences of 8192"):
         choose(heads, [costs], fixed={"QKV": "row"})
 
 
@@ -229,7 +229,7 @@ def test_many_layers_weights_are_not_copied_where_one_layers_are():
 def test_an_impossible_contender_is_named_with_its_requirement():
     chain = preset("llama3-8b:attention", 8192)
     refused = choose(chain, [costs_of("dgxh100", "tp=16")], effort_s=0).refused
-    needs = {"FSDP": "whole sequences", "Megatron TP": "key/value heads", "TP × DP": "dp=2,tp=4"}
+    needs = {"FSDP": "sequences of", "Megatron TP": "key/value heads", "TP × DP": "dp=2,tp=4"}
     assert all(text in refused[name] for name, text in needs.items())
 
 

@@ -1,11 +1,15 @@
-"""The examples of docs/how-to/use-the-python-library.md, as doctests and under mpiexec."""
+"""The examples of docs/how-to/use-the-python-library.md, as doctests and under mpiexec; the page of
+the API has every public name, and docstrings describe every parameter."""
 
 import doctest
+import inspect
 import re
 import sys
 
 import pytest
 from starting import ROOT, run_process
+
+import drbench
 
 PAGE = ROOT / "docs/how-to/use-the-python-library.md"
 
@@ -32,3 +36,36 @@ def test_the_first_example_of_the_page_runs_on_several_ranks(mpiexec, tmp_path):
     command = [mpiexec, "-n", 3, sys.executable, tmp_path / "first.py"]
     ended = run_process(command, tmp_path, {"OPENBLAS_NUM_THREADS": "1"}, 40)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "exact\n", "")
+
+
+def test_the_page_of_the_api_has_every_public_name_init_and_multiply_first():
+    page = (ROOT / "docs/reference/python-api.md").read_text("utf-8")
+    described = re.findall(r"^\.\. auto(?:function|class):: (\w+)", page, re.M)
+    assert described[:2] == ["init", "multiply"]
+    assert {*drbench.__all__} - {"__version__"} <= {*described}
+
+
+def test_every_parameter_of_a_public_function_or_method_is_described():
+    """But those of a method that refers to a function with the same parameters."""
+    public = [getattr(drbench, name) for name in drbench.__all__ if name != "__version__"]
+    of_classes = [
+        function
+        for each in public
+        if inspect.isclass(each) and each is not drbench.Case  # whose methods are not on the page
+        for name, function in vars(each).items()
+        if inspect.isfunction(function) and not name.startswith("_")
+    ]
+    functions = [each for each in public if inspect.isfunction(each)] + of_classes
+    assert len(functions) > 30
+    described = lambda text: {
+        name
+        for names in re.findall(r"^(\w+(?:, \w+)*) : .*\n    \S", text, re.M)
+        for name in names.split(", ")
+    }
+    missing = [
+        (function.__qualname__, name)
+        for function in functions
+        if not re.search(r"same\s+parameters", text := inspect.getdoc(function))
+        for name in {*inspect.signature(function).parameters} - {"self"} - described(text)
+    ]
+    assert missing == []

@@ -58,7 +58,7 @@ def test_a_changed_record_is_found(monkeypatch, tmp_path):
     """The bars of the core, with the time of one plan changed."""
     for name in (f"{records.CORE}/performance", f"{records.HERE}/dtensor-p2"):
         shutil.copytree(records.RESULTS / name, tmp_path / name)
-    page = "<!-- docs: core_bars() -->\n" + make("core_bars()") + "<!-- docs: end -->\n"
+    page = "<!-- docs: missed_bars() -->\n" + make("missed_bars()") + "<!-- docs: end -->\n"
     path = tmp_path / f"{records.CORE}/performance/planning.csv"
     was = records.core("planning", case="512 x 512 tiles, S-A").most_s.item()
     path.write_text(path.read_text().replace(str(was), "0.431", 1))
@@ -88,8 +88,8 @@ def test_a_bar_is_multiplied_by_the_balance_limit_and_noisy_cases_do_not_count(m
     ).assign(percent_of_gemm_only_min=0.0, percent_of_gemm_only_max=200.0)
     bar = core.Bar("here", "all", "GEMM-only", core._of_roof(made))
     monkeypatch.setattr(core, "_bars", lambda: [bar])
-    assert core.core_bars().splitlines()[2] == (
-        "| `here` | all | GEMM-only | uneven | 0.79 (0.79–0.82) | ≥ 0.80 | 1 of 2, 1 noisy |"
+    assert core.missed_bars().splitlines()[2] == (
+        "| `here` | all | uneven | 0.79 (0.79–0.82) | ≥ 0.80 | 1 of 2, 1 noisy |"
     )
 
 

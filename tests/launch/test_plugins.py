@@ -151,7 +151,7 @@ def test_the_parts_of_a_plugin_are_swept_and_drawn(drbench, mpich, tmp_path):
     assert drbench("sweep", "mine.toml", "-p", 2, "--out", "out").returncode == 0
     records = (tmp_path / "out" / "records.csv").read_text()
     assert records.count(",ok,") == 3 and "uneven:2+10" in records
-    assert drbench("plot", "libraries", "out", "-o", "mine.txt").returncode == 0
+    assert drbench("plot", "libraries", "out", "--save", "mine.txt").returncode == 0
     drawn = (tmp_path / "mine.txt").read_text()
     assert "rows" in drawn and "numpy" in drawn and "universal" in drawn
 

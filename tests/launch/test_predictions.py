@@ -26,8 +26,8 @@ def test_a_prediction_is_that_of_the_command(capsys):
     assert (found.time_s, *found.interval_s) == tuple(
         record[name] for name in ("best_s", "median_low_s", "median_high_s")
     )
-    assert found.layouts == ("row", "row", "row") and found.algorithm == "universal S-C chunk 256"
-    assert str(found).startswith("predicted: ")
+    assert found.layouts == ("row", "row", "row") and found.algorithm == "universal S-C"
+    assert str(found).startswith("Predicted: ")
 
 
 def test_a_choice_is_that_of_the_command(capsys):
@@ -41,7 +41,7 @@ def test_a_choice_is_that_of_the_command(capsys):
     assert [1e-3 * row["time_ms"] for row in found.rows()] == pytest.approx(
         [each["record"]["best_s"] for each in asked["ranking"]]
     )
-    assert found.answer.startswith("Your layouts, A row, B row, C row: ")
+    assert found.answer.startswith("You:  row: ")
 
 
 def test_a_case_without_layouts_has_no_yours():

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from made_up import made_up
-from old_records import FILE, in_12
+from old_records import FILE, in_version
 
 from drbench.measure.record import HEADER, Record, RecordError
 from drbench.measure.record_file import (
@@ -113,8 +113,8 @@ def test_what_spreadsheets_make_of_a_file_is_read_and_not_appended_to(path):
 
 
 ROW = case(1, label="µ", iqr_s=0.5).to_row()
-_ANOTHER = "another header: '.*' where schema 13 has '.*'"
-_UNKNOWN = "schema_version 14 is unknown; this drbench reads 13"
+_ANOTHER = "another header: '.*' where schema 14 has '.*'"
+_UNKNOWN = "schema_version 15 is unknown; this drbench reads 14"
 _CORE = HEADER.index("core_share")
 REFUSED = {
     saved([HEADER, ROW], encoding="cp1252"): "line 2: label must be a text in UTF-8",
@@ -126,13 +126,13 @@ REFUSED = {
     saved([HEADER[:-1]]): _ANOTHER,
     saved([[*HEADER, "extra"]]): _ANOTHER,
     saved([HEADER[::-1]]): _ANOTHER,
-    saved([HEADER, ["14", *ROW[1:]]]): _UNKNOWN,
-    saved([[*HEADER, "energy_j"], ["14", *ROW[1:], "9"]]): _UNKNOWN,
+    saved([HEADER, ["15", *ROW[1:]]]): _UNKNOWN,
+    saved([[*HEADER, "energy_j"], ["15", *ROW[1:], "9"]]): _UNKNOWN,
     saved([[*row[:_CORE], *row[_CORE + 1 :]] for row in (HEADER, ["11", *ROW[1:]])]): (
-        "schema_version 11 is of an older drbench; this one reads 13"
+        "schema_version 11 is of an older drbench; this one reads 14"
     ),
-    saved([HEADER, ROW, ["1", "measured", "too short"]]): "line 3: a row of schema 13",
-    FILE.read_bytes().replace(b"12,measured,", b"12,measured", 1): "line 2: a row of schema 13 has",
+    saved([HEADER, ROW, ["1", "measured", "too short"]]): "line 3: a row of schema 14",
+    FILE.read_bytes().replace(b"12,measured,", b"12,measured", 1): "line 2: a row of schema 14 has",
     FILE.read_bytes().replace(b"roof", b"root"): "'root_gflops' where schema 12 has 'roof_gflops'",
 }
 
@@ -190,7 +190,7 @@ def test_appending_nothing_leaves_a_header(path):
 
 def test_a_file_of_schema_12_reads_as_its_records_in_this_one_and_is_not_appended_to(path):
     records = read_csv(FILE)
-    assert in_12(records) == FILE.read_bytes()
+    assert in_version(records, "12") == FILE.read_bytes()
     assert [(row.mode, row.label, row.machine, row.status) for row in records] == [
         ("measured", "epyc-2core", None, "ok"),
         ("simulated", "pvc12", "pvc12", "ok"),
@@ -206,7 +206,7 @@ def test_a_file_of_schema_12_reads_as_its_records_in_this_one_and_is_not_appende
     assert parse_columns(path.read_bytes(), path) == parse_columns(FILE.read_bytes(), FILE)
     older = path.with_name("older.csv")
     shutil.copyfile(FILE, older)
-    with pytest.raises(RecordError, match="another header: 'machine' where schema 13 has 'label'"):
+    with pytest.raises(RecordError, match="another header: 'machine' where schema 14 has 'label'"):
         append_csv(older, case(1))
     assert older.read_bytes() == FILE.read_bytes()
 

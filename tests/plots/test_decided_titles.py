@@ -1,28 +1,22 @@
 """Titles, the report and the lines of a sweep name the fastest by the one decision: records that
-are noisy, share cores or were measured one after the other are not ranked."""
-
-from pathlib import Path
+are noisy, share cores or were measured one after the other are not ranked. No title is contradicted
+by the notes of its figure, nor by what is drawn."""
 
 import pytest
+from figure_records import KINDS, rounds, texts
 from made_up import made_up, of_universal
 
 from drbench.measure.record_file import append_csv
+from launch.host.show import console
+from launch.views.problems import show_answer
 from plots.draw.description import describe_picture
 from plots.figures.scaling import STRONG
 from plots.figures.scaling import choose as choose_lines
 from plots.figures.scaling import finding as scaling_finding
 from plots.registry import find
-from plots.report.verdict import fastest_lines, verdict
+from plots.report.verdict import headline, verdict
 from plots.select.cases import Options
 from plots.select.records import frame, read_records
-
-MEASURED = Path(__file__).parents[2] / "results/measured"
-KINDS = "row", "column", "block"
-
-
-def texts(description):
-    """The texts of a described figure."""
-    return list(map(str.strip, description.partition("texts:\n")[2].splitlines()))
 
 
 def title(name, records):
@@ -30,34 +24,17 @@ def title(name, records):
     return texts(describe_picture(find(name).make(records, Options()).picture))[0]
 
 
-def rounds(ratios, **more):
-    """Six rounds of cases with these times in ms, on a machine that becomes twice as slow."""
-    more = {"percent_of_gemm_only": 90.0, "percent_of_peak": 40.0} | more
-    return [
-        of_universal(
-            **dict.fromkeys("abc", kind),
-            median_s=1e-3 * ratio * (1 + turn / 5),
-            samples_s=[1e-3 * ratio * (1 + turn / 5)],
-            gemm_only_gflops=100.0 / (1 + turn / 100),
-            case=f"{turn + 1} | {kind}",
-            **more,
-        )
-        for kind, ratio in zip(KINDS, ratios)
-        for turn in range(6)
-    ]
-
-
 #: Times of the three cases -> the titles of algorithms, best and mlp, and the line of a sweep.
 TITLES = {
     (1.0, 1.3, 2.0): (
         "MLP-1, m = 64: Row is fastest, 90 % of GEMM-only speed",
         "Row S-C is fastest, 1.5 ms",
-        "universal S-C: row is fastest, 1.5 ms",
+        "Universal S-C row is fastest: 1.5 ms, 90 % of GEMM-only speed",
     ),
     (1.3, 1.305, 2.0): (
         "MLP-1, m = 64: tied: Row, Column",
         "Tied: row S-C, column S-C",
-        "tied: universal S-C: row, universal S-C: column, 1.95 ms",
+        "Tied: universal S-C row, universal S-C column: 1.95 ms, 90 % of GEMM-only speed",
     ),
 }
 
@@ -67,9 +44,10 @@ def test_titles_name_the_fastest_or_the_tied_ones_of_interleaved_rounds(times):
     records = rounds(times)
     mlp, best, line = TITLES[times]
     assert title("mlp1", records) == mlp and title("best", records) == best
-    (found,) = fastest_lines(records, "runs")
-    (shown,) = verdict(frame(records)).best  # of the report
-    assert found.endswith(f"measured: {line}") and shown.answer == line.rpartition(",")[0]
+    found = verdict(frame(records))
+    (shown,) = found.best  # of the report
+    assert headline(found).startswith(line)
+    assert line.lower().startswith(shown.answer.lower())
     # the time of the report is that of the figures
     moved = [row for row in records if row.a == "row"]
     (shown,) = verdict(frame(moved)).best
@@ -88,8 +66,8 @@ def test_a_sweep_of_doubtful_cases_names_none(dealt):
             text = describe_picture(find(name).make(records, Options()).picture)
             assert "nothing is ranked" in texts(text)[0].lower()
             assert f"{needs} would decide" in text, name
-        note = f"1 problem without a ranked case: {needs} would decide"
-        assert fastest_lines(records, "runs") == verdict(frame(records)).notes == [note]
+        said = f"18 results correct, but no time can be used ({needs} would decide)."
+        assert headline(verdict(frame(records))) == said
         grown = rounds((1.0, 1.3, 2.0)) + rounds((0.5, 0.6, 1.0), ranks=8, **{doubt: True})
         panels, _ = choose_lines(STRONG, grown, Options())
         assert scaling_finding(panels) == "On 8 ranks nothing is ranked"
@@ -124,37 +102,40 @@ def test_equal_rounds_of_two_sweeps_were_not_interleaved(tmp_path):
     row, column = (rounds((1.0, 1.3))[at : at + 6] for at in (0, 6))
     for name, records in (("both", row + column), ("first", row), ("later", column)):
         append_csv(tmp_path / f"{name}.csv", *records)
-    read = lambda *names: fastest_lines(
-        read_records([tmp_path / f"{name}.csv" for name in names]), "runs"
+    read = lambda *names: headline(
+        verdict(read_records([tmp_path / f"{name}.csv" for name in names]))
     )
-    assert "row is fastest" in read("both")[0]
-    line, note = read("first", "later")
-    assert "undecided: universal S-C: row, universal S-C: column" in line
-    assert note == "undecided: interleaved rounds would decide"
+    assert "row is fastest" in read("both")
+    line = read("first", "later")
+    assert line.startswith("Undecided: universal S-C row, universal S-C column")
+    assert line.endswith("(interleaved rounds would decide).")
 
 
 def test_a_case_alone_is_not_the_fastest():
     alone, two = rounds((1.0,)), rounds((1.0, 1.3), m=128)
     assert title("mlp1", alone) == "MLP-1, m = 64: only Row, 90 % of GEMM-only speed"
     assert title("algorithms", alone) == "Only universal S-C"
-    one, other = sorted(fastest_lines(alone + two, "runs"))
-    assert "row is fastest" in one and "only universal S-C: row" in other
+    one, other = sorted(each.answer for each in verdict(frame(alone + two)).best)
+    assert other == "universal S-C row is fastest" and one == "only universal S-C row"
 
 
-def test_the_last_lines_of_a_sweep_are_one_a_problem_and_one_on_what_would_decide():
-    """One shape in two element types, and stored in two ways; a sweep of one case each has none.
-    A small layer has its own sizes as its name."""
+def test_several_problems_have_one_answer_and_a_row_each(capsys):
+    """One shape in two element types, and stored in two ways; rows that have no rival are problems
+    too. A small layer has its own sizes as its name."""
     one = lambda **more: [
         of_universal(**dict.fromkeys("abc", kind), samples_s=[1.0, 1.0], **more) for kind in KINDS
     ]
-    lines = fastest_lines(one() + one(dtype="float64") + one(transpose="a"), "runs")
-    assert all(line.startswith("64 × 256 × 64, 4 ranks") for line in lines[:3])
-    assert sum("float64" in line for line in lines) == sum("Aᵀ·B" in line for line in lines) == 1
-    assert lines[3:] == ["undecided: interleaved rounds would decide"]
-    assert fastest_lines([of_universal(m=9), of_universal(m=8)], "runs") == []
-    many = [row for m in range(1, 20) for row in one(m=m)]
-    lines = fastest_lines(many, "runs")
-    assert len(lines) == 10 and lines[-2].startswith("11 problems more: ")
+    found = verdict(frame(one() + one(dtype="float64") + one(transpose="a")))
+    assert {each.problem for each in found.best} == {"64 × 256 × 64"}
+    said, _, most = headline(found).partition("; most often among the fastest: ")
+    assert said == "Undecided on 3 of 3 problems (interleaved rounds would decide)"
+    assert most in {f"universal S-C {kind}, on 2." for kind in KINDS}
+    show_answer(found, [], console(width=100), "runs")
+    text = capsys.readouterr().out
+    assert text.count("64 × 256 × 64") == 3 and text.count("float64") == text.count("Aᵀ·B") == 1
+    many = verdict(frame([row for m in range(1, 20) for row in one(m=m)]))
+    show_answer(many, [], console(), "runs")
+    assert "11 problems more: drbench compare runs -v" in capsys.readouterr().out
 
 
 def test_a_case_of_one_repeat_is_hollow_and_not_ranked_and_a_round_is_not():
@@ -162,7 +143,7 @@ def test_a_case_of_one_repeat_is_hollow_and_not_ranked_and_a_round_is_not():
     found = [of_universal(a=kind, samples_s=[1e-3], case=kind) for kind in KINDS[:2]]
     assert list(frame(found).hollow) == [True, True] and verdict(frame(found)).best == []
     described = " ".join(describe_picture(find("best").make(found, Options()).picture).split())
-    assert "Hollow: 2 noisy cases (2 measured once), never ranked" in described
+    assert "Grey: 2 noisy cases (2 measured once), never ranked" in described
     interleaved = made_up(m=8, n=8, k=8, case="1 | s | x | y", samples_s=[1.0])
     assert not frame([interleaved]).hollow.any()
 

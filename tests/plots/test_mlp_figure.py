@@ -23,13 +23,36 @@ def four():
 
 
 def test_the_axis_of_the_paper_is_0_to_100():
-    axes = figure({"mlp1": select([case()], "mlp1")}, "paper").axes[0]
+    axes = figure({"mlp1": select([case()], "mlp1")}).axes[0]
     assert axes.get_ylim() == (0, 100) and list(axes.get_yticks()) == [*range(0, 101, 10)]
+
+
+def test_lines_that_cannot_be_told_apart_are_one_with_all_names_and_factors():
+    layouts = {("row", "row", "row"): 50.0, ("block/c2",) * 3: 51.5, ("column",) * 3: 70.0}
+    records = [
+        case(**dict(zip("abc", forms)), m=m, percent_of_peak=percent, best_s=50 / percent)
+        for forms, percent in layouts.items()
+        for m in (1024, 2048)
+    ]
+    described = describe_picture(figure({"mlp1": select(records, "mlp1")}))
+    assert re.findall(r"line, (.*?) \(#", described) == ["Block, Row (S-C)", "Column (S-C)"]
+    assert described.count("text at (1024, 51.5): 2 / 1") == 1
+    assert "Several names at a line: they differ by less than 2.9 points" in described
+    apart = describe_picture(figure({"mlp1": select(records, "mlp1")}, "fitted"))
+    assert len(re.findall(r"line, (.*?) \(#", apart)) == 3
+
+
+def test_factors_other_than_1_are_at_their_points():
+    layouts = {1024: ("row", "row", "row"), 2048: ("row/c12", "row/c12", "row/c3")}
+    records = [case(**dict(zip("abc", forms)), m=m, n=64, k=256) for m, forms in layouts.items()]
+    described = describe_picture(figure({"mlp2": select(records, "mlp2")}))
+    assert re.findall(r"text at \((.*), 50\): (.*)", described) == [("2048", "12-3")]
+    assert "replication factors other than 1; 12-3: of A and B 12, of C 3" in described
 
 
 @given(st.lists(st.floats(1, 300), min_size=1, max_size=9))
 def test_a_fitted_axis_holds_every_value_between_round_ends(values):
-    (low, high), step = ends(values)
+    (low, high), step = ends(values, "fitted")
     assert 0 <= low <= min(values) and max(values) <= high and high - low >= 20
     assert low % step == high % step == 0 and 2 <= (high - low) / step <= 12
 

@@ -170,6 +170,17 @@ def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines():
     } == {"DT - Row": measured[:1], "DT - Column": measured[1:2]}
 
 
+def test_simulated_dtensor_is_drawn_with_the_fastest_of_its_strategies():
+    """The same algorithm run by drbench's ranks is not DTensor."""
+    of_row = {"algorithm": "dtensor_mm", "stationary": None, "preset": "row"}
+    simulated = [case(**of_row, percent_of_peak=value, case=str(value)) for value in (40.0, 45.0)]
+    (point,) = only(select([case(), *simulated], "mlp1"), "DT - Row").points
+    assert point.value == 45.0
+    ours = case(mode="measured")
+    ran = [replace(each, mode="measured") for each in simulated]
+    assert only(select([ours, *ran], "mlp1"), "DT - Row").points == ()
+
+
 @pytest.mark.parametrize(
     "name, value",
     [("label", "h100x8"), ("ranks", 8), ("dtype", "float64"), ("mode", "measured"), ("threads", 2)],

@@ -1,8 +1,11 @@
 """Every figure that ``drbench plot`` knows: drawn from any records, readable, the same
 bytes every time."""
 
+import itertools
 import random
+import re
 import sys
+import warnings
 from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
@@ -13,8 +16,10 @@ from figure_records import case, comparison, exhaustive, published, sweep, weak
 from matplotlib.text import Text
 
 import plots.figures
+from plots.draw import style
 from plots.draw.description import describe_picture
-from plots.draw.page import PageStyle, save
+from plots.draw.page import PageStyle, line_keywords, save
+from plots.draw.svg import description_in
 from plots.registry import draw, figures, find, suffixes
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -101,13 +106,36 @@ def test_the_order_of_the_records_changes_neither_what_is_drawn_nor_its_bytes(tm
         assert b"CreationDate" not in written and b"dc:date" not in written
 
 
-@pytest.mark.parametrize("name", ["best", "strong"])
-def test_texts_neither_overlap_nor_leave_the_page(rich, name):
-    check_readable(find(name).make(rich, Options()).picture)
+@pytest.mark.parametrize("name", ["algorithms", "best", "mlp", "strong"])
+def test_texts_neither_overlap_nor_leave_the_page_nor_are_too_small(rich, name):
+    picture = find(name).make(rich, Options()).picture
+    check_readable(picture)
+    texts = [text for text in picture.findobj(Text) if text.get_text().strip()]
+    assert min(text.get_fontsize() for text in texts) >= style.SMALL_PT == 6.5
+
+
+def test_a_star_is_as_legible_as_other_markers():
+    """Six pixels at the width of a page, 672 pixels; its arms are thin."""
+    pixels = 96 / 72 * line_keywords(style.style_of("heat"))["markersize"]
+    assert style.style_of("heat").marker == "*" and pixels >= 1.5 * 6
+
+
+@pytest.mark.parametrize("name", ["algorithms", "mlp1"])
+def test_a_title_names_what_fits_in_two_rows_and_counts_the_others(name):
+    layouts = list(itertools.product(("row", "column", "block"), repeat=3))
+    records = [
+        case(**dict(zip("abc", forms)), algorithm=f"an_algorithm_with_a_long_name_{at}")
+        if name == "algorithms"
+        else case(**dict(zip("abc", forms)))
+        for at, forms in enumerate(layouts)
+    ]
+    picture = find(name).make(records, Options(), PageStyle(3.4)).picture
+    bold = [text.get_text() for text in picture.texts if text.get_fontsize() > style.FONT_PT + 1.2]
+    assert len(bold) <= 2 and re.search(r"and \d+ more", " ".join(bold))
 
 
 def test_strange_and_many_names_are_texts_and_no_markup():
-    """A character that the font lacks is a box, of which matplotlib warns."""
+    """matplotlib warns of a character that the font lacks, and draws a box."""
     strange = [
         "$x^{",
         "_hidden",
@@ -123,7 +151,8 @@ def test_strange_and_many_names_are_texts_and_no_markup():
         replace(each, algorithm=f"{chance.choice(strange)}{chance.randrange(9)}", label="$x^{")
         for each in comparison(shapes=((64, 768, 192),))
     ]
-    with pytest.warns(UserWarning, match="missing from font"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         made = find("algorithms").make(hostile, Options())
         check_readable(made.picture)
     assert made.picture.get_size_inches()[1] < 60
@@ -178,6 +207,7 @@ def test_the_suffix_selects_the_format_and_an_svg_is_light_or_dark_as_the_reader
         assert [path.name for path in draw("volume", [case()], tmp_path / out).paths] == expected
     text = (tmp_path / "d.svg").read_text()
     assert "prefers-color-scheme: dark" in text and ElementTree.fromstring(text).tag.endswith("svg")
+    assert description_in(text) == (tmp_path / "e.txt").read_text()
     with pytest.raises(SelectionError, match=r"got '\.gif'"):
         suffixes("x.gif")
 

@@ -47,7 +47,7 @@ def test_standard_input_is_read_without_files_and_next_to_files_if_it_has_data(
     (tmp_path / "data").write_text("data")
     idle, writer = os.pipe()
     ours, terminal = pty.openpty()
-    files = [str(tmp_path / "x.csv"), "-o", "one.txt"]
+    files = [str(tmp_path / "x.csv"), "--save", "one.txt"]
     with (
         open(tmp_path / "data") as whole,
         os.fdopen(idle) as silent,

@@ -79,8 +79,8 @@ def choose_command(rng: random.Random, folder: Path) -> tuple[str, list[str]]:
     """The name of a file in the folder, and a command that reads the file."""
     chain = f"c.json:{rng.choice(['block', 'mlp', 'experts', 'query'])}"
     choices = {
-        "b.csv": ["compare a.csv b.csv", "compare b.csv", "report b.csv -o x.html"]
-        + [f"plot {rng.choice(kinds())} b.csv -o x.svg"],
+        "b.csv": ["compare a.csv b.csv", "compare b.csv", "report b.csv --save x.html"]
+        + [f"plot {rng.choice(kinds())} b.csv --save x.svg"],
         "sweep/records.csv": [RESUME],
         "s.toml": [RESUME],
         "m.toml": ["simulate -m 64 -n 64 -k 64 -p 4 --machine m.toml"],

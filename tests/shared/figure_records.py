@@ -186,3 +186,29 @@ def weak(ranks=(1, 2, 4)):
         for p in ranks
         for record in comparison(shapes=((96 * p, 300, 200),), ranks=(p,), seed=p)
     ]
+
+
+#: The layouts of :func:`rounds`.
+KINDS = "row", "column", "block"
+
+
+def rounds(ratios, **more):
+    """Six rounds of cases with these times in ms, on a machine that becomes twice as slow."""
+    more = {"percent_of_gemm_only": 90.0, "percent_of_peak": 40.0} | more
+    return [
+        of_universal(
+            **dict.fromkeys("abc", kind),
+            median_s=1e-3 * ratio * (1 + turn / 5),
+            samples_s=[1e-3 * ratio * (1 + turn / 5)],
+            gemm_only_gflops=100.0 / (1 + turn / 100),
+            case=f"{turn + 1} | {kind}",
+            **more,
+        )
+        for kind, ratio in zip(KINDS, ratios)
+        for turn in range(6)
+    ]
+
+
+def texts(description):
+    """The texts of a described figure."""
+    return list(map(str.strip, description.partition("texts:\n")[2].splitlines()))

@@ -19,43 +19,55 @@ MEASURED = ("doctor", "run", "sweep", "report", "explain")
 #: Commands whose output has more lines on a noisy machine.
 NOISY = ("doctor", "run", "sweep", "plot", "compare")
 #: What a measured output has of numbers: its pattern, and what replaces it.
-_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_UNITS = "%|[mµn]?s|min|[GT]FLOP/s|[GM]B"
 _MASKS = [
-    (re.compile(rf"(?<![\w.]){_NUMBER}(?:-{_NUMBER})? ?(?:%|[mun]?s|min|GFLOP/s|MB)(?!\w)"), "#"),
-    (re.compile(rf"(?<=of ){_NUMBER}(?= (?:repeats|GFLOP))"), "#"),
-    (re.compile(rf"(?<=overlap efficiency ){_NUMBER}"), "#"),
-    (re.compile(rf"(?<=resident ){_NUMBER} [KMG]iB"), "#"),
-    (re.compile(rf"(?<=for ){_NUMBER}(?= FLOPs)"), "#"),
+    (re.compile(rf"(?<![\w.]){_NUMBER}(?:-{_NUMBER})? ?(?:{_UNITS})(?!\w)"), "#"),
+    (re.compile(rf"(?<=process ){_NUMBER} [KMG]iB"), "#"),
+    (re.compile(rf"(?<=time is that of ){_NUMBER} [GMTk]FLOP"), "#"),
     (re.compile(rf"(?<=\(){_NUMBER} [KM]iB(?=, (?:nothing|self))"), "#"),
     (re.compile(r"(?:MPICH|Open MPI) [\d.]+(?: \(MPI [\d.]+\))?"), "MPI #"),
     (re.compile(r"\S+ [\d.]+(?:,| \() ?\w+ kernels\)?"), "BLAS #"),
     (re.compile(r"(?<=launcher )\S+"), "#"),
     (re.compile(r" ± #"), ""),  # of few repeats there is none
+    (re.compile(r"^( time spent +).*"), r"\1#"),
+    (re.compile(r"^( slowest rank +).*"), r"\1#"),
+    (re.compile(rf"(?<=takes ){_NUMBER}(?= × the time)"), "#"),
+    (re.compile(r"^ ?(\d* )?[~±+=?]+ (?=#)"), r" \1"),  # marks of a noisy machine
 ]
-#: A row of a table of measured times, which are in the order of these; its time and its rates.
-_ROW = re.compile(rf"^ +{_NUMBER} [mun]?s .*$")
-_RATE = re.compile(r"(?<=\s)\d+(?:\.\d+)?(?:e\+\d+)?(?=\s)")
+#: A row of a table of measured times, which are in the order of these.
+_ROW = re.compile(rf"^ +(?:[~±+=?]+ )?{_NUMBER} [mµn]?s .*$")
 #: Times of the clock in outputs of which nothing else is measured.
 _CLOCK = re.compile(r"(?<=planned in )[\d.]+ \w+|(?<= ok, )\d+ s$")
 #: Lines that depend on how quiet the machine is, or on the hour: shown or not, they are the same.
 _NOISE = [
     re.compile(r"^hollow: "),
     re.compile(r"^\d+ cases? not stable: "),
-    re.compile(r"^\d+ × \d+ × \d+: (?:undecided|tied): |^undecided: .* would decide$"),
+    re.compile(r"^\d+ × \d+ × \d+: (?:undecided|tied): "),
     re.compile(r"^[~±+=?0] (?:noisy|oversubscribed|not stable|moves nothing|tied|undecided)\b"),
     re.compile(r"^\d+/\d+ (?:cases|turns), .*(?: left\b|; now )"),
     re.compile(r"^this machine is busy: "),
-    re.compile(r"^ overlap +effective communication"),
+    re.compile(r"^ (?:communication|GEMM-only) +\S"),
+    re.compile(r"^ +(?:noisy|not stable|these GEMMs take)\b"),
+    re.compile(r"^ +-> (?:measure again|stop other processes|--peak)"),
 ]
 #: Where the noise begins in a row that a table wraps: the rest of the row belongs to it.
-_DOUBTED = re.compile(r"^ +(?:noisy|not stable): .*|\. But the processes had .*")
+_DOUBTED = re.compile(r", while other processes ran.*")
 #: What may be in a line of a noisy machine, and what a quiet one has there.
 _INSTEAD = [
     (re.compile(r", \d+ (?:noisy|not stable)"), ""),
     (re.compile(r", \d+ to \d+ rounds$"), ", 6 rounds"),
-    (re.compile(r"^( peak float\d\d +)advice"), r"\1ok    "),
-    (re.compile(r"^.*, measured: .*|^\d+ problems? without a ranked case: .*"), "decision"),
-    (re.compile(rf"^( +{_NUMBER} [mun]?s)(?: +[~±+=?0]+)(?= )"), r"\1"),
+    (re.compile(r"^(Result (?:exact|not verified|correct \(.*?\)))[.:].*"), r"\1"),
+    (re.compile(r"^( (?:peak float\d\d|other load) +)advice"), r"\1ok    "),
+    (re.compile(r"^( other load +ok ).*"), r"\1"),
+    (re.compile(r"^Ready.*"), "Ready"),
+    (
+        re.compile(
+            r"^(?!\d+ interleaved).*"
+            r"(?:fastest|[Tt]ied|[Uu]ndecided|but no time can be used|^Only) ?.*[.…]$"
+        ),
+        "decision",
+    ),
 ]
 #: A line that continues a row of a table with names in its first column.
 _WRAPPED = re.compile(r"^ {10,}\S")
@@ -76,6 +88,8 @@ def steps_of(page: str) -> Iterator[Step]:
     program = ""
     for block in re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S):
         kind, text = block[1], block[2]
+        if kind == "sh":  # for a reader's own folder
+            continue
         if kind == "console":
             for each in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
                 yield Step(kind, each[1], each[2], block.start(2) + each.start(2))
@@ -87,9 +101,9 @@ def steps_of(page: str) -> Iterator[Step]:
             yield Step(kind, text, "", block.start(2))
 
 
-def quiet(text: str, command: str) -> list[str]:
+def quiet(text: str, command: str, compared: bool = True) -> list[str]:
     """The lines of an output without what a quiet machine does not print, and without blanks around
-    them."""
+    them; if they are ``compared``, what differs between machines is replaced."""
     lines = "\n".join(map(str.rstrip, text.splitlines())).strip("\n").splitlines()
     if command not in NOISY:
         return lines
@@ -99,7 +113,7 @@ def quiet(text: str, command: str) -> list[str]:
             continue
         doubted = bool(_DOUBTED.search(line))
         line = _DOUBTED.sub("", line)
-        for pattern, instead in _INSTEAD:
+        for pattern, instead in _INSTEAD if compared else ():
             line = pattern.sub(instead, line)
         if line or not doubted:
             found.append(line)
@@ -112,8 +126,8 @@ def masked(line: str, command: str) -> str:
         return _CLOCK.sub("#", line)
     if command == "doctor":
         line = re.sub(r"\d+(?:\.\d+)?", "#", line) if not line.startswith(" BLAS ") else line
-    if _ROW.match(line):
-        line = _RATE.sub("#", line, count=len(_RATE.findall(line)) - 1)  # the last one is bytes
+    if command == "sweep" and _ROW.match(line):
+        return "row"  # which of the cases are the best five depends on the noise
     for pattern, instead in _MASKS:
         line = pattern.sub(instead, line)
     return " ".join(re.sub("─+", "─", line).split())
@@ -152,10 +166,10 @@ def difference(shown: str, output: str, command: str) -> str:
 def rewritten(shown: str, output: str, command: str, width: int = 120) -> str:
     """What the page is to show instead: the output without noise, cut where it was cut, and at the
     width of a page."""
-    lines = quiet(output.replace(sys.prefix, ".venv"), command)
+    lines = quiet(output.replace(sys.prefix, ".venv"), command, False)
     if any(line.strip() == GAP for line in shown.splitlines()):
         kept, left = [], lines
-        for line in quiet(shown, command):
+        for line in quiet(shown, command, False):
             if line.strip() == GAP:
                 kept.append(line)
                 continue

@@ -5,10 +5,9 @@ import sys
 
 import click
 
-from drbench.common import number
 from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
+from drbench.texts import between, bytes_text, marked, number, span, time_text
 from launch.host.show import table
-from launch.host.units import between, format_bytes, seconds, span
 
 from ..completion import names_of
 from ..options import (
@@ -24,6 +23,7 @@ from ..options import (
     printing,
     ranks_option,
     take_options,
+    verbose_option,
 )
 
 
@@ -37,8 +37,8 @@ from ..options import (
     "name",
     metavar="MODEL:PART",
     group="Problem",
-    help="A part of a transformer: of a published one, as llama3-70b:mlp (drbench list chains), or "
-    "of a file of Hugging Face, as ./config.json:mlp. Or a text file with a chain.",
+    help="Part of a transformer: llama3-70b:mlp (drbench list chains), ./config.json:mlp of "
+    "Hugging Face, or a text file with a chain.",
     shell_complete=names_of("chains"),
 )
 @option(
@@ -59,7 +59,7 @@ from ..options import (
 @of_case(
     "dtype",
     default=None,
-    help="element type of all matrices.",
+    help="Element type of all matrices.",
     default_text="bfloat16 where the machine has it; with --run float32",
 )
 @machine_option("machine")
@@ -92,7 +92,7 @@ from ..options import (
     default=1,
     metavar="N",
     group="Training",
-    help="Layers that a rank stores; one is run.",
+    help="Layers of the model, for its memory and time; one is predicted or run.",
 )
 @option(
     "--micro-batches",
@@ -100,7 +100,7 @@ from ..options import (
     default=1,
     metavar="N",
     group="Training",
-    help="Passes for which gradients are added up before data-parallel ranks reduce them.",
+    help="Passes whose gradients are added up before data-parallel ranks reduce them.",
 )
 @option(
     "--recompute",
@@ -123,8 +123,8 @@ from ..options import (
     is_flag=True,
     group="Measurement",
     help="Choose among the programs of the Python library, run the choice on MPI ranks here, "
-    "verify every operation, and compare its time with the prediction. --machine: a file of this "
-    "machine.",
+    "verify every operation, and compare its time with the prediction. Give --machine a file of "
+    "this machine.",
 )
 @pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
 @of_case("iters", "budget", "transport")
@@ -136,25 +136,26 @@ from ..options import (
     metavar="[WHO]",
     group="Output",
     help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
-    "the chosen, or of WHO, as 'TP x FSDP'.",
+    "the best, or of WHO, as 'TP x FSDP'.",
 )
 @json_option()
+@verbose_option(help="Print the layouts and programs of every operation of the best.")
 def chain_command(
     name, tokens, backward, dtype, machine, ranks, mesh, fix, memory, layers, micro_batches,
     recompute, effort_s, run, iters, budget, transport, csv_path, placements,
-    as_json, **values,
+    as_json, verbose, **values,
 ):  # fmt: skip
-    """Choose the layouts of a sequence of multiplications together, and compare its prediction with
-    Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
+    """Choose the sharding of a transformer layer, or of another chain of multiplications, and
+    compare it with Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
 
     \b
       drbench chain --preset llama3-70b:mlp --machine h100x8
       drbench chain --preset llama3-8b:block --machine dgxh100 --mesh dp=2,tp=8
       drbench chain --preset gpt3:mlp --machine h100x8 --mesh dp=2,tp=4 --backward
 
-    Each operation has a lower bound of its time in every layout. Dynamic programming searches the
-    layouts, and the operations of the best are simulated until no other can be faster. If the
-    effort is spent before, the first line shows how much faster another could be.
+    The search knows a lower bound on the time of each operation in every layout. It simulates the
+    operations of the best chain until no other can be faster. If the effort is exhausted first,
+    the first line has the optimality gap: how much faster an optimum could at most be.
     """
     from algorithms.chains.costs import Training
     from algorithms.chains.mesh import Mesh
@@ -226,34 +227,31 @@ def chain_command(
         print(script_text(text.row(placements).found))
         return code
     out, print_line = printing()
-    print_line(headline(text))
-    print_line(
-        f"{chain.name}: {len(chain.multiplications)} multiplications, "
-        f"{number(chain.flops / 1e12, 4)} TFLOP, {dtype}, {ranks} ranks of {model.name}, "
-        f"mesh {found.best.mesh}"
-        f"{f', 1 of {layers} layers' * (layers > 1)}"
-        f"{f', 1 of {micro_batches} micro-batches' * (micro_batches > 1)}"
-        f"{', with recomputation' * recompute}"
-    )
-    out.print(table("operation|~layouts|~how", operation_rows(found.best)))
-    out.print(table("matrix|~drbench|~PyTorch|~JAX", layout_rows(found.best)))
-    columns = "who|mesh|>time|>of chosen|>TFLOP/s a rank|>memory a rank"
-    out.print(table(columns, [_cells(row, found.best) for row in text.rows]))
-    print_line(f"Memory of the chosen: {memory_text(found.best)}.")
-    for who, why in found.refused.items():
-        print_line(f"not {who}: {why}")
-    if found.best.name != "chosen":
-        print_line(f"No chain that was found is faster than {found.best.name}.")
+    for line in headlines(text, layers):
+        print_line(line)
+    rows = text.rows[found.best.name != "chosen" :]  # a scheme that is the best has its own row
+    columns = "!sharding|!mesh|>!time|>!memory a rank|>of the best|>TFLOP/s a rank"
+    out.print(table(columns, [_cells(row, text) for row in rows]))
     if text.within:
-        print_line(f"Within the interval of the chosen: {', '.join(text.within)}.")
-    bounded, simulated = found.counts
-    ended = "it was interrupted" if found.interrupted else "the effort was spent"
-    print_line(
-        f"{bounded} programs of operations bounded, {simulated} simulated"
-        f"{'' if found.finished else ', until ' + ended}."
-    )
+        print_line("= tied with the best: within the interval of its time")
+    for names, why in refusals(found.refused).items():
+        print_line(f"Not possible: {names}: {why}")
     if measured is not None:
         print_line(measured_text(text.rows[0], measured))
+    if verbose:
+        print_line(f"Memory of the best: {memory_text(found.best)}.")
+        out.print(table("operation|~!layouts|~!how", operation_rows(found.best)))
+        out.print(table("matrix|~!drbench|~!PyTorch|~!JAX", layout_rows(found.best)))
+        bounded, simulated = found.counts
+        ended = "it was interrupted" if found.interrupted else "the effort was spent"
+        print_line(
+            f"{chain.name}: {len(chain.multiplications)} multiplications, "
+            f"{number(chain.flops / 1e12, 4)} TFLOP, {dtype}, {ranks} ranks of {model.name}: "
+            f"{bounded} programs of operations bounded, {simulated} simulated"
+            f"{'' if found.finished else ', until ' + ended}."
+        )
+    elif measured is None:
+        print_line("Layouts: -v. PyTorch code: --placements.")
     return code
 
 
@@ -266,30 +264,60 @@ def progress():
 
 def memory_text(found) -> str:
     """What the memory of a rank holds."""
-    return ", ".join(f"{k} {format_bytes(v)}" for k, v in found.memory.items() if v)
+    return ", ".join(f"{k} {bytes_text(v)}" for k, v in found.memory.items() if v)
 
 
-def headline(text) -> str:
-    """The line with the time of the choice, and how much faster another chain could be by the
-    bounds.
+def headlines(text, layers: int) -> list[str]:
+    """The fastest sharding with its time and its doubt, then what those that are tied with it
+    save."""
+    best, row = text.choice.best, text.rows[0]
+    name = "a sharding found here (-v shows it)" if best.name == "chosen" else best.name
+    time = between(best.time_s, row.low_s, row.high_s)
+    if layers > 1:
+        time += f" a layer, {time_text(layers * best.time_s)} for {layers}"
+    rate = best.chain.flops / best.time_s / best.mesh.ranks
+    share = 100 * rate / best.costs.machine.compute.peak_flops
+    doubt = f"optimality gap at most {100 * text.choice.gap:.0f} % (--effort searches longer)"
+    ties = [each for each in text.rows[1:] if each.name in text.within and each.name != best.name]
+    word = "Best found" if not text.decided else "Tied for fastest" if ties else "Fastest"
+    ends = [doubt] * (not text.decided)
+    ends += [f"tied with {', '.join(each.name for each in ties)}"] * bool(ties)
+    lines = [
+        f"{word}: {name} on {best.mesh}, {time} predicted, {share:.0f} % of peak"
+        f"{''.join(f'; {each}' for each in ends)}."
+    ]
+    saved = {
+        each.name: f"{bytes_text(each.found.memory_bytes)} instead of "
+        f"{bytes_text(best.memory_bytes)} a rank, {_percent(each.found.time_s / best.time_s)} time"
+        for each in ties
+        if each.found.memory_bytes < 0.9 * best.memory_bytes
+    }
+    lines += [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
+    if best.name == "chosen" and len(text.rows) > 1 and not ties:
+        known = min(text.rows[1:], key=lambda each: each.found.time_s)
+        longer = known.found.time_s / best.time_s
+        lines.append(
+            f"The fastest known scheme, {known.name}, takes {_percent(longer)[1:]} longer."
+        )
+    return lines
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.0f} %"
+
+
+def refusals(refused: dict[str, str]) -> dict[str, str]:
+    """The names of schemes that are not possible for one reason -> the reason.
 
     Examples
     --------
-    >>> from types import SimpleNamespace as Any
-    >>> choice = Any(best=Any(time_s=2e-3), least_s=1e-3, gap=0.5)
-    >>> print(headline(Any(choice=choice, decided=False)))
-    best found: 2 ms, may be 50.0 % off: by the bounds no chain takes less than 1 ms
-    >>> print(headline(Any(choice=choice, decided=True)))
-    chosen: 2 ms; by the bounds no chain is more than 50.0 % faster
+    >>> refusals({"FSDP": "too few rows", "HSDP": "too few rows", "TP": "8 heads"})
+    {'FSDP, HSDP': 'too few rows', 'TP': '8 heads'}
     """
-    found = text.choice
-    time, gap = seconds(found.best.time_s), f"{100 * found.gap:.1f} %"
-    if text.decided:
-        return f"chosen: {time}; by the bounds no chain is more than {gap} faster"
-    return (
-        f"best found: {time}, may be {gap} off: by the bounds no chain takes less than "
-        f"{seconds(found.least_s)}"
-    )
+    return {
+        ", ".join(name for name, other in refused.items() if other == why): why
+        for why in dict.fromkeys(refused.values())
+    }
 
 
 def measured_text(chosen, measured) -> str:
@@ -316,22 +344,23 @@ def measured_text(chosen, measured) -> str:
         verdict = "in" if chosen.low_s <= median_s <= chosen.high_s else "not in"
         text = f", {verdict} {span(chosen.low_s, chosen.high_s, median_s)}"
     return (
-        f"measured {seconds(median_s)} (median of {len(measured.samples_s)}){text}, "
-        f"predicted {seconds(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
+        f"measured {time_text(median_s)} (median of {len(measured.samples_s)}){text}, "
+        f"predicted {time_text(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
         f"every operation verified, {exact}."
     )
 
 
-def _cells(row, best) -> tuple:
-    found = row.found
+def _cells(row, text) -> tuple:
+    found, best = row.found, text.choice.best
     flops = found.chain.flops / found.time_s / found.mesh.ranks
+    tied = text.within and (row.name in (*text.within, best.name))
     return (
-        row.name,
+        "found here" if row.name == "chosen" else row.name,
         str(found.mesh),
-        between(found.time_s, row.low_s, row.high_s),
+        marked(between(found.time_s, row.low_s, row.high_s), "=" if tied else ""),
+        bytes_text(found.memory_bytes),
         f"{found.time_s / best.time_s:.3f}",
         number(flops / 1e12, 4),
-        format_bytes(found.memory_bytes),
     )
 
 

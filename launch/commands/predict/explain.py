@@ -3,6 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -13,7 +14,7 @@ from launch.host.files import check_output, write_output
 from ..options import (
     FILE,
     MODELLED,
-    PAGE_OR_DATA,
+    PAGE_OR_PICTURE,
     TEXT,
     case_of,
     command,
@@ -57,15 +58,16 @@ _KEPT = (
     metavar='"OPTIONS"',
     type=TEXT,
     group="Output",
-    help='A second case next to it: the options that differ, as "--stationary B".',
+    help='A second case to show beside it: the options that differ, as "--stationary B".',
 )
 @option(
     "--save",
-    type=PAGE_OR_DATA,
+    type=PAGE_OR_PICTURE,
     metavar="FILE",
-    required=True,
+    default="explain.html",
     group="Output",
-    help="Page to write, one self-contained HTML file; .json: its data.",
+    help="Page to write, one self-contained HTML file; .svg, .pdf, .png: a picture of it; .json: "
+    "its data.",
 )
 @click.pass_context
 def explain(context, save, compare, **values):
@@ -73,7 +75,7 @@ def explain(context, save, compare, **values):
 
     \b
       drbench explain -m 4Ki -n 4Ki -k 4Ki -p 12 --preset column --save page.html
-      drbench explain -m 8Ki -n 8Ki -k 8Ki --machine h100x8 --save page.html
+      drbench explain -m 8Ki -n 8Ki -k 8Ki --machine h100x8 --save picture.svg
       drbench explain -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --stationary C
           --compare "--stationary B" --save page.html
       drbench explain --timeline run.json --save page.html
@@ -83,7 +85,7 @@ def explain(context, save, compare, **values):
     percentages of the run. With another --algorithm in --compare, layouts and options are its
     defaults unless they are given there too.
     """
-    from plots.report.explained import data_text, explained_page
+    from plots.report.explained import data_text, explained_page, verdict
 
     check_output("--save", save)
     flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
@@ -95,12 +97,21 @@ def explain(context, save, compare, **values):
         described.append((_case_to_compare(values, given), given))
     cases = [_options_given(each, [flags[name] for name in names]) for each, names in described]
     made_by = shlex.join(["drbench", *sys.argv[1:]])
-    if Path(save).suffix == ".json":
-        text, use = data_text(cases, made_by), f"draw it: drbench plot layouts {save} -o FILE.svg"
+    kind = Path(save).suffix or ".html"
+    if kind == ".html":
+        write_output("--save", save, explained_page(cases, __version__, made_by))
+    elif kind == ".json":
+        write_output("--save", save, data_text(cases, made_by))
     else:
-        text, use = explained_page(cases, __version__, made_by), "open it in a browser"
-    write_output("--save", save, text)
-    click.echo(f"{save}: {len(text.encode()) / 1e6:.2g} MB; {use}")
+        from plots.registry import draw
+
+        with TemporaryDirectory() as folder, reading("Use a folder that can be written."):
+            data = Path(folder, "layouts.json")
+            data.write_text(data_text(cases, made_by), "utf-8")
+            draw("layouts", [data], save)
+    for line in filter(None, verdict(cases)):
+        click.echo(line)
+    click.echo(f"{save}{'' if kind != '.html' else ': open it in a browser'}")
 
 
 def _case_to_compare(values: dict, given: dict) -> dict:

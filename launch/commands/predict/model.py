@@ -24,6 +24,7 @@ from ..options import (
     save_option,
     take_options,
     timeout_option,
+    verbose_option,
     yes_option,
 )
 
@@ -57,6 +58,7 @@ from ..options import (
 )
 @json_option(flag_value="json")
 @brief_option()
+@verbose_option("as_json", flag_value="verbose")
 def simulate(ranks, csv_path, timeline, as_json, **values):
     """Predict times on a machine model, by executing the same programs in virtual time.
 
@@ -116,10 +118,12 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 @yes_option()
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, timeout, yes):
-    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate and tune: local
-    GEMMs (on cores in float32 and float64, and elementwise operations of chains), gets,
-    accumulates, barriers, collectives, with --nodes the links between nodes too; then whole
-    programs, whose prediction errors give the intervals. Takes a minute; with --nodes a few.
+    """Measure this machine, its cores or (--backend cupy) its GPUs, and write a machine model for
+    simulate, tune and chain.
+
+    It measures local GEMMs, gets, accumulates, barriers and collectives, with --nodes the links
+    between nodes too, and then whole programs, whose prediction errors give the intervals. That
+    takes a minute, with --nodes a few.
 
     \b
       drbench calibrate -p 2 --save mine.toml

@@ -15,10 +15,10 @@ from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
 from drbench.measure.decision import answer as decided
 from drbench.measure.noise import FEWEST
 from drbench.measure.record import Record
+from drbench.texts import bytes_text, layouts_text, marked, plural, time_text
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
-from launch.host.units import format_bytes, plural, seconds
 from launch.models.candidates import EFFORT
 from launch.views.tables import Column, Table, marks_of
 
@@ -42,6 +42,7 @@ from ..options import (
     printing,
     ranks_option,
     take_options,
+    verbose_option,
     yes_option,
 )
 
@@ -74,7 +75,7 @@ def _letters(text: str) -> str:
 @of_case("a", default_text="open", help="Current partition of A.")
 @of_case("b", default_text="open", help="Current partition of B.")
 @of_case("c", default_text="open", help="Wanted partition of C.")
-@of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
+@of_case("preset", help="A, B and C by name (drbench list presets); --a, --b, --c override it.")
 @option(
     "--fix",
     type=checked(_letters),
@@ -123,7 +124,7 @@ def _letters(text: str) -> str:
     f"0: search everything. [default: {EFFORT:g}, or ranks/40]",
 )
 @of_case("transport")
-@pairs_option("prefetch", "compute", help="prefetch, or compute=tf32. Repeatable.")
+@pairs_option("prefetch", "compute", help="prefetch=N, or compute=tf32. Repeatable.")
 @option(
     "--top", type=click.IntRange(1), default=10, group="Output", help="Most rows of the ranking."
 )
@@ -134,13 +135,13 @@ def _letters(text: str) -> str:
     type=click.IntRange(0),
     metavar="[N]",
     group="Measurement",
-    help="Run those that may be fastest, or the first N, on MPI ranks of this machine, "
-    "interleaved. Drops the slower half repeatedly until it is decided which is the fastest.",
+    help="Run the candidates that may be fastest, or the first N, on MPI ranks of this machine, "
+    "interleaved, and drop slower ones until the fastest is known.",
 )
-@of_case("iters", default=FEWEST, help="With --measure: rounds, at least; see --budget.")
+@of_case("iters", default=FEWEST, help="With --measure: least number of rounds; see --budget.")
 @of_case(
     "budget",
-    help="With --measure: repeat until the fastest is decided, or for this time each; 0: --iters "
+    help="With --measure: repeat until the fastest is known, or for this time each; 0: --iters "
     "rounds.",
 )
 @of_case("threads", help="With --measure: BLAS threads a rank.", default_text="cores // ranks")
@@ -149,6 +150,7 @@ def _letters(text: str) -> str:
 @csv_option()
 @json_option(flag_value="json")
 @brief_option()
+@verbose_option("as_json", flag_value="verbose")
 def tune_command(
     memory,
     replication,
@@ -166,18 +168,17 @@ def tune_command(
     names,
     **values,
 ):
-    """Choose layouts, algorithm and data movement: shows the cost of yours, the best ones, and
-    whether changing pays.
+    """Choose layouts and algorithm: shows what your layouts cost, which are best, and whether
+    changing pays.
 
     \b
       drbench tune -m 8Ki -n 48Ki -k 12Ki --preset row --machine h100x8
       drbench tune -m 8Ki -n 48Ki -k 12Ki -p 8 --preset row --fix c --memory 60GiB
       drbench tune -m 2Ki -n 2Ki -k 2Ki -p 2 --measure
 
-    The first line shows your layouts, the second the best, the third after how many multiplications
-    it pays to redistribute A and B, and C back; then the ranking. Without --machine it is by load
-    balance and bytes, and shows the bytes that some rank needs with any schedule (Kwasniewski et
-    al., SC'19; Al Daas et al., SPAA'22). All replicas of C are complete.
+    The first lines say what your layouts cost, which are best, and after how many multiplications
+    it pays to redistribute A and B, and C back. Then comes the ranking. Without --machine it counts
+    bytes and load balance instead of times. All replicas of C are complete.
     """
     from launch.cases.case import Case, check_case, partition_texts
     from launch.models.answer import answer
@@ -208,7 +209,11 @@ def tune_command(
     )
     found = tune(request, model)
     how = {"iters": iters, "budget": budget}  # for the measurement, not for the shown command
-    measured = [] if measure is None else _measure(found, request, measure, how, bool(as_json))
+    measured = (
+        []
+        if measure is None
+        else _measure(found, request, measure, how, as_json in ("json", "brief"))
+    )
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
     rows = [
@@ -216,21 +221,22 @@ def tune_command(
         for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
     ]
     chosen, decisions = _chosen(measured), [each.decision for each in measured]
+    verbose = as_json == "verbose"
     if as_json == "json":
         print(json.dumps(_as_json(found, rows, chosen, model, request)))
-    elif as_json:
+    elif as_json == "brief":
         print(_brief(found, request))
     else:
         out, print_line = printing()
         if measured:
-            names = [f"place {at}, {row['what']}" for at, row in enumerate(rows, 1)]
+            names = [f"{row['what']} on {_layouts(row)}" for row in rows]
             more = f" ({needs})" if (needs := remedy(decisions)) else ""
             print_line(f"Measured here: {decided(decisions, names)}{more}.")
         for line in answer(found, request):
             print_line(line)
-        shown = rows[:top] if measured else merged(rows[:top], found, request)
-        Table("", _COLUMNS, shown).show(out, limit=len(shown))
-        for line in _notes(found, chosen, model, request):
+        shown = merged(rows, found, request)[:top]
+        Table("", _COLUMNS, shown).show(out, limit=len(shown), verbose=verbose)
+        for line in _notes(found, chosen, model, request, verbose):
             print_line(line)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
@@ -253,7 +259,8 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         links = place.bound.links_s > place.bound.gemms_s
         return row | {
             "time": predicted_text(record),
-            "least": f"{seconds(place.bound.seconds)}{' (link)' if links else ''}",
+            "time_s": record.best_s,
+            "least": f"{time_text(place.bound.seconds)}{' (link)' if links else ''}",
             "percent_of_gemm_only": record.percent_of_gemm_only,
             "bound": place.bound._asdict(),
             "record": record.to_json_dict(),
@@ -269,16 +276,19 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
 
 
 def merged(rows: list[dict], found, request) -> list[dict]:
-    """The rows of places, with one for the variants of an algorithm on the same layouts that may be
-    as fast as the first."""
+    """The rows of places, with one for the variants of an algorithm on the same layouts that look
+    alike, or that may be as fast as the first; measured ones each have theirs."""
     alike: dict = {}
-    near = {1, *found.within(request.multiplications)}
+    near = {*found.within(request.multiplications)}
     for row, place in zip(rows, found.ranking):
-        key = (place.case.algorithm, place.layouts) if row["place"] in near else row["place"]
-        alike.setdefault(key, []).append(row)
+        name = place.case.algorithm if row["place"] in {1, *near} else row["what"]
+        key = row["place"] if "ran" in row else (name, place.layouts)
+        mark = row["marks"] if "ran" in row else "=" * (bool(near) and row["place"] in {1, *near})
+        alike.setdefault(key, []).append(row | {"marks": mark})
+    variants = lambda more: f" (and {plural(len(more), 'variant')})" if more else ""
     return [
-        first | {"what": f"{first['what']} (and {plural(len(more), 'variant')})"} if more else first
-        for first, *more in alike.values()
+        first | {"what": first["what"] + variants(more), "place": at}
+        for at, (first, *more) in enumerate(alike.values(), 1)
     ]
 
 
@@ -288,38 +298,59 @@ def _measured_values(ran: "Measured | None") -> dict:
         return {}
     record, decision, dropped = ran
     is_timed = record.status == "ok"
+    marks = marks_of(record) + MARKS.get(decision.state, "") * is_timed
     return {
-        "ran": f"{seconds(record.time_s)} {marks_of(record)}" if is_timed else record.status,
-        "to_the_best": f"{decision}{', dropped' * dropped}",
-        "marks": marks_of(record) + MARKS.get(decision.state, "") * is_timed,
+        "ran": marked(time_text(record.time_s), marks) if is_timed else record.status,
+        "to_the_best": _ratio(decision) + ", dropped" * dropped,
+        "interval": str(decision),
+        "marks": marks,
         "needs": decision.needs,
         "measured": record.to_json_dict(),
         "measured_to_best": decision.to_json_dict() | {"dropped": dropped},
     }
 
 
+def _ratio(decision: Decision) -> str:
+    known = decision.ranked and decision.ratio
+    return f"{decision.ratio.middle:.2f}" if known else ""
+
+
+def _busiest(row: dict) -> str:
+    return bytes_text(row["busiest_bytes"])
+
+
+def _percent(row: dict) -> str:
+    return f"{row['percent_of_gemm_only']:.0f} %"
+
+
+def _marked(row: dict, text: str) -> str:
+    """A predicted cost with its mark; a measured time has its own."""
+    return text if "ran" in row else marked(text, row["marks"])
+
+
 def _layouts(row: dict) -> str:
-    texts = row["layouts"]
-    return f"all {texts[0]}" if len({*texts}) == 1 else ", ".join(texts)
+    return layouts_text(row["layouts"])
 
 
 _COLUMNS = (
-    Column("place", "!", lambda row: str(row["place"])),
-    Column("time", ">!time", itemgetter("time")),
-    Column("busiest_bytes", ">!busiest moves", lambda row: format_bytes(row["busiest_bytes"])),
-    Column("ran", ">!measured", itemgetter("ran")),
-    Column("to_the_best", ">!~to the best", itemgetter("to_the_best")),
-    Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}"),
-    Column("layouts", "!~A, B, C", _layouts),
-    Column("what", "!~algorithm", itemgetter("what")),
-    Column("brought", ">brought here", itemgetter("brought")),
-    Column("least", ">least time", itemgetter("least")),
+    Column("place", ">!", lambda row: str(row["place"])),
+    Column("time_s", ">!time", lambda row: _marked(row, time_text(row["time_s"]))),
     Column(
-        "percent_of_gemm_only", ">% of GEMM-only", lambda row: f"{row['percent_of_gemm_only']:.1f}"
+        "busiest_bytes", ">!busiest", lambda row: _marked(row, bytes_text(row["busiest_bytes"]))
     ),
-    Column("moved_bytes", ">moved", lambda row: format_bytes(row["moved_bytes"])),
-    Column("share_of_flops", ">busiest FLOPs", lambda row: f"{row['share_of_flops']:.2f}"),
-    Column("memory_bytes", ">memory", lambda row: format_bytes(row["memory_bytes"])),
+    Column("ran", ">!measured", itemgetter("ran")),
+    Column("to_the_best", ">!ratio", itemgetter("to_the_best")),
+    Column("interval", ">95 % interval", itemgetter("interval"), True),
+    Column("layouts", "!~layouts", _layouts),
+    Column("what", "!~algorithm", itemgetter("what")),
+    Column("percent_of_gemm_only", ">GEMM-only", _percent),
+    Column("time", ">interval", itemgetter("time"), True),
+    Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}", True),
+    Column("brought", ">redistribution", itemgetter("brought"), True),
+    Column("least", ">least time", itemgetter("least"), True),
+    Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes"]), True),
+    Column("share_of_flops", ">work", lambda row: f"{row['share_of_flops']:.2f}", True),
+    Column("memory_bytes", ">memory", lambda row: bytes_text(row["memory_bytes"]), True),
 )
 
 
@@ -362,36 +393,41 @@ def _brief(found, request) -> str:
     return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
 
 
-def _notes(found, chosen: int, machine, request) -> list[str]:
-    """The lines below the ranking."""
+def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
+    """The lines below the ranking: what to run, and with ``verbose`` how the answer was found."""
     from launch.cases.machine_models import CALIBRATE
+    from launch.models.answer import off
     from launch.models.places import EVEN
 
-    case, ranks = request.case, request.ranks
+    case, ranks, lines = request.case, request.ranks, []
+    name = "the best" if chosen == 1 else f"row {chosen}"
+    lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
+    if found.better and verbose:
+        lines.append(f"Run yours: {plugged(run_command(found.mine.case, ranks))}")
     if machine is None:
-        lines = [
-            "No machine model, so no times: ranked by the bytes that the busiest rank sends or "
-            f"receives; layouts that give a rank over {EVEN:g} times its share of the FLOPs are "
-            "last."
-        ]
+        lines.append(f"Ranked by bytes. For times: {CALIBRATE}, then --machine mine.toml")
+    elif found.ranking[0].record.median_high_s is None:
+        lines.append(f"{machine.name} has no intervals: calibrate it again.")
+    if off(found):
+        lines.append(f"Search longer: --effort {4 * request.effort:g}")
+    if not verbose:
+        return lines
+    if machine is None:
+        lines.append(
+            "busiest: the most bytes that a rank sends or receives; layouts that give a rank "
+            f"over {EVEN:g} times its share of the FLOPs are last"
+        )
         if found.least_bytes:
-            least = format_bytes(round(found.least_bytes))
+            least = bytes_text(round(found.least_bytes))
             lines.append(
                 f"bound: some rank stores or moves at least {least} of A, B and C, with any "
                 "schedule"
             )
     else:
-        lines = [
-            _within(found, request),
-            "least time: no run of the program is faster than its local GEMMs, or its busiest link",
-        ]
-    name = "the first" if chosen == 1 else f"place {chosen}"
-    lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
-    if found.better:
-        lines.append(f"Run your layouts: {plugged(run_command(found.mine.case, ranks))}")
-    lines.append(f"How sure: {found.sure.text}.")
-    if machine is None:
-        lines.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
+        lines.append(
+            "least time: no run of the program is faster than its local GEMMs, or its busiest link"
+        )
+    lines.append(f"Confidence: {found.sure.text}.")
     judged = "simulated" if machine else "counted on all ranks"
     rest = f"{found.left} left" if found.left else "the others excluded by their lower bound"
     where = f" of {machine.name}" if machine else ""
@@ -401,18 +437,6 @@ def _notes(found, chosen: int, machine, request) -> list[str]:
         f"{judged}, {rest}"
     )
     return lines
-
-
-def _within(found, request) -> str:
-    """The line with the places that may be as fast as the first, and what decides."""
-    from launch.models.answer import off
-
-    longer = f"; --effort {4 * request.effort:g} searches longer" if off(found) else ""
-    if found.ranking[0].record.median_high_s is None:
-        return f"The machine file has no interval for the first: calibrate again{longer}"
-    others = ", ".join(map(str, found.within(request.multiplications)))
-    decides = f"{others}; --measure decides" if others else "none"
-    return f"Places within the interval of the first: {decides}{longer}"
 
 
 class Measured(NamedTuple):

@@ -1,16 +1,17 @@
 """MeshSlice's figures: FLOP utilization of a transformer's FC layers by algorithm, chips, mesh and
 slice count, and the breakdown of communication. One panel per model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from pandas import DataFrame, concat
 
+from drbench.texts import number
 from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.numbers import log_ticks, number
-from plots.draw.style import LineStyle, style_of
+from plots.draw.style import Fill, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options
+from plots.summaries import SUMMARIES
 
 from ..claims import Rows
 from ..drawing import Styles, dots, draw_page, drawn, lines, steps
@@ -27,21 +28,16 @@ _NAMES = {
     "tensor_parallel_1d": "1-D TP",
     "fsdp": "FSDP",
 }
+_FREE = _NAMES["wang-free"]
 _STYLES = {shown: style_of(name) for name, shown in _NAMES.items()}
-_STYLES["Wang, free loop count"] = LineStyle("#E8A9CD", "^", (0, (1.2, 1.2)))
-#: Parts of the communication time.
+_STYLES[_FREE] = LineStyle("#E8A9CD", "^", (0, (1.2, 1.2)))
+#: Parts of the communication time, as bars are stacked.
 _PARTS = {
-    "transfer_s": "transfer",
-    "sync_s": "synchronisation",
-    "launch_s": "launch",
-    "total_s": "all three",
+    "transfer_s": Fill("transfer", "#0072B2"),
+    "sync_s": Fill("synchronization", "#E69F00", "////"),
+    "launch_s": Fill("launch", "#CC79A7", "\\\\\\\\"),
 }
-_PART_STYLES = {
-    name: LineStyle(color, marker, "None")
-    for name, color, marker in zip(
-        _PARTS.values(), ("#0072B2", "#E69F00", "#CC79A7", "#333333"), "os^D"
-    )
-}
+_FAR = 4  # times the median
 _MULTIPLICATIONS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
 _PERCENT = Axis("FLOP utilization (%)", (0, 102))
 
@@ -55,7 +51,7 @@ def read(paths: Sequence) -> Rows:
 def _panels(
     rows: DataFrame,
     panel: Callable,
-    styles: Styles,
+    styles: Styles | Iterable[Fill],
     notes: list[str],
     *margins_in: float,
     finding: str,
@@ -99,7 +95,9 @@ def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
 
     def panel(found: DataFrame) -> tuple:
         shares = found.pivot(index="chips", columns="algorithm", values="utilization_percent")
-        return x, _PERCENT, lines(shares, styles)
+        # the first marks are on top: those of the paper
+        marks = lines(shares, styles)
+        return x, _PERCENT, sorted(marks, key=lambda each: each.style.marker != "*")
 
     most = every[every.chips == every.chips.max()]
     finding = f"Highest utilization on {most.chips.iloc[0]} chips: "
@@ -115,23 +113,38 @@ def _most_chips(rows: Rows) -> DataFrame:
 
 def _breakdown(rows: Rows, options: Options) -> Made:
     """Figure 10: communication of the busiest link, overlapped or not, over the time of local
-    GEMMs."""
+    GEMMs, in its parts. One far beyond all others would make these unreadable: its number is in the
+    small print."""
     found = _most_chips(rows)
-    found = found[found["product"] == ALL]
-    total = found[["transfer_s", "sync_s", "launch_s"]].sum(axis=1)
-    found = found.assign(total_s=total).sort_values("total_s")
+    found = found[(found["product"] == ALL) & (found.algorithm != _FREE)]
+    parts = found[[*_PARTS]].div(found.compute_s, axis=0)
+    found = found.assign(**parts, share=parts.sum(axis=1)).sort_values(["model", "share"])
+    limit = 1.05 * found[found.share < _FAR * found.share.median()].share.max()
+    far = found[found.share > limit]
 
     def panel(found: DataFrame) -> tuple:
-        shares = found[[*_PARTS]].div(found.compute_s, axis=0).rename(columns=_PARTS)
-        shares = shares.where(shares > 0).set_index(found.algorithm)
-        ends = 0.8 * shares.min(axis=None), 1.25 * shares.max(axis=None)
-        x = Axis("communication ÷ computation", ends, 10, log_ticks(*ends, number))
-        return dots(x, shares, _PART_STYLES)
+        near = found[found.share <= limit]
+        base = near[[*_PARTS]].cumsum(axis=1) - near[[*_PARTS]]
+        names = [f"{each.algorithm}  {number(each.share)}" for each in near.itertuples()]
+        y = Axis("", (len(near) - 0.5, -0.5), ticks=dict(enumerate(names)))
+        marks = [Marks("rule", "as long as the GEMMs", [1, 1], y.limits)]
+        marks += [
+            Marks("bars", fill.name, near[part], range(len(near)), (), fill, base[part], True)
+            for part, fill in _PARTS.items()
+        ]
+        return Axis("communication ÷ GEMMs, in time", (0, limit)), y, marks
 
-    notes = ["communication of a chip's busiest link, overlapped or not"]
-    share = found.assign(share=found.total_s / found.compute_s)
-    finding = f"Least communication ÷ GEMMs: {_best_of_models(share, 'share', '', True)}"
-    return _panels(found, panel, _PART_STYLES, notes, 1.6, 1.25, finding=finding)
+    notes = [
+        "communication of a chip's busiest link, overlapped or not; only what is left of the "
+        "dashed line can be hidden behind the GEMMs"
+    ]
+    texts = [f"{each.algorithm} {number(each.share)} ({each.model})" for each in far.itertuples()]
+    notes += [f"not drawn, since it is far beyond the axis: {', '.join(texts)}"] * bool(texts)
+    less = (found.share < 1).groupby(found.algorithm, sort=False).all()
+    hidden = " and ".join(less.index[less]) or "no algorithm"
+    finding = f"On {found.chips.iloc[0]} chips {hidden} could hide all communication, because it "
+    finding += "takes less time than the GEMMs"
+    return _panels(found, panel, _PARTS.values(), notes, 1.2, 1.15, finding=finding)
 
 
 def _shapes(rows: Rows, options: Options) -> Made:
@@ -147,7 +160,7 @@ def _shapes(rows: Rows, options: Options) -> Made:
         return dots(_PERCENT, shares.loc[shown], styles)
 
     notes = [
-        "one row a GEMM shape m × n × k, named after the first GEMM that has it; each algorithm on "
+        "one row for each GEMM shape, named after the first GEMM that has it; each algorithm on "
         "its best mesh for the whole model"
     ]
     one = every.drop_duplicates(["model", "m", "n", "k", "algorithm"])
@@ -157,58 +170,16 @@ def _shapes(rows: Rows, options: Options) -> Made:
     return _panels(every, panel, styles, notes, 1.6, 0.8, finding=finding)
 
 
-#: For Figures 13 and 14: the varied column, and its label.
-_TRIED = {
-    "meshes": ("mesh", "Figure 13: mesh, rows × columns"),
-    "slices": ("slices", "Figure 14: slices S of each layer, on 32 × 8"),
-}
-
-
-def _modelled(rows: Rows, options: Options) -> Made:
-    """Figures 13 and 14: by how much the cost model differs from the simulation."""
-    every, charts, right = drawn(rows, [*_TRIED], product=ALL), [], 0
-    every = every.assign(more=100 * (every.estimated_s / every.seconds - 1))
-    y = Axis("cost model over simulation (%)", (every.more.min() - 0.3, every.more.max() + 0.3))
-    styles = {"cost model": style_of("meshslice")}
-    for (study, model), found in every.groupby(["study", "model"], sort=False):
-        column, title = _TRIED[study]
-        found = found.set_index(found[column].str.partition("-")[0])
-        x = Axis(title, (-0.4, len(found) - 0.6), ticks=dict(enumerate(found.index)))
-        of = DataFrame({"cost model": found.more.to_numpy()})
-        marks = [*lines(of, styles), Marks("rule", "simulated", x.limits, [0, 0])]
-        best = found.seconds.idxmin(), found.estimated_s.idxmin()
-        right += best[0] == best[1]
-        text = "fastest: {} simulated, {} by the cost model".format(*best)
-        charts.append(Chart(model, text, x, y, marks))
-    notes = ["MeshSlice; on each mesh with the slice counts that the cost model chooses there"]
-    finding = f"The cost model finds the fastest simulated choice in {right} of {len(charts)} cases"
-    return draw_page(charts, {}, notes, 1.5, finding=finding)
-
-
-_BEST = "every algorithm at its own best mesh; Cannon needs a square one"
+_BEST = (
+    "every algorithm at its own best mesh; Cannon needs a square one; Wang has as many loop "
+    "iterations as MeshSlice has slices, or as many as are best (free loop count)"
+)
 FIGURES = tuple(
-    Figure(f"llm-{name}", summary, make, read=read)
-    for name, summary, make in (
-        (
-            "weak",
-            "MeshSlice, Figure 9: utilization of a transformer's FC layers as chips and batch grow",
-            partial(_scaling, "weak", _BEST),
-        ),
-        (
-            "strong",
-            "MeshSlice, Figure 12: utilization at one batch as chips grow",
-            partial(_scaling, "strong", f"{_BEST}; FSDP's batch would have to grow"),
-        ),
-        (
-            "breakdown",
-            "MeshSlice, Figure 10: launch, synchronisation and transfer over computation",
-            _breakdown,
-        ),
-        ("shapes", "MeshSlice, Figure 11: utilization by GEMM shape", _shapes),
-        (
-            "model",
-            "MeshSlice, Figures 13 and 14: cost model and simulation by mesh and slice count",
-            _modelled,
-        ),
-    )
+    Figure(name, SUMMARIES[name], make, read=read)
+    for name, make in {
+        "llm-weak": partial(_scaling, "weak", _BEST),
+        "llm-strong": partial(_scaling, "strong", f"{_BEST}; FSDP's batch would have to grow"),
+        "llm-breakdown": _breakdown,
+        "llm-shapes": _shapes,
+    }.items()
 )

@@ -3,11 +3,13 @@ ReduceScatter, simulated and compared with published numbers."""
 
 from functools import partial
 
+from drbench.texts import number
 from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.numbers import log_ticks, number
+from plots.draw.numbers import log_ticks
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import Options
+from plots.summaries import SUMMARIES
 
 from ..claims import Rows
 from ..drawing import draw_page, drawn, lines, steps
@@ -110,22 +112,12 @@ def _against(
 _TD = "td11 td12 td13 td14 td17 td18".split()
 _TABLES = ["td-table4", "td-table5"]
 FIGURES = tuple(
-    Figure(f"overlap-{name}", summary, make, read=read_tables)
-    for name, summary, make in (
-        (
-            "flux",
-            "FLUX, Figures 4 and 11 to 15: overlap efficiency by machine and m",
-            _efficiencies,
+    Figure(name, SUMMARIES[name], make, read=read_tables)
+    for name, make in {
+        "overlap-flux": _efficiencies,
+        "overlap-td": partial(
+            _against, _TD, "speedup", "speedup over no overlap, the paper's", 1.0
         ),
-        (
-            "td",
-            "Triton-distributed, Figures 11 to 14, 17, 18: speedups, ours over the paper's",
-            partial(_against, _TD, "speedup", "speedup over no overlap, the paper's", 1.0),
-        ),
-        (
-            "td-experts",
-            "Triton-distributed, Tables 4 and 5: times with experts, ours over the paper's",
-            partial(_against, _TABLES, "seconds", "time (ms), the paper's", 1e3),
-        ),
-    )
+        "overlap-td-experts": partial(_against, _TABLES, "seconds", "time (ms), the paper's", 1e3),
+    }.items()
 )

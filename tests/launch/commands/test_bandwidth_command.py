@@ -92,7 +92,7 @@ def test_rows_are_added_to_a_file_and_printed_and_drawn_from_it(drbench, run_cli
     assert {row.transport for row in direct} == {"direct"}
     assert {row.transport for row in added} == {"rma"}
     check(added, 2, 8)
-    drawn = run_cli("plot", "bandwidth", path, "-o", tmp_path / "b.png")
+    drawn = run_cli("plot", "bandwidth", path, "--save", tmp_path / "b.png")
     assert drawn.returncode == 0 and (tmp_path / "b.png").stat().st_size > 10_000
 
 

@@ -62,8 +62,9 @@ def node():
 def doctor(run_cli, monkeypatch):
     """``doctor(node, ...)``: the command on a made-up node, without the parts on other things."""
     module = launch.commands.doctor
-    for name in ("_mpi", "_cores", "_blas", "_peak", "_memory", "measure_kernels"):
+    for name in ("_mpi", "_cores", "_blas", "_memory", "measure_kernels"):
         monkeypatch.setattr(module, name, lambda *words: [])
+    monkeypatch.setattr(module, "_peaks", lambda *words: ([], 1.0))
     monkeypatch.setattr(module, "mpiexec_command", lambda ranks: ["mpiexec", "-n", str(ranks)])
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND"):

@@ -20,7 +20,7 @@ def page(run_cli, tmp_path):
         text = path.read_text(encoding="utf-8")
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
         names = re.findall(r"<h2>(.*?)</h2>", text)
-        assert ended.stdout.startswith(f"{path}: ")
+        assert ended.stdout.splitlines()[-1] == f"{path}: open it in a browser"
         return names, json.loads(data)["cases"]
 
     return make

@@ -29,7 +29,7 @@ def records(tmp_path):
 def test_a_measurement_is_shown_though_its_timeline_cannot_be_written(drbench):
     run = ["run", *SIZES, *"--iters 1 -o gemm_only=false --threads 1".split()]
     ended = drbench(*run, "--timeline", "/dev/full", timeout=60)
-    assert ended.returncode == 5 and "ok, exact" in ended.stdout
+    assert ended.returncode == 5 and "Result exact" in ended.stdout
     assert ended.stderr.startswith(f"drbench: --timeline /dev/full: {FULL}")
     assert ended.stderr.count("\n") == 1
 
@@ -62,6 +62,6 @@ def test_a_record_that_cannot_be_appended_is_printed_nevertheless(tmp_path, caps
     monkeypatch.setattr(os, "write", full)
     path = tmp_path / "one.csv"
     with pytest.raises(CaseFailed, match="--csv .*one.csv: No space left on device"):
-        output_record(made_up(m=4321), str(path), True)
+        output_record(made_up(m=4321), str(path), "brief")
     monkeypatch.undo()
     assert "4321" in capsys.readouterr().out

@@ -30,5 +30,5 @@ def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, run_
     assert {e.rank for e in events} == {0, 1, 2, 3} and description["algorithm"] == "wang"
     assert {e.track for e in events} == {"compute", "row", "column"}
     assert all(0 <= e.start_s <= e.stop_s for e in events)
-    drawn = run_cli("plot", "timeline", path, "-o", tmp_path / "timeline.pdf")
+    drawn = run_cli("plot", "timeline", path, "--save", tmp_path / "timeline.pdf")
     assert (tmp_path / "timeline.pdf").stat().st_size > 1000 and "timeline.pdf" in drawn.stdout

@@ -90,7 +90,7 @@ EXPLAIN                                       | -p is missing | --machine
 EXPLAIN -p 2 --transport rma                  | needs a machine model
 EXPLAIN -p 2 --compare '--save x.html'        | --save applies to the whole page
 EXPLAIN -p 2 --compare "--a 'row"             | Close the quotes
-EXPLAIN -p 2 --save x.pdf                     | .html | '.pdf'
+EXPLAIN -p 2 --save x.docx                    | .html | '.docx'
 explain --timeline none.json --save page.html | No such file or directory | drbench run
 explain --timeline none.json --transpose a --save page.html | takes no --transpose | Leave it out
 
@@ -156,17 +156,17 @@ plot mlp1 old.csv --quantity peak             | no percent_of_peak
 plot libraries old.csv --quantity peak        | no use for --quantity
 plot volume old.csv --shape 4x4               | MxNxK
 plot volume old.csv --shape 4x4x4             | no case of shape 4x4x4 | 64x256x64
-plot volume old.csv -o fig.bmp                | '.bmp'
+plot volume old.csv --save fig.bmp           | '.bmp'
 plot old.csv absent.csv                       | does not exist
 plot volume empty                             | holds no CSV file
 plot best binary.csv                          | binary.csv has another header
 plot best wide.csv                            | wide.csv has another header | !column_number_7
 plot mlp1 infinite.csv                        | line 2: | percent_of_gemm_only | inf | !Axis
-plot mlp1 infinite.csv -o /nonexistent/x      | --save | no folder
-plot timeline no-trace.json -o x.pdf          | no trace
+plot mlp1 infinite.csv --save /nonexistent/x | --save | no folder
+plot timeline no-trace.json --save x.pdf          | no trace
 report empty                                  | holds no CSV file
-report old.csv -o no/x.html                   | no folder no
-report . -o x.pdf                             | .html | '.pdf'
+report old.csv --save no/x.html                   | no folder no
+report . --save x.pdf                             | .html | '.pdf'
 compare old.csv --json                        | --json belongs to NEW
 compare old.csv --csv x.csv                   | --csv belongs to NEW
 compare old.csv --tolerance 0.2               | --tolerance belongs to NEW

@@ -6,27 +6,33 @@ import re
 import pytest
 from made_up import made_up
 
+from launch.commands.completion import NAMES
 from launch.host.show import brief_record
 
-#: Commands, and columns that their tables have.
+#: Commands, and what their first lines and their tables have.
 ANSWERS = """
-tune -m 2Ki -n 8Ki -k 2Ki --machine h100x8 --preset row --effort 1 | time | A, B, C | algorithm
-chain --preset llama3-70b:mlp --machine h100x8 -p 2 -m 256 | layouts | time | of chosen
-simulate -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset row | time | moved
-plan -m 64 -n 64 -k 64 -p 4 --preset 2.5d --rank all | rank | get_bytes
-list machines | machine | ranks | links, GB/s
-list libraries | library | here | what | ScaLAPACK p?gemm
-compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3 | time | A, B, C
+tune -m 2Ki -n 8Ki -k 2Ki --machine h100x8 --preset row --effort 1 | You:  row | time | layouts
+chain --preset llama3-70b:mlp --machine h100x8 -p 2 -m 256 | astest: | time | memory a rank
+simulate -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset row | Predicted: | time spent | moved
+plan -m 64 -n 64 -k 64 -p 4 --preset 2.5d --rank all | universal, Stationary | rank | get
+compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3 | S-C block, on 4. | time | layouts
 """
 
 
 @pytest.mark.parametrize("line", ANSWERS.strip().splitlines())
 def test_columns_of_the_answer_are_shown_at_80_columns(run_cli, monkeypatch, line):
-    words, *columns = line.split(" | ")
+    words, answer, *columns = line.split(" | ")
     monkeypatch.setenv("COLUMNS", "80")
     shown = run_cli(*words.split()).stdout
-    assert all(column in shown for column in columns)
+    assert answer in shown.splitlines()[0] and all(column in shown for column in columns)
     check_width(shown)
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_list_is_one_line_each_and_fits_the_terminal(run_cli, monkeypatch, kind):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run_cli("list", kind).stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines) and len(lines) >= len([*NAMES[kind]()])
 
 
 def check_width(text):
@@ -38,7 +44,8 @@ def check_width(text):
 
 
 def test_columns_that_are_left_out_are_named(run_cli, monkeypatch):
-    words = "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 2".split()
+    words = "tune -m 512 -n 512 -k 512 -p 4 --preset row --top 2 -v".split()
+    monkeypatch.setenv("COLUMNS", "200")
     wide = run_cli(*words).stdout
     assert "Not shown" not in wide
     monkeypatch.setenv("COLUMNS", "80")

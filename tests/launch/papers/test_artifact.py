@@ -233,8 +233,8 @@ def test_a_name_selects_a_step_or_a_claim(own, monkeypatch, only, found):
     assert names == found.split()
 
 
-def test_without_committed_records_it_names_the_repository_to_clone(tmp_path):
-    with pytest.raises(artifact.MissingError, match="Clone the repository"):
+def test_without_committed_records_it_names_the_way_to_install_a_clone(tmp_path):
+    with pytest.raises(artifact.MissingError, match="--editable"):
         words(Place(tmp_path, results=tmp_path / "results"))
 
 

@@ -122,7 +122,7 @@ def test_what_cannot_run_is_refused_once_on_every_rank(given, sweep_file):
         ended, _ = given(2, file, *options.split())
         assert ended.codes == (2, 2) and words in ended.refusal()
     ended, _ = given(2, file, "--dry-run")
-    assert ended.codes == (0, 0) and ended.stdout.count("cases: 1 ") == 1
+    assert ended.codes == (0, 0) and ended.stdout.count("1 case on 2 ranks") == 1
 
 
 def test_each_launch_runs_cases_of_its_number_of_ranks_and_of_one_library():

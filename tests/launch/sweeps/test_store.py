@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from old_records import in_12
+from old_records import in_version
 
 from drbench.errors import CaseFailed, UsageError
 from drbench.measure.record import SCHEMA_VERSION
@@ -132,8 +132,8 @@ def test_a_damaged_row_is_set_aside_and_its_case_runs_again(tmp_path, rows, dama
 def test_a_folder_of_an_older_schema_is_resumed_and_converted(tmp_path, rows, damage):
     path, aside = filled(tmp_path, rows).records_path, tmp_path / "superseded.csv"
     records = read_csv(path)
-    aside.write_bytes(in_12([replace(records[0], case="before")]))
-    path.write_bytes(in_12(records[:2]) + damage)
+    aside.write_bytes(in_version([replace(records[0], case="before")], "12"))
+    path.write_bytes(in_version(records[:2], "12") + damage)
     store = opened(tmp_path, [IDS[0], IDS[2]])
     assert list(store.done) == IDS[:1] and f"converted to schema {SCHEMA_VERSION}" in "".join(
         store.notes

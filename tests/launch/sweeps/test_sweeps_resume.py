@@ -75,7 +75,7 @@ def test_each_fault_is_one_row_and_the_other_cases_run(swept, sweep_file, fault,
     assert "square" in records[13].reason and "block:3x3" in records[14].reason
     going, _, tables = ended.stdout.partition("16/16 cases")
     assert going.count("struck by the test") == 3
-    assert "that are not ok: see the records" in tables
+    assert "cases are not ok: see the records" in tables
     assert "Traceback" not in ended.stdout + ended.stderr
     again, second = swept(file, *limits, code=6)
     # repr: an error may be NaN

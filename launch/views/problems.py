@@ -1,0 +1,102 @@
+"""The answer of a folder of records: who is fastest, in one line; then one line a problem, or the
+best rows of few problems."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from drbench.measure.decision import MARKS
+from drbench.texts import marked, time_text
+
+from .tables import FEW_ROWS, Column, Table
+
+#: Most problems of which rows are shown without being asked for.
+_FEW_PROBLEMS = 2
+_MOST_PROBLEMS = 8
+
+
+def show_answer(
+    found: Any,
+    tables: Sequence[Table],
+    out: Console,
+    path: str | os.PathLike,
+    limit: int | None = None,
+    verbose: bool = False,
+) -> None:
+    """Print the decision on all problems in one line, then one line on each, then the ``tables`` of
+    their cases: of few problems, or with ``limit`` rows each, or with ``verbose``. ``found`` is a
+    :class:`plots.report.verdict.Verdict`."""
+    from plots.report.verdict import headline
+
+    print_line, again = partial(out.print, markup=False, soft_wrap=True), shlex.quote(str(path))
+    timed = [each for each in tables if each.rows]
+    rows = _by_table(timed) if len(timed) > len(found.best) else _by_problem(found)
+    several = len(rows) > 1
+    if answer := headline(found):
+        print_line(answer)
+    if several:
+        shown = rows[: None if verbose else _MOST_PROBLEMS]
+        legend = ["rivals: cases that may be as fast"] * any(row["others"] for row in shown)
+        Table("", _PROBLEMS, shown, legend).show(out, path, len(shown))
+        if left := len(rows) - len(shown):
+            print_line(f"{left} problems more: drbench compare {again} -v")
+    for line in found.notes:
+        print_line(line)
+    if len(tables) <= _FEW_PROBLEMS or limit is not None or verbose:
+        for each in tables:
+            one = each if several else each._replace(answer="")
+            one.show(out, path, FEW_ROWS if limit is None else limit, verbose)
+    else:
+        for line in (line for each in tables for line in each.failures):
+            print_line(line)
+        print_line(f"The best cases of each problem: drbench compare {again} --limit {FEW_ROWS}")
+
+
+def _by_problem(found: Any) -> list[dict]:
+    """A row for each problem: its best case, and how many may be as fast."""
+    several = len({each.source for each in found.best}) > 1
+    return [
+        {
+            "problem": each.problem,
+            "source": each.source if several else None,
+            "fastest": each.leaders[0],
+            "marks": MARKS.get(each.state, ""),
+            "time": marked(each.time, MARKS.get(each.state)),
+            "gemm_only": each.roof if each.roof.endswith("%") else None,
+            "others": str(each.rivals) if each.rivals else None,
+        }
+        for each in found.best
+    ]
+
+
+def _by_table(tables: Sequence[Table]) -> list[dict]:
+    """The same of tables that each have one layout."""
+    rows = []
+    for each in tables:
+        first, *others = each.rows
+        near = sum(row["state"] in MARKS for row in others)
+        rows.append(
+            {
+                "problem": each.title.partition(": ")[2],
+                "fastest": first["contender"],
+                "marks": first["marks"],
+                "time": marked(time_text(first["median_s"]), first["marks"]),
+                "gemm_only": first["gemm_only"],
+                "others": str(near) if near else None,
+            }
+        )
+    return rows
+
+
+_PROBLEMS = (
+    Column("problem", "!problem"),
+    Column("source", "!~on"),
+    Column("fastest", "!~best"),
+    Column("time", ">!time"),
+    Column("gemm_only", ">GEMM-only"),
+    Column("others", ">!rivals"),
+)

@@ -1,0 +1,149 @@
+"""Four moments of a rank of a run, from the data of ``drbench explain --save FILE.json``."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from plots.draw.matrices import DOES, LINE, Square, mark
+from plots.draw.page import MARGIN_IN
+from plots.draw.product import (
+    HEAD_IN,
+    HEAD_PT,
+    TALL,
+    TEXT_PT,
+    Line,
+    draw_product,
+    lines_in,
+    owned,
+    word_of,
+    write_lines,
+)
+from plots.draw.sheet import INK, WIDTH_IN, Sheet
+from plots.registry import Figure, Made
+from plots.select.cases import Options
+from plots.select.runs import Bar, Json, owners_of, read
+from plots.summaries import SUMMARIES
+
+from .layouts import layouts
+
+_FRAMES, _NUMBER_PT, _RUN_IN = 4, 20.0, 0.36
+
+
+def make(cases: Sequence[Json], options: Options) -> Made:
+    """Draw four moments of the rank that moves most, and its whole run below them; a strip for each
+    case."""
+    wide, strips, high = WIDTH_IN / _FRAMES, [], 0.0
+    inside = wide - 3 * MARGIN_IN
+    for case in cases:
+        rank = _busiest(case)
+        found = moments(case, rank)
+        said = [lines_at(case, rank, t) for t in found]
+        below = TALL * inside + max(lines_in(lines, wide) for lines in said)
+        strips.append((case, rank, found, said, high, below))
+        high += 2 * HEAD_IN + below + 2 * _RUN_IN
+    sheet = Sheet(high)
+    for case, rank, found, said, top, below in strips:
+        title = f"{case['name']}, {layouts(case)}"
+        about = f"Rank {rank} of {len(case['ranks'])}. Frame: its own tiles. Dots: copies it holds."
+        sheet.write(MARGIN_IN, top + MARGIN_IN, title, HEAD_PT, WIDTH_IN - 0.2, bold=True)
+        sheet.write(MARGIN_IN, top + MARGIN_IN + 0.22, about, TEXT_PT, WIDTH_IN - 0.2)
+        top += 2 * HEAD_IN - 0.05
+        for at, (t, lines) in enumerate(zip(found, said)):
+            left = at * wide + MARGIN_IN
+            axes = sheet.axes(f"moment {at + 1}", left, top, inside, TALL * inside)
+            squares = draw_product(axes, sheet, case, rank, inside)
+            _mark_moment(axes, case, rank, t, squares)
+            axes.text(0, 0.2, str(at + 1), **sheet.text(_NUMBER_PT, bold=True, va="top"))
+            write_lines(sheet, lines, left, top + TALL * inside, wide)
+        _draw_run(sheet, case, rank, found, top + below + _RUN_IN / 2)
+    return Made(sheet.picture, [])
+
+
+def _busiest(case: Json) -> int:
+    """The rank that receives and adds most bytes; of equal ones the first."""
+    moved = [sum(move[2] for bar in bars for move in bar.moves) for bars in case["ranks"]]
+    return moved.index(max(moved))
+
+
+def active(case: Json, rank: int, t: float) -> list[Bar]:
+    """The steps of a rank at a moment, in the order of :data:`DOES`."""
+    found = [bar for bar in case["ranks"][rank] if bar.start_s <= t < bar.stop_s]
+    return sorted(found, key=lambda bar: [*DOES].index(bar.does))
+
+
+def moments(case: Json, rank: int, most: int = _FRAMES) -> list[float]:
+    """The moments of a rank to draw: one of each local GEMM that reads other tiles, while something
+    moves if it does, and one without; the longest if they are too many, and if they are too few the
+    longest of the rest."""
+    ends = {end for bar in case["ranks"][rank] for end in (bar.start_s, bar.stop_s)}
+    spans = pairwise(sorted(ends | {0.0, case["time_s"]}))
+    states = []
+    for lines, same in groupby(spans, key=lambda span: lines_at(case, rank, sum(span) / 2)):
+        starts, stops = zip(*same)
+        states.append((stops[-1] - starts[0], (starts[0] + stops[-1]) / 2, lines))
+    gemm = lambda state: [text for does, text in state[2] if does == "multiply"]
+    chosen = [
+        max(same, key=lambda state: (len(state[2]), state[0]))
+        for same in ([*each] for _, each in groupby(states, key=gemm))
+    ]
+    chosen = sorted(chosen, reverse=True)[:most]
+    rest = sorted((state for state in states if state not in chosen), reverse=True)
+    return sorted(t for _, t, _ in chosen + rest[: most - len(chosen)])
+
+
+def lines_at(case: Json, rank: int, t: float) -> list[Line]:
+    """What a rank does at a moment, in the words of the page of ``drbench explain``: a line for
+    each, with the owners of what it works on."""
+    found: dict[Line, dict[str, None]] = {}
+    for bar in active(case, rank, t):
+        word, regions = word_of(rank, bar), bar.writes or bar.reads
+        if bar.does == "wait":
+            return [("wait", "waits for all ranks")]
+        if bar.does in ("multiply", "send"):
+            regions = bar.reads
+        brings = word in ("fetches", "receives")
+        parts = [owned(rank, *owners_of(case, each), brings) for each in regions]
+        if bar.does == "fetch":  # of another replica
+            parts = [f"{part}, then adds it" if part[0] == "C" else part for part in parts]
+        texts = [" · ".join(parts)] if bar.does == "multiply" else parts
+        found.setdefault((bar.does, word), {}).update(dict.fromkeys(texts))
+    lines = [(does, f"{word} {', '.join(texts)}") for (does, word), texts in found.items()]
+    return lines or [("wait", "waits")]
+
+
+def _mark_moment(axes: Axes, case: Json, rank: int, t: float, squares: dict[str, Square]) -> None:
+    """Mark what a rank holds, reads and writes at a moment."""
+
+    def mark_all(numbers: Iterable[int], does: str) -> None:
+        for name, _, rows, cols in (case["regions"][number] for number in numbers):
+            mark(axes, squares[name], rows, cols, does)
+
+    for bar in case["ranks"][rank]:
+        if bar.stop_s <= t < bar.held_s and not bar.computes:
+            mark_all(bar.writes, "held")
+    for bar in active(case, rank, t):
+        if bar.does == "multiply":
+            mark_all(bar.reads, "read")
+        if bar.does != "wait":
+            mark_all((bar.reads if bar.does == "send" else bar.writes) or bar.reads, bar.does)
+
+
+def _draw_run(sheet: Sheet, case: Json, rank: int, found: Sequence[float], top: float) -> None:
+    """The run of a rank: what it computes above, its transfers below, and the frames' moments."""
+    left = 0.62
+    sheet.write(MARGIN_IN, top + 0.09, f"rank {rank}", TEXT_PT, left)
+    axes = sheet.axes(f"rank {rank}, time", left, top, WIDTH_IN - left - 0.1, _RUN_IN)
+    axes.set(xlim=(0, case["time_s"]), ylim=(1, 0))
+    axes.add_patch(Rectangle((0, 0), case["time_s"], 1, fill=False, edgecolor=LINE, linewidth=0.6))
+    for bar in case["ranks"][rank]:
+        place = bar.start_s, 0.06 if bar.computes else 0.53
+        look = {"facecolor": DOES[bar.does].color, "edgecolor": "white", "linewidth": 0.4}
+        axes.add_patch(Rectangle(place, bar.stop_s - bar.start_s, 0.43, **look))
+    for number, t in enumerate(found, 1):
+        axes.plot([t, t], [0, 1], color=INK, linewidth=1.2)
+        axes.text(t, -0.06, str(number), **sheet.text(TEXT_PT, bold=True, ha="center", va="bottom"))
+
+
+FIGURES = (Figure("frames", SUMMARIES["frames"], make, (), read),)
