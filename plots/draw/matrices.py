@@ -31,14 +31,16 @@ Ranges = Sequence[Sequence[int]]
 
 
 def tint(rank: int) -> str:
-    """The colour of the tiles of a rank.
+    """The colour of the tiles of a rank, never one like the blue of GEMMs.
 
     Examples
     --------
     >>> tint(0), tint(1)
-    ('#f3e7e7', '#d9eddf')
+    ('#f3e7ed', '#e2edd9')
     """
-    return to_hex(hls_to_rgb(rank * 137.5 % 360 / 360, 0.93 - 0.04 * (rank % 3), 0.35))
+    return to_hex(
+        hls_to_rgb((330 + rank * 123.6 % 200) % 360 / 360, 0.93 - 0.04 * (rank % 3), 0.35)
+    )
 
 
 class Square(NamedTuple):
@@ -88,22 +90,24 @@ def draw_tiles(
     replica : int, optional
         The replica that is drawn. Default: all, their owners next to each other.
     rank : int, optional
-        The rank whose tiles are framed.
+        The rank whose tiles are framed; numbers are then in a corner, as marks cross the middle.
     """
     for tile in tiles(square.matrix):
         (box,) = square.boxes([tile.rows], [tile.cols])
         left, top, wide, high = box
         owners = tile.owners if replica is None else tile.owners[replica : replica + 1]
         own = rank in owners
-        color = tint(rank if own else owners[0])
-        _draw_box(axes, box, facecolor=color, edgecolor=LINE, linewidth=0.6)
+        _draw_box(axes, box, facecolor=tint(owners[0]), edgecolor=LINE, linewidth=0.6)
         if own:
             _draw_box(axes, box, fill=False, edgecolor=INK, linewidth=1.6, zorder=3)
-        text = " ".join(map(str, owners))
+        text = ", ".join(map(str, owners))
         fits = min(size, 72 * unit * high * 0.8, 72 * unit * wide * 1.3 / len(text))
         if fits >= _LEAST_PT:
-            style = sheet.text(fits, own, ha="center", va="center", zorder=4)
-            axes.text(left + wide / 2, top + high / 2, text, **style)
+            place, at = (0.5, 0.5), {"ha": "center", "va": "center"}
+            if rank is not None:
+                place, at = (0.03 / unit / wide, 0.03 / unit / high), {"ha": "left", "va": "top"}
+            style = sheet.text(fits, own, zorder=4, **at)
+            axes.text(left + place[0] * wide, top + place[1] * high, text, **style)
 
 
 def mark(axes: Axes, square: Square, rows: Ranges, cols: Ranges, does: str) -> None:

@@ -1,4 +1,4 @@
-"""A, B and C of a run, and lines about what a rank does, in the words of ``drbench explain``.
+"""A, B and C of a run with what a rank does to them, in pictures and in lines.
 
 B is above C and A to its left, so that rows of A and columns of B meet in C.
 """
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from plots.select.runs import Bar, Json
+from plots.select.runs import Bar, Json, owners_of
 
-from .matrices import DOES, Square, draw_tiles
+from .matrices import DOES, Square, draw_tiles, mark
 from .sheet import Sheet, row_in, rows_of
 
 #: A line about steps: their kind, and what they do.
@@ -37,21 +37,112 @@ def draw_product(axes: Axes, sheet: Sheet, case: Json, rank: int, wide: float) -
         draw_tiles(sheet, axes, square, DIGIT_PT, wide / _WIDE, rank=rank)
         down, va = (1.04, "top") if name == "C" else (-0.03, "bottom")
         text = f"{name} stays" if name == stationary_of(case) else name
-        style = sheet.text(TEXT_PT, bold=True, va=va)
-        axes.text(square.left, square.top + down, text, **style)
+        axes.text(square.left, square.top + down, text, **sheet.text(TEXT_PT, bold=True, va=va))
     return squares
 
 
 def stationary_of(case: Json) -> str | None:
-    """The matrix that stays, where the name of the program has it.
+    """The matrix that stays, where the name of the program has it; OS, LS and RS are the words of
+    other papers.
 
     Examples
     --------
     >>> stationary_of({"name": "universal S-B chunk 256"}), stationary_of({"name": "cannon OS"})
-    ('B', None)
+    ('B', 'C')
     """
-    found = re.search(r"\bS-([ABC])\b", case["name"])
-    return found[1] if found else None
+    found = re.search(r"\bS-([ABC])\b|\b([OLR])S\b", case["name"])
+    return found and (found[1] or {"O": "C", "L": "A", "R": "B"}[found[2]])
+
+
+def kind_of(case: Json, rank: int, bar: Bar) -> tuple[str, str, list[int]]:
+    """What a rank does in a step, in a word too, and the regions that it does it to: in a step of
+    its group it receives or sends."""
+    does, word = bar.does, DOES[bar.does].name
+    if does == "collective":
+        receives = any(target == rank for _, target, _ in bar.moves)
+        does, word = (does, "receives") if receives else ("send", "sends")
+    regions = bar.reads if does in ("multiply", "send") else bar.writes
+    if does == "add":
+        word = "adds to"
+    elif does == "fetch" and case["regions"][regions[0]][0] == "C":  # of another replica
+        word = "fetches and adds"
+    return does, word, regions or bar.reads
+
+
+def mark_steps(
+    axes: Axes, squares: dict[str, Square], case: Json, rank: int, bars: Iterable[Bar]
+) -> None:
+    """Mark what the steps of a rank multiply and move. A place has one mark: what moves is also
+    multiplied, and what is fetched to be added is not where the rank multiplies itself."""
+    marks: dict[str, tuple[int, str]] = {}
+
+    def add_marks(regions: Iterable[int], does: str, first: bool = False) -> None:
+        for each in regions:
+            name, _, *place = case["regions"][each]
+            if first or f"{name}{place}" not in marks:
+                marks[f"{name}{place}"] = each, does
+
+    for bar in bars:
+        does, word, regions = kind_of(case, rank, bar)
+        if does == "multiply":
+            add_marks(regions, "read")
+            add_marks(bar.writes, does)
+        elif bar.moves:
+            add_marks(regions, does, word != "fetches and adds")
+    for region, does in marks.values():
+        mark_region(axes, squares, case, region, does)
+
+
+def mark_region(axes: Axes, squares: dict[str, Square], case: Json, region: int, does: str) -> None:
+    """Mark a region of a run."""
+    name, _, rows, cols = case["regions"][region]
+    mark(axes, squares[name], rows, cols, does)
+
+
+def lines_of(case: Json, rank: int, bars: Iterable[Bar]) -> list[Line]:
+    """What a rank does in some steps: a line for each kind, with the tiles by the ranks that store
+    them, and from whom they come where it is another rank."""
+    found: dict[Line, tuple[dict[str, set[int]], set[int]]] = {}
+    for bar in bars:
+        does, word, regions = kind_of(case, rank, bar)
+        if does != "wait" and (does == "multiply" or bar.moves):
+            tiles, senders = found.setdefault((does, word), ({}, set()))
+            for name, owners in (owners_of(case, each) for each in regions):
+                tiles.setdefault(name, set()).update(owners)
+            senders.update(source for source, target, _ in bar.moves if target == rank)
+    lines = []
+    for (does, word), (tiles, senders) in found.items():
+        parts = [
+            f"{name}\N{NO-BREAK SPACE}{numbers_text(owners)}" for name, owners in tiles.items()
+        ]
+        text = f"{word} {(' · ' if does == 'multiply' else ' and ').join(parts)}"
+        if does == "collective" and not senders <= set().union(*tiles.values()):
+            text += f", from {ranks_text(senders)}"
+        lines.append((does, text))
+    return lines or [("wait", "waits")]
+
+
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Some numbers in order.
+
+    Examples
+    --------
+    >>> numbers_text({2, 0})
+    '0, 2'
+    """
+    return ", ".join(map(str, sorted(numbers)))
+
+
+def ranks_text(numbers: Iterable[int]) -> str:
+    """Ranks by their numbers.
+
+    Examples
+    --------
+    >>> ranks_text([2]), ranks_text([0, 1])
+    ('rank 2', 'ranks 0, 1')
+    """
+    found = numbers_text(numbers)
+    return f"rank{'s' * (',' in found)} {found}"
 
 
 def lines_in(lines: Sequence[Line], wide: float) -> float:
@@ -68,35 +159,3 @@ def write_lines(sheet: Sheet, lines: Sequence[Line], left: float, top: float, wi
         axes = sheet.axes(does, left, top + 0.015, 0.11, 0.11)
         axes.add_patch(Rectangle((0, 0), 0.11, 0.11, facecolor=DOES[does].color))
         top = sheet.write_rows(left + _MARK_IN, top, text, TEXT_PT, wide - _MARK_IN)
-
-
-def word_of(rank: int, bar: Bar) -> str:
-    """What a rank does in a step: of its group's steps whether it receives or sends."""
-    if bar.does == "collective":
-        return "receives" if any(target == rank for _, target, _ in bar.moves) else "sends"
-    return DOES[bar.does].name + " to" * (bar.does == "add")
-
-
-def owned(rank: int, name: str, owners: Sequence[int], others: bool = False) -> str:
-    """A part of a matrix by its owners, or by the others of them.
-
-    Examples
-    --------
-    >>> owned(0, "A", [0]), owned(0, "B", [0, 1]), owned(0, "B", [0, 1], others=True)
-    ('own A', 'B of ranks 0, 1', 'B of rank 1')
-    """
-    if list(owners) == [rank]:
-        return f"own {name}"
-    return f"{name} of {ranks_text(each for each in owners if not others or each != rank)}"
-
-
-def ranks_text(numbers: Iterable[int]) -> str:
-    """Ranks by their numbers.
-
-    Examples
-    --------
-    >>> ranks_text([2]), ranks_text([0, 1])
-    ('rank 2', 'ranks 0, 1')
-    """
-    found = [str(number) for number in numbers]
-    return f"rank{'s' * (len(found) > 1)} {', '.join(found)}"

@@ -53,6 +53,7 @@ class Sheet:
         self, left: float, top: float, text: str, points: float, wide: float, bold: bool = False
     ) -> None:
         """A text in one row, smaller where it is longer than ``wide`` inches."""
+        text = text.replace("\N{NO-BREAK SPACE}", " ")
         shown, size = fitted(text, points * self.unit_in, wide * self.unit_in, bold)
         style = self.text(points, bold) | {"size": size}
         drawn = self._page.text(

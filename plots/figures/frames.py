@@ -1,12 +1,11 @@
 """Four moments of a rank of a run, from the data of ``drbench explain --save FILE.json``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 
-from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from plots.draw.matrices import DOES, LINE, Square, mark
+from plots.draw.matrices import DOES, LINE
 from plots.draw.page import MARGIN_IN
 from plots.draw.product import (
     HEAD_IN,
@@ -16,14 +15,15 @@ from plots.draw.product import (
     Line,
     draw_product,
     lines_in,
-    owned,
-    word_of,
+    lines_of,
+    mark_region,
+    mark_steps,
     write_lines,
 )
 from plots.draw.sheet import INK, WIDTH_IN, Sheet
 from plots.registry import Figure, Made
 from plots.select.cases import Options
-from plots.select.runs import Bar, Json, owners_of, read
+from plots.select.runs import Bar, Json, read
 from plots.summaries import SUMMARIES
 
 from .layouts import layouts
@@ -46,7 +46,8 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     sheet = Sheet(high)
     for case, rank, found, said, top, below in strips:
         title = f"{case['name']}, {layouts(case)}"
-        about = f"Rank {rank} of {len(case['ranks'])}. Frame: its own tiles. Dots: copies it holds."
+        about = f"Rank {rank} of {len(case['ranks'])}, its tiles framed. A 1: rank 1's tile of A."
+        about += " Dotted: waits for its GEMM." * any(held(case, rank, t) for t in found)
         sheet.write(MARGIN_IN, top + MARGIN_IN, title, HEAD_PT, WIDTH_IN - 0.2, bold=True)
         sheet.write(MARGIN_IN, top + MARGIN_IN + 0.22, about, TEXT_PT, WIDTH_IN - 0.2)
         top += 2 * HEAD_IN - 0.05
@@ -54,7 +55,9 @@ def make(cases: Sequence[Json], options: Options) -> Made:
             left = at * wide + MARGIN_IN
             axes = sheet.axes(f"moment {at + 1}", left, top, inside, TALL * inside)
             squares = draw_product(axes, sheet, case, rank, inside)
-            _mark_moment(axes, case, rank, t, squares)
+            for region in held(case, rank, t):
+                mark_region(axes, squares, case, region, "held")
+            mark_steps(axes, squares, case, rank, active(case, rank, t))
             axes.text(0, 0.2, str(at + 1), **sheet.text(_NUMBER_PT, bold=True, va="top"))
             write_lines(sheet, lines, left, top + TALL * inside, wide)
         _draw_run(sheet, case, rank, found, top + below + _RUN_IN / 2)
@@ -62,9 +65,16 @@ def make(cases: Sequence[Json], options: Options) -> Made:
 
 
 def _busiest(case: Json) -> int:
-    """The rank that receives and adds most bytes; of equal ones the first."""
+    """The first rank that moves most bytes; if all move as many, one in the middle."""
     moved = [sum(move[2] for bar in bars for move in bar.moves) for bars in case["ranks"]]
-    return moved.index(max(moved))
+    return moved.index(max(moved)) if len({*moved}) > 1 else len(moved) // 2
+
+
+def held(case: Json, rank: int, t: float) -> list[int]:
+    """The regions that a rank has fetched before a moment and multiplies after it."""
+    used = {region for bar in active(case, rank, t) for region in bar.reads}
+    bars = [bar for bar in case["ranks"][rank] if not bar.computes and bar.stop_s <= t < bar.held_s]
+    return [region for bar in bars for region in bar.writes if region not in used]
 
 
 def active(case: Json, rank: int, t: float) -> list[Bar]:
@@ -94,40 +104,8 @@ def moments(case: Json, rank: int, most: int = _FRAMES) -> list[float]:
 
 
 def lines_at(case: Json, rank: int, t: float) -> list[Line]:
-    """What a rank does at a moment, in the words of the page of ``drbench explain``: a line for
-    each, with the owners of what it works on."""
-    found: dict[Line, dict[str, None]] = {}
-    for bar in active(case, rank, t):
-        word, regions = word_of(rank, bar), bar.writes or bar.reads
-        if bar.does == "wait":
-            return [("wait", "waits for all ranks")]
-        if bar.does in ("multiply", "send"):
-            regions = bar.reads
-        brings = word in ("fetches", "receives")
-        parts = [owned(rank, *owners_of(case, each), brings) for each in regions]
-        if bar.does == "fetch":  # of another replica
-            parts = [f"{part}, then adds it" if part[0] == "C" else part for part in parts]
-        texts = [" · ".join(parts)] if bar.does == "multiply" else parts
-        found.setdefault((bar.does, word), {}).update(dict.fromkeys(texts))
-    lines = [(does, f"{word} {', '.join(texts)}") for (does, word), texts in found.items()]
-    return lines or [("wait", "waits")]
-
-
-def _mark_moment(axes: Axes, case: Json, rank: int, t: float, squares: dict[str, Square]) -> None:
-    """Mark what a rank holds, reads and writes at a moment."""
-
-    def mark_all(numbers: Iterable[int], does: str) -> None:
-        for name, _, rows, cols in (case["regions"][number] for number in numbers):
-            mark(axes, squares[name], rows, cols, does)
-
-    for bar in case["ranks"][rank]:
-        if bar.stop_s <= t < bar.held_s and not bar.computes:
-            mark_all(bar.writes, "held")
-    for bar in active(case, rank, t):
-        if bar.does == "multiply":
-            mark_all(bar.reads, "read")
-        if bar.does != "wait":
-            mark_all((bar.reads if bar.does == "send" else bar.writes) or bar.reads, bar.does)
+    """What a rank does at a moment, a line for each kind of step."""
+    return lines_of(case, rank, active(case, rank, t))
 
 
 def _draw_run(sheet: Sheet, case: Json, rank: int, found: Sequence[float], top: float) -> None:

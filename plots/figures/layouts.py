@@ -156,9 +156,13 @@ def _draw_ranks(axes: Axes, case: Json, one: float) -> None:
 def _draw_case(sheet: Sheet, case: Json, time: str, top: float) -> None:
     """Left of a timeline: the layouts' names, who owns which tiles of A, B and C, and the time."""
     moved = next(value for name, value, _ in case["facts"] if name == "moved")
+    moves = [region for bars in case["ranks"] for bar in bars if bar.moves for region in bar.writes]
+    names = "".join(sorted({case["regions"][region][0] for region in moves}))
     wide = _LEFT_IN - _NAMES_IN - 0.16
     sheet.write(MARGIN_IN, top + 0.1, layouts(case), _TEXT_PT, wide, bold=True)
-    sheet.write(MARGIN_IN, top + 0.32, f"{bytes_text(moved)} move", _TEXT_PT, wide)
+    sheet.write(
+        MARGIN_IN, top + 0.32, f"{bytes_text(moved)} of {names or 'ABC'} move", _TEXT_PT, wide
+    )
     axes = sheet.axes("who owns which tile", MARGIN_IN, top + 0.6, wide, _MATRIX_IN + 0.24)
     step, middle = (wide - _MATRIX_IN) / 2, 0.24 + _MATRIX_IN / 2
     for at, (matrix, sign) in enumerate(zip(case["matrices"], "·= ")):

@@ -57,7 +57,7 @@ def _stored(matrix: Json) -> str:
     every = [*tiles(matrix)]
     count = len(matrix["places"][2])
     if any(matrix["terms"]):
-        return f"{count} terms, one on each rank; the matrix is their sum"
+        return f"{count} full-size terms, one on each rank; the matrix is their sum"
     if count > 1:
         ranks = [sorted({tile.owners[replica] for tile in every}) for replica in range(count)]
         return f"{count} copies: " + " and ".join(

@@ -189,7 +189,7 @@
       draw.fillRect(...box);
       const own = [];
       this.tiles(matrix, box, (i, j, x, y, width, height) => {
-        const owner = matrix.owner(i, j, replica), hue = (owner * 137.5) % 360; // colours help the eye; the number is exact
+        const owner = matrix.owner(i, j, replica), hue = (330 + ((owner * 123.6) % 200)) % 360; // colours help the eye; the number is exact
         draw.fillStyle = look.dark ? `hsl(${hue} 18% ${20 + (owner % 3) * 5}%)` : `hsl(${hue} 35% ${93 - (owner % 3) * 4}%)`;
         draw.fillRect(x, y, width, height);
         draw.lineWidth = 1;

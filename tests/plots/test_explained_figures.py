@@ -51,7 +51,9 @@ def test_colours_and_words_are_those_of_the_page():
     light = page.read_text("utf-8").partition("[data-theme")[0]
     assert all(f"--{does}: {look.color};" in light for does, look in LOOKS.items())
     assert [*LOOKS] == [*DOES]
-    assert "35% ${93 - (owner % 3) * 4}%" in script.read_text("utf-8") and tint(0) == "#f3e7e7"
+    hue, light = "(330 + ((owner * 123.6) % 200)) % 360", "35% ${93 - (owner % 3) * 4}%"
+    assert hue in script.read_text("utf-8") and light in script.read_text("utf-8")
+    assert tint(0) == "#f3e7ed"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"cases": [{"ranks": []}]}', '{"cases": 3}'])
