@@ -66,7 +66,7 @@ def kind_of(case: Json, rank: int, bar: Bar) -> tuple[str, str, list[int]]:
         word = "adds to"
     elif does == "fetch" and case["regions"][regions[0]][0] == "C":  # of another replica
         word = "fetches and adds"
-    return does, word, regions or bar.reads
+    return does, word, regions or bar.writes or bar.reads
 
 
 def mark_steps(
@@ -87,7 +87,7 @@ def mark_steps(
         if does == "multiply":
             add_marks(regions, "read")
             add_marks(bar.writes, does)
-        elif bar.moves:
+        elif bar.moves or bar.does == "collective":
             add_marks(regions, does, word != "fetches and adds")
     for region, does in marks.values():
         mark_region(axes, squares, case, region, does)
@@ -105,10 +105,11 @@ def lines_of(case: Json, rank: int, bars: Iterable[Bar]) -> list[Line]:
     found: dict[Line, tuple[dict[str, set[int]], set[int]]] = {}
     for bar in bars:
         does, word, regions = kind_of(case, rank, bar)
-        if does != "wait" and (does == "multiply" or bar.moves):
+        if bar.moves or bar.does in ("multiply", "collective"):
             tiles, senders = found.setdefault((does, word), ({}, set()))
             for name, owners in (owners_of(case, each) for each in regions):
-                tiles.setdefault(name, set()).update(owners)
+                others = {*owners} - {rank} if does == "collective" else {*owners}
+                tiles.setdefault(name, set()).update(others or owners)
             senders.update(source for source, target, _ in bar.moves if target == rank)
     lines = []
     for (does, word), (tiles, senders) in found.items():

@@ -14,6 +14,7 @@ from plots.draw.product import (
     TEXT_PT,
     Line,
     draw_product,
+    kind_of,
     lines_in,
     lines_of,
     mark_region,
@@ -91,8 +92,8 @@ def moments(case: Json, rank: int, most: int = _FRAMES) -> list[float]:
     spans = pairwise(sorted(ends | {0.0, case["time_s"]}))
     states = []
     for lines, same in groupby(spans, key=lambda span: lines_at(case, rank, sum(span) / 2)):
-        starts, stops = zip(*same)
-        states.append((stops[-1] - starts[0], (starts[0] + stops[-1]) / 2, lines))
+        length_s, middle = max((stop - start, (start + stop) / 2) for start, stop in same)
+        states.append((length_s, middle, lines))
     gemm = lambda state: [text for does, text in state[2] if does == "multiply"]
     chosen = [
         max(same, key=lambda state: (len(state[2]), state[0]))
@@ -116,8 +117,12 @@ def _draw_run(sheet: Sheet, case: Json, rank: int, found: Sequence[float], top: 
     axes.set(xlim=(0, case["time_s"]), ylim=(1, 0))
     axes.add_patch(Rectangle((0, 0), case["time_s"], 1, fill=False, edgecolor=LINE, linewidth=0.6))
     for bar in case["ranks"][rank]:
-        place = bar.start_s, 0.06 if bar.computes else 0.53
-        look = {"facecolor": DOES[bar.does].color, "edgecolor": "white", "linewidth": 0.4}
+        place, (does, _, _) = (
+            (bar.start_s, 0.06 if bar.computes else 0.53),
+            kind_of(case, rank, bar),
+        )
+        look = {"facecolor": DOES[does].color, "edgecolor": "white", "linewidth": 0.4}
+        look["zorder"] = 1 if does == "send" else 2
         axes.add_patch(Rectangle(place, bar.stop_s - bar.start_s, 0.43, **look))
     for number, t in enumerate(found, 1):
         axes.plot([t, t], [0, 1], color=INK, linewidth=1.2)
