@@ -19,7 +19,6 @@ from . import gpu as gpu
 from . import libraries as libraries
 from . import model as model
 from . import papers as papers
-from . import program as program
 from . import reference as reference
 from .records import ROOT
 from .tables import make

@@ -33,13 +33,19 @@ _LEAST = 20
 def gallery(folder: str) -> str:
     """Each figure of a folder below the page that explains it: its finding, and what it draws."""
     found: dict[str, list[str]] = {page: [] for page in _PAGES.values()}
+    described: set[tuple[str, str]] = set()
     for each in committed():
         if Path(each.file).parent != Path(folder):
             continue
-        name, summary = Path(each.file).name, figures()[each.figure].summary
+        name = Path(each.file).name
         page = next(page for begin, page in _PAGES.items() if name.startswith(begin))
         picture, finding = f"../images/{name}", _finding(each)
-        caption = f"**{finding}.** " * bool(finding) + f"{summary[0].upper()}{summary[1:]}."
+        # without its command; below a page once, if the finding says enough
+        summary = figures()[each.figure].summary.partition(", of drbench ")[0]
+        told = finding and (page, each.figure) in described
+        described.add((page, each.figure))
+        caption = f"**{finding}.** " * bool(finding)
+        caption += "" if told else f"{summary[0].upper()}{summary[1:]}."
         found[page].append(
             f"- [![{name}]({picture}.svg)]({picture}.svg)\n"
             + "".join(f"  {line}\n" for line in textwrap.wrap(caption, 118, break_on_hyphens=False))
