@@ -97,7 +97,7 @@ class SweepProgress:
                 self.note(
                     f"this machine is busy: a rank had {100 * median(self._shares):.0f} % of its "
                     "core. Nothing will be ranked by these times. Stop other processes (top shows "
-                    "them), then run the same command with --fresh"
+                    "them), then measure again (a sweep: with --fresh)"
                 )
                 self._shares = None
         if record.status not in GOOD:

@@ -15,7 +15,7 @@ from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
 from drbench.measure.decision import answer as decided
 from drbench.measure.noise import FEWEST
 from drbench.measure.record import Record
-from drbench.texts import bytes_text, layouts_text, marked, plural, time_text
+from drbench.texts import bytes_text, layouts_text, marked, time_text
 from launch.cases.command_line import run_command
 from launch.host.files import add_records, check_csv
 from launch.host.show import brief, multiplication_text, predicted_text
@@ -277,19 +277,28 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
 
 def merged(rows: list[dict], found, request) -> list[dict]:
     """The rows of places, with one for the variants of an algorithm on the same layouts that look
-    alike, or that may be as fast as the first; measured ones each have theirs."""
+    alike, that may be as fast as the first, or that were measured: the fastest of these."""
     alike: dict = {}
     near = {*found.within(request.multiplications)}
     for row, place in zip(rows, found.ranking):
-        name = place.case.algorithm if row["place"] in {1, *near} else row["what"]
-        key = row["place"] if "ran" in row else (name, place.layouts)
-        mark = row["marks"] if "ran" in row else "=" * (bool(near) and row["place"] in {1, *near})
-        alike.setdefault(key, []).append(row | {"marks": mark})
-    variants = lambda more: f" (and {plural(len(more), 'variant')})" if more else ""
+        ran, first = "ran" in row, row["place"] in {1, *near}
+        name = place.case.algorithm if ran or first else row["what"]
+        mark = row["marks"] if ran else "=" * (bool(near) and first)
+        alike.setdefault((ran, name, place.layouts), []).append(row | {"marks": mark})
     return [
-        first | {"what": first["what"] + variants(more), "place": at}
-        for at, (first, *more) in enumerate(alike.values(), 1)
+        first | {"what": first["what"] + f", {len(more)} more" * bool(more), "place": at}
+        for at, (first, *more) in enumerate(
+            (sorted(each, key=_measured_s) for each in alike.values()), 1
+        )
     ]
+
+
+def _measured_s(row: dict) -> float:
+    """The measured time of a row, by which its variants are sorted; 0 if it was not measured."""
+    if "ran" not in row:
+        return 0.0
+    record = row["measured"]
+    return record["median_s"] if record["status"] == "ok" else inf
 
 
 def _measured_values(ran: "Measured | None") -> dict:
@@ -301,7 +310,7 @@ def _measured_values(ran: "Measured | None") -> dict:
     marks = marks_of(record) + MARKS.get(decision.state, "") * is_timed
     return {
         "ran": marked(time_text(record.time_s), marks) if is_timed else record.status,
-        "to_the_best": _ratio(decision) + ", dropped" * dropped,
+        "to_the_best": _ratio(decision),
         "interval": str(decision),
         "marks": marks,
         "needs": decision.needs,
@@ -400,7 +409,7 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
     from launch.models.places import EVEN
 
     case, ranks, lines = request.case, request.ranks, []
-    name = "the best" if chosen == 1 else f"row {chosen}"
+    name = "the best" if chosen == 1 else "the fastest measured one"
     lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
     if found.better and verbose:
         lines.append(f"Run yours: {plugged(run_command(found.mine.case, ranks))}")
