@@ -25,8 +25,6 @@ def _above_0(gflops: float) -> float:
     return gflops
 
 
-#: Element types of peaks; bfloat16 includes multiplications that sum in float32.
-DTYPES = ARITHMETICS
 _RATES = named(
     *(Option(f"{per}_gflops", float, check=_above_0) for per in ("core", "device", "rank"))
 )
@@ -203,7 +201,7 @@ def _of_file(name: str) -> Peaks:
     document = read_toml(path)
     tables, where = document.get("peak", {}), f"{path.name}: peak"
     require(isinstance(tables, dict), where, "tables, as [peak.float32]", tables)
-    check_keys(tables, DTYPES, f"{where}.")
+    check_keys(tables, ARITHMETICS, f"{where}.")
     found = _of_model(document.get("model"), path.stem)
     for dtype, table in tables.items():
         given = read_table(table, _RATES | named(Option("source")), f"{where}.{dtype}")

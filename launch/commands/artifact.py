@@ -4,6 +4,8 @@ import json
 import time
 from pathlib import Path
 
+from rich.text import Text
+
 from drbench.common import grouped
 from drbench.errors import EXIT_CODES, UsageError
 from launch.host.files import check_output, made_folder, write_table
@@ -77,8 +79,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     else:
         made_folder(out)
         progress = console(stderr=True, soft_wrap=True)
-        announce = lambda description: progress.print(description, markup=False)
-        rows, show = check_artifact(place, announce), _show
+        rows, show = check_artifact(place, progress.print), _show
     for row in rows:
         found.append(row)
         if not as_json:
@@ -100,11 +101,9 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     if not as_json:
         minutes = (time.monotonic() - start) / 60
         for name, checks in _by_kind(found).items():
-            print_line.print(
-                f"{name:21} {counted(check.verdict for check in checks)}", soft_wrap=True
-            )
+            print_line.line(f"{name:21} {counted(check.verdict for check in checks)}")
         total = counted(check.verdict for check in found)
-        print_line.print(f"{total} in {minutes:.1f} minutes", soft_wrap=True)
+        print_line.line(f"{total} in {minutes:.1f} minutes")
     return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
 
 
@@ -118,7 +117,7 @@ def _show_variation(print_line, variation: Variation) -> None:
     """Print a changed constant and the claims whose verdict changes."""
     what = f"{variation.machine}, {variation.change}" if variation.change else "unchanged"
     text = f"{variation.paper}: {what}: {variation.changed_claims or 'no verdict changes'}"
-    print_line.print(text, markup=False, highlight=False, soft_wrap=True)
+    print_line.line(text)
 
 
 def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
@@ -130,9 +129,10 @@ def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
 def _show(print_line, check: Check) -> None:
     """Print a line for a check, and one for each of its fields."""
     word = shown(check.verdict)
-    print_line.print(f"[{_STYLES[check.verdict]}]{word:5}[/] {check.name}", end=" ")
-    print_line.print(check.description, markup=False, highlight=False, soft_wrap=True)
+    print_line.line(
+        Text.assemble((f"{word:5}", _STYLES[check.verdict]), f" {check.name} {check.description}")
+    )
     for field, called in _CALLED.items():
         if text := getattr(check, field):
             name = called[-1] if check.tolerance else called[0]
-            print_line.print(f"      {name:9} {text}", markup=False, soft_wrap=True)
+            print_line.line(f"      {name:9} {text}")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import click
 
@@ -10,7 +9,6 @@ from drbench.errors import EXIT_CODES
 from launch.cases.case import Case, check_case
 from launch.host.files import check_output, rows_before
 from launch.host.mpi import run_ranks
-from launch.host.show import console
 from launch.studies.bandwidth import (
     bandwidth_answer,
     bandwidth_notes,
@@ -29,6 +27,7 @@ from .options import (
     of_case,
     option,
     pairs_option,
+    printing,
     ranks_option,
     take_options,
     timeout_option,
@@ -104,8 +103,7 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     if as_json:
         print(json.dumps([row._asdict() for row in rows]), flush=True)
     else:
-        out = console()
-        print_line = partial(out.print, markup=False, soft_wrap=True)
+        out, print_line = printing()
         print_line(bandwidth_answer(rows))
         out.print(bandwidth_table(rows))
         for line in bandwidth_notes(rows):

@@ -74,7 +74,7 @@ def doctor(ranks, as_json, verbose):
         ]
         out = console()
         out.print(table("|!|!~", rows), *pair_tables(pairs))
-        out.print(Text(summary(every, ranks)), soft_wrap=True)
+        out.line(summary(every, ranks))
     return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
 
 

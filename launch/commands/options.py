@@ -16,7 +16,6 @@ from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
 from drbench.measure.record import RecordError
 from drbench.measure.record_file import TornRowWarning
 from drbench.options import Option
-from drbench.program.problem import ITEMSIZES
 from launch.cases.case import FIELDS, Case, partition_texts, taker_of
 from launch.cases.peaks import check_peak
 from launch.cases.sweep_values import scale_of
@@ -197,7 +196,7 @@ def printing() -> tuple:
     from launch.host.show import console  # loads Rich, which processes that start ranks avoid
 
     out = console()
-    return out, lambda text: out.print(text, markup=False, soft_wrap=True)
+    return out, out.line
 
 
 @contextmanager
@@ -277,8 +276,6 @@ save_option = partial(
     group="Output",
     help="File to write; its suffix gives the format.",
 )
-#: Element types of commands that plan or predict, and run nothing.
-MODELLED = tuple(ITEMSIZES)
 yes_option = partial(
     option,
     "--yes",

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 
 import click
@@ -17,7 +16,7 @@ from drbench.program.steps import COUNTERS
 from drbench.texts import bytes_text, flops_text, plural, time_text
 from launch.cases.case import Case, bound, refuse_library
 from launch.cases.machine_models import find_machine, of_schedule
-from launch.host.show import brief, console, drawing, multiplication_text, table
+from launch.host.show import brief, drawing, multiplication_text, table
 
 from .guards import default_ranks
 from .options import (
@@ -29,6 +28,7 @@ from .options import (
     machine_of,
     machine_option,
     option,
+    printing,
     problem_options,
     ranks_option,
     take_options,
@@ -119,8 +119,7 @@ def plan(ranks, rank, limit, as_json, **values):
     if as_json and not verbose:
         print(json.dumps(found) if as_json == "json" else brief(found))
         return
-    out = console()
-    print_line = partial(out.print, markup=False, soft_wrap=True)
+    out, print_line = printing()
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     moved_text = ", ".join(
         f"{name.removesuffix('_bytes')} {bytes_text(found[name])}"

@@ -245,7 +245,7 @@ def _sweep(
         run = partial(simulated, find_machine(model))
     elif not (launcher.words or given):
         refuse_too_many(ranks, threads, request.yes)
-        environ = without_weaker_pins(partial(screen.print, markup=False))
+        environ = without_weaker_pins(screen.print)
         request = replace(request, environ=environ)
     show = partial(_show, plan.sweep, Path(request.out), screen, as_json, csv_path)
     return run_sweep(plan, request, screen, run, show, given, supervise)
@@ -279,7 +279,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from launch.views import rows_of, tables_of
 
-    tables, print_line = tables_of(sweep.view, found), partial(screen.print, markup=False)
+    tables, print_line = tables_of(sweep.view, found), screen.print
     if as_json:
         print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
     if csv_path:

@@ -53,8 +53,9 @@ _MOST_LINES, _MOST_CHARACTERS = 8, 24
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-class _Screen(Console):
-    """A console that prints no blanks at the ends of lines, except on a terminal."""
+class Screen(Console):
+    """A console without markup, which prints no blanks at the ends of lines, except on a
+    terminal."""
 
     def print(self, *objects, **how) -> None:
         if self.is_terminal:
@@ -64,14 +65,18 @@ class _Screen(Console):
         self.file.write(re.sub(" +(?=\n)", "", printed.get()))
         self.file.flush()
 
+    def line(self, text: str | Text) -> None:
+        """Print a text in one line, also if that is longer than the terminal is wide."""
+        self.print(text, soft_wrap=True)
 
-def console(**how) -> Console:
+
+def console(**how) -> Screen:
     """Standard output; 160 columns wide if it is not a terminal, unless COLUMNS is set. That of a
     rank is none: Open MPI's terminals are copied to wherever the launcher writes."""
     here = launched()
     if started_by_us() or (here and (here.size > 1 or here.variable.startswith("OMPI"))):
         how["force_terminal"] = False
-    out = _Screen(highlight=False, **how)
+    out = Screen(highlight=False, markup=False, **how)
     if not out.is_terminal and "COLUMNS" not in os.environ:
         out.width = 160
     return out
@@ -234,7 +239,7 @@ def show_record(record: Record, verbose: bool = False) -> None:
     fine = record.status == "ok"
     doubtful = record.noisy or record.oversubscribed
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
-    out.print(Text(answer_text(record), colour), soft_wrap=True)
+    out.line(Text(answer_text(record), colour))
     made = table("|!~", ())
     made.columns[0].style = "bold"
 
@@ -250,7 +255,7 @@ def show_record(record: Record, verbose: bool = False) -> None:
         _add_details(record, add)
     out.print(made)
     if words := next_command(record):
-        out.print(f"Are other layouts faster? {words}", markup=False, soft_wrap=True)
+        out.line(f"Are other layouts faster? {words}")
 
 
 def next_command(record: Record) -> str:

@@ -127,7 +127,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     most, job = max(known, key=lambda each: each[0].total_bytes)
     seconds = time.monotonic() - start
     if seconds > _LONG_S:
-        errors.print(f"{plural(len(chosen), 'case')} planned in {seconds:.0f} s", highlight=False)
+        errors.print(f"{plural(len(chosen), 'case')} planned in {seconds:.0f} s")
     rounds = plan.experiment(plan.mine).rounds
     nodes = max(map(launcher.nodes, plan.counts))
     found = estimated(able, rounds) if able else None

@@ -66,7 +66,7 @@ def run_experiment(
         unfinished = [name for name, run in runs.items() if not experiment.is_finished(run)]
         if description:
             count = len(runs) - len(unfinished)
-            console.print(f"{description}{f', {count} done before' * bool(count)}", markup=False)
+            console.print(f"{description}{f', {count} done before' * bool(count)}")
         now = experiment.without(unfinished[most:] if most else ())
         before = [record for run in runs.values() for record in run.values()]
         for record in () if rounds else before:

@@ -134,5 +134,5 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
             script=path.name,
         )
         write_whole(path, text)
-        console.print(f"sbatch {path}", markup=False)
+        console.print(f"sbatch {path}")
     return 0

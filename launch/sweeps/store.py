@@ -101,7 +101,7 @@ def opened(
         If the disk is full.
     """
     folder = made_folder(folder)
-    warn = partial(print_line.print, style="yellow", markup=False)
+    warn = partial(print_line.print, style="yellow")
     try:
         with interruptible(), hold_folder(folder, warn):
             store = Store(folder)
@@ -109,7 +109,7 @@ def opened(
                 store.set_aside()
             store.open(ranks, wanted, retry)
             for note in store.notes:
-                print_line.print(note, markup=False)
+                print_line.print(note)
             yield store
     except OSError as error:
         if error.errno not in (*FULL, errno.EROFS):

@@ -58,7 +58,7 @@ def run_sweep(
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
     sweep, mine, on_ranks = plan.sweep, plan.mine, plan.on_ranks
-    print_line = partial(console.print, markup=False)
+    print_line = console.print
     if given and run is None:
         mine, left = jobs_on(given, mine)
         on_ranks = plural(given, "rank")

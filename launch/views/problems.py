@@ -4,13 +4,11 @@ best rows of few problems."""
 import os
 import shlex
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
-
-from rich.console import Console
 
 from drbench.measure.decision import MARKS
 from drbench.texts import marked, time_text
+from launch.host.show import Screen
 
 from .tables import FEW_ROWS, Column, Table
 
@@ -22,7 +20,7 @@ _MOST_PROBLEMS = 8
 def show_answer(
     found: Any,
     tables: Sequence[Table],
-    out: Console,
+    out: Screen,
     path: str | os.PathLike,
     limit: int | None = None,
     verbose: bool = False,
@@ -32,7 +30,7 @@ def show_answer(
     :class:`plots.report.verdict.Verdict`."""
     from plots.report.verdict import headline
 
-    print_line, again = partial(out.print, markup=False, soft_wrap=True), shlex.quote(str(path))
+    print_line, again = out.line, shlex.quote(str(path))
     timed = [each for each in tables if each.rows]
     rows = _by_table(timed) if len(timed) > len(found.best) else _by_problem(found)
     several = len(rows) > 1

@@ -3,17 +3,15 @@
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.text import Text
 
 from algorithms import algorithms
 from drbench.measure.noise import DOUBTS
 from drbench.measure.record import IDENTITY, REQUEST, WHERE, Record
 from launch.cases.command_line import describe
-from launch.host.show import table
+from launch.host.show import Screen, table
 
 #: Rows of a table, unless a command is given another number.
 FEW_ROWS = 5
@@ -50,21 +48,21 @@ class Table(NamedTuple):
 
     def show(
         self,
-        out: Console,
+        out: Screen,
         path: str | os.PathLike = "DIR",
         limit: int = FEW_ROWS,
         verbose: bool = False,
     ) -> None:
         """Print the table, its first rows (all with ``verbose``), what their marks mean and the
         sentences, without columns in which no row has a value. ``path`` has the records."""
-        print_line = partial(out.print, markup=False, soft_wrap=True)
+        print_line = out.line
         rows = self.rows if verbose else self.rows[:limit]
         kept = [
             each for each in self.columns if verbose >= each.detail and any(map(each.cell, rows))
         ]
         cells = [[each.cell(row) for each in kept] for row in rows]
         if heading := ": ".join(filter(None, (self.title, self.answer))):
-            out.print(Text(heading, "bold"), soft_wrap=True)
+            print_line(Text(heading, "bold"))
         if rows:
             out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
         if left := len(self.rows) - len(rows):

@@ -13,7 +13,6 @@ from launch.host.files import check_output, write_output
 
 from ..options import (
     FILE,
-    MODELLED,
     PAGE_OR_PICTURE,
     TEXT,
     case_of,
@@ -39,7 +38,6 @@ _KEPT = (
     "prefetch",
     "compute",
     required=False,
-    type=MODELLED,
     default=None,
     default_text="the machine's, else float32",
 )

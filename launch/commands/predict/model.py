@@ -9,7 +9,6 @@ from launch.host.mpi import run_ranks
 from ..guards import default_ranks, given_ranks, refuse_too_many
 from ..options import (
     FILE,
-    MODELLED,
     brief_option,
     case_of,
     command,
@@ -33,7 +32,6 @@ from ..options import (
 @problem_options(
     "prefetch",
     "compute",
-    type=MODELLED,
     default=None,
     default_text="the machine's",
     help="Element type.",

@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 from itertools import zip_longest
 from math import inf
-from operator import itemgetter
 from typing import NamedTuple
 
 import click
@@ -26,7 +25,6 @@ from ..completion import complete_names
 from ..guards import refuse_too_many
 from ..options import (
     BYTES,
-    MODELLED,
     TEXT,
     brief_option,
     checked,
@@ -70,7 +68,7 @@ def _letters(text: str) -> str:
 )
 @of_case("m", "n", "k")
 @of_case("transpose", "alpha", "beta")
-@of_case("dtype", type=MODELLED, default=None, default_text="the machine's")
+@of_case("dtype", default=None, default_text="the machine's")
 @ranks_option()
 @of_case("a", default_text="open", help="Current partition of A.")
 @of_case("b", default_text="open", help="Current partition of B.")
@@ -324,10 +322,6 @@ def _ratio(decision: Decision) -> str:
     return f"{decision.ratio.middle:.2f}" if known else ""
 
 
-def _busiest(row: dict) -> str:
-    return bytes_text(row["busiest_bytes"])
-
-
 def _percent(row: dict) -> str:
     return f"{row['percent_of_gemm_only']:.0f} %"
 
@@ -342,21 +336,21 @@ def _layouts(row: dict) -> str:
 
 
 _COLUMNS = (
-    Column("place", ">!", lambda row: str(row["place"])),
+    Column("place", ">!"),
     Column("time_s", ">!time", lambda row: _marked(row, time_text(row["time_s"]))),
     Column(
         "busiest_bytes", ">!busiest", lambda row: _marked(row, bytes_text(row["busiest_bytes"]))
     ),
-    Column("ran", ">!measured", itemgetter("ran")),
-    Column("to_the_best", ">!ratio", itemgetter("to_the_best")),
-    Column("interval", ">95 % interval", itemgetter("interval"), True),
+    Column("ran", ">!measured"),
+    Column("to_the_best", ">!ratio"),
+    Column("interval", ">95 % interval", detail=True),
     Column("layouts", "!~layouts", _layouts),
-    Column("what", "!~algorithm", itemgetter("what")),
+    Column("what", "!~algorithm"),
     Column("percent_of_gemm_only", ">GEMM-only", _percent),
-    Column("time", ">interval", itemgetter("time"), True),
+    Column("time", ">interval", detail=True),
     Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}", True),
-    Column("brought", ">redistribution", itemgetter("brought"), True),
-    Column("least", ">least time", itemgetter("least"), True),
+    Column("brought", ">redistribution", detail=True),
+    Column("least", ">least time", detail=True),
     Column("moved_bytes", ">moved", lambda row: bytes_text(row["moved_bytes"]), True),
     Column("share_of_flops", ">work", lambda row: f"{row['share_of_flops']:.2f}", True),
     Column("memory_bytes", ">memory", lambda row: bytes_text(row["memory_bytes"]), True),

@@ -6,10 +6,11 @@ import pytest
 
 from drbench.errors import UsageError
 from drbench.measure.record import Record
+from drbench.model.machine_file import ARITHMETICS
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.launchers import load_launcher
-from launch.cases.peaks import DTYPES, Peak, read_peaks, with_peak
+from launch.cases.peaks import Peak, read_peaks, with_peak
 
 CASES = [Case(8, 8, 8), Case(8, 8, 8, dtype="float64")]
 RUN = {"mode": "measured", "status": "ok", "best_s": 1.0, "dtype": "float32", "gflops": 90.0}
@@ -121,4 +122,4 @@ def test_a_peak_of_something_else_leaves_the_columns_empty(changes, peak):
 
 
 def test_peaks_are_of_the_element_types_that_runs_have():
-    assert {dtype.partition(":")[0] for dtype in ITEMSIZES} < set(DTYPES)
+    assert {dtype.partition(":")[0] for dtype in ITEMSIZES} < set(ARITHMETICS)
