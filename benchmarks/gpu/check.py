@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from launch.host.mpi import launched, mpiexec_command
 from launch.host.processes import running
 from launch.views.findings import pair_findings
 
-from .page import HURRY, MODEL, NODE, Check, Node, checks_of_node, read_rows, write_page
+from .page import MODEL, NODE, Check, Node, checks_of_node, read_rows, write_page
 
 #: Ranks that check results; on a node of more GPUs as many as there are, too.
 _RANKS, _MOST_RANKS = (1, 2, 4), 8
@@ -57,33 +56,19 @@ class Stage(NamedTuple):
     kind: str = ""
 
 
-def stages(out: Path, gpus: int, scale: str = "1") -> list[Stage]:
+def stages(out: Path, gpus: int) -> list[Stage]:
     """All stages on a machine of so many GPUs, in order: the cheapest proofs first, so that they
-    are made if the time is used up.
-
-    Parameters
-    ----------
-    out : Path
-        Folder of all records.
-    gpus : int
-    scale : str
-        A factor on all extents, for tests: then cases are repeated as rarely as possible.
-    """
+    are made if the time is used up. Their records are in ``out``."""
     most = min(gpus, _MOST_RANKS)
     return [
         Stage("report", _module("launch.ranks.gpu_report"), 30),
         Stage("pairs", (*mpiexec_command(max(most, 2)), *_module(_PAIRS)), 90),
-        *_exact(out, most, scale, True),
-        *(_of_all_gpus(out, most, scale) if most > 1 else ()),
+        *_exact(out, most, True),
+        *(_of_all_gpus(out, most) if most > 1 else ()),
         Stage("speed", _module("benchmarks.gpu.speed"), 90),
         Stage("tests", _module(_CONTRACT), 90),
-        *_of_one_rank(out, Fraction(scale)),
-        *(
-            stage
-            for ranks in _RANKS
-            if ranks != most
-            for stage in _exact(out, ranks, scale, most == 1)
-        ),
+        *_of_one_rank(out),
+        *(stage for ranks in _RANKS if ranks != most for stage in _exact(out, ranks, most == 1)),
     ]
 
 
@@ -96,56 +81,51 @@ def _module(words: str, *more) -> tuple:
     return (sys.executable, "-m", *words.split(), *map(str, more))
 
 
-def _sweep(name: str, words: str, folder: Path, limit_s: float, scale: str, *more) -> Stage:
+def _sweep(name: str, words: str, folder: Path, limit_s: float, *more) -> Stage:
     """A stage that runs or predicts a sweep anew; ``more`` words may have blanks."""
-    if scale != "1":
-        hurry = "" if "--simulate" in words else "".join(f" -o {k}={v}" for k, v in HURRY)
-        words += f" --scale {scale}{hurry}"
     command = _module(f"drbench sweep {words} --fresh", *more, "--out", folder)
     kind = "predicted" if "--simulate" in words else "exact"
     return Stage(name, command, limit_s, folder / "records.csv", kind)
 
 
-def _exact(out: Path, ranks: int, scale: str, algorithms: bool) -> Iterator[Stage]:
+def _exact(out: Path, ranks: int, algorithms: bool) -> Iterator[Stage]:
     """Small cases of layouts and programs on some ranks; with ``algorithms`` also of all others,
     which takes longest."""
     case = f"-p {ranks} --timeout {_CASE_S}"
-    yield _sweep(f"universal on {ranks}", f"gpu-exact {case}", out / f"exact-p{ranks}", 90, scale)
+    yield _sweep(f"universal on {ranks}", f"gpu-exact {case}", out / f"exact-p{ranks}", 90)
     if ranks > 1:  # flags that streams wait for, where every rank has a GPU; else hosts signal
         folder = out / f"overlap-p{ranks}"
-        yield _sweep(f"overlap on {ranks}", f"gpu-overlap {case}", folder, 60, scale)
+        yield _sweep(f"overlap on {ranks}", f"gpu-overlap {case}", folder, 60)
     if algorithms:
         small = "-o m=768 -o n=640 -o k=896 -o iters=1 -o budget=0 -o backend=cupy"
         words, folder = f"same-tiles {small} {case}", out / f"algorithms-p{ranks}"
-        yield _sweep(f"algorithms on {ranks}", words, folder, 90, scale)
+        yield _sweep(f"algorithms on {ranks}", words, folder, 90)
 
 
-def _of_all_gpus(out: Path, ranks: int, scale: str) -> list[Stage]:
+def _of_all_gpus(out: Path, ranks: int) -> list[Stage]:
     """Stages that need several GPUs: their speed, libraries, and a model of this machine."""
     on, here = f"-p {ranks} --timeout {_CASE_S}", out / "here.toml"
-    sizes = _SIZES if scale == "1" else "4KiB"
-    words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {sizes} --json --csv"
+    words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {_SIZES} --json --csv"
     predict = f"{NODE} -p {ranks} --simulate"
     calibrate = f"drbench calibrate -p {ranks} --backend cupy --rounds 3 --save"
-    libraries = _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60, scale)
+    libraries = _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60)
     return [
         Stage("bandwidth", _module(words, out / "bandwidth.csv"), 60),
-        _sweep(f"timed on {ranks}", f"{NODE} {on}", out / "node", 150, scale),
-        _sweep("predicted", predict, out / "predicted", 60, scale, "--machine", MODEL),
+        _sweep(f"timed on {ranks}", f"{NODE} {on}", out / "node", 150),
+        _sweep("predicted", predict, out / "predicted", 60, "--machine", MODEL),
         libraries._replace(kind="libraries"),
         Stage("calibrate", _module(calibrate, here), 90),
-        _sweep("predicted here", predict, out / "predicted-here", 30, scale, "--machine", here),
+        _sweep("predicted here", predict, out / "predicted-here", 30, "--machine", here),
     ]
 
 
-def _of_one_rank(out: Path, scale: Fraction) -> Iterator[Stage]:
+def _of_one_rank(out: Path) -> Iterator[Stage]:
     """The speed of one rank, next to an unsplit GEMM."""
-    for label, *extents, words in _TIMED:
-        m, n, k, tile = (int(extent * scale) for extent in (*extents, _TILE[0]))
+    for label, m, n, k, words in _TIMED:
         for arithmetic, more in _ARITHMETIC.items():
             # its own: a stage that made no record shows none
             path = out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
-            layout = words.format(f"tiles:{tile}x{tile}@1x1")
+            layout = words.format(f"tiles:{_TILE[0]}x{_TILE[0]}@1x1")
             case = f"run -p 1 -m {m} -n {n} -k {k} {layout} {more} --backend cupy -o get=copy"
             command = _module(f"drbench {case} --iters 5 --csv", path)
             yield Stage(f"{label}, {arithmetic}", command, 40, path, "one rank")

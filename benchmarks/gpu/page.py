@@ -25,8 +25,6 @@ from plots.select.cases import shape_name
 
 #: The sweep that is measured and predicted, and the machine model of its predictions.
 NODE, MODEL = "gpu-node", "h100x8measured"
-#: Keys of sweeps of smaller extents, which test this check.
-HURRY = (("iters", "1"), ("budget", "0"))
 #: Of 20 measured times this number is expected in its interval.
 _INSIDE = 0.95
 #: Least share of GEMM-only speed of the better layout in float32; the model predicts
@@ -87,15 +85,12 @@ class Node(NamedTuple):
         The folder with the records.
     ranks : int
         One for each GPU that is used.
-    scale : str
-        A factor on all extents.
     report : dict
         What ``launch.ranks.gpu_report`` printed; empty if it did not end well.
     """
 
     out: Path
     ranks: int
-    scale: str = "1"
     report: dict = {}
 
     @property
@@ -108,7 +103,7 @@ class Node(NamedTuple):
         """Whether the predictions of :data:`MODEL` are of such a node."""
         machine = find_machine(MODEL)
         same = [machine.sources["calibrated"]["processor"]] == self.names
-        return same and self.ranks == machine.devices and self.scale == "1"
+        return same and self.ranks == machine.devices
 
     def compared(self, machine: str, folder: str) -> list[Compared]:
         """The cases with their records, and those of predictions on a machine in a folder; empty if
@@ -123,11 +118,13 @@ class Node(NamedTuple):
             model = find_machine(machine)
         except (DrbenchError, OSError):
             return []
-        hurry = HURRY if self.scale != "1" else ()
-        runs = load_sweep(NODE, self.ranks, self.scale, hurry).cases
-        models = load_sweep(NODE, self.ranks, self.scale, (), model.name, simulate=True).cases
+        runs = load_sweep(NODE, self.ranks).cases
+        models = load_sweep(NODE, self.ranks, label=model.name, simulate=True).cases
         code, found = model_version(model), []
-        measured, predicted = (_by_case(self.out / each) for each in ("node", folder))
+        measured, predicted = (
+            {row.case: row for row in read_rows(self.out / each / "records.csv")}
+            for each in ("node", folder)
+        )
         for run, modelled in zip(runs, models, strict=True):
             ids = case_id(run, self.ranks), case_id(modelled, self.ranks, code)
             found.append(Compared(run, measured.get(ids[0]), predicted.get(ids[1])))
@@ -140,10 +137,6 @@ def read_rows(path: Path) -> list[Record]:
         return read_csv(path)
     except (OSError, RecordError):
         return []
-
-
-def _by_case(folder: Path) -> dict[str, Record]:
-    return {row.case: row for row in read_rows(folder / "records.csv")}
 
 
 # -- checks ------------------------------------------------------------------------------------
@@ -261,8 +254,7 @@ def _predictions(node: Node) -> Iterator[str]:
         yield (
             f"The prediction is of another machine: {MODEL} is {machine.devices} x "
             f"{machine.sources['calibrated']['processor']}, this node is {node.ranks} x "
-            f"{', '.join(node.names) or 'unknown'}"
-            f"{'' if node.scale == '1' else f', with extents times {node.scale}'}.\n"
+            f"{', '.join(node.names) or 'unknown'}.\n"
         )
     yield from _times(node.compared(MODEL, "predicted"))
     yield "## Measured and predicted: this node, as calibrated now\n"

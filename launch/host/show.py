@@ -108,7 +108,7 @@ class _Fitted(Table):
         return max((cell_len(line) for text in texts for line in str(text).splitlines()), default=0)
 
 
-def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> Table:
+def table(columns: str, rows: Iterable[Iterable]) -> Table:
     """A table of texts, printed without markup.
 
     Parameters
@@ -139,9 +139,6 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     made = _Fitted(
         box=SIMPLE_HEAD,
         show_header=bool(columns.strip("|~!>")),
-        title=title,
-        title_justify="left",
-        title_style="bold",
         pad_edge=False,
     )
     made.keys = {at for at, name in enumerate(columns.split("|")) if name.strip(">~")[:1] == "!"}

@@ -68,9 +68,9 @@ def _panels(
     return draw_page(charts, styles, notes, *margins_in, finding=finding)
 
 
-def _best_of_models(rows: DataFrame, column: str, unit: str, least: bool = False) -> str:
+def _best_of_models(rows: DataFrame, column: str, unit: str) -> str:
     """The best algorithm of each model with its number."""
-    rows = rows.sort_values(column, ascending=least, kind="stable")
+    rows = rows.sort_values(column, ascending=False, kind="stable")
     best = rows.drop_duplicates("model").sort_values("model")
     return ", ".join(
         f"{each.model} {each.algorithm} {number(getattr(each, column))}{unit}"

@@ -158,7 +158,7 @@ def measured(folder, times, report=H100S):
         how |= {"percent_of_gemm_only": prediction.percent_of_gemm_only / ratio, "compute": "fp32"}
         how |= {"gflops": prediction.gflops / ratio, "median_low_s": None, "median_high_s": None}
         append_csv(path, replace(prediction, mode="measured", case=job.name, **how))
-    return Node(folder, 8, "1", report)
+    return Node(folder, 8, report)
 
 
 def test_measured_times_are_compared_with_predicted_ones(predicted):
@@ -223,7 +223,7 @@ VERDICTS = [
 def test_what_a_stage_showed_is_met_slow_wrong_or_not_decided(
     tmp_path, stage, rows, what, ok, is_wrong
 ):
-    found = checks_of([stage], {stage["name"]: rows}, Node(tmp_path, 8, "1", H100S))
+    found = checks_of([stage], {stage["name"]: rows}, Node(tmp_path, 8, H100S))
     assert {(each.ok, each.is_wrong) for each in found if each.what == what} == {(ok, is_wrong)}
 
 
@@ -232,7 +232,7 @@ def test_transfers_have_the_bars_of_the_model_and_of_the_paper(tmp_path):
         rates = ("get", 1 << 16, 9.0), ("get", 1 << 28, get), ("accumulate", 1 << 28, added)
         lines = [dict(zip(("operation", "nbytes", "bus_gbps"), rate)) for rate in rates]
         stage = made(name="bandwidth", lines=lines)
-        checks = checks_of([stage], {}, Node(tmp_path, 8, "1", H100S))
+        checks = checks_of([stage], {}, Node(tmp_path, 8, H100S))
         assert [check.ok for check in checks if "get" in check.what] == verdicts
 
 
@@ -285,20 +285,28 @@ def test_libraries_are_compared_with_the_fastest_of_drbench_in_the_same_arithmet
     assert line[2:] == ["4", "3", "2", "2.00"]
 
 
-#: Runs some stages of a check; the sweep of all GPUs stops after some cases.
+#: Runs some stages of a check with smaller matrices and few repeats; the sweep of all GPUs stops
+#: after some cases.
 _DRIVER = """
 import sys
 from pathlib import Path
-from benchmarks.gpu import check
-from benchmarks.gpu.page import Node
+from benchmarks.gpu import check, page
+from launch.cases.sweep_file import load_sweep
 out, gpus, scale, most, *names = sys.argv[1:]
-check._BUDGET_S = 1e9
-todo = []
-for each in check.stages(Path(out), int(gpus), scale):
+check._BUDGET_S, check._SIZES, todo = 1e9, "4KiB", []
+hurry = ("iters", "1"), ("budget", "0")
+page.load_sweep = lambda name, ranks, **how: load_sweep(
+    name, ranks, scale, () if how else hurry, **how
+)
+for each in check.stages(Path(out), int(gpus)):
     more = ("--max-cases", most) * (each.name.startswith(("timed", "predicted")))
+    if "sweep" in each.command:
+        more += ("--scale", scale)
+        if "--simulate" not in each.command:
+            more += tuple(word for pair in hurry for word in ("-o", "=".join(pair)))
     if not names or each.name in names:
         todo.append(each._replace(limit_s=1e9, command=each.command + more))
-print(check.check(todo, Node(Path(out), int(gpus), scale), lambda text: None))
+print(check.check(todo, page.Node(Path(out), int(gpus)), lambda text: None))
 """
 
 
