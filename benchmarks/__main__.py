@@ -35,10 +35,10 @@ def parser_of(summary_line: str) -> argparse.ArgumentParser:
 
 def start(*words: str, env=None, **how) -> subprocess.CompletedProcess:
     """``python -m benchmarks WORDS`` on two ranks."""
-    from launch.host.kernels import without_pins
+    from launch.host.kernels import ONE_THREAD, without_pins
     from launch.host.mpi import mpiexec_command
 
-    environ = without_pins() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **(env or {})}
+    environ = without_pins() | ONE_THREAD | (env or {})
     python = [sys.executable, "-m", "mpi4py", "-m", "benchmarks", *words]
     return subprocess.run([*mpiexec_command(2), *python], env=environ, **how)
 

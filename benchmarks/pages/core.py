@@ -7,9 +7,11 @@ from typing import NamedTuple
 from numpy import minimum
 from pandas import DataFrame, concat
 
+from drbench.texts import time_text
+
 from ..dtensor_rows import CALLS, call_us
 from .records import HERE, core, records, rows
-from .tables import block, describe_time, table
+from .tables import block, table
 
 #: With a look-ahead of one the most time of a case over the larger of its compute and transfers.
 OVERLAPPED = 1.10
@@ -152,13 +154,13 @@ def _bars() -> Iterator[Bar]:
         yield Bar(section, text, over, _fused(section, over == "GEMM-only"))
     cost = core("signals", case="Push and Await")
     found = _cases(cost, cost.cost_s, most=cost.bar)
-    yield Bar("signals", "core time of a Push and its Await", "", found, describe_time)
+    yield Bar("signals", "core time of a Push and its Await", "", found, time_text)
     text, found = "core time of a step, local GEMM 8 × 8 × 8", _seconds(core("executor"))
-    yield Bar("executor", text, "", found, describe_time)
+    yield Bar("executor", text, "", found, time_text)
     planning = core("planning")
     found = _seconds(planning.assign(median_s=planning.most_s, least_s=nan, most_s=nan))
-    yield Bar("planning", "a rank of p = 4096: slowest of nine plans", "", found, describe_time)
-    yield Bar("dtensor", "own cost of DTensor's calls, 16 × 16", "", _calls(), describe_time)
+    yield Bar("planning", "a rank of p = 4096: slowest of nine plans", "", found, time_text)
+    yield Bar("dtensor", "own cost of DTensor's calls, 16 × 16", "", _calls(), time_text)
 
 
 @block

@@ -34,20 +34,6 @@ def say_yes(met: bool | None) -> str:
     return {True: "yes", False: "no", None: ""}[met]
 
 
-def describe_time(seconds: float) -> str:
-    """
-    Examples
-    --------
-    >>> describe_time(0.1), describe_time(0.0005), describe_time(3.4e-6), describe_time(42)
-    ('100 ms', '0.5 ms', '3.4 µs', '42 s')
-    """
-    for unit, scale, least in (("s", 1, 1), ("ms", 1e3, 1e-4), ("µs", 1e6, 0)):
-        if seconds >= least:
-            scaled = seconds * scale
-            return f"{scaled:.0f} {unit}" if scaled >= 10 else f"{scaled:.1f} {unit}"
-    raise ValueError(f"a time of {seconds} s")
-
-
 def make(call: str) -> str:
     """The lines of a block, from its call as pages write it.
 

@@ -107,8 +107,11 @@ def _algorithm(name: str) -> str:
 
 
 def _library(name: str) -> str:
-    found = get_library(name)
-    return f"{_described_library(name)}\n\n{_options(name, found.options, OURS)}"
+    library = get_library(name)
+    found = library.available()
+    described = found.what if found.ok else f"{found.what}. {found.get}"
+    options = _options(name, library.options, OURS)
+    return f"{name}: {library.description}\n{described}\n\n{options}"
 
 
 def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]) -> str:
@@ -149,15 +152,8 @@ def _machine(name: str) -> str:
 def _library_row(name: str) -> Row:
     library = get_library(name)
     found = library.available()
-    here = f"here: {found.what}" if found.ok else f"not here: {found.what}"
-    return name, f"{library.description} ({here})"
-
-
-def _described_library(name: str) -> str:
-    library = get_library(name)
-    found = library.available()
-    remedy = "" if found.ok else f". {found.get}"
-    return f"{name}: {library.description}\n{found.what}{remedy}"
+    where = "here" if found.ok else "not here"
+    return name, f"{library.description} ({where}: {found.what})"
 
 
 def _machine_row(name: str) -> Row:

@@ -16,6 +16,8 @@ from .python import PYTHON
 
 #: Environment variables that pin OpenBLAS to the kernels and cache sizes of an older processor.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+#: Variables for one thread in every BLAS.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 _PROBE = """
 import json, sys, time, numpy, threadpoolctl
@@ -61,8 +63,7 @@ def without_pins() -> dict[str, str]:
 def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int = 1) -> Kernels:
     """Measure NumPy on one thread in each of several Python processes with this environment, all at
     once: the mean rate, and the smallest share of a core."""
-    pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    environ = {**environ, **dict.fromkeys(pools, "1")}
+    environ = {**environ, **ONE_THREAD}
     command = [*PYTHON, "-c", _PROBE, dtype]
     probe = lambda _: subprocess.run(command, env=environ, capture_output=True, check=True).stdout
     with ThreadPoolExecutor(processes) as pool:

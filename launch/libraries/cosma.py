@@ -20,6 +20,7 @@ from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import is_noisy, time_columns
 from drbench.measure.record import Record
+from launch.host.kernels import ONE_THREAD
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import last_line, running
 from partitions import divisors
@@ -84,8 +85,7 @@ class Cosma(Library):
 
         cores = usable_cores()
         threads = case.threads or max(1, cores // ranks)
-        pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        environ = os.environ | dict.fromkeys(pools, str(threads))
+        environ = os.environ | dict.fromkeys(ONE_THREAD, str(threads))
         if overlap:
             environ["COSMA_OVERLAP_COMM_AND_COMP"] = overlap.upper()
         how = tuple(environ.items()), timeout

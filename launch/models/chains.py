@@ -20,6 +20,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
+from launch.host.kernels import ONE_THREAD
 from launch.host.mpi import run_ranks
 
 from .intervals import alternatives, combined, residuals_of
@@ -180,13 +181,9 @@ def run_order(order: ChainOrder) -> Record:
     with TemporaryDirectory(prefix="drbench-chain-") as folder:
         path, answer = Path(folder, "order.json"), Path(folder, "record.json")
         path.write_text(order.text(), "utf-8")
-        environ = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
+        environ = os.environ | ONE_THREAD
         run_ranks(order.ranks, ["serve-chain", str(path), str(answer)], environ=environ)
         return Record.from_row(json.loads(answer.read_text("utf-8")))
-
-
-#: A core each.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def records_of(answer: Answer) -> list[Record]:

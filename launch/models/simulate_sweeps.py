@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from algorithms import algorithms
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
 from drbench.measure.record import Record
@@ -55,15 +54,10 @@ def _predicted(machine: Machine, job: Job) -> Record:
     """The record of one case, with its interval; an inconsistent case gives a row with the
     reason."""
     ranks, case = job.ranks, job.case
-    keys = simulated_keys(case, machine, ranks)
-    if case.algorithm not in algorithms():
-        why = f"{case.algorithm} is not an algorithm of drbench, and only these can be simulated"
-        record = Record(**keys, status="unsupported", reason=why)
-    else:
-        try:
-            record, _ = predict_with(case, machine, ranks, interval=True)
-        except (UsageError, LayoutError) as error:
-            record = Record(**keys, status="failed", reason=str(error))
+    try:
+        record, _ = predict_with(case, machine, ranks, interval=True)
+    except (UsageError, LayoutError) as error:
+        record = Record(**simulated_keys(case, machine, ranks), status="failed", reason=str(error))
     return replace(record, environment=model_version(machine))
 
 

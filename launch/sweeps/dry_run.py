@@ -2,7 +2,6 @@
 partitionings that move nothing."""
 
 import math
-import time
 from collections import Counter
 from typing import NamedTuple
 
@@ -25,9 +24,6 @@ from .estimate import estimated
 from .plan import Plan, SweepRequest
 from .progress import title
 from .rounds import OVERHEAD_S, Job
-
-#: Seconds from which on the time of planning is printed.
-_LONG_S = 2.0
 
 
 class Needs(NamedTuple):
@@ -89,7 +85,7 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
     planned where they are shown: of cases with a line, of those with the largest tiles, and of all
     with ``--mem-limit``."""
     launcher, print_line = plan.launcher, console.print
-    chosen, start = plan.mine[: request.max_cases], time.monotonic()
+    chosen = plan.mine[: request.max_cases]
     limit = limit or len(chosen)
     whole, counts, able = request.mem_limit is not None, Counter(), []
     needed = lambda job, buffers: needs(job.case, job.ranks, launcher.node_of(job.ranks), buffers)
@@ -125,9 +121,6 @@ def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> 
             lines.append(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
     known += ((needed(job, True), job) for job in largest)
     most, job = max(known, key=lambda each: each[0].total_bytes)
-    seconds = time.monotonic() - start
-    if seconds > _LONG_S:
-        errors.print(f"{plural(len(chosen), 'case')} planned in {seconds:.0f} s")
     rounds = plan.experiment(plan.mine).rounds
     nodes = max(map(launcher.nodes, plan.counts))
     found = estimated(able, rounds) if able else None

@@ -25,19 +25,6 @@ from .supervisor import Settings, supervised
 INTERRUPTED = 130
 
 
-def absent_libraries(names: Iterable[str], simulate: bool) -> dict[str, str]:
-    """Libraries of these names that are left out: name -> reason."""
-    found = {}
-    for name in LIBRARIES:
-        if name in names:
-            here = get_library(name).available()
-            if simulate:
-                found[name] = "its programs cannot be simulated"
-            elif not here.ok:
-                found[name] = f"{here.what}. {here.get}"
-    return found
-
-
 def run_sweep(
     plan: Plan,
     request: SweepRequest,
@@ -65,8 +52,10 @@ def run_sweep(
         if left:
             print_line(f"left for another launch: {left}")
     if not plan.launcher.words:
-        absent = absent_libraries({job.case.algorithm for job in mine}, request.simulate)
-        if absent and request.simulate:
+        names, simulate = {job.case.algorithm for job in mine}, request.simulate
+        wanted = [name for name in LIBRARIES if name in names]
+        absent = [name for name in wanted if simulate or not get_library(name).available().ok]
+        if absent and simulate:
             print_line(f"Not simulated, they are libraries: {', '.join(absent)}")
         elif absent:
             print_line(f"Not installed: {', '.join(absent)} (drbench list libraries NAME says how)")
