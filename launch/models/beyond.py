@@ -1,9 +1,8 @@
-"""How reliable a prediction is: the source of its machine model, and what it needs beyond the
-calibration: more ranks, other GEMM sizes, shorter or longer messages."""
+"""What a prediction needs beyond the calibration of its machine model: more ranks, other GEMM
+sizes, shorter or longer messages."""
 
 from collections.abc import Iterable
 from math import ceil
-from typing import NamedTuple
 
 from drbench.model.costs import Costs, gemms_of
 from drbench.model.machine import Machine
@@ -11,7 +10,6 @@ from drbench.model.rank import free_steps
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace
 from drbench.texts import bytes_text, plural
-from launch.host.kernels import processor_name
 
 #: The ranges in the table ``[model.calibrated]`` of the file, and their descriptions.
 _RANGES = {
@@ -108,51 +106,3 @@ def _needed(machine: Machine, traces: Iterable[Trace], costs: Costs) -> dict[str
                 item = costs.item(step)
                 found["bytes"].update(item * count for _, count in step.moved(trace.rank))
     return found
-
-
-class Sure(NamedTuple):
-    """How reliable an answer is: ``counted``, ``calibrated``, ``beyond`` (outside the calibration:
-    more ranks, other GEMM or message sizes), ``elsewhere`` (calibrated on another processor) or
-    ``published`` (a model of published constants), and why in words."""
-
-    level: str
-    text: str
-
-
-def how_sure(machine: Machine | None, needed: str | None = None) -> Sure:
-    """How reliable predictions on a machine are; ``needed`` is what is :func:`beyond` its
-    calibration.
-
-    Examples
-    --------
-    >>> from launch.cases.machine_models import find_machine
-    >>> how_sure(None).level, how_sure(find_machine("h100x8")).level
-    ('counted', 'published')
-    """
-    if machine is None:
-        return Sure(
-            "counted",
-            "bytes and FLOPs are counted exactly; their times are not known without a machine "
-            "model",
-        )
-    known, assumed = machine.calibrated, len(machine.assumed)
-    if not known and not machine.compute.peak_measured:
-        return Sure(
-            "published",
-            f"{machine.name} is a model of published constants, {assumed} of them assumed, not "
-            "measured here",
-        )
-    here = known.get("processor", processor_name()) == processor_name()
-    described = "calibrated"
-    if known:
-        on = f" on {known['ranks']} ranks" if "ranks" in known else ""
-        where = "this processor" if here else f"another processor ({known['processor']})"
-        described += f"{on}, {known['date']}, on {where}"
-    if "ranks" not in known:
-        described += "; the file has no number of ranks"
-    if assumed:
-        described += f"; {assumed} constants are assumed"
-    if needed:
-        described += f"; outside the calibration: {needed}"
-    beyond = needed or "ranks" not in known
-    return Sure("elsewhere" if not here else "beyond" if beyond else "calibrated", described)

@@ -19,7 +19,6 @@ from drbench.program.trace import Trace
 from drbench.texts import bytes_text
 from launch.cases.case import Case
 
-from .beyond import Sure
 from .candidates import TuneRequest, data_movements, with_copies
 from .counts import Counted, counted, share_of
 from .predict import (
@@ -126,8 +125,6 @@ class Found:
         Whether the first place, on other layouts, costs less than ``mine``.
     least_bytes : float or None
         That some rank needs with any schedule; None if the matrices do not fit the memory.
-    sure : Sure or None
-        How reliable the answer is.
     """
 
     ranking: list[Place] = field(default_factory=list)
@@ -141,7 +138,6 @@ class Found:
     why_not: str = ""
     better: bool = False
     least_bytes: float | None = None
-    sure: Sure | None = None
 
     @property
     def times_better(self) -> float | None:

@@ -38,7 +38,6 @@ from drbench.texts import bytes_text
 from launch.cases.case import Case
 from partitions import flows
 
-from .beyond import how_sure
 from .candidates import (
     TuneRequest,
     changed,
@@ -100,9 +99,6 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
             _compare_with_today(found, request, machine)
     with suppress(UsageError):
         found.least_bytes = least_bytes(request.case, request.ranks, request.memory)
-    records = [place.record for place in (found.mine, *found.ranking) if place and place.record]
-    needed = next((each.beyond for each in records if each.beyond), None)
-    found.sure = how_sure(machine, needed)
     return found
 
 

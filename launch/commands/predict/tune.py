@@ -368,7 +368,6 @@ def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
         "mine": found.mine and row_of(found.mine, request, found.least_bytes),
         "why_not": found.why_not or None,
         "pays_after_multiplications": found.pays_after,
-        "sure": found.sure._asdict(),
         "gap": None if found.gap == inf else found.gap,
         "simulated" if machine else "counted": found.judged,
         **{name: getattr(found, name) for name in _FOUND},
@@ -430,7 +429,8 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
         lines.append(
             "least time: no run of the program is faster than its local GEMMs, or its busiest link"
         )
-    lines.append(f"Confidence: {found.sure.text}.")
+        if needed := found.ranking[0].record.beyond:
+            lines.append(f"outside the calibration of {machine.name}: {needed}")
     judged = "simulated" if machine else "counted on all ranks"
     rest = f"{found.left} left" if found.left else "the others excluded by their lower bound"
     where = f" of {machine.name}" if machine else ""

@@ -4,20 +4,15 @@ needs whatever the schedule."""
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from drbench.model.machine import Machine
 from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.host.kernels import processor_name
-from launch.models.beyond import how_sure
 from launch.models.candidates import TuneRequest
 from launch.models.counts import counted, least_bytes
 from launch.models.tune import tune
 
-CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
 DEVICE = Machine.from_dict(
     {
         "name": "device",
@@ -88,17 +83,6 @@ def test_rows_need_the_stored_and_the_fetched_bytes_and_no_layout_less_than_the_
     assert found.ranking[0].case.a == "grid:2x2x2"
 
 
-def test_the_answer_reports_how_certain_it_is():
-    calibrated = replace(find_machine(str(CALIBRATED)), calibrated={})  # of an earlier drbench
-    known = {"ranks": 2, "threads": 1, "date": "2026-01-01", "processor": processor_name()}
-    here = replace(calibrated, calibrated=known)
-    elsewhere = replace(here, calibrated=known | {"processor": "an abacus"})
-    levels = [how_sure(each, None).level for each in (None, find_machine("h100x8"), calibrated)]
-    levels += [how_sure(here, None).level, how_sure(here, "3 ranks").level]
-    levels.append(how_sure(elsewhere, "3 ranks").level)
-    assert levels == "counted published beyond calibrated beyond elsewhere".split()
-
-
 WORDS = "tune -p 4 -m 96 -n 128 -k 64 --effort 3 --replication equal --top 4".split()
 
 
@@ -111,7 +95,7 @@ def test_the_first_three_lines_answer(run_cli):
     assert f" {found['pays_after_multiplications']} multiplications, " in pays
     assert any(found["ranking"][0]["command"] in line for line in more)
     assert found["mine"]["layouts"] == ["row", "column", "row"] and found["machine"] is None
-    assert found["pays_after_multiplications"] >= 1 and found["sure"]["level"] == "counted"
+    assert found["pays_after_multiplications"] >= 1
     _, keep, *_ = run_cli(*given, "--fix", "a,b,c").stdout.splitlines()
     assert keep == "Keep them: no change pays within 100 multiplications."
 
