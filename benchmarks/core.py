@@ -101,11 +101,11 @@ def prefixed(environ: dict, command: str) -> str:
     return " ".join([*(f"{name}={value}" for name, value in environ.items()), command])
 
 
-def interleave(contenders: dict, rounds: int) -> dict:
+def interleave(contenders: dict) -> dict:
     """The records of each way to run a case (arguments of :func:`run`), one a round, in an order
     that alternates."""
     found: dict = {contender: [] for contender in contenders}
-    for round_index in range(rounds):
+    for round_index in range(ROUNDS):
         for contender in rotated(list(contenders), round_index):
             found[contender].append(run(*contenders[contender]))
     return found
@@ -169,7 +169,7 @@ def mixed(section: str, scale: str, limits: dict) -> Iterator[dict]:
     for description, case, ranks, environ in cases(section, scale):
         one = replace(case, transport="rma")
         contenders = {"mixed": (case, ranks, environ), "one": (one, ranks, {})}
-        found = interleave(contenders, ROUNDS)
+        found = interleave(contenders)
         mixed_row, single_row = (found[contender][-1] for contender in contenders)
         yield {
             **description,
@@ -187,7 +187,7 @@ def executor(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Seconds of a step. Cases alternate, and the median run counts: an absolute time is no better
     than the seconds it was taken in."""
     todo = list(cases(section))
-    found = interleave({description["case"]: case for description, *case in todo}, ROUNDS)
+    found = interleave({description["case"]: case for description, *case in todo})
     for description, _, ranks, _ in todo:
         records = found[description["case"]]
         times = [each["median_s"] / (each["steps"] / ranks) for each in records]

@@ -17,6 +17,7 @@ from drbench.measure.record_file import read_csv
 from drbench.texts import bytes_text
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine, model_version
+from launch.cases.peaks import compute_column
 from launch.cases.sweep_file import load_sweep
 from launch.models.intervals import doubted
 from launch.sweeps.store import case_id
@@ -317,7 +318,9 @@ def name_of(case: Case) -> str:
     how = f"{case.algorithm} {case.options.get('variant', '')}"
     if case.algorithm == "universal":
         how = f"{case.preset} S-{case.options['stationary']}"
-    return f"{shape_name((case.m, case.n, case.k))}, {_arithmetic(case)}, {how}"
+    return (
+        f"{shape_name((case.m, case.n, case.k))}, {compute_column(case.dtype, case.compute)}, {how}"
+    )
 
 
 def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
@@ -325,7 +328,7 @@ def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
     have another type."""
     yield "## Libraries\n"
     yield "".join(f"- {line}\n" for each in ended for line in each["without"])
-    problem = lambda row: ((row.m, row.n, row.k), _arithmetic(row))
+    problem = lambda row: ((row.m, row.n, row.k), compute_column(row.dtype, row.compute))
     ours = [row for row in read_rows(node.out / "node" / "records.csv") if _ok(row)]
     lines = []
     for row in read_rows(node.out / "libraries" / "records.csv"):
@@ -345,13 +348,6 @@ def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
         )
     header = ["problem", "library", "ms", "TFLOP/s", "fastest drbench, ms", "library / drbench"]
     yield _table(header, lines) if lines else "No library ran.\n"
-
-
-def _arithmetic(row: Case | Record) -> str:
-    """``tf32``, ``bf16`` or ``fp32``."""
-    if row.compute == "tf32":
-        return "tf32"
-    return "bf16" if (row.dtype or "").startswith("bfloat16") else "fp32"
 
 
 def _table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:

@@ -11,11 +11,11 @@ cores.
 """
 
 import argparse
-import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+
+from pandas import DataFrame
 
 from algorithms.chains.description import lines
 from algorithms.chains.presets import text_of
@@ -24,7 +24,9 @@ from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
 from launch.models.chains import answer, records_of, run_order
-from launch.sweeps.rounds import pooled
+from launch.sweeps.rounds import pooled, rotated
+
+from .model import summary
 
 RANKS = 2
 #: Wide and thin layers, forward and backward, with all functions between, and attention; ragged
@@ -48,22 +50,6 @@ CHAINS["attention"] = Asked("attention", text_of("llama3-8b:attention", 256))
 _FIXED = {"tensor parallel": ("X=R", "W1=column", "Y1=column", "W2=row")}
 
 
-class Point(NamedTuple):
-    """A chain that was predicted and run: seconds, and the ends of the interval."""
-
-    name: str
-    predicted_s: float
-    low_s: float
-    high_s: float
-    median_s: float
-    status: str
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether the measured median is in the interval."""
-        return self.status == "ok" and self.low_s <= self.median_s <= self.high_s
-
-
 def planned(name: str, machine, budget_s: float):
     """The predicted record of a chain, with its interval, and what runs it."""
     asked, fix = CHAINS[name], _FIXED.get(name, ())
@@ -77,29 +63,22 @@ def measured(orders: dict, rounds: int) -> dict:
     """The records of chains, each of all its rounds."""
     ran = {name: [] for name in orders}
     for round_index in range(rounds):
-        names = list(orders)
-        random.Random(round_index).shuffle(names)
-        for name in names:
+        for name in rotated([*orders], round_index):
             ran[name].append(run_order(orders[name]))
     return {name: replace(pooled(found), case=name) for name, found in ran.items()}
 
 
-def points(path: Path) -> list[Point]:
-    """The chains of a file of records, in the order of :data:`CHAINS`."""
+def points(path: Path) -> DataFrame:
+    """The chains of a file of records, as rows of :func:`.model.summary`, in the order of
+    :data:`CHAINS`."""
     found = {(record.case, record.mode): record for record in read_csv(path)}
-    both = lambda name: [found.get((name, mode)) for mode in ("simulated", "measured")]
-    return [
-        Point(
-            name,
-            text.best_s,
-            text.median_low_s,
-            text.median_high_s,
-            ran.median_s or float("nan"),
-            ran.status,
-        )
-        for name, (text, ran) in zip(CHAINS, map(both, CHAINS))
+    both = ([found.get((name, mode)) for mode in ("simulated", "measured")] for name in CHAINS)
+    rows = [
+        (text.case, "s", ran.median_s, text.best_s, text.median_low_s, text.median_high_s)
+        for text, ran in both
         if text and ran
     ]
+    return DataFrame(rows, columns="what unit value predicted low high".split())
 
 
 def main() -> None:
@@ -119,8 +98,7 @@ def main() -> None:
     for name, (predicted, _) in plans.items():
         append_csv(path, predicted, ran[name])
     found = points(path)
-    print(*found, sep="\n")
-    print(f"{sum(each.is_inside for each in found)} of {len(found)} are in their intervals")
+    print(found, *summary(found), sep="\n")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from benchmarks.pages.tables import table
 from drbench.model.fit import spread
 from drbench.texts import shape_text
 from launch.papers.claims import concordance
-from launch.papers.ledger import dealt, time_errors
+from launch.papers.ledger import dealt, in_intervals, time_errors
 from plots.select.records import read_records
 
 #: Columns in which a measured and a predicted row of one case agree.
@@ -62,14 +62,12 @@ def summary(rows: DataFrame) -> tuple:
     percent = 100 * time_errors(rows)
     ends = f"{percent.min():+.0f} to {percent.max():+.0f} %"
     cells = f"{percent.abs().mean():.1f} %", f"{percent.median():+.1f} %", ends
-    known = rows.dropna(subset="low")
-    inside = known.value.between(known.low, known.high)
-    half = 50 * ((known.high - known.low) / known.predicted).median()
+    inside, half = in_intervals(rows)
     return (
         len(rows),
         f"{right:.3f} of {count}" if count else "",
         *(cell.replace("-", "−") for cell in cells),
-        f"{100 * inside.mean():.0f} % in ±{half:.0f} %" if len(known) else "",
+        f"{100 * inside:.0f} % in ±{half:.0f} %" if inside >= 0 else "",
     )
 
 

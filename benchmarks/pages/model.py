@@ -1,7 +1,5 @@
 """Tables of predictions next to measurements."""
 
-from pandas import DataFrame
-
 from ..model.chains import points
 from ..model.model import SUMMARY, summary
 from ..model.tune import CHOICE, verdicts
@@ -50,9 +48,8 @@ def accuracy() -> str:
     chains."""
     every = rows("ledger.csv")
     lines = [(words, *summary(where(every, group=group))) for group, words in _GROUPS.items()]
-    ran = DataFrame(points(RESULTS / CORE / "chains" / "records.csv")).assign(unit="s")
-    columns = {"median_s": "value", "predicted_s": "predicted", "low_s": "low", "high_s": "high"}
-    lines.append(("EPYC, chains of layers, 2 ranks", *summary(ran.rename(columns=columns))))
+    chains = points(RESULTS / CORE / "chains" / "records.csv")
+    lines.append(("EPYC, chains of layers, 2 ranks", *summary(chains)))
     return table(["what ran", *SUMMARY], lines)
 
 

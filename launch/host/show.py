@@ -352,7 +352,8 @@ def _add_times(record: Record, add: Callable) -> None:
         )
         add("communication", f"{time_text(beyond)} not hidden", hidden)
     if not simulated:
-        low, high = record.percent_of_gemm_only_min, _even(record)
+        low, limit = record.percent_of_gemm_only_min, record.balance_limit
+        high = by_balance(record) and f"; by load balance at most {100 * limit:.1f} %"
         add(
             "GEMM-only",
             low
@@ -476,12 +477,6 @@ def predicted_text(record: Record) -> str:
     '2 s (1.5-2.25)'
     """
     return between(record.best_s, record.median_low_s, record.median_high_s)
-
-
-def _even(record: Record) -> str:
-    """The largest possible share of GEMM-only speed, if the load of the ranks is unbalanced."""
-    limit = record.balance_limit
-    return by_balance(record) and f"; by load balance at most {100 * limit:.1f} %"
 
 
 def low_high(record: Record) -> str:

@@ -14,8 +14,8 @@ def papers() -> dict:
 
     Examples
     --------
-    >>> [name for name in papers() if name in ("slicing", "meshslice", "overlap", "measured")]
-    ['slicing', 'overlap', 'meshslice', 'measured']
+    >>> [*papers()]
+    ['slicing', 'overlap', 'meshslice', 'ledger']
     """
     names = sorted((each.name for each in pkgutil.iter_modules(__path__)), reverse=True)
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}

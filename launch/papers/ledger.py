@@ -237,16 +237,22 @@ def time_errors(of: DataFrame):
     return ratio.where(of.unit == "s", 1 / ratio) - 1
 
 
+def in_intervals(of: DataFrame) -> tuple[float, float]:
+    """The share of the numbers with intervals that are in them, and half the width of these in
+    percent; nan without any."""
+    known = of.dropna(subset="low")
+    half = 50 * ((known.high - known.low) / known.predicted).median()
+    return known.value.between(known.low, known.high).mean(), half
+
+
 def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
     """Whether the numbers of a group are predicted within the allowed error."""
     of = rows.where(group=group)
     errors = 100 * time_errors(of).abs()
     holds = errors.mean() <= most
     text = f"mean error {errors.mean():.1f} %, largest {errors.max():.1f} %"
-    known = of.dropna(subset="low")
-    if len(known):
-        held = known.value.between(known.low, known.high).mean()
-        half = 50 * ((known.high - known.low) / known.predicted).median()
+    held, half = in_intervals(of)
+    if held >= 0:
         holds = holds and held >= LEAST_HELD and half <= MOST_HALF
         text += f", {100 * held:.1f} % in their intervals of ± {half:.1f} %"
     return holds, text

@@ -239,7 +239,8 @@ def chain_command(
     if measured is not None:
         print_line(measured_text(text.rows[0], measured))
     if verbose:
-        print_line(f"Memory of the best: {memory_text(found.best)}.")
+        held = (f"{what} {bytes_text(count)}" for what, count in found.best.memory.items() if count)
+        print_line(f"Memory of the best: {', '.join(held)}.")
         out.print(table("operation|~!layouts|~!how", operation_rows(found.best)))
         out.print(table("matrix|~!drbench|~!PyTorch|~!JAX", layout_rows(found.best)))
         bounded, simulated = found.counts
@@ -260,11 +261,6 @@ def progress():
     if not sys.stderr.isatty():
         return lambda line: None
     return lambda line: click.echo(f"\r\033[K{line}", nl=False, err=True)
-
-
-def memory_text(found) -> str:
-    """What the memory of a rank holds."""
-    return ", ".join(f"{k} {bytes_text(v)}" for k, v in found.memory.items() if v)
 
 
 def headlines(text, layers: int) -> list[str]:

@@ -204,22 +204,9 @@ class Grid(NamedTuple):
                 found = methods(contender, *where, **self.experts | more)
                 seconds, case = fastest(machine, self.ranks, found)
                 over_nodes = "over nodes" * ("per_node" in case.options)
-                yield OverlapRow(
-                    "",
-                    "simulated",
-                    machine.name,
-                    self.ranks,
-                    operation,
-                    *shape,
-                    contender,
-                    case.options.get("variant", over_nodes) if variant is None else variant,
-                    case.options.get("tile"),
-                    seconds,
-                    alone_s,
-                    over_s / seconds,
-                    100 * (1 - (seconds - alone_s) / (over_s - alone_s)),
-                    "",
-                )
+                how = case.options.get("variant", over_nodes) if variant is None else variant
+                program = contender, how, case.options.get("tile")
+                yield _row(machine, self.ranks, operation, shape, program, seconds, alone_s, over_s)
 
 
 class Block(NamedTuple):
@@ -259,22 +246,25 @@ class Block(NamedTuple):
             }
             over_s, _ = found["collective"]
             for method, (seconds, alone_s) in found.items():
-                yield OverlapRow(
-                    "",
-                    "simulated",
-                    machine.name,
-                    NODE,
-                    self.phase,
-                    *shape,
-                    method,
-                    self.model,
-                    None,
-                    seconds,
-                    alone_s,
-                    over_s / seconds,
-                    100 * (1 - (seconds - alone_s) / (over_s - alone_s)),
-                    "",
-                )
+                program = method, self.model, None
+                yield _row(machine, NODE, self.phase, shape, program, seconds, alone_s, over_s)
+
+
+def _row(
+    machine: Machine,
+    ranks: int,
+    operation: str,
+    shape: tuple,
+    program: tuple,
+    seconds: float,
+    alone_s: float,
+    over_s: float,
+) -> OverlapRow:
+    """The row of a program (method, variant, tile) with its time, that of the GEMM alone and that
+    of the program without overlap."""
+    ratios = over_s / seconds, 100 * (1 - (seconds - alone_s) / (over_s - alone_s))
+    where = "", "simulated", machine.name, ranks, operation
+    return OverlapRow(*where, *shape, *program, seconds, alone_s, *ratios, "")
 
 
 def machine_of(changed: Changed, name: str, constants: tuple) -> Machine:
