@@ -20,7 +20,7 @@ from launch.host.mpi import launched, mpiexec_command
 from launch.host.processes import running
 from launch.views.findings import pair_findings
 
-from .page import MODEL, NODE, Check, Node, checks_of_node, read_rows, write_page
+from .page import MODEL, NODE, Check, Node, checks_of_node, lines_of, read_rows, write_page
 
 #: Ranks that check results; on a node of more GPUs as many as there are, too.
 _RANKS, _MOST_RANKS = (1, 2, 4), 8
@@ -265,9 +265,8 @@ def _of_paths(rows: list[Record], node: Node) -> Check:
 
 def _rate_of_a_tile(ended: list[dict], arithmetic: str) -> float | None:
     """TFLOP/s of one tile's GEMM behind others, from the stage on speed."""
-    wanted = dict(zip("mnk", _TILE), kind="product", arithmetic=arithmetic).items()
-    lines = (line for stage in ended for line in stage["lines"])
-    return next((line["tflops"] for line in lines if wanted <= line.items()), None)
+    found = lines_of(ended, kind="product", arithmetic=arithmetic, **dict(zip("mnk", _TILE)))
+    return found[0]["tflops"] if found else None
 
 
 def _of_line(line: dict) -> Iterator[Check]:

@@ -132,6 +132,12 @@ class Node(NamedTuple):
         return found
 
 
+def lines_of(ended: Iterable[dict], **values) -> list[dict]:
+    """The lines of all stages that have these values."""
+    lines = (line for stage in ended for line in stage["lines"])
+    return [line for line in lines if values.items() <= line.items()]
+
+
 def read_rows(path: Path) -> list[Record]:
     """The records of a file; none if it does not exist or is damaged."""
     try:
@@ -227,7 +233,8 @@ def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
     yield "## Not met\n"
     yield _table(["what", "measured", "bar"], [check[:3] for check in bad]) if bad else "Nothing.\n"
     if node.ranks > 1:
-        yield from _pairs(ended)
+        for probe in lines_of(ended, kind="pairs"):
+            yield f"## Pairs of GPUs\n\n```text\n{_text(*pair_tables(probe)).rstrip()}\n```\n"
         yield from _predictions(node)
         yield from _libraries(node, ended)
     yield "## Met, or without a bar\n"
@@ -237,13 +244,6 @@ def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
     yield "## Stages\n"
     lines = [(each["name"], each["exit"], each["seconds"], *each["end"][:1]) for each in ended]
     yield _table(["stage", "exit", "seconds", "last line of a failure"], lines)
-
-
-def _pairs(ended: Iterable[dict]) -> Iterator[str]:
-    """The tables of ``drbench doctor``."""
-    lines = [line for stage in ended for line in stage["lines"]]
-    for probe in (line for line in lines if line.get("kind") == "pairs"):
-        yield f"## Pairs of GPUs\n\n```text\n{_text(*pair_tables(probe)).rstrip()}\n```\n"
 
 
 def _predictions(node: Node) -> Iterator[str]:

@@ -10,7 +10,6 @@ seconds in which a shared machine is slow then do not affect one chain alone. Tw
 cores.
 """
 
-import argparse
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from pandas import DataFrame
 from algorithms.chains.description import lines
 from algorithms.chains.presets import text_of
 from algorithms.chains.programs import LIBRARY
+from benchmarks.__main__ import parser_of
 from drbench.measure.record_file import append_csv, read_csv
 from launch.cases.chains import Asked, fill_of, order_of
 from launch.cases.machine_models import find_machine
@@ -82,7 +82,7 @@ def points(path: Path) -> DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--machine", required=True, help="file of drbench calibrate -p 2")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds a chain and round")

@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks.gpu.page import MODEL, NODE, name_of
+from benchmarks.gpu.page import MODEL, NODE, lines_of, name_of
 from drbench.texts import between
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_file import load_sweep
@@ -73,21 +73,16 @@ def gpu_checks(machine: str, *without: str) -> str:
     return table(["what", "measured", "bar", "met"], lines)
 
 
-def _gpu_lines(machine: str, kind: str) -> list[dict]:
-    stages = _gpu(machine)["stages"]
-    return [line for stage in stages for line in stage["lines"] if line.get("kind") == kind]
-
-
 @block
 def gpu_overlap(machine: str, *blocks: int) -> str:
     """A GEMM of 8192³ at the same time as accumulates, by the thread blocks that add (0: no
     limit), with the bar where there is one."""
-    checks = _gpu(machine)["checks"]
-    bars = {tuple(each["what"].split(" ", 3)[::3]): each for each in checks}
+    found = _gpu(machine)
+    bars = {tuple(each["what"].split(" ", 3)[::3]): each for each in found["checks"]}
     lines = []
-    for line in _gpu_lines(machine, "overlap"):
+    for line in lines_of(found["stages"], kind="overlap", what="accumulates"):
         count = line["blocks"] or 0
-        if line["what"] != "accumulates" or count not in blocks:
+        if count not in blocks:
             continue
         key = line["arithmetic"], f"accumulates, {count} blocks"
         bar = bars.get(key, {"bar": "", "ok": None})

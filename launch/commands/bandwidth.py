@@ -57,10 +57,7 @@ from .options import (
 @of_case("dtype", type=("float32", "float64"), help="Element type.")
 @of_case("backend")
 @pairs_option("progress", "collectives", help="progress or collectives, as of run. Repeatable.")
-@timeout_option(
-    default=600.0,
-    group="Ranks and data movement",
-)
+@timeout_option(default=600.0)
 @of_case("label", default="here", default_text="")
 @csv_option()
 @json_option()

@@ -271,8 +271,8 @@ def draw_figure(name: str, rows: list, path: Path) -> list[str]:
 
 #: Rows of a table of which every row is an answer.
 _MOST_ROWS = 20
-#: The figure of each view.
-_FIGURES = {"mlp": "mlp", "libraries": "libraries", "algorithms": "algorithms"}
+#: Views that end with a figure of their name.
+_DRAWN = ("mlp", "libraries", "algorithms")
 
 
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:
@@ -301,7 +301,7 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
     if not (as_json or alone or sweep.view == "scaling"):
         show_answer(verdict(records), tables, screen, out)
     ok = records[records.status == "ok"]
-    kind = _FIGURES.get(sweep.view)
+    kind = sweep.view if sweep.view in _DRAWN else ""
     if sweep.view == "scaling" and ok.ranks.nunique() > 1:
         kind = "weak" if ok["shape"].nunique() > 1 else "strong"
     if kind and len(ok):

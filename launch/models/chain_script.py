@@ -9,7 +9,7 @@ from pathlib import Path
 from algorithms.chains.choose import Solution
 from algorithms.chains.description import Chain, Matmul
 
-_TEMPLATE = Path(__file__).parents[1] / "data" / "templates" / "chain.py.j2"
+_TEMPLATE = Path(__file__).parents[1] / "data/templates/chain.py.j2"
 #: Along one mesh dimension: the layouts of X, W, X·W and the stored W -> the class of PyTorch.
 _TENSOR = {("R", "S(1)", "S(1)", "S(1)"): "Colwise", ("S(1)", "S(0)", "P", "S(0)"): "Rowwise"}
 

@@ -77,8 +77,9 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     with no_collection():
         programs = programs_of(case, model, ranks, everyone=True)
         known = machine is not None
-        how = {"timeline": True, "made": programs, "interval": known}
-        record, found = predict_with(case, model, ranks, **how)
+        record, found = predict_with(
+            case, model, ranks, timeline=True, made=programs, interval=known
+        )
         refuse_failed(record)
         described = _describe_case(case, model, programs, found.timeline, known)
     if known:

@@ -19,7 +19,7 @@ from itertools import chain
 from math import exp, hypot, log
 from typing import NamedTuple
 
-from drbench.common import parse_transport
+from drbench.common import parse_transport, remembered
 from drbench.model.fit import spread
 from drbench.model.machine import ARBITRATIONS, Machine
 
@@ -108,10 +108,8 @@ def otherwise(machine: Machine) -> list[Machine]:
 def alternatives(machine: Machine) -> tuple[list[Machine], list[Machine]]:
     """Alternatives of a machine: with other constants, and with the other rule of sharing links.
     They are made once for each machine."""
-    found = machine.known.get("alternatives")
-    if found is None:
-        found = machine.known["alternatives"] = doubted(machine), otherwise(machine)
-    return found
+    make = lambda: (doubted(machine), otherwise(machine))
+    return remembered(machine.known, "alternatives", make)
 
 
 def _moved(machine: Machine, slower: bool) -> Machine:

@@ -247,9 +247,11 @@ class ByTime:
         problem, made.simulator.until_s = made.problem, until_s
         held = max(sum(problem.tile_bytes(rank).values()) for rank in range(problem.nprocs))
         for case in cases:
-            how = {"pool": True, "within_s": (within - extra) * (1 + 1e-9), "made": made}
+            within_s = (within - extra) * (1 + 1e-9)
             with suppress(Beyond):
-                record, _ = predict_with(case, self.machine, self.ranks, **how)
+                record, _ = predict_with(
+                    case, self.machine, self.ranks, pool=True, within_s=within_s, made=made
+                )
                 refuse_failed(record)
                 key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))
                 memory, texts = held + (record.pool_bytes or 0), (*problem.texts.values(),)

@@ -21,7 +21,7 @@ from .estimate import estimated
 from .plan import SweepRequest, plan_cases
 from .rounds import Experiment
 
-_TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
+_TEMPLATE = Path(__file__).parents[1] / "data/templates/sweep.sbatch.j2"
 
 
 def comment(value) -> str:
@@ -56,17 +56,16 @@ def sbatch_script(launcher: Launcher, ranks: int, options: dict[str, str], **wor
     """
     import jinja2
 
-    place = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
+    template = jinja2.Template(
+        _TEMPLATE.read_text("utf-8"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
         keep_trailing_newline=True,
     )
-    place.filters.update(quote=quote, comment=comment)
-    text = place.get_template("sweep.sbatch.j2").render(
+    text = template.render(
         words,
+        quote=quote,
+        comment=comment,
         nodes=launcher.nodes(ranks),
         ranks=ranks,
         tasks_per_node=min(ranks, launcher.ranks_per_node or 0),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
+from drbench.common import PHASES
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
@@ -23,7 +24,6 @@ from launch.libraries import LIBRARIES, ON_DRBENCH
 
 from .tables import Column, Table, layout, marks_of, name_of, varying
 
-_PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 #: Most cases named without a time.
 _SHOWN = 6
 
@@ -122,7 +122,7 @@ def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
         "marks": marks_of(record) + "0" * apart + state,
         "in_doubt": ", ".join(["moves nothing"] * apart + doubts(record)) or None,
         **{name: getattr(record, name) for name in distinct},
-        **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in _PHASES},
+        **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in PHASES},
         "blas": record.blas,
     }
 

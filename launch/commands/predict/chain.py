@@ -214,8 +214,16 @@ def chain_command(
     found = text.choice
     records, code, measured = records_of(text), 0, None
     if run:
-        how = {"seed": seed, "iters": iters, "budget_s": budget, "transport": transport}
-        order = order_of(found.best, asked, model.name, fill, **how)
+        order = order_of(
+            found.best,
+            asked,
+            model.name,
+            fill,
+            seed=seed,
+            iters=iters,
+            budget_s=budget,
+            transport=transport,
+        )
         measured = run_order(order)
         records.append(measured)
         code = EXIT_CODES[measured.status]

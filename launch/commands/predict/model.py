@@ -83,8 +83,9 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
             f"--threads applies to machines calibrated on cores; {model.name} is not. Leave it out."
         )
     case = case_of(values, ranks)
-    how = {"timeline": bool(timeline), "pool": True, "interval": True}
-    record, found = predict_with(case, model, ranks, **how)
+    record, found = predict_with(
+        case, model, ranks, timeline=bool(timeline), pool=True, interval=True
+    )
     code = output_record(record, csv_path, as_json)
     if timeline and found:
         description = {name: getattr(record, name) for name in DESCRIPTION_FIELDS}
