@@ -16,6 +16,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from math import prod
 
@@ -219,13 +220,10 @@ class _Cut:
         for each in problem.operands:
             if axis not in each.axes:
                 continue
-            counts = [_count_fragments(each, axis, group) for group in groups]
+            cuts = partial(each.cuts, axis)
+            counts = [sum(len(cuts(*span)) - 1 for span in group) for group in groups]
             self.fragments[each.name] = sum(counts)
             self.single[each.name] = sum(n for n, count in zip(lengths, counts) if count == 1)
-
-
-def _count_fragments(operand: Operand, axis: str, group: Group) -> int:
-    return sum(len(operand.cuts(axis, *each)) - 1 for each in group)
 
 
 class _Costs:

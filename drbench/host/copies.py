@@ -8,6 +8,7 @@ compute places; only :func:`copy_of` copies.
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -164,17 +165,11 @@ def copy_of(move: Move, item: int, owner: object) -> Callable[[], None]:
     )
 
 
-class _Memory:
-    """Memory at an address, for NumPy."""
-
-    def __init__(self, interface: dict, owner: object):
-        self.__array_interface__, self._owner = interface, owner
-
-
 def _array(start: int, shape: tuple, strides: tuple, run: int, owner: object) -> np.ndarray:
-    """An array of elements of ``run`` bytes, of any type."""
+    """An array of elements of ``run`` bytes, of any type, that keeps the owner of its memory."""
     kind = {"shape": shape, "strides": strides, "typestr": f"|V{run}", "version": 3}
-    return np.asarray(_Memory(kind | {"data": (start, False)}, owner))
+    kind["data"] = start, False
+    return np.asarray(SimpleNamespace(__array_interface__=kind, owner=owner))
 
 
 def elements(move: Move) -> int:

@@ -94,12 +94,12 @@ class Inbox:
         comm, widths = topology.comm, [dtype.itemsize for dtype in types]
         self.epoch, self._types = 0, types
         self.plan = plan_inbox(trace, widths)
-        mine: list[End] | str
+        mine: list[End] | CaseFailed
         try:
             mine = ends_of(trace, widths, self.plan)
         except CaseFailed as error:
-            mine = str(error)
-        count = 0 if isinstance(mine, str) else len(_receives(mine))
+            mine = error
+        count = 0 if isinstance(mine, CaseFailed) else len(_receives(mine))
         self._open(topology, count)
         self.flags, self.dues = _flags(self.window.local, count)
         self.flags.fill(0)
@@ -108,9 +108,12 @@ class Inbox:
             bool(can) and memory is not None for can, memory in zip(in_reach, self._reached())
         ]
         # no rank signals before all flags are zero
-        heard: list[tuple[list[End] | str, list[bool]]] = comm.allgather((mine, reaches))
+        heard = comm.allgather((mine, reaches))
+        ends = [each for each, _ in heard]
         try:
-            ends = [_or_raise(each) for each, _ in heard]
+            for each in ends:
+                if isinstance(each, CaseFailed):
+                    raise each
             pairs = match(ends)
             check_progress(ends)
         except CaseFailed:
@@ -288,9 +291,3 @@ def _flags(memory: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         memory[: 8 * count].view(np.int64),
         memory[8 * count : 16 * count].view(np.float64),
     )
-
-
-def _or_raise(ends: list[End] | str) -> list[End]:
-    if isinstance(ends, str):
-        raise CaseFailed(ends)
-    return ends

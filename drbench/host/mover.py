@@ -91,7 +91,7 @@ class Mover:
         self._stages = [
             _Stage(
                 [*self._calls(plan.local)],
-                [*self._messages_to_read(plan.straight)],
+                [(owner, self._along(self._moves(batch))) for owner, batch in plan.straight],
                 [*self._messages_to_add(plan.added)],
             )
             for plan in self._plans
@@ -169,11 +169,6 @@ class Mover:
             owner = self._new.window.in_reach, self._old.window.in_reach
             for move in in_chunks(joined(self._moves(run), self._item), self._item):
                 yield copy_of(move, self._item, owner)
-
-    def _messages_to_read(self, messages: list[_Message]) -> Iterator[tuple]:
-        """Messages that are read into C."""
-        for owner, batch in messages:
-            yield owner, self._along(self._moves(batch))
 
     def _moves(self, writes: Iterable[_Write]) -> list:
         """Target and source of each write, as addresses."""

@@ -130,7 +130,10 @@ class Costs:
     @classmethod
     def of(cls, machine: Machine, problem: Problem | None) -> Self:
         """The costs for the element types of a problem; without one, as in tests, of float32."""
-        return cls(machine, problem.itemsize, mixed_sizes(problem)) if problem else cls(machine, 4)
+        if problem is None:
+            return cls(machine, 4)
+        sizes = problem.itemsizes
+        return cls(machine, problem.itemsize, sizes if len({*sizes.values()}) > 1 else None)
 
     def item(self, step: Step) -> int:
         """Bytes of an element that a step moves or adds; those of A and B for a GEMM, whose rate
@@ -173,12 +176,6 @@ class Costs:
             senders = (group.position,) if alone else range(len(group))
             found = self._known[key] = group_cost(step, self.machine, senders, item, rate)
         return found
-
-
-def mixed_sizes(problem: Problem) -> dict[str, int] | None:
-    """Bytes of one element of each matrix; None if they are the same."""
-    sizes = problem.itemsizes
-    return sizes if len({*sizes.values()}) > 1 else None
 
 
 def item_of(step: Step, sizes: dict[str, int]) -> int:

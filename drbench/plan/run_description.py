@@ -197,7 +197,9 @@ def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[
         "time_s": max((stop for each in bars.values() for _, stop in each.values()), default=0.0),
         "does": list(DOES),
         "matrices": [layout(operand) for operand in problem.operands],
-        "regions": [[*region[:2], *map(_lists, region[2:])] for region in numbers],
+        "regions": [
+            [*region[:2], *(list(map(list, side)) for side in region[2:])] for region in numbers
+        ],
         "ranks": ranks,
     }
 
@@ -324,7 +326,3 @@ def _plain(region: Region) -> Region:
 def _rising(ranges: Ranges) -> Ranges:
     found = union(ranges)
     return ((found[0][0], found[-1][1]),) if len(found) > _MOST_RANGES else tuple(found)
-
-
-def _lists(ranges: Ranges) -> list[list[int]]:
-    return [list(span) for span in ranges]

@@ -52,11 +52,10 @@ def reduce_replicas(
     Fence
     Get ReplicaAdd Fence
     """
-    partition = operand.partition
-    if len(partition.copies()) == 1:
+    own = operand.partition.replica_of(rank)
+    copies = operand.partition.copies(own)
+    if len(copies) == 1:
         return
-    own = partition.replica_of(rank)
-    copies = partition.copies(own)
     if how == "push":
         if own != copies[origin]:
             yield from _push(operand, rank, copies[origin], copies.index(own), len(copies) - 1)
@@ -72,11 +71,10 @@ def reduce_replicas(
 def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator[Step, Step, None]:
     """Copy the tiles of the origin copy to every other copy (paper, Table 1). Fences and parameters
     as of :func:`reduce_replicas`."""
-    partition = operand.partition
-    if len(partition.copies()) == 1:
+    own = operand.partition.replica_of(rank)
+    copies = operand.partition.copies(own)
+    if len(copies) == 1:
         return
-    own = partition.replica_of(rank)
-    copies = partition.copies(own)
     if own != copies[origin]:
         for chunk in _chunks(operand, rank):
             pulled = yield ReplicaGet(_counterpart(operand, chunk, copies[origin]))

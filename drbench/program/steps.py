@@ -597,7 +597,18 @@ class Scratch(Step):
         return f"Scratch({self.shape[0]}x{self.shape[1]})"
 
 
-class FilledScratch(Step):
+class _Shown(Step):
+    """Values of other steps, shown in another way; no copy."""
+
+    __slots__ = ("inputs",)
+    alias = True
+
+    @property
+    def transposed(self):
+        return self.inputs[0].transposed
+
+
+class FilledScratch(_Shown):
     """A Scratch once all its blocks have arrived, or all GEMMs that fill it are done; no copy.
 
     Examples
@@ -610,8 +621,7 @@ class FilledScratch(Step):
     (4, 3)
     """
 
-    __slots__ = ("inputs",)
-    alias = True
+    __slots__ = ()
 
     def __init__(self, scratch: Scratch, blocks: Sequence[Step]):
         self.inputs = (scratch, *blocks)
@@ -619,10 +629,6 @@ class FilledScratch(Step):
     @property
     def shape(self):
         return self.inputs[0].shape
-
-    @property
-    def transposed(self):
-        return self.inputs[0].transposed
 
     @property
     def like(self):  # type: ignore[override]
@@ -635,20 +641,15 @@ class FilledScratch(Step):
         return f"FilledScratch(%{self.inputs[0].index}, {len(self.inputs) - 1} blocks)"
 
 
-class Part(Step):
+class Part(_Shown):
     """Rows [start, stop) or columns [start, stop) of a token; no copy."""
 
-    __slots__ = ("inputs", "axis", "start", "stop", "shape")
-    alias = True
+    __slots__ = ("axis", "start", "stop", "shape")
 
     def __init__(self, token: Step, axis: int, start: int, stop: int):
         self.inputs, self.axis, self.start, self.stop = (token,), axis, start, stop
         rows, cols = token.shape
         self.shape = (stop - start, cols) if axis == 0 else (rows, stop - start)
-
-    @property
-    def transposed(self):
-        return self.inputs[0].transposed
 
     def location(self):
         step, row, col = self.inputs[0].location()
@@ -659,11 +660,10 @@ class Part(Step):
         return f"Part(%{self.inputs[0].index}[{at}])"
 
 
-class Join(Step):
+class Join(_Shown):
     """Tokens joined along rows (``axis`` 0) or columns (1), as one value; no copy."""
 
-    __slots__ = ("inputs", "axis", "shape")
-    alias = True
+    __slots__ = ("axis", "shape")
 
     def __init__(self, tokens: list, axis: int):
         self.inputs, self.axis, self.shape = (
@@ -671,10 +671,6 @@ class Join(Step):
             axis,
             joined_shape([token.shape for token in tokens], axis),
         )
-
-    @property
-    def transposed(self):
-        return self.inputs[0].transposed
 
     def __repr__(self):
         return f"Join({', '.join(f'%{token.index}' for token in self.inputs)}, axis {self.axis})"

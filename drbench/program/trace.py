@@ -124,9 +124,9 @@ def _own_matrix(step: Step, written: str) -> str | None:
     return matrix or step.like or written
 
 
-def matrix_of(step: Step, written: str = "C") -> str:
+def matrix_of(step: Step) -> str:
     """The matrix whose type a step's value, or transfer, has (:meth:`Trace.element_types`)."""
-    while (matrix := _own_matrix(step, written)) is None:
+    while (matrix := _own_matrix(step, "C")) is None:
         step = step.inputs[0]
     return matrix
 

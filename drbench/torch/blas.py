@@ -1,6 +1,7 @@
 """Local GEMMs by torch, so that both sides of a comparison use the same BLAS."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -48,7 +49,12 @@ class TorchBlas:
 
 
 def _view(array: np.ndarray) -> torch.Tensor:
-    return tensor_of(np.asarray(_Memory(array)), array.dtype.name == "bfloat16")
+    """The memory of an array, without the array, which may be deleted first. Read-only memory of
+    other ranks is marked as writable, because torch has no read-only tensors."""
+    interface = array.__array_interface__ | {"data": (address_of(array), False)}
+    owner = array if array.base is None else array.base
+    memory = SimpleNamespace(__array_interface__=interface, owner=owner)
+    return tensor_of(np.asarray(memory), array.dtype.name == "bfloat16")
 
 
 def tensor_of(array: np.ndarray, bfloat16: bool) -> torch.Tensor:
@@ -58,13 +64,3 @@ def tensor_of(array: np.ndarray, bfloat16: bool) -> torch.Tensor:
         if bfloat16
         else torch.from_numpy(array)
     )
-
-
-class _Memory:
-    """The memory of an array, without the array, which may be deleted first. Read-only memory of
-    other ranks is marked as writable, because torch has no read-only tensors."""
-
-    def __init__(self, array: np.ndarray):
-        address = address_of(array)
-        self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
-        self._base = array if array.base is None else array.base

@@ -161,7 +161,8 @@ def decide(
         sharding = stock_sharding(op, args, kwargs)
     except Exception as error:  # raised again if stock multiplies
         if placements is None:
-            return Decision("stock", f"its result has no placements: {_first_line(error)}")
+            line = next(iter(str(error).splitlines()), type(error).__name__)
+            return Decision("stock", f"its result has no placements: {line}")
     *_, (m, k), (_, n) = shapes
     if sharding is not None:
         spec = natural = sharding.output_spec
@@ -304,7 +305,3 @@ def _fitting(placements: tuple, mesh: Any) -> tuple:
             )
         found.append(type(each)(dim + 2) if dim < 0 else each)
     return tuple(found)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

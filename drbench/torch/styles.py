@@ -8,14 +8,22 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from torch.distributed.tensor.placement_types import Placement
 
 from .decision import out
 from .private import strided_shard
 
 
-class ColumnParallel(ColwiseParallel):
+class _Written(ParallelStyle):
+    """A style whose multiplication writes the output layout."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        applied = super()._apply(module, device_mesh)
+        return _set_result_layouts(applied, self.output_layouts, device_mesh)
+
+
+class ColumnParallel(_Written, ColwiseParallel):
     """As torch's ``ColwiseParallel``, but the input is not gathered before the multiplication: each
     rank reads it in place.
 
@@ -42,12 +50,8 @@ class ColumnParallel(ColwiseParallel):
             return x
         return prepare(layouts, desired, module, (x,), mesh)
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        applied = super()._apply(module, device_mesh)
-        return _set_result_layouts(applied, self.output_layouts, device_mesh)
 
-
-class RowParallel(RowwiseParallel):
+class RowParallel(_Written, RowwiseParallel):
     """As torch's ``RowwiseParallel``, but the multiplication writes the output layout itself: no
     reduction is pending, and nothing is scattered afterwards.
 
@@ -63,10 +67,6 @@ class RowParallel(RowwiseParallel):
     >>> RowParallel(input_layouts=Shard(-1), output_layouts=Shard(0)).output_layouts
     (Shard(dim=0),)
     """
-
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        applied = super()._apply(module, device_mesh)
-        return _set_result_layouts(applied, self.output_layouts, device_mesh)
 
 
 def _set_result_layouts(

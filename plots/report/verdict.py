@@ -90,8 +90,8 @@ def verdict(found: DataFrame) -> Verdict:
     'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C'
     """
     counts = [(status, count) for status, count in found.status.value_counts(sort=False).items()]
-    doubtful = {"noisy": found.hollow.sum(), "more ranks than cores": _true(found.oversubscribed)}
-    counts += [(name, int(count)) for name, count in doubtful.items()]
+    doubtful = {"noisy": found.hollow, "more ranks than cores": found.oversubscribed.fillna(False)}
+    counts += [(name, int(each.sum())) for name, each in doubtful.items()]
     every = merged(found)
     ok = every[(every.status == "ok") & (every[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
     ok = ok.sort_values(BY_TIME).drop_duplicates([*PROBLEM, *SETTING])
@@ -146,10 +146,6 @@ def headline(found: Verdict) -> str:
         f"{said[0].upper()}{said[1:]} of {cases(len(found.best), 'problem')}{needs}; most often "
         f"among the fastest: {name}, on {leads[name]}."
     )
-
-
-def _true(column) -> int:
-    return int(column.fillna(False).sum())
 
 
 def _best(every: list, decisions: list[Decision]) -> Best:

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import NamedTuple
 
 from drbench.measure.record import Record, RecordError, read_options
-from drbench.texts import layouts_text, shape_text
+from drbench.texts import layouts_text, plural, shape_text
 
 LAYERS = ("mlp1", "mlp2")
 _HIDDEN = 12288  # the width of the paper's layers
@@ -111,7 +111,7 @@ class Source(NamedTuple):
     @property
     def text(self) -> str:
         """The source in one line, e.g. ``4 ranks, spr-2core, float32, measured``."""
-        ranks = None if self.ranks is None else f"{self.ranks} rank{'s' * (self.ranks != 1)}"
+        ranks = None if self.ranks is None else plural(self.ranks, "rank")
         nodes = f"{self.nodes} nodes" if (self.nodes or 1) > 1 else None
         threads = f"{self.threads} threads a rank" if (self.threads or 1) > 1 else None
         on = f"on {self.machine}" if self.machine != self.label and self.machine else None
@@ -235,14 +235,9 @@ def factor_text(record: Record) -> str:
     return f"{a}" if a == b == c else f"{a}-{c}"
 
 
-def partitioning(record: Record) -> str:
-    """Return the partitioning of a universal case as in the paper's legend, else its preset;
-    ``""`` without a name."""
-    return _of_universal(record) or (f"UA - {record.preset}" if record.preset else "")
-
-
 def series(record: Record) -> str:
-    """The line a case belongs to: a partitioning of the universal algorithm, or an algorithm.
+    """The line a case belongs to: a partitioning of the universal algorithm as in the paper's
+    legend, else its preset; or an algorithm.
 
     Examples
     --------
@@ -256,7 +251,7 @@ def series(record: Record) -> str:
     """
     name = record.algorithm or "unnamed"
     if record.algorithm == UNIVERSAL:
-        name = partitioning(record) or name
+        name = _of_universal(record) or (f"UA - {record.preset}" if record.preset else name)
     return " ".join(filter(None, (name, form(record))))
 
 
