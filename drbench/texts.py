@@ -49,11 +49,15 @@ def bytes_text(count: float) -> str:
     >>> bytes_text(64 * 2**20), bytes_text(5 * 2**30), bytes_text(3000 * 2**40)
     ('64 MiB', '5 GiB', '3000 TiB')
     """
-    units = ["TiB", "GiB", "MiB", "KiB", "B"]
-    while abs(count) >= 1024 and units[1:]:
-        count /= 1024
+    return _scaled(count, 1024, ["TiB", "GiB", "MiB", "KiB", "B"], 4)
+
+
+def _scaled(value: float, by: int, units: list[str], digits: int = 3) -> str:
+    """A number in the first of some units, the largest first, that divides it."""
+    while abs(value) >= by and units[1:]:
+        value /= by
         units.pop()
-    return f"{number(count, 4)} {units[-1]}"
+    return f"{number(value, digits)} {units[-1]}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -146,11 +150,7 @@ def flops_text(flops: float) -> str:
     >>> flops_text(536870912), flops_text(1.154e13), flops_text(48)
     ('537 MFLOP', '11.5 TFLOP', '48 FLOP')
     """
-    units = ["PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP", "FLOP"]
-    while flops >= 1000 and units[1:]:
-        flops /= 1000
-        units.pop()
-    return f"{number(flops)} {units[-1]}"
+    return _scaled(flops, 1000, ["PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP", "FLOP"])
 
 
 def shape_text(m: int, n: int, k: int) -> str:

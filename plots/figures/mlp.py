@@ -322,24 +322,7 @@ def make(records: Records, options: Options, layer: str | None = None) -> Made:
     return Made(figure(found, options.axis), not_drawn(found))
 
 
-_TAKES = ("quantity", "axis")
-FIGURES = (
-    Figure_(
-        "mlp",
-        SUMMARIES["mlp"],
-        make,
-        _TAKES,
-    ),
-    Figure_(
-        "mlp1",
-        SUMMARIES["mlp1"],
-        partial(make, layer="mlp1"),
-        _TAKES,
-    ),
-    Figure_(
-        "mlp2",
-        SUMMARIES["mlp2"],
-        partial(make, layer="mlp2"),
-        _TAKES,
-    ),
+FIGURES = tuple(
+    Figure_(name, SUMMARIES[name], partial(make, layer=layer), ("quantity", "axis"))
+    for name, layer in {"mlp": None, "mlp1": "mlp1", "mlp2": "mlp2"}.items()
 )

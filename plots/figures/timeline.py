@@ -135,20 +135,18 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         p.subtitle != before.subtitle
         for before, p in pairwise([panels[0]._replace(subtitle=""), *panels])
     ]
-    spacings_in = [_SPACING_IN * (described and at > 0) for at, described in enumerate(changed)]
     heads_in = [
-        _NAME_IN + _SUBTITLE_IN * described + spacing
-        for described, spacing in zip(changed, spacings_in)
+        _NAME_IN + described * (_SUBTITLE_IN + _SPACING_IN * (at > 0))
+        for at, described in enumerate(changed)
     ]
     heights_in = [_LANE_IN * len(p.tracks) for p in panels]
     page = Page(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, (), notes, finding)
     top_in = MARGIN_IN
-    for p, described, spacing_in, head_in, high_in in zip(
-        panels, changed, spacings_in, heads_in, heights_in
-    ):
+    for p, described, head_in, high_in in zip(panels, changed, heads_in, heights_in):
         if described:
             text, size = fitted(p.subtitle, FONT_PT, page_in() - 2 * MARGIN_IN)
-            named(page.text(MARGIN_IN, top_in + spacing_in, text, size), "")
+            at_in = top_in + head_in - _NAME_IN - _SUBTITLE_IN
+            named(page.text(MARGIN_IN, at_in, text, size), "")
         wide_in = page_in() - _LEFT_IN - _RIGHT_IN
         text, size = fitted(p.title, FONT_PT + 0.5, wide_in, True)
         at_in = top_in + head_in - 0.17

@@ -82,13 +82,12 @@ def test_the_description_shows_a_moved_point_bar_cell_and_text():
         axes.annotate("here", (at, 1), (3, 3), textcoords="offset points")
         axes.axhline(at)
         axes.axvspan(0, at)
-        axes.scatter([at], [1])
         axes.broken_barh([(at, 1)], (0, 1))
         axes.set(xlim=(0, 4), ylim=(0, 4))
         return describe_picture(picture).splitlines()
 
     one, other = drawn(1), drawn(1.5)
-    kinds = "bars box cells line points points rule spans text".split()
+    kinds = "bars box cells line points rule spans text".split()
     assert [line.split()[0].strip(",:") for line in one[3:]] == kinds
     assert one[:3] == other[:3] and all(a != b for a, b in zip(one[3:], other[3:]))
     assert "points, points (#1f77b4 s hollow): (1, 1) (2, 3)" in one[7]
