@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from drbench.host.inbox import Inbox, Route
+from drbench.host.inbox import Inbox, Route, shaped
 from drbench.host.matrix import Window
 from drbench.host.topology import Topology
 from drbench.plan.signals import End
@@ -149,7 +149,7 @@ class DeviceInbox(Inbox):
         if found is None:
             there = self.routes[step.index].place
             if type(step) is Push:
-                found = shaped(there, step.inputs[0], value.dtype)
+                found = shaped(there.view(value.dtype), value.shape, step.inputs[0].transposed)
             else:
                 found = there.view(value.dtype).reshape(value.shape)
             self._slots_of[step.index] = found
@@ -159,7 +159,9 @@ class DeviceInbox(Inbox):
         """The value received by a message, in host memory, as an array; None if MPI has put it into
         its place."""
         landing = self._landings.get(step.index)
-        return None if landing is None else shaped(landing, step, value.dtype)
+        if landing is None:
+            return None
+        return shaped(landing.view(value.dtype), step.shape, step.transposed)
 
     def twin(self, step: Step, value) -> np.ndarray:
         """Pinned host memory for a value that is sent to a remote rank; the value itself, if MPI
@@ -167,14 +169,7 @@ class DeviceInbox(Inbox):
         if self._direct:
             return value
         memory = self._device.allocate_host(value.nbytes)
-        return shaped(memory, step.inputs[0], value.dtype)
-
-
-def shaped(flat, step: Step, dtype):
-    """Bytes as the value of a step: transposed values are column-major, as in the slots of
-    :mod:`drbench.host.inbox`."""
-    flat, (rows, cols) = flat.view(dtype), step.shape
-    return flat.reshape(cols, rows).T if step.transposed else flat.reshape(rows, cols)
+        return shaped(memory.view(value.dtype), value.shape, step.inputs[0].transposed)
 
 
 def _head(count: int) -> int:

@@ -36,6 +36,7 @@ from drbench.program.trace import Trace
 from .blas import Blas, cuts, load_blas
 from .collectives import Call
 from .executor_base import ExecutorBase
+from .inbox import shaped
 from .matrix import Window
 from .throttle import Throttle
 
@@ -389,7 +390,8 @@ class Executor(ExecutorBase):
         if type(step) is Push:
             self.bytes["put_bytes"] += value.nbytes
             if message is None:
-                np.copyto(self._slot(step, route.place, value), value)
+                slot = route.place.view(value.dtype)
+                np.copyto(shaped(slot, value.shape, step.inputs[0].transposed), value)
                 if self.throttle is not None:
                     # the receiver waits for the link: this rank may be in a GEMM when it is done
                     due = self.throttle.due("out", value.nbytes, self.clock.now())
@@ -400,11 +402,6 @@ class Executor(ExecutorBase):
             self.inbox.window.sync()
             message.Start()
             self._request(t, message)
-
-    def _slot(self, step: Push, place: np.ndarray, value: np.ndarray) -> np.ndarray:
-        """A slot of another rank as an array for the value."""
-        flat, column_major = place.view(value.dtype), step.inputs[0].transposed
-        return flat.reshape(value.shape[::-1]).T if column_major else flat.reshape(value.shape)
 
     def _start_await(self, t: int) -> None:
         """Start polling for a flag, or for a message."""

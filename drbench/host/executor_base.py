@@ -27,7 +27,7 @@ from drbench.program.trace import Trace
 
 from .collectives import Arrays, Call, contiguous_message, prepare
 from .huge_pages import empty_in_huge_pages
-from .inbox import Inbox
+from .inbox import Inbox, shaped
 
 
 class ExecutorBase(ClosedTogether):
@@ -355,5 +355,4 @@ def _own(flat, column_major: bool | None, shape, transposed: bool, widths):
 
 def _within(flat: np.ndarray, start: int, rows: int, cols: int, transposed: bool) -> np.ndarray:
     """An array in flat memory, columns contiguous if it is transposed."""
-    part = flat[start : start + rows * cols]
-    return part.reshape(cols, rows).T if transposed else part.reshape(rows, cols)
+    return shaped(flat[start : start + rows * cols], (rows, cols), transposed)

@@ -24,6 +24,7 @@ from mpi4py import MPI
 from drbench.errors import CaseFailed
 from drbench.plan.signals import End, check_progress, ends_of, flags_bytes, match, plan_inbox
 from drbench.program.trace import Trace
+from partitions.intervals import Pair
 
 from .matrix import Place, Window
 from .topology import Topology
@@ -248,7 +249,7 @@ class Inbox:
         """The message of this run that a step waits for."""
         return self._messages[t]
 
-    def offered_view(self, t: int, shape: tuple[int, int], transposed: bool, dtype: np.dtype):
+    def offered_view(self, t: int, shape: Pair, transposed: bool, dtype: np.dtype):
         """The view of a value that a local rank offers."""
         route, stored = self.routes[t], shape[:: -1 if transposed else 1]
         place = route.place
@@ -291,3 +292,8 @@ def _flags(memory: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         memory[: 8 * count].view(np.int64),
         memory[8 * count : 16 * count].view(np.float64),
     )
+
+
+def shaped(flat, shape: Pair, transposed: bool):
+    """Flat memory as a matrix, columns contiguous if it is transposed."""
+    return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)

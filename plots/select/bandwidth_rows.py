@@ -96,28 +96,27 @@ def row_of(measured: dict, **description) -> BandwidthRow:
     """A row of the ranks' measurement: ``operation``, ``nbytes``, ``times``, ``samples_s`` and the
     ``interval`` of their median, ``noisy`` and ``core_share``, or the ``reason`` why there are
     none."""
+    operation, nbytes = measured["operation"], measured["nbytes"]
     samples = measured.get("samples_s", [])
-    row = BandwidthRow(
-        operation=measured["operation"],
-        nbytes=measured["nbytes"],
+    low, high = measured.get("interval", (None, None))
+    middle, algorithm, bus = None, None, None
+    if samples:
+        middle = median(samples)
+        algorithm, bus = bus_bandwidth(operation, nbytes, middle, description["ranks"])
+    return BandwidthRow(
+        operation=operation,
+        nbytes=nbytes,
         transfers=measured["times"],
         samples=len(samples),
-        **dict.fromkeys(BandwidthRow._fields[10:15]),
-        reason=measured.get("reason", ""),
-        **description,
-    )
-    if not samples:
-        return row
-    middle, (low, high) = median(samples), measured["interval"]
-    algorithm, bus = bus_bandwidth(row.operation, row.nbytes, middle, row.ranks)
-    return row._replace(
         median_s=middle,
         median_low_s=low,
         median_high_s=high,
         algorithm_gbps=algorithm,
         bus_gbps=bus,
-        noisy=measured["noisy"],
-        core_share=measured["core_share"],
+        reason=measured.get("reason", ""),
+        noisy=measured.get("noisy"),
+        core_share=measured.get("core_share"),
+        **description,
     )
 
 
