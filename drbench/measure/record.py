@@ -385,11 +385,8 @@ class _Kind(NamedTuple):
 
     def column(self, cells: Iterable[str]) -> list:
         """The values of many cells; equal texts are read once."""
-        found = set(cells) - {""}
-        values = map(self.read, found)
-        if self.plain in (_plain_text, _plain_list):  # cells of numbers are plain already
-            values = map(self.plain, values)
-        known = {"": self.empty()} | dict(zip(found, map(self.in_range, values)))
+        known = {cell: self.made_plain(self.read(cell)) for cell in set(cells) - {""}}
+        known[""] = self.empty()
         return [known[cell] for cell in cells]
 
 

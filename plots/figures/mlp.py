@@ -8,7 +8,7 @@ replication factors above the points. Lines that cannot be told apart are one wi
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from math import ceil, floor
+from math import ceil, floor, nan
 from statistics import median
 
 from matplotlib.figure import Figure
@@ -52,12 +52,12 @@ def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
     drawn = {name: lines for name, lines in drawn.items() if lines}
     if not drawn:
         raise SelectionError(f"nothing to draw for {'; '.join(not_drawn(chosen))}. Run more cases.")
-    limits, step = ends([end for lines in drawn.values() for end in _reach(lines)], axis)
+    points = [p for lines in drawn.values() for line in lines for p in line.points]
+    limits, step = ends([end for p in points for end in (p.value, p.low, p.high) if end], axis)
     apart = LINE_MARKER_PT / (72 * _HIGH_IN) * (limits[1] - limits[0])
     alike = {name: coinciding(lines, apart) for name, lines in drawn.items()}
     described = [_chart(groups, limits, step) for groups in alike.values()]
     notes = _notes(chosen, drawn)
-    points = [p for lines in drawn.values() for line in lines for p in line.points]
     replicated = any(p.factor not in ("", "1") for p in points)
     if any(len(group) > 1 for groups in alike.values() for group in groups):
         notes.append(
@@ -135,16 +135,6 @@ def _is_near(line: Line, other: Line, apart: float) -> bool:
     return kind(line) == kind(other) and all(abs(a.value - b.value) <= apart for a, b in pairs)
 
 
-def _reach(lines: Sequence[Line]) -> list[float]:
-    """The values of a panel, and the ends of their intervals."""
-    spots = [
-        _spot(point, line.quantity == "percent_of_gemm_only")
-        for line in lines
-        for point in line.points
-    ]
-    return [end for spot in spots for end in (spot.value, spot.low, spot.high) if end == end]
-
-
 def _chart(groups: Sequence[Sequence[Line]], limits: tuple[int, float], step: int) -> Chart:
     drawn = list(chain.from_iterable(groups))
     points = list(chain.from_iterable(line.points for line in drawn))
@@ -168,7 +158,7 @@ def _chart(groups: Sequence[Sequence[Line]], limits: tuple[int, float], step: in
             STYLES[group[0].name],
             batches,
             {
-                each[0].m: _spot(each[0], roof)._replace(text=_factors(each))
+                each[0].m: _spot(each[0])._replace(text=_factors(each))
                 for each in zip(*(line.points for line in group))
             },
         )
@@ -216,12 +206,8 @@ def _factors(points: Sequence) -> str:
     return "" if found == ["1"] else "\n".join(found)
 
 
-def _spot(point, roof: bool) -> Spot:
-    """A point, with the interval of a measured ratio. Those of predictions would cover each other:
-    the small print has them."""
-    interval = point.percent_of_gemm_only_low, point.percent_of_gemm_only_high
-    is_known = roof and point.mode == "measured" and None not in interval
-    return Spot(point.value, point.Index, point.hollow, *interval if is_known else ())
+def _spot(point) -> Spot:
+    return Spot(point.value, point.Index, point.hollow, point.low or nan, point.high or nan)
 
 
 def _predicted(points: Sequence) -> str:
@@ -286,8 +272,7 @@ def _notes(chosen: Panels, drawn: Panels) -> list[str]:
         texts.append("no replication: all factors are 1")
     if any(line.quantity == "percent_of_gemm_only" for line in lines):
         texts.append("GEMM-only speed: the same local GEMMs without communication, interleaved")
-    roof = lines[0].quantity == "percent_of_gemm_only"
-    if any(_spot(p, roof).low == _spot(p, roof).low for p in points):
+    if any(p.low for p in points):
         texts.append("vertical: 95 % interval of the median paired ratio")
     texts += filter(None, [_predicted(points)])
     texts += doubts(points)

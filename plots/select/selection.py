@@ -185,8 +185,9 @@ class Line:
     """One line of the figure: the best case of each batch size, by rising batch size; ``why`` is
     the reason if it has none.
 
-    A point is the row of its case with two more values: ``value``, the drawn percentage, and
-    ``factor``, the replication factor as text, empty for a baseline. ``quantity`` is the drawn
+    A point is the row of its case with more values: ``value``, the drawn percentage, ``low`` and
+    ``high``, the ends of its interval if it is drawn, and ``factor``, the replication factor as
+    text, empty for a baseline. ``quantity`` is the drawn
     column; ``stationary`` the matrix that does not move, ``"B"`` or ``"C"``, empty for a baseline.
     """
 
@@ -294,6 +295,10 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     drawn = drawn[drawn.still == drawn.line.map(stays)].sort_values(["m", *BY_TIME])
     best = found.loc[drawn.drop_duplicates(["line", "m"]).index]
     best["value"] = best[quantity]
+    # those of predictions would cover each other: the small print has them
+    known = (best["mode"] == "measured") & (quantity == QUANTITIES["gemm_only"])
+    for end in ("low", "high"):
+        best[end] = best[f"percent_of_gemm_only_{end}"].where(known)
     best["factor"] = [factor_text(case) for case in rows(best[["a", "b", "c"]])]
     best["factor"] = best.factor.where(own, "")
     points = rows(best)
