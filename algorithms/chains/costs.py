@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf, prod
+from os.path import commonprefix
 from typing import NamedTuple
 
 from algorithms.registry import get_algorithm
@@ -168,11 +169,7 @@ def divided(each: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
     alike = lambda triple: max(
         _DIVIDED.values(), key=lambda other: sum(a == b for a, b in zip(triple, other))
     )
-    by = [
-        triple if triple in _DIVIDED.values() else alike(triple)
-        for triple in zip(*_as_operands(each, inner))
-    ]
-    return tuple(_as_operands(each, zip(*by)))
+    return tuple(_as_operands(each, zip(*map(alike, zip(*_as_operands(each, inner))))))
 
 
 class Training(NamedTuple):
@@ -463,11 +460,8 @@ class Costs:
     def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[Program]:
         """The programs along a dimension in which transfers and a GEMM overlap."""
         group, (m, n, k) = self._group((d,)), extents
-        as_operands = [
-            _SWAPPED.get(one, one) if side in each.transpose else one
-            for side, one in zip("abc", triple)
-        ]
-        texts = [_WORDS.get(one, one) for one in as_operands]
+        as_operands = _as_operands(each, zip(triple))
+        texts = [_WORDS.get(one, one) for (one,) in as_operands]
         experts, topk = each.experts
         if experts:
             of = {"experts": experts, "topk": topk}
@@ -570,9 +564,7 @@ def steps(old: Layout, new: Layout) -> Iterator[Change]:
     leaving, joining = {}, {}
     for side in sides:
         one, two = ([d for d, each in enumerate(layout) if each == side] for layout in (old, new))
-        same = next(
-            (x for x, (a, b) in enumerate(zip(one, two)) if a != b), min(len(one), len(two))
-        )
+        same = len(commonprefix([one, two]))
         leaving[side], joining[side] = one[same:], two[same:]
     late, exchanged = [], []
     for side, other in (sides, sides[::-1]):

@@ -158,6 +158,7 @@ class _Problem:
         self.best: Label | None = None  # that fits
         self.fastest: Label | None = None
         self.least_s, self.of, self.found = 0.0, _SERIAL, []
+        self._places = {name: {one: x for x, one in enumerate(of)} for name, of in domains.items()}
         self._tables = [self._array(each) for each in factors]
 
     def consider(self, label: Label) -> bool:
@@ -184,7 +185,7 @@ class _Problem:
 
     def _array(self, factor: Factor):
         """The labels by the indices of choices, and their numbers in one array."""
-        places = [{choice: x for x, choice in enumerate(self.domains[n])} for n in factor.scope]
+        places = [self._places[name] for name in factor.scope]
         labels = {
             tuple(place[one] for place, one in zip(places, key)): found
             for key, found in factor.table.items()
@@ -247,8 +248,7 @@ class _Problem:
     def improve(self) -> None:
         """Find the fastest alternatives for the choices of each candidate; then change one variable
         of the best at a time, as long as that is faster."""
-        places = {name: {one: x for x, one in enumerate(of)} for name, of in self.domains.items()}
-        at_of = lambda label: {name: places[name][one] for name, one in label.chosen}
+        at_of = lambda label: {name: self._places[name][one] for name, one in label.chosen}
         for label in self.found:
             self._choose_alternatives(at_of(label))
         before = None
