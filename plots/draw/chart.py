@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
-from matplotlib.transforms import Bbox
 from numpy import broadcast_to
 
 from .description import named
@@ -108,20 +107,21 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
         if marks.kind == "bars":
             draw_bars(axes, marks)
             continue
-        if marks.kind == "rule":
-            style = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
-            named(axes.plot(marks.x, marks.y, **style)[0], marks.name)
-            continue
-        _draw_intervals(axes, marks)
-        style = {"zorder": 3, "clip_on": False, **line_keywords(marks.style)}
+        style = line_keywords(marks.style) if marks.style else {}
         if marks.kind == "points":
             own = marker_pt(marks.style, size)
             style |= {"linestyle": "None", "markersize": own, "markeredgewidth": 0.4}
-        hollow = [at for at, each in enumerate(marks.hollow) if each]
-        solid = [at for at in range(len(marks.x)) if at not in hollow]
-        named(axes.plot(marks.x, marks.y, **style, markevery=solid)[0], marks.name, marks.cases)
-        if hollow:
-            x, y = ([side[at] for at in hollow] for side in (marks.x, marks.y))
+        if marks.kind == "rule":
+            style = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
+        style = {"zorder": 3, "clip_on": marks.kind == "rule", **style}
+        if marks.kind != "rule":
+            _draw_intervals(axes, marks)
+        solid = [at for at in range(len(marks.x)) if not any(marks.hollow[at : at + 1])]
+        (line,) = axes.plot(marks.x, marks.y, **style, markevery=solid)
+        named(line, marks.name, marks.cases)
+        if len(solid) < len(marks.x):
+            places = zip(marks.x, marks.y, marks.hollow)
+            x, y = zip(*((x, y) for x, y, hollow in places if hollow))
             style |= HOLLOW | {"markeredgecolor": marks.style.color, "linestyle": "None"}
             style["markersize"] = marker_pt(marks.style)
             named(axes.plot(x, y, **style)[0], marks.name)
@@ -141,15 +141,15 @@ def _draw_intervals(axes: Axes, marks: Marks) -> None:
 
 def draw_bars(axes: Axes, marks: Marks) -> None:
     """Draw bars of one name, vertical or horizontal."""
-    color = marks.style.color
-    style = {"color": color, "hatch": marks.style.hatch, "linewidth": 0.4, "zorder": 2}
-    style["edgecolor"] = bar_edge(color)
+    style = {"color": marks.style.color, "hatch": marks.style.hatch, "linewidth": 0.4, "zorder": 2}
+    style["edgecolor"] = bar_edge(marks.style.color)
     bars = (
         axes.barh(marks.y, marks.x, 0.72, marks.base, **style)
         if marks.across
         else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **style)
     )
     named(bars, marks.name, marks.cases)
+    color = marks.style.color
     edge = color if bar_edge(color) == "white" else bar_edge(color)
     for bar, hollow in zip(bars, marks.hollow):
         if hollow:  # a white bar keeps the edge that shows it
@@ -231,7 +231,7 @@ def label_points(axes: Axes, chart: Chart) -> None:
         for x, y, text in zip(marks.x, marks.y, marks.texts or [""] * len(marks.x))
         if y == y
     ]
-    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y, *_ in places]
+    taken = [(x - 3, x + 3, y - 3, y + 3) for x, y, *_ in places]
     for x, y, place, text, color in sorted(places, key=lambda each: -each[1]):
         if not text:
             continue
@@ -239,12 +239,23 @@ def label_points(axes: Axes, chart: Chart) -> None:
         half = 36 * max(width_in(row, SMALL_PT) for row in rows)
         tall = 1.1 * SMALL_PT * len(rows)
         downs = [down for gap in range(4, 32, 2) for down in (gap, -gap - tall)]
-        first = Bbox.from_bounds(x - half, y, 2 * half, tall)
-        boxes = [first.translated(0, down) for down in downs]
-        taken.append(next((box for box in boxes if not box.count_overlaps(taken)), boxes[0]))
+        boxes = [(x - half, x + half, y + down, y + down + tall) for down in downs]
+        free = (box for box in boxes if not any(_overlap(box, other) for other in taken))
+        taken.append(next(free, boxes[0]))
         style = {"ha": "center", "va": "bottom", "size": SMALL_PT, "color": color}
         style |= {"textcoords": "offset points", "linespacing": 1.1, "annotation_clip": False}
-        axes.annotate(text, place, (0, taken[-1].y0 - y), **style)
+        axes.annotate(text, place, (0, taken[-1][2] - y), **style)
+
+
+def _overlap(one: tuple, other: tuple) -> bool:
+    """Whether two boxes of left, right, bottom and top overlap.
+
+    Examples
+    --------
+    >>> _overlap((0, 2, 0, 2), (1, 3, 1, 3)), _overlap((0, 2, 0, 2), (2, 3, 0, 2))
+    (True, False)
+    """
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 def labelled_panels(
