@@ -424,7 +424,8 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
         if isinstance(each, str) and each in words:
             found += words[each]
         elif isinstance(each, dict):
-            found += range_of(each, where, options)
+            numbers = range_of(each, where, options)
+            found += [(number,) * 3 for number in numbers] if key in _TRIPLES else numbers
         elif key in _TRIPLES:
             three = each if isinstance(each, list) else [each] * 3
             require(len(three) == 3, where, "three values, for A, B and C", each)

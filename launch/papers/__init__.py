@@ -15,7 +15,7 @@ def papers() -> dict:
     Examples
     --------
     >>> [*papers()]
-    ['slicing', 'overlap', 'meshslice', 'ledger']
+    ['slicing', 'overlap', 'meshslice', 'measured', 'ledger']
     """
     names = sorted((each.name for each in pkgutil.iter_modules(__path__)), reverse=True)
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}

@@ -74,6 +74,13 @@ def test_a_block_is_its_nested_loops(ms, ns, seeds, prefetches, zipped, scale):
     assert found == list(dict.fromkeys(wanted))
 
 
+def test_a_range_of_replication_factors_is_one_for_all_three_matrices():
+    block = {"m": 8, "n": 8, "k": 8, "preset": "row"}
+    block["replication"] = {"start": 1, "stop": 4, "factor": 2}
+    found = [(case.a, case.b, case.c) for case in expanded(block)]
+    assert found == [("row",) * 3, ("row/c2",) * 3]
+
+
 def overridden(name, words, ranks=4):
     overrides = [word.split("=", 1) for word in words.split()]
     return load_sweep(name, ranks, overrides=overrides).cases
