@@ -225,10 +225,9 @@ def text_of(name: str, tokens: int | None = None) -> str:
     found = parts(model, config, tokens) if isinstance(config, dict) else {}
     if part not in found:
         known = [f"{model}:{each}" for each in found] or presets()
-        raise UsageError(
-            f"no preset and no file of a chain {name!r}; there are {', '.join(known)}."
-            f"{did_you_mean(name, known)}"
-        )
+        hint = did_you_mean(name, known)
+        listed = "" if hint and not found else f"; there are {', '.join(known)}"
+        raise UsageError(f"no preset and no file of a chain {name!r}{listed}.{hint}")
     return found[part]
 
 

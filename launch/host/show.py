@@ -543,18 +543,21 @@ def _dealt(partition: Partition) -> str:
     --------
     >>> from partitions import partition
     >>> print(_dealt(partition("block", (8, 8), 4)))
-    tiles 4 × 4, grid 2x2
+    tiles 4 × 4
+    grid 2x2
     >>> print(_dealt(partition("S(0),R@2x2", (8, 8), 4)))
-    tiles 4 × 8, ranks of replica 0: 0 2
+    tiles 4 × 8
+    ranks of replica 0: 0 2
     >>> print(_dealt(partition("_S(0,2)", (9, 8), 2)))
-    tiles up to 3 × 8, grid 2x1
+    tiles up to 3 × 8
+    grid 2x1
     """
     height, width = partition.tile_shape
     equal = all(isinstance(axis, Dealt) for axis in (partition.rows, partition.cols))
     ranks = partition.members(0)
     listed = " ".join(map(str, ranks[:8])) + " ..." * (len(ranks) > 8)
     where = f"grid {partition.grid}" if partition.grid else f"ranks of replica 0: {listed}"
-    return f"tiles {'' if equal else 'up to '}{height} × {width}, {where}"
+    return f"tiles {'' if equal else 'up to '}{height} × {width}\n{where}"
 
 
 def _left_out(partition) -> str:

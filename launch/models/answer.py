@@ -121,10 +121,10 @@ def off(found: Found) -> str:
     ...     print(off(Found(ranking, left=9, gap=gap)))
     <BLANKLINE>
     optimality gap at most 20 % in this model
-    effort exhausted with 9 candidates left
+    effort exhausted, so others may be better
     """
     if not found.in_doubt:
         return ""
     if found.gap <= _TELLING:
         return f"optimality gap at most {100 * found.gap:.0f} % in this model"
-    return f"effort exhausted with {plural(found.left, 'candidate')} left"
+    return "effort exhausted, so others may be better"

@@ -70,7 +70,8 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         failed = [each.record for each in contenders if each.record.status != "ok"]
         for each in failed:
             why = f"{name_of(each, tiles)}: {each.status}: {each.reason}"
-            without.setdefault(why, []).append(at)
+            kind = "unsupported" if each.status == "unsupported" else why
+            without.setdefault(kind, []).append((at, why))
         timed = [each for each in contenders if each.record.status == "ok"]
         if timed:
             timed.sort(key=lambda each: each.order)
@@ -91,8 +92,8 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
             total = ", ".join(f"{count} {status}" for status, count in counts.items())
             found.append(Table(f"no case is ok: {total}", (), [], []))
         lines = [
-            f"{on[0] if len(on) == 1 else plural(len(on), 'problem')}: {why}"
-            for why, on in without.items()
+            f"{on[0][0]}: {on[0][1]}" if len(on) == 1 else f"{len(on)} cases, such as {on[0][1]}"
+            for on in without.values()
         ]
         if (left := len(lines) - _SHOWN) > 0:
             lines[_SHOWN:] = [f"{left} more reasons why cases are not ok: see the records"]

@@ -150,7 +150,7 @@ def headline(found: Verdict) -> str:
 
 def _best(every: list, decisions: list[Decision]) -> Best:
     """The decision on the cases of a problem, with the values of the best."""
-    names = [case_name(row) for row in every]
+    names = [case_name(row).replace(",", "") for row in every]  # they are in lists
     row = every[best_at(decisions)]
     first = leaders(decisions)
     slower = sorted(
