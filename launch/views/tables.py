@@ -143,7 +143,7 @@ def name_of(record: Record, tiles: bool) -> str:
     --------
     >>> row = dict(mode="measured", status="ok", best_s=1.0, stationary="C", preset="row")
     >>> name_of(Record(algorithm="universal", **row), False)
-    'drbench row S-C'
+    'universal S-C row'
     >>> name_of(Record(algorithm="scalapack", mesh="1x2", **row), False)
     'scalapack 1x2'
     """
@@ -154,4 +154,4 @@ def name_of(record: Record, tiles: bool) -> str:
     if tiles or record.algorithm != "universal":
         return describe(record) if record.status == "ok" or record.dataflow else record.algorithm
     texts = [record.preset] if record.preset else list(dict.fromkeys(layout(record)))
-    return " ".join(["drbench", *texts] + [f"S-{record.stationary}"] * bool(record.stationary))
+    return " ".join(["universal"] + [f"S-{record.stationary}"] * bool(record.stationary) + texts)

@@ -85,7 +85,7 @@ def test_a_comparison_that_decides_nothing_or_lacks_cases_fails_unless_it_is_all
     assert broken.returncode == 1
     listed = run_cli("compare", files / "bad.csv")
     assert listed.returncode == 1 and "no case is ok: 2 wrong" in listed.stdout
-    assert "2 cases, such as drbench row S-C: wrong: row 0" in listed.stdout
+    assert "2 cases, such as universal S-C row: wrong: row 0" in listed.stdout
     assert run_cli("compare", files / "bad.csv", "--allow", "failing").returncode == 0
 
 

@@ -306,11 +306,11 @@ def test_ratios_within_a_round_decide_who_is_faster_on_a_machine_that_drifts():
     failed = {0: refused(2, "no memory", algorithm="heat")}
     (table,) = contest(theirs, still, ours, failed)
     names = [row["contender"] for row in table.rows]
-    assert names == ["drbench row", "scalapack 1x2", "dtensor AC row · B R"]
+    assert names == ["universal row", "scalapack 1x2", "dtensor AC row · B R"]
     assert [row["state"] for row in table.rows[:2]] == ["fastest", "slower"]
     assert table.rows[2]["in_doubt"] == "moves nothing"
     assert [row["ratio"] for row in table.rows[1:]] == [pytest.approx(1 / 0.9), None]
-    assert table.answer == "drbench row is fastest" and table.lines == [
+    assert table.answer == "universal row is fastest" and table.lines == [
         "the libraries' best, scalapack 1x2, takes 1.11 (1.11-1.11) times as long"
     ]
     assert table.failures == ["8 × 8 × 8, None, 2 ranks: heat: failed: no memory"]
