@@ -180,13 +180,13 @@ def answer_text(record: Record) -> str:
         verdict = f"Result {'not verified' if record.error is None else exact}"
         why = cores_text(record)
         if record.noisy:
-            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}; measure on a quiet machine:"
-            known = []
+            verdict += f". TIME NOT USABLE{f' ({why})' if why else ''}:"
+            known = ["measure on a quiet machine"]
         elif record.oversubscribed:
             verdict += ". RANKS SHARE CORES, compare only with such runs:"
         else:
             verdict += ":"
-        time = time_text(record.time_s) + ("" if record.noisy else _interval(record))
+        time = time_text(record.time_s) + (" now" if record.noisy else _interval(record))
     return f"{verdict} {', '.join([time, *known])}."
 
 
@@ -343,7 +343,8 @@ def _add_times(record: Record, add: Callable) -> None:
     if record.slowest_rank is not None and (record.ranks or 1) > 1:
         mean_s = sum(getattr(record, f"phase_{name}_s") or 0 for name in COMPUTING)
         longer = 100 * (record.slowest_rank_s / mean_s - 1) if mean_s else 0
-        add("slowest rank", f"{record.slowest_rank}, computes {longer:.0f} % longer than the mean")
+        how = f"computes {longer:.0f} % longer than the mean" if longer >= 0.5 else "not by 1 %"
+        add("slowest rank", f"{record.slowest_rank}, {how}")
     beyond, overlap = record.effective_communication_s, record.overlap_efficiency
     spread = record.time_s - (record.median_low_s or record.time_s)
     if not simulated and beyond is not None and beyond > spread:

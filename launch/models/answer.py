@@ -59,7 +59,8 @@ def answer(found: Found, request: TuneRequest) -> list[str]:
     if times := found.times_better:
         ends.append(f"{times:.2f} times {'as fast' if best.record else 'fewer bytes'}")
     if near := found.within(request.multiplications):
-        ends.append(f"tied with {plural(len(near), 'other')}")
+        least = "at least " * (len(near) + 1 == len(found.ranking) == request.top)
+        ends.append(f"tied with {least}{plural(len(near), 'other')}")
     if unknown := off(found):
         ends.append(unknown)
     if found.mine and not found.better:
@@ -98,7 +99,10 @@ def _price(found: Found, request: TuneRequest) -> str:
     what = f"redistributing {', and '.join(parts) or 'nothing'}, once"
     if not moving.moved_bytes:
         return f"Changing is free: {what} moves nothing."
-    price = f"Changing costs {redistribution_text(moving)} ({what})"
+    cost = redistribution_text(moving)
+    if moving.seconds is None:
+        cost = f"{bytes_text(moving.busiest_bytes)} in or out of a rank, {cost} in all"
+    price = f"Changing costs {cost} ({what})"
     if after is None:
         return f"{price}."
     first = found.ranking[0].record

@@ -446,6 +446,9 @@ class _Search:
             if name in self.names:
                 return None
             self.names[name] = len(self.names)
+            sizes = {key: resolved.get(key) for key, value in options.items() if type(value) is int}
+            sizes = {key: value for key, value in sizes.items() if type(value) is int}
+            case = replace(case, options=case.options | sizes)  # as they are named
             if sum(problem.tile_bytes(0).values()) > ruler.memory_bytes:
                 self.found.too_large += 1
                 return None

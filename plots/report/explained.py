@@ -112,8 +112,13 @@ def verdict(cases: Sequence[Json]) -> list[str]:
             f"{name} ({time_text(seconds)})" if all(timed) else name
             for name, seconds in zip(names, times)
         )
+        doubt, spans = "", [case["interval"] for case in cases]
+        if all(spans) and all(low <= time <= high for time, (low, high) in zip(times, spans[::-1])):
+            doubt = (
+                "; each time is in the predicted interval of the other, so the order is not sure"
+            )
         if message:
-            lines.append(f"{other} {' and '.join(message)} of {one}.")
+            lines.append(f"{other} {' and '.join(message)} of {one}{doubt}.")
     for name, case in zip(names, cases):
         fact = {name: value for name, value, _ in case["facts"]}
         share = f"{100 * fact['local GEMMs'] / fact['time']:.3g} %" if fact["time"] else "all"

@@ -22,7 +22,7 @@ from drbench.measure.decision import (
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
 from drbench.texts import rate_text, shape_text, time_text
 from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
-from plots.select.cases import UNIVERSAL, by_name, case_name, cases, rising
+from plots.select.cases import UNIVERSAL, by_name, case_name, cases, names, rising
 from plots.select.records import rows
 from plots.select.rounds import PROBLEM, SETTING, decided, merged
 from plots.select.selection import BY_TIME
@@ -56,12 +56,13 @@ class Best(NamedTuple):
 
 class Verdict(NamedTuple):
     """``counts`` of cases by status, the ``best`` case of each problem, notes on what is left out,
-    and what would decide the problems that are undecided."""
+    what would decide the problems that are undecided, and whether all cases are ``predicted``."""
 
     counts: list[tuple[str, int]]
     best: list[Best]
     notes: list[str]
     needs: str = ""
+    predicted: bool = False
 
 
 def verdict(found: DataFrame) -> Verdict:
@@ -110,7 +111,7 @@ def verdict(found: DataFrame) -> Verdict:
     kept = [(name, count) for name, count in counts if count]
     best = [_best(*each) for each in ranked[:_MOST_PROBLEMS]]
     asked = [decisions for _, decisions in ranked] or lost
-    return Verdict(kept, best, notes, remedy(*asked))
+    return Verdict(kept, best, notes, remedy(*asked), bool((found["mode"] == "simulated").all()))
 
 
 def headline(found: Verdict) -> str:
@@ -126,6 +127,8 @@ def headline(found: Verdict) -> str:
     'S-C row is fastest: 2 ms.'
     >>> headline(Verdict([], [best, tied], []))
     'One fastest case on 1, ties on 1 of 2 problems; most often among the fastest: S-C row, on 2.'
+    >>> headline(Verdict([], [tied, tied], [], predicted=True))
+    'Predicted: ties on 2 of 2 problems; most often among the fastest: S-B row, S-C row, on 2.'
     """
     if not found.best:
         counts = dict(found.counts)
@@ -136,21 +139,29 @@ def headline(found: Verdict) -> str:
         (one,) = found.best
         share = f", {one.roof} of GEMM-only speed" if one.roof.endswith("%") else ""
         answer = f"{one.answer[0].upper()}{one.answer[1:]}"
-        return f"{answer}: {one.time}{share}{one.others}{needs}."
+        return _predicted(found, f"{answer}: {one.time}{share}{one.others}{needs}.")
     states = Counter(each.state for each in found.best)
     leads = Counter(name for each in found.best for name in each.leaders)
     fastest = Counter(each.leaders[0] for each in found.best if each.state == FASTEST)
-    name = max(leads, key=lambda name: (leads[name], fastest[name]))
+    often = max(leads, key=lambda name: (leads[name], fastest[name]))
+    alike = [
+        name for name in leads if (leads[name], fastest[name]) == (leads[often], fastest[often])
+    ]
     said = ", ".join(f"{text} {states[state]}" for state, text in _ON.items() if states[state])
-    return (
+    return _predicted(
+        found,
         f"{said[0].upper()}{said[1:]} of {cases(len(found.best), 'problem')}{needs}; most often "
-        f"among the fastest: {name}, on {leads[name]}."
+        f"among the fastest: {names(alike, 3)}, on {leads[often]}.",
     )
+
+
+def _predicted(found: Verdict, text: str) -> str:
+    return f"Predicted: {text[0].lower()}{text[1:]}" if found.predicted else text
 
 
 def _best(every: list, decisions: list[Decision]) -> Best:
     """The decision on the cases of a problem, with the values of the best."""
-    names = [case_name(row).replace(",", "") for row in every]  # they are in lists
+    named = [case_name(row).replace(",", "") for row in every]  # they are in lists
     row = every[best_at(decisions)]
     first = leaders(decisions)
     slower = sorted(
@@ -165,9 +176,9 @@ def _best(every: list, decisions: list[Decision]) -> Best:
         shape_text(*row.shape),
         row.source.text,
         decisions[first[0]].state,
-        list(dict.fromkeys(names[at] for at in first)),
+        list(dict.fromkeys(named[at] for at in first)),
         len(first) - 1,
-        answer(decisions, names),
+        answer(decisions, named),
         time_text(row.time_s),
         f"; the next takes {slower[0][1]} times as long" if slower else "",
         rate_text(rate),
