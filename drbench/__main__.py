@@ -31,6 +31,9 @@ def main() -> None:
         code = _INTERRUPTED
     if code == _INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Python dies by SIGINT in the end if Ctrl-C came in a text that it executed (a NamedTuple being
+    # made), even where a command has handled it; the next such text makes it forget that.
+    exec("")
     sys.exit(code)
 
 

@@ -1,9 +1,12 @@
 """Lines that a command ends with: how to resume, and why it stopped."""
 
+import os
 import sys
+from textwrap import dedent
 
 import pytest
 from made_up import made_up
+from starting import ROOT
 
 from drbench.errors import UsageError
 from launch.sweeps.plan import SweepRequest
@@ -37,3 +40,22 @@ def test_an_interrupt_during_the_start_is_one_line_and_further_interrupts_change
     )
     ended = process(sys.executable, "-c", program)
     assert (ended.returncode, ended.stderr) == (130, "drbench: interrupted\n")
+
+
+def test_the_code_of_a_handled_interrupt_is_that_of_the_command(process, tmp_path, monkeypatch):
+    """Also where it came while Python executed a text."""
+    program = """
+    import os, signal, drbench.__main__ as entry
+
+    def run():
+        try:
+            exec("os.kill(os.getpid(), signal.SIGINT)")
+        except KeyboardInterrupt:
+            return 0
+
+    entry._run = run
+    entry.main()
+    """
+    (tmp_path / "handled.py").write_text(dedent(program))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(tmp_path)]))
+    assert process(sys.executable, "-m", "handled").returncode == 0

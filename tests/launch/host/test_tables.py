@@ -15,7 +15,7 @@ tune -m 2Ki -n 8Ki -k 2Ki --machine h100x8 --preset row --effort 1 | You:  row |
 chain --preset llama3-70b:mlp --machine h100x8 -p 2 -m 256 | astest: | time | memory a rank
 simulate -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset row | Predicted: | time spent | moved
 plan -m 64 -n 64 -k 64 -p 4 --preset 2.5d --rank all | universal, Stationary | rank | get
-compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3 | S-C block, on 4. | time | layouts
+compare results/measured/epyc-2core/mlp1-h1536-p2 --limit 3 | S-C block | time | layouts
 """
 
 
