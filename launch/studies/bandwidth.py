@@ -74,14 +74,11 @@ def bandwidth_answer(rows: Sequence) -> str:
     copies = [row for row in rows if row.operation == COPY and row.median_s is not None]
     near = min(copies, key=lambda row: abs(row.nbytes - most.nbytes), default=None)
     share = f", {100 * most.bus_gbps / near.bus_gbps:.0f} % of a copy in memory" if near else ""
-    noisy, doubt = sum(bool(row.noisy) for row in timed), ""
-    if most.noisy:
-        cores = (
-            most.core_share is not None and f"; ranks had {100 * most.core_share:.0f} % of cores"
-        )
-        doubt = f" NOT USABLE: noisy{cores or ''}."
+    noisy, doubt = sum(bool(row.noisy) for row in rows), ""
+    if most.noisy or (near and near.noisy):
+        doubt = " NOT USABLE: noisy, measure on a quiet machine."
     elif noisy:
-        doubt = f" Not usable: {noisy} of the other {len(timed) - 1} rows, which are noisy (~)."
+        doubt = f" Not usable: {noisy} of {len(rows)} rows, which are noisy (~)."
     return f"{most.operation} of {bytes_text(most.nbytes)}: {most.bus_gbps:.3g} GB/s{share}.{doubt}"
 
 
