@@ -10,8 +10,10 @@ import pytest
 
 from drbench.measure.record_file import read_csv
 
-#: Prints the output of COSMA's program, on one rank. PRINT replaces the times.
+#: Prints the output of COSMA's program, on one rank. PRINT replaces the times. It lasts a moment:
+#: MPICH's mpiexec can die of a broken pipe if its processes end while it still starts them.
 MINIAPP = """#!/bin/sh
+trap 'sleep 0.1' EXIT
 [ "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}}" = 0 ] || exit 0
 echo "$@" >> "$ASKED"
 echo "Strategy = Matrix dimensions (m, n, k) = (1, 1, 1)"
