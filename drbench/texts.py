@@ -22,10 +22,21 @@ def marked(text: str, marks: str | None) -> str:
 
     Examples
     --------
-    >>> marked("12 ms", "~"), marked("12 ms", "")
-    ('~ 12 ms', '12 ms')
+    >>> marked("12 ms", "±="), marked("12 ms", "")
+    ('±= 12 ms', '12 ms')
     """
-    return f"{marks} {text}" if marks else text
+    return f"{worth(marks)} {text}" if marks else text
+
+
+def worth(marks: str) -> str:
+    """The marks that say something: of a noisy row (~) the others do not.
+
+    Examples
+    --------
+    >>> worth("~±?"), worth("±?")
+    ('~', '±?')
+    """
+    return "~" if "~" in marks else marks
 
 
 def plural(count: int, what: str) -> str:

@@ -343,8 +343,8 @@ def _add_times(record: Record, add: Callable) -> None:
     if record.slowest_rank is not None and (record.ranks or 1) > 1:
         mean_s = sum(getattr(record, f"phase_{name}_s") or 0 for name in COMPUTING)
         longer = 100 * (record.slowest_rank_s / mean_s - 1) if mean_s else 0
-        how = f"computes {longer:.0f} % longer than the mean" if longer >= 0.5 else "not by 1 %"
-        add("slowest rank", f"{record.slowest_rank}, {how}")
+        by = f"{longer:.0f}" if longer >= 1 else "less than 1"
+        add("slowest rank", f"{record.slowest_rank}, computes {by} % longer than the mean")
     beyond, overlap = record.effective_communication_s, record.overlap_efficiency
     spread = record.time_s - (record.median_low_s or record.time_s)
     if not simulated and beyond is not None and beyond > spread:

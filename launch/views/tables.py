@@ -10,6 +10,7 @@ from rich.text import Text
 from algorithms import algorithms
 from drbench.measure.noise import DOUBTS
 from drbench.measure.record import IDENTITY, REQUEST, WHERE, Record
+from drbench.texts import worth
 from launch.cases.command_line import describe
 from launch.host.show import Screen, table
 
@@ -68,8 +69,7 @@ class Table(NamedTuple):
         if left := len(self.rows) - len(rows):
             again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
             print_line(f"{left} more: {again}")
-        marks = [row.get("marks") or "" for row in rows]  # of a noisy row the others say no more
-        used = "".join("~" if "~" in each else each for each in marks)
+        used = "".join(worth(row.get("marks") or "") for row in rows)
         needs = next((row["needs"] for row in rows if row.get("needs")), "")
         if known := [f"{mark} {text}" for mark, text in LEGEND.items() if mark in used]:
             print_line("; ".join(known) + f" ({needs} would decide)" * bool(needs and "?" in used))

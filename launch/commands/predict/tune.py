@@ -286,17 +286,17 @@ def merged(rows: list[dict], found, request) -> list[dict]:
     return [
         first | {"what": first["what"] + f", {len(more)} more" * bool(more), "place": at}
         for at, (first, *more) in enumerate(
-            (sorted(each, key=_measured_s) for each in alike.values()), 1
+            (sorted(each, key=_order) for each in alike.values()), 1
         )
     ]
 
 
-def _measured_s(row: dict) -> float:
-    """The measured time of a row, by which its variants are sorted; 0 if it was not measured."""
+def _order(row: dict) -> tuple[float, float]:
+    """What sorts the variants of a row that was measured: the ratio of its time to the best in the
+    same rounds, as the decision has it, and its time where there is none."""
     if "ran" not in row:
-        return 0.0
-    record = row["measured"]
-    return record["median_s"] if record["status"] == "ok" else inf
+        return 0.0, 0.0
+    return row["measured_to_best"]["ratio"] or inf, row["measured"]["median_s"] or inf
 
 
 def _measured_values(ran: "Measured | None") -> dict:

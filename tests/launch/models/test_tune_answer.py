@@ -4,11 +4,13 @@ needs whatever the schedule."""
 
 import shlex
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from drbench.model.machine import Machine
 from launch.cases.case import Case
+from launch.commands.predict.tune import merged
 from launch.models.candidates import TuneRequest
 from launch.models.counts import counted, least_bytes
 from launch.models.tune import tune
@@ -133,3 +135,20 @@ def test_the_commands_of_the_answer_run(drbench, run_cli):
         ran = drbench(*words, "--iters", 1, "-o", "gemm_only=false", "--json").json()
         assert (ran["status"], ran["error"]) == ("ok", 0)
         assert [ran[each] for each in "abc"] == place["layouts"]
+
+
+def test_of_measured_variants_the_row_is_that_of_the_least_ratio_in_the_same_rounds():
+    """A variant that ran in slower rounds is not the slower one; one that failed is never shown."""
+    place = SimpleNamespace(case=Case(8, 8, 8, algorithm="summa"), layouts=("row",) * 3)
+    found = SimpleNamespace(ranking=[place] * 3, within=lambda _: [])
+    row = lambda at, ratio, median_s: {
+        "place": at,
+        "what": f"variant {at}",
+        "ran": "",
+        "marks": "",
+        "measured": {"median_s": median_s},
+        "measured_to_best": {"ratio": ratio},
+    }
+    rows = [row(1, None, None), row(2, 1.2, 1.0), row(3, 1.0, 1.1)]
+    (shown,) = merged(rows, found, SimpleNamespace(multiplications=1))
+    assert (shown["what"], shown["place"]) == ("variant 3, 2 more", 1)
