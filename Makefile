@@ -49,7 +49,7 @@ records: .venv/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" results/simulate.sh
 
 figures: .venv/.installed
-	$(BIN)/python -m plots.committed
+	$(BIN)/python -m benchmarks figures
 
 PYTEST := python -m pytest -n logical --maxprocesses 4
 

@@ -9,7 +9,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
-PATH = Path(__file__).resolve().parent / "drbench/commit.py"
+PATH = Path(__file__).resolve().parent / "drbench/version.py"
 COMMIT = runpy.run_path(str(PATH))["git_state"]()
 
 

@@ -2,10 +2,10 @@
 no overlap."""
 
 from drbench.errors import UnsupportedError
+from drbench.partitions import divisors
 from drbench.program.group_steps import AllGather
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Steps
-from partitions import divisors
 
 from .mesh import (
     DATAFLOW,

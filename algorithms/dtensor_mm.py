@@ -13,10 +13,10 @@ from math import prod
 
 from drbench.errors import UnsupportedError
 from drbench.options import Option
+from drbench.partitions import part, partition
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Copy, Gemm, Get, Group, Join, Steps
-from partitions import part, partition
 
 from .mesh import Tiles
 from .registry import algorithm

@@ -19,14 +19,22 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 
-from algorithms.universal.slicing import largest_matrix
+from drbench.algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
 from drbench.options import Option
+from drbench.partitions import (
+    Partition,
+    divisors,
+    extents,
+    intersect,
+    near_square,
+    part,
+    replica_suffix,
+)
+from drbench.partitions.intervals import Range
 from drbench.program.group_steps import Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Join, Step, Steps
-from partitions import Partition, divisors, extents, intersect, near_square, part, replica_suffix
-from partitions.intervals import Range
 
 from .registry import Layout, Texts, texts_of
 

@@ -7,10 +7,10 @@ from operator import itemgetter
 
 from drbench.errors import UnsupportedError
 from drbench.options import Option
+from drbench.partitions.intervals import Range, union
 from drbench.program.group_steps import AllGather, Fragment
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Steps
-from partitions.intervals import Range, union
 
 from .mesh import DATAFLOW, MESH, Mesh, gemm_reduce_scattered, mesh_layout, parse_mesh, resolve_mesh
 from .registry import algorithm

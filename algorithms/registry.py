@@ -11,10 +11,10 @@ from typing import Any
 from drbench.errors import UnsupportedError, UsageError, did_you_mean
 from drbench.model.machine import Machine
 from drbench.options import Option, check_options, named, pick_options
+from drbench.partitions import partition, summed
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
 from drbench.program.trace import MOST_STEPS, Trace, trace
-from partitions import partition, summed
 
 #: Text forms of the partitions of A, B and C.
 Texts = tuple[str, str, str]

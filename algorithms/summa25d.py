@@ -6,10 +6,10 @@ and on p = c³ chips it is the 3-D algorithm.
 """
 
 from drbench.options import Option
+from drbench.partitions import divisors, intersect, most_replicas, part
 from drbench.program.problem import Problem
 from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Fence, Steps
-from partitions import divisors, intersect, most_replicas, part
 
 from .mesh import DATAFLOW, Mesh, mesh_layout, resolve_mesh
 from .registry import Texts, algorithm

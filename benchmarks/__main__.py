@@ -35,8 +35,8 @@ def parser_of(summary_line: str) -> argparse.ArgumentParser:
 
 def start(*words: str, env=None, **how) -> subprocess.CompletedProcess:
     """``python -m benchmarks WORDS`` on two ranks."""
-    from launch.host.kernels import ONE_THREAD, without_pins
-    from launch.host.mpi import mpiexec_command
+    from drbench.launch.host.kernels import ONE_THREAD, without_pins
+    from drbench.launch.host.mpi import mpiexec_command
 
     environ = without_pins() | ONE_THREAD | (env or {})
     python = [sys.executable, "-m", "mpi4py", "-m", "benchmarks", *words]
@@ -54,7 +54,7 @@ def main(words: list[str]) -> int:
         print(f"no benchmark {words[0]!r}. There are {', '.join(known)}.", file=sys.stderr)
         return 2
     if words[0] in ON_RANKS:
-        from launch.host.mpi import launched
+        from drbench.launch.host.mpi import launched
 
         if launched() is None:
             return start(*words).returncode

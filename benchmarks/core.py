@@ -28,14 +28,14 @@ from pathlib import Path
 from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of, start
-from drbench.commit import git_state
-from launch.cases.case import Case
-from launch.cases.command_line import run_command
-from launch.cases.sweep_file import expand
-from launch.cases.sweep_values import read_toml
-from launch.host.files import ROOT, write_whole
-from launch.host.kernels import without_pins
-from launch.sweeps.rounds import rotated
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.command_line import run_command
+from drbench.launch.cases.sweep_file import expand
+from drbench.launch.cases.sweep_values import read_toml
+from drbench.launch.host.files import ROOT, write_whole
+from drbench.launch.host.kernels import without_pins
+from drbench.launch.sweeps.rounds import rotated
+from drbench.version import git_state
 
 #: What a bar's ``environ`` names: every rank remote; two virtual nodes of this machine.
 ENVIRON = {
@@ -196,7 +196,7 @@ def executor(section: str, scale: str, limits: dict) -> Iterator[dict]:
 
 def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Time to plan one rank of p = 4096, m = n = k = 262144; the median and the range of some."""
-    from algorithms import get_algorithm
+    from drbench.algorithms import get_algorithm
     from drbench.program.problem import Problem
 
     plan = get_algorithm("universal").trace

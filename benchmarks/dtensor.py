@@ -34,13 +34,13 @@ from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from benchmarks.dtensor_rows import CALLS, call_us, steps
 from drbench.common import Clock
+from drbench.launch.studies.libraries import OURS, STOCK
+from drbench.launch.sweeps.rounds import rotated
 from drbench.measure.decision import over
 from drbench.measure.noise import enough
 from drbench.measure.roof import timed
 from drbench.program.trace import no_collection
 from drbench.torch.private import handlers, local_of
-from launch.studies.libraries import OURS, STOCK
-from launch.sweeps.rounds import rotated
 
 COMM = MPI.COMM_WORLD
 #: Rows of the batch, width, hidden.

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from pandas import DataFrame
 
+from drbench.launch.studies.libraries import OURS, STOCK
 from drbench.measure.decision import over
 from drbench.measure.noise import Ratio, median_interval, ratio_of
-from launch.studies.libraries import OURS, STOCK
 
 _WORK = ["batch", "width", "hidden", "what"]
 

@@ -2,6 +2,7 @@
 docs/explanation/internals.md. ``make lint`` runs it; it prints a line for each forbidden import."""
 
 import ast
+import os
 import re
 import sys
 from collections import Counter
@@ -11,41 +12,42 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/explanation/internals.md"
-PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
 #: Most modules of one folder.
 MOST_MODULES = 14
 #: Packages that only some modules may import.
 ONLY_IN = {
     "mpi4py": (
         *("drbench.host", "drbench.device.executor", "drbench.device.inbox"),
-        *("drbench.device.matrix", "drbench.device.placed", "drbench.library", "drbench.measure"),
-        *("drbench.torch", "launch.calibration", "launch.commands", "launch.host"),
-        *("launch.libraries", "launch.ranks"),
+        *("drbench.device.matrix", "drbench.library", "drbench.measure", "drbench.torch"),
+        *("drbench.launch.calibration", "drbench.launch.commands", "drbench.launch.host"),
+        *("drbench.launch.libraries", "drbench.launch.ranks"),
     ),
-    "click": ("launch.commands",),
-    "cupy": ("drbench.device.gpu", "launch.libraries.cublasmp"),
+    "click": ("drbench.launch.commands",),
+    "cupy": ("drbench.device.gpu", "drbench.launch.libraries.cublasmp"),
     "cupy_backends": ("drbench.device.gpu",),
 }
+_DRAWING = ("drbench.plots", "drbench.launch.papers")
 #: Packages that no rank loads unless its case needs them, and where they may be imported at module
 #: level: no command loads papers before it checks or draws them.
-HEAVY = dict.fromkeys(
-    ("matplotlib", "pandas", "plots", "cupy", "cupy_backends"), ("plots", "launch.papers")
-) | {"torch": ("plots", "drbench.torch")}
+HEAVY = dict.fromkeys(("matplotlib", "pandas", "drbench.plots"), _DRAWING) | {
+    "cupy": _DRAWING,
+    "cupy_backends": _DRAWING,
+    "torch": ("drbench.plots", "drbench.torch"),
+}
 #: What is not loaded when these modules are, through others either.
 UNLOADED = {
-    ("partitions", "drbench.program", "drbench.plan"): {"numpy", "mpi4py", "click", "pandas"},
-    ("launch.commands", "drbench.__main__"): {"mpi4py", *HEAVY},
+    ("drbench.partitions", "drbench.program", "drbench.plan"): {
+        *("numpy", "mpi4py", "click", "pandas"),
+    },
+    ("drbench.launch.commands", "drbench.__main__"): {"mpi4py", *HEAVY} - {"drbench.plots"},
 }
 
 
-def read_table(text: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """What each layer may import, and what it may import inside functions against the order."""
+def read_table(text: str) -> dict[str, list[str]]:
+    """What each layer may import."""
     rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|(.*)\|$", text.split("## From ")[0], re.M)
     names = lambda cell: re.findall(r"`([\w.]+)`", cell)
-    return (
-        {layer: names(below) for layer, _, below in rows},
-        {layer: names(inside.partition("on request")[2]) for layer, inside, _ in rows},
-    )
+    return {layer: names(below) for layer, _, below in rows}
 
 
 def under(name: str, prefixes: Iterable[str]) -> bool:
@@ -82,7 +84,7 @@ class Layers:
     """The table, and what it says of an import."""
 
     def __init__(self, text: str):
-        self.below, self.on_request = read_table(text)
+        self.below = read_table(text)
         TopologicalSorter(self.below).prepare()  # the table itself has no cycle
 
     def layer_of(self, name: str) -> str | None:
@@ -101,18 +103,18 @@ class Layers:
     def refused(self, module: str, name: str, at_module_level: bool) -> str | None:
         """Why a module may not import a name."""
         layer, top = self.layer_of(module), name.split(".")[0]
-        if top in PACKAGES:
+        if top == "drbench":
             allowed = self.allowed(layer)
             single = [each for each in allowed if each not in self.below]
-            single += () if at_module_level else self.on_request.get(layer, ())
             if self.layer_of(name) not in allowed and not under(name, single):
                 return f"{layer or module} may import {', '.join(sorted(allowed)) or 'nothing'}"
-        elif layer == "partitions" and top not in sys.stdlib_module_names:
+        elif layer == "drbench.partitions" and top not in sys.stdlib_module_names:
             return "partitions needs nothing beyond the standard library"
         if top in ONLY_IN and not under(module, ONLY_IN[top]):
             return f"only for {', '.join(ONLY_IN[top])}"
-        if top in HEAVY and at_module_level and not under(module, HEAVY[top]):
-            return f"at module level only in {' and '.join(HEAVY[top])}"
+        heavy = next((each for each in HEAVY if under(name, (each,))), None)
+        if heavy and at_module_level and not under(module, HEAVY[heavy]):
+            return f"at module level only in {' and '.join(HEAVY[heavy])}"
         return None
 
 
@@ -148,12 +150,10 @@ def check(sources: dict[str, tuple[Path, str]], layers: Layers) -> Iterator[str]
     for module in [name for name in edges if not under(name, ONLY_IN["mpi4py"])]:
         if "mpi4py" in loaded([module], edges):
             yield f"{module} loads mpi4py, directly or through others"
-    for package in PACKAGES:
-        own = {module for module in inside if under(module, (package,))}
-        try:
-            TopologicalSorter({module: inside[module] & own for module in own}).prepare()
-        except CycleError as error:
-            yield f"a cycle of imports: {' -> '.join(error.args[1])}"
+    try:
+        TopologicalSorter(inside).prepare()
+    except CycleError as error:
+        yield f"a cycle of imports: {' -> '.join(error.args[1])}"
 
 
 def crowded(paths: Iterable[Path]) -> Iterator[str]:
@@ -164,14 +164,21 @@ def crowded(paths: Iterable[Path]) -> Iterator[str]:
             yield f"{folder.relative_to(ROOT)} has {count} modules, more than {MOST_MODULES}"
 
 
+def modules() -> dict[str, Path]:
+    """Every module of drbench and its file, by the links to its parts."""
+    found = {}
+    for folder, _, files in os.walk(ROOT / "drbench", followlinks=True):
+        for path in sorted(Path(folder, name) for name in files if name.endswith(".py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
 if __name__ == "__main__":
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    outside = (ROOT / "benchmarks").rglob("*.py")
-    name_of = lambda path: ".".join(path.relative_to(ROOT).with_suffix("").parts)
     sources = {
-        name_of(path).removesuffix(".__init__"): (path.relative_to(ROOT), path.read_text("utf-8"))
-        for path in paths
+        name: (path.relative_to(ROOT), path.read_text("utf-8")) for name, path in modules().items()
     }
-    found = [*check(sources, Layers(PAGE.read_text("utf-8"))), *crowded([*paths, *outside])]
+    paths = [*modules().values(), *(ROOT / "benchmarks").rglob("*.py")]
+    found = [*check(sources, Layers(PAGE.read_text("utf-8"))), *crowded(paths)]
     print("\n".join(found) or f"{len(sources)} modules import what their layers may")
     sys.exit(bool(found))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.__main__ import parser_of
 from benchmarks.core import BARS, cases, commit, interleave, print_row, ratios, write_rows
-from launch.host.files import ROOT
+from drbench.launch.host.files import ROOT
 
 
 def main() -> None:

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import threadpoolctl
 
-from algorithms import get_algorithm
-from algorithms.collective import baseline_of
 from benchmarks.__main__ import parser_of
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.collective import baseline_of
 from drbench.common import Clock
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
@@ -34,15 +34,15 @@ from drbench.host.fill import Fill
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
+from drbench.launch.cases.sweep_values import scale_of, scaled_size
+from drbench.launch.ranks.run_case import MPI, world
+from drbench.launch.sweeps.rounds import rotated
 from drbench.measure.noise import Timed, median_interval, undisturbed
 from drbench.measure.roof import HostWork, Roof, timed
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import COUNTERS, Get
 from drbench.program.trace import no_collection, trace
-from launch.cases.sweep_values import scale_of, scaled_size
-from launch.ranks.run_case import MPI, world
-from launch.sweeps.rounds import rotated
 
 #: Bytes a second of a network that takes no time.
 FREE = 1e15

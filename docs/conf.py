@@ -16,10 +16,10 @@ from sphinx.transforms import SphinxTransform
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.figures import committed, explain  # noqa: E402
 from drbench import __version__  # noqa: E402
-from launch.cases.case import FIELDS  # noqa: E402
-from plots.committed import committed, explain  # noqa: E402
-from plots.report.explained import explained_page  # noqa: E402
+from drbench.launch.cases.case import FIELDS  # noqa: E402
+from drbench.plots.report.explained import explained_page  # noqa: E402
 
 project = "drbench"
 author = "drbench developers"

@@ -2,22 +2,22 @@
 
 As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`.
 Without MPI, on machine models: :func:`simulate`, :func:`tune` and :func:`explain` of
-:mod:`launch.predictions`. Either is imported when one of its names is asked for. Under PyTorch's
-DTensor: :mod:`drbench.torch`.
+:mod:`drbench.launch.predictions`. Either is imported when one of its names is asked for. Under
+PyTorch's DTensor: :mod:`drbench.torch`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+from .version import __version__
 
 #: Names of :mod:`drbench.library`.
 _LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")
-#: What :mod:`launch.predictions` brings.
+#: What :mod:`drbench.launch.predictions` brings.
 _PREDICTIONS = ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune")
 
 if TYPE_CHECKING:  # what type checkers and editors see of the names below
-    from launch.predictions import Case, Choice, Page, Prediction, explain, simulate, tune
+    from drbench.launch.predictions import Case, Choice, Page, Prediction, explain, simulate, tune
 
     from .library import Context, Matrix, MultiplicationPlan, init, multiply, redistribute
 
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
         found = globals()[name] = getattr(import_module("drbench.library"), name)
         return found
     if name in _PREDICTIONS:
-        found = globals()[name] = getattr(import_module("launch.predictions"), name)
+        found = globals()[name] = getattr(import_module("drbench.launch.predictions"), name)
         return found
     if name == "torch":
         return import_module("drbench.torch")

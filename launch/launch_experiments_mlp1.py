@@ -7,12 +7,11 @@ results/measured/here/mlp1-scale1of16-pN on N ranks (or --out), so that the same
 resumes a killed run and writes all records.
 """
 
+import runpy
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # the checkout, not launch/ itself
-    from drbench.__main__ import main
-
     sys.argv[1:] = ["sweep", "mlp1", "--stream", "--scale", "1/16", *sys.argv[1:]]
-    main()
+    runpy.run_module("drbench", run_name="__main__", alter_sys=True)

@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from drbench import __version__
 from drbench.errors import UsageError
+from drbench.launch.cases.case import FIELDS, Case, partition_texts
+from drbench.launch.cases.command_line import describe, run_command
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.answer import answer
+from drbench.launch.models.candidates import REPLICATION, TuneRequest
+from drbench.launch.models.explained import explained
+from drbench.launch.models.places import Found
+from drbench.launch.models.predict import predict_with, ranks_on, refuse_failed
+from drbench.launch.models.tune import tune as search
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.options import check_options
-from launch.cases.case import FIELDS, Case, partition_texts
-from launch.cases.command_line import describe, run_command
-from launch.cases.machine_models import find_machine
-from launch.models.answer import answer
-from launch.models.candidates import REPLICATION, TuneRequest
-from launch.models.explained import explained
-from launch.models.places import Found
-from launch.models.predict import predict_with, ranks_on, refuse_failed
-from launch.models.tune import tune as search
+from drbench.version import __version__
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Prediction:
         return run_command(self.case, self.record.ranks)
 
     def __str__(self) -> str:
-        from launch.host.show import answer_text  # Rich
+        from drbench.launch.host.show import answer_text  # Rich
 
         return answer_text(self.record)
 
@@ -296,7 +296,7 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
     >>> page.verdict.partition(";")[0]
     '99.2 µs (66.8-166), GEMMs of the busiest rank take 100 % of the time'
     """
-    from plots.report.explained import explained_page, verdict
+    from drbench.plots.report.explained import explained_page, verdict
 
     shown = []
     for each in filter(None, (case, other)):

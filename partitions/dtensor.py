@@ -191,7 +191,7 @@ def to_placements(partition: Partition) -> str:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> to_placements(partition("row/c2", (8, 8), 8))
     'R,S(0)@2x4'
     >>> to_placements(partition("block:2x3:col", (8, 8), 6))
@@ -280,7 +280,7 @@ def _placement(word: str, text: str) -> Placement:
 
 
 def _role(placement: Placement) -> str:
-    """What a mesh dimension does, as :func:`partitions.places.mesh_places` names it."""
+    """What a mesh dimension does, as :func:`drbench.partitions.places.mesh_places` names it."""
     dim = placement[0] if isinstance(placement, tuple) else placement
     return {0: "rows", 1: "cols", PARTIAL: "terms"}.get(dim, "copies")
 

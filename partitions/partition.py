@@ -21,18 +21,18 @@ from .places import Places, regular
 class Partition:
     """One matrix shape, split into tiles and dealt to a number of ranks.
 
-    Made by :func:`partitions.partition` of a text, or by :meth:`of`. With equal tiles every method
-    is O(1) or O(what it returns). Two partitions are equal when the same ranks hold the same tiles,
-    whatever text they came from: ``block:1x4`` is ``block:1x4:col``.
+    Made by :func:`drbench.partitions.partition` of a text, or by :meth:`of`. With equal tiles every
+    method is O(1) or O(what it returns). Two partitions are equal when the same ranks hold the same
+    tiles, whatever text they came from: ``block:1x4`` is ``block:1x4:col``.
 
     Attributes
     ----------
     rows, cols : Dealt or Listed
-        How each dimension is divided and dealt (:mod:`partitions.axes`).
+        How each dimension is divided and dealt (:mod:`drbench.partitions.axes`).
     places : Places
         The rank at each (row, column, replica) coordinate.
     text : str
-        Text form for :func:`partitions.partition`; ignored in comparisons.
+        Text form for :func:`drbench.partitions.partition`; ignored in comparisons.
     shape : (int, int)
         Rows and columns of the matrix in elements; an extent may be 0.
     replicas : int
@@ -50,7 +50,7 @@ class Partition:
     --------
     Ten rows and four columns in tiles of 3x4, dealt to two ranks; the last tile is short:
 
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> p = partition("tiles:3x4@2x1", (10, 4), 2)
     >>> p.grid_shape, p.tiles_of(1)
     ((4, 1), [(1, 0), (3, 0)])
@@ -87,8 +87,8 @@ class Partition:
             With as many coordinates as the places have.
         places : Places
         text : str
-            Text that :func:`partitions.partition` reads back to an equal partition; needed where no
-            process grid and tile shape describe it.
+            Text that :func:`drbench.partitions.partition` reads back to an equal partition; needed
+            where no process grid and tile shape describe it.
         grid : ProcessGrid, optional
             Of the places, where they are of one and its order is known.
 
@@ -99,8 +99,8 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions.axes import Dealt
-        >>> from partitions.places import mesh_places
+        >>> from drbench.partitions.axes import Dealt
+        >>> from drbench.partitions.places import mesh_places
         >>> places = mesh_places([(2, "cols"), (3, "rows")])
         >>> Partition.of(Dealt(6, 2, 3), Dealt(6, 3, 2), places).text
         'tiles:2x3@3x2:col'
@@ -174,7 +174,7 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> [
         ...     partition(text, (8, 6), 4).transposed().text
         ...     for text in ("row/c2", "block:1x4", "tiles:4x2@2x2", "S(0),R@2x2")
@@ -210,7 +210,7 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> p = partition("tiles:3x4@2x1", (10, 4), 2)
         >>> part = p.part((4, 10), (0, 4))
         >>> part.text, [part.local_shape(rank) for rank in (0, 1)]
@@ -256,7 +256,7 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> p = partition("tiles:4x4", (10, 10), 1)
         >>> p.overlapping_tiles((3, 5), (8, 100))
         [(0, 2), (1, 2)]
@@ -299,7 +299,7 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> p = partition("tiles:4x4@2x2/c2", (8, 8), 8)
         >>> p.owner((1, 0)), p.owner((1, 0), replica=1)
         (2, 6)
@@ -332,7 +332,7 @@ class Partition:
         --------
         Copies along the first dimension of the mesh, terms along the second:
 
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> p = partition("R,P@2x2", (8, 8), 4)
         >>> p.terms, [p.term_of(q) for q in range(4)], p.copies(1)
         (2, [0, 1, 0, 1], [1, 3])
@@ -364,7 +364,7 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> p = partition("tiles:3x4@2x1", (10, 4), 2)
         >>> p.local_shape(0), p.local_shape(1)
         ((6, 4), (4, 4))
@@ -398,7 +398,7 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> partition("tiles:3x2@2x1", (10, 4), 2).local_start((3, 1))
         (3, 2)
         """
@@ -432,7 +432,7 @@ class Partition:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> p = partition("grid:2x2x1", (4, 4), 5, "C")
         >>> [p.holds(rank) for rank in (3, 4)], p.tiles_of(4), p.local_shape(4)
         ([True, False], [], (0, 0))
@@ -461,7 +461,7 @@ def explicit_text(partition: Partition) -> str:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> explicit_text(partition("tiles:4x2/c3", (8, 8), 12))
     'tiles:4x2@2x2/c3'
     """

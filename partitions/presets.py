@@ -1,5 +1,5 @@
 """Named partitionings of all three operands, from the paper and from the AI literature;
-:func:`partitions.preset` reads their names.
+:func:`drbench.partitions.preset` reads their names.
 
 Sources are sections of Brock & Golin, "Slicing Is All You Need" (2025), unless a
 preset names another. "Replicated" means a full copy on every rank.

@@ -31,7 +31,7 @@ def flows(old: Partition, new: Partition) -> Iterator[tuple[int, int, int]]:
     --------
     A 4x4 matrix from two halves of its rows to two halves of its columns:
 
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> list(flows(partition("row", (4, 4), 2), partition("column", (4, 4), 2)))
     [(1, 0, 4), (0, 1, 4)]
 
@@ -66,7 +66,7 @@ def sources(old: Partition, new: Partition, rank: int) -> list[int]:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> two, one, four = (partition(text, (4, 4), 4) for text in ("R,P@2x2", "row", "P"))
     >>> [sources(two, one, rank) for rank in range(4)]
     [[0, 1], [1, 0], [2, 3], [3, 2]]
@@ -94,7 +94,7 @@ def summed(partition: Partition) -> Partition:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> summed(partition("R,P@2x2", (8, 8), 4)).text
     'R,S(0)@2x2'
     """

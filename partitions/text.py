@@ -1,8 +1,8 @@
 """The text form of a partition, as the command line, sweep files and records have it.
 
 :data:`LAYOUT_FORMS` lists the forms. DTensor placements are a second vocabulary, see
-:mod:`partitions.dtensor`; names of all three operands at once a third, see
-:mod:`partitions.presets`. Case and surrounding blanks do not matter.
+:mod:`drbench.partitions.dtensor`; names of all three operands at once a third, see
+:mod:`drbench.partitions.presets`. Case and surrounding blanks do not matter.
 """
 
 import re
@@ -69,7 +69,7 @@ _STARTS = re.compile(r"[\[(\s]*(_?s|shard|_stridedshard|r|replicate|p|_?partial)
 class PartitionSpec:
     """A partition without a matrix: the content of its text.
 
-    ``str`` of a spec is its canonical text, and :func:`partitions.parse` reads that
+    ``str`` of a spec is its canonical text, and :func:`drbench.partitions.parse` reads that
     back to an equal spec.
 
     Parameters
@@ -265,7 +265,7 @@ def partition(text: str, shape: Pair, nprocs: int, role: str | None = None) -> P
     Parameters
     ----------
     text : str
-        Any form of this module or of :mod:`partitions.dtensor`.
+        Any form of this module or of :mod:`drbench.partitions.dtensor`.
     shape, nprocs, role
         As in :meth:`PartitionSpec.bind`.
 
@@ -303,9 +303,9 @@ def parse(text: str) -> Spec:
     'S(0),S(1)'
     >>> parse("colum")
     Traceback (most recent call last):
-    partitions.errors.LayoutError: unknown partition 'colum'; did you mean column? Forms: row, \
-column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ], each with an optional /cN, \
-grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
+    drbench.partitions.errors.LayoutError: unknown partition 'colum'; did you mean column? \
+Forms: row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ], each with an \
+optional /cN, grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
     """
     lowered = text.strip().lower()
     if lowered.startswith(TRANSPOSED):
@@ -369,7 +369,7 @@ def preset(
     sizes : (int, int, int), optional
         m, n and k, which optimal depends on.
     memory : int, optional
-        Elements that fit into a rank's memory, for optimal (:func:`partitions.grids.held`).
+        Elements that fit into a rank's memory, for optimal (:func:`drbench.partitions.grids.held`).
 
     Raises
     ------

@@ -9,7 +9,7 @@ if __name__ == "__main__":
 
     # the folder of the packages, instead of the script's own
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from plots.select.records import with_input
+    from drbench.plots.select.records import with_input
 
     sys.argv[1:] = ["plot", "mlp2", *with_input(sys.argv[1:])]
     runpy.run_module("drbench", run_name="__main__", alter_sys=True)

@@ -1,5 +1,5 @@
-"""The figures by name. A module of :mod:`plots.figures` that has ``FIGURES`` adds them, and so does
-``figures`` of a folder of :mod:`launch.papers`; there is no other list.
+"""The figures by name. A module of :mod:`drbench.plots.figures` that has ``FIGURES`` adds them, and
+so do the packages of :func:`~drbench.plots.summaries.add_figures`.
 
 >>> print(*(name for name in sorted(figures()) if "-" not in name and name[:3] != "mlp"))
 algorithms bandwidth best frames layouts libraries partitions stationary strong timeline volume weak
@@ -7,48 +7,19 @@ algorithms bandwidth best frames layouts libraries partitions stationary strong 
 
 import os
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import matplotlib
+from typing import NamedTuple
 
 from drbench.measure.record import Record
-from plots.draw.page import FORMATS, PAGE_STYLE, PRINTED, PageStyle, save
-from plots.draw.style import RC
-from plots.select.cases import Options, SelectionError
-from plots.select.records import given, read_records
-
-
-class Made(NamedTuple):
-    """A figure and notes on what it omits: ``picture`` is matplotlib's, each note a line of
-    text."""
-
-    picture: Any
-    notes: list[str]
-
-
-class Figure(NamedTuple):
-    """One kind of figure: its name, a line about it, the function that draws it, its options, and
-    the function that reads its files."""
-
-    name: str
-    summary: str
-    page: Callable[[Any, Options], Made]
-    takes: tuple[str, ...] = ()
-    read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
-
-    def make(self, source: Any, options: Options, page_style: PageStyle = PRINTED) -> Made:
-        """Draw the figure in the style of all figures."""
-        before = PAGE_STYLE.set(page_style)
-        try:
-            with matplotlib.rc_context(RC):
-                return self.page(source, options)
-        finally:
-            PAGE_STYLE.reset(before)
+from drbench.plots.draw.figure import Figure
+from drbench.plots.draw.page import FORMATS, PRINTED, PageStyle, save
+from drbench.plots.select.cases import Options, SelectionError
+from drbench.plots.select.records import given
+from drbench.plots.summaries import PACKAGES
 
 
 class Drawn(NamedTuple):
@@ -69,13 +40,13 @@ def figures() -> dict[str, Figure]:
 
 def _modules() -> Iterator[str]:
     """The modules that may have figures."""
-    ours, papers = import_module("plots.figures"), import_module("launch.papers")
-    for module in pkgutil.iter_modules(ours.__path__):
-        yield f"{ours.__name__}.{module.name}"
-    for paper in pkgutil.iter_modules(papers.__path__):
-        name = f"{papers.__name__}.{paper.name}.figures"
-        if paper.ispkg and find_spec(name):
-            yield name
+    for package in PACKAGES:
+        for module in pkgutil.iter_modules(import_module(package).__path__):
+            name = f"{package}.{module.name}"
+            if not module.ispkg:
+                yield name
+            elif find_spec(f"{name}.figures"):
+                yield f"{name}.figures"
 
 
 def find(name: str) -> Figure:
@@ -122,7 +93,7 @@ def draw(
     name : str
         A figure of :func:`figures`.
     source : records, or paths
-        As :func:`plots.select.records.read_records` takes them.
+        As :func:`drbench.plots.select.records.read_records` takes them.
     out : path
         The suffix is the format: ``.pdf``, ``.png``, ``.svg``, or ``.txt``, a description of the
         figure; without one ``.pdf`` and ``.png`` are written.
@@ -131,8 +102,8 @@ def draw(
     page_style : PageStyle, optional
         Width, title and small print.
     options
-        Fields of :class:`plots.select.cases.Options`. An option that the figure does not have is
-        refused.
+        Fields of :class:`drbench.plots.select.cases.Options`. An option that the figure does not
+        have is refused.
 
     Raises
     ------

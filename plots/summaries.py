@@ -1,5 +1,5 @@
-"""What each figure shows, in a line, for :mod:`plots.registry` and ``drbench list``; this module
-loads no matplotlib."""
+"""What each figure shows, in a line, for :mod:`drbench.plots.registry` and ``drbench list``; this
+module loads no matplotlib."""
 
 SUMMARIES = {
     "mlp": "Figures 2 and 3 of the paper, both layers: percent of peak or GEMM-only speed by batch",
@@ -25,3 +25,13 @@ SUMMARIES = {
     "overlap-td": "Triton-distributed, Figures 11 to 14, 17, 18: speedups, ours over the paper's",
     "overlap-td-experts": "Triton-distributed, Tables 4 and 5: times with experts",
 }
+
+#: Packages with figures.
+PACKAGES = ["drbench.plots.figures"]
+
+
+def add_figures(package: str) -> None:
+    """Add the figures of a package: ``FIGURES`` of its modules, and of the module ``figures`` of
+    its folders."""
+    if package not in PACKAGES:
+        PACKAGES.append(package)

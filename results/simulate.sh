@@ -23,7 +23,7 @@ done
 python -m benchmarks model.readings --out $to/readings
 
 # The studies of MeshSlice, FLUX and Triton-distributed, and the ledger
-python -m launch.papers results
+python -m drbench.launch.papers results
 
 # Timelines
 mkdir -p $to/timeline-2x2 $to/timeline-overlap
@@ -45,6 +45,6 @@ layer --algorithm gemm_rs -o variant=write -o tile=512 -o part=128 --timeline $t
 # The claims under changed constants (half of the time)
 drbench artifact --sensitivity --csv $to/readings/sensitivity.csv
 
-python -m plots.committed
-python -m launch.papers claims
+python -m benchmarks figures
+python -m drbench.launch.papers claims
 python -m benchmarks pages --write

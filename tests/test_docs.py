@@ -10,9 +10,9 @@ import click
 import pytest
 from begun import begun
 
-from algorithms.chains.description import read
+from drbench.algorithms.chains.description import read
+from drbench.launch.commands.cli import cli
 from drbench.measure.record import HEADER, Record
-from launch.commands.cli import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

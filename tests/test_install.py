@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from algorithms import algorithms
-from benchmarks.layers import imports
+from benchmarks.layers import imports, modules
 from drbench import __version__
-from drbench.commit import git_state
-from launch.host.environment import describe
+from drbench.algorithms import algorithms
+from drbench.launch.host.environment import describe
+from drbench.version import git_state
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
+#: The parts of drbench, which are links in its folder.
+PARTS = ("partitions", "algorithms", "launch", "plots")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SIZES = "-m 64 -n 64 -k 64"
 pytestmark = pytest.mark.apart
@@ -43,9 +44,9 @@ def built(tmp_path_factory):
     """A folder with the sdist, and the wheel made from it, of a checkout of one commit; ours
     is left as it was."""
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for package in PACKAGES:
+    for package in ("drbench", *PARTS):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, source / package, ignore=ignored)
+        shutil.copytree(ROOT / package, source / package, symlinks=True, ignore=ignored)
     shutil.copytree(ROOT / "docs", source / "docs")
     shutil.copytree(ROOT / "tests/partitions", source / "tests")  # setuptools would take them
     for path in ROOT.iterdir():
@@ -100,9 +101,9 @@ def test_without_git_or_a_build_no_commit_is_known(tmp_path, monkeypatch):
 
 def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
     want = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
+        Path("drbench", part, path.relative_to(ROOT / (part or "drbench"))).as_posix()
+        for part in ("", *PARTS)
+        for path in (ROOT / (part or "drbench")).rglob("*")
         if path.suffix in SUFFIXES or path.name == "py.typed"
     }
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
@@ -157,7 +158,9 @@ def test_the_container_recipe_takes_all_that_the_packages_need():
     recipe = (ROOT / "containers/drbench.def").read_text(encoding="utf-8")
     section = recipe.partition("%files\n")[2].partition("\n%")[0]
     taken = [line.split() for line in section.splitlines() if line]
-    assert {*PACKAGES, "LICENSE", "README.md", "pyproject.toml"} == {source for source, _ in taken}
+    assert {"drbench", *PARTS, "LICENSE", "README.md", "pyproject.toml"} == {
+        source for source, _ in taken
+    }
     assert all(target == f"/opt/drbench-source/{source}" for source, target in taken)
 
 
@@ -169,13 +172,14 @@ def test_every_package_that_is_imported_is_a_dependency():
     extras = names(itertools.chain(*PROJECT["optional-dependencies"].values()))
     brought = {"cupy", "cupy_backends", "heat", "nvidia", "nvmath", "pylops_mpi"}
     missing = set()
-    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+    for module, path in modules().items():
         of_torch = path.is_relative_to(ROOT / "drbench/torch")
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for name, line, at_module_level in imports(module, path.read_text("utf-8")):
+        for name, line, at_module_level in imports(
+            module, path.read_text("utf-8"), path.stem == "__init__"
+        ):
             top = name.partition(".")[0]
             known = always if at_module_level and not of_torch else always | extras | brought
-            if top not in {*PACKAGES} | sys.stdlib_module_names | known:
+            if top not in {"drbench"} | sys.stdlib_module_names | known:
                 missing.add(f"{path}:{line} {top}")
     assert not missing
 

@@ -22,11 +22,11 @@ from math import inf, prod
 from os.path import commonprefix
 from typing import NamedTuple
 
-from algorithms.registry import get_algorithm
+from drbench.algorithms.registry import get_algorithm
 from drbench.common import Clock, remembered
 from drbench.model.machine import Machine
+from drbench.partitions.intervals import Pair
 from drbench.program.problem import ITEMSIZES, Problem
-from partitions.intervals import Pair
 
 from .description import Chain, Map, Matmul
 from .functions import Function

@@ -45,7 +45,8 @@ class Matmul(NamedTuple):
     """c = op(a) · op(b); ``transpose`` names the transposed operands, as ``--transpose`` does.
 
     ``experts``: their number, and those of a token. Rows of tokens make those of pairs, or the
-    reverse (:mod:`algorithms.overlap.experts`); with ``a`` transposed, the gradient of weights.
+    reverse (:mod:`drbench.algorithms.overlap.experts`); with ``a`` transposed, the gradient of
+    weights.
     """
 
     c: str
@@ -245,7 +246,7 @@ def lines(
         Columns of x, and of each multiplication's result after its function.
     between : str
         The function after each multiplication but the last: one of
-        :data:`algorithms.chains.functions.BETWEEN`, or none.
+        :data:`drbench.algorithms.chains.functions.BETWEEN`, or none.
     experts : (int, int)
         The number of experts, and those of a token.
     rows : int

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 from drbench.errors import UnsupportedError, UsageError
-from partitions import LayoutError, divisors
-from partitions.dtensor import parse_placements
+from drbench.partitions import LayoutError, divisors
+from drbench.partitions.dtensor import parse_placements
 
 #: A placement for each dimension of the mesh.
 Layout = tuple[str, ...]

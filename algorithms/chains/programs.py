@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple
 
-from algorithms.registry import get_algorithm
+from drbench.algorithms.registry import get_algorithm
 from drbench.errors import DrbenchError
 from drbench.model.bounds import moving_s
 from drbench.model.costs import group_parts

@@ -73,7 +73,7 @@ class Graph:
     --------
     Rank 0 of two, all by columns: one GEMM is ready, the other needs half of A from rank 1.
 
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> direct = get_algorithm("universal").trace(
     ...     Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0

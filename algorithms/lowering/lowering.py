@@ -11,7 +11,7 @@ code for programs works on it.
                 program
 ``cost``        the cheapest by the model of: greedy; nodes chosen by cost up to the bounds; or only
                 while transfers do not take longer than the computes of the operation
-``exhaustive``  no choice of operations is cheaper by the model (:mod:`algorithms.lowering.search`)
+``exhaustive``  no choice of operations is cheaper by the model (:mod:`.search`)
 ==============  ====================================================================================
 """
 
@@ -100,7 +100,7 @@ def lower(
     Examples
     --------
     >>> from drbench.plan.explain import listing
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> print("\\n".join(listing(get_algorithm("universal").trace(problem, 0, schedule="greedy"))))
     -- operation 0: 1 compute, 1 transfer

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from algorithms.mesh import joined
+from drbench.algorithms.mesh import joined
 from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push

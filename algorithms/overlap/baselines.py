@@ -3,7 +3,7 @@
 ``collective`` is the baseline without any overlap.
 """
 
-from algorithms.registry import Texts
+from drbench.algorithms.registry import Texts
 from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.steps import Fence, Steps

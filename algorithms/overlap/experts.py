@@ -29,9 +29,10 @@ from itertools import accumulate, repeat
 from random import Random
 from typing import NamedTuple
 
-from algorithms.mesh import joined
-from algorithms.registry import Option
+from drbench.algorithms.mesh import joined
+from drbench.algorithms.registry import Option
 from drbench.errors import UsageError
+from drbench.partitions import part as share
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Add,
@@ -45,7 +46,6 @@ from drbench.program.steps import (
     Step,
     Steps,
 )
-from partitions import part as share
 
 from .ag_gemm import Gathered, awaited
 from .rows import Rows, Tile, own_tile

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from drbench.errors import UnsupportedError
 from drbench.options import Option
+from drbench.partitions import part as share
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Step, Steps, Zero
-from partitions import part as share
 
 from .rows import (
     KERNEL,
@@ -93,7 +93,7 @@ class LocalGemms:
     own : sequence of (int, int)
         Tiles that are computed in C, in separate parts.
     kernel, units
-        As of :func:`~algorithms.overlap.rows.kernel_of`.
+        As of :func:`~drbench.algorithms.overlap.rows.kernel_of`.
 
     Attributes
     ----------

@@ -6,8 +6,8 @@ ag2 and rs2; a tile is all tokens of a rank."""
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
-from algorithms.mesh import Tiles
-from algorithms.registry import Option, Texts
+from drbench.algorithms.mesh import Tiles
+from drbench.algorithms.registry import Option, Texts
 from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather, Fragment, ReduceScatter
 from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Steps

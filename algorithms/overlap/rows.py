@@ -9,13 +9,13 @@ FLUX §3.2).
 
 from collections.abc import Callable, Iterable, Sequence
 
-from algorithms.mesh import check_layout
-from algorithms.registry import Layout, algorithm
+from drbench.algorithms.mesh import check_layout
+from drbench.algorithms.registry import Layout, algorithm
 from drbench.errors import UnsupportedError
 from drbench.options import Option
+from drbench.partitions import divisors
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Kernel, Part, Step, Steps
-from partitions import divisors
 
 #: Rows [start, stop) of a tile; also the key of its signals.
 Tile = tuple[int, int]
@@ -79,9 +79,9 @@ def tiled(
     signals: bool = True,
     **more,
 ):
-    """Register a program in tiles (:func:`algorithms.registry.algorithm`): the default of an option
-    is its first word; each of ``checks(name, problem, options)`` may refuse options or decide
-    more."""
+    """Register a program in tiles (:func:`drbench.algorithms.registry.algorithm`): the default
+    of an option is its first word; each of ``checks(name, problem, options)`` may refuse options
+    or decide more."""
     words = {each.name: each.type[0] for each in options if isinstance(each.type, tuple)}
 
     def resolve(problem: Problem, in_place: bool = True, **given) -> dict:

@@ -3,10 +3,10 @@ Triton-distributed, §2.3, §3.4 and §3.5): a tile crosses between two nodes on
 same number there, which forwards or reduces it."""
 
 from drbench.errors import UnsupportedError
+from drbench.partitions import divisors
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Add, Copy, Get, Step, Steps
-from partitions import divisors
 
 from . import ag_gemm, gemm_rs
 from .rows import (

@@ -34,9 +34,9 @@ from typing import NamedTuple
 from drbench.common import grouped, remembered
 from drbench.model.costs import step_cost
 from drbench.model.machine import Machine
+from drbench.partitions.intervals import Range, between
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Get, Kernel
-from partitions.intervals import Range, between
 
 from .slicing import (
     LocalGemm,
@@ -189,8 +189,8 @@ class Arrivals:
     stationary : str
         ``"A"``, ``"B"`` or ``"C"``.
     work, offset : str
-        As in :func:`~algorithms.universal.slicing.work_of`, and of
-        :data:`~algorithms.universal.slicing.OFFSETS`.
+        As in :func:`~drbench.algorithms.universal.slicing.work_of`, and of
+        :data:`~drbench.algorithms.universal.slicing.OFFSETS`.
     tile : int or None
         Elements of a communication tile along the axis that is divided; None divides nothing.
     machine : Machine, optional

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from drbench.model.bounds import moving_s
 from drbench.model.machine import Machine
+from drbench.partitions import ceil_div
 from drbench.program.problem import AXES, Problem
-from partitions import ceil_div
 
 from .slicing import OFFSETS, Share, work_of
 

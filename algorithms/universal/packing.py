@@ -6,10 +6,11 @@ for each short range of k. So blocks of A and of B are copied next to each other
 operands* where that costs less than it saves, and multiplied in one call. The result for several
 tiles of C is one partial sum in scratch memory, which is copied, or accumulated, block by block.
 
-A rank multiplies lists of ranges of m, n and k (:class:`~algorithms.universal.slicing.Share`).
-:func:`choose_packing` cuts each of the three lists into groups; a group of each makes one GEMM. It
-decides the groups and the outermost axis by the performance model's times of GEMMs and copies, for
-one rank's share alone and without side effects.
+A rank multiplies lists of ranges of m, n and k
+(:class:`~drbench.algorithms.universal.slicing.Share`). :func:`choose_packing` cuts each of the
+three lists into groups; a group of each makes one GEMM. It decides the groups and the outermost
+axis by the performance model's times of GEMMs and copies, for one rank's share alone and without
+side effects.
 """
 
 import itertools
@@ -21,10 +22,10 @@ from itertools import groupby
 from math import prod
 
 from drbench.model.machine import Machine
+from drbench.partitions import ceil_div
+from drbench.partitions.intervals import Range, between, length, split
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block
-from partitions import ceil_div
-from partitions.intervals import Range, between, length, split
 
 from .slicing import FENCE, LocalGemm, Share, rotated, spread
 

@@ -2,17 +2,17 @@
 replication, get and accumulate.
 
 Every rank runs Algorithm 1 of the paper: :func:`emit` walks through the local GEMMs that
-:func:`~algorithms.universal.slicing.slices` yields in iteration-offset order; for each it gets the
-blocks of A and B, multiplies, and delivers the partial sums of other ranks' tiles. The same
-function serves packed operands and pushed partial sums, with other blocks in another order.
+:func:`~drbench.algorithms.universal.slicing.slices` yields in iteration-offset order; for each it
+gets the blocks of A and B, multiplies, and delivers the partial sums of other ranks' tiles. The
+same function serves packed operands and pushed partial sums, with other blocks in another order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import prod
 
-from algorithms.lowering.lowering import check_schedule, lower
-from algorithms.registry import algorithm
+from drbench.algorithms.lowering.lowering import check_schedule, lower
+from drbench.algorithms.registry import algorithm
 from drbench.errors import UsageError
 from drbench.model.machine import Machine
 from drbench.options import Option

@@ -26,9 +26,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from drbench.errors import UsageError
-from drbench.program.problem import AXES, Operand, Problem
-from drbench.program.steps import Block, Kernel, Part, Step, Steps
-from partitions import (
+from drbench.partitions import (
     Axis,
     Grid,
     LayoutError,
@@ -40,7 +38,9 @@ from partitions import (
     part,
     work_on,
 )
-from partitions.intervals import Pair, Range, between, intersect, union
+from drbench.partitions.intervals import Pair, Range, between, intersect, union
+from drbench.program.problem import AXES, Operand, Problem
+from drbench.program.steps import Block, Kernel, Part, Step, Steps
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
@@ -55,8 +55,9 @@ class LocalGemm(NamedTuple):
     Attributes
     ----------
     a, b, c : Block
-        Of A, B and C; several blocks at once as :class:`~algorithms.universal.packing.Packed`, or
-        as a tuple of blocks next to each other.
+        Of A, B and C; several blocks at once as
+        :class:`~drbench.algorithms.universal.packing.Packed`, or as a tuple of blocks next to each
+        other.
     last : bool
         No later GEMM of the rank adds to this partial sum: it is complete.
     kernel : Kernel, optional

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
+from drbench.launch.host.mpi import launched, mpiexec_command
+from drbench.launch.host.processes import running
+from drbench.launch.views.findings import pair_findings
 from drbench.measure.record import Record
-from launch.host.mpi import launched, mpiexec_command
-from launch.host.processes import running
-from launch.views.findings import pair_findings
 
 from .page import MODEL, NODE, Check, Node, checks_of_node, lines_of, read_rows, write_page
 
@@ -61,7 +61,7 @@ def stages(out: Path, gpus: int) -> list[Stage]:
     are made if the time is used up. Their records are in ``out``."""
     most = min(gpus, _MOST_RANKS)
     return [
-        Stage("report", _module("launch.ranks.gpu_report"), 30),
+        Stage("report", _module("drbench.launch.ranks.gpu_report"), 30),
         Stage("pairs", (*mpiexec_command(max(most, 2)), *_module(_PAIRS)), 90),
         *_exact(out, most, True),
         *(_of_all_gpus(out, most) if most > 1 else ()),
@@ -72,7 +72,7 @@ def stages(out: Path, gpus: int) -> list[Stage]:
     ]
 
 
-_PAIRS = "mpi4py -m launch.ranks.gpu_pairs"
+_PAIRS = "mpi4py -m drbench.launch.ranks.gpu_pairs"
 _CONTRACT = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
 
 

@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.table import Table
 
 from drbench.errors import DrbenchError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine, model_version
+from drbench.launch.cases.peaks import compute_column
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.models.intervals import doubted
+from drbench.launch.sweeps.store import case_id
+from drbench.launch.views.findings import pair_tables
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
+from drbench.plots.select.cases import shape_name
 from drbench.texts import bytes_text
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine, model_version
-from launch.cases.peaks import compute_column
-from launch.cases.sweep_file import load_sweep
-from launch.models.intervals import doubted
-from launch.sweeps.store import case_id
-from launch.views.findings import pair_tables
-from plots.select.cases import shape_name
 
 #: The sweep that is measured and predicted, and the machine model of its predictions.
 NODE, MODEL = "gpu-node", "h100x8measured"
@@ -87,7 +87,7 @@ class Node(NamedTuple):
     ranks : int
         One for each GPU that is used.
     report : dict
-        What ``launch.ranks.gpu_report`` printed; empty if it did not end well.
+        What ``drbench.launch.ranks.gpu_report`` printed; empty if it did not end well.
     """
 
     out: Path

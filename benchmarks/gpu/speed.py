@@ -9,7 +9,7 @@ from drbench.common import Clock, numpy_type
 from drbench.device.address import at_address
 from drbench.device.gpu.cuda import cuda_device
 from drbench.host.fill import Fill
-from launch.ranks.gpu_timer import Timer
+from drbench.launch.ranks.gpu_timer import Timer
 
 _EXTENT, _ROWS, _WIDTH = 8192, 32768, 8192
 _ALL = 65535  # blocks: as many as there is work for

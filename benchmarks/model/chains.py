@@ -16,15 +16,15 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from algorithms.chains.description import lines
-from algorithms.chains.presets import text_of
-from algorithms.chains.programs import LIBRARY
 from benchmarks.__main__ import parser_of
+from drbench.algorithms.chains.description import lines
+from drbench.algorithms.chains.presets import text_of
+from drbench.algorithms.chains.programs import LIBRARY
+from drbench.launch.cases.chains import Asked, fill_of, order_of
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.chains import answer, records_of, run_order
+from drbench.launch.sweeps.rounds import pooled, rotated
 from drbench.measure.record_file import append_csv, read_csv
-from launch.cases.chains import Asked, fill_of, order_of
-from launch.cases.machine_models import find_machine
-from launch.models.chains import answer, records_of, run_order
-from launch.sweeps.rounds import pooled, rotated
 
 from .model import summary
 

@@ -25,11 +25,11 @@ from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of
 from benchmarks.pages.tables import table
+from drbench.launch.papers.claims import concordance
+from drbench.launch.papers.ledger import dealt, in_intervals, time_errors
 from drbench.model.fit import spread
+from drbench.plots.select.records import read_records
 from drbench.texts import shape_text
-from launch.papers.claims import concordance
-from launch.papers.ledger import dealt, in_intervals, time_errors
-from plots.select.records import read_records
 
 #: Columns in which a measured and a predicted row of one case agree.
 CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport", "ranks"]
@@ -48,7 +48,7 @@ def summary(rows: DataFrame) -> tuple:
     ----------
     rows : DataFrame
         With the columns ``unit``, ``value``, ``predicted``, ``low`` and ``high`` of the ledger
-        (:class:`launch.papers.ledger.LedgerRow`).
+        (:class:`drbench.launch.papers.ledger.LedgerRow`).
 
     Examples
     --------
@@ -90,7 +90,7 @@ def at_calibrated_speed(measured, predicted):
     The machine was half as fast in the second case as in the first, and as the model has it.
 
     >>> from drbench.measure.record import Record
-    >>> from plots.select.records import frame
+    >>> from drbench.plots.select.records import frame
     >>> case = {"m": 8, "n": 8, "k": 8, "a": "row", "b": "row", "stationary": "C", "ranks": 2}
     >>> case |= {"status": "ok", "transport": "rma"}
     >>> ran = [("row", 2.0, 50.0), ("column", 8.0, 25.0)]
@@ -117,7 +117,7 @@ def paired(measured, predicted):
 
     Parameters
     ----------
-    measured, predicted : DataFrame of :func:`plots.select.records.read_records`
+    measured, predicted : DataFrame of :func:`drbench.plots.select.records.read_records`
         Of the measured, several rows may be of one case (:data:`CASE`).
     """
     times = predicted[[*CASE, "time_s"]].rename(columns={"time_s": "predicted_s"})

@@ -14,12 +14,12 @@ from pandas import concat
 
 from benchmarks.__main__ import parser_of
 from benchmarks.core import commit, write_rows
-from launch.cases.machine_models import find_machine
-from launch.host.files import ROOT
-from launch.models.simulate_sweeps import predict_on
-from launch.papers.claims import check_claims
-from launch.papers.slicing import CLAIMS, Figures, cases_for_claims
-from plots.select.records import frame
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.host.files import ROOT
+from drbench.launch.models.simulate_sweeps import predict_on
+from drbench.launch.papers.claims import check_claims
+from drbench.launch.papers.slicing import CLAIMS, Figures, cases_for_claims
+from drbench.plots.select.records import frame
 
 STACK = ("links.stack.bandwidth_bytes_per_s", 20e9)
 SHARED = ("links.xe.shared", "device")

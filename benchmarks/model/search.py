@@ -17,11 +17,11 @@ from pandas import read_csv
 
 from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.candidates import TuneRequest
-from launch.models.places import Place
-from launch.models.tune import tune
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.candidates import TuneRequest
+from drbench.launch.models.places import Place
+from drbench.launch.models.tune import tune
 
 
 class Layer(NamedTuple):

@@ -24,18 +24,18 @@ from pandas import DataFrame
 from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from drbench.errors import CaseFailed
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.command_line import run_command
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.host.files import ROOT
+from drbench.launch.host.kernels import without_pins
+from drbench.launch.host.show import console
+from drbench.launch.models.candidates import EFFORT, TuneRequest
+from drbench.launch.models.tune import every_program, tune
+from drbench.launch.sweeps.experiment import run_rounds
+from drbench.launch.sweeps.supervisor import Settings
 from drbench.measure.decision import over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
-from launch.cases.case import Case
-from launch.cases.command_line import run_command
-from launch.cases.machine_models import find_machine
-from launch.host.files import ROOT
-from launch.host.kernels import without_pins
-from launch.host.show import console
-from launch.models.candidates import EFFORT, TuneRequest
-from launch.models.tune import every_program, tune
-from launch.sweeps.experiment import run_rounds
-from launch.sweeps.supervisor import Settings
 
 RANKS, THREADS = 2, 1
 #: m, n, k: 50 to 300 ms on two cores.

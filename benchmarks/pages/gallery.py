@@ -4,9 +4,9 @@ import os
 import textwrap
 from pathlib import Path
 
-from plots.committed import Committed, committed
-from plots.registry import figures
+from drbench.plots.registry import figures
 
+from ..figures import Committed, committed
 from .records import ROOT
 from .tables import block
 

@@ -3,10 +3,10 @@
 import json
 
 from benchmarks.gpu.page import MODEL, NODE, lines_of, name_of
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.models.predict import predict, with_interval
 from drbench.texts import between
-from launch.cases.machine_models import find_machine
-from launch.cases.sweep_file import load_sweep
-from launch.models.predict import predict, with_interval
 
 from .records import RESULTS, records
 from .tables import block, say_yes, table

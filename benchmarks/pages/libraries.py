@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
+from drbench.launch.studies.libraries import Line, lines, placement_lines
 from drbench.measure.decision import over
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record_file import read_csv
-from launch.studies.libraries import Line, lines, placement_lines
-from plots.select.records import rows as records_of
+from drbench.plots.select.records import rows as records_of
 
 from ..dtensor_rows import steps
 from .records import HERE, RESULTS, records, rows

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from launch.papers import papers
+from drbench.launch.papers import papers
 
 from .records import RESULTS, records, rows, where
 from .tables import block, table

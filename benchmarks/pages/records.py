@@ -5,8 +5,8 @@ from functools import cache
 import pandas
 from pandas import DataFrame
 
-from launch.host.files import ROOT
-from plots.select.records import read_records
+from drbench.launch.host.files import ROOT
+from drbench.plots.select.records import read_records
 
 RESULTS = ROOT / "results"
 #: Where the algorithms were measured, and DTensor next to drbench.
@@ -18,7 +18,7 @@ CORE = "measured/epyc-2core"
 @cache
 def records(*names: str) -> DataFrame:
     """Cases of files or folders below results/, as
-    :func:`plots.select.records.read_records` gives them."""
+    :func:`drbench.plots.select.records.read_records` gives them."""
     return read_records([RESULTS / name for name in names])
 
 

@@ -5,19 +5,20 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
-from algorithms import algorithms
-from algorithms.registry import texts_of
+import drbench.launch.papers  # noqa: F401  (its figures)
 from drbench import errors
+from drbench.algorithms import algorithms
+from drbench.algorithms.registry import texts_of
+from drbench.launch.cases.case import FIELDS
+from drbench.launch.cases.launchers import Launcher
+from drbench.launch.cases.sweep_file import BLOCK_KEYS, FILE_KEYS
 from drbench.measure.record import KINDS, Record
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine, Rate
 from drbench.options import Option
-from launch.cases.case import FIELDS
-from launch.cases.launchers import Launcher
-from launch.cases.sweep_file import BLOCK_KEYS, FILE_KEYS
-from partitions import PRESETS
-from partitions.text import LAYOUT_FORMS
-from plots.registry import figures
+from drbench.partitions import PRESETS
+from drbench.partitions.text import LAYOUT_FORMS
+from drbench.plots.registry import figures
 
 from .tables import block, table
 

@@ -22,9 +22,9 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.errors import CaseFailed
+from drbench.partitions.intervals import Pair
 from drbench.plan.signals import End, check_progress, ends_of, flags_bytes, match, plan_inbox
 from drbench.program.trace import Trace
-from partitions.intervals import Pair
 
 from .matrix import Place, Window
 from .topology import Topology

@@ -20,8 +20,8 @@ from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES, populate
 from drbench.host.matrix import ALIGNMENT, Window
 from drbench.host.topology import Topology
 from drbench.options import whole_number
+from drbench.partitions.intervals import Pair
 from drbench.program.problem import row_bytes
-from partitions.intervals import Pair
 
 #: What MPI adds to a node's windows.
 _MARGIN = 1 << 20

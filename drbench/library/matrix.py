@@ -12,10 +12,10 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.host.executor import Executor
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import mpi_adds
+from drbench.partitions.intervals import Interval, Pair, Range
 from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Block
 from drbench.program.trace import trace
-from partitions.intervals import Interval, Pair, Range
 
 from .spec import Layout, Spec, plain
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.registry import get_algorithm
-from algorithms.universal.choice import busiest_rank, fewest_moved
-from algorithms.universal.packing import cores
-from algorithms.universal.slicing import result_stays
+from drbench.algorithms.registry import get_algorithm
+from drbench.algorithms.universal.choice import busiest_rank, fewest_moved
+from drbench.algorithms.universal.packing import cores
+from drbench.algorithms.universal.slicing import result_stays
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import Place

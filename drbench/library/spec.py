@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from drbench.common import as_int, numpy_type
 from drbench.errors import UsageError, shown
-from partitions import LayoutError, Partition, partition, sources, stored_runs, summed
-from partitions.intervals import Pair
+from drbench.partitions import LayoutError, Partition, partition, sources, stored_runs, summed
+from drbench.partitions.intervals import Pair
 
 #: Types of elements.
 TYPES = ("float32", "float64", "bfloat16")
-#: How a matrix is laid out: a text form of :mod:`partitions.text` or :mod:`partitions.dtensor`, a
-#: partition, or the spec of another matrix.
+#: How a matrix is laid out: a text form of :mod:`drbench.partitions.text` or
+#: :mod:`drbench.partitions.dtensor`, a partition, or the spec of another matrix.
 Layout: TypeAlias = "str | Partition | Spec"
 #: Requests that are cached; then all are forgotten.
 _MOST = 4096
@@ -118,7 +118,7 @@ class Spec:
 
         Examples
         --------
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> list(Spec(partition("row", (4, 6), 2), np.dtype("f4"), 1).fragments())
         [((slice(2, 4, None), slice(0, 6, None)), (slice(0, 2, None), slice(0, 6, None)))]
         """
@@ -146,7 +146,7 @@ class Spec:
         --------
         Of two copies each rank keeps one half:
 
-        >>> from partitions import partition
+        >>> from drbench.partitions import partition
         >>> whole, half = (
         ...     Spec(partition(text, (4, 6), 2), np.dtype("f4"), 1) for text in ("row/c2", "column")
         ... )

@@ -24,8 +24,8 @@ from mpi4py import MPI
 from drbench.common import remembered
 from drbench.host.fill import Fill, HostElements, parts
 from drbench.host.matrix import DistributedMatrix
+from drbench.partitions import part
 from drbench.program.problem import Problem
-from partitions import part
 
 #: Rows that uniform fill checks at least, and multiply-adds that cost little compared with
 #: regenerating B.

@@ -52,7 +52,7 @@ def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
     Each of two ranks reads 128 bytes at 64 bytes a second, and multiplies for a second twice; each
     link of the wire is used once:
 
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
     >>> from drbench.program.problem import Problem
@@ -79,7 +79,7 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
 
     Examples
     --------
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
     >>> from drbench.program.problem import Problem
@@ -197,7 +197,7 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     Gathers on rows and columns of 2 × 2 chips, on different links: launch 2 s, one synchronisation,
     one shard of 16 bytes.
 
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Collective, Link
     >>> toy = Machine(

@@ -103,7 +103,7 @@ def simulate(
     --------
     Two ranks, 2·8·4·4 FLOPs in each of two GEMMs; the second GEMM waits for half of A, 128 bytes:
 
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
     >>> from drbench.program.problem import Problem

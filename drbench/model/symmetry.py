@@ -49,7 +49,7 @@ def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
 
     Examples
     --------
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Link
     >>> algorithm = get_algorithm("collective")

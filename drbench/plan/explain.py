@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from drbench.common import StepTime
+from drbench.partitions import Partition
 from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace
-from partitions import Partition
 
 from .schedule import pool_bytes
 
@@ -33,7 +33,7 @@ def transfers(trace: Trace) -> Iterator[Transfer]:
     --------
     Rank 0 reads the other half of A, 8·4 elements of 4 bytes:
 
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> list(transfers(get_algorithm("universal").trace(problem, 0)))
@@ -58,7 +58,7 @@ def moves(program: Generator[Step, Any, None], rank: int) -> bool:
 
     Examples
     --------
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> steps = get_algorithm("universal").steps
     >>> [moves(steps(Problem(8, 8, 8, 2, "row", b, "row"), 0), 0) for b in ("row", "row/c2")]
@@ -128,7 +128,7 @@ def loads(traces: Iterable[Trace]) -> Loads:
     --------
     Each of two ranks reads the other's half of A, 8·4 elements of 4 bytes:
 
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> loads(get_algorithm("universal").trace(problem, rank) for rank in range(2))
@@ -169,7 +169,7 @@ def traffic(trace: Trace) -> Traffic:
     --------
     Each of two ranks reads the other's half of A, 8·4 elements of 4 bytes:
 
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
@@ -196,7 +196,7 @@ def tile_owners(partition: Partition, height: int = 8, width: int = 24) -> list[
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> tile_owners(partition("block", (8, 8), 4)), tile_owners(partition("row", (9, 8), 3), 2)
     ([[0, 1], [2, 3]], [[0], [1]])
     """

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from drbench.common import StepTime
 from drbench.errors import UsageError
+from drbench.partitions.intervals import Range, intersect, length, split, union
 from drbench.program.problem import Operand
 from drbench.program.steps import DOES, Block, Step
 from drbench.program.trace import Trace
-from partitions.intervals import Range, intersect, length, split, union
 
 from .explain import moved_by
 from .signals import pairs_of
@@ -58,7 +58,7 @@ class Regions:
 
     Examples
     --------
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> cannon = get_algorithm("cannon")
     >>> problem = cannon.problem(4, 4, 4, 4, mesh="2x2")
     >>> traces = [cannon.trace(problem, rank, mesh="2x2", dataflow="OS") for rank in range(4)]
@@ -168,7 +168,7 @@ def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[
 
     Examples
     --------
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]

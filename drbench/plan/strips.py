@@ -15,9 +15,9 @@ from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
+from drbench.partitions.intervals import Pair, Range
 from drbench.program.group_steps import GroupStep
 from drbench.program.steps import FilledScratch, Gemm, Join, Part, Step
-from partitions.intervals import Pair, Range
 
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any

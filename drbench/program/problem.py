@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from drbench.errors import UsageError
-from partitions import LayoutError, Partition, near_square, partition
-from partitions.intervals import Pair, Range
+from drbench.partitions import LayoutError, Partition, near_square, partition
+from drbench.partitions.intervals import Pair, Range
 
 from .steps import Block
 
@@ -192,8 +192,8 @@ class Problem:
     nprocs : int
         Ranks, at least 1.
     a, b, c : str
-        Text forms of the partitions (:mod:`partitions.text`) of the matrices as they are stored;
-        bound on construction, when they become :class:`Operand`.
+        Text forms of the partitions (:mod:`drbench.partitions.text`) of the matrices as they are
+        stored; bound on construction, when they become :class:`Operand`.
     dtype : str
         ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices; those of
         :data:`PLANNED` can be planned and simulated only.

@@ -2,8 +2,8 @@
 
 from collections.abc import Generator, Iterator
 
-from partitions import Axis, sources, stored_runs
-from partitions.intervals import Range, between
+from drbench.partitions import Axis, sources, stored_runs
+from drbench.partitions.intervals import Range, between
 
 from .problem import Operand
 from .steps import Add, Copy, Get, Step, Zero
@@ -33,7 +33,7 @@ def redistribute(
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> old = Operand("A", partition("row", (4, 4), 2))
     >>> new = Operand("C", partition("column", (4, 4), 2))
     >>> list(redistribute(old, new, 0))[::2]

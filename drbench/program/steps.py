@@ -47,7 +47,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from partitions.intervals import Pair, Range
+from drbench.partitions.intervals import Pair, Range
 
 #: Byte counters of a record. For Gets ``get_bytes`` were copied and ``direct_bytes`` read in place.
 COUNTERS = (

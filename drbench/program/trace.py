@@ -193,7 +193,7 @@ def trace(
 
     Examples
     --------
-    >>> from algorithms import get_algorithm
+    >>> from drbench.algorithms import get_algorithm
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> for step in trace(
     ...     get_algorithm("universal").program(problem, 0, stationary="C"), problem, 0

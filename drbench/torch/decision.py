@@ -13,11 +13,11 @@ import torch
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.placement_types import Placement
 
-from algorithms.universal.choice import busiest_rank
+from drbench.algorithms.universal.choice import busiest_rank
 from drbench.errors import UsageError
+from drbench.partitions import ceil_div, partition
+from drbench.partitions.redistribution import flows, summed
 from drbench.program.problem import Problem
-from partitions import ceil_div, partition
-from partitions.redistribution import flows, summed
 
 from .layouts import layout_text
 from .private import (
@@ -253,7 +253,7 @@ def bias_layout(term: Any, spec: Any) -> tuple[tuple, bool]:
 def cost_of(steps: list, spec: Any, add: int = 3) -> float:
     """Elements that each rank receives in the steps of a redistribution by torch, which pads parts
     to one size; a sum counts as ``add``, as drbench counts its own
-    (:func:`algorithms.universal.choice.busiest_rank`).
+    (:func:`drbench.algorithms.universal.choice.busiest_rank`).
 
     Parameters
     ----------

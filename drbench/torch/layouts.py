@@ -1,5 +1,5 @@
-"""DTensor's placements as texts that :mod:`partitions.dtensor` reads: the same layout, element by
-element."""
+"""DTensor's placements as texts that :mod:`drbench.partitions.dtensor` reads: the same layout,
+element by element."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,3 +1,3 @@
 """``drbench calibrate`` on the ranks: measure this machine and write a machine file."""
 
-import launch.ranks  # before MPI is imported
+import drbench.launch.ranks  # before MPI is imported

@@ -9,8 +9,8 @@ import numpy as np
 import threadpoolctl
 from mpi4py import MPI
 
-from algorithms import get_algorithm
-from algorithms.chains.functions import function_seconds
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.chains.functions import function_seconds
 from drbench.common import parse_transport
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor

@@ -10,11 +10,11 @@ from drbench.common import TransportChoice
 from drbench.device.address import at_address
 from drbench.errors import CaseFailed, UnsupportedError
 from drbench.host.topology import Topology
+from drbench.launch.cases.case import Case
+from drbench.launch.ranks.backends import open_backend
+from drbench.launch.ranks.transfers import Rows, trace_of
 from drbench.model.fit import fit_collective, fit_line
 from drbench.program.problem import Problem
-from launch.cases.case import Case
-from launch.ranks.backends import open_backend
-from launch.ranks.transfers import Rows, trace_of
 
 from .cores import best_of, compute_section, ranges
 

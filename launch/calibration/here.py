@@ -14,12 +14,12 @@ from mpi4py import MPI
 
 from drbench.errors import UsageError
 from drbench.host.topology import Topology
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import read_document, write_model
+from drbench.launch.host.kernels import processor_name
+from drbench.launch.ranks.run_case import run_case, world
 from drbench.measure.noise import Timed
 from drbench.model.machine import Machine
-from launch.cases.case import Case
-from launch.cases.machine_models import read_document, write_model
-from launch.host.kernels import processor_name
-from launch.ranks.run_case import run_case, world
 
 from .cores import best_of, cores
 from .devices import devices

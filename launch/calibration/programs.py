@@ -8,7 +8,7 @@ own order, and normalised to the speed at which GEMMs were measured (:mod:`.spee
 import random
 from collections.abc import Callable
 
-from launch.cases.case import Case
+from drbench.launch.cases.case import Case
 
 from .speed import SpeedNormalisation
 

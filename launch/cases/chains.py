@@ -3,9 +3,9 @@
 import json
 from dataclasses import asdict, dataclass, field
 
-from algorithms.chains.choose import Solution
-from algorithms.chains.costs import Training
-from algorithms.chains.description import Chain, Map, read
+from drbench.algorithms.chains.choose import Solution
+from drbench.algorithms.chains.costs import Training
+from drbench.algorithms.chains.description import Chain, Map, read
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
 

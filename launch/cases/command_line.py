@@ -2,7 +2,7 @@
 
 import shlex
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.measure.record import Record
 from drbench.program.problem import PLANNED
 

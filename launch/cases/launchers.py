@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drbench.errors import UsageError, did_you_mean
+from drbench.launch.host.mpi import mpiexec_command
 from drbench.options import Option
-from launch.host.mpi import mpiexec_command
 
 from .sweep_values import check_keys, check_text, read_at, read_toml, require, shipped
 

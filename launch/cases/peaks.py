@@ -149,7 +149,7 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
 
     Examples
     --------
-    >>> from launch.cases.case import Case
+    >>> from drbench.launch.cases.case import Case
     >>> read_peaks("80.5", [Case(8, 8, 8)])
     {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank')}
     >>> read_peaks("h100x8", [])["float32"].gflops, read_peaks(None, [])

@@ -14,15 +14,15 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from algorithms import algorithms
-from algorithms.registry import needs_model
+from drbench.algorithms import algorithms
+from drbench.algorithms.registry import needs_model
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
+from drbench.launch.libraries import LIBRARIES, get_library, known_options
 from drbench.options import Option, check_options, named
-from launch.libraries import LIBRARIES, get_library, known_options
-from partitions import LayoutError
-from partitions.arithmetic import near_square
-from partitions.enumerate import KINDS, REPLICATIONS
-from partitions.partition import replica_suffix
+from drbench.partitions import LayoutError
+from drbench.partitions.arithmetic import near_square
+from drbench.partitions.enumerate import KINDS, REPLICATIONS
+from drbench.partitions.partition import replica_suffix
 
 from .case import (
     FIELDS,

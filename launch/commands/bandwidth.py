@@ -6,10 +6,10 @@ from dataclasses import replace
 import click
 
 from drbench.errors import EXIT_CODES
-from launch.cases.case import Case, check_case
-from launch.host.files import check_output, rows_before
-from launch.host.mpi import run_ranks
-from launch.studies.bandwidth import (
+from drbench.launch.cases.case import Case, check_case
+from drbench.launch.host.files import check_output, rows_before
+from drbench.launch.host.mpi import run_ranks
+from drbench.launch.studies.bandwidth import (
     bandwidth_answer,
     bandwidth_notes,
     bandwidth_table,
@@ -81,17 +81,17 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     check_case(case)
     check_output("--csv", csv_path)
     if csv_path:
-        from plots.select.bandwidth_rows import ROWS
+        from drbench.plots.select.bandwidth_rows import ROWS
 
         rows_before(csv_path, ROWS.read)
     if not given_ranks(ranks):
         return run_ranks(ranks or 2, list(arguments), timeout)
-    from launch.ranks.bandwidth import measure_here
+    from drbench.launch.ranks.bandwidth import measure_here
 
     description, found = measure_here(case, sizes, names)
     if not description.pop("first"):
         return EXIT_CODES["ok"]
-    from plots.select.bandwidth_rows import ROWS, row_of
+    from drbench.plots.select.bandwidth_rows import ROWS, row_of
 
     description |= {"label": case.label, "backend": case.backend, "dtype": case.dtype}
     rows = [row_of(each, **description) for each in found]

@@ -7,13 +7,12 @@ from contextlib import suppress
 
 import click
 
-from drbench import __version__
-from drbench.commit import git_state
 from drbench.common import end_ranks
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, as_ours, did_you_mean
-from launch.host.mpi import STRANGERS, is_rank, launched
-from launch.host.streams import open_streams
-from partitions import LayoutError
+from drbench.launch.host.mpi import STRANGERS, is_rank, launched
+from drbench.launch.host.streams import open_streams
+from drbench.partitions import LayoutError
+from drbench.version import __version__, git_state
 
 #: For each command its module in this package and its line of the help. To add one: write
 #: launch/commands/NAME.py (or in a folder, as predict/tune.py) with a ``@command("name")`` of
@@ -105,7 +104,7 @@ def _report(message: str, code: int) -> int:
 
 def _everyone_is_here() -> bool:
     """True unless this is one of several running ranks and the others do not reach this point."""
-    module = sys.modules.get("launch.ranks.run_case")
+    module = sys.modules.get("drbench.launch.ranks.run_case")
     return module is None or module.everyone_is_here()
 
 
@@ -181,6 +180,6 @@ class _Version:
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Load a plugin.")
 def cli(plugins):
     """Run, predict and explain distributed dense matrix multiplication C = A·B."""
-    from launch.host.plugins import load_plugins
+    from drbench.launch.host.plugins import load_plugins
 
     load_plugins(plugins)

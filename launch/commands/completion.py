@@ -8,13 +8,13 @@ from operator import itemgetter
 from click import Context, Parameter
 from click.shell_completion import CompletionItem
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
+from drbench.launch.cases.case import FIELDS, taker_of
+from drbench.launch.cases.sweep_values import shipped
+from drbench.launch.libraries import LIBRARIES
 from drbench.options import Option
-from launch.cases.case import FIELDS, taker_of
-from launch.cases.sweep_values import shipped
-from launch.libraries import LIBRARIES
-from partitions import PRESETS
-from partitions.text import added_kinds
+from drbench.partitions import PRESETS
+from drbench.partitions.text import added_kinds
 
 #: Values of ``--stationary``.
 STATIONARY = ("auto", "A", "B", "C")
@@ -25,19 +25,19 @@ Completion = Callable[[Context, Parameter, str], list[CompletionItem]]
 
 
 def _machines() -> Iterable[str]:
-    from launch.cases.machine_models import machine_names
+    from drbench.launch.cases.machine_models import machine_names
 
     return machine_names()
 
 
 def _figures() -> Iterable[str]:
-    from plots.summaries import SUMMARIES  # the modules of figures load Matplotlib
+    from drbench.plots.summaries import SUMMARIES  # the modules of figures load Matplotlib
 
     return SUMMARIES
 
 
 def _chains() -> Iterable[str]:
-    from algorithms.chains.presets import presets  # loads NumPy
+    from drbench.algorithms.chains.presets import presets  # loads NumPy
 
     return presets()
 

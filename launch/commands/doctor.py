@@ -15,15 +15,15 @@ from drbench.common import SHARED_MEMORY, shared_memory_free
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
+from drbench.launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
+from drbench.launch.host.memory import available_memory
+from drbench.launch.host.mpi import find_mpiexec, launched, mpiexec_command
+from drbench.launch.host.processes import running
+from drbench.launch.host.python import PYTHON
+from drbench.launch.host.show import console, table
+from drbench.launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables
 from drbench.measure.noise import LEAST_SHARE
 from drbench.texts import bytes_text, plural
-from launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
-from launch.host.memory import available_memory
-from launch.host.mpi import find_mpiexec, launched, mpiexec_command
-from launch.host.processes import running
-from launch.host.python import PYTHON
-from launch.host.show import console, table
-from launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables
 
 from .guards import gpu_report, refuse_too_many
 from .options import json_option, ranks_option, verbose_option
@@ -139,10 +139,10 @@ def _mpi(ranks: int, given: int) -> Iterator[Finding]:
 
 
 def _probe(command: list[str], module: str, limit_s: float) -> dict | str:
-    """The lines of JSON of a module of ``launch.ranks``, started by a launcher; or why there is
-    none."""
+    """The lines of JSON of a module of ``drbench.launch.ranks``, started by a launcher; or why
+    there is none."""
     runner = "-m mpi4py -rc initialize=0 -m".split()  # MPI starts with the settings of drbench
-    words = [*command, *PYTHON, *runner, f"launch.ranks.{module}"]
+    words = [*command, *PYTHON, *runner, f"drbench.launch.ranks.{module}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     try:
         with running("the self-test", words, **pipes) as process:
@@ -280,11 +280,13 @@ def _memory() -> Iterator[Finding]:
 
 
 def _gpus(given: int) -> tuple[list[Finding], dict]:
-    """The findings on GPUs, and the line of :mod:`launch.ranks.gpu_pairs`; empty without one."""
+    """The findings on GPUs, and the line of ``gpu_pairs`` of the ranks; empty without one."""
     seen = gpu_report()
     if seen is None:
         late = "the search for GPUs did not finish"
-        return [Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")], {}
+        return [
+            Finding("GPUs", "advice", late, "see python -m drbench.launch.ranks.gpu_report")
+        ], {}
     if "missing" in seen:
         names = _names_of_driver()
         text, remedy = f"{names}; {seen['missing']}", seen["remedy"]

@@ -5,8 +5,8 @@ import os
 
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
-from launch.host.mpi import launched, started_by_us
-from launch.host.processes import run_alone
+from drbench.launch.host.mpi import launched, started_by_us
+from drbench.launch.host.processes import run_alone
 
 #: Ranks are refused above the first number if they are also above the second times the cores.
 _MOST_RANKS, _MOST_A_CORE = 64, 16
@@ -41,7 +41,7 @@ def default_ranks(threads: int | None = None, backend: str | None = None, words:
 def gpu_report() -> dict | None:
     """Describe the GPUs of this node, or return None. A separate process finds them, because a
     driver may hang and CuPy of another CUDA may crash."""
-    text, _ = run_alone("-m", "launch.ranks.gpu_report")
+    text, _ = run_alone("-m", "drbench.launch.ranks.gpu_report")
     try:
         return json.loads(text.splitlines()[-1])
     except (ValueError, IndexError):

@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import click
 
-from algorithms import algorithms, get_algorithm
+from drbench.algorithms import algorithms, get_algorithm
 from drbench.common import TransportChoice
 from drbench.errors import UsageError, did_you_mean
+from drbench.launch.cases.case import FIELDS, OURS
+from drbench.launch.cases.machine_models import describe_file, file_of, find_machine, machine_names
+from drbench.launch.cases.sweep_values import read_toml, shipped
+from drbench.launch.libraries import LIBRARIES, get_library
 from drbench.model.machine import Machine
 from drbench.options import Option
+from drbench.partitions import PRESETS
+from drbench.partitions.text import LAYOUT_FORMS, added_kinds
 from drbench.texts import number
-from launch.cases.case import FIELDS, OURS
-from launch.cases.machine_models import describe_file, file_of, find_machine, machine_names
-from launch.cases.sweep_values import read_toml, shipped
-from launch.libraries import LIBRARIES, get_library
-from partitions import PRESETS
-from partitions.text import LAYOUT_FORMS, added_kinds
 
 from .completion import NAMES, complete_list, one_of
 from .options import command, json_option
@@ -182,15 +182,15 @@ def _seen(name: str) -> Machine:
 
 def _figures() -> Iterable[Row]:
     """Those of drbench, and those of plugins, which have loaded the registry."""
-    from plots.summaries import SUMMARIES
+    from drbench.plots.summaries import SUMMARIES
 
-    registry = sys.modules.get("plots.registry")
+    registry = sys.modules.get("drbench.plots.registry")
     every = registry.figures().values() if registry else ()
     return [*(SUMMARIES | {each.name: each.summary for each in every}).items()]
 
 
 def _chains() -> Iterable[Row]:
-    from algorithms.chains.presets import MODELS, presets
+    from drbench.algorithms.chains.presets import MODELS, presets
 
     words = (
         "width {hidden_size}, inner {intermediate_size}, {num_attention_heads} heads, "
@@ -201,7 +201,7 @@ def _chains() -> Iterable[Row]:
 
 def _chain(name: str) -> str:
     """The text of a preset, with one sequence: to be changed and given as a file."""
-    from algorithms.chains.presets import text_of
+    from drbench.algorithms.chains.presets import text_of
 
     return text_of(name)
 

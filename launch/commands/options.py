@@ -13,14 +13,14 @@ from pathlib import Path
 import click
 
 from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
+from drbench.launch.cases.case import FIELDS, Case, partition_texts, taker_of
+from drbench.launch.cases.peaks import check_peak
+from drbench.launch.cases.sweep_values import scale_of
+from drbench.launch.host.files import refuse_os_errors
+from drbench.launch.host.mpi import launched
 from drbench.measure.record import RecordError
 from drbench.measure.record_file import TornRowWarning
 from drbench.options import Option
-from launch.cases.case import FIELDS, Case, partition_texts, taker_of
-from launch.cases.peaks import check_peak
-from launch.cases.sweep_values import scale_of
-from launch.host.files import refuse_os_errors
-from launch.host.mpi import launched
 
 from .completion import OWN, STATIONARY, complete_pair, names_of, one_of, words_of
 
@@ -193,7 +193,9 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
 
 def printing() -> tuple:
     """A console on standard output, and a function that prints a line there without wrapping."""
-    from launch.host.show import console  # loads Rich, which processes that start ranks avoid
+    from drbench.launch.host.show import (
+        console,  # loads Rich, which processes that start ranks avoid
+    )
 
     out = console()
     return out, out.line
@@ -451,7 +453,7 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
     text, options = values["machine"], values["options"]
     if text is None:
         return None, None
-    from launch.cases.machine_models import find_machine, of_schedule
+    from drbench.launch.cases.machine_models import find_machine, of_schedule
 
     dtype = values.get("dtype") or "float32"
     transport = values.get("transport", "auto")
@@ -468,8 +470,8 @@ def modelled(values: dict, ranks: int | None) -> tuple:
     UsageError
         If the machine is unknown or has fewer devices, or the number of ranks is not given.
     """
-    from launch.cases.machine_models import find_machine
-    from launch.models.predict import ranks_on
+    from drbench.launch.cases.machine_models import find_machine
+    from drbench.launch.models.predict import ranks_on
 
     name = values.pop("machine")
     model = None if name is None else find_machine(name)

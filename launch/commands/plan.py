@@ -7,16 +7,16 @@ from operator import itemgetter
 
 import click
 
-from algorithms.universal.program import why
+from drbench.algorithms.universal.program import why
 from drbench.common import Clock, parse_transport
 from drbench.errors import UsageError
+from drbench.launch.cases.case import Case, bound, refuse_library
+from drbench.launch.cases.machine_models import find_machine, of_schedule
+from drbench.launch.host.show import brief, drawing, multiplication_text, table
 from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
 from drbench.texts import bytes_text, flops_text, plural, time_text
-from launch.cases.case import Case, bound, refuse_library
-from launch.cases.machine_models import find_machine, of_schedule
-from launch.host.show import brief, drawing, multiplication_text, table
 
 from .guards import default_ranks
 from .options import (
@@ -170,7 +170,7 @@ def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
     the nodes of a machine, or all on one node without a machine."""
     if machine is None:
         return *bound(case, ranks), True
-    from launch.models.predict import placed_on
+    from drbench.launch.models.predict import placed_on
 
     seen = find_machine(machine).for_transport(parse_transport(case.transport))
     return placed_on(case, seen, ranks)

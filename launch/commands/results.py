@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
+from drbench.launch.cases.case import shape_of
+from drbench.launch.host.files import check_output, write_output, write_table
 from drbench.measure.record import IDENTITY
 from drbench.texts import number, plural, time_text
-from launch.cases.case import shape_of
-from launch.host.files import check_output, write_output, write_table
 
 from .completion import names_of
 from .options import (
@@ -78,9 +78,9 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
     if new is None and not by:
         return _list(old, limit, allow, verbose)
     check_output("--csv", csv_path)
-    from launch.studies.compare import compare as judge
-    from launch.studies.compare import failures, sides, summary
-    from plots.select.records import read_records
+    from drbench.launch.studies.compare import compare as judge
+    from drbench.launch.studies.compare import failures, sides, summary
+    from drbench.plots.select.records import read_records
 
     with reading():
         tables = [read_records([path]) for path in (old, new) if path is not None]
@@ -106,12 +106,12 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
 def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
     """Print the decision on each problem, then its cases, the best first and unreliable ones last,
     and what is not ok; return the exit code."""
-    from launch.sweeps.sweep import verdict as exit_code
-    from launch.views import listed
-    from launch.views.problems import show_answer
-    from plots.report.verdict import verdict
-    from plots.select.records import read_records, rows
-    from plots.select.rounds import merged
+    from drbench.launch.sweeps.sweep import verdict as exit_code
+    from drbench.launch.views import listed
+    from drbench.launch.views.problems import show_answer
+    from drbench.plots.report.verdict import verdict
+    from drbench.plots.select.records import read_records, rows
+    from drbench.plots.select.rounds import merged
 
     with reading():
         found = read_records([path])
@@ -132,8 +132,8 @@ def _row(pair) -> dict:
 
 
 def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: bool) -> None:
-    from launch.host.show import table
-    from launch.views.tables import varying
+    from drbench.launch.host.show import table
+    from drbench.launch.views.tables import varying
 
     unchanged = "same", "noise", "failing", "refused"
     listed = [pair for pair in pairs if pair.outcome not in unchanged]
@@ -181,7 +181,7 @@ def compare_answer(found: dict, pairs: int, tolerance: float) -> str:
     >>> compare_answer(found, 6, 0.05).partition(". ")[2]
     "Times × 1.000; the machine's GEMM-only speed × 0.980 (medians)."
     """
-    from launch.studies.compare import OUTCOMES
+    from drbench.launch.studies.compare import OUTCOMES
 
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found.get(name))
     text = f"{counts} of {plural(pairs, 'case')} (±{100 * tolerance:g} %)."
@@ -214,7 +214,7 @@ def _why(pair) -> str:
 def _case_text(record, names: list[str]) -> str:
     """The text of a case: its sizes if they differ, its algorithm and layouts, and other fields
     that differ."""
-    from plots.select.cases import case_name
+    from drbench.plots.select.cases import case_name
 
     sizes = [f"{name} {getattr(record, name)}" for name in "mnk" if name in names]
     known = {*"mnkabc", "algorithm", "stationary", "dataflow", "mesh", "slices", "preset"}
@@ -267,8 +267,9 @@ def plot(name, files, save, width, title, notes, **options):
     if name is None:
         raise UsageError("NAME is missing. Give a figure of drbench list figures.")
     check_output("--save", save)
-    from plots.draw.page import PageStyle
-    from plots.registry import draw, find
+    import drbench.launch.papers  # noqa: F401  (its figures)
+    from drbench.plots.draw.page import PageStyle
+    from drbench.plots.registry import draw, find
 
     with reading("Use files that can be read and a folder that can be written."):
         find(name)
@@ -301,7 +302,8 @@ def report(folders, save):
     folder = one if one.is_dir() else one.parent
     out = Path(save) if save else (folder if len(folders) == 1 else Path()) / "report.html"
     check_output("--save", out)
-    from plots.report.page import build
+    import drbench.launch.papers  # noqa: F401  (its figures)
+    from drbench.plots.report.page import build
 
     with reading("Use a path that can be read."):
         page = build(folders)

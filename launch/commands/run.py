@@ -6,14 +6,14 @@ from functools import partial
 import click
 
 from drbench.errors import UsageError
-from launch.cases.case import FIELDS, bound, refuse_our_options, run_program
-from launch.cases.peaks import read_peaks, with_peak
-from launch.host.files import check_csv, check_output, output_record
-from launch.host.kernels import pinned, without_weaker_pins
-from launch.host.memory import available_memory
-from launch.host.mpi import run_ranks
-from launch.host.python import PYTHON, importable
-from launch.libraries import LIBRARIES, get_library, present
+from drbench.launch.cases.case import FIELDS, bound, refuse_our_options, run_program
+from drbench.launch.cases.peaks import read_peaks, with_peak
+from drbench.launch.host.files import check_csv, check_output, output_record
+from drbench.launch.host.kernels import pinned, without_weaker_pins
+from drbench.launch.host.memory import available_memory
+from drbench.launch.host.mpi import run_ranks
+from drbench.launch.host.python import PYTHON, importable
+from drbench.launch.libraries import LIBRARIES, get_library, present
 
 from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
@@ -88,7 +88,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         if ranks is None and environ != os.environ:  # NumPy has chosen its kernels: restart
             os.execve(PYTHON[0], [*PYTHON, "-m", "drbench", *arguments], importable(environ))
     if ranks is None or given:
-        from launch.ranks.run_case import run_here
+        from drbench.launch.ranks.run_case import run_here
 
         peaks_of = lambda case: read_peaks(peak, [case], named)
         return run_here(lambda size: case_of(values, size), csv_path, as_json, peaks_of)
@@ -119,6 +119,6 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
 @click.command("serve", hidden=True)
 def serve():
     """Run the cases that a supervisor sends, on the ranks of this process."""
-    from launch.ranks.worker import serve as serve_cases
+    from drbench.launch.ranks.worker import serve as serve_cases
 
     return serve_cases()

@@ -10,15 +10,15 @@ from pathlib import Path
 import click
 
 from drbench.errors import UsageError
-from launch.cases.launchers import load_launcher
-from launch.cases.machine_models import find_machine
-from launch.cases.sweep_file import find_sweep, ranks_of
-from launch.cases.sweep_values import shipped
-from launch.host.files import check_output, refuse_os_errors, write_table
-from launch.host.kernels import without_weaker_pins
-from launch.host.show import console
-from launch.sweeps.plan import SweepRequest, plan_cases
-from launch.sweeps.sweep import run_sweep
+from drbench.launch.cases.launchers import load_launcher
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_file import find_sweep, ranks_of
+from drbench.launch.cases.sweep_values import shipped
+from drbench.launch.host.files import check_output, refuse_os_errors, write_table
+from drbench.launch.host.kernels import without_weaker_pins
+from drbench.launch.host.show import console
+from drbench.launch.sweeps.plan import SweepRequest, plan_cases
+from drbench.launch.sweeps.sweep import run_sweep
 
 from .completion import names_of
 from .guards import default_ranks, given_ranks, refuse_too_many
@@ -177,7 +177,7 @@ def sweep(ranks, **options):
             f"--launcher starts ranks, but a launcher has started this command on {given}. Leave "
             "one of them out."
         )
-    from launch.ranks.given import on_given_ranks
+    from drbench.launch.ranks.given import on_given_ranks
 
     work = lambda supervise: _sweep(ranks=None, given=given, supervise=supervise, **options)
     return on_given_ranks(work)
@@ -212,7 +212,7 @@ def _sweep(
             )
         ranks = max(listed)
     if ranks is None and simulate:
-        from launch.models.predict import ranks_on
+        from drbench.launch.models.predict import ranks_on
 
         ranks = ranks_on(find_machine(model))
     keys = dict(override)
@@ -229,18 +229,18 @@ def _sweep(
     request = SweepRequest(sweep, ranks, out or place, plugins=plugins(), **options)
     screen = console(stderr=request.stream or as_json, soft_wrap=True)
     if jobs:
-        from launch.sweeps.slurm import write_jobs
+        from drbench.launch.sweeps.slurm import write_jobs
 
         return write_jobs(request, parts, screen)
     errors, run = console(stderr=True), None
     with errors.status("expanding the cases") if errors.is_terminal else nullcontext():
         plan = plan_cases(request)
     if dry_run:
-        from launch.sweeps.dry_run import dry_run as show
+        from drbench.launch.sweeps.dry_run import dry_run as show
 
         return show(request, plan, limit, screen)
     if simulate:
-        from launch.models.simulate_sweeps import simulated
+        from drbench.launch.models.simulate_sweeps import simulated
 
         run = partial(simulated, find_machine(model))
     elif not (launcher.words or given):
@@ -263,7 +263,7 @@ def _folder_name(sweep: str, ranks: int | None, scale: str | None, given) -> str
 
 def draw_figure(name: str, rows: list, path: Path) -> list[str]:
     """Draw a figure of rows, and return its notes."""
-    from plots.registry import draw
+    from drbench.plots.registry import draw
 
     drawn = draw(name, rows, path)
     return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
@@ -277,7 +277,7 @@ _DRAWN = ("mlp", "libraries", "algorithms")
 
 def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
-    from launch.views import rows_of, tables_of
+    from drbench.launch.views import rows_of, tables_of
 
     tables, print_line = tables_of(sweep.view, found), screen.print
     if as_json:
@@ -292,10 +292,10 @@ def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: 
             each.show(screen, out, _MOST_ROWS)
     if alone and not sweep.view:
         return
-    from launch.views.problems import show_answer
-    from plots.report.verdict import verdict
-    from plots.select.cases import SelectionError
-    from plots.select.records import read_records
+    from drbench.launch.views.problems import show_answer
+    from drbench.plots.report.verdict import verdict
+    from drbench.plots.select.cases import SelectionError
+    from drbench.plots.select.records import read_records
 
     records = read_records([out])
     if not (as_json or alone or sweep.view == "scaling"):

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from drbench import __version__
-from drbench.commit import git_state
+from drbench.version import __version__, git_state
 
 from .files import write_json
 from .kernels import processor_name

@@ -16,8 +16,8 @@ from drbench.errors import EXIT_CODES, CaseFailed, UsageError
 from drbench.measure.record import FORMULA_STARTS, Record, RecordError
 from drbench.measure.record_file import append_csv, is_other_form, read_csv
 
-#: Folder of drbench and its sister packages: the checkout, or site-packages of an installation.
-ROOT = Path(__file__).parents[2]
+#: The folder that holds drbench: the checkout, or site-packages of an installation.
+ROOT = Path(__file__).parents[3]
 #: Errors of a full disk.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 #: The checkout whose records and scripts are used: that of these packages, or for installed

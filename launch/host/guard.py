@@ -17,14 +17,14 @@ _PATIENCE_S = 2.0
 
 def main(token: str, since: str) -> None:
     """Wait, and clean up if needed."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    root = os.path.abspath(__file__).rsplit(os.sep, 4)[0]
     os.chdir("/")  # keeps no folder in use
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if os.read(0, 1):
         return
     sys.path.insert(0, root)
-    from launch.host.leftovers import end_family, remove_files
+    from drbench.launch.host.leftovers import end_family, remove_files
 
     remove_files(end_family(token, _PATIENCE_S), float(since))
 

@@ -4,7 +4,7 @@ programs, and of other MPI runs, are not touched.
 Our processes and their descendants have a token in their environment. Files of shared memory are
 ours if such a process was seen using them, or if they were written while our ranks ran and crashed,
 and no process uses them; ranks unlink MPICH's own files as soon as all have mapped them
-(``launch.ranks.run_case.world``).
+(``drbench.launch.ranks.run_case.world``).
 """
 
 import os

@@ -1,8 +1,8 @@
 """Plugins: files and modules of users that add algorithms, partitions and libraries.
 
-A file registers its additions when it is imported: :func:`algorithms.registry.algorithm`,
-:func:`partitions.partition_kind`, :func:`launch.libraries.add_library`. Plugins are given by
-``--plugin``, the variable ``DRBENCH_PLUGINS``, and the entry points ``drbench.plugins`` of
+A file registers its additions when it is imported: :func:`drbench.algorithms.registry.algorithm`,
+:func:`drbench.partitions.partition_kind`, :func:`drbench.launch.libraries.add_library`. Plugins are
+given by ``--plugin``, the variable ``DRBENCH_PLUGINS``, and the entry points ``drbench.plugins`` of
 installed packages.
 """
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
 from drbench.errors import UsageError
 
 from .mpi import started_by_us

@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG = 1
 class Started:
     """A program, such as a launcher, and all processes that it starts. It ends when this process
     ends for any reason (Linux): the kernel signals the program, and a guard
-    (:mod:`launch.host.guard`) ends the rest a little later.
+    (:mod:`drbench.launch.host.guard`) ends the rest a little later.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def on_this_host(environ) -> dict[str, str]:
 
 def _guard(token: str, since: float) -> subprocess.Popen:
     """Start the guard process, which may outlive this one by a moment: see
-    :mod:`launch.host.guard`."""
+    :mod:`drbench.launch.host.guard`."""
     program = os.path.join(os.path.dirname(__file__), "guard.py")
     environ = {name: value for name, value in os.environ.items() if name != TOKEN}
     return subprocess.Popen(

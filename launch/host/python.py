@@ -7,7 +7,7 @@ from pathlib import Path
 #: Without ``-P`` files of the working folder would be imported in place of modules with the same
 #: names. Text is UTF-8, whatever the locale.
 PYTHON = (sys.executable, "-P", "-X", "utf8")
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).parents[3].resolve()
 
 
 def importable(environ) -> dict[str, str]:

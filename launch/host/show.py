@@ -17,6 +17,7 @@ from drbench.common import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
+from drbench.partitions import Dealt, Partition
 from drbench.plan.explain import tile_owners
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
@@ -30,7 +31,6 @@ from drbench.texts import (
     shape_text,
     time_text,
 )
-from partitions import Dealt, Partition
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line of the algorithm has in its own words.
@@ -542,7 +542,7 @@ def _dealt(partition: Partition) -> str:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> print(_dealt(partition("block", (8, 8), 4)))
     tiles 4 × 4
     grid 2x2
@@ -566,7 +566,7 @@ def _left_out(partition) -> str:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> _left_out(partition("tiles:1x64@4x1", (64, 64), 4)), _left_out(partition("row", (4, 4), 4))
     ('\\ndrawn: the first 8 of 64 rows of tiles', '')
     """

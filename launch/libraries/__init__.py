@@ -3,7 +3,7 @@ accepts."""
 
 import importlib
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
 from drbench.errors import MissingError, UsageError
 from drbench.options import Option
 

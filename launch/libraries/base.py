@@ -81,7 +81,7 @@ class Library:
         One line for ``drbench list libraries``.
     options : dict of str to Option
         Its options by name; for built-in libraries those of
-        :data:`launch.libraries.options.LIBRARIES`.
+        :data:`drbench.launch.libraries.options.LIBRARIES`.
     transposes : bool
         Whether it multiplies operands stored transposed in place.
     instead : str
@@ -138,7 +138,7 @@ class Library:
 
     @staticmethod
     def settings(nprocs: int) -> list[dict]:
-        """Its settings: fields of a :class:`~launch.cases.case.Case`. The first is the default."""
+        """Its settings: fields of a ``launch.cases`` Case. The first is the default."""
         return [{}]
 
     @staticmethod

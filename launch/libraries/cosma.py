@@ -18,12 +18,12 @@ from math import prod
 from drbench.common import Clock
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.cores import usable_cores
+from drbench.launch.host.kernels import ONE_THREAD
+from drbench.launch.host.mpi import mpiexec_command
+from drbench.launch.host.processes import last_line, running
 from drbench.measure.noise import is_noisy, time_columns
 from drbench.measure.record import Record
-from launch.host.kernels import ONE_THREAD
-from launch.host.mpi import mpiexec_command
-from launch.host.processes import last_line, running
-from partitions import divisors
+from drbench.partitions import divisors
 
 from .base import Availability, Library
 

@@ -5,7 +5,7 @@ import sys
 from unittest.mock import MagicMock
 
 from drbench.errors import UnsupportedError
-from partitions import partition
+from drbench.partitions import partition
 
 from .base import installed
 from .torch_side import TorchLibrary

@@ -5,8 +5,8 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from drbench.errors import UnsupportedError
-from partitions import LayoutError, Partition, to_placements
-from partitions.text import parse
+from drbench.partitions import LayoutError, Partition, to_placements
+from drbench.partitions.text import parse
 
 #: (placements, mesh extents): a matrix dimension, or None for Replicate, for each mesh dimension.
 Placed = tuple[tuple, tuple]
@@ -22,7 +22,7 @@ def placed(bound: Partition) -> Placed:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> placed(partition("row/c2", (8, 8), 8)), placed(partition("block", (8, 8), 4))
     (((None, 0), (2, 4)), ((0, 1), (2, 2)))
     """

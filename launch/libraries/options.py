@@ -3,7 +3,7 @@ without importing the libraries."""
 
 import re
 
-from algorithms.mesh import MESH
+from drbench.algorithms.mesh import MESH
 from drbench.errors import UsageError
 from drbench.options import Option, named
 

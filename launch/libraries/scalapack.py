@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithms.mesh import MESH, parse_mesh
+from drbench.algorithms.mesh import MESH, parse_mesh
 from drbench.errors import MissingError, UnsupportedError
 from drbench.host.blas import Blas, blas_in, blas_pools
-from launch.host.processes import run_alone
+from drbench.launch.host.processes import run_alone
 
 from .base import Availability, Library
 from .loaded import call_slots, library_at, loaded_file, slot_target
@@ -46,7 +46,7 @@ _PROBE = """
 import mpi4py
 mpi4py.rc.thread_level = "multiple"
 from mpi4py import MPI
-from launch.libraries.scalapack import probe
+from drbench.launch.libraries.scalapack import probe
 probe(MPI.COMM_SELF)
 """
 

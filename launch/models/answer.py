@@ -3,11 +3,11 @@ pays."""
 
 from dataclasses import replace
 
+from drbench.launch.cases.case import case_keys
+from drbench.launch.cases.command_line import describe
+from drbench.launch.host.show import predicted_text
 from drbench.measure.record import Record
 from drbench.texts import bytes_text, layouts_text, plural, time_text
-from launch.cases.case import case_keys
-from launch.cases.command_line import describe
-from launch.host.show import predicted_text
 
 from .candidates import TuneRequest
 from .places import Found, Moving, Place
@@ -26,7 +26,7 @@ def name_of(place: Place) -> str:
 
     Examples
     --------
-    >>> from launch.cases.case import Case
+    >>> from drbench.launch.cases.case import Case
     >>> case = Case(8, 8, 8, c="R", options={"stationary": "C", "replicate_result": True})
     >>> name_of(Place(case, 0, Moving(), ("row", "column", "R")))
     'universal S-C'

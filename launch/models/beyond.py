@@ -45,7 +45,7 @@ def beyond(
     Examples
     --------
     >>> from dataclasses import replace
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> machine = replace(find_machine("pvc12"), calibrated={"ranks": 2, "threads": 1})
     >>> beyond(machine, 4, [], None, 2), beyond(machine, 2, [], None)
     ('4 ranks (calibrated on 2); 2 threads per rank (1)', None)

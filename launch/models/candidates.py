@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from algorithms import algorithms, get_algorithm
+from drbench.algorithms import algorithms, get_algorithm
+from drbench.launch.cases.case import Case, bound
+from drbench.partitions import LayoutError, divisors, frontier, layouts
+from drbench.partitions.partition import replica_suffix
 from drbench.program.problem import Problem
-from launch.cases.case import Case, bound
-from partitions import LayoutError, divisors, frontier, layouts
-from partitions.partition import replica_suffix
 
 #: How many of A, B and C, in this order, have equal replication factors, for each value.
 REPLICATION = {"none": 3, "equal": 3, "paired": 2, "all": 0}
@@ -125,7 +125,7 @@ def on_triple(base: Case, triple, stationary: str, movement: dict) -> Case:
 
 def texts(request: TuneRequest) -> dict[str, list[tuple[str, int]]]:
     """For each matrix the layouts that the universal algorithm is tried on, with their replication
-    factors: the given one, or all (:func:`partitions.layouts`); nothing if it is not tried.
+    factors: the given one, or all (:func:`drbench.partitions.layouts`); nothing if it is not tried.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def changed(case: Case, setting: dict) -> Case:
 
 def with_copies(case: Case, ranks: int) -> tuple:
     """The case with all replicas of C complete, not only the first, and the algorithm, problem and
-    options of :func:`launch.cases.case.bound`.
+    options of :func:`drbench.launch.cases.case.bound`.
 
     Examples
     --------

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import gcd, lcm
 from pathlib import Path
 
-from algorithms.chains.choose import Solution
-from algorithms.chains.description import Chain, Matmul
+from drbench.algorithms.chains.choose import Solution
+from drbench.algorithms.chains.description import Chain, Matmul
 
 _TEMPLATE = Path(__file__).parents[1] / "data/templates/chain.py.j2"
 #: Along one mesh dimension: the layouts of X, W, X·W and the stored W -> the class of PyTorch.

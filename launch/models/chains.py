@@ -10,18 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from algorithms.chains.choose import EFFORT_S, Choice, Solution, choose
-from algorithms.chains.costs import ONE_LAYER, Costs, Training
-from algorithms.chains.description import Chain, Matmul
-from algorithms.chains.mesh import Mesh, meshes
-from algorithms.chains.programs import EVERYTHING
+from drbench.algorithms.chains.choose import EFFORT_S, Choice, Solution, choose
+from drbench.algorithms.chains.costs import ONE_LAYER, Costs, Training
+from drbench.algorithms.chains.description import Chain, Matmul
+from drbench.algorithms.chains.mesh import Mesh, meshes
+from drbench.algorithms.chains.programs import EVERYTHING
 from drbench.common import parse_transport
 from drbench.errors import UsageError
+from drbench.launch.cases.chains import Asked, ChainOrder, keys_of, order_of
+from drbench.launch.host.kernels import ONE_THREAD
+from drbench.launch.host.mpi import run_ranks
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
-from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
-from launch.host.kernels import ONE_THREAD
-from launch.host.mpi import run_ranks
 
 from .intervals import alternatives, combined, residuals_of
 
@@ -113,9 +113,9 @@ def answer(
     fix : sequence of str
         ``NAME=LAYOUT`` of matrices.
     training, programs
-        As of :class:`algorithms.chains.costs.Costs`.
+        As of :class:`drbench.algorithms.chains.costs.Costs`.
     limit, effort_s, tell
-        As of :func:`algorithms.chains.choose.choose`.
+        As of :func:`drbench.algorithms.chains.choose.choose`.
     """
     chain, of = asked.chain(), seen(machine, dtype, transport)
     tried = [ranks] if isinstance(ranks, Mesh) else meshes(ranks, of.node_ranks or ranks, of.torus)

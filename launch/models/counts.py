@@ -4,12 +4,12 @@ bound of the bytes that some rank needs with any schedule."""
 from typing import NamedTuple
 
 from drbench.errors import UsageError
+from drbench.launch.cases.case import Case, bound, refuse_library
+from drbench.partitions import LayoutError, io_bound
 from drbench.plan.explain import Loads, loads, transfers
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.trace import no_collection
-from launch.cases.case import Case, bound, refuse_library
-from partitions import LayoutError, io_bound
 
 
 class Counted(NamedTuple):
@@ -71,7 +71,7 @@ def counted(case: Case, ranks: int) -> Counted:
 
 def least_bytes(case: Case, ranks: int, memory: int | None = None) -> float:
     """Lower bound of the bytes of A, B and C that some rank stores or moves with any schedule that
-    starts from one copy of A and B and ends with one of C (:func:`partitions.io_bound`).
+    starts from one copy of A and B and ends with one of C (:func:`drbench.partitions.io_bound`).
 
     Raises
     ------

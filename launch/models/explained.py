@@ -6,10 +6,15 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from algorithms import get_algorithm
-from algorithms.lowering.op_costs import BALANCE
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.lowering.op_costs import BALANCE
 from drbench.common import StepTime
 from drbench.errors import UsageError
+from drbench.launch.cases.case import FIELDS, Case, bound, resolved_keys
+from drbench.launch.cases.command_line import describe
+from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.cases.peaks import arithmetic
+from drbench.launch.host.show import multiplication_text
 from drbench.measure.record import OPTION_COLUMNS, Record, read_options
 from drbench.measure.timeline import read_chrome_trace
 from drbench.model.bounds import carried_by_links
@@ -19,11 +24,6 @@ from drbench.plan.explain import loads
 from drbench.plan.run_description import describe_run
 from drbench.program.trace import no_collection
 from drbench.texts import layouts_text
-from launch.cases.case import FIELDS, Case, bound, resolved_keys
-from launch.cases.command_line import describe
-from launch.cases.machine_models import of_schedule
-from launch.cases.peaks import arithmetic
-from launch.host.show import multiplication_text
 
 from .predict import (
     Programs,

@@ -97,7 +97,7 @@ def otherwise(machine: Machine) -> list[Machine]:
 
     Examples
     --------
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> [other.arbitration for other in otherwise(find_machine("h100x8,arbitration=fifo"))]
     ['fair']
     """

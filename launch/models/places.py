@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from drbench.errors import DrbenchError, OutOfMemory
+from drbench.launch.cases.case import Case
 from drbench.measure.record import Record
 from drbench.model.bounds import Bound, bound_of
 from drbench.model.machine import Machine
@@ -17,7 +18,6 @@ from drbench.plan.explain import loads
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace
 from drbench.texts import bytes_text
-from launch.cases.case import Case
 
 from .candidates import TuneRequest, data_movements, with_copies
 from .counts import Counted, counted, share_of

@@ -5,10 +5,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
 
-from algorithms import get_algorithm
-from algorithms.registry import needs_model
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.registry import needs_model
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
+from drbench.launch.cases.case import (
+    Case,
+    bound,
+    bound_on,
+    case_keys,
+    refuse_library,
+    resolved_keys,
+)
+from drbench.launch.cases.peaks import arithmetic
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, Simulator
@@ -19,15 +28,6 @@ from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
 from drbench.texts import bytes_text
-from launch.cases.case import (
-    Case,
-    bound,
-    bound_on,
-    case_keys,
-    refuse_library,
-    resolved_keys,
-)
-from launch.cases.peaks import arithmetic
 
 from .beyond import beyond
 from .intervals import alternatives, combined, residuals_of
@@ -55,7 +55,7 @@ def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:
 
     Examples
     --------
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> record = predict(
     ...     Case(1024, 4096, 1024, "column", "column", "column", options={"stationary": "C"}),
     ...     find_machine("pvc12"),
@@ -108,7 +108,7 @@ def with_interval(
     Parameters
     ----------
     record : Record
-        From :func:`launch.models.predict.predict` for the same case, machine and ranks.
+        From :func:`drbench.launch.models.predict.predict` for the same case, machine and ranks.
     case, machine, ranks
         As there.
     made : Programs, optional
@@ -116,7 +116,7 @@ def with_interval(
 
     Examples
     --------
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> case, machine = Case(1024, 1024, 1024, "row", "row", "row"), find_machine("h100x8")
     >>> record = with_interval(predict(case, machine, 4), case, machine, 4)
     >>> record.median_low_s < record.best_s < record.median_high_s
@@ -207,7 +207,7 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
     --------
     One node of a cluster, and two:
 
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> seen = find_machine("lumic").for_transport(parse_transport("auto"))
     >>> reads_in_place(seen, 8), reads_in_place(seen, 16)
     (True, False)
@@ -224,7 +224,7 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
 
     Examples
     --------
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> nodes_on(find_machine("lumic").for_transport(parse_transport("auto")), 16)
     [0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8]
     >>> nodes_on(find_machine("h100x8"), 16) == [0] * 16

@@ -23,8 +23,8 @@ import numpy as np
 
 from drbench.model.gemm import Compute
 from drbench.model.machine import Machine
+from drbench.partitions import Partition, part
 from drbench.program.problem import AXES, Operand
-from partitions import Partition, part
 
 #: Share of the shorter of GEMMs and transfers that an estimate assumes not to overlap.
 _EXPOSED = 0.05
@@ -180,7 +180,7 @@ def _held(partitions: list[Partition]) -> tuple[np.ndarray, np.ndarray]:
 
     Examples
     --------
-    >>> from partitions import partition
+    >>> from drbench.partitions import partition
     >>> tiles, replicas = _held([partition("column/c2", (6, 8), 4)])
     >>> tiles[0].T.tolist(), replicas[0].tolist()
     ([[0, 6, 0, 4], [0, 6, 4, 8], [0, 6, 0, 4], [0, 6, 4, 8]], [0, 0, 1, 1])

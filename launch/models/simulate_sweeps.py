@@ -8,15 +8,15 @@ from functools import partial
 
 from drbench.errors import UsageError
 from drbench.host.cores import usable_cores
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import model_version
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.sweeps.progress import SweepProgress
+from drbench.launch.sweeps.rounds import Job
+from drbench.launch.sweeps.store import Store
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
-from launch.cases.case import Case
-from launch.cases.machine_models import model_version
-from launch.cases.sweep_file import load_sweep
-from launch.sweeps.progress import SweepProgress
-from launch.sweeps.rounds import Job
-from launch.sweeps.store import Store
-from partitions import LayoutError
+from drbench.partitions import LayoutError
 
 from .predict import predict_with, programs_of, simulated_keys
 
@@ -79,7 +79,7 @@ def predict_on(
 
     Examples
     --------
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> machine = find_machine("h100x8")
     >>> slower = machine.vary("links.nvlink.bandwidth_bytes_per_s", 0.1)
     >>> cases = [Case(1024, 1024, 1024, "row", "row", "row")]

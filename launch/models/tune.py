@@ -28,15 +28,15 @@ import numpy as np
 
 from drbench.common import Clock
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.launch.cases.case import Case
 from drbench.model.bounds import moving_s
 from drbench.model.machine import Machine
 from drbench.model.simulate import TooLong
+from drbench.partitions import flows
 from drbench.plan.explain import busiest
 from drbench.program.problem import Operand, Problem
 from drbench.program.trace import Trace, no_collection
 from drbench.texts import bytes_text
-from launch.cases.case import Case
-from partitions import flows
 
 from .candidates import (
     TuneRequest,

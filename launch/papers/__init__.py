@@ -1,12 +1,16 @@
 """The papers that drbench reproduces: their claims as data, the studies that reproduce them, and
 the sensitivity of both to assumed constants.
 
-Each module here with a ``PAPER`` (:class:`~launch.papers.claims.Paper`) is a paper, which ``drbench
-artifact`` finds.
+Each module here with a ``PAPER`` (:class:`~drbench.launch.papers.claims.Paper`) is a paper, which
+``drbench artifact`` finds.
 """
 
 import importlib
 import pkgutil
+
+from drbench.plots.summaries import add_figures
+
+add_figures(__name__)
 
 
 def papers() -> dict:

@@ -2,9 +2,10 @@
 
 .. code-block:: text
 
-   python -m launch.papers claims            # results/claims.csv: today's verdicts and numbers
-   python -m launch.papers results ledger    # results/ledger.csv: today's predictions
-   python -m launch.papers DIR weak flux8    # rows of these studies, or of all without a name
+   python -m drbench.launch.papers claims            # results/claims.csv: today's verdicts and
+   numbers python -m drbench.launch.papers results ledger    # results/ledger.csv: today's
+   predictions python -m drbench.launch.papers DIR weak flux8    # rows of these studies, or of all
+   without a name
 """
 
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from pandas import DataFrame, read_csv
 
-from launch.host.files import CHECKOUT
+from drbench.launch.host.files import CHECKOUT
 
 from . import papers
 from .artifact import EXPECTED

@@ -22,16 +22,16 @@ from typing import NamedTuple
 
 from drbench.errors import MissingError
 from drbench.host.cores import usable_cores
+from drbench.launch.cases.launchers import load_launcher
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_values import shipped
+from drbench.launch.host.files import CHECKOUT
+from drbench.launch.host.kernels import without_pins
+from drbench.launch.libraries import get_library
+from drbench.launch.models.explained import case_of
+from drbench.launch.models.predict import predict
 from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
-from launch.cases.launchers import load_launcher
-from launch.cases.machine_models import find_machine
-from launch.cases.sweep_values import shipped
-from launch.host.files import CHECKOUT
-from launch.host.kernels import without_pins
-from launch.libraries import get_library
-from launch.models.explained import case_of
-from launch.models.predict import predict
 
 from . import papers
 from .claims import Paper, Verdict
@@ -63,7 +63,7 @@ class Check(NamedTuple):
     name, description : str
         What is checked.
     verdict : str
-        One of :data:`launch.papers.claims.WORDS`.
+        One of :data:`drbench.launch.papers.claims.WORDS`.
     source : str
         The source of the found number: measured here, simulated, from which committed records, and
         so on.
@@ -259,7 +259,7 @@ def elsewhere(place: Place) -> Tasks:
 
 
 def _odd_rows(place: Place) -> Found:
-    from plots.select.records import read_records
+    from drbench.plots.select.records import read_records
 
     paths = sorted((place.results / "measured").rglob("*.csv"))  # others are of benchmarks
     table = read_records(
@@ -330,7 +330,7 @@ def studies(place: Place) -> Tasks:
                 f"R.{'-'.join([*Path(paper.folder).parts[1:], study])}",
                 "made again: the same rows",
                 "the same rows",
-                f"python -m launch.papers DIR {study}",
+                f"python -m drbench.launch.papers DIR {study}",
                 partial(_made_again, paper, study),
             )
 
@@ -340,7 +340,7 @@ def pages(place: Place) -> Tasks:
     description = "every table of README, ARTIFACT and docs/ is what its records give"
     yield program("R.numbers", description, "python -m benchmarks pages")
     description = "every committed figure, drawn again, draws the same"
-    yield program("R.figures", description, "python -m plots.committed --check")
+    yield program("R.figures", description, "python -m benchmarks figures --check")
 
 
 # -- claims

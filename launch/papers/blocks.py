@@ -10,10 +10,10 @@ the optimizer, norms, the cache of keys and values, and the host's work.
 
 from collections.abc import Callable
 
-from algorithms.chains.contenders import contender
-from algorithms.chains.costs import Costs
-from algorithms.chains.description import Chain, Map, read
-from algorithms.chains.presets import MODELS, parts
+from drbench.algorithms.chains.contenders import contender
+from drbench.algorithms.chains.costs import Costs
+from drbench.algorithms.chains.description import Chain, Map, read
+from drbench.algorithms.chains.presets import MODELS, parts
 
 
 def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: int) -> Chain:
@@ -40,7 +40,7 @@ def block_s(
     costs : Costs
         Of a mesh of one dimension.
     name : str
-        Of :data:`algorithms.chains.contenders.CONTENDERS`.
+        Of :data:`drbench.algorithms.chains.contenders.CONTENDERS`.
     fused_s : callable
         ``fused_s(operation, shape)``: seconds of a kernel with communication, ``ag`` or ``rs``,
         which is used where it is faster; inf if there is none.

@@ -208,7 +208,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Paper:
-    """A reproduced paper: the ``PAPER`` of a module of :mod:`launch.papers`.
+    """A reproduced paper: the ``PAPER`` of a module of :mod:`drbench.launch.papers`.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ class Paper:
         ``read(folder)``: the rows to check, such as the simulated rows in ``results/simulated``.
     judged : callable
         ``judged(rows, results)``: the argument of the checks: these rows with published ones.
-    rows : Rows of :mod:`plots.select.typed_rows`
+    rows : Rows of :mod:`drbench.plots.select.typed_rows`
         The type of rows of a study.
     studies : dict
         Name of a CSV file of rows -> function that simulates them.

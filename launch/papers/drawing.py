@@ -5,11 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pandas import DataFrame
 
-from plots.draw.chart import Axis, Chart, Marks, Spot, draw_chart, label_rows, panels, polyline
-from plots.draw.page import GRID, line_handle, patch_handle
-from plots.draw.style import Fill, LineStyle
-from plots.registry import Made
-from plots.select.cases import SelectionError
+from drbench.plots.draw.chart import (
+    Axis,
+    Chart,
+    Marks,
+    Spot,
+    draw_chart,
+    label_rows,
+    panels,
+    polyline,
+)
+from drbench.plots.draw.figure import Made
+from drbench.plots.draw.page import GRID, line_handle, patch_handle
+from drbench.plots.draw.style import Fill, LineStyle
+from drbench.plots.select.cases import SelectionError
 
 from .claims import Rows
 
@@ -31,7 +40,7 @@ def drawn(rows: Rows, study: str | list[str], **values) -> DataFrame:
         names = [study] if isinstance(study, str) else study
         raise SelectionError(
             f"no rows of {', '.join(names)} in {len(rows.table)} rows. Make some with python -m "
-            f"launch.papers DIR {' '.join(names)}."
+            f"drbench.launch.papers DIR {' '.join(names)}."
         ) from None
 
 

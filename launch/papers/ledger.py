@@ -33,17 +33,17 @@ from typing import NamedTuple
 
 from pandas import DataFrame
 
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.command_line import describe
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.host.files import CHECKOUT
+from drbench.launch.models.explained import case_of
+from drbench.launch.models.predict import predict, with_interval
 from drbench.measure.record import Record
 from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
-from launch.cases.case import Case
-from launch.cases.command_line import describe
-from launch.cases.machine_models import find_machine
-from launch.host.files import CHECKOUT
-from launch.models.explained import case_of
-from launch.models.predict import predict, with_interval
-from plots.select.records import read_published
-from plots.select.typed_rows import Rows as Kind
+from drbench.plots.select.records import read_published
+from drbench.plots.select.typed_rows import Rows as Kind
 
 from .claims import Claim, Paper, Rows, concordance
 
@@ -89,7 +89,7 @@ class LedgerRow(NamedTuple):
     source: str
 
 
-ROWS = Kind(LedgerRow, "ledger", "python -m launch.papers DIR ledger")
+ROWS = Kind(LedgerRow, "ledger", "python -m drbench.launch.papers DIR ledger")
 
 
 def dealt(program: str) -> bool:

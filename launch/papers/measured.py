@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pandas import read_csv
 
-from launch.studies.libraries import lines
-from plots.select.records import read_records
+from drbench.launch.studies.libraries import lines
+from drbench.plots.select.records import read_records
 
 from .claims import Claim, Paper
 

@@ -22,14 +22,14 @@ from pathlib import Path
 
 from pandas import DataFrame, Series, concat
 
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.simulate_sweeps import legend_cases, predict_on
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
+from drbench.plots.select.records import frame, read_published, read_records, rows
+from drbench.plots.select.selection import select
 from drbench.program.problem import Problem
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.simulate_sweeps import legend_cases, predict_on
-from plots.select.records import frame, read_published, read_records, rows
-from plots.select.selection import select
 
 from .claims import FAIR, Changed, Claim, Paper, Rows, named
 
@@ -569,7 +569,7 @@ MOST_OF_C = 4
 
 def cases_for_claims(layer: str, ranks: int, **how) -> list[Case]:
     """The cases of a figure without those with C in more replicas (:data:`MOST_OF_C`); ``how`` as
-    in :func:`~launch.models.simulate_sweeps.legend_cases`.
+    in :func:`~drbench.launch.models.simulate_sweeps.legend_cases`.
 
     Examples
     --------

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.cases.machine_models import find_machine
+from drbench.launch.cases.machine_models import find_machine
 
 from .claims import HOLDS, Changed, Paper, check_claims
 

@@ -16,9 +16,9 @@ from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.peaks import compute_column
 from drbench.measure.roof import DeviceWork, HostWork
-from launch.cases.case import Case
-from launch.cases.peaks import compute_column
 
 from .gpu_awareness import mpi_moves_devices
 

@@ -10,12 +10,12 @@ from drbench.common import parse_transport
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.fill import Fill, HostElements
 from drbench.host.topology import Topology, mpi_version
+from drbench.launch.cases.case import Case, check_case
 from drbench.measure.noise import Timed, median_interval
 from drbench.measure.roof import timed
 from drbench.measure.samples import sample
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import ITEMSIZES
-from launch.cases.case import Case, check_case
 
 from .backends import call_together, open_backend
 from .kept import Need, check_memory
@@ -41,7 +41,7 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
     sizes : list of int
         Bytes.
     names : list of str
-        Of :data:`launch.ranks.transfers.PROGRAMS`.
+        Of :data:`drbench.launch.ranks.transfers.PROGRAMS`.
 
     Returns
     -------

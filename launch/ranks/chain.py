@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-import drbench
-from algorithms.chains.description import Chain, Map, Matmul
-from algorithms.chains.functions import apply
+from drbench.algorithms.chains.description import Chain, Map, Matmul
+from drbench.algorithms.chains.functions import apply
 from drbench.common import Clock
 from drbench.errors import EXIT_CODES, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version
+from drbench.launch.cases.chains import ChainOrder, keys_of
+from drbench.library import Context, init
 from drbench.measure.noise import Timed
 from drbench.measure.record import Record
 from drbench.measure.roof import timed
 from drbench.measure.samples import sample
 from drbench.measure.verify_chain import multiplication_error
-from launch.cases.chains import ChainOrder, keys_of
-from partitions import partition
+from drbench.partitions import partition
 
 from .run_case import MPI, world
 
@@ -34,7 +34,7 @@ class ChainRun:
 
     Parameters
     ----------
-    context : drbench.Context
+    context : Context
     chain : Chain
     layouts : dict of str to str
         The layout of every variable.
@@ -44,12 +44,12 @@ class ChainRun:
 
     Attributes
     ----------
-    matrices : dict of str to drbench.Matrix
+    matrices : dict of str to Matrix
     """
 
     def __init__(
         self,
-        context: drbench.Context,
+        context: Context,
         chain: Chain,
         layouts: Mapping[str, str],
         multiplications: Mapping[str, Sequence[str]],
@@ -144,7 +144,7 @@ def run_chain(order: ChainOrder, comm=None) -> Record:
     with Topology(comm) as topology:
         try:
             heap = heap_bytes(chain, order)
-            with drbench.init(comm, heap, transport=order.transport) as context:
+            with init(comm, heap, transport=order.transport) as context:
                 start = Clock.now()
                 run = ChainRun(context, chain, order.layouts, order.multiplications, order.dtype)
                 return _measured(order, run, topology, start)

@@ -7,7 +7,7 @@ import os
 
 from drbench.errors import OutOfMemory
 from drbench.host.topology import mpi_version, start_mpi, tcp_settings
-from launch.cases.case import Case
+from drbench.launch.cases.case import Case
 
 from .run_case import MPI, run_case
 

@@ -17,13 +17,13 @@ from typing import Any
 from drbench.common import end_ranks
 from drbench.errors import EXIT_CODES, DrbenchError
 from drbench.host.topology import Topology
+from drbench.launch.cases.case import failure
+from drbench.launch.cases.peaks import with_peak
+from drbench.launch.host.environment import describe, rank_facts, write_environment
+from drbench.launch.host.mpi import launched
+from drbench.launch.host.protocol import append_journal
 from drbench.measure.record import Record
-from launch.cases.case import failure
-from launch.cases.peaks import with_peak
-from launch.host.environment import describe, rank_facts, write_environment
-from launch.host.mpi import launched
-from launch.host.protocol import append_journal
-from partitions import LayoutError
+from drbench.partitions import LayoutError
 
 from .kept import Kept
 from .run_case import MPI, world
@@ -39,8 +39,8 @@ def on_given_ranks(work: Callable[[Any], int]) -> int:
     """Call ``work(supervise)`` on rank 0, while the other ranks run the cases that it sends, and
     return its exit code on every rank (collective).
 
-    ``supervise`` is used like :func:`launch.sweeps.supervisor.supervised`. An error of rank 0 is
-    raised on every rank.
+    ``supervise`` is used like :func:`drbench.launch.sweeps.supervisor.supervised`. An error of rank
+    0 is raised on every rank.
     """
     sys.stdout = own_output()
     faulthandler.enable()

@@ -7,8 +7,8 @@ import functools
 from mpi4py import MPI
 
 from drbench.host.topology import start_mpi
-from launch.host.leftovers import mapped_files
-from launch.host.processes import run_alone
+from drbench.launch.host.leftovers import mapped_files
+from drbench.launch.host.processes import run_alone
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def _find(name: str):
 def try_it(*words: str) -> tuple[bool, str]:
     """Send device memory to this rank and read it through a window, in a separate process, which a
     wrong build may crash; ``words`` replace the arguments of Python."""
-    _, failure = run_alone(*(words or ("-m", "launch.ranks.gpu_selftest")))
+    _, failure = run_alone(*(words or ("-m", "drbench.launch.ranks.gpu_selftest")))
     if failure:
         return False, f"the self-test of MPI on device memory {failure}"
     return True, "device memory was sent and read through a window in a self-test"

@@ -1,5 +1,5 @@
 """Test whether MPI moves device memory: one process sends to itself and reads through a window.
-Started by :mod:`launch.ranks.gpu_awareness`; it may crash."""
+Started by :mod:`drbench.launch.ranks.gpu_awareness`; it may crash."""
 
 import sys
 

@@ -19,10 +19,10 @@ from drbench.common import (
 from drbench.errors import OutOfMemory
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
+from drbench.launch.host.memory import available_memory, left_to_process, windows_bytes
 from drbench.measure.roof import elements, gemms_to_try
 from drbench.program.problem import Problem
 from drbench.texts import bytes_text
-from launch.host.memory import available_memory, left_to_process, windows_bytes
 
 #: Most programs that are kept, and most windows of them and of matrices: MPI has few.
 _MOST, _MOST_WINDOWS = 1000, 200

@@ -32,23 +32,12 @@ except (ImportError, RuntimeError) as error:
         "(from a checkout: pip install '.[mpich]'), or point MPI4PY_LIBMPI at your system's libmpi."
     ) from None
 
-from algorithms import get_algorithm
-from algorithms.collective import BASELINES, baseline_of
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.collective import BASELINES, baseline_of
 from drbench.common import COMPUTING, PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
-from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
-from drbench.measure.record import HEADER, Record
-from drbench.measure.roof import HostWork, Roof, timed
-from drbench.measure.samples import sample
-from drbench.measure.timeline import chrome_trace
-from drbench.measure.verify import Verification, verify
-from drbench.plan.explain import balance, events_of
-from drbench.plan.schedule import pool_bytes
-from drbench.plan.signals import inbox_bytes
-from drbench.program.problem import Problem
-from drbench.program.steps import COUNTERS
-from launch.cases.case import (
+from drbench.launch.cases.case import (
     DESCRIPTION_FIELDS,
     Case,
     blocks_in_place,
@@ -61,13 +50,24 @@ from launch.cases.case import (
     refuse_our_options,
     resolved_keys,
 )
-from launch.cases.machine_models import of_schedule
-from launch.cases.peaks import Peaks, compute_column, with_peak
-from launch.host.files import check_csv, check_output, output_record, write_output
-from launch.host.leftovers import mapped_files
-from launch.host.mpi import STRANGERS, launched, started_by_us
-from launch.libraries import LIBRARIES, get_library, present
-from launch.libraries.base import host_type
+from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.cases.peaks import Peaks, compute_column, with_peak
+from drbench.launch.host.files import check_csv, check_output, output_record, write_output
+from drbench.launch.host.leftovers import mapped_files
+from drbench.launch.host.mpi import STRANGERS, launched, started_by_us
+from drbench.launch.libraries import LIBRARIES, get_library, present
+from drbench.launch.libraries.base import host_type
+from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
+from drbench.measure.record import HEADER, Record
+from drbench.measure.roof import HostWork, Roof, timed
+from drbench.measure.samples import sample
+from drbench.measure.timeline import chrome_trace
+from drbench.measure.verify import Verification, verify
+from drbench.plan.explain import balance, events_of
+from drbench.plan.schedule import pool_bytes
+from drbench.plan.signals import inbox_bytes
+from drbench.program.problem import Problem
+from drbench.program.steps import COUNTERS
 
 from .backends import call_together, open_backend
 from .kept import Kept, Need

@@ -21,11 +21,11 @@ from typing import Any, TextIO
 from drbench.common import end_ranks
 from drbench.errors import UsageError, as_ours, exit_code_of
 from drbench.host.topology import Topology
+from drbench.launch.cases.case import Case, failure
+from drbench.launch.host.environment import rank_facts
+from drbench.launch.host.protocol import ANSWER, FAILED, append_journal
+from drbench.launch.host.streams import stream
 from drbench.measure.record import Record
-from launch.cases.case import Case, failure
-from launch.host.environment import rank_facts
-from launch.host.protocol import ANSWER, FAILED, append_journal
-from launch.host.streams import stream
 
 from .kept import Kept
 from .run_case import MPI, everyone_is_here, run_case, world, write_timeline

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from drbench.errors import DrbenchError, UsageError
+from drbench.launch.host.show import table
 from drbench.options import Option
 from drbench.texts import bytes_text, marked, plural, span, time_text
-from launch.host.show import table
 
 _SIZE = Option(type=int, least=8, unit="bytes")
 #: More sizes are taken for a mistake.
@@ -53,7 +53,7 @@ def operations_of(text: str | None) -> list[str]:
     >>> operations_of("shift,get"), operations_of(None)[-2:]
     (['get', 'shift', 'copy'], ['shift', 'copy'])
     """
-    from plots.select.bandwidth_rows import COPY, OPERATIONS
+    from drbench.plots.select.bandwidth_rows import COPY, OPERATIONS
 
     names = [word.strip() for word in text.split(",")] if text else OPERATIONS
     for name in names:
@@ -64,7 +64,7 @@ def operations_of(text: str | None) -> list[str]:
 
 def bandwidth_answer(rows: Sequence) -> str:
     """The rate of the largest get, or else of the first operation, and its doubt, in one line."""
-    from plots.select.bandwidth_rows import COPY
+    from drbench.plots.select.bandwidth_rows import COPY
 
     timed = [row for row in rows if row.median_s is not None and row.operation != COPY]
     if not timed:
@@ -85,7 +85,7 @@ def bandwidth_answer(rows: Sequence) -> str:
 def bandwidth_table(rows: Sequence) -> Table:
     """A table with a row per type of transfer and size: bandwidths, time, the percentage of that of
     a copy, and the interval of the median."""
-    from plots.select.bandwidth_rows import COPY, OPERATIONS
+    from drbench.plots.select.bandwidth_rows import COPY, OPERATIONS
 
     copies = {row.nbytes: row.bus_gbps for row in rows if row.operation == COPY}
     lines = []

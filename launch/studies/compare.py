@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 from drbench.common import grouped
 from drbench.errors import UsageError, did_you_mean
+from drbench.launch.cases.case import GOOD
 from drbench.measure.noise import median_interval
 from drbench.measure.record import IDENTITY, KINDS, REQUEST, WHERE, WITH
-from launch.cases.case import GOOD
 
 #: Columns of the request in which no value is a value.
 _FORM = "transpose alpha beta experts topk routing compute".split()
@@ -48,8 +48,8 @@ class Pair(NamedTuple):
     Attributes
     ----------
     old, new : row or None
-        From :func:`plots.select.records.rows`. Repeated runs of a case are merged: the smallest
-        best time, all samples.
+        From :func:`drbench.plots.select.records.rows`. Repeated runs of a case are merged: the
+        smallest best time, all samples.
     outcome : str
         One of :data:`OUTCOMES`.
     best, median : float or None
@@ -72,7 +72,7 @@ def sides(old, new, by: Mapping[str, str]) -> list:
 
     Parameters
     ----------
-    old, new : DataFrame of :func:`plots.select.records.read_records`
+    old, new : DataFrame of :func:`drbench.plots.select.records.read_records`
         Without ``new`` both sides are rows of ``old``.
     by : mapping of str to str
         For each column ``OLD,NEW``, its values there, or a part of each that no other has; empty:
@@ -86,13 +86,13 @@ def sides(old, new, by: Mapping[str, str]) -> list:
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> from plots.select.records import frame
+    >>> from drbench.plots.select.records import frame
     >>> run = lambda threads: Record(mode="measured", status="ok", best_s=1.0, threads=threads)
     >>> table = frame([run(1), run(2), run(16)])
     >>> [[row.threads for row in side] for side in sides(table, None, {"threads": "16,2"})]
     [[16], [2]]
     """
-    from plots.select.records import rows
+    from drbench.plots.select.records import rows
 
     found = [rows(old), rows(old if new is None else new)]
     for name, values in by.items():
@@ -135,7 +135,7 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
 
     Parameters
     ----------
-    old, new : DataFrame of :func:`plots.select.records.read_records`, or list of Record
+    old, new : DataFrame of :func:`drbench.plots.select.records.read_records`, or list of Record
     tolerance : float
         0.05 for five percent.
     by : collection of str
@@ -157,8 +157,8 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
     >>> [(pair.new.m, pair.outcome, pair.best) for pair in pairs]
     [(64, 'slower', 1.2), (128, 'same', 1.01)]
     """
-    from plots.select.records import frame, rows
-    from plots.select.rounds import completed
+    from drbench.plots.select.records import frame, rows
+    from drbench.plots.select.rounds import completed
 
     tables = {"OLD": rows(frame(old)), "NEW": rows(frame(new))}
     for side, table in tables.items():

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
+from drbench.launch.libraries import ON_DRBENCH
+from drbench.launch.sweeps.rounds import pooled, round_of
 from drbench.measure.decision import decide, is_noisy_run, over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
-from launch.libraries import ON_DRBENCH
-from launch.sweeps.rounds import pooled, round_of
 
 #: DTensor itself, and DTensor executed by drbench.
 STOCK, OURS = "dtensor", "dtensor+drbench"
@@ -63,8 +63,9 @@ Runs = Mapping[int, Record]
 
 def lines(records) -> list[Line]:
     """One line per shape and contender, in the order of the records (a table of
-    :func:`plots.select.records.read_records`, or Records); none for cases with other names."""
-    from plots.select.records import frame, rows
+    :func:`drbench.plots.select.records.read_records`, or Records); none for cases with other
+    names."""
+    from drbench.plots.select.records import frame, rows
 
     shapes: dict[str, dict[tuple[str, str], dict[int, Record]]] = {}
     for record in rows(frame(records)):

@@ -10,15 +10,15 @@ from rich.progress import track
 from rich.text import Text
 
 from drbench.errors import DrbenchError
+from drbench.launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
+from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.host.show import console as screen_of
+from drbench.launch.libraries import LIBRARIES, get_library, present
 from drbench.measure.noise import FEWEST
+from drbench.partitions import LayoutError
 from drbench.plan.explain import moves
 from drbench.plan.schedule import pool_bytes
 from drbench.texts import bytes_text, duration_text, flops_text, plural, rate_text
-from launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
-from launch.cases.machine_models import of_schedule
-from launch.host.show import console as screen_of
-from launch.libraries import LIBRARIES, get_library, present
-from partitions import LayoutError
 
 from .estimate import estimated
 from .plan import Plan, SweepRequest

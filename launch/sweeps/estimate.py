@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drbench.host.cores import usable_cores
+from drbench.launch.cases.case import Case
+from drbench.launch.host.kernels import measure_kernels
 from drbench.measure.noise import FEWEST, most_repeats, turn_of
-from launch.cases.case import Case
-from launch.host.kernels import measure_kernels
 
 from .rounds import OVERHEAD_S, TURN_OVERHEAD_S, Job
 

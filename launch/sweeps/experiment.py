@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from drbench.errors import UsageError
+from drbench.launch.cases.case import Case
 from drbench.measure.noise import FEWEST
 from drbench.measure.record import Record
-from launch.cases.case import Case
 
 from .progress import SweepProgress
 from .rounds import ROUNDS, Experiment, Job

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from drbench.common import grouped
 from drbench.errors import DrbenchError
-from launch.cases.case import bound
-from launch.cases.launchers import Launcher, load_launcher
-from launch.cases.machine_models import find_machine, model_version
-from launch.cases.sweep_file import Sweep, load_sweep, ranks_of
-from partitions import LayoutError
+from drbench.launch.cases.case import bound
+from drbench.launch.cases.launchers import Launcher, load_launcher
+from drbench.launch.cases.machine_models import find_machine, model_version
+from drbench.launch.cases.sweep_file import Sweep, load_sweep, ranks_of
+from drbench.partitions import LayoutError
 
 from .rounds import Experiment, Job
 from .store import case_id

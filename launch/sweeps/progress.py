@@ -9,10 +9,10 @@ from statistics import median
 from rich.console import Console
 from rich.text import Text
 
+from drbench.launch.cases.case import GOOD, Case
 from drbench.measure.noise import LEAST_SHARE, doubts
 from drbench.measure.record import Record
 from drbench.texts import layouts_text, plural, shape_text
-from launch.cases.case import GOOD, Case
 
 #: Seconds between lines, and between those that replace each other on a terminal.
 _LINE_S, _REPLACED_S = 10.0, 0.5

@@ -10,6 +10,8 @@ from statistics import median
 from typing import NamedTuple
 
 from drbench.common import grouped
+from drbench.launch.cases.case import Case
+from drbench.launch.libraries import LIBRARIES
 from drbench.measure.decision import (
     UNDECIDED,
     Run,
@@ -30,8 +32,6 @@ from drbench.measure.noise import (
     time_columns,
 )
 from drbench.measure.record import Record
-from launch.cases.case import Case
-from launch.libraries import LIBRARIES
 
 #: Seconds between the repeats of one case and the next, measured at 4 ranks; and if the case is
 #: prepared, at 2 ranks.

@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 
 from drbench.errors import UsageError
-from launch.cases.launchers import Launcher
-from launch.host.files import write_whole
-from launch.host.python import PYTHON, importable
+from drbench.launch.cases.launchers import Launcher
+from drbench.launch.host.files import write_whole
+from drbench.launch.host.python import PYTHON, importable
 
 from .estimate import estimated
 from .plan import SweepRequest, plan_cases

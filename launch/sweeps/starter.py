@@ -16,9 +16,9 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from drbench.host.launcher import OURS
-from launch.host.processes import Started
-from launch.host.protocol import ANSWER, FAILED, parse
-from launch.host.python import PYTHON
+from drbench.launch.host.processes import Started
+from drbench.launch.host.protocol import ANSWER, FAILED, parse
+from drbench.launch.host.python import PYTHON
 
 _TICK_S = 0.1
 #: Lines of the ranks' output that are kept.

@@ -26,13 +26,13 @@ from pathlib import Path
 from rich.console import Console
 
 from drbench.errors import CaseFailed, UsageError
+from drbench.launch.cases.case import GOOD, Case
+from drbench.launch.host.files import FULL, made_folder, sync_folder
+from drbench.launch.host.processes import interruptible
+from drbench.launch.host.protocol import append_journal, read_journal
 from drbench.measure.record import SCHEMA_VERSION, Record, RecordError
 from drbench.measure.record_file import append_csv, is_other_form, read_damaged_csv
 from drbench.texts import plural
-from launch.cases.case import GOOD, Case
-from launch.host.files import FULL, made_folder, sync_folder
-from launch.host.processes import interruptible
-from launch.host.protocol import append_journal, read_journal
 
 from .lock import hold_folder
 

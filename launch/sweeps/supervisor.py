@@ -9,14 +9,14 @@ from pathlib import Path
 
 from drbench.errors import CaseFailed, MissingError, OutOfMemory
 from drbench.host.launcher import SLURM, Launched, mismatch_message
+from drbench.launch.cases.case import failure, run_program
+from drbench.launch.cases.launchers import Launcher
+from drbench.launch.cases.peaks import Peaks, with_peak
+from drbench.launch.host.environment import describe, write_environment
+from drbench.launch.host.mpi import STRANGERS
+from drbench.launch.libraries import get_library
 from drbench.measure.noise import turn_of
 from drbench.measure.record import Record
-from launch.cases.case import failure, run_program
-from launch.cases.launchers import Launcher
-from launch.cases.peaks import Peaks, with_peak
-from launch.host.environment import describe, write_environment
-from launch.host.mpi import STRANGERS
-from launch.libraries import get_library
 
 from .rounds import Job
 from .starter import Ranks, RanksEnded

@@ -11,11 +11,11 @@ from pathlib import Path
 from rich.console import Console
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
+from drbench.launch.cases.case import GOOD
+from drbench.launch.cases.peaks import read_peaks
+from drbench.launch.libraries import LIBRARIES, get_library
 from drbench.measure.record import HEADER, Record
 from drbench.texts import plural
-from launch.cases.case import GOOD
-from launch.cases.peaks import read_peaks
-from launch.libraries import LIBRARIES, get_library
 
 from .experiment import Runner, run_experiment
 from .plan import Plan, SweepRequest

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from launch.sweeps.rounds import pooled
+from drbench.launch.sweeps.rounds import pooled
 
 from .contest import contest_tables
 from .scaling import scaling_tables

@@ -7,6 +7,8 @@ from math import inf
 from typing import NamedTuple
 
 from drbench.common import PHASES
+from drbench.launch.cases.peaks import arithmetic
+from drbench.launch.libraries import LIBRARIES, ON_DRBENCH
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, by_balance
@@ -19,8 +21,6 @@ from drbench.texts import (
     shape_text,
     time_text,
 )
-from launch.cases.peaks import arithmetic
-from launch.libraries import LIBRARIES, ON_DRBENCH
 
 from .tables import Column, Table, layout, marks_of, name_of, varying
 
@@ -52,7 +52,7 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
 
     Without ``compared`` the table has other columns and no sentences.
     """
-    from plots.select.cases import form
+    from drbench.plots.select.cases import form
 
     groups: dict[str, list[Entry]] = {}
     for first, run in entries:

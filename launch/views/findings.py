@@ -46,7 +46,7 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
     Parameters
     ----------
     seen : dict
-        What :mod:`launch.ranks.gpu_report` prints.
+        What :mod:`drbench.launch.ranks.gpu_report` prints.
     environ : mapping
         Variables of the environment.
     ranks : int
@@ -108,10 +108,10 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
     Parameters
     ----------
     probe : dict
-        The line of :mod:`launch.ranks.gpu_pairs`.
+        The line of :mod:`drbench.launch.ranks.gpu_pairs`.
     """
     if "failed" in probe:
-        again = "see mpiexec -n 2 python -m mpi4py -m launch.ranks.gpu_pairs"
+        again = "see mpiexec -n 2 python -m mpi4py -m drbench.launch.ranks.gpu_pairs"
         yield Finding("GPU pairs", "missing", probe["failed"], again)
         return
     pairs, gpus, together = probe["pairs"], probe["gpus"], probe.get("together", {"wrong": []})

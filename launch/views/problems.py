@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from drbench.launch.host.show import Screen
 from drbench.measure.decision import MARKS
 from drbench.texts import marked, time_text
-from launch.host.show import Screen
 
 from .tables import FEW_ROWS, Column, Table
 
@@ -27,8 +27,8 @@ def show_answer(
 ) -> None:
     """Print the decision on all problems in one line, then one line on each, then the ``tables`` of
     their cases: of few problems, or with ``limit`` rows each, or with ``verbose``. ``found`` is a
-    :class:`plots.report.verdict.Verdict`."""
-    from plots.report.verdict import headline
+    :class:`drbench.plots.report.verdict.Verdict`."""
+    from drbench.plots.report.verdict import headline
 
     print_line, again = out.line, shlex.quote(str(path))
     timed = [each for each in tables if each.rows]

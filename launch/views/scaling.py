@@ -4,12 +4,12 @@ fewest ranks."""
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from drbench.launch.host.show import predicted_text
+from drbench.launch.sweeps.rounds import pooled
 from drbench.measure.decision import over
 from drbench.measure.noise import doubts, median_interval
 from drbench.measure.record import Record, by_balance
 from drbench.texts import number, plural, time_text
-from launch.host.show import predicted_text
-from launch.sweeps.rounds import pooled
 
 from .tables import Column, Table, name_of, varying
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
+from drbench.launch.cases.command_line import describe
+from drbench.launch.host.show import Screen, table
 from drbench.measure.noise import DOUBTS
 from drbench.measure.record import IDENTITY, REQUEST, WHERE, Record
 from drbench.texts import worth
-from launch.cases.command_line import describe
-from launch.host.show import Screen, table
 
 #: Rows of a table, unless a command is given another number.
 FEW_ROWS = 5
@@ -22,8 +22,8 @@ _UNNAMED = ("threads", "dtype", "get", "progress", "prefetch", *WHERE)
 
 class Column(NamedTuple):
     """A column: the key of its values in the rows, its heading with its marks
-    (:func:`launch.host.show.table`), a function that formats a row's value, and whether it is shown
-    with ``-v`` only."""
+    (:func:`drbench.launch.host.show.table`), a function that formats a row's value, and whether it
+    is shown with ``-v`` only."""
 
     key: str
     heading: str
@@ -147,7 +147,7 @@ def name_of(record: Record, tiles: bool) -> str:
     >>> name_of(Record(algorithm="scalapack", mesh="1x2", **row), False)
     'scalapack 1x2'
     """
-    from plots.select.cases import configuration
+    from drbench.plots.select.cases import configuration
 
     if record.algorithm not in algorithms():
         return f"{record.algorithm} {configuration(record)}".strip()

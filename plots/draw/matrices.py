@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from plots.select.runs import Json, tiles
+from drbench.plots.select.runs import Json, tiles
 
 from .sheet import INK, Sheet
 from .style import Fill

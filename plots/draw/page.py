@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from plots.select.cases import elided
+from drbench.plots.select.cases import elided
 
 from .description import describe_picture, named
 from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
@@ -66,7 +66,7 @@ class PageStyle(NamedTuple):
 
 
 PRINTED = PageStyle()
-#: The look of the current figure; :meth:`plots.registry.Figure.make` sets it.
+#: The look of the current figure; :meth:`drbench.plots.draw.figure.Figure.make` sets it.
 PAGE_STYLE: ContextVar[PageStyle] = ContextVar("page_style")
 
 
@@ -222,7 +222,7 @@ def title_rows(title: Title, characters: int) -> list[str]:
 
     Examples
     --------
-    >>> from plots.select.cases import names
+    >>> from drbench.plots.select.cases import names
     >>> title_rows(lambda most: f"tied: {names(['universal', 'summa', 'cannon'], most)}", 15)
     ['tied: universal', 'and 2 more']
     """

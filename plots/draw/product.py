@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from plots.select.runs import Bar, Json, owners_of
+from drbench.plots.select.runs import Bar, Json, owners_of
 
 from .matrices import DOES, Square, draw_tiles, mark
 from .sheet import Sheet, row_in, rows_of

@@ -20,7 +20,7 @@ class Sheet:
     ----------
     high_in : float
     handles, notes, finding
-        As :class:`plots.draw.page.Page` takes them.
+        As :class:`drbench.plots.draw.page.Page` takes them.
     scale : float
         Size of title, legend and small print, in that of other figures.
     """

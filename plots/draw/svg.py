@@ -63,7 +63,7 @@ def spots(picture: Figure) -> list[list[float]]:
     figure's width and height.
 
     A mark without width and height is a point. Marks are those of artists for which
-    :func:`plots.draw.description.named` has the cases.
+    :func:`drbench.plots.draw.description.named` has the cases.
     """
     wide, high = picture.bbox.size
     found = []

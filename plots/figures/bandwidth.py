@@ -10,15 +10,15 @@ from functools import partial
 from itertools import groupby
 from math import log2
 
+from drbench.plots.draw.chart import Axis, Chart, Charts, Spot, labelled_panels, polyline
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.numbers import log_ticks
+from drbench.plots.draw.page import GREY
+from drbench.plots.draw.style import LineStyle
+from drbench.plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth
+from drbench.plots.select.cases import Options, SelectionError, cases
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import bytes_text, number
-from plots.draw.chart import Axis, Chart, Charts, Spot, labelled_panels, polyline
-from plots.draw.numbers import log_ticks
-from plots.draw.page import GREY
-from plots.draw.style import LineStyle
-from plots.registry import Figure, Made
-from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth
-from plots.select.cases import Options, SelectionError, cases
-from plots.summaries import SUMMARIES
 
 _DASHED = (0, (4, 1.6))
 STYLES = {

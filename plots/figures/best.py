@@ -13,12 +13,11 @@ from typing import Any
 from pandas import DataFrame
 
 from drbench.measure.decision import FASTEST, answer, best_at, remedy
-from drbench.texts import layouts_text, shape_text, time_text
-from plots.draw.description import named
-from plots.draw.page import MARGIN_IN, TITLE_IN, Page, Title, page_in, width_in
-from plots.draw.style import FONT_PT, SMALL_PT
-from plots.registry import Figure, Made
-from plots.select.cases import (
+from drbench.plots.draw.description import named
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.page import MARGIN_IN, TITLE_IN, Page, Title, page_in, width_in
+from drbench.plots.draw.style import FONT_PT, SMALL_PT
+from drbench.plots.select.cases import (
     UNIVERSAL,
     Options,
     SelectionError,
@@ -28,10 +27,11 @@ from plots.select.cases import (
     elided,
     forms,
 )
-from plots.select.records import Records, frame, rows
-from plots.select.rounds import counted, decided
-from plots.select.selection import BY_TIME, doubts, shown, usable
-from plots.summaries import SUMMARIES
+from drbench.plots.select.records import Records, frame, rows
+from drbench.plots.select.rounds import counted, decided
+from drbench.plots.select.selection import BY_TIME, doubts, shown, usable
+from drbench.plots.summaries import SUMMARIES
+from drbench.texts import layouts_text, shape_text, time_text
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
 _ROW_IN, _WIDEST_IN, _SPACING_IN, _HEAD_IN, _BELOW_IN = 0.13, 0.5, 0.12, 0.14, 0.36

@@ -5,9 +5,10 @@ from itertools import groupby, pairwise
 
 from matplotlib.patches import Rectangle
 
-from plots.draw.matrices import DOES, LINE
-from plots.draw.page import MARGIN_IN
-from plots.draw.product import (
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.matrices import DOES, LINE
+from drbench.plots.draw.page import MARGIN_IN
+from drbench.plots.draw.product import (
     HEAD_IN,
     HEAD_PT,
     TALL,
@@ -21,11 +22,10 @@ from plots.draw.product import (
     mark_steps,
     write_lines,
 )
-from plots.draw.sheet import INK, WIDTH_IN, Sheet
-from plots.registry import Figure, Made
-from plots.select.cases import Options
-from plots.select.runs import Bar, Json, read
-from plots.summaries import SUMMARIES
+from drbench.plots.draw.sheet import INK, WIDTH_IN, Sheet
+from drbench.plots.select.cases import Options
+from drbench.plots.select.runs import Bar, Json, read
+from drbench.plots.summaries import SUMMARIES
 
 from .layouts import layouts
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from drbench.plots.draw.description import named
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.matrices import DOES, Square, draw_tiles, tint
+from drbench.plots.draw.page import GRID, MARGIN_IN, patch_handle
+from drbench.plots.draw.sheet import INK, WIDTH_IN, Sheet
+from drbench.plots.select.cases import Options
+from drbench.plots.select.runs import Bar, Json, read
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import bytes_text, layouts_text, number, time_unit
-from plots.draw.description import named
-from plots.draw.matrices import DOES, Square, draw_tiles, tint
-from plots.draw.page import GRID, MARGIN_IN, patch_handle
-from plots.draw.sheet import INK, WIDTH_IN, Sheet
-from plots.registry import Figure, Made
-from plots.select.cases import Options
-from plots.select.runs import Bar, Json, read
-from plots.summaries import SUMMARIES
 
 Span = tuple[float, float]
 

@@ -24,12 +24,19 @@ from drbench.measure.decision import (
     remedy,
 )
 from drbench.measure.noise import FEWEST, Ratio
-from drbench.texts import number, shape_text, time_unit
-from plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
-from plots.draw.page import GRID, MARKER_PT, drawable, note, page_in, patch_handle, width_in
-from plots.draw.style import FONT_PT, LIBRARIES, ON_DRBENCH, OTHER, PHASES, SMALL_PT, style_of
-from plots.registry import Figure, Made
-from plots.select.cases import (
+from drbench.plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.page import GRID, MARKER_PT, drawable, note, page_in, patch_handle, width_in
+from drbench.plots.draw.style import (
+    FONT_PT,
+    LIBRARIES,
+    ON_DRBENCH,
+    OTHER,
+    PHASES,
+    SMALL_PT,
+    style_of,
+)
+from drbench.plots.select.cases import (
     Options,
     Source,
     by_name,
@@ -38,10 +45,11 @@ from plots.select.cases import (
     names,
     shape_name,
 )
-from plots.select.records import Records, rows
-from plots.select.rounds import counted, decided
-from plots.select.selection import BY_TIME, doubts, not_shown, usable
-from plots.summaries import SUMMARIES
+from drbench.plots.select.records import Records, rows
+from drbench.plots.select.rounds import counted, decided
+from drbench.plots.select.selection import BY_TIME, doubts, not_shown, usable
+from drbench.plots.summaries import SUMMARIES
+from drbench.texts import number, shape_text, time_unit
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN, _LEAST_IN = 32, 24, 4, 0.14, 1.48
 
@@ -91,7 +99,7 @@ def shares(found: DataFrame) -> DataFrame:
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> from plots.select.records import frame
+    >>> from drbench.plots.select.records import frame
     >>> known = {"best_s": 1.0, "median_s": 1.25, "phase_gemm_s": 0.75, "phase_fence_s": 0.125}
     >>> case = Record(mode="measured", status="ok", **known)
     >>> other = Record(mode="published", status="ok", best_s=1.0)

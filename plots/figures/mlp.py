@@ -2,7 +2,7 @@
 
 One panel a layer and source, all on one axis, one line a partitioning, named at its end, with its
 replication factors above the points. Lines that cannot be told apart are one with all names.
-:mod:`plots.select.selection` chooses the case of a point.
+:mod:`drbench.plots.select.selection` chooses the case of a point.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from statistics import median
 from matplotlib.figure import Figure
 
 from drbench.measure.decision import FASTEST, Decision, answer, best_at, decide, remedy
-from plots.draw.chart import Axis, Chart, Spot, labelled_panels, polyline
-from plots.draw.page import GRID, LINE_MARKER_PT
-from plots.draw.style import STYLES
-from plots.registry import Figure as Figure_
-from plots.registry import Made
-from plots.select.cases import Options, SelectionError
-from plots.select.panels import select_panels
-from plots.select.records import Records
-from plots.select.rounds import counted
-from plots.select.selection import Line, doubts, missing
-from plots.summaries import SUMMARIES
+from drbench.plots.draw.chart import Axis, Chart, Spot, labelled_panels, polyline
+from drbench.plots.draw.figure import Figure as Figure_
+from drbench.plots.draw.figure import Made
+from drbench.plots.draw.page import GRID, LINE_MARKER_PT
+from drbench.plots.draw.style import STYLES
+from drbench.plots.select.cases import Options, SelectionError
+from drbench.plots.select.panels import select_panels
+from drbench.plots.select.records import Records
+from drbench.plots.select.rounds import counted
+from drbench.plots.select.selection import Line, doubts, missing
+from drbench.plots.summaries import SUMMARIES
 
 _HIGH_IN, _MARGINS_IN = 2.5, (0.5, 1.2)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}

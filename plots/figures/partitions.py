@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.matrices import Square, draw_tiles
+from drbench.plots.draw.page import MARGIN_IN
+from drbench.plots.draw.product import DIGIT_PT, HEAD_IN, HEAD_PT, TEXT_PT, ranks_text
+from drbench.plots.draw.sheet import WIDTH_IN, Sheet
+from drbench.plots.select.cases import Options
+from drbench.plots.select.runs import Json, read, tiles
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import plural
-from plots.draw.matrices import Square, draw_tiles
-from plots.draw.page import MARGIN_IN
-from plots.draw.product import DIGIT_PT, HEAD_IN, HEAD_PT, TEXT_PT, ranks_text
-from plots.draw.sheet import WIDTH_IN, Sheet
-from plots.registry import Figure, Made
-from plots.select.cases import Options
-from plots.select.runs import Json, read, tiles
-from plots.summaries import SUMMARIES
 
 _SCALE, _SQUARE_IN, _STORED_IN, _COLUMNS = 1.4, 1.25, 2.1, 3
 

@@ -9,16 +9,16 @@ from math import prod
 from pandas import DataFrame, Series
 
 from drbench.measure.decision import Decision, answer, best_at, remedy
+from drbench.plots.draw.chart import Axis, Chart, Marks, Spot, labelled_panels, polyline
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.numbers import log_ticks
+from drbench.plots.draw.style import style_of
+from drbench.plots.select.cases import Options, SelectionError, Shape, Source, cases, names
+from drbench.plots.select.records import Records, rows
+from drbench.plots.select.rounds import counted, decided
+from drbench.plots.select.selection import BY_TIME, doubts, groups, not_shown, usable
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number, time_unit
-from plots.draw.chart import Axis, Chart, Marks, Spot, labelled_panels, polyline
-from plots.draw.numbers import log_ticks
-from plots.draw.style import style_of
-from plots.registry import Figure, Made
-from plots.select.cases import Options, SelectionError, Shape, Source, cases, names
-from plots.select.records import Records, rows
-from plots.select.rounds import counted, decided
-from plots.select.selection import BY_TIME, doubts, groups, not_shown, usable
-from plots.summaries import SUMMARIES
 
 _MOST_PANELS, _MOST_LINES, _HIGH_IN, _MARGINS_IN = 6, 12, 2.2, (0.56, 1.15)
 

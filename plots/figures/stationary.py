@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from plots.draw.matrices import DOES, Square
-from plots.draw.page import MARGIN_IN
-from plots.draw.product import (
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.matrices import DOES, Square
+from drbench.plots.draw.page import MARGIN_IN
+from drbench.plots.draw.product import (
     HEAD_PT,
     TALL,
     TEXT_PT,
@@ -19,11 +20,10 @@ from plots.draw.product import (
     stationary_of,
     write_lines,
 )
-from plots.draw.sheet import WIDTH_IN, Sheet
-from plots.registry import Figure, Made
-from plots.select.cases import Options
-from plots.select.runs import Json, read, tiles
-from plots.summaries import SUMMARIES
+from drbench.plots.draw.sheet import WIDTH_IN, Sheet
+from drbench.plots.select.cases import Options
+from drbench.plots.select.runs import Json, read, tiles
+from drbench.plots.summaries import SUMMARIES
 
 from .layouts import layouts
 

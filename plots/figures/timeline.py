@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
+from drbench.plots.draw.description import named
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
+from drbench.plots.draw.style import FONT_PT, Fill
+from drbench.plots.select.cases import Options, SelectionError, elided, names
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number, shape_text, time_text, time_unit
-from plots.draw.description import named
-from plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
-from plots.draw.style import FONT_PT, Fill
-from plots.registry import Figure, Made
-from plots.select.cases import Options, SelectionError, elided, names
-from plots.summaries import SUMMARIES
 
 #: Tracks from top to bottom: name in the trace -> label and look.
 TRACKS = {

@@ -7,16 +7,16 @@ by collectives, between replicas).
 
 from pandas import DataFrame, Series
 
+from drbench.plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.numbers import log_ticks
+from drbench.plots.draw.page import GRID, line_handle, note
+from drbench.plots.draw.style import STATIONARY, LineStyle, style_of
+from drbench.plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names
+from drbench.plots.select.records import Records, rows
+from drbench.plots.select.selection import doubts, shown, usable
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import bytes_text, number, shape_text, time_unit
-from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
-from plots.draw.numbers import log_ticks
-from plots.draw.page import GRID, line_handle, note
-from plots.draw.style import STATIONARY, LineStyle, style_of
-from plots.registry import Figure, Made
-from plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names
-from plots.select.records import Records, rows
-from plots.select.selection import doubts, shown, usable
-from plots.summaries import SUMMARIES
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
 

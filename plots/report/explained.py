@@ -1,16 +1,16 @@
 """One self-contained page about one run, or two next to each other: the matrices with their tiles,
 and the steps of every rank at any moment. It loads no other files.
 
-It shows the data of :func:`launch.models.explained.explained`. Texts and data are embedded as in
-the report (:mod:`plots.report.page`).
+It shows the data of :func:`drbench.launch.models.explained.explained`. Texts and data are embedded
+as in the report (:mod:`drbench.plots.report.page`).
 """
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from drbench.plots.select.runs import Json
 from drbench.texts import bytes_text, number, span, time_text
-from plots.select.runs import Json
 
 from .page import embedded, rendered
 

@@ -18,11 +18,11 @@ from typing import Any
 from pandas import DataFrame
 
 from drbench.measure.record import HEADER, RecordError
-from plots.draw.style import LIBRARIES
-from plots.draw.svg import spots, svg_text
-from plots.registry import figures
-from plots.select.cases import Options, SelectionError, names
-from plots.select.records import Records, frame, parts, read_records, rows
+from drbench.plots.draw.style import LIBRARIES
+from drbench.plots.draw.svg import spots, svg_text
+from drbench.plots.registry import figures
+from drbench.plots.select.cases import Options, SelectionError, names
+from drbench.plots.select.records import Records, frame, parts, read_records, rows
 
 from .verdict import verdict
 

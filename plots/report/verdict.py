@@ -20,12 +20,12 @@ from drbench.measure.decision import (
     remedy,
 )
 from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
+from drbench.plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
+from drbench.plots.select.cases import UNIVERSAL, by_name, case_name, cases, names, rising
+from drbench.plots.select.records import rows
+from drbench.plots.select.rounds import PROBLEM, SETTING, decided, merged
+from drbench.plots.select.selection import BY_TIME
 from drbench.texts import rate_text, shape_text, time_text
-from plots.draw.style import LIBRARIES, ON_DRBENCH, PHASES
-from plots.select.cases import UNIVERSAL, by_name, case_name, cases, names, rising
-from plots.select.records import rows
-from plots.select.rounds import PROBLEM, SETTING, decided, merged
-from plots.select.selection import BY_TIME
 
 _LEAST = 5  # percent of the time, of a phase that is shown
 _MOST_PROBLEMS = 40
@@ -71,7 +71,7 @@ def verdict(found: DataFrame) -> Verdict:
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> from plots.select.records import frame
+    >>> from drbench.plots.select.records import frame
     >>> case = Record(
     ...     mode="measured",
     ...     status="ok",

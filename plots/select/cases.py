@@ -1,7 +1,7 @@
 """Names of a case: its layer, its line in a legend, its source, its configuration.
 
 Pure functions of one case: a :class:`drbench.measure.record.Record`, or a row of the table that
-:mod:`plots.select.records` reads.
+:mod:`drbench.plots.select.records` reads.
 """
 
 import math

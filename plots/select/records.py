@@ -85,10 +85,11 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         ``rounds``
             The records of a case by round, of a sweep that ran in rounds: round -> Record.
         ``source``, ``shape``
-            The source of a case's numbers (:class:`plots.select.cases.Source`), and (m, n, k).
+            The source of a case's numbers (:class:`drbench.plots.select.cases.Source`), and (m, n,
+            k).
         ``layer``, ``line``, ``factors``, ``series``, ``variant``
-            Results of the functions of :mod:`plots.select.cases` of these names; ``line`` is the
-            row of the MLP figures' legend.
+            Results of the functions of :mod:`drbench.plots.select.cases` of these names; ``line``
+            is the row of the MLP figures' legend.
 
     Raises
     ------

@@ -54,7 +54,7 @@ def merged(found: DataFrame) -> DataFrame:
     Examples
     --------
     >>> from drbench.measure.record import Record
-    >>> from plots.select.records import frame
+    >>> from drbench.plots.select.records import frame
     >>> case = lambda name, s: Record(mode="measured", status="ok", case=name, best_s=s)
     >>> (row,) = rows(merged(frame([case(f"{at} | x", 1.0 + at) for at in (1, 2, 3)])))
     >>> row.time_s, list(row.run), row.Index

@@ -7,7 +7,7 @@ random orders of completion, in planned memory, without needless transfers.
 import pytest
 from any_multiplications import failing
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
 
 #: Of which algorithms fewer than all cases are exact, and how many; others are refused in one line.
 #: A fault that only refuses more of them is a fault too.

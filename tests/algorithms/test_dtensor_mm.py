@@ -6,11 +6,11 @@ import pytest
 from traced import of_algorithm, resolved_as
 
 from drbench.errors import UnsupportedError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict
 from drbench.plan.run_description import Regions
 from drbench.program.steps import Copy
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict
 
 BY = "row", "column"
 

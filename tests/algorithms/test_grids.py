@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traced import everyone_of
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.errors import UsageError
+from drbench.partitions import Grid, optimal_grid
+from drbench.partitions.grids import held, moved
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Gemm
-from partitions import Grid, optimal_grid
-from partitions.grids import held, moved
 
 UNIVERSAL = get_algorithm("universal")
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from oracles import layouts
 from traced import everyone_of
 
-from algorithms import get_algorithm
-from algorithms.universal.program import why as why_universal
-from algorithms.universal.slicing import level_work
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.universal.program import why as why_universal
+from drbench.algorithms.universal.slicing import level_work
 from drbench.errors import UsageError
+from drbench.launch.cases.machine_models import find_machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import balance
 from drbench.program.problem import Problem
-from launch.cases.machine_models import find_machine
 
 universal = get_algorithm("universal")
 

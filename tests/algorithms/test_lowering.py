@@ -12,11 +12,12 @@ from arena import prove
 from oracles import any_case, require, traces_of, universal
 from virtual_time import CASES, MODES, RandomDelays, drive
 
-from algorithms.lowering import search as op_search
-from algorithms.lowering.graph import Graph
-from algorithms.lowering.lowering import cost_greedy, greedy, lowered_operations, program_s
-from algorithms.lowering.op_costs import BALANCE, costs_of
+from drbench.algorithms.lowering import search as op_search
+from drbench.algorithms.lowering.graph import Graph
+from drbench.algorithms.lowering.lowering import cost_greedy, greedy, lowered_operations, program_s
+from drbench.algorithms.lowering.op_costs import BALANCE, costs_of
 from drbench.errors import UnsupportedError, UsageError
+from drbench.launch.cases.machine_models import find_machine
 from drbench.model.costs import Cost, step_cost
 from drbench.model.simulate import simulate
 from drbench.plan.explain import listing, traffic
@@ -32,7 +33,6 @@ from drbench.program.steps import (
     ReplicaAdd,
     ReplicaGet,
 )
-from launch.cases.machine_models import find_machine
 
 LOWERED = ("greedy", "cost", "exhaustive")
 BOUNDS = ((1, 1), (1, 2), (2, 2), (3, 4))

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced import of_algorithm, resolved_as
 
-from algorithms import get_algorithm
-from algorithms.collective import baseline_of
-from algorithms.meshslice import comb
-from algorithms.rings import gather_order, reduce_order
-from algorithms.wang import costlier_direction
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.collective import baseline_of
+from drbench.algorithms.meshslice import comb
+from drbench.algorithms.rings import gather_order, reduce_order
+from drbench.algorithms.wang import costlier_direction
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem

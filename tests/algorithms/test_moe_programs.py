@@ -6,9 +6,9 @@ import pytest
 from traced import everyone_of, resolved_as
 from whole_multiplications import pairs_of_experts
 
-from algorithms import algorithms, get_algorithm
-from algorithms.collective import baseline_of
-from algorithms.overlap import experts
+from drbench.algorithms import algorithms, get_algorithm
+from drbench.algorithms.collective import baseline_of
+from drbench.algorithms.overlap import experts
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
 from drbench.program.steps import Add, Gemm

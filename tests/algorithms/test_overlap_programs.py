@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from traced import everyone_of, resolved_as
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.errors import UnsupportedError
 from drbench.model.costs import side_s
 from drbench.model.gemm import Compute

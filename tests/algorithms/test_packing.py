@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import layouts
 
-from algorithms import get_algorithm
-from algorithms.universal import program as programs
-from algorithms.universal.packing import CORES, Packing, choose_packing, packed
-from algorithms.universal.slicing import FENCE, Share, own_first_balances, result_stays
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.universal import program as programs
+from drbench.algorithms.universal.packing import CORES, Packing, choose_packing, packed
+from drbench.algorithms.universal.slicing import FENCE, Share, own_first_balances, result_stays
 from drbench.errors import UsageError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.models.predict import predict_with, programs_of
 from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
@@ -29,9 +32,6 @@ from drbench.program.steps import (
     Scratch,
 )
 from drbench.program.trace import trace
-from launch.cases.case import Case
-from launch.cases.machine_models import of_schedule
-from launch.models.predict import predict_with, programs_of
 
 universal = get_algorithm("universal")
 

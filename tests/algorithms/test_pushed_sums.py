@@ -11,19 +11,19 @@ from signal_runs import overlapping_slots
 from traced import everyone_of
 from virtual_time import Deadlock
 
-from algorithms import get_algorithm
-from algorithms.lowering.op_costs import BALANCE
-from algorithms.universal.arrival import PartialSums, cut_along, tile_of
-from algorithms.universal.program import why_accumulated
-from algorithms.universal.slicing import Share, slices, work_of
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.lowering.op_costs import BALANCE
+from drbench.algorithms.universal.arrival import PartialSums, cut_along, tile_of
+from drbench.algorithms.universal.program import why_accumulated
+from drbench.algorithms.universal.slicing import Share, slices, work_of
 from drbench.errors import CaseFailed, UsageError
+from drbench.partitions import parse_grid
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
 from drbench.plan.signals import pairs_of, plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
-from partitions import parse_grid
 
 universal = get_algorithm("universal")
 

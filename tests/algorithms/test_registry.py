@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms import algorithms, get_algorithm, registry
+from drbench.algorithms import algorithms, get_algorithm, registry
 from drbench.errors import UnsupportedError, UsageError
 from drbench.options import Option
 from drbench.program.problem import Problem
@@ -35,7 +35,7 @@ def test_options_without_a_value_have_their_default(known):
 
 
 def test_a_second_program_of_a_name_is_refused(known):
-    with pytest.raises(UsageError, match=r"registers 'fsdp', which algorithms.fsdp has"):
+    with pytest.raises(UsageError, match=r"registers 'fsdp', which drbench.algorithms.fsdp has"):
         registry.algorithm("fsdp")(empty)
 
 

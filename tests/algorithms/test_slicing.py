@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 from oracles import exhaustive, traces_of
 
-from algorithms import get_algorithm
-from algorithms.universal.choice import choose_offset
-from algorithms.universal.slicing import (
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.universal.choice import choose_offset
+from drbench.algorithms.universal.slicing import (
     OFFSETS,
     Share,
     largest_matrix,
@@ -16,12 +16,12 @@ from algorithms.universal.slicing import (
     result_stays,
     slices,
 )
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict_with
+from drbench.partitions import preset
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict_with
-from partitions import preset
 
 KINDS = ("row", "column", "block", "tiles:3x2")
 # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly

@@ -4,7 +4,7 @@ import pytest
 from oracles import check_block, home_of
 from traced import everyone_of
 
-from algorithms import algorithms, get_algorithm
+from drbench.algorithms import algorithms, get_algorithm
 from drbench.errors import UsageError
 from drbench.program.problem import TRANSPOSES, Problem
 from drbench.program.steps import Copy, Gemm, Get, Zero

@@ -12,18 +12,18 @@ from math import inf
 import pytest
 from layer_chains import layers
 
-from algorithms.chains.choose import choose
-from algorithms.chains.contenders import CONTENDERS, contender
-from algorithms.chains.costs import Costs, Training
-from algorithms.chains.description import read
-from algorithms.chains.mesh import Mesh, meshes
-from algorithms.chains.presets import preset
-from algorithms.chains.programs import COLLECTIVES, EVERYTHING
+from drbench.algorithms.chains.choose import choose
+from drbench.algorithms.chains.contenders import CONTENDERS, contender
+from drbench.algorithms.chains.costs import Costs, Training
+from drbench.algorithms.chains.description import read
+from drbench.algorithms.chains.mesh import Mesh, meshes
+from drbench.algorithms.chains.presets import preset
+from drbench.algorithms.chains.programs import COLLECTIVES, EVERYTHING
 from drbench.errors import OutOfMemory, UsageError
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.chains import seen
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
-from launch.cases.machine_models import find_machine
-from launch.models.chains import seen
 
 SMALL = layers(256, (512, 1024, 512), ("relu",))
 BACK = layers(256, (512, 1024, 512), ("swiglu",), backward=True)

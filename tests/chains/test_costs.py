@@ -7,17 +7,17 @@ from math import inf
 import pytest
 from layer_chains import layers
 
-from algorithms.chains import programs
-from algorithms.chains.choose import choose
-from algorithms.chains.costs import Costs, Training
-from algorithms.chains.mesh import Mesh
-from algorithms.chains.presets import preset
-from algorithms.chains.programs import COLLECTIVES, LIBRARY, Group, LocalGemm, padded
+from drbench.algorithms.chains import programs
+from drbench.algorithms.chains.choose import choose
+from drbench.algorithms.chains.costs import Costs, Training
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.algorithms.chains.presets import preset
+from drbench.algorithms.chains.programs import COLLECTIVES, LIBRARY, Group, LocalGemm, padded
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.chains import seen
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.program.problem import Problem
-from launch.cases.machine_models import find_machine
-from launch.models.chains import seen
 
 RATE = 1e8  # bytes a second
 TOY = Machine(

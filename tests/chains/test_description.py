@@ -8,11 +8,11 @@ import pytest
 from chains_by_numpy import by_numpy
 from layer_chains import layers
 
-from algorithms.chains.description import Map, read
-from algorithms.chains.presets import parts, preset, presets
-from algorithms.overlap.experts import ExpertProblem
+from drbench.algorithms.chains.description import Map, read
+from drbench.algorithms.chains.presets import parts, preset, presets
+from drbench.algorithms.overlap.experts import ExpertProblem
 from drbench.errors import UsageError
-from launch.cases.chains import Asked
+from drbench.launch.cases.chains import Asked
 
 EXPERTS = """
     X = input({tokens}, 4)

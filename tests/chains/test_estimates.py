@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.chains.choose import choose
-from algorithms.chains.costs import Costs, Training
-from algorithms.chains.mesh import Mesh
-from algorithms.chains.presets import preset
-from launch.cases.machine_models import find_machine
-from launch.models.chains import seen
+from drbench.algorithms.chains.choose import choose
+from drbench.algorithms.chains.costs import Costs, Training
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.algorithms.chains.presets import preset
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.chains import seen
 
 
 def at_rate(machine, rate):

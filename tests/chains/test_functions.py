@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.chains.costs import Costs, function_s
-from algorithms.chains.description import Chain, Map
-from algorithms.chains.functions import apply, attention, function, functions, gradient
-from algorithms.chains.mesh import Mesh
-from algorithms.chains.presets import MODELS, preset, presets
+from drbench.algorithms.chains.costs import Costs, function_s
+from drbench.algorithms.chains.description import Chain, Map
+from drbench.algorithms.chains.functions import apply, attention, function, functions, gradient
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.algorithms.chains.presets import MODELS, preset, presets
 from drbench.errors import UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Machine

@@ -6,13 +6,13 @@ import pytest
 from traced import traced
 
 from drbench.errors import UsageError
+from drbench.launch.cases.machine_models import find_machine
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Get, Group, Scratch
-from launch.cases.machine_models import find_machine
 
 ROWS, COLS = 1 << 10, 1 << 12
 

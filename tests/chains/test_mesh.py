@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mesh_tiles import held, places
 
-from algorithms.chains.mesh import PLACEMENTS, Mesh, cut, meshes
+from drbench.algorithms.chains.mesh import PLACEMENTS, Mesh, cut, meshes
 from drbench.errors import UnsupportedError, UsageError
-from partitions import partition
+from drbench.partitions import partition
 
 NAMES = st.lists(st.sampled_from(("dp", "tp", "ep", "pod", "node_2")), max_size=3, unique=True)
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from layer_chains import layers
 from mesh_tiles import Tiles, chunk, held, places
 
-from algorithms.chains.costs import Costs, steps
-from algorithms.chains.description import Matrix
-from algorithms.chains.mesh import Mesh
-from algorithms.chains.programs import OVERLAPPING
+from drbench.algorithms.chains.costs import Costs, steps
+from drbench.algorithms.chains.description import Matrix
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.algorithms.chains.programs import OVERLAPPING
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import Simulator
@@ -195,7 +195,7 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
             runs[-1] = runs[-1], ahead
             return super().run(ahead)
 
-    monkeypatch.setattr("algorithms.chains.programs.Simulator", Watched)
+    monkeypatch.setattr("drbench.algorithms.chains.programs.Simulator", Watched)
     mesh = mesh_of(*extents)
     costs, found = Costs(TOY, mesh, "float64"), {}
     for stored, way in ways_of(costs, each, dealt):

@@ -16,11 +16,11 @@ import pytest
 from layer_chains import layers
 from starting import find_mpiexec, run_process
 
-from algorithms.chains.description import Map
-from algorithms.chains.functions import apply, attention, function
-from algorithms.chains.mesh import Mesh
-from algorithms.chains.presets import preset
-from launch.models.chain_script import layout_rows, script_text
+from drbench.algorithms.chains.description import Map
+from drbench.algorithms.chains.functions import apply, attention, function
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.algorithms.chains.presets import preset
+from drbench.launch.models.chain_script import layout_rows, script_text
 
 #: By mesh dimension: A, B and the result of a multiplication.
 TRIPLES = [

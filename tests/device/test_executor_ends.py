@@ -4,7 +4,7 @@ import pytest
 from host_device import HostDevice
 from mpi4py import MPI
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import device_matrices
 from drbench.errors import UsageError

@@ -9,7 +9,7 @@ import pytest
 from any_multiplications import EXPERTS, SIGNALLED, any_other
 from traced import everyone_of, resolved_as
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
 from drbench.device.executor import DeviceExecutor
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.schedule import Lookahead, Scheduler

@@ -7,7 +7,7 @@ import random
 import pytest
 from signal_runs import OVERLAP
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.device.signals import LaunchOrder
 from drbench.errors import UnsupportedError
 from drbench.plan.edges import edges

@@ -10,7 +10,7 @@ from pandas import DataFrame
 from benchmarks.pages import __main__ as command
 from benchmarks.pages import core, libraries, records
 from benchmarks.pages.tables import BLOCKS, make
-from plots.select.records import frame
+from drbench.plots.select.records import frame
 
 PAGES = command.list_pages()
 

@@ -14,7 +14,7 @@ from starting import run_process
 from tutorials import difference, rewritten, steps_of
 
 from benchmarks.pages.records import ROOT
-from launch.commands.cli import main
+from drbench.launch.commands.cli import main
 
 FOLDER = ROOT / "docs/tutorials"
 #: Whether to write what is printed into the pages; then all is measured as a reader does.

@@ -20,14 +20,14 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parents[1]))
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.errors import DrbenchError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.models.predict import predict_with, programs_of
+from drbench.launch.sweeps.store import case_id
 from drbench.measure.record import HEADER
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.cases.sweep_file import load_sweep
-from launch.models.predict import predict_with, programs_of
-from launch.sweeps.store import case_id
 
 PROGRAMS, NAMES = HERE / "programs.csv", HERE / "names.txt"
 FIELDS = "machine ranks m n k algorithm a b c preset transpose alpha beta dtype options"

@@ -15,10 +15,10 @@ from drbench.host.executor import Executor
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
+from drbench.partitions import partition
 from drbench.program.problem import Operand
 from drbench.program.steps import Accumulate, Fence, Gemm, Get, Put
 from drbench.program.trace import trace
-from partitions import partition
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from drbench.host.inbox import Inbox, Route
 from drbench.host.matrix import DistributedMatrix, Place, Window
 from drbench.host.mover import Mover
 from drbench.host.topology import Topology
+from drbench.partitions import partition
 from drbench.program.problem import Operand
 from drbench.program.redistribution import redistribute
 from drbench.program.steps import Accumulate, Block, Gemm, Get
 from drbench.program.trace import trace
-from partitions import partition
 
 
 def placed(name, text, shape, arrays, reached=True):

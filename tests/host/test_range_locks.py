@@ -9,8 +9,8 @@ from mpi4py import MPI
 
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import RangeLocks, Topology
+from drbench.partitions import partition
 from drbench.program.problem import Operand
-from partitions import partition
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from drbench.host.executor import Executor
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
+from drbench.partitions import partition
 from drbench.program.problem import Operand
 from drbench.program.steps import Accumulate, Block, Gemm, Get, ReplicaGet, Scratch
 from drbench.program.trace import trace
-from partitions import partition
 
 HELD_S, PAGE = 0.3, 4096
 

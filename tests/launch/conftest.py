@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from starting import ROOT, STRANGE, Ended, clean_environ, run_process
 
-from launch.commands.cli import main
+from drbench.launch.commands.cli import main
 
 #: Runs a command and writes its exit code to a file named after the rank.
 _NOTE_CODE = (

@@ -10,14 +10,14 @@ import pytest
 
 from drbench.measure.record import options_of
 from drbench.measure.record_file import read_csv
-from plots.select.cases import configuration
+from drbench.plots.select.cases import configuration
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/extend-drbench.md"
 #: The parts of the plugin that the page shows; the part in a list is indented.
 BLOCKS = re.findall(r"^ *```python\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
 TOY_PROGRAM = '''
-from algorithms.universal.program import program as universal
+from drbench.algorithms.universal.program import program as universal
 
 
 @algorithm(

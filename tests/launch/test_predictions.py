@@ -9,7 +9,7 @@ import pytest
 
 import drbench
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
-from launch.commands.cli import main
+from drbench.launch.commands.cli import main
 
 SIZES = "-m 1024 -n 3072 -k 768 -p 2 --machine h100x8".split()
 ROWS = drbench.Case(1024, 3072, 768, preset="row")

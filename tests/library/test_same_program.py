@@ -6,12 +6,12 @@ from unittest import mock
 
 import pytest
 
+from drbench.launch.cases.case import Case, bound_on
+from drbench.launch.cases.machine_models import of_schedule
 from drbench.library.plan import Multiplication
 from drbench.library.spec import TYPES, Specs
+from drbench.partitions import divisors
 from drbench.program.steps import Gemm
-from launch.cases.case import Case, bound_on
-from launch.cases.machine_models import of_schedule
-from partitions import divisors
 
 FORMS = ("row", "column", "block", "tiles:{t}x{u}", "tiles:{u}x{t}", "S(0)", "S(1)", "R")
 FORMS += ("row/c{c}", "column/c{c}", "block/c{c}", "tiles:{t}x{u}/c{c}", "S(0),S(1)@{q}x{r}")

@@ -7,15 +7,15 @@ from mpi4py import MPI
 from oracles import by_place
 
 import drbench
-from algorithms.universal.choice import busiest_rank
-from algorithms.universal.slicing import Share, slices
+from drbench.algorithms.universal.choice import busiest_rank
+from drbench.algorithms.universal.slicing import Share, slices
 from drbench.errors import UsageError
 from drbench.library.spec import Spec, Specs
+from drbench.partitions import flows, partition
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
 from drbench.program.steps import Add
 from drbench.program.trace import trace
-from partitions import flows, partition
 
 TEXTS = (
     "row",

@@ -13,10 +13,10 @@ from mpi4py import MPI
 
 from drbench.errors import UsageError
 from drbench.host.fill import Fill
+from drbench.launch.cases.case import Case
+from drbench.launch.ranks.run_case import run_case
 from drbench.measure.verify import verify
 from drbench.program.problem import Problem
-from launch.cases.case import Case
-from launch.ranks.run_case import run_case
 
 M, N, K = 9, 8, 33
 FACTORS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(

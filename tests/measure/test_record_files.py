@@ -23,7 +23,7 @@ from drbench.measure.record_file import (
     read_csv,
     read_damaged_csv,
 )
-from plots.select.records import read_records
+from drbench.plots.select.records import read_records
 
 
 def case(m, **values):

@@ -11,13 +11,13 @@ pytest.importorskip("mpi4py")
 import numpy as np
 from mpi4py import MPI
 
-from algorithms.overlap.experts import ExpertProblem
+from drbench.algorithms.overlap.experts import ExpertProblem
+from drbench.launch.cases.case import Case
+from drbench.launch.ranks.run_case import run_case
 from drbench.measure import roof
 from drbench.measure.noise import Timed
 from drbench.measure.roof import LocalGemms, Roof, elements, fastest, gemms_to_try
 from drbench.program.problem import Problem
-from launch.cases.case import Case
-from launch.ranks.run_case import run_case
 
 SHAPES = [
     LocalGemms((512,), 2048, 8192),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.common import StepTime
 from drbench.measure.timeline import chrome_trace, read_chrome_trace
 from drbench.plan.explain import events_of

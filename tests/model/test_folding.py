@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from traced import everyone_of, of_algorithm, resolved_as
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict, traces_of
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.model.symmetry import fits_torus
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict, traces_of
 
 MESHES = [(1, 1), (1, 4), (4, 1), (2, 2), (2, 4), (3, 3), (4, 2)]
 OPERATIONS = ("allgather", "reducescatter", "broadcast", "reduce", "shift")

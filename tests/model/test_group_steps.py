@@ -15,11 +15,11 @@ from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
+from drbench.partitions import divisors
 from drbench.plan.explain import traffic
 from drbench.program.group_steps import AllGather, Fragment, ReduceScatter, Shift
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Gemm, Get, Group, Join, Part, Scratch
-from partitions import divisors
 
 ITEM = 4
 WIRE = (Link("wire", 4.0, shared="pair"),)  # an element a second

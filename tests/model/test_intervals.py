@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from benchmarks.model.model import paired
 from drbench.errors import UsageError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.commands.cli import main
+from drbench.launch.models.intervals import combined, doubted, otherwise, residuals_of
+from drbench.launch.models.predict import predict, programs_of, with_interval
 from drbench.model.fit import spread
 from drbench.model.machine import Machine
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.commands.cli import main
-from launch.models.intervals import combined, doubted, otherwise, residuals_of
-from launch.models.predict import predict, programs_of, with_interval
-from plots.select.records import read_records
+from drbench.plots.select.records import read_records
 
 MEASURED = Path(__file__).parents[2] / "results/measured/spr-2core/model"
 SECTION = {

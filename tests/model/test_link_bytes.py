@@ -10,13 +10,13 @@ from functools import cache
 import pytest
 from traced import of_algorithm
 
-from algorithms.registry import algorithms
+from drbench.algorithms.registry import algorithms
 from drbench.errors import DrbenchError
+from drbench.launch.cases.machine_models import find_machine
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
 from drbench.model.simulate import simulate
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from launch.cases.machine_models import find_machine
 
 #: Machines of several nodes with the ranks of one; and machines of one node with their ranks.
 NODES = {"dgxh100": 8, "dgxa100": 8, "h800": 8, "a100nvlink": 8, "a100pcie": 8, "mi300x": 8,

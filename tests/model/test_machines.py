@@ -12,13 +12,13 @@ import tomlkit
 
 from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine, machine_names
+from drbench.launch.cases.sweep_values import shipped
+from drbench.launch.models.predict import predict
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.model.machine_file import ARITHMETICS
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine, machine_names
-from launch.cases.sweep_values import shipped
-from launch.models.predict import predict
 
 #: A file of drbench calibrate.
 CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")

@@ -13,6 +13,7 @@ from starting import within
 from traced import of_algorithm, traced
 
 from drbench.errors import CaseFailed
+from drbench.launch.cases.machine_models import find_machine
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute, Tiling
 from drbench.model.kernel import Workers
@@ -23,7 +24,6 @@ from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Add, Gemm, Get, Kernel, Scratch
 from drbench.program.trace import trace
-from launch.cases.machine_models import find_machine
 
 ITEM = 4
 seeds = st.integers(0, 10**6)

@@ -13,7 +13,7 @@ from oracles import any_case, traces_of
 from slow_simulator import slow_on
 from traced import traced
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.common import parse_transport
 from drbench.errors import CaseFailed
 from drbench.host.throttle import Throttle

@@ -17,7 +17,7 @@ from any_multiplications import any_layout
 from cases import amiss
 from multiplications_on_ranks import BACKENDS, RANKS, SITUATIONS, STEPS, draws
 
-from algorithms import algorithms
+from drbench.algorithms import algorithms
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 

@@ -89,7 +89,7 @@ def test_the_universal_algorithm_is_exact_under_every_order_of_streams(
 def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(
     mpirun, dealt, transport, direct
 ):
-    from algorithms import algorithms
+    from drbench.algorithms import algorithms
 
     cases = []
     for name, algorithm in algorithms(plain=True).items():

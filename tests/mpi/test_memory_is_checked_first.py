@@ -5,7 +5,7 @@ import re
 import pytest
 from cases import case
 
-from launch.host.memory import windows_bytes
+from drbench.launch.host.memory import windows_bytes
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 

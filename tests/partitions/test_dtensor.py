@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import by_place, chunk, cyclic, elements_of, held_by_all
 
-from partitions import (
+from drbench.partitions import (
     LayoutError,
     Partition,
     ProcessGrid,
@@ -21,7 +21,7 @@ from partitions import (
     partition,
     to_placements,
 )
-from partitions.dtensor import PlacementSpec
+from drbench.partitions.dtensor import PlacementSpec
 
 property_test = settings(max_examples=150, deadline=None)
 R = None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partitions.enumerate import REPLICATIONS
+from drbench.partitions.enumerate import REPLICATIONS
 
 
 @pytest.mark.parametrize("p", [1, 2, 4, 7, 12])

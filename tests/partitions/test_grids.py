@@ -6,7 +6,7 @@ from math import prod
 import pytest
 from oracles import elements_of
 
-from partitions import LayoutError, ProcessGrid, divisors, near_square, partition
+from drbench.partitions import LayoutError, ProcessGrid, divisors, near_square, partition
 
 SHAPES = list(itertools.product([1, 2, 3, 5], [1, 2, 4]))
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions import Interval, LayoutError, ceil_div, intersect, part
-from partitions.axes import Dealt, axis_of, stored_runs
-from partitions.intervals import between, length, split, union
+from drbench.partitions import Interval, LayoutError, ceil_div, intersect, part
+from drbench.partitions.axes import Dealt, axis_of, stored_runs
+from drbench.partitions.intervals import between, length, split, union
 
 small = st.integers(-5, 25)
 extents = st.integers(0, 25)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import elements_of
 
-from partitions import (
+from drbench.partitions import (
     Grid,
     LayoutError,
     frontier,
@@ -19,7 +19,7 @@ from partitions import (
     part,
     partition,
 )
-from partitions.grids import held, moved, needed
+from drbench.partitions.grids import held, moved, needed
 
 SHAPES = {
     "square": (4096, 4096, 4096),

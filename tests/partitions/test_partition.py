@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import by_place, cyclic, held_by_all, home
 
-from partitions import Interval, LayoutError, ProcessGrid, divisors, partition
-from partitions.partition import explicit_text
+from drbench.partitions import Interval, LayoutError, ProcessGrid, divisors, partition
+from drbench.partitions.partition import explicit_text
 
 # no time limit an example: the machine may be slow and noisy
 property_test = settings(max_examples=120, deadline=None)

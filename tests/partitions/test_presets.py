@@ -2,7 +2,7 @@
 
 import pytest
 
-from partitions import PRESETS, LayoutError, partition, preset
+from drbench.partitions import PRESETS, LayoutError, partition, preset
 
 RANKS = [1, 2, 3, 4, 7, 8, 12, 64]
 M, N, K = 24, 36, 48

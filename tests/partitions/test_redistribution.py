@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from oracles import elements_of
 
-from partitions import LayoutError, flows, partition, sources, summed
+from drbench.partitions import LayoutError, flows, partition, sources, summed
 
 TEXTS = [
     *("row", "column", "block", "block:1x6", "block:3x2:col", "row/c2", "block/c3", "row/c6"),

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitions import LayoutError, Partition, ProcessGrid, near_square, parse, partition
-from partitions.axes import axis_of
-from partitions.dtensor import PlacementSpec
-from partitions.partition import explicit_text
-from partitions.places import grid_places
-from partitions.text import PartitionSpec, partition_kind
+from drbench.partitions import LayoutError, Partition, ProcessGrid, near_square, parse, partition
+from drbench.partitions.axes import axis_of
+from drbench.partitions.dtensor import PlacementSpec
+from drbench.partitions.partition import explicit_text
+from drbench.partitions.places import grid_places
+from drbench.partitions.text import PartitionSpec, partition_kind
 
 property_test = settings(max_examples=150, deadline=None)
 
@@ -190,7 +190,7 @@ def test_any_text_reads_to_a_canonical_spec_or_one_line_of_refusal(text):
 
 @pytest.mark.parametrize("kind", ["blocky", "rows", "tiles_of_two", "transposed_rows"])
 def test_the_transposed_text_of_an_added_kind_reads_back(kind, monkeypatch):
-    monkeypatch.setattr("partitions.text._ADDED", {})
+    monkeypatch.setattr("drbench.partitions.text._ADDED", {})
 
     @partition_kind(kind)
     def uneven(details, shape, nprocs, role):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitions import parse, partition, to_placements
+from drbench.partitions import parse, partition, to_placements
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

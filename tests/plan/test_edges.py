@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.plan.edges import edges
 from drbench.plan.schedule import ArenaPlan, Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.program.group_steps import ReduceScatter

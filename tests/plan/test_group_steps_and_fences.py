@@ -3,7 +3,7 @@ the host and on a device."""
 
 import pytest
 
-from algorithms.lowering.graph import Graph
+from drbench.algorithms.lowering.graph import Graph
 from drbench.plan.edges import edges
 from drbench.plan.schedule import ArenaPlan, Lookahead, Scheduler
 from drbench.program.group_steps import Broadcast, Fragment, Reduce, ReduceScatter

@@ -297,7 +297,7 @@ def test_no_two_slots_share_a_byte_and_each_is_aligned_for_its_elements(shapes, 
 
 
 def test_an_inbox_counts_as_receive_memory():
-    from algorithms import get_algorithm
+    from drbench.algorithms import get_algorithm
 
     ag = get_algorithm("ag_gemm")
     problem = ag.problem(64, 16, 16, 4)

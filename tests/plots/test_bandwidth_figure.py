@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from plots.figures.bandwidth import charts
-from plots.registry import find
-from plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, bus_bandwidth, row_of
-from plots.select.cases import Options, SelectionError
+from drbench.plots.figures.bandwidth import charts
+from drbench.plots.registry import find
+from drbench.plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, bus_bandwidth, row_of
+from drbench.plots.select.cases import Options, SelectionError
 
 ABOUT = {
     "label": "here",

@@ -6,11 +6,11 @@ import pytest
 from figure_records import comparison
 from matplotlib.figure import Figure as Picture
 
-from plots.committed import LIST, ROOT, committed, main
-from plots.draw import style
-from plots.draw.description import describe_picture, named
-from plots.registry import find
-from plots.select.cases import Options
+from benchmarks.figures import LIST, ROOT, committed, main
+from drbench.plots.draw import style
+from drbench.plots.draw.description import describe_picture, named
+from drbench.plots.registry import find
+from drbench.plots.select.cases import Options
 
 EVERY = committed()
 
@@ -18,7 +18,7 @@ EVERY = committed()
 @pytest.mark.papers
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: each.file)
 def test_the_description_of_a_committed_figure_has_its_marks(each):
-    assert each.difference() == [], f"python -m plots.committed {each.file} draws it anew"
+    assert each.difference() == [], f"python -m benchmarks figures {each.file} draws it anew"
 
 
 def test_a_figure_is_committed_once_as_svg_and_every_one_is_listed():
@@ -67,7 +67,9 @@ def test_fonts_change_no_text(monkeypatch):
     before = described()
     monkeypatch.setitem(style.RC, "font.family", "DejaVu Serif")
     monkeypatch.setitem(style.RC, "font.size", 11)
-    monkeypatch.setattr("plots.draw.page.width_in", lambda text, size, bold=False: 0.1 * len(text))
+    monkeypatch.setattr(
+        "drbench.plots.draw.page.width_in", lambda text, size, bold=False: 0.1 * len(text)
+    )
     assert described() == before
 
 

@@ -6,17 +6,17 @@ import pytest
 from figure_records import KINDS, rounds, texts
 from made_up import made_up, of_universal
 
+from drbench.launch.host.show import console
+from drbench.launch.views.problems import show_answer
 from drbench.measure.record_file import append_csv
-from launch.host.show import console
-from launch.views.problems import show_answer
-from plots.draw.description import describe_picture
-from plots.figures.scaling import STRONG
-from plots.figures.scaling import choose as choose_lines
-from plots.figures.scaling import finding as scaling_finding
-from plots.registry import find
-from plots.report.verdict import headline, verdict
-from plots.select.cases import Options
-from plots.select.records import frame, read_records
+from drbench.plots.draw.description import describe_picture
+from drbench.plots.figures.scaling import STRONG
+from drbench.plots.figures.scaling import choose as choose_lines
+from drbench.plots.figures.scaling import finding as scaling_finding
+from drbench.plots.registry import find
+from drbench.plots.report.verdict import headline, verdict
+from drbench.plots.select.cases import Options
+from drbench.plots.select.records import frame, read_records
 
 
 def title(name, records):

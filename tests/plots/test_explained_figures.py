@@ -6,19 +6,19 @@ import re
 import pytest
 from starting import ROOT
 
+from benchmarks.figures import committed, explain
+from drbench.launch.commands.cli import main
+from drbench.partitions.text import parse
+from drbench.plots.draw.description import describe_picture
+from drbench.plots.draw.matrices import DOES as LOOKS
+from drbench.plots.draw.matrices import tint
+from drbench.plots.draw.page import PageStyle
+from drbench.plots.figures.frames import lines_at, moments
+from drbench.plots.figures.layouts import waits
+from drbench.plots.registry import find
+from drbench.plots.select.cases import Options, SelectionError
+from drbench.plots.select.runs import owners_of, read, tiles
 from drbench.program.steps import DOES
-from launch.commands.cli import main
-from partitions.text import parse
-from plots.committed import committed, explain
-from plots.draw.description import describe_picture
-from plots.draw.matrices import DOES as LOOKS
-from plots.draw.matrices import tint
-from plots.draw.page import PageStyle
-from plots.figures.frames import lines_at, moments
-from plots.figures.layouts import waits
-from plots.registry import find
-from plots.select.cases import Options, SelectionError
-from plots.select.runs import owners_of, read, tiles
 
 DRAWN = [each for each in committed() if each.explain]
 
@@ -33,7 +33,7 @@ def runs(tmp_path, *options):
 
 @pytest.mark.parametrize("each", DRAWN, ids=lambda each: each.file)
 def test_a_committed_drawing_is_that_of_the_programs_now(each):
-    assert each.difference() == [], f"python -m plots.committed {each.file} draws it anew"
+    assert each.difference() == [], f"python -m benchmarks figures {each.file} draws it anew"
 
 
 def test_a_command_writes_the_picture_that_is_committed_for_it(tmp_path, capsys):

@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 from pages import EVIL, Elements
 
+from drbench.launch.cases.case import DESCRIPTION_FIELDS, Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.explained import explained, explained_timeline
+from drbench.launch.models.predict import predict_with, programs_of
 from drbench.measure.timeline import chrome_trace
 from drbench.plan.explain import traffic
-from launch.cases.case import DESCRIPTION_FIELDS, Case
-from launch.cases.machine_models import find_machine
-from launch.models.explained import explained, explained_timeline
-from launch.models.predict import predict_with, programs_of
-from plots.report.explained import TICKS, explained_page
+from drbench.plots.report.explained import TICKS, explained_page
 
 #: Lane of each step by the first word of an event; the page reads the steps instead.
 MEANS = {

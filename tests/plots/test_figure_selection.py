@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.measure.record import COUNTERS
+from drbench.plots.figures import best, libraries, scaling
+from drbench.plots.registry import find
+from drbench.plots.select.cases import Options
+from drbench.plots.select.records import frame, rows
 from drbench.texts import layouts_text
-from plots.figures import best, libraries, scaling
-from plots.registry import find
-from plots.select.cases import Options
-from plots.select.records import frame, rows
 
 
 @pytest.fixture(scope="module")

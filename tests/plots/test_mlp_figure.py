@@ -8,11 +8,11 @@ from figure_records import case, sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plots.draw.description import describe_picture
-from plots.figures.mlp import ends, figure
-from plots.registry import draw
-from plots.select.cases import SelectionError
-from plots.select.selection import select
+from drbench.plots.draw.description import describe_picture
+from drbench.plots.figures.mlp import ends, figure
+from drbench.plots.registry import draw
+from drbench.plots.select.cases import SelectionError
+from drbench.plots.select.selection import select
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 from figure_records import FORMS, case, published
 
 from drbench.measure.record import Record
-from plots.select.cases import LEGEND, SelectionError
-from plots.select.selection import missing, select
+from drbench.plots.select.cases import LEGEND, SelectionError
+from drbench.plots.select.selection import missing, select
 
 
 def oracle(records, layer):

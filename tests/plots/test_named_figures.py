@@ -15,14 +15,15 @@ from boxes import Box, overlap
 from figure_records import case, comparison, exhaustive, published, sweep, weak
 from matplotlib.text import Text
 
-import plots.figures
-from plots.draw import style
-from plots.draw.description import describe_picture
-from plots.draw.page import PageStyle, line_keywords, save
-from plots.draw.svg import description_in
-from plots.registry import draw, figures, find, suffixes
-from plots.select.cases import Options, SelectionError
-from plots.select.records import read_records
+import drbench.launch.papers
+import drbench.plots.figures
+from drbench.plots.draw import style
+from drbench.plots.draw.description import describe_picture
+from drbench.plots.draw.page import PageStyle, line_keywords, save
+from drbench.plots.draw.svg import description_in
+from drbench.plots.registry import draw, figures, find, suffixes
+from drbench.plots.select.cases import Options, SelectionError
+from drbench.plots.select.records import read_records
 
 #: Figures that cannot be made of one case of MLP-1, and their messages.
 ALONE = {
@@ -81,16 +82,19 @@ def check_readable(picture):
 
 def test_a_file_in_plots_is_all_a_figure_needs(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
-        "from matplotlib.figure import Figure as F\nfrom plots.registry import Figure, Made\n"
+        "from matplotlib.figure import Figure as F\n"
+        "from drbench.plots.draw.figure import Figure, Made\n"
         "FIGURES = (Figure('mine', 'of my own', lambda records, options: Made(F(), "
         "[str(len(records))])),)\n"
     )
-    monkeypatch.setattr(plots.figures, "__path__", [*plots.figures.__path__, str(tmp_path)])
+    monkeypatch.setattr(
+        drbench.plots.figures, "__path__", [*drbench.plots.figures.__path__, str(tmp_path)]
+    )
     try:
         assert "mine" in figures() and find("mine").summary == "of my own"
         assert draw("mine", [], tmp_path / "x.png").notes == ["0"]
     finally:
-        sys.modules.pop("plots.figures.mine", None)
+        sys.modules.pop("drbench.plots.figures.mine", None)
 
 
 def test_the_order_of_the_records_changes_neither_what_is_drawn_nor_its_bytes(tmp_path):

@@ -7,11 +7,11 @@ import pytest
 from pages import EVIL, hostile
 from starting import within
 
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.explained import explained
-from plots.report.explained import explained_page
-from plots.report.page import build, page
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.explained import explained
+from drbench.plots.report.explained import explained_page
+from drbench.plots.report.page import build, page
 
 ROOT = Path(__file__).parents[2]
 SCREENS = {"light": (1280, False), "dark": (1280, True), "phone": (390, False)}

@@ -12,7 +12,7 @@ from figure_records import sweep
 
 from drbench.measure.record import RecordError
 from drbench.measure.record_file import append_csv
-from plots.select.records import read_records, with_input
+from drbench.plots.select.records import read_records, with_input
 
 ROOT = Path(__file__).parents[2]
 

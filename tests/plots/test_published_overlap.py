@@ -6,7 +6,7 @@ from statistics import geometric_mean
 
 import pytest
 
-from launch.papers.overlap.rows import RANGES, ROWS
+from drbench.launch.papers.overlap.rows import RANGES, ROWS
 
 pytestmark = pytest.mark.papers
 FOLDER = Path(__file__).parents[2] / "results/published/overlap"

@@ -3,7 +3,7 @@
 import pytest
 
 from drbench.measure.record import RecordError
-from plots.select.records import read_published, read_records
+from drbench.plots.select.records import read_published, read_records
 
 HEADER = "figure,system,devices,peak_tflops_per_device,dtype,layer,series,m,n,k,gflops,source\n"
 ROW = (

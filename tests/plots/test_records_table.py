@@ -12,7 +12,7 @@ from starting import within
 
 from drbench.measure.record import COUNTERS, HEADER, RecordError
 from drbench.measure.record_file import TornRowWarning, append_csv, parse_columns, parse_csv
-from plots.select.records import frame, read_records, rows
+from drbench.plots.select.records import frame, read_records, rows
 
 CASES = [
     case(

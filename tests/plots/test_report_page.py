@@ -12,12 +12,12 @@ from made_up import of_universal
 from pages import EVIL, Elements, hostile
 
 from drbench.measure.record_file import append_csv
-from plots.draw.svg import spots
-from plots.registry import find
-from plots.report.page import build, page
-from plots.report.verdict import verdict
-from plots.select.cases import Options
-from plots.select.records import frame, read_records
+from drbench.plots.draw.svg import spots
+from drbench.plots.registry import find
+from drbench.plots.report.page import build, page
+from drbench.plots.report.verdict import verdict
+from drbench.plots.select.cases import Options
+from drbench.plots.select.records import frame, read_records
 
 ROOT = Path(__file__).parents[2]
 

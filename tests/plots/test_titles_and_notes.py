@@ -9,12 +9,12 @@ import pytest
 from figure_records import KINDS, rounds, texts
 from made_up import of_universal
 
-from plots.committed import committed
-from plots.draw.description import describe_picture
-from plots.registry import find
-from plots.report.verdict import headline, verdict
-from plots.select.cases import Options, SelectionError
-from plots.select.records import frame
+from benchmarks.figures import committed
+from drbench.plots.draw.description import describe_picture
+from drbench.plots.registry import find
+from drbench.plots.report.verdict import headline, verdict
+from drbench.plots.select.cases import Options, SelectionError
+from drbench.plots.select.records import frame
 
 _MARKS = re.compile(r"^  (?:line|points), (.+) \(#\w+ \S+?( hollow)?\): (.*)$", re.M)
 _ALL = re.compile(r"(fastest|ahead of.*|behind.*) on (\d+) of \2 ", re.I)

@@ -14,8 +14,8 @@ from drbench.errors import (
     exit_code_of,
 )
 from drbench.measure.roof import elements, gemms_to_try
+from drbench.partitions import partition
 from drbench.program.problem import Problem
-from partitions import partition
 
 LAYOUTS = [
     "row",

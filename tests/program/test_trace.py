@@ -13,7 +13,7 @@ from oracles import any_case, assign, home_of, operands, traces_of
 from virtual_time import RandomDelays, drive
 
 import drbench.program.trace
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Problem

@@ -22,17 +22,17 @@ from oracles import Violation, home, home_of, replicas_moved, require, results, 
 from traced import everyone_of, resolved_as
 from virtual_time import RandomDelays, check_rule, drive
 
-from algorithms import algorithms, get_algorithm
-from algorithms.lowering.op_costs import BALANCE
-from algorithms.universal.packing import cores
+from drbench.algorithms import algorithms, get_algorithm
+from drbench.algorithms.lowering.op_costs import BALANCE
+from drbench.algorithms.universal.packing import cores
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
+from drbench.partitions import divisors, part
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.problem import TRANSPOSES, Problem
 from drbench.program.steps import Add, Copy, FilledScratch, ReplicaAdd
-from partitions import divisors, part
 
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
 MACHINES = {"none": None, "balance": BALANCE, "cores": cores("float32")}

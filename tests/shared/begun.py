@@ -2,26 +2,35 @@
 
 import sys
 
-from launch.commands.cli import main
+from drbench.launch.commands.cli import main
 
 #: Functions in which the work of a command begins.
 _WORK = (
-    "launch.commands.run.run_ranks",
-    "launch.commands.run.run_program",
-    "launch.commands.sweep.run_sweep",
-    "launch.sweeps.dry_run.dry_run",
-    "launch.sweeps.slurm.write_jobs",
-    "launch.models.chains.answer",
-    "launch.models.explained.explained",
-    "launch.models.tune.tune",
+    "drbench.launch.commands.run.run_ranks",
+    "drbench.launch.commands.run.run_program",
+    "drbench.launch.commands.sweep.run_sweep",
+    "drbench.launch.sweeps.dry_run.dry_run",
+    "drbench.launch.sweeps.slurm.write_jobs",
+    "drbench.launch.models.chains.answer",
+    "drbench.launch.models.explained.explained",
+    "drbench.launch.models.tune.tune",
 )
 #: Functions that inspect this machine: its cores, its libraries, its folders.
 _HERE = (
-    *(f"launch.commands.{name}.refuse_too_many" for name in ("run", "sweep", "predict.tune")),
-    *(f"launch.commands.{name}.without_weaker_pins" for name in ("run", "sweep")),
-    *(f"launch.commands.{name}.check_output" for name in ("run", "sweep", "predict.explain")),
-    *(f"launch.commands.{name}.check_csv" for name in ("run", "predict.model", "predict.tune")),
-    "launch.commands.run.present",
+    *(
+        f"drbench.launch.commands.{name}.refuse_too_many"
+        for name in ("run", "sweep", "predict.tune")
+    ),
+    *(f"drbench.launch.commands.{name}.without_weaker_pins" for name in ("run", "sweep")),
+    *(
+        f"drbench.launch.commands.{name}.check_output"
+        for name in ("run", "sweep", "predict.explain")
+    ),
+    *(
+        f"drbench.launch.commands.{name}.check_csv"
+        for name in ("run", "predict.model", "predict.tune")
+    ),
+    "drbench.launch.commands.run.present",
 )
 
 
@@ -37,7 +46,7 @@ def begun(words, monkeypatch) -> int:
     for name in _HERE:
         monkeypatch.setattr(name, lambda *_, **__: None)
     for name in ("run", "sweep"):
-        monkeypatch.setattr(f"launch.commands.{name}.default_ranks", lambda *_: 2)
+        monkeypatch.setattr(f"drbench.launch.commands.{name}.default_ranks", lambda *_: 2)
     monkeypatch.setattr(sys, "argv", ["drbench", *words])
     try:
         return main(list(words))

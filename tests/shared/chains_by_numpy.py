@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from algorithms.chains.description import Matmul
-from algorithms.chains.functions import apply
+from drbench.algorithms.chains.description import Matmul
+from drbench.algorithms.chains.functions import apply
 
 
 def by_numpy(chain, values):

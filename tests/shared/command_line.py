@@ -2,7 +2,7 @@
 
 import click
 
-from launch.commands.cli import cli
+from drbench.launch.commands.cli import cli
 
 _CONTEXT = click.Context(cli)
 COMMANDS = {

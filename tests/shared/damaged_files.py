@@ -15,11 +15,12 @@ import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import drbench.launch.papers
+from drbench.launch.cases.sweep_values import shipped
+from drbench.launch.commands.cli import main as drbench
 from drbench.measure.record import Record
 from drbench.measure.record_file import append_csv
-from launch.cases.sweep_values import shipped
-from launch.commands.cli import main as drbench
-from plots.registry import kinds
+from drbench.plots.registry import kinds
 
 LIMIT_S = 20
 #: Cells of records, and constants of machine models.

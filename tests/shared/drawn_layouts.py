@@ -1,6 +1,6 @@
 """Partitions of every form, drawn by chance."""
 
-from partitions import divisors
+from drbench.partitions import divisors
 
 FORMS = (
     "row",

@@ -27,7 +27,9 @@ class _Smaller:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name not in [f"launch.calibration.{each}" for each in ("devices", "programs", "speed")]:
+        if name not in [
+            f"drbench.launch.calibration.{each}" for each in ("devices", "programs", "speed")
+        ]:
             return None
         spec = PathFinder.find_spec(name, path)
         load = spec.loader.exec_module

@@ -13,7 +13,7 @@ import time
 import traceback
 from math import prod
 
-from launch.host.mpi import launched
+from drbench.launch.host.mpi import launched
 
 
 def every_gemm(function):
@@ -36,7 +36,7 @@ def every_gemm(function):
 
 def every_trace(function):
     """Call ``function()`` before each program is traced."""
-    from algorithms.registry import Algorithm
+    from drbench.algorithms.registry import Algorithm
 
     true = Algorithm.trace
 
@@ -106,9 +106,9 @@ def hang_once(*_):
 
 def impatient():
     """Shorten the wait for late ranks, which is for slow machines; here no rank will answer."""
-    import launch.ranks.run_case
+    import drbench.launch.ranks.run_case
 
-    launch.ranks.run_case._PATIENCE_S = 0.5
+    drbench.launch.ranks.run_case._PATIENCE_S = 0.5
 
 
 def no_memory():
@@ -117,7 +117,7 @@ def no_memory():
 
 
 def layout_error():
-    from partitions import LayoutError
+    from drbench.partitions import LayoutError
 
     impatient()
     raise LayoutError("struck by the test")
@@ -136,7 +136,7 @@ def no_threadpoolctl():
 
 def few_transfers():
     """No fault: bandwidths of few transfers and repeats, which is enough to verify them."""
-    from launch.ranks import bandwidth
+    from drbench.launch.ranks import bandwidth
 
     bandwidth._MOST_TRANSFERS, bandwidth._BUDGET_S = 3, 0.01
 
@@ -146,15 +146,15 @@ def small_gemms():
     which takes a tenth of the time, and is enough to fit a model. Other work is not refused."""
     fewer_gemms()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import speed
+        from drbench.launch.calibration import speed
 
         speed._TIMES, speed.SpeedNormalisation.refuse_other_work = 1, lambda speed: None
 
 
 def fewer_gemms():
     if "calibrate" in sys.orig_argv:
-        from algorithms.chains import functions
-        from launch.calibration import cores, programs
+        from drbench.algorithms.chains import functions
+        from drbench.launch.calibration import cores, programs
 
         cores._SHAPES[:] = [(m, n, k) for m, n, k in cores._SHAPES if m * n * k <= 1 << 27]
         cores._SWEPT, programs._UNIT, functions._SHAPE = 1 << 22, 256, (512, 512)
@@ -166,7 +166,7 @@ def few_gemms():
     Other work is not refused."""
     small_gemms()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import cores, nodes, programs
+        from drbench.launch.calibration import cores, nodes, programs
 
         cube = (512, 512, 512)  # which is also measured with operands stored transposed
         cores._SHAPES[:] = [x for x in cores._SHAPES if x == cube or prod(x) <= 1 << 25]
@@ -180,7 +180,7 @@ def fewest_gemms():
     """No fault: ``drbench calibrate`` measures hardly more than speed probes."""
     fewer_gemms()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import cores
+        from drbench.launch.calibration import cores
 
         cores._SHAPES[:] = [(m, n, k) for m, n, k in cores._SHAPES if m * n * k <= 1 << 25]
         cores.function_seconds = cores._local_transports = lambda *_: {}
@@ -190,7 +190,7 @@ def drifting():
     """Speed measurements find the machine slower by half in the third and fourth of each four."""
     small_gemms()
     if "calibrate" in sys.orig_argv:
-        from launch.calibration import speed
+        from drbench.launch.calibration import speed
 
         timed, looks = speed.timed, itertools.count()
 

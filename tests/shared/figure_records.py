@@ -6,7 +6,7 @@ import random
 from made_up import of_universal
 
 from drbench.measure.record import Record
-from plots.select.cases import LEGEND
+from drbench.plots.select.cases import LEGEND
 
 #: The partitionings of A, B and C of the figures of the two layers, by their names.
 FORMS = {name: form for name, form in LEGEND.items() if form}

@@ -7,7 +7,7 @@ import tomllib
 from copy import deepcopy
 from math import inf, nan
 
-from launch.cases.sweep_values import shipped
+from drbench.launch.cases.sweep_values import shipped
 
 #: Replacements of a value.
 HOSTILE = (

@@ -1,9 +1,9 @@
 """Verdicts on other rows than the committed ones."""
 
-from launch.host.files import ROOT
-from launch.papers import papers, slicing
-from launch.papers.claims import check_claims
-from plots.select.records import frame
+from drbench.launch.host.files import ROOT
+from drbench.launch.papers import papers, slicing
+from drbench.launch.papers.claims import check_claims
+from drbench.plots.select.records import frame
 
 RESULTS = ROOT / "results"
 

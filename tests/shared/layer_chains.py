@@ -1,6 +1,6 @@
 """Chains of layers for tests."""
 
-from algorithms.chains.description import read
+from drbench.algorithms.chains.description import read
 
 
 def layers(rows, widths, between=(), *, backward=False):

@@ -7,8 +7,8 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
-from launch.commands.cli import main
-from launch.host.mpi import launched
+from drbench.launch.commands.cli import main
+from drbench.launch.host.mpi import launched
 
 
 def answer_to(words: list[str]) -> tuple[int, str, str]:

@@ -8,7 +8,7 @@ from collections import Counter
 from any_multiplications import SCALARS, any_other, any_universal
 from cases import case
 
-from algorithms import algorithms, get_algorithm
+from drbench.algorithms import algorithms, get_algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.program import group_steps, signal_steps, steps
 from drbench.program.problem import TRANSPOSES

@@ -14,7 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 from hypothesis import strategies as st
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
+from drbench.partitions import Dealt, Partition, ProcessGrid, divisors, grid_places
+from drbench.partitions.enumerate import KINDS
 from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
@@ -27,8 +29,6 @@ from drbench.program.steps import (
     ReplicaAdd,
     ReplicaGet,
 )
-from partitions import Dealt, Partition, ProcessGrid, divisors, grid_places
-from partitions.enumerate import KINDS
 
 universal = get_algorithm("universal")
 

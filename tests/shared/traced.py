@@ -1,6 +1,6 @@
 """Traces of all ranks: of programs that tests write, and of algorithms by name."""
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.program.trace import trace
 
 

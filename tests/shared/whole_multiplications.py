@@ -3,8 +3,8 @@ oracles."""
 
 import numpy as np
 
-from algorithms.overlap.experts import _counts
-from partitions import part
+from drbench.algorithms.overlap.experts import _counts
+from drbench.partitions import part
 
 
 def expected(problem, a, b):

@@ -6,8 +6,8 @@ import sys
 import click
 
 from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
+from drbench.launch.host.show import table
 from drbench.texts import between, bytes_text, marked, number, span, time_text
-from launch.host.show import table
 
 from ..completion import names_of
 from ..options import (
@@ -157,16 +157,16 @@ def chain_command(
     operations of the best chain until no other can be faster. If the effort is exhausted first,
     the first line has the optimality gap: how much faster an optimum could at most be.
     """
-    from algorithms.chains.costs import Training
-    from algorithms.chains.mesh import Mesh
-    from algorithms.chains.presets import text_of
-    from algorithms.chains.programs import EVERYTHING, LIBRARY
-    from launch.cases.chains import Asked, dtype_of, fill_of, order_of
-    from launch.cases.machine_models import find_machine
-    from launch.host.files import add_records, check_csv
-    from launch.models.chain_script import layout_rows, script_text
-    from launch.models.chains import answer, operation_rows, records_of, run_order, summary
-    from launch.models.predict import ranks_on
+    from drbench.algorithms.chains.costs import Training
+    from drbench.algorithms.chains.mesh import Mesh
+    from drbench.algorithms.chains.presets import text_of
+    from drbench.algorithms.chains.programs import EVERYTHING, LIBRARY
+    from drbench.launch.cases.chains import Asked, dtype_of, fill_of, order_of
+    from drbench.launch.cases.machine_models import find_machine
+    from drbench.launch.host.files import add_records, check_csv
+    from drbench.launch.models.chain_script import layout_rows, script_text
+    from drbench.launch.models.chains import answer, operation_rows, records_of, run_order, summary
+    from drbench.launch.models.predict import ranks_on
 
     if name is None:
         raise UsageError(
@@ -373,6 +373,6 @@ def _cells(row, text) -> tuple:
 @click.argument("answer")
 def serve_chain(path: str, answer: str):
     """Run the chain that another process requested, on the ranks of this process."""
-    from launch.ranks.chain import serve_chain as serve
+    from drbench.launch.ranks.chain import serve_chain as serve
 
     return serve(path, answer)

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from drbench import __version__
 from drbench.errors import UsageError
-from launch.host.files import check_output, write_output
+from drbench.launch.host.files import check_output, write_output
+from drbench.version import __version__
 
 from ..options import (
     FILE,
@@ -83,7 +83,7 @@ def explain(context, save, compare, **values):
     percentages of the run. With another --algorithm in --compare, layouts and options are its
     defaults unless they are given there too.
     """
-    from plots.report.explained import data_text, explained_page, verdict
+    from drbench.plots.report.explained import data_text, explained_page, verdict
 
     check_output("--save", save)
     flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
@@ -101,7 +101,7 @@ def explain(context, save, compare, **values):
     elif kind == ".json":
         write_output("--save", save, data_text(cases, made_by))
     else:
-        from plots.registry import draw
+        from drbench.plots.registry import draw
 
         with TemporaryDirectory() as folder, reading("Use a folder that can be written."):
             data = Path(folder, "layouts.json")
@@ -151,8 +151,8 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
 
 def _options_given(values: dict, asked: list[str]) -> dict:
     """The data of one case on the page; ``asked`` are the options that the user gave."""
-    from launch.cases.machine_models import find_machine
-    from launch.models.explained import explained, explained_timeline
+    from drbench.launch.cases.machine_models import find_machine
+    from drbench.launch.models.explained import explained, explained_timeline
 
     ranks, timeline = values.pop("ranks"), values.pop("timeline")
     if timeline is not None:

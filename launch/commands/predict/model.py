@@ -3,8 +3,8 @@
 import click
 
 from drbench.errors import UsageError
-from launch.host.files import check_csv, check_output, output_record, write_output
-from launch.host.mpi import run_ranks
+from drbench.launch.host.files import check_csv, check_output, output_record, write_output
+from drbench.launch.host.mpi import run_ranks
 
 from ..guards import default_ranks, given_ranks, refuse_too_many
 from ..options import (
@@ -65,9 +65,9 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
 
     For many cases: drbench sweep NAME --simulate --machine NAME.
     """
+    from drbench.launch.cases.case import DESCRIPTION_FIELDS
+    from drbench.launch.models.predict import predict_with
     from drbench.measure.timeline import chrome_trace
-    from launch.cases.case import DESCRIPTION_FIELDS
-    from launch.models.predict import predict_with
 
     values["options"] = take_options(values)
     if values["machine"] is None:
@@ -139,8 +139,8 @@ def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, ti
             "devices of one node, and copy the table [model.links] of its cores."
         )
     if not given_ranks(ranks):
-        from launch.cases.machine_models import read_document
-        from launch.host.kernels import pinned, without_pins
+        from drbench.launch.cases.machine_models import read_document
+        from drbench.launch.host.kernels import pinned, without_pins
 
         ranks = ranks or max(2, default_ranks(threads, backend))
         refuse_too_many(ranks, threads, yes)
@@ -149,8 +149,8 @@ def calibrate(arguments, ranks, save, threads, label, nodes, rounds, backend, ti
         if pinned():
             click.echo(f"{' and '.join(pinned())} unset for the measurement", err=True)
         return run_ranks(ranks, list(arguments), timeout, without_pins())
-    from launch.calibration.here import calibrate_here
-    from launch.models.predict import predict
+    from drbench.launch.calibration.here import calibrate_here
+    from drbench.launch.models.predict import predict
 
     predicted_s = lambda *what: predict(*what).best_s
     return calibrate_here(save, label, rounds, backend, threads, nodes, predicted_s)

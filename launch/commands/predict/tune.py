@@ -10,16 +10,16 @@ from typing import NamedTuple
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
+from drbench.launch.cases.command_line import run_command
+from drbench.launch.host.files import add_records, check_csv
+from drbench.launch.host.show import brief, multiplication_text, predicted_text
+from drbench.launch.models.candidates import EFFORT
+from drbench.launch.views.tables import Column, Table, marks_of
 from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
 from drbench.measure.decision import answer as decided
 from drbench.measure.noise import FEWEST
 from drbench.measure.record import Record
 from drbench.texts import bytes_text, layouts_text, marked, time_text
-from launch.cases.command_line import run_command
-from launch.host.files import add_records, check_csv
-from launch.host.show import brief, multiplication_text, predicted_text
-from launch.models.candidates import EFFORT
-from launch.views.tables import Column, Table, marks_of
 
 from ..completion import complete_names
 from ..guards import refuse_too_many
@@ -178,10 +178,10 @@ def tune_command(
     it pays to redistribute A and B, and C back. Then comes the ranking. Without --machine it counts
     bytes and load balance instead of times. All replicas of C are complete.
     """
-    from launch.cases.case import Case, check_case, partition_texts
-    from launch.models.answer import answer
-    from launch.models.candidates import TuneRequest
-    from launch.models.tune import tune
+    from drbench.launch.cases.case import Case, check_case, partition_texts
+    from drbench.launch.models.answer import answer
+    from drbench.launch.models.candidates import TuneRequest
+    from drbench.launch.models.tune import tune
 
     check_csv(csv_path)
     take_options(values)
@@ -241,7 +241,7 @@ def tune_command(
 
 def row_of(place, request, least_bytes: float | None = None) -> dict:
     """The values of one place: a row of the table, and of the JSON."""
-    from launch.models.answer import name_of, redistribution_text
+    from drbench.launch.models.answer import name_of, redistribution_text
 
     record, moving = place.record, place.moving
     row = {
@@ -397,9 +397,9 @@ def _brief(found, request) -> str:
 
 def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
     """The lines below the ranking: what to run, and with ``verbose`` how the answer was found."""
-    from launch.cases.machine_models import CALIBRATE
-    from launch.models.answer import off
-    from launch.models.places import EVEN
+    from drbench.launch.cases.machine_models import CALIBRATE
+    from drbench.launch.models.answer import off
+    from drbench.launch.models.places import EVEN
 
     case, ranks, lines = request.case, request.ranks, []
     name = "the best" if chosen == 1 else "the fastest measured one"
@@ -461,10 +461,10 @@ def _chosen(measured: list[Measured]) -> int:
 def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measured]:
     """Run the first ``count`` places in rounds, in a temporary folder. With ``count`` 0: up to the
     last place whose interval overlaps that of the first, at least two."""
-    from launch.host.show import console
-    from launch.sweeps.experiment import run_rounds
-    from launch.sweeps.rounds import pooled
-    from launch.sweeps.supervisor import Settings
+    from drbench.launch.host.show import console
+    from drbench.launch.sweeps.experiment import run_rounds
+    from drbench.launch.sweeps.rounds import pooled
+    from drbench.launch.sweeps.supervisor import Settings
 
     likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
     # with the GEMM-only speed, which shows the drift of the machine

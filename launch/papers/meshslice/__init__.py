@@ -1,5 +1,5 @@
 """The claims of MeshSlice's evaluation (§5, Figures 9 to 14, Tables 2 and 3; §6), compared with the
-rows of its studies (:mod:`launch.papers.meshslice.study`). No claim has its own constants.
+rows of its studies (:mod:`drbench.launch.papers.meshslice.study`). No claim has its own constants.
 
 Shared terms, the same for every claim:
 
@@ -22,10 +22,10 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from algorithms.chains.costs import Costs
-from algorithms.chains.description import Map
-from algorithms.chains.mesh import Mesh
-from launch.cases.machine_models import find_machine
+from drbench.algorithms.chains.costs import Costs
+from drbench.algorithms.chains.description import Map
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.launch.cases.machine_models import find_machine
 
 from ..blocks import block_of
 from ..claims import FAIR, Claim, Paper, Rows, concordance, named

@@ -23,8 +23,8 @@ from typing import NamedTuple
 from drbench.errors import UsageError
 from drbench.model.costs import group_parts
 from drbench.model.machine import Machine
+from drbench.partitions import divisors
 from drbench.program.group_steps import AllGather, ReduceScatter
-from partitions import divisors
 
 #: MeshSlice's block B (Autotuner.py of the authors).
 BLOCK = 8
@@ -168,7 +168,7 @@ def estimate(
 
     Examples
     --------
-    >>> from launch.cases.machine_models import find_machine
+    >>> from drbench.launch.cases.machine_models import find_machine
     >>> multiplication = Multiplication("forward", 262144, 49152, 12288, "OS")
     >>> f"{estimate(multiplication, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
     '0.0052'

@@ -6,12 +6,12 @@ from functools import partial
 
 from pandas import DataFrame, concat
 
+from drbench.plots.draw.chart import Axis, Chart, Marks
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.style import Fill, LineStyle, style_of
+from drbench.plots.select.cases import Options
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
-from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.style import Fill, LineStyle, style_of
-from plots.registry import Figure, Made
-from plots.select.cases import Options
-from plots.summaries import SUMMARIES
 
 from ..claims import Rows
 from ..drawing import Styles, dots, draw_page, drawn, lines, steps

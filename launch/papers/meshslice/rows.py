@@ -3,13 +3,13 @@ study.
 
 A row is an algorithm on all twelve multiplications of a block (``layer`` and ``product`` are
 ``all``) or on one of them; times are of one block, forward and backward. ``python -m
-launch.papers`` writes them.
+drbench.launch.papers`` writes them.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from plots.select.typed_rows import Rows
+from drbench.plots.select.typed_rows import Rows
 
 ALL = "all"
 #: Columns that identify the same case in published and simulated rows.
@@ -64,4 +64,4 @@ class LlmRow(NamedTuple):
 
 
 LlmRows = Iterator[LlmRow]
-ROWS = Rows(LlmRow, "rows of an LLM study", "python -m launch.papers DIR")
+ROWS = Rows(LlmRow, "rows of an LLM study", "python -m drbench.launch.papers DIR")

@@ -40,13 +40,13 @@ from functools import cache, cached_property, partial
 from math import inf
 from typing import NamedTuple
 
-from algorithms import get_algorithm
-from algorithms.wang import costlier_direction
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.wang import costlier_direction
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict, trace_of
 from drbench.model.bounds import bound_of, link_parts
 from drbench.model.machine import Machine
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict, trace_of
 
 from ..claims import Changed
 from .autotuner import (

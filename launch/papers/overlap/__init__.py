@@ -1,5 +1,5 @@
 """The claims of FLUX and Triton-distributed (TD) about their figures, compared with the rows of the
-studies (:mod:`launch.papers.overlap.study`): F1 to F16 and T1 to T15.
+studies (:mod:`drbench.launch.papers.overlap.study`): F1 to F16 and T1 to T15.
 
 Shared terms, the same for every claim:
 
@@ -24,7 +24,7 @@ from statistics import geometric_mean
 
 from numpy import array, isnan, nan, where
 
-from launch.cases.machine_models import find_machine
+from drbench.launch.cases.machine_models import find_machine
 
 from ..claims import FAIR, Claim, Paper, Rows, named
 from .rows import GEMM, RANGES, ROWS, SAME, table_of

@@ -3,13 +3,13 @@ ReduceScatter, simulated and compared with published numbers."""
 
 from functools import partial
 
+from drbench.plots.draw.chart import Axis, Chart, Marks
+from drbench.plots.draw.figure import Figure, Made
+from drbench.plots.draw.numbers import log_ticks
+from drbench.plots.draw.style import LineStyle
+from drbench.plots.select.cases import Options
+from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
-from plots.draw.chart import Axis, Chart, Marks
-from plots.draw.numbers import log_ticks
-from plots.draw.style import LineStyle
-from plots.registry import Figure, Made
-from plots.select.cases import Options
-from plots.summaries import SUMMARIES
 
 from ..claims import Rows
 from ..drawing import draw_page, drawn, lines, steps

@@ -1,7 +1,7 @@
 """Rows of GEMMs that overlap with their AllGather or ReduceScatter, simulated and published: the
 data of the figures and claims of FLUX and Triton-distributed (TD).
 
-``python -m launch.papers`` writes the simulated ones, one CSV file per study;
+``python -m drbench.launch.papers`` writes the simulated ones, one CSV file per study;
 ``results/published/overlap`` has the published ones.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pandas import DataFrame
 
-from plots.select.typed_rows import Rows
+from drbench.plots.select.typed_rows import Rows
 
 from ..claims import Rows as Table
 
@@ -98,7 +98,7 @@ class OverlapRange(NamedTuple):
     source: str
 
 
-_COMMAND = "python -m launch.papers DIR"
+_COMMAND = "python -m drbench.launch.papers DIR"
 ROWS = Rows(OverlapRow, "rows of overlapped GEMMs", _COMMAND)
 RANGES = Rows(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
 

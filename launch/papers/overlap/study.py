@@ -32,17 +32,17 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from algorithms import get_algorithm
-from algorithms.chains.costs import Costs
-from algorithms.chains.mesh import Mesh
-from algorithms.chains.programs import COLLECTIVES
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.chains.costs import Costs
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.algorithms.chains.programs import COLLECTIVES
 from drbench.errors import UsageError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine, model_version
+from drbench.launch.host.files import CHECKOUT
+from drbench.launch.models.predict import predict
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine, model_version
-from launch.host.files import CHECKOUT
-from launch.models.predict import predict
 
 from ..blocks import block_of, block_s
 from ..claims import Changed

@@ -22,7 +22,7 @@ from drbench.errors import (
     UnsupportedError,
     UsageError,
 )
-from launch.ranks.gpu_report import describe
+from drbench.launch.ranks.gpu_report import describe
 
 
 def by_address(view):

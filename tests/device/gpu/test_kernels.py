@@ -25,7 +25,7 @@ from drbench.device.gpu.kernels import (
     Kernels,
 )
 from drbench.errors import UnsupportedError, UsageError
-from launch.cases.case import FIELDS
+from drbench.launch.cases.case import FIELDS
 
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 examples = settings(

@@ -17,7 +17,7 @@ from fake_cuda import GEMM_ARGUMENTS, NCCL_CALLS, STATUS, FakeCublas, FakeCupy, 
 
 from drbench.device.gpu import cuda, cuda_gemm, cuda_stream, nccl, stream_values
 from drbench.device.gpu.kernels import Launch, Launcher
-from launch.ranks import gpu_report
+from drbench.launch.ranks import gpu_report
 
 pytestmark = pytest.mark.wheels
 INCLUDE = Path(sysconfig.get_path("purelib"), "nvidia/cuda_runtime/include")

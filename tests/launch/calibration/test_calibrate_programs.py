@@ -3,9 +3,9 @@ the residuals."""
 
 import pytest
 
+from drbench.launch.calibration.programs import in_rounds
+from drbench.launch.calibration.speed import SpeedNormalisation
 from drbench.measure.noise import Timed
-from launch.calibration.programs import in_rounds
-from launch.calibration.speed import SpeedNormalisation
 
 #: Seconds that programs take on the undisturbed machine.
 TIMES = [0.02, 0.05, 0.01, 0.03, 0.04, 0.06]

@@ -6,8 +6,8 @@ import sys
 import pytest
 from starting import run_process
 
+from drbench.launch.cases.machine_models import find_machine
 from drbench.model.fit import spread
-from launch.cases.machine_models import find_machine
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 

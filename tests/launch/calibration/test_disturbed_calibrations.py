@@ -7,10 +7,10 @@ import pytest
 from busy import busy_cores
 
 from drbench.errors import CaseFailed
+from drbench.launch.calibration.here import widened
+from drbench.launch.calibration.speed import DRIFT, SpeedNormalisation
 from drbench.measure.noise import Timed
 from drbench.model.fit import spread
-from launch.calibration.here import widened
-from launch.calibration.speed import DRIFT, SpeedNormalisation
 
 
 def normalised(*took: Timed, due=1.0) -> SpeedNormalisation:

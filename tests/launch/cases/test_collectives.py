@@ -4,8 +4,8 @@ import pytest
 from made_up import made_up
 
 from drbench.errors import UnsupportedError, UsageError
+from drbench.launch.cases.case import Case, check_case
 from drbench.measure.record import Record
-from launch.cases.case import Case, check_case
 
 
 @pytest.mark.parametrize("kind", ["nccl", "gpu-aware", "staged"])

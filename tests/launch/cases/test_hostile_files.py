@@ -9,11 +9,11 @@ import pytest
 from hostile_files import machine_section, mutate, odd_numbers, sweep_table, write
 
 from drbench.errors import DrbenchError, UsageError
+from drbench.launch.cases.case import Case, bound
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.libraries import LIBRARIES
+from drbench.launch.models.predict import predict, with_interval
 from drbench.model.machine import Machine
-from launch.cases.case import Case, bound
-from launch.cases.sweep_file import load_sweep
-from launch.libraries import LIBRARIES
-from launch.models.predict import predict, with_interval
 
 #: Constants that may be infinite, which means no limit.
 OPEN = ("bytes_per_s", "memory_bytes", "k_block")

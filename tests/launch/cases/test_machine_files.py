@@ -5,9 +5,9 @@ import os
 import pytest
 
 from drbench.errors import CaseFailed, UsageError
+from drbench.launch.cases.launchers import load_launcher
+from drbench.launch.cases.machine_models import write_model
 from drbench.model.machine import Machine
-from launch.cases.launchers import load_launcher
-from launch.cases.machine_models import write_model
 
 OTHERS = '# my lab\n[launch]\nlauncher = []\n\n[environment]\nX = "1"  # keep\n'
 REST = OTHERS.partition("\n")[2]

@@ -5,12 +5,12 @@ import itertools
 import pytest
 
 from drbench.errors import UsageError
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.launchers import load_launcher
+from drbench.launch.cases.peaks import Peak, read_peaks, with_peak
 from drbench.measure.record import Record
 from drbench.model.machine_file import ARITHMETICS
 from drbench.program.problem import ITEMSIZES
-from launch.cases.case import Case
-from launch.cases.launchers import load_launcher
-from launch.cases.peaks import Peak, read_peaks, with_peak
 
 CASES = [Case(8, 8, 8), Case(8, 8, 8, dtype="float64")]
 RUN = {"mode": "measured", "status": "ok", "best_s": 1.0, "dtype": "float32", "gflops": 90.0}

@@ -9,8 +9,8 @@ from made_up import made_up
 from starting import ROOT
 
 from drbench.errors import UsageError
-from launch.sweeps.plan import SweepRequest
-from launch.sweeps.store import Store
+from drbench.launch.sweeps.plan import SweepRequest
+from drbench.launch.sweeps.store import Store
 
 
 def test_the_resume_command_keeps_all_options_except_those_that_apply_once():
@@ -35,8 +35,8 @@ def test_an_interrupt_during_the_start_is_one_line_and_further_interrupts_change
     process, end
 ):
     program = (
-        "import atexit, os, signal, drbench.__main__ as entry\n"
-        f"entry.checkouts = lambda: os.kill(os.getpid(), signal.SIGINT)\n{end}\nentry.main()"
+        "import atexit, os, signal, drbench.__main__ as entry, drbench.launch.commands.cli as cli\n"
+        f"cli.main = lambda: os.kill(os.getpid(), signal.SIGINT)\n{end}\nentry.main()"
     )
     ended = process(sys.executable, "-c", program)
     assert (ended.returncode, ended.stderr) == (130, "drbench: interrupted\n")
@@ -45,7 +45,7 @@ def test_an_interrupt_during_the_start_is_one_line_and_further_interrupts_change
 def test_the_code_of_a_handled_interrupt_is_that_of_the_command(process, tmp_path, monkeypatch):
     """Also where it came while Python executed a text."""
     program = """
-    import os, signal, drbench.__main__ as entry
+    import os, signal, drbench.__main__ as entry, drbench.launch.commands.cli as cli
 
     def run():
         try:
@@ -53,7 +53,7 @@ def test_the_code_of_a_handled_interrupt_is_that_of_the_command(process, tmp_pat
         except KeyboardInterrupt:
             return 0
 
-    entry._run = run
+    cli.main = run
     entry.main()
     """
     (tmp_path / "handled.py").write_text(dedent(program))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from starting import ROOT
 
-from launch.ranks.transfers import PROGRAMS, Rows, trace_of
-from plots.select.bandwidth_rows import COPY, DIVIDED, OPERATIONS, ROWS
+from drbench.launch.ranks.transfers import PROGRAMS, Rows, trace_of
+from drbench.plots.select.bandwidth_rows import COPY, DIVIDED, OPERATIONS, ROWS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -85,7 +85,7 @@ def test_rows_are_added_to_a_file_and_printed_and_drawn_from_it(drbench, run_cli
     few["PYTHONPROFILEIMPORTTIME"] = "1"  # standard error names what ranks load
     words = "bandwidth -p 2 --dtype float64 --transport rma".split()
     rma = drbench(*words, *SIZES, "--csv", path, env=few, timeout=60)
-    assert rma.returncode == 0 and "launch.ranks.bandwidth" in rma.stderr
+    assert rma.returncode == 0 and "drbench.launch.ranks.bandwidth" in rma.stderr
     assert "pandas" not in rma.stderr and "matplotlib" not in rma.stderr
     rows = ROWS.read([path])
     direct, added = rows[: len(rows) // 2], rows[len(rows) // 2 :]

@@ -6,12 +6,12 @@ from dataclasses import fields
 
 import pytest
 
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.command_line import run_command
+from drbench.launch.commands.options import case_of, machine_of, take_options
+from drbench.launch.commands.run import run
+from drbench.launch.libraries import known_options
 from drbench.program.steps import COUNTERS
-from launch.cases.case import Case
-from launch.cases.command_line import run_command
-from launch.commands.options import case_of, machine_of, take_options
-from launch.commands.run import run
-from launch.libraries import known_options
 
 CASES = [
     Case(96, 128, 64),
@@ -64,7 +64,7 @@ def test_the_first_choice_is_run_by_its_command(drbench):
 
 
 ANOTHER = """
-from algorithms.registry import algorithm
+from drbench.algorithms.registry import algorithm
 from drbench.options import Option
 
 OPTIONS = Option("first", ("A", "B"), "A"), Option("reverse", bool), Option("wide", bool, True)
@@ -90,8 +90,8 @@ def test_defaults_and_switches_of_an_algorithm_are_its_own(process, tmp_path):
     """A file next to those of the algorithms is found."""
     (tmp_path / "another.py").write_text(ANOTHER, encoding="utf-8")
     call = (
-        "import sys, algorithms; algorithms.__path__.append('.')\n"
-        "from launch.commands import options, plan\n"
+        "import sys; from drbench import algorithms; algorithms.__path__.append('.')\n"
+        "from drbench.launch.commands import options, plan\n"
         "from drbench.measure.record import options_text\n"
         "for line in sys.argv[1:]:\n"
         "    words = f'--algorithm another {line} -p 2 -m 8 -n 8 -k 8'.split()\n"

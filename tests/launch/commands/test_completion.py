@@ -5,10 +5,11 @@ import sys
 import pytest
 from click.shell_completion import ShellComplete
 
-from launch.commands.cli import cli
-from launch.commands.completion import NAMES
-from launch.commands.listing import KINDS
-from plots.registry import figures
+import drbench.launch.papers  # noqa: F401  (its figures)
+from drbench.launch.commands.cli import cli
+from drbench.launch.commands.completion import NAMES
+from drbench.launch.commands.listing import KINDS
+from drbench.plots.registry import figures
 
 
 def completed(line: str) -> list[str]:

@@ -9,11 +9,11 @@ from functools import cache
 import pytest
 from busy import busy_cores
 
-import launch.commands.doctor
-import launch.commands.run
-import launch.commands.sweep
-import launch.host.kernels
-from launch.host.kernels import Kernels, measure_kernels, pinned, without_weaker_pins
+import drbench.launch.commands.doctor
+import drbench.launch.commands.run
+import drbench.launch.commands.sweep
+import drbench.launch.host.kernels
+from drbench.launch.host.kernels import Kernels, measure_kernels, pinned, without_weaker_pins
 
 SUBJECTS = {"MPI", "windows", "RMA", "messages", "cores", "BLAS", "memory", "shared memory", "GPUs"}
 OURS = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
@@ -28,7 +28,7 @@ def kernels(monkeypatch):
     running it."""
 
     def pretend(held=FAST, free=FAST):
-        for module in (launch.host.kernels, launch.commands.doctor):
+        for module in (drbench.launch.host.kernels, drbench.launch.commands.doctor):
             monkeypatch.setattr(
                 module,
                 "measure_kernels",
@@ -42,8 +42,8 @@ def kernels(monkeypatch):
 @pytest.fixture
 def findings(run_cli, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks or looking for GPUs."""
-    monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda *given: [])
-    monkeypatch.setattr(launch.commands.doctor, "_gpus", lambda *given: ([], {}))
+    monkeypatch.setattr(drbench.launch.commands.doctor, "_mpi", lambda *given: [])
+    monkeypatch.setattr(drbench.launch.commands.doctor, "_gpus", lambda *given: ([], {}))
     return lambda *options: {
         each["subject"]: each for each in run_cli("doctor", "--json", *options).json()
     }
@@ -53,7 +53,7 @@ def findings(run_cli, kernels, monkeypatch):
 def test_a_machine_that_can_run_has_nothing_missing(process, files_of_a_user):
     """The real thing: ranks are started, kernels measured, with weaker kernels pinned if the
     processor has them; the processes import no file of the working folder."""
-    drbench = "from launch.commands.cli import main; raise SystemExit(main())"
+    drbench = "from drbench.launch.commands.cli import main; raise SystemExit(main())"
     words = sys.executable, "-P", "-c", drbench, *"doctor --json -p 2".split()
     found = process(*words, env={"OPENBLAS_CORETYPE": "Haswell"}, timeout=60).json()
     by_subject = {each["subject"]: each for each in found}
@@ -90,10 +90,10 @@ def test_a_peak_of_cores_that_others_used_is_advice_with_the_share(findings, ker
 
 def test_doctor_next_to_busy_processes_gives_no_peak_for_sure(findings, monkeypatch):
     """The real thing, measured once for both peaks: what had half of its core is advice."""
-    monkeypatch.setattr(launch.commands.doctor, "_blas", lambda *given: [])
+    monkeypatch.setattr(drbench.launch.commands.doctor, "_blas", lambda *given: [])
     once = cache(lambda processes: measure_kernels(processes=processes))
     measured = lambda environ=None, dtype=None, processes=1: once(processes)
-    monkeypatch.setattr(launch.commands.doctor, "measure_kernels", measured)
+    monkeypatch.setattr(drbench.launch.commands.doctor, "measure_kernels", measured)
     with busy_cores():
         found = findings()
     for subject in PEAKS:
@@ -110,16 +110,18 @@ def test_more_ranks_than_cores_is_advice(findings):
 
 def test_memory_is_what_a_run_may_use(findings, monkeypatch):
     """In a control group of 400 MB doctor saw the memory of the machine."""
-    monkeypatch.setattr(launch.commands.doctor, "available_memory", lambda: 400 << 20)
+    monkeypatch.setattr(drbench.launch.commands.doctor, "available_memory", lambda: 400 << 20)
     assert findings()["memory"]["text"].startswith("400 MiB")
 
 
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
-    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 64 << 20)
+    monkeypatch.setattr(drbench.launch.commands.doctor, "shared_memory_free", lambda: 64 << 20)
     little = findings()["shared memory"]
     assert "64 MiB" in little["text"] and "remount" in little["remedy"]
     for free, level in ((64 << 20, "advice"), (None, "advice"), (4 * GIB, "ok")):
-        monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda free=free: free)
+        monkeypatch.setattr(
+            drbench.launch.commands.doctor, "shared_memory_free", lambda free=free: free
+        )
         assert findings()["shared memory"]["level"] == level
 
 
@@ -172,9 +174,11 @@ def test_run_and_sweep_lift_weaker_kernels_and_report_it_in_one_line(
     kernels(held=SLOW, free=FAST)
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     given = []
-    monkeypatch.setattr(launch.commands.run, "run_ranks", lambda *args: given.append(args[-1]) or 0)
     monkeypatch.setattr(
-        launch.commands.sweep,
+        drbench.launch.commands.run, "run_ranks", lambda *args: given.append(args[-1]) or 0
+    )
+    monkeypatch.setattr(
+        drbench.launch.commands.sweep,
         "run_sweep",
         lambda plan, request, *more: given.append(request.environ) or 0,
     )

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-import launch.commands.doctor
+import drbench.launch.commands.doctor
 
 GIB = 1 << 30
 
@@ -61,7 +61,7 @@ def node():
 @pytest.fixture
 def doctor(run_cli, monkeypatch):
     """``doctor(node, ...)``: the command on a made-up node, without the parts on other things."""
-    module = launch.commands.doctor
+    module = drbench.launch.commands.doctor
     for name in ("_mpi", "_cores", "_blas", "_memory", "measure_kernels"):
         monkeypatch.setattr(module, name, lambda *words: [])
     monkeypatch.setattr(module, "_peaks", lambda *words: ([], 1.0))
@@ -254,7 +254,7 @@ def test_a_machine_without_a_usable_gpu_starts_no_ranks_and_has_no_table(doctor,
 
 def test_a_self_test_without_a_result_is_missing(run_cli, doctor, node, monkeypatch, tmp_path):
     """It crashed, or did not end in time."""
-    real = launch.commands.doctor._probe
+    real = drbench.launch.commands.doctor._probe
     words = ["sh", "-c", "echo no JSON; exit 9"], "gpu_pairs", 10
     assert real(*words) == "the self-test ended with 9, without a result"
     assert "did not end within 0.1 s" in real(["sh", "-c", "sleep 60"], "gpu_pairs", 0.1)

@@ -9,8 +9,8 @@ from made_up import made_up
 from starting import ROOT
 
 from drbench.errors import CaseFailed
+from drbench.launch.host.files import output_record
 from drbench.measure.record_file import append_csv
-from launch.host.files import output_record
 
 SIZES = "-m 32 -n 32 -k 32 -p 2".split()
 FULL = "No space left on device"

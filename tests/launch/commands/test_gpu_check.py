@@ -17,13 +17,13 @@ from starting import within
 
 from benchmarks.gpu.check import Stage, check, checks_of, run_stage, stages
 from benchmarks.gpu.page import MODEL, NODE, Node, write_page
+from drbench.launch.cases.machine_models import file_of
+from drbench.launch.commands.cli import main
+from drbench.launch.sweeps import dry_run
+from drbench.launch.sweeps.estimate import Estimate
+from drbench.launch.sweeps.plan import SweepRequest, plan_cases
 from drbench.measure.record import Record
 from drbench.measure.record_file import append_csv, read_csv
-from launch.cases.machine_models import file_of
-from launch.commands.cli import main
-from launch.sweeps import dry_run
-from launch.sweeps.estimate import Estimate
-from launch.sweeps.plan import SweepRequest, plan_cases
 
 pytestmark = pytest.mark.apart
 
@@ -291,7 +291,7 @@ _DRIVER = """
 import sys
 from pathlib import Path
 from benchmarks.gpu import check, page
-from launch.cases.sweep_file import load_sweep
+from drbench.launch.cases.sweep_file import load_sweep
 out, gpus, scale, most, *names = sys.argv[1:]
 check._BUDGET_S, check._SIZES, todo = 1e9, "4KiB", []
 hurry = ("iters", "1"), ("budget", "0")

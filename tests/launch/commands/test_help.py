@@ -7,7 +7,7 @@ import pytest
 from command_line import COMMANDS
 
 from drbench import __version__
-from launch.commands.cli import cli
+from drbench.launch.commands.cli import cli
 
 
 def test_the_help_names_every_command_and_exit_code(run_cli):

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from algorithms import algorithms
-from algorithms.chains.presets import preset
-from launch.commands.listing import KINDS
-from launch.libraries import LIBRARIES
-from partitions import PRESETS
+from drbench.algorithms import algorithms
+from drbench.algorithms.chains.presets import preset
+from drbench.launch.commands.listing import KINDS
+from drbench.launch.libraries import LIBRARIES
+from drbench.partitions import PRESETS
 
 NAMES = {
     "algorithms": [*algorithms()],

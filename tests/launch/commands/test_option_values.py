@@ -6,9 +6,9 @@ from ast import literal_eval
 import click
 import pytest
 
-from launch.cases.case import FIELDS
-from launch.commands.options import BYTES, RANK, Value
-from launch.libraries import known_options
+from drbench.launch.cases.case import FIELDS
+from drbench.launch.commands.options import BYTES, RANK, Value
+from drbench.launch.libraries import known_options
 
 KINDS = {
     "size": Value(FIELDS["m"]),

@@ -7,7 +7,7 @@ import sys
 import pytest
 from starting import within
 
-from launch.libraries import LIBRARIES
+from drbench.launch.libraries import LIBRARIES
 
 COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes")
 COUNTERS += ("collective_bytes", "replica_bytes")
@@ -74,9 +74,9 @@ def test_the_bytes_by_peer_add_up(run_cli):
 )
 def test_commands_without_ranks_of_their_own_import_nothing_heavy(process, arguments, code):
     heavy = "mpi4py.MPI numpy pandas matplotlib rich importlib.metadata torch".split()
-    heavy += [f"launch.libraries.{name}" for name in LIBRARIES]
+    heavy += [f"drbench.launch.libraries.{name}" for name in LIBRARIES]
     program = (
-        "import sys; from launch.commands.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from drbench.launch.commands.cli import main; code = main(sys.argv[1:]); "
         f"print(code, sorted(sys.modules.keys() & set({heavy})))"
     )
     ended = process(sys.executable, "-c", program, *arguments)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from made_up import made_up, of_universal
 
-import launch.models.tune  # noqa: F401  (before anything in it is replaced)
+import drbench.launch.models.tune  # noqa: F401  (before anything in it is replaced)
+from drbench.launch.cases.machine_models import file_of
+from drbench.launch.host.kernels import Kernels
 from drbench.measure.record_file import append_csv
-from launch.cases.machine_models import file_of
-from launch.host.kernels import Kernels
 
 FILE = Path(__file__).with_name("large_layers.txt")
 #: Words that several lines of the tables begin with.
@@ -218,12 +218,17 @@ def desk(tmp_path, monkeypatch):
     is started, no processor is measured, and nothing is predicted."""
     fail = lambda *_, **__: pytest.fail("work was done")
     for name in (
-        *(f"launch.commands.{name}.run_ranks" for name in ("run", "bandwidth", "predict.model")),
-        *("launch.sweeps.sweep.supervised", "launch.sweeps.starter.Ranks.__init__"),
-        *("launch.models.predict._simulated", "launch.models.tune.tune"),
+        *(
+            f"drbench.launch.commands.{name}.run_ranks"
+            for name in ("run", "bandwidth", "predict.model")
+        ),
+        *("drbench.launch.sweeps.sweep.supervised", "drbench.launch.sweeps.starter.Ranks.__init__"),
+        *("drbench.launch.models.predict._simulated", "drbench.launch.models.tune.tune"),
     ):
         monkeypatch.setattr(name, fail)
-    monkeypatch.setattr("launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 50e9))
+    monkeypatch.setattr(
+        "drbench.launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 50e9)
+    )
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     append_csv(tmp_path / "old.csv", of_universal())
@@ -269,7 +274,7 @@ def test_a_mistake_in_a_sweep_file_is_found_before_anything_starts(
 
 def test_a_machine_with_a_peak_is_of_use_for_a_run_once(run_cli, monkeypatch, desk):
     """Or for a library on GPUs, whose times it may describe."""
-    monkeypatch.setattr("launch.commands.run.run_ranks", lambda *_: 0)
+    monkeypatch.setattr("drbench.launch.commands.run.run_ranks", lambda *_: 0)
     known = file_of("h100x8").read_text()
     (desk / "mine.toml").write_text(f'{known}[peak.float32]\ncore_gflops = 9\nsource = "given"\n')
     run = "run -p 2 -m 8 -n 8 -k 8 --machine".split()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from made_up import of_universal
 
+from drbench.launch.commands.cli import main
 from drbench.measure.record_file import append_csv
-from launch.commands.cli import main
 
 SWEEP = Path(__file__).parents[3] / "results/measured/epyc-2core/mlp1-h1536-p2"
 
@@ -133,7 +133,7 @@ def test_a_bug_while_drawing_is_no_wrong_use(files, monkeypatch, capsys):
     def buggy(*_, **__):
         raise ValueError("math domain error")
 
-    monkeypatch.setattr("plots.registry.draw", buggy)
+    monkeypatch.setattr("drbench.plots.registry.draw", buggy)
     assert main(["plot", "mlp1", str(files / "old.csv")]) == 5
     assert "Traceback" in capsys.readouterr().err
 

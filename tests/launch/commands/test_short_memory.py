@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from launch.commands import cli
-from launch.commands.doctor import _probe
-from launch.host.mpi import mpiexec_command
+from drbench.launch.commands import cli
+from drbench.launch.commands.doctor import _probe
+from drbench.launch.host.mpi import mpiexec_command
 
 SIZES = [word for name in "mnk" for word in (f"-{name}", "1000000")]
 TILES = [word for name in "abc" for word in (f"--{name}", "tiles:16x16")]

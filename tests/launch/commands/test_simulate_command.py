@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.cases.machine_models import find_machine
+from drbench.launch.cases.machine_models import find_machine
 
 ROOT = Path(__file__).parents[3]
 ONE = "simulate -m 1024 -n 4096 -k 1024 --machine pvc12 --preset column --stationary C".split()

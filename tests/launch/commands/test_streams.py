@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from made_up import of_universal
 
+from drbench.launch.commands.cli import main
+from drbench.launch.host.streams import stream
 from drbench.measure.record_file import append_csv, read_csv
-from launch.commands.cli import main
-from launch.host.streams import stream
 
 RUN = "run -m 16 -n 16 -k 16 --iters 1 --budget 0 -p 2".split()
 SWEEP = """name = "tiny"
@@ -34,7 +34,8 @@ ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 #: Runs each command with each standard output, in a process that has imported them.
 BAD_STREAMS = """
 import json, os, sys
-import drbench.__main__, launch.commands.cli, launch.commands.listing, launch.commands.results
+import drbench.__main__
+from drbench.launch.commands import cli, listing, results
 
 found = []
 for words in json.loads(sys.argv[1]):
@@ -126,8 +127,8 @@ def test_no_file_is_opened_in_the_encoding_of_the_locale(process, records):
         f"compare {records}",
     ]
     program = (
-        "import json, sys, warnings\nfrom launch.commands.cli import main\nimport drbench\n"
-        "kernel = 'drbench.host.cores|launch.host.memory'  # numbers\n"
+        "import json, sys, warnings\nfrom drbench.launch.commands.cli import main\nimport drbench\n"
+        "kernel = 'drbench.host.cores|drbench.launch.host.memory'  # numbers\n"
         "ours = f'(?!{kernel})(drbench|launch|plots|algorithms|partitions)[.]'\n"
         "warnings.filterwarnings('error', category=EncodingWarning, module=ours)\n"
         "drbench.simulate(drbench.Case(64, 64, 64), 'h100x8', 2)\n"
@@ -163,7 +164,7 @@ def test_figures_need_no_folder_but_their_own(process, records):
         "pwd.getpwuid = unknown\n"
         "tempfile._candidate_tempdir_list = lambda: [os.environ.get('TMPDIR', '/proc')]\n"
         "os.environ.pop('HOME', None)\n"
-        "from launch.commands.cli import main\n"
+        "from drbench.launch.commands.cli import main\n"
         f"sys.exit(main(['plot', 'best', '{records}', '--save', 'figures/best.svg']))\n"
     )
     folder = Path(records).parent / "figures"
@@ -175,7 +176,7 @@ def test_figures_need_no_folder_but_their_own(process, records):
 
 def test_python_without_docstrings_runs_every_command(process):
     program = (
-        "from launch.commands.cli import _COMMANDS, main\n"
+        "from drbench.launch.commands.cli import _COMMANDS, main\n"
         "assert False, 'removed'\n"
         "print([main([name, '--help']) for name in _COMMANDS][-1])\n"
         "main('sweep square --dry-run -p 2 -o m=64 -o n=64 -o k=64'.split())\n"

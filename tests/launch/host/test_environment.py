@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from launch.host.environment import describe, without_paths
+from drbench.launch.host.environment import describe, without_paths
 
 FACTS = {"host": "h", "cpu": "", "cores_of_host": 1, "memory_bytes": 1, "cores": "0"}
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from starting import wait_until
 
-from launch.host import leftovers
-from launch.host.leftovers import (
+from drbench.launch.host import leftovers
+from drbench.launch.host.leftovers import (
     TOKEN,
     end_family,
     family,

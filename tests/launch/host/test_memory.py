@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from launch.host.memory import available_memory
+from drbench.launch.host.memory import available_memory
 
 GIB = 1 << 30
 

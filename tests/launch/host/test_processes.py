@@ -12,16 +12,16 @@ import psutil
 import pytest
 from starting import ROOT, marked, wait_until, within
 
-from launch.host import leftovers, processes
-from launch.host.leftovers import family, new_token
-from launch.host.processes import Started, interruptible
+from drbench.launch.host import leftovers, processes
+from drbench.launch.host.leftovers import family, new_token
+from drbench.launch.host.processes import Started, interruptible
 
-GUARD = str(ROOT / "launch" / "host" / "guard.py")
+GUARD = str(ROOT / "drbench/launch/host/guard.py")
 #: Starts a launcher of two "ranks" that ignore all but SIGKILL, reports it, and waits for it.
 STARTER = """
 import os, signal, sys, time
-from launch.host import leftovers
-from launch.host.processes import running
+from drbench.launch.host import leftovers
+from drbench.launch.host.processes import running
 leftovers.SHARED_MEMORY = {folder!r}
 RANK = (
     "import os, signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; "
@@ -168,7 +168,7 @@ def test_a_killed_command_leaves_no_shared_memory_of_ranks_that_ended_before_it_
     file = Path("/dev/shm/mpich_shar_tmp" + os.urandom(3).hex())
     rank = ["touch", str(file)]
     code = (
-        "import time; from launch.host.processes import Started\n"
+        "import time; from drbench.launch.host.processes import Started\n"
         f"Started({rank}, {{}}).process.wait(); open('up', 'w').close(); time.sleep(60)"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -185,7 +185,7 @@ def test_the_kernel_signals_the_launcher_where_there_is_no_guard(tmp_path):
         "signal.signal(signal.SIGTERM, note); open('up', 'w').close(); time.sleep(60)"
     )
     code = (
-        "import os, sys, time; from launch.host import processes\n"
+        "import os, sys, time; from drbench.launch.host import processes\n"
         "processes._guard = lambda *_: None\n"
         f"processes.Started([sys.executable, '-c', {launcher!r}], {{}}); time.sleep(60)"
     )

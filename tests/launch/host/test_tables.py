@@ -6,8 +6,8 @@ import re
 import pytest
 from made_up import made_up
 
-from launch.commands.completion import NAMES
-from launch.host.show import brief_record
+from drbench.launch.commands.completion import NAMES
+from drbench.launch.host.show import brief_record
 
 #: Commands, and what their first lines and their tables have.
 ANSWERS = """

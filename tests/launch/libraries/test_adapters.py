@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from algorithms.mesh import parse_mesh
+from drbench.algorithms.mesh import parse_mesh
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
-from launch.libraries import LIBRARIES, get_library, present
-from launch.libraries.base import own_words
-from launch.libraries.cosma import read_times
-from launch.libraries.dtensor import moved_bytes
-from launch.libraries.heat import split_of
-from launch.libraries.loaded import call_slots, library_at, loaded_file, slot_target
-from partitions import partition
+from drbench.launch.libraries import LIBRARIES, get_library, present
+from drbench.launch.libraries.base import own_words
+from drbench.launch.libraries.cosma import read_times
+from drbench.launch.libraries.dtensor import moved_bytes
+from drbench.launch.libraries.heat import split_of
+from drbench.launch.libraries.loaded import call_slots, library_at, loaded_file, slot_target
+from drbench.partitions import partition
 
 
 def test_every_library_is_registered_under_its_own_name_and_has_a_default():

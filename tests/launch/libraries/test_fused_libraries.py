@@ -6,8 +6,8 @@ import importlib.util
 import pytest
 
 from drbench.errors import MissingError, UnsupportedError, UsageError
-from launch.libraries import Availability, get_library, present
-from launch.libraries.fused import devices, with_gpu
+from drbench.launch.libraries import Availability, get_library, present
+from drbench.launch.libraries.fused import devices, with_gpu
 
 
 def pretend(monkeypatch, versions):
@@ -53,7 +53,7 @@ def test_a_missing_package_is_refused_in_one_line_with_the_install_command(
     monkeypatch, name, versions, count, words
 ):
     pretend(monkeypatch, versions)
-    monkeypatch.setattr("launch.libraries.fused.devices", lambda: count)
+    monkeypatch.setattr("drbench.launch.libraries.fused.devices", lambda: count)
     with pytest.raises(MissingError) as raised:
         present(get_library(name))
     text = str(raised.value)
@@ -65,7 +65,7 @@ def test_a_missing_package_is_refused_in_one_line_with_the_install_command(
 @pytest.mark.parametrize("name", ["symm_mem", "cublasmp"])
 def test_a_library_with_all_packages_is_available(monkeypatch, name):
     pretend(monkeypatch, dict.fromkeys(("torch", "nvmath", "cupy", "nccl"), "3.0"))
-    monkeypatch.setattr("launch.libraries.fused.devices", lambda: 2)
+    monkeypatch.setattr("drbench.launch.libraries.fused.devices", lambda: 2)
     assert get_library(name).available().ok
 
 

@@ -5,12 +5,12 @@ import json
 import pytest
 from rich.console import Console
 
-from launch.cases.case import Case
-from launch.libraries import LIBRARIES, get_library
-from launch.sweeps.progress import SweepProgress
-from launch.sweeps.rounds import Job
-from launch.sweeps.store import opened
-from launch.sweeps.supervisor import Settings, supervised
+from drbench.launch.cases.case import Case
+from drbench.launch.libraries import LIBRARIES, get_library
+from drbench.launch.sweeps.progress import SweepProgress
+from drbench.launch.sweeps.rounds import Job
+from drbench.launch.sweeps.store import opened
+from drbench.launch.sweeps.supervisor import Settings, supervised
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 

@@ -7,9 +7,9 @@ import pytest
 from oracles import exhaustive
 
 from drbench.errors import UnsupportedError
-from launch.libraries.meshes import on_one_mesh, placed
-from partitions import partition
-from partitions.enumerate import KINDS
+from drbench.launch.libraries.meshes import on_one_mesh, placed
+from drbench.partitions import partition
+from drbench.partitions.enumerate import KINDS
 
 
 def chunks_of_chunks(shape, placements, mesh, rank):

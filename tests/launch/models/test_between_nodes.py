@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from drbench.launch.cases.case import Case, blocks_in_place
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.candidates import TuneRequest
+from drbench.launch.models.predict import predict, programs_of
+from drbench.launch.models.tune import tune
+from drbench.launch.sweeps.dry_run import needs
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, blocks_in_place
-from launch.cases.machine_models import find_machine
-from launch.models.candidates import TuneRequest
-from launch.models.predict import predict, programs_of
-from launch.models.tune import tune
-from launch.sweeps.dry_run import needs
 
 LUMIC = find_machine("lumic")  # eight ranks a node
 READS = Case(512, 512, 512, "row", "row", "row", options={"stationary": "C"})

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine, write_model
-from launch.models.predict import predict
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine, write_model
+from drbench.launch.models.predict import predict
 
 HERE = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
 #: A calibration as written by drbench calibrate.

@@ -2,10 +2,10 @@
 
 import pytest
 
+from drbench.launch.cases.case import Case
+from drbench.launch.models.intervals import doubted
+from drbench.launch.models.predict import predict, with_interval
 from drbench.model.machine import Machine
-from launch.cases.case import Case
-from launch.models.intervals import doubted
-from launch.models.predict import predict, with_interval
 
 SECTION = {
     "compute": {"peak_flops": 1e12, "launch_s": 1e-6},

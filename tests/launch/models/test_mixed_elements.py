@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 
 import drbench
-from algorithms import algorithms, get_algorithm
+from drbench.algorithms import algorithms, get_algorithm
 from drbench.errors import UnsupportedError
+from drbench.launch.cases.case import Case
+from drbench.launch.models.counts import counted
+from drbench.launch.models.predict import predict
 from drbench.model.bounds import bound_of, carried_by_links
 from drbench.model.costs import Costs
 from drbench.model.gemm import Compute
@@ -16,9 +19,6 @@ from drbench.model.simulate import simulate
 from drbench.plan.explain import transfers
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Gemm
-from launch.cases.case import Case
-from launch.models.counts import counted
-from launch.models.predict import predict
 
 MIXED, NARROW = "bfloat16:float32", "bfloat16"
 #: GEMMs of 64 FLOPs a second, transfers of one byte a second.

@@ -5,14 +5,14 @@ from itertools import islice
 
 import pytest
 
-from algorithms import get_algorithm
-from algorithms.registry import Algorithm
+from drbench.algorithms import get_algorithm
+from drbench.algorithms.registry import Algorithm
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.models.predict import predict, programs_of, with_interval
+from drbench.launch.models.simulate_sweeps import legend_cases, simulated
+from drbench.launch.sweeps.rounds import Job
 from drbench.program.problem import Problem
-from launch.cases.machine_models import find_machine
-from launch.cases.sweep_file import load_sweep
-from launch.models.predict import predict, programs_of, with_interval
-from launch.models.simulate_sweeps import legend_cases, simulated
-from launch.sweeps.rounds import Job
 
 
 @pytest.mark.parametrize("ranks", [8, 12])

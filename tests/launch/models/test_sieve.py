@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import settings as at_most
 from hypothesis import strategies as st
 
+from drbench.launch.cases.case import Case, bound
+from drbench.launch.models.candidates import TuneRequest, changed, on_triple, settings, with_copies
+from drbench.launch.models.predict import predict_with, programs_of, seen_by
+from drbench.launch.models.sieve import bounds_of, rates_of
+from drbench.launch.models.tune import tune
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine, Rate
+from drbench.partitions import layouts
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Get
-from launch.cases.case import Case, bound
-from launch.models.candidates import TuneRequest, changed, on_triple, settings, with_copies
-from launch.models.predict import predict_with, programs_of, seen_by
-from launch.models.sieve import bounds_of, rates_of
-from launch.models.tune import tune
-from partitions import layouts
 
 FOUR, MIXED = dict.fromkeys("ABC", 4), {"A": 2, "B": 2, "C": 4}
 WIRE = Link("wire", 3e6, latency_s=1e-6)

@@ -14,10 +14,9 @@ import pytest
 from starting import within
 
 from drbench.errors import OutOfMemory, UnsupportedError
-from drbench.model.machine import Machine
-from launch.cases.case import Case, bound
-from launch.cases.machine_models import find_machine
-from launch.models.candidates import (
+from drbench.launch.cases.case import Case, bound
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.candidates import (
     TuneRequest,
     data_movements,
     on_triple,
@@ -26,12 +25,13 @@ from launch.models.candidates import (
     texts,
     with_copies,
 )
-from launch.models.counts import counted
-from launch.models.places import EVEN
-from launch.models.predict import predict_with
-from launch.models.tune import tune
-from launch.sweeps.rounds import round_of
-from partitions import flows, partition
+from drbench.launch.models.counts import counted
+from drbench.launch.models.places import EVEN
+from drbench.launch.models.predict import predict_with
+from drbench.launch.models.tune import tune
+from drbench.launch.sweeps.rounds import round_of
+from drbench.model.machine import Machine
+from drbench.partitions import flows, partition
 
 CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
 
@@ -201,7 +201,7 @@ def test_the_best_look_ahead_of_a_program_is_chosen(best, monkeypatch):
             record, best_s=record.best_s * (1 + (case.ahead(case.options) != best))
         ), found
 
-    monkeypatch.setattr("launch.models.places.predict_with", slower)
+    monkeypatch.setattr("drbench.launch.models.places.predict_with", slower)
     request = TuneRequest(Case(512, 40, 48, *AG), 4, ("ag_gemm",), top=5)
     given = replace(request, case=replace(request.case, prefetch=0))
     for asked, expected in ((request, best), (given, 0)):
@@ -259,7 +259,9 @@ def test_the_first_places_are_run_and_shown_next_to_the_predictions(run_cli, mon
         times = {"best_s": twice, "median_s": twice, "samples_s": [twice]}
         return replace(record, mode="measured", **times)
 
-    monkeypatch.setattr("launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure))
+    monkeypatch.setattr(
+        "drbench.launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure)
+    )
     places = json.loads(run_cli(*TUNE, "--measure", 3, "--json").stdout)["ranking"]
     assert len(ran) == 3 * 6 and len({*ran}) == 3
     assert [place["place"] for place in places] == list(range(1, len(places) + 1))

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from drbench.launch.cases.case import Case
+from drbench.launch.commands.predict.tune import merged
+from drbench.launch.models.candidates import TuneRequest
+from drbench.launch.models.counts import counted, least_bytes
+from drbench.launch.models.tune import tune
 from drbench.model.machine import Machine
-from launch.cases.case import Case
-from launch.commands.predict.tune import merged
-from launch.models.candidates import TuneRequest
-from launch.models.counts import counted, least_bytes
-from launch.models.tune import tune
 
 DEVICE = Machine.from_dict(
     {

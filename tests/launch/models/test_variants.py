@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict
-from launch.models.simulate_sweeps import legend_cases, predict_on
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict
+from drbench.launch.models.simulate_sweeps import legend_cases, predict_on
 
 CASES = list(legend_cases("mlp2", 8, batches=(1024,)))[::97] + [
     case for case in legend_cases("mlp1", 8, batches=(1024,)) if case.algorithm != "universal"

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.model.model import paired, summary, with_intervals
 from drbench.measure.record import Record
-from plots.select.records import frame
+from drbench.plots.select.records import frame
 
 
 def row(a, b, c, samples, mode="measured", **values):

@@ -11,14 +11,14 @@ import click
 import pytest
 from command_line import COMMANDS
 
-from launch.commands import artifact as command
-from launch.commands.cli import main
-from launch.host.files import ROOT
-from launch.papers import artifact, ledger
-from launch.papers.__main__ import write_claims, write_studies
-from launch.papers.artifact import Place, check_artifact, program
-from launch.papers.claims import Claim, Paper
-from launch.papers.ledger import ROWS
+from drbench.launch.commands import artifact as command
+from drbench.launch.commands.cli import main
+from drbench.launch.host.files import ROOT
+from drbench.launch.papers import artifact, ledger
+from drbench.launch.papers.__main__ import write_claims, write_studies
+from drbench.launch.papers.artifact import Place, check_artifact, program
+from drbench.launch.papers.claims import Claim, Paper
+from drbench.launch.papers.ledger import ROWS
 
 KNOWN = "NOT REPRODUCED (documented)"
 

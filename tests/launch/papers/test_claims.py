@@ -8,10 +8,10 @@ from judging import of_slicing as check_claims
 from made_up import made_up, of_universal
 from pandas import DataFrame
 
-from launch.papers.claims import Rows
-from launch.papers.claims import check_claims as decide
-from launch.papers.ledger import CLAIMS as LEDGER
-from launch.papers.slicing import aligned
+from drbench.launch.papers.claims import Rows
+from drbench.launch.papers.claims import check_claims as decide
+from drbench.launch.papers.ledger import CLAIMS as LEDGER
+from drbench.launch.papers.slicing import aligned
 
 NESTED, CUT = ("column", "column", "column"), ("tiles:100x300", "tiles:70x90", "block")
 

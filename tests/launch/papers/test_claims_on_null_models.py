@@ -16,8 +16,8 @@ from statistics import geometric_mean
 import pytest
 from judging import judged, of_table
 
-from launch.cases.machine_models import find_machine
-from launch.papers.claims import check_claims
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.papers.claims import check_claims
 
 pytestmark = [pytest.mark.papers, pytest.mark.timeout(300)]
 NULLS = ("shuffled", "FLOPs alone", "one time", "local GEMMs by FLOPs")

@@ -9,10 +9,10 @@ import pytest
 from made_up import of_universal
 from pandas import DataFrame
 
-from launch.models.intervals import PUBLISHED
-from launch.papers import ledger
-from launch.papers.claims import Rows, check_claims
-from launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
+from drbench.launch.models.intervals import PUBLISHED
+from drbench.launch.papers import ledger
+from drbench.launch.papers.claims import Rows, check_claims
+from drbench.launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
 
 ROOT = Path(__file__).parents[3]
 

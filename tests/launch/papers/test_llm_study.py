@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms import get_algorithm
-from drbench.model.bounds import link_parts
-from drbench.model.gemm import Compute
-from drbench.model.machine import Collective, Link, Machine
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict
-from launch.papers.meshslice.autotuner import Layer
-from launch.papers.meshslice.study import (
+from drbench.algorithms import get_algorithm
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict
+from drbench.launch.papers.meshslice.autotuner import Layer
+from drbench.launch.papers.meshslice.study import (
     ONE_DIMENSIONAL,
     Study,
     ring_cases,
 )
+from drbench.model.bounds import link_parts
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
 
 LAYERS = [
     Layer("qkv", 4096, 512, 1536),

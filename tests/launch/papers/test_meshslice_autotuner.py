@@ -5,10 +5,8 @@ import itertools
 
 import pytest
 
-from drbench.model.gemm import Compute
-from drbench.model.machine import Collective, Link, Machine
-from launch.cases.machine_models import find_machine
-from launch.papers.meshslice.autotuner import (
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.papers.meshslice.autotuner import (
     MODELS,
     Layer,
     Multiplication,
@@ -18,7 +16,9 @@ from launch.papers.meshslice.autotuner import (
     slice_counts,
     tune_llm,
 )
-from launch.papers.meshslice.study import ALGORITHMS, Study
+from drbench.launch.papers.meshslice.study import ALGORITHMS, Study
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
 
 #: Which operand of C = A·B each dataflow keeps in place.
 STAYS = {"OS": "C", "LS": "A", "RS": "B"}

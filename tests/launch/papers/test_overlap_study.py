@@ -5,15 +5,15 @@ from math import inf
 
 import pytest
 
-from algorithms.chains.choose import choose
-from algorithms.chains.costs import Costs
-from algorithms.chains.mesh import Mesh
-from algorithms.chains.programs import COLLECTIVES
+from drbench.algorithms.chains.choose import choose
+from drbench.algorithms.chains.costs import Costs
+from drbench.algorithms.chains.mesh import Mesh
+from drbench.algorithms.chains.programs import COLLECTIVES
 from drbench.errors import UsageError
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.papers.blocks import block_of, block_s
-from launch.papers.overlap.study import (
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.papers.blocks import block_of, block_s
+from drbench.launch.papers.overlap.study import (
     DTYPE,
     Block,
     Contender,

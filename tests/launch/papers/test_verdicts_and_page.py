@@ -5,13 +5,13 @@ import re
 import pytest
 from pandas import DataFrame
 
-import launch.papers
-from launch.commands.cli import main
-from launch.host.files import ROOT
-from launch.papers import papers
-from launch.papers.claims import Rows
-from plots.registry import find
-from plots.select.cases import Options, SelectionError
+import drbench.launch.papers
+from drbench.launch.commands.cli import main
+from drbench.launch.host.files import ROOT
+from drbench.launch.papers import papers
+from drbench.launch.papers.claims import Rows
+from drbench.plots.registry import find
+from drbench.plots.select.cases import Options, SelectionError
 
 
 @pytest.mark.parametrize("paper", papers().values(), ids=papers())
@@ -31,7 +31,7 @@ def test_every_claim_has_a_source_and_a_criterion(paper):
 
 #: The files of a paper: its claims, its records being a number; and a figure.
 CLAIMS = """
-from launch.papers.claims import Claim, Paper
+from drbench.launch.papers.claims import Claim, Paper
 
 def check(rows):
     return rows > 2, f"{rows} of 3"
@@ -44,10 +44,10 @@ PAPER = Paper(
 )
 """
 FIGURES = """
-from plots.draw.chart import Axis, Chart, Marks
-from plots.registry import Figure
-from launch.papers.claims import Rows
-from launch.papers.drawing import draw_page, drawn
+from drbench.plots.draw.chart import Axis, Chart, Marks
+from drbench.plots.draw.figure import Figure
+from drbench.launch.papers.claims import Rows
+from drbench.launch.papers.drawing import draw_page, drawn
 
 def make(rows, options):
     ours = drawn(rows, "nine")
@@ -64,7 +64,9 @@ def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own/__init__.py").write_text(CLAIMS)
     (tmp_path / "own/figures.py").write_text(FIGURES)
-    monkeypatch.setattr(launch.papers, "__path__", [*launch.papers.__path__, str(tmp_path)])
+    monkeypatch.setattr(
+        drbench.launch.papers, "__path__", [*drbench.launch.papers.__path__, str(tmp_path)]
+    )
     assert "own" in papers()
     given = ["artifact", "--only", "Z1"]
     assert main([*given, "--out", str(tmp_path / "out")]) == 1  # there is no committed verdict
@@ -77,5 +79,5 @@ def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
     rows = Rows(DataFrame({"study": ["nine"], "mode": ["simulated"], "m": [1], "seconds": [2.0]}))
     picture = find("own-nine").make(rows, Options()).picture
     assert [each.get_text() for each in picture.texts][0] == "Table 9"
-    with pytest.raises(SelectionError, match="python -m launch.papers DIR nine"):
+    with pytest.raises(SelectionError, match="python -m drbench.launch.papers DIR nine"):
         find("own-nine").make(Rows(rows.table[:0]), Options())

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from old_records import FILE
 
+from drbench.launch.host.files import check_output
 from drbench.measure.record import HEADER
 from drbench.measure.record_file import read_csv
-from launch.host.files import check_output
 
 pytestmark = pytest.mark.mpi
 
@@ -63,7 +63,7 @@ def test_a_file_with_another_header_is_refused_before_the_run(
 ):
     path = tmp_path / "mine.csv"
     path.write_text(content)
-    monkeypatch.setattr("launch.commands.run.run_ranks", None)
+    monkeypatch.setattr("drbench.launch.commands.run.run_ranks", None)
     line = run_cli(*RUN, "--csv", path).refusal()
     assert "--csv" in line and "mine.csv" in line and named in line
     assert path.read_text() == content

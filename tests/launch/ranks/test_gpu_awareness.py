@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from starting import clean_environ
 
-from launch.ranks import gpu_awareness
+from drbench.launch.ranks import gpu_awareness
 
 ASK = """
 import ctypes
 from mpi4py import MPI
-from launch.ranks.gpu_awareness import mpi_reports
+from drbench.launch.ranks.gpu_awareness import mpi_reports
 print(*mpi_reports())
 print(MPI.get_vendor()[0])
 print(not hasattr(ctypes.CDLL(None), "MPIX_Query_cuda_support"))

@@ -57,7 +57,7 @@ def test_each_transport_and_stationary_matrix_is_exact(drbench, transport, stati
 
 
 def test_open_mpi_reports_whether_it_reads_device_memory(process):
-    ask = "from launch.ranks.gpu_awareness import mpi_reports; print(*mpi_reports())"
+    ask = "from drbench.launch.ranks.gpu_awareness import mpi_reports; print(*mpi_reports())"
     ended = process(PYTHON, "-c", ask)
     assert "MPIX_Query_cuda_support returns no" in ended.stdout, ended.stderr
 

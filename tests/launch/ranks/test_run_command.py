@@ -10,11 +10,11 @@ import pytest
 from starting import within
 
 from drbench.host.cores import usable_cores
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.models.predict import predict
 from drbench.measure.noise import MOST_REPEATS, STABLE, is_stable
 from drbench.measure.timeline import read_chrome_trace
-from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
-from launch.models.predict import predict
 
 pytestmark = pytest.mark.mpi
 
@@ -84,7 +84,7 @@ def ended(lines_on_ranks):
 def test_run_p_starts_its_own_ranks_and_loads_no_mpi_itself(process):
     words = "--preset column --stationary C --iters 3 --budget 0 -o warmup=1 --json".split()
     program = (
-        "import sys; from launch.commands.cli import main; code = main()\n"
+        "import sys; from drbench.launch.commands.cli import main; code = main()\n"
         "sys.exit(code or 9 * ('mpi4py.MPI' in sys.modules))"
     )
     record = process(sys.executable, "-c", program, "run", "-p", 2, *SIZES, *words).json()

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from starting import wait_until
 
-import launch.host.files
-import launch.host.processes
+import drbench.launch.host.files
+import drbench.launch.host.processes
 from drbench.errors import CaseTimeout, MissingError, UsageError
 from drbench.host.launcher import launched
-from launch.commands.guards import given_ranks
-from launch.host.mpi import find_mpiexec, mpiexec_command, run_ranks
+from drbench.launch.commands.guards import given_ranks
+from drbench.launch.host.mpi import find_mpiexec, mpiexec_command, run_ranks
 
-ROOT = launch.host.files.ROOT
+ROOT = drbench.launch.host.files.ROOT
 RUN = "run -m 8 -n 8 -k 8 --iters 1 --budget 0".split()
 
 
@@ -234,7 +234,7 @@ def started(tmp_path, monkeypatch):
 
 
 def test_ranks_that_ignore_the_request_to_end_are_killed(on_path, started, monkeypatch):
-    monkeypatch.setattr(launch.host.processes, "GRACE_S", 0.3)
+    monkeypatch.setattr(drbench.launch.host.processes, "GRACE_S", 0.3)
     on_path(
         "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\necho $$ > started\nwhile true; "
         "do sleep 0.1; done\n"

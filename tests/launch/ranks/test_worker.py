@@ -8,7 +8,7 @@ import time
 import pytest
 from starting import clean_environ, marked, wait_until
 
-from launch.host.protocol import ANSWER, parse
+from drbench.launch.host.protocol import ANSWER, parse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 

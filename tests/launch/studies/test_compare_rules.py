@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.errors import UsageError
-from launch.studies.compare import ALLOWED, OUTCOMES, REGRESSIONS, compare, failures, sides, summary
-from plots.select.records import frame
+from drbench.launch.studies.compare import (
+    ALLOWED,
+    OUTCOMES,
+    REGRESSIONS,
+    compare,
+    failures,
+    sides,
+    summary,
+)
+from drbench.plots.select.records import frame
 
 
 def run(samples=(1.0,) * 5, m=64, **values):

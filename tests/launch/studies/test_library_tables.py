@@ -3,7 +3,7 @@
 import pytest
 from made_up import made_up
 
-from launch.studies.libraries import lines
+from drbench.launch.studies.libraries import lines
 
 
 def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):

@@ -3,7 +3,7 @@
 import pytest
 from made_up import made_up
 
-from launch.studies.libraries import OURS, STOCK, placement_lines
+from drbench.launch.studies.libraries import OURS, STOCK, placement_lines
 
 
 def row(turn, algorithm, seconds, cpu_s=None, c="S(0)", **more):

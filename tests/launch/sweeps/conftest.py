@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from made_up import made_up
 
-from launch.cases.case import case_keys
+from drbench.launch.cases.case import case_keys
 
 
 @pytest.fixture(scope="session")

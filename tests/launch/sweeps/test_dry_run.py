@@ -9,20 +9,22 @@ import pytest
 from starting import within
 
 from drbench.host.cores import usable_cores
+from drbench.launch.cases.case import Case
+from drbench.launch.cases.sweep_file import load_sweep
+from drbench.launch.host.kernels import Kernels
+from drbench.launch.sweeps.dry_run import needs
 from drbench.measure.noise import MOST_REPEATS
-from launch.cases.case import Case
-from launch.cases.sweep_file import load_sweep
-from launch.host.kernels import Kernels
-from launch.sweeps.dry_run import needs
 
 
 @pytest.fixture
 def dry(run_cli, monkeypatch, tmp_path):
     """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
     ranks."""
-    monkeypatch.setattr("launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9))
     monkeypatch.setattr(
-        "launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")
+        "drbench.launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9)
+    )
+    monkeypatch.setattr(
+        "drbench.launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")
     )
     return lambda *arguments: run_cli("sweep", *arguments, "--out", tmp_path / "out", "--dry-run")
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.errors import UnsupportedError, UsageError
-from launch.cases.case import bound
-from launch.cases.sweep_file import expand, load_sweep, ranks_of
-from launch.cases.sweep_values import shipped
-from launch.sweeps.store import case_id
+from drbench.launch.cases.case import bound
+from drbench.launch.cases.sweep_file import expand, load_sweep, ranks_of
+from drbench.launch.cases.sweep_values import shipped
+from drbench.launch.sweeps.store import case_id
 
 
 def expanded(block, ranks=4, **top):
@@ -222,7 +222,7 @@ def test_too_many_cases_are_refused_before_they_are_made(monkeypatch):
     wide = {"start": 1, "stop": 90000, "step": 1}
     with pytest.raises(UsageError, match="8099820001 cases .* at most 250000 .* 89999 of m, 89999"):
         expanded({"m": wide, "n": wide, "k": 8})
-    monkeypatch.setattr("launch.cases.sweep_file._MOST_CASES", 10)
+    monkeypatch.setattr("drbench.launch.cases.sweep_file._MOST_CASES", 10)
     blocks = [{"m": [1, 2, 3], "n": [1, 2], "k": k, "preset": "row"} for k in (1, 2)]
     with pytest.raises(UsageError, match="cases 2: makes 12 cases in the file, at most 10"):
         expand({"name": "test", "cases": blocks}, 4)

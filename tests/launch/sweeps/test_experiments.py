@@ -13,15 +13,15 @@ import pytest
 from made_up import made_up
 from rich.console import Console
 
+from drbench.launch.cases.case import Case, case_keys
+from drbench.launch.commands.sweep import _folder_name
+from drbench.launch.host.show import console
+from drbench.launch.sweeps.plan import SweepRequest, plan_cases
+from drbench.launch.sweeps.progress import SweepProgress
+from drbench.launch.sweeps.rounds import Experiment, Job, pooled
+from drbench.launch.views.contest import contest_tables
+from drbench.launch.views.scaling import scaling_tables
 from drbench.measure.record_file import read_csv
-from launch.cases.case import Case, case_keys
-from launch.commands.sweep import _folder_name
-from launch.host.show import console
-from launch.sweeps.plan import SweepRequest, plan_cases
-from launch.sweeps.progress import SweepProgress
-from launch.sweeps.rounds import Experiment, Job, pooled
-from launch.views.contest import contest_tables
-from launch.views.scaling import scaling_tables
 
 
 def job(name, ranks=2, **fields):
@@ -74,9 +74,9 @@ def started(monkeypatch, tmp_path):
         return made_up(**case_keys(case) | {"ranks": ranks} | known)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("launch.sweeps.sweep.supervised", supervised)
-    monkeypatch.setattr("launch.commands.sweep.draw_figure", lambda *_: [])
-    monkeypatch.setattr("launch.commands.sweep.without_weaker_pins", lambda run_cli: {})
+    monkeypatch.setattr("drbench.launch.sweeps.sweep.supervised", supervised)
+    monkeypatch.setattr("drbench.launch.commands.sweep.draw_figure", lambda *_: [])
+    monkeypatch.setattr("drbench.launch.commands.sweep.without_weaker_pins", lambda run_cli: {})
     return starts, measure
 
 
@@ -129,7 +129,7 @@ def test_mlp_is_one_sweep_with_the_lines_of_dtensor_where_torch_is(run_cli, star
     torch = SimpleNamespace(ok=False, what="no torch", get="Get it.")
     for module in ("sweep", "supervisor"):
         library = lambda name: SimpleNamespace(available=lambda: torch)
-        monkeypatch.setattr(f"launch.sweeps.{module}.get_library", library)
+        monkeypatch.setattr(f"drbench.launch.sweeps.{module}.get_library", library)
     ended = run_cli(*words)
     assert ended.returncode == 0 and "Not installed: dtensor" in ended.stdout
     assert len(read_csv(place)) == 96 and f"records: {place}" in ended.stdout
@@ -272,7 +272,7 @@ def test_a_simulated_sweep_resumes_where_it_stopped_and_has_intervals(
 
 def test_predicted_scaling_is_a_table_with_intervals(run_cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("launch.commands.sweep.draw_figure", lambda *_: [])
+    monkeypatch.setattr("drbench.launch.commands.sweep.draw_figure", lambda *_: [])
     words = "sweep scaling --simulate --machine h100x8 -o grow=m -o m=64 -p 4 --json"
     rows = json.loads(run_cli(*words.split()).stdout)["tables"][0]["rows"]
     assert [(row["ranks"], row["m"]) for row in rows] == [(1, 64), (2, 128), (4, 256)]

@@ -10,10 +10,10 @@ import pytest
 from starting import wait_until
 
 from drbench.errors import EXIT_CODES, UsageError
+from drbench.launch.cases.case import Case
+from drbench.launch.sweeps.rounds import Job
+from drbench.launch.sweeps.sweep import jobs_on
 from drbench.measure.record_file import read_csv
-from launch.cases.case import Case
-from launch.sweeps.rounds import Job
-from launch.sweeps.sweep import jobs_on
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(150)]
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from drbench.launch.commands.sweep import sweep
+from drbench.launch.host.protocol import ANSWER
+from drbench.launch.sweeps.starter import Ranks
 from drbench.measure.record_file import read_csv
-from launch.commands.sweep import sweep
-from launch.host.protocol import ANSWER
-from launch.sweeps.starter import Ranks
 
 pytestmark = pytest.mark.mpi
 CASES = '[[cases]]\nm = 12\nn = 14\nk = [8, 9, 10, 11, 12]\na = "row"\nb = "row"\nc = "row"\n'

@@ -11,12 +11,12 @@ import pytest
 from starting import ROOT
 
 from drbench.errors import UsageError
-from launch.sweeps.lock import hold_folder
+from drbench.launch.sweeps.lock import hold_folder
 
 HOLD = """
 import sys
 from pathlib import Path
-from launch.sweeps.lock import hold_folder
+from drbench.launch.sweeps.lock import hold_folder
 with hold_folder(Path(sys.argv[1]), print):
     print("held", flush=True)
     input()

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.errors import UsageError
-from drbench.measure.decision import FASTEST, SLOWER, best_of, decide
-from drbench.measure.noise import MOST_REPEATS
-from drbench.measure.record_file import read_csv
-from launch.cases.case import Case, case_keys
-from launch.host.show import console
-from launch.sweeps.experiment import run_rounds
-from launch.sweeps.rounds import (
+from drbench.launch.cases.case import Case, case_keys
+from drbench.launch.host.show import console
+from drbench.launch.sweeps.experiment import run_rounds
+from drbench.launch.sweeps.rounds import (
     Experiment,
     Job,
     pooled,
     round_of,
 )
-from launch.sweeps.supervisor import Settings
+from drbench.launch.sweeps.supervisor import Settings
+from drbench.measure.decision import FASTEST, SLOWER, best_of, decide
+from drbench.measure.noise import MOST_REPEATS
+from drbench.measure.record_file import read_csv
 
 CASE = Case(8, 8, 8, iters=5, budget=1000.0)
 
@@ -202,7 +202,9 @@ def fake_ranks(monkeypatch):
         seconds = job.case.m / 8 * (1 + round_of(job.name))
         return row(seconds, **{k: v for k, v in known.items() if k not in "mnk"})
 
-    monkeypatch.setattr("launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure))
+    monkeypatch.setattr(
+        "drbench.launch.sweeps.experiment.supervised", lambda *_: nullcontext(measure)
+    )
     return ran
 
 

@@ -9,11 +9,11 @@ import pytest
 from old_records import in_version
 
 from drbench.errors import CaseFailed, UsageError
+from drbench.launch.cases.case import Case
+from drbench.launch.sweeps.plan import SweepRequest, plan_cases
+from drbench.launch.sweeps.store import Store, case_id, write_csv
 from drbench.measure.record import SCHEMA_VERSION
 from drbench.measure.record_file import append_csv, read_csv
-from launch.cases.case import Case
-from launch.sweeps.plan import SweepRequest, plan_cases
-from launch.sweeps.store import Store, case_id, write_csv
 
 CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]
 IDS = [case_id(case, 2) for case in CASES]

@@ -6,14 +6,14 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
-from launch.cases.case import Case
-from launch.sweeps import supervisor
-from launch.sweeps.plan import SweepRequest, plan_cases
-from launch.sweeps.progress import SweepProgress
-from launch.sweeps.rounds import Job
-from launch.sweeps.starter import RanksEnded
-from launch.sweeps.store import Store, case_id
-from launch.sweeps.supervisor import ATTEMPTS, CRASHES, Settings, supervised
+from drbench.launch.cases.case import Case
+from drbench.launch.sweeps import supervisor
+from drbench.launch.sweeps.plan import SweepRequest, plan_cases
+from drbench.launch.sweeps.progress import SweepProgress
+from drbench.launch.sweeps.rounds import Job
+from drbench.launch.sweeps.starter import RanksEnded
+from drbench.launch.sweeps.store import Store, case_id
+from drbench.launch.sweeps.supervisor import ATTEMPTS, CRASHES, Settings, supervised
 
 CASE = Case(8, 8, 8, "row", "row", "row")
 CRASH = RanksEnded("failed", "a rank was killed by SIGSEGV", 139, crashed=True)

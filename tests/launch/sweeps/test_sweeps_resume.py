@@ -14,9 +14,9 @@ import psutil
 import pytest
 from starting import run_process, wait_until, within
 
+from drbench.launch.sweeps.plan import SweepRequest, plan_cases
+from drbench.launch.sweeps.supervisor import ATTEMPTS
 from drbench.measure.record_file import read_csv
-from launch.sweeps.plan import SweepRequest, plan_cases
-from launch.sweeps.supervisor import ATTEMPTS
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
@@ -99,7 +99,9 @@ def test_a_sweep_in_parts_is_the_sweep(run_cli, swept, sweep_file, tmp_path, mon
     _, second = rows("--fresh", "--part", "2/2")
     assert [*map(KEYS, second)] == [*map(KEYS, records[1::2])]
     ended, both = swept(file, *simulate, "--part", "1/2", env={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert "launch.sweeps" in ended.stderr and "pandas" not in ended.stderr  # nothing to compare
+    assert (
+        "drbench.launch.sweeps" in ended.stderr and "pandas" not in ended.stderr
+    )  # nothing to compare
     assert [*map(KEYS, both)] == [*map(KEYS, records[1::2] + records[::2])]
     assert read_csv(tmp_path / "out" / "previous-1" / "records.csv") == records
 

@@ -12,9 +12,9 @@ from harness import answer, ranks
 
 from drbench.errors import DrbenchError
 from drbench.host.executor_base import ExecutorBase
-from launch.cases.case import Case
-from launch.ranks import bandwidth
-from launch.ranks.transfers import PROGRAMS
+from drbench.launch.cases.case import Case
+from drbench.launch.ranks import bandwidth
+from drbench.launch.ranks.transfers import PROGRAMS
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from unittest import mock
 import numpy as np
 from harness import TRANSPORT, answer, fence, ranks
 
-import launch.ranks.run_case
+import drbench.launch.ranks.run_case
+from drbench.launch.ranks.run_case import Case, run_case
 from drbench.measure import verify as verifying
-from launch.ranks.run_case import Case, run_case
 
 N, K = 80, 256
 KIND, _, DTYPE = sys.argv[1].partition(":")
@@ -124,7 +124,7 @@ def main() -> None:
         warmup=0,
         threads=1,
     )
-    verify = launch.ranks.run_case.verify
+    verify = drbench.launch.ranks.run_case.verify
     verdicts = {}
 
     def corrupt_and_verify(matrix, problem, fill, *replicas):
@@ -145,7 +145,7 @@ def main() -> None:
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
         return verdict
 
-    corrupted = mock.patch.object(launch.ranks.run_case, "verify", corrupt_and_verify)
+    corrupted = mock.patch.object(drbench.launch.ranks.run_case, "verify", corrupt_and_verify)
     sampled = mock.patch.object(verifying, "_CHEAP_CHECKS", cheap)
     with ranks() as comm, corrupted, sampled:
         record = run_case(case, comm)

@@ -8,14 +8,14 @@ import sys
 from harness import TRANSPORT, ranks, wrap_starters
 
 import drbench.host.matrix
-import launch.ranks.kept
-import launch.ranks.run_case
+import drbench.launch.ranks.kept
+import drbench.launch.ranks.run_case
 from drbench.common import until_heard
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
 from drbench.host.topology import RangeLocks
+from drbench.launch.ranks.run_case import Case, run_case
 from drbench.program.steps import Accumulate, Fence, Get
-from launch.ranks.run_case import Case, run_case
 
 
 def strike():
@@ -63,8 +63,8 @@ PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
     "gemm": (Blas, "prepared", before_gemms(strike)),
-    "verify": (launch.ranks.run_case, "verify", before(strike)),
-    "memory": (launch.ranks.kept, "check_memory", before(lambda: [0] * (1 << 60))),
+    "verify": (drbench.launch.ranks.run_case, "verify", before(strike)),
+    "memory": (drbench.launch.ranks.kept, "check_memory", before(lambda: [0] * (1 << 60))),
     "killed": (Blas, "prepared", before_gemms(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }

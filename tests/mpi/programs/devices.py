@@ -18,7 +18,7 @@ from harness import SLOTS, TRANSPORT, answer, ranks, refilled, restored, shared_
 from host_device import HostDevice
 from mpi4py import MPI
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.common import parse_transport
 from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor

@@ -15,7 +15,7 @@ from harness import answer, ranks, restored
 from run_cases import case_of
 
 from drbench.device.executor import DeviceExecutor
-from launch.ranks.run_case import run_case
+from drbench.launch.ranks.run_case import run_case
 
 
 class Watched(DeviceExecutor):

@@ -8,12 +8,12 @@ import numpy as np
 from harness import answer
 from mpi4py import MPI
 
-import launch.libraries
+import drbench.launch.libraries
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
+from drbench.launch.libraries import Availability, Library
+from drbench.launch.ranks.run_case import Case, run_case
 from drbench.options import Option
-from launch.libraries import Availability, Library
-from launch.ranks.run_case import Case, run_case
 
 WAYS = sys.argv[1:]
 closed = []
@@ -57,8 +57,8 @@ class Fake(Library):
         closed.append(self.way)
 
 
-sys.modules["launch.libraries.fake"] = types.SimpleNamespace(LIBRARY=Fake)
-launch.libraries.LIBRARIES["fake"] = Fake.options
+sys.modules["drbench.launch.libraries.fake"] = types.SimpleNamespace(LIBRARY=Fake)
+drbench.launch.libraries.LIBRARIES["fake"] = Fake.options
 
 records = []
 for way in WAYS:

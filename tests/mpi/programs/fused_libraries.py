@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 from harness import answer, ranks
 
-from launch.libraries import Availability, cublasmp, symm_mem
-from launch.ranks.run_case import Case, run_case
+from drbench.launch.libraries import Availability, cublasmp, symm_mem
+from drbench.launch.ranks.run_case import Case, run_case
 
 PART = {}  # of this process: its communicator, once nvmath is initialised
 calls = []

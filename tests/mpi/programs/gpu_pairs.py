@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from drbench.device.gpu import cuda
 from drbench.errors import CaseFailed
-from launch.ranks import gpu_pairs
+from drbench.launch.ranks import gpu_pairs
 
 NBYTES = 1 << 18
 

@@ -13,7 +13,7 @@ from host_device import HostDevice, emulated_gpus
 
 from drbench.host.blas import Blas
 from drbench.host.executor_base import ExecutorBase
-from launch.ranks.run_case import Case, run_case
+from drbench.launch.ranks.run_case import Case, run_case
 
 LAYOUTS = [
     {"a": "column", "b": "block", "c": "row", "options": {"stationary": "C"}},

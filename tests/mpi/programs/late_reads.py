@@ -7,7 +7,7 @@ import time
 from harness import answer, ranks, restored
 from host_device import HostDevice
 
-from algorithms import get_algorithm
+from drbench.algorithms import get_algorithm
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import device_matrices
 from drbench.host.topology import Topology

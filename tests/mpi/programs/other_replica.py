@@ -11,10 +11,10 @@ from unittest import mock
 
 from harness import answer, ranks
 
-import launch.ranks.run_case
-from launch.ranks.run_case import Case, run_case
+import drbench.launch.ranks.run_case
+from drbench.launch.ranks.run_case import Case, run_case
 
-verify = launch.ranks.run_case.verify
+verify = drbench.launch.ranks.run_case.verify
 
 
 def poison_and_verify(matrix, *others):
@@ -37,7 +37,10 @@ def run(comm, replicate: bool, c: str, fill: str):
 def main() -> None:
     with open(sys.argv[1]) as file:
         cases = json.load(file)
-    with ranks() as comm, mock.patch.object(launch.ranks.run_case, "verify", poison_and_verify):
+    with (
+        ranks() as comm,
+        mock.patch.object(drbench.launch.ranks.run_case, "verify", poison_and_verify),
+    ):
         answer(comm, [run(comm, *case) for case in cases])
 
 

@@ -12,13 +12,13 @@ from unittest import mock
 
 from harness import answer, ranks
 
-import launch.ranks.run_case
+import drbench.launch.ranks.run_case
 from drbench.host.matrix import Window
 from drbench.host.topology import Topology
-from launch.ranks.kept import Kept
-from launch.ranks.run_case import Case, run_case
+from drbench.launch.ranks.kept import Kept
+from drbench.launch.ranks.run_case import Case, run_case
 
-verify, make, free = launch.ranks.run_case.verify, Window.__init__, Window.close
+verify, make, free = drbench.launch.ranks.run_case.verify, Window.__init__, Window.close
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     with (
         ranks() as comm,
         Topology(comm) as topology,
-        mock.patch.object(launch.ranks.run_case, "verify", corrupt_and_verify),
+        mock.patch.object(drbench.launch.ranks.run_case, "verify", corrupt_and_verify),
         mock.patch.object(Window, "__init__", count),
         mock.patch.object(Window, "close", uncount),
     ):

@@ -2,8 +2,8 @@
 often ranks slept.
 
 ``run_cases.py CASES.json [--delays SEED] [--small-segments]``. A case is a dict of
-:class:`launch.ranks.run_case.Case` fields; the key ``pretend`` replaces functions of
-:mod:`launch.ranks.kept` by a constant.
+:class:`drbench.launch.ranks.run_case.Case` fields; the key ``pretend`` replaces functions of
+:mod:`drbench.launch.ranks.kept` by a constant.
 """
 
 import argparse
@@ -19,17 +19,17 @@ from host_device import emulated_gpus
 
 import drbench.host.blas
 import drbench.host.executor
-import launch.ranks.kept
+import drbench.launch.ranks.kept
 from drbench.device.executor import DeviceExecutor
 from drbench.errors import UsageError
 from drbench.host.executor import Executor
 from drbench.host.matrix import Window
 from drbench.host.topology import RangeLocks, Topology
+from drbench.launch.ranks.run_case import Case, run_case
 from drbench.plan.schedule import pool_bytes
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.signal_steps import Signal
 from drbench.program.steps import Accumulate, Fence, Get
-from launch.ranks.run_case import Case, run_case
 
 #: What the options change.
 CHANGED = [
@@ -88,7 +88,7 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
     with ExitStack() as stack:
         for name, value in pretend.items():
             stack.enter_context(
-                mock.patch.object(launch.ranks.kept, name, lambda value=value: value)
+                mock.patch.object(drbench.launch.ranks.kept, name, lambda value=value: value)
             )
         for kind in (Topology, RangeLocks, Window):
             stack.enter_context(

@@ -18,8 +18,8 @@ from functools import partial
 
 from harness import SLOTS, TRANSPORT, answer, ranks, refilled, restored, shared_slots, wrong_in
 
-from algorithms import get_algorithm
 from benchmarks.signals import cost
+from drbench.algorithms import get_algorithm
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.inbox import Inbox

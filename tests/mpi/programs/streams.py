@@ -5,7 +5,7 @@ from unittest import mock
 from harness import answer, ranks
 from host_device import HostDevice, emulated_gpus
 
-from launch.ranks.run_case import Case, run_case
+from drbench.launch.ranks.run_case import Case, run_case
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from harness import answer, matrix, message_of, ranks
 
 from drbench.errors import UnsupportedError, UsageError
-from partitions import LayoutError
+from drbench.partitions import LayoutError
 
 SHAPE = (23, 17)
 #: Layouts for 4 ranks: one tile a rank, many, none; row- and column-major ranks; 1, 2 and 4

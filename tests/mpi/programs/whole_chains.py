@@ -16,15 +16,15 @@ from layer_chains import layers
 from mpi4py import MPI
 
 import drbench
-from algorithms.chains.choose import Solution, choose
-from algorithms.chains.costs import Costs
-from algorithms.chains.mesh import meshes
-from algorithms.chains.programs import LIBRARY
+from drbench.algorithms.chains.choose import Solution, choose
+from drbench.algorithms.chains.costs import Costs
+from drbench.algorithms.chains.mesh import meshes
+from drbench.algorithms.chains.programs import LIBRARY
+from drbench.launch.cases.chains import Asked, order_of
+from drbench.launch.ranks.chain import ChainRun
 from drbench.measure.verify_chain import multiplication_error
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
-from launch.cases.chains import Asked, order_of
-from launch.ranks.chain import ChainRun
 
 TOY = Machine(
     "toy",

@@ -14,7 +14,7 @@ class PyDrbench(PythonPackage):
     """Runs, predicts and explains distributed dense matrix multiplication for any partitioning."""
 
     # drbench.torch, drbench.device.gpu and some libraries that drbench compares with need more
-    import_modules = ["partitions", "drbench", "drbench.library", "algorithms", "launch", "plots"]
+    import_modules = ["drbench", "drbench.library", "drbench.launch.predictions"]
 
     license("BSD-3-Clause", checked_by="drbench developers")
 

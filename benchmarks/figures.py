@@ -1,7 +1,7 @@
-"""The committed figures, drawn again from the committed records: ``python -m plots.committed``.
+"""Draw the committed figures again from the committed records.
 
 ``results/figures.toml`` lists them. Each is an ``.svg`` with a description of its content inside
-(:mod:`plots.draw.description`); ``--check`` writes nothing and shows the difference of each
+(:mod:`drbench.plots.draw.description`); ``--check`` writes nothing and shows the difference of each
 description from a new one. Exit code 1 if there is one.
 """
 
@@ -18,11 +18,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .draw.description import describe_picture
-from .draw.page import save
-from .draw.svg import description_in
-from .registry import find
-from .select.cases import Options
+import drbench.launch.papers  # noqa: F401  (its figures)
+from drbench.launch.commands.cli import main as command_line
+from drbench.plots.draw.description import describe_picture
+from drbench.plots.draw.page import save
+from drbench.plots.draw.svg import description_in
+from drbench.plots.registry import find
+from drbench.plots.select.cases import Options
 
 ROOT = Path(__file__).parents[1]
 LIST = "results/figures.toml"
@@ -69,10 +71,8 @@ def explain(options: str, path: Path) -> None:
     ValueError
         If it fails.
     """
-    from launch.commands.cli import main as drbench
-
     with redirect_stdout(io.StringIO()):
-        code = drbench(["explain", *shlex.split(options), "--save", str(path)])
+        code = command_line(["explain", *shlex.split(options), "--save", str(path)])
     if code:
         raise ValueError(f"drbench explain {options}: exit code {code}")
 
@@ -100,7 +100,7 @@ def committed(root: Path = ROOT) -> list[Committed]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw or compare the committed figures; the exit code: 0, or 1 if one differs."""
-    parser = argparse.ArgumentParser(prog="python -m plots.committed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks figures", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, show differences")
     parser.add_argument("files", nargs="*", help=f"these files of {LIST} (default: all)")
     asked = parser.parse_args(arguments)

@@ -1,4 +1,5 @@
-"""The commit of drbench: that of a checkout, or of the one from which its wheel was built.
+"""The version of drbench, and its commit: that of a checkout, or of the one from which its wheel
+was built.
 
 ``setup.py`` runs this file alone, so it imports nothing of drbench.
 """
@@ -8,6 +9,7 @@ import json
 import subprocess
 from pathlib import Path
 
+__version__ = "0.2.0.dev0"
 #: ``setup.py`` writes it into wheels and source distributions.
 BUILT = Path(__file__).with_name("commit.json")
 

@@ -1,0 +1,41 @@
+"""One kind of figure: what a module of :mod:`drbench.plots.figures` lists as ``FIGURES``."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+
+from drbench.plots.select.cases import Options
+from drbench.plots.select.records import read_records
+
+from .page import PAGE_STYLE, PRINTED, PageStyle
+from .style import RC
+
+
+class Made(NamedTuple):
+    """A figure and notes on what it omits: ``picture`` is matplotlib's, each note a line of
+    text."""
+
+    picture: Any
+    notes: list[str]
+
+
+class Figure(NamedTuple):
+    """One kind of figure: its name, a line about it, the function that draws it, its options, and
+    the function that reads its files."""
+
+    name: str
+    summary: str
+    page: Callable[[Any, Options], Made]
+    takes: tuple[str, ...] = ()
+    read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
+
+    def make(self, source: Any, options: Options, page_style: PageStyle = PRINTED) -> Made:
+        """Draw the figure in the style of all figures."""
+        before = PAGE_STYLE.set(page_style)
+        try:
+            with matplotlib.rc_context(RC):
+                return self.page(source, options)
+        finally:
+            PAGE_STYLE.reset(before)
