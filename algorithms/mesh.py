@@ -19,7 +19,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 
-from drbench.algorithms.universal.slicing import largest_matrix
+from drbench.algorithms.universal.distribution import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
 from drbench.options import Option
 from drbench.partitions import (

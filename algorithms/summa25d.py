@@ -14,7 +14,7 @@ from drbench.program.steps import Fence, Steps
 from .mesh import DATAFLOW, Mesh, mesh_layout, resolve_mesh
 from .registry import Texts, algorithm
 from .summa import PANEL, summa
-from .universal.program import REPLICATE_RESULT
+from .universal.options import REPLICATE_RESULT
 
 REPLICAS = Option(
     "replicas",

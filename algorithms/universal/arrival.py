@@ -1,27 +1,7 @@
-"""Pushed partial sums: what FLUX does for a row of ranks (*FLUX*, §3 and §4), for any partitioning
-and replication.
-
-Blocks are divided into communication tiles, GEMMs begin as their operands arrive, and a partial sum
-for another rank's tile of C is pushed into a slot there (``Push``), tile by tile, instead of
-accumulated: the owner adds it while it computes its own GEMMs. No rank waits at a Fence before, no
-rank locks, and GEMMs for own tiles and for others' run in any order.
+"""The order of GEMMs whose partial sums are pushed: as their operands arrive, by simulation.
 
 Each rank must know which rank pushes which partial sums to which owner. It does, since the slicing
 of every rank follows from the problem alone.
-
-==========  =====================================  =================================================
-stationary  cut along                              partial sums that are pushed
-==========  =====================================  =================================================
-B           m, which A and C share                 over this rank's rows of B, by rows of C
-A           n, which B and C share                 over this rank's columns of A, by columns of C
-C           m or n if A or B alone moves and k is  none
-            whole (AllGather + GEMM), else k
-C, a grid   m, or n if more of B than of A is      over this rank's part of k, by rows or columns
-            fetched
-==========  =====================================  =================================================
-
-Ranks cannot deadlock: a rank's sends depend on its own GEMMs alone, and it waits for partial sums
-of others at the end of its program.
 """
 
 from collections import Counter
@@ -38,67 +18,21 @@ from drbench.partitions.intervals import Range, between
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Get, Kernel
 
-from .slicing import (
-    LocalGemm,
-    Share,
-    cut_at,
-    cuts_rows,
-    free_axis,
-    owners_of,
-    result_stays,
-    slices,
-    work_of,
-)
-
-#: Default number of tiles in a rank's share of the axis that is divided, and their least size.
-_TILES, _LEAST = 4, 128
+from .algorithm1 import FREE_AXIS, LocalGemm, Share, local_gemms
+from .distribution import work_of
+from .footprint import owners_of
 
 
-def tile_of(
-    problem: Problem, stationary: str, tile: int | None = None, work: str = "own"
-) -> int | None:
-    """Elements of a communication tile. If ``tile`` is None: a quarter of the range between two
-    tile boundaries of the axis that the moving matrices share, at least 128; of k a sixteenth, at
-    least 256. Where partial sums of C are pushed, of m or n, the shorter. A given one is limited to
-    the length of that range.
+class PushedGemm(NamedTuple):
+    """One GEMM c += a·b: blocks of A next to each other, of B one below the other."""
 
-    On several nodes, where every message costs core time: twice that, at least 512; rows that other
-    ranks fetch are not divided, since MPI packs what is not contiguous.
-
-    Examples
-    --------
-    >>> tile_of(Problem(4096, 4096, 4096, 2, a="row", b="row", c="row"), "B")
-    512
-    >>> tile_of(Problem(4096, 4096, 4096, 8, *["grid:2x2x2"] * 3), "C", work="2x2x2")
-    256
-    >>> tile_of(Problem(4096, 4096, 4096, 2, a="row", b="row", c="row"), "B", 1 << 20)
-    2048
-    """
-    layout, axes = work_of(problem, stationary, work), free_axis(stationary)
-    if stationary == "C":
-        axes = "mnk" if result_stays(problem, stationary, layout) else "mn"
-    if tile is None and problem.nodes:
-        tile = max(problem.m, problem.n, problem.k)
-        if not cuts_rows(problem, stationary):
-            tile = max(4 * _LEAST, 2 * _default_tile(problem, axes, layout))
-    if tile is None:
-        return _default_tile(problem, axes, layout)
-    return min(tile, max(max(_ranges(problem, axis, layout)) for axis in axes))
-
-
-def _default_tile(problem: Problem, axes: str, layout: Operand | None) -> int:
-    if axes == "mnk":
-        share = problem.k // (layout or problem.c).partition.replicas
-        return max(2 * _LEAST, ceil(share / (4 * _TILES)))
-    counts = ((problem.extent(axis), len(_ranges(problem, axis, layout))) for axis in axes)
-    return max(_LEAST, min(ceil(extent / count / _TILES) for extent, count in counts))
-
-
-def _ranges(problem: Problem, axis: str, layout: Operand | None) -> list[int]:
-    """The distances between tile boundaries of an axis."""
-    operands = [x for x in (*problem.operands, layout) if x and axis in x.axes]
-    found = cut_at(axis, (0, problem.extent(axis)), operands)
-    return [stop - start for start, stop in found] or [0]
+    a: tuple[Block, ...]
+    b: tuple[Block, ...]
+    c: Block
+    #: No later GEMM of the rank adds to this partial sum: it is complete.
+    last: bool
+    #: The launch that the GEMM is a part of, on devices.
+    kernel: Kernel | None
 
 
 class PartialSums:
@@ -189,8 +123,8 @@ class Arrivals:
     stationary : str
         ``"A"``, ``"B"`` or ``"C"``.
     work, offset : str
-        As in :func:`~drbench.algorithms.universal.slicing.work_of`, and of
-        :data:`~drbench.algorithms.universal.slicing.OFFSETS`.
+        As in :func:`~drbench.algorithms.universal.distribution.work_of`, and of
+        :class:`~drbench.algorithms.universal.algorithm1.Share`.
     tile : int or None
         Elements of a communication tile along the axis that is divided; None divides nothing.
     machine : Machine, optional
@@ -210,16 +144,16 @@ class Arrivals:
         self.problem, self.stationary, self.tile, self.machine = problem, stationary, tile, machine
         self.work, self.offset = work_of(problem, stationary, work), offset
         self.sums = partial_sums(problem, stationary, work, offset)
-        self._gemms: dict[int, list[LocalGemm]] = {}
+        self._gemms: dict[int, list[PushedGemm]] = {}
         self._pushed: dict[int, dict[int, list]] = {}
 
-    def gemms(self, rank: int) -> list[LocalGemm]:
+    def gemms(self, rank: int) -> list[PushedGemm]:
         """The GEMMs of a rank in the order of simulated arrival."""
         return remembered(self._gemms, rank, lambda: self._ordered(rank))
 
-    def _ordered(self, rank: int) -> list[LocalGemm]:
+    def _ordered(self, rank: int) -> list[PushedGemm]:
         share = Share(self.problem, rank, self.stationary, self.work, self.offset)
-        whole = [gemm for group in slices(share) for gemm in group]
+        whole = gemms_of(share)
         axis = cut_along(whole, rank, self.stationary)
         found = _cut(self.problem, whole, rank, self.tile, axis)
         launched = self.machine is not None and not self.machine.adds_on_core
@@ -239,8 +173,7 @@ class Arrivals:
         gemms = []
         for work in found:
             left[work.c.key] -= 1
-            a, b = (each if len(each) > 1 else each[0] for each in (work.a, work.b))
-            gemms.append(LocalGemm(a, b, work.c, not left[work.c.key], kernels.get(launch(work))))
+            gemms.append(PushedGemm(*work, not left[work.c.key], kernels.get(launch(work))))
         return gemms
 
     def arriving(self, rank: int) -> list[tuple[int, Block]]:
@@ -285,6 +218,11 @@ def _kept(*asked) -> list[Arrivals]:
     return []
 
 
+def gemms_of(share: Share) -> list[LocalGemm]:
+    """The local GEMMs of a rank in the order of Algorithm 1."""
+    return [gemm for round_ in local_gemms(share) for gemm in round_.gemms]
+
+
 def cut_along(gemms: list[LocalGemm], rank: int, stationary: str) -> str:
     """The axis along which a rank's blocks are divided: all matrices that move have it, or as many
     of them as possible.
@@ -292,12 +230,11 @@ def cut_along(gemms: list[LocalGemm], rank: int, stationary: str) -> str:
     Examples
     --------
     >>> problem = Problem(8, 8, 8, 2, a="row", b="column", c="column")
-    >>> gemms = [gemm for group in slices(Share(problem, 0, "C")) for gemm in group]
-    >>> cut_along(gemms, 0, "C")
+    >>> cut_along(gemms_of(Share(problem, 0, "C")), 0, "C")
     'm'
     """
     if stationary != "C":
-        return free_axis(stationary)
+        return FREE_AXIS[stationary]
     of_a, of_b = (_fetched(gemms, operand, rank) for operand in (0, 1))
     if any(gemm.c.owner != rank for gemm in gemms):
         return "m" if of_a >= of_b else "n"

@@ -9,7 +9,8 @@ from drbench.model.machine import Machine
 from drbench.partitions import ceil_div
 from drbench.program.problem import AXES, Problem
 
-from .slicing import OFFSETS, Share, work_of
+from .distribution import work_of
+from .footprint import Footprint
 
 #: An accumulate takes a lock, reads and writes where a get reads.
 _ACCUMULATE = 3
@@ -73,11 +74,10 @@ def choose_offset(
         *_, chosen = _least(problem, stationary, work, tiles)
         if machine and any(link.shared == "pair" for link in machine.links) and chosen == "axis":
             layout = work_of(problem, stationary, work)
-            shares = lambda offset: (
-                Share(problem, rank, stationary, layout, offset) for rank in range(problem.nprocs)
-            )
+            share = lambda rank, offset: Footprint(problem, rank, stationary, layout, offset)
+            shares = lambda offset: (share(rank, offset) for rank in range(problem.nprocs))
             busiest_s = lambda offset: moving_s(_flows(shares(offset), tiles, machine), machine)
-            chosen = min(OFFSETS[:2], key=busiest_s)
+            chosen = min(("axis", "interval"), key=busiest_s)
         kept += [chosen, machine]
     return kept[0]
 
@@ -88,7 +88,7 @@ def _kept(*asked) -> list:
 
 
 def _flows(
-    shares: Iterable[Share], tiles: bool, machine: Machine
+    shares: Iterable[Footprint], tiles: bool, machine: Machine
 ) -> Iterator[tuple[int, int, float]]:
     """(source, target, bytes) of ranks; of partial sums as many as a copy in the same time."""
     for share in shares:
@@ -116,21 +116,21 @@ def _least(
     ranks = [rank + other - first for rank in asked for other in (first, *others)]
 
     def moved(offset: str) -> tuple[int, int, str]:
-        shares = (Share(problem, rank, stationary, balanced, offset) for rank in ranks)
+        shares = (Footprint(problem, rank, stationary, balanced, offset) for rank in ranks)
         each = [moved_by(share, tiles) for share in shares]
         return max(each), sum(each), offset
 
-    return min(map(moved, OFFSETS[: min(layout.replicas, 2)]))  # on a tie the axis
+    return min(map(moved, ("axis", "interval")[: min(layout.replicas, 2)]))  # on a tie the axis
 
 
-def moved_by(share: Share, tiles: bool = False) -> int:
+def moved_by(share: Footprint, tiles: bool = False) -> int:
     """Elements that a rank moves: each that it reads from others once, or with ``tiles`` whole
     tiles, each that it accumulates three times.
 
     Examples
     --------
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
-    >>> [moved_by(Share(problem, 0, stationary)) for stationary in "CBA"]
+    >>> [moved_by(Footprint(problem, 0, stationary)) for stationary in "CBA"]
     [32, 32, 112]
     """
     a, b, c = share.problem.operands

@@ -7,46 +7,28 @@ operands* where that costs less than it saves, and multiplied in one call. The r
 tiles of C is one partial sum in scratch memory, which is copied, or accumulated, block by block.
 
 A rank multiplies lists of ranges of m, n and k
-(:class:`~drbench.algorithms.universal.slicing.Share`). :func:`choose_packing` cuts each of the
-three lists into groups; a group of each makes one GEMM. It decides the groups and the outermost
+(:class:`~drbench.algorithms.universal.footprint.Footprint`). :func:`choose_packing` cuts each of
+the three lists into groups; a group of each makes one GEMM. It decides the groups and the outermost
 axis by the performance model's times of GEMMs and copies, for one rank's share alone and without
 side effects.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from math import prod
+from pathlib import Path
 
 from drbench.model.machine import Machine
 from drbench.partitions import ceil_div
-from drbench.partitions.intervals import Range, between, length, split
-from drbench.program.problem import Operand, Problem
-from drbench.program.steps import Block
+from drbench.partitions.intervals import Range, length, split
+from drbench.program.problem import Problem
 
-from .slicing import FENCE, LocalGemm, Share, rotated, spread
+from .footprint import Footprint
 
-#: Default model: each rank one core of a server with AVX-512, running OpenBLAS. The cost of packing
-#: is from GEMMs divided along m and n (results/measured/spr-2core/performance).
-CORES = Machine.from_dict(
-    {
-        "name": "cores",
-        "step_s": 4e-6,
-        "adds_on_core": True,
-        "gemm_per_fragment": True,
-        "compute": {
-            "peak_flops": 1.28e11,
-            "launch_s": 2e-6,
-            "pack_s": (5e-10, 1.3e-9, 4e-10),
-            "k_block": 384.0,
-            "memory_bytes_per_s": 1.6e10,
-        },
-        "dtypes": {"float64": {"peak_flops": 6.4e10, "pack_s": (1e-9, 2.6e-9, 8e-10)}},
-    }
-)
+#: Default model, without which nothing is packed: each rank one core of a server.
+CORES = Machine.load(Path(__file__).with_name("cores.toml"))
 #: A rank's operands are packed where that saves this share of its time, and these seconds.
 _SHARE, _SAVED_S = 0.01, 1e-4
 #: Elements of a group to try along each axis, with the whole axis and the ranges between tiles.
@@ -104,22 +86,6 @@ class Packing:
         )
 
 
-@dataclass(eq=False, slots=True)
-class Packed:
-    """Blocks of one matrix that form one operand of a GEMM, or its result.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Rows and columns.
-    parts : list of (int, int, Block)
-        The row and column at which each block begins, and the block.
-    """
-
-    shape: tuple[int, int]
-    parts: list[tuple[int, int, Block]]
-
-
 def cores(dtype: str) -> Machine | None:
     """:data:`CORES` for elements of a type; None for one that no BLAS of cores multiplies.
 
@@ -133,7 +99,7 @@ def cores(dtype: str) -> Machine | None:
 
 
 def choose_packing(
-    share: Share,
+    share: Footprint,
     chunk: int | None = None,
     machine: Machine = CORES,
     copies: bool = True,
@@ -143,7 +109,7 @@ def choose_packing(
 
     Parameters
     ----------
-    share : Share
+    share : Footprint
     chunk : int, optional
         Longest range of the free axis in one GEMM.
     machine : Machine
@@ -158,10 +124,10 @@ def choose_packing(
     Eight rows of tiles of A meet B and C that are whole: a BLAS packs B eight times.
 
     >>> problem = Problem(2048, 2048, 2048, 1, "tiles:256x2048", "row", "row")
-    >>> found = choose_packing(Share(problem, 0, "C"))
+    >>> found = choose_packing(Footprint(problem, 0, "C"))
     >>> found.blocks, found.gemms, found.copied == 2048 * 2048, found.seconds < found.blocks_s
     (8, 1, True, True)
-    >>> choose_packing(Share(Problem(2048, 2048, 2048, 1, "row", "row", "row"), 0, "C"))
+    >>> choose_packing(Footprint(Problem(2048, 2048, 2048, 1, "row", "row", "row"), 0, "C"))
     """
     problem = share.problem
     if not all(map(length, share.ranges.values())):
@@ -230,7 +196,7 @@ class _Cut:
 class _Costs:
     """Seconds of ways to divide a rank's work."""
 
-    def __init__(self, share: Share, machine: Machine, copies: bool):
+    def __init__(self, share: Footprint, machine: Machine, copies: bool):
         self.compute, self.step_s = machine.compute, machine.step_s
         self.itemsize = share.problem.itemsize
         #: The share of the partial sums' elements that are copied into own tiles, unless they are
@@ -287,7 +253,7 @@ class _Costs:
         )
 
 
-def _transfer_s(share: Share, machine: Machine) -> float:
+def _transfer_s(share: Footprint, machine: Machine) -> float:
     """Seconds of the transfers of a rank's operands and partial sums, over the slower of its links
     to its neighbour and to the rank across; 0 where the machine has no links."""
     rank, ranks = share.rank, share.problem.nprocs
@@ -301,7 +267,7 @@ def _transfer_s(share: Share, machine: Machine) -> float:
     return a_byte_s * (sizes["A"] * (a + b) + sizes["C"] * c / machine.accumulate_efficiency)
 
 
-def _tried(axis: str, share: Share, chunk: int | None) -> list[_Cut]:
+def _tried(axis: str, share: Footprint, chunk: int | None) -> list[_Cut]:
     """Ways to divide an axis: the whole, equal groups, at the tile boundaries of one matrix or of
     all."""
     runs, operands = share.ranges[axis], share.problem.operands
@@ -326,110 +292,3 @@ def _chunks(runs: list[Range], limit: int) -> list[Group]:
     total = length(runs)
     count = ceil_div(total, limit)
     return split(runs, [total * x // count for x in range(1, count + 1)])
-
-
-def packed(share: Share, packing: Packing, own_first: bool = False) -> Iterator[list[LocalGemm]]:
-    """The local GEMMs of one rank with packed operands, in rounds in which no operand is packed
-    twice.
-
-    Parameters
-    ----------
-    share : Share
-    packing : Packing
-    own_first : bool
-        GEMMs that compute parts of own tiles are first, then :data:`FENCE`.
-
-    Notes
-    -----
-    Groups of each axis are rotated by the iteration offset of the rank's first tile, and along the
-    free axis those whose blocks are all local are spread between those that need transfers.
-    """
-    groups, outer, rank = packing.groups, packing.outer, share.rank
-    a, b, c = share.problem.operands
-    known: dict = {}
-
-    def operand(matrix: Operand, *at: int) -> Block | Packed:
-        if (matrix.name, *at) not in known:
-            chosen = [groups[axis][x] for axis, x in zip(matrix.axes, at)]
-            known[(matrix.name, *at)] = _packed(matrix, chosen, share)
-        return known[(matrix.name, *at)]
-
-    by = share.rotations(share.tiles[0])
-    order = {axis: rotated([*range(len(groups[axis]))], by[axis]) for axis in "mnk"}
-    if len(order[share.free]) > 1:
-
-        def moves(at: int) -> bool:
-            for matrix in (a, b):
-                if share.free in matrix.axes:
-                    (other,) = {*matrix.axes} - {share.free}
-                    for x in order[other]:
-                        pair = (at, x) if matrix.axes[0] == share.free else (x, at)
-                        if owners(operand(matrix, *pair)) != {rank}:
-                            return True
-            return False
-
-        order[share.free] = spread(order[share.free], [moves(at) for at in order[share.free]])
-    if outer == "n":
-        pairs = [(i, j) for j in order["n"] for i in order["m"]]
-    else:
-        pairs = [(i, j) for i in order["m"] for j in order["n"]]
-    if own_first:
-        pairs.sort(key=lambda pair: rank not in owners(operand(c, *pair)))
-    if outer == "k":
-        sequence = [(i, j, x) for x in order["k"] for i, j in pairs]
-    else:
-        sequence = [(i, j, x) for i, j in pairs for x in order["k"]]
-    fence = -1  # the last GEMM that computes a part of an own tile
-    for at, (i, j, _) in enumerate(sequence if own_first else ()):
-        if rank in owners(operand(c, i, j)):
-            fence = at
-    m, n, k = (len(groups[axis]) for axis in "mnk")
-    alone = {"m": k * n, "n": k * m}.get(outer) == 1  # the inner axis uses one operand
-
-    def round_of(item: tuple) -> object:
-        at, (i, j, x) = item
-        return x if outer == "k" else 0 if alone else {"m": i, "n": j}[outer] if k == 1 else at
-
-    for _, items in groupby(enumerate(sequence), round_of):
-        group: list[LocalGemm] = []
-        for at, (i, j, x) in items:
-            last = x == order["k"][-1]
-            group.append(LocalGemm(operand(a, i, x), operand(b, x, j), operand(c, i, j), last))
-            if at == fence:
-                group.append(FENCE)
-        yield group
-
-
-def owners(operand: Block | Packed) -> set[int]:
-    """The ranks that own the blocks of an operand."""
-    if isinstance(operand, Block):
-        return {operand.owner}
-    return {block.owner for _, _, block in operand.parts}
-
-
-def _packed(matrix: Operand, groups: list[Group], share: Share) -> Block | Packed:
-    """The blocks of a group of rows times one of columns, in the order in which they are copied."""
-    by = share.rotations(share.tiles[0]) if matrix.name != "C" else dict.fromkeys("mn", 0)
-    rows, cols = (
-        rotated(_starts(matrix, axis, group), by[axis]) for axis, group in zip(matrix.axes, groups)
-    )
-    replica = matrix.partition.replica_of(share.rank)
-    parts = [
-        (row, col, matrix.block(of_rows, of_cols, replica))
-        for (row, of_rows), (col, of_cols) in itertools.product(rows, cols)
-    ]
-    if len(parts) == 1:
-        return parts[0][2]
-    shape = length(groups[0]), length(groups[1])
-    return Packed(shape, parts if matrix.name != "C" else rotated(parts, share.rank))
-
-
-def _starts(matrix: Operand, axis: str, group: Group) -> list[tuple[int, Range]]:
-    """The ranges of a group between the tile boundaries of a matrix, and where they begin in the
-    group."""
-    found, at = [], 0
-    for start, stop in group:
-        for fragment in between(matrix.cuts(axis, start, stop)):
-            found.append((at + fragment[0] - start, fragment))
-        at += stop - start
-    return found

@@ -11,8 +11,8 @@ import numpy as np
 
 from drbench.algorithms.registry import get_algorithm
 from drbench.algorithms.universal.choice import busiest_rank, fewest_moved
+from drbench.algorithms.universal.distribution import result_stays
 from drbench.algorithms.universal.packing import cores
-from drbench.algorithms.universal.slicing import result_stays
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import Place

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import click
 
-from drbench.algorithms.universal.program import why
+from drbench.algorithms.universal.explain import why
 from drbench.common import Clock, parse_transport
 from drbench.errors import UsageError
 from drbench.launch.cases.case import Case, bound, refuse_library

@@ -9,8 +9,8 @@ from oracles import layouts
 from traced import everyone_of
 
 from drbench.algorithms import get_algorithm
-from drbench.algorithms.universal.program import why as why_universal
-from drbench.algorithms.universal.slicing import level_work
+from drbench.algorithms.universal.distribution import level_work
+from drbench.algorithms.universal.explain import why as why_universal
 from drbench.errors import UsageError
 from drbench.launch.cases.machine_models import find_machine
 from drbench.model.simulate import simulate

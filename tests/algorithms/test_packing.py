@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from oracles import layouts
 
 from drbench.algorithms import get_algorithm
-from drbench.algorithms.universal import program as programs
-from drbench.algorithms.universal.packing import CORES, Packing, choose_packing, packed
-from drbench.algorithms.universal.slicing import FENCE, Share, own_first_balances, result_stays
+from drbench.algorithms.universal.distribution import own_first_balances, result_stays
+from drbench.algorithms.universal.footprint import Footprint
+from drbench.algorithms.universal.packed import multiply_packed, packed_gemms
+from drbench.algorithms.universal.packing import CORES, Packing, choose_packing
 from drbench.errors import UsageError
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import of_schedule
@@ -63,11 +64,11 @@ def test_where_gemms_for_own_tiles_come_first_every_rank_with_work_has_one(stati
         if result_stays(problem, stationary) or not own_first_balances(problem, stationary):
             continue
         for rank in range(4):
-            share = Share(problem, rank, stationary)
+            share = Footprint(problem, rank, stationary)
             groups = {axis: [[each] for each in share.cut(axis)] for axis in "mnk"}
-            rounds = packed(share, Packing(groups, outer), own_first=True)
-            flat = [each for group in rounds for each in group]
-            assert sum(each is FENCE for each in flat) == 1, (problem, rank)
+            rounds = packed_gemms(share, Packing(groups, outer), own_first=True)
+            fences = sum(gemm.fence for gemms in rounds for gemm in gemms)
+            assert fences == 1, (problem, rank)
             seen += 1
     assert seen
 
@@ -138,7 +139,7 @@ def test_nothing_is_packed_without_cores(how):
 
 def test_operands_are_not_packed_where_copies_cost_more_than_short_gemms():
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC)
-    share = Share(problem, 0, "C")
+    share = Footprint(problem, 0, "C")
     assert choose_packing(share)
     slow = replace(CORES, compute=replace(CORES.compute, memory_bytes_per_s=1e8))
     assert choose_packing(share, machine=slow) is None
@@ -152,11 +153,11 @@ def test_operands_are_packed_where_the_costs_are_lower(problem, stationary):
     for rank in range(problem.nprocs):
         if not result_stays(problem, stationary):
             return
-        share = Share(problem, rank, stationary)
+        share = Footprint(problem, rank, stationary)
         found = choose_packing(share, always=True)
         if found is None:
             continue
-        program = programs.emit(share, packed(share, found))
+        program = multiply_packed(share, found, own_first=False, stays=True)
         steps = list(trace(program, problem, rank, fresh=False).steps)
         copied = sum(step.block.size for step in steps if type(step) in (Pack, Copy))
         assert copied == found.copied

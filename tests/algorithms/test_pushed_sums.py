@@ -13,9 +13,11 @@ from virtual_time import Deadlock
 
 from drbench.algorithms import get_algorithm
 from drbench.algorithms.lowering.op_costs import BALANCE
-from drbench.algorithms.universal.arrival import PartialSums, cut_along, tile_of
-from drbench.algorithms.universal.program import why_accumulated
-from drbench.algorithms.universal.slicing import Share, slices, work_of
+from drbench.algorithms.universal.algorithm1 import Share
+from drbench.algorithms.universal.arrival import PartialSums, cut_along, gemms_of
+from drbench.algorithms.universal.distribution import work_of
+from drbench.algorithms.universal.options import Resolved, why_accumulated
+from drbench.algorithms.universal.pushed import tile_of
 from drbench.errors import CaseFailed, UsageError
 from drbench.partitions import parse_grid
 from drbench.plan.explain import traffic
@@ -62,8 +64,7 @@ def test_partial_sums_of_a_grid_are_cut_along_the_operand_with_more_fetched_byte
 
 def cuts(problem, rank, grid):
     """The axis along which the blocks of a rank are cut."""
-    rounds = slices(Share(problem, rank, "C", work_of(problem, "C", grid)))
-    return cut_along([gemm for each in rounds for gemm in each], rank, "C")
+    return cut_along(gemms_of(Share(problem, rank, "C", work_of(problem, "C", grid))), rank, "C")
 
 
 def count(traces, kind):
@@ -270,8 +271,8 @@ def slots_of(problem, stationary, grid=None):
     """Elements of each rank's blocks that other ranks have partial sums of, one by one."""
     found, work = [0] * problem.nprocs, work_of(problem, stationary, grid) if grid else None
     for rank in range(problem.nprocs):
-        rounds = slices(Share(problem, rank, stationary, work))
-        for c in {each.c.key: each.c for group in rounds for each in group}.values():
+        gemms = gemms_of(Share(problem, rank, stationary, work))
+        for c in {gemm.c.key: gemm.c for gemm in gemms}.values():
             found[c.owner] += c.size * (c.owner != rank)
     return found
 
@@ -297,14 +298,13 @@ def test_the_sources_of_partial_sums_are_the_pushing_ranks_of_the_same_replica(s
         text = PartialSums(problem, stationary).of(rank)
         assert text == sorted({*text} - {rank})
         for other in range(problem.nprocs):
-            gemms = [each for group in slices(Share(problem, other, stationary)) for each in group]
+            gemms = gemms_of(Share(problem, other, stationary))
             pushes = any(each.c.owner == rank for each in gemms)
             assert other == rank or (other in text) == pushes
 
 
 def test_slots_may_need_twice_the_memory_of_tiles():
-    found = {"stationary": "A", "schedule": "direct"}
     problem = Problem(128, 512, 128, 4, "column", "row", "block")
-    assert why_accumulated(problem, False, found) is None
+    assert why_accumulated(Resolved(problem, "A"), False) is None
     wide = Problem(128, 512, 16, 4, "column", "row", "block")
-    assert "more than 2 times" in why_accumulated(wide, False, found)
+    assert "more than 2 times" in why_accumulated(Resolved(wide, "A"), False)

@@ -7,14 +7,12 @@ import pytest
 from oracles import exhaustive, traces_of
 
 from drbench.algorithms import get_algorithm
+from drbench.algorithms.universal.algorithm1 import Share, local_gemms
 from drbench.algorithms.universal.choice import choose_offset
-from drbench.algorithms.universal.slicing import (
-    OFFSETS,
-    Share,
+from drbench.algorithms.universal.distribution import (
     largest_matrix,
     own_first_balances,
     result_stays,
-    slices,
 )
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
@@ -64,7 +62,7 @@ def test_nothing_is_cut_where_nothing_moves(stationary):
     }
     problem = Problem(32, 32, 32, 4, *texts[stationary])
     for rank in range(4):
-        (group,) = slices(Share(problem, rank, stationary), 4)
+        ((group, _),) = local_gemms(Share(problem, rank, stationary), 4)
         assert len(group) == 1 and group[0].a.shape[1] == 32
 
 
@@ -76,7 +74,7 @@ def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
     """GEMMs of local operands may be longer along m or n, where cutting costs time."""
     problem, longest = Problem(M, N, K, 4, "tiles:3x2", "block", "column"), 0
     for rank in range(4):
-        for group in slices(Share(problem, rank, stationary), chunk):
+        for group, _ in local_gemms(Share(problem, rank, stationary), chunk):
             blocks = [block for gemm in group for block in gemm[:3]]
             for a, b, *_ in group:
                 extent = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1]}[axis]
@@ -89,7 +87,7 @@ def test_no_gemm_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
 def own_share(problem, rank, stationary):
     """The share of a rank's multiply-adds that belongs to its own tiles of C."""
     own = total = 0
-    for group in slices(Share(problem, rank, stationary)):
+    for group, _ in local_gemms(Share(problem, rank, stationary)):
         for a, _b, c, *_ in group:
             work = c.size * a.shape[1]
             total += work
@@ -124,9 +122,9 @@ def test_gemms_with_one_target_are_consecutive(stationary):
     """Their sum is then sent once: within a group no target recurs after another one."""
     for texts in exhaustive(4, KINDS, [(1, 1, 1), (2, 2, 2)]):
         for rank in range(4):
-            for group in slices(Share(Problem(M, N, K, 4, *texts), rank, stationary)):
+            for group, _ in local_gemms(Share(Problem(M, N, K, 4, *texts), rank, stationary)):
                 finished, open_target = set(), None
-                for _, _, c, last, _ in group:
+                for _, _, c, last in group:
                     assert open_target in (None, c) and id(c) not in finished
                     open_target = None if last else c
                     if last:
@@ -155,7 +153,7 @@ def test_each_rank_starts_with_a_block_of_another_owner(stationary, texts, movin
     owners = [
         [
             getattr(each, moving).owner
-            for group in slices(Share(problem, rank, stationary))
+            for group, _ in local_gemms(Share(problem, rank, stationary))
             for each in group
         ]
         for rank in range(p)
@@ -185,7 +183,7 @@ def test_ranks_of_all_replicas_start_with_different_owners(stationary, texts, mo
 
     def owners(offset):
         return [
-            [getattr(gemm, moving).owner for (gemm,) in slices(share)]
+            [getattr(gemm, moving).owner for (gemm,), _ in local_gemms(share)]
             for share in (Share(problem, r, stationary, offset=offset) for r in range(p))
         ]
 
@@ -200,8 +198,8 @@ def elements(problem, stationary, offset):
     each = []
     for rank in range(problem.nprocs):
         read, added = set(), 0
-        for group in slices(Share(problem, rank, stationary, offset=offset)):
-            for a, b, c, last, _ in group:
+        for group, _ in local_gemms(Share(problem, rank, stationary, offset=offset)):
+            for a, b, c, last in group:
                 for block in (a, b):
                     if block.owner != rank:
                         cells = itertools.product(range(*block.rows), range(*block.cols))
@@ -217,7 +215,7 @@ def test_the_whole_axis_is_rotated_unless_ranks_then_move_more(stationary):
     for texts in in_pairs(4, stationary, ("row", "column", "block")):
         problem = Problem(12, 12, 12, 4, *texts)
         if problem.operand(stationary).partition.replicas > 1:
-            axis, interval = (elements(problem, stationary, each) for each in OFFSETS[:2])
+            axis, interval = (elements(problem, stationary, each) for each in ("axis", "interval"))
             wanted = "interval" if interval < axis else "axis"
             assert choose_offset(problem, stationary) == wanted, texts
             chosen[wanted] += 1
@@ -232,7 +230,7 @@ def test_where_each_pair_has_a_link_the_offset_with_the_less_busy_link_is_faster
 ):
     """Else partial sums and operands would share one direction of a link."""
     times = {}
-    for offset in ("auto", *OFFSETS[:2]):
+    for offset in ("auto", *("axis", "interval")):
         options = {"stationary": "B", "offset": offset}
         case = Case(8192, 8192, 8192, *["block/c2"] * 3, dtype="float32", options=options)
         times[offset] = predict_with(case, find_machine(machine), ranks)[0].best_s
@@ -252,7 +250,7 @@ def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts,
     for rank in range(2):
         extents: dict = {True: [], False: []}
         for a, b, c, *_ in (
-            each for group in slices(Share(problem, rank, stationary), 2) for each in group
+            each for group, _ in local_gemms(Share(problem, rank, stationary), 2) for each in group
         ):
             extent = {"A": b.shape[1], "B": a.shape[0], "C": a.shape[1]}[stationary]
             extents[{a.owner, b.owner, c.owner} == {rank}].append(extent)

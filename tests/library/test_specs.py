@@ -7,8 +7,8 @@ from mpi4py import MPI
 from oracles import by_place
 
 import drbench
+from drbench.algorithms.universal.algorithm1 import Share, local_gemms
 from drbench.algorithms.universal.choice import busiest_rank
-from drbench.algorithms.universal.slicing import Share, slices
 from drbench.errors import UsageError
 from drbench.library.spec import Spec, Specs
 from drbench.partitions import flows, partition
@@ -122,8 +122,8 @@ def test_the_busiest_rank_moves_the_remote_elements_of_its_gemms(stationary):
         most = 0
         for rank in range(4):
             read, added = set(), 0
-            for group in slices(Share(problem, rank, stationary)):
-                for a, b, c, last, _ in group:
+            for group, _ in local_gemms(Share(problem, rank, stationary)):
+                for a, b, c, last in group:
                     for block in (a, b):
                         if block.owner != rank:
                             read |= {
