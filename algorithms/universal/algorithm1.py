@@ -1,4 +1,4 @@
-"""Algorithm 1 of *Slicing Is All You Need*: multiply for any partitioning and replication.
+"""Algorithms 1 and 2 of *Slicing Is All You Need*: multiply for any partitioning and replication.
 
 Every rank multiplies its tiles of one matrix, the *stationary* one, which do not move. For each of
 them it finds the tiles of the other two matrices that overlap with it, cuts all three to what they
@@ -40,7 +40,7 @@ class LocalGemm(NamedTuple):
     a: Block
     b: Block
     c: Block
-    #: No later GEMM of this rank adds to this block of C: the partial sum is complete.
+    #: The last GEMM of a stationary tile that adds to this block: its partial sum is complete.
     last: bool = True
 
 
@@ -48,7 +48,7 @@ class Round(NamedTuple):
     """Local GEMMs that follow each other; no block is fetched twice in a round."""
 
     gemms: list[LocalGemm]
-    #: Before them the rank passes a Fence: from here on others may accumulate into its tiles of C.
+    #: Before them all ranks meet (program.py says where), then they accumulate into tiles of C.
     fence: bool = False
 
 
@@ -71,10 +71,8 @@ class Share:
 
     Parameters
     ----------
-    problem : Problem
-    rank : int
-    stationary : str
-        ``"A"``, ``"B"`` or ``"C"``.
+    problem, rank, stationary
+        The multiplication; whose share; ``"A"``, ``"B"`` or ``"C"``.
     work : Operand, optional
         Another layout of the stationary matrix whose tiles the rank multiplies instead of those
         that it stores; they then move too.
@@ -111,76 +109,79 @@ class Share:
         # §4.1: each of c replicas multiplies 1/c of the free axis, here an interval that begins
         # i + j ranges later for tile (i, j), the rank's first, so that replicas differ in owners
         start, stop = part(extent, self.layout.replica_of(rank), replicas)
-        self._offset, self._rotated = offset, 0
+        self._offset, self._interval_offset = offset, 0
         if offset == "axis" and replicas > 1 and self.tiles:
-            self._rotated = iteration_offset(self.tiles[0])
-            ranges = overlapping(self.free, (0, extent), self.x, self.y)
-            by, _ = ranges[self._rotated % len(ranges)]
-            start, stop = start + by, stop + by
+            self._interval_offset = iteration_offset(self.tiles[0])
+            ranges = common_ranges(self.free, (0, extent), self.x, self.y)
+            shift, _ = ranges[self._interval_offset % len(ranges)]
+            start, stop = start + shift, stop + shift
         self.interval: list[Range] = on_ring(start, stop, extent)
 
     def rotations(self, tile: Pair) -> dict[str, int]:
         """By how many ranges the GEMMs of a stationary tile are rotated along each axis."""
-        by = 0 if self._offset == "off" else iteration_offset(tile)
-        return {self.p: by, self.q: by, self.free: by - self._rotated}
+        turns = 0 if self._offset == "off" else iteration_offset(tile)
+        in_interval = turns - self._interval_offset  # which begins so many ranges later already
+        return {self.p: turns, self.q: turns, self.free: in_interval}
 
 
-def overlapping(axis: str, bounds: Range, *matrices: Operand) -> list[Range]:
-    """The ranges of an axis, within bounds, that one tile of each of these matrices covers."""
+def common_ranges(axis: str, bounds: Range, *matrices: Operand) -> list[Range]:
+    """The ranges of an axis, within bounds, that are inside one tile of each of these matrices."""
     return between(sorted({cut for matrix in matrices for cut in matrix.cuts(axis, *bounds)}))
 
 
 def local_gemms(share: Share, chunk: int | None = None) -> Iterator[Round]:
     """Yield the local GEMMs of one rank (Algorithms 1 and 2), a round for each range of the free
-    axis; where blocks move, a range is at most ``chunk`` elements long.
+    axis; where blocks of X or Y move, a range is at most ``chunk`` elements long.
 
-    Each tile's ranges are rotated by the iteration offset; then those whose operands are all local
-    are spread evenly between those that need transfers, to hide these.
+    Each tile's ranges are rotated by the iteration offset; then those whose blocks of X and Y are
+    local are spread evenly between those that need transfers, to hide these.
     """
     rank, stationary, stored = share.rank, share.stationary, share.stored
-    ranges = [  # of the free axis, between tile boundaries of X and Y, each with its chunks
+    free_ranges = [  # within one tile of X and of Y (lines 29 to 31), each with its chunks
         (whole, cut_evenly(whole, chunk))
         for interval in share.interval
-        for whole in overlapping(share.free, interval, share.x, share.y)
+        for whole in common_ranges(share.free, interval, share.x, share.y)
     ]
 
     @cache  # the tiles of a row share those of X, the tiles of a column those of Y
-    def overlapping_tiles(matrix: Operand, axis: str, bounds: Range) -> tuple[list, dict]:
-        """Ranges of an axis of the stationary tile, and their blocks for each free range."""
-        parts = overlapping(axis, bounds, matrix, *([stored] if share.work else []))
+    def overlapping_blocks(matrix: Operand, axis: str, bounds: Range) -> tuple[list, dict]:
+        """Ranges of an axis of the stationary tile (lines 29 to 31); for each free range the blocks
+        of X or Y there, in this rank's replica."""
+        ranges = common_ranges(axis, bounds, matrix, *([stored] if share.work else []))
         replica, blocks = matrix.partition.replica_of(rank), {}
-        for f in (f for whole, chunks in ranges for f in (whole, *chunks)):
-            sides = ((s, f) if matrix.axes[0] == axis else (f, s) for s in parts)
+        for f in (f for whole, chunks in free_ranges for f in (whole, *chunks)):
+            sides = ((s, f) if matrix.axes[0] == axis else (f, s) for s in ranges)
             blocks[f] = [matrix.block(*rows_and_cols, replica) for rows_and_cols in sides]
-        return parts, blocks
+        return ranges, blocks
 
     for tile in share.tiles:  # lines 5 to 8
         p_bounds, q_bounds = share.layout.tile_bounds(tile)  # line 9
-        ps, xs = overlapping_tiles(share.x, share.p, p_bounds)  # line 13
-        qs, ys = overlapping_tiles(share.y, share.q, q_bounds)  # line 20
-        by, replica = share.rotations(tile), stored.partition.replica_of(rank)
-        ps, qs = rotated(ps, by[share.p]), rotated(qs, by[share.q])
+        p_ranges, x_blocks = overlapping_blocks(share.x, share.p, p_bounds)  # line 13
+        q_ranges, y_blocks = overlapping_blocks(share.y, share.q, q_bounds)  # line 20
+        turns, replica = share.rotations(tile), stored.partition.replica_of(rank)
+        ps, qs = rotated(p_ranges, turns[share.p]), rotated(q_ranges, turns[share.q])
+        # with Stationary B k is innermost: GEMMs that add to one block of C follow each other
         pairs = [(s, t) for t in qs for s in ps] if stationary == "B" else product(ps, qs)
-        own = [stored.block(s, t, replica) for s, t in pairs]  # lines 29 to 31
-        moves = {f: any(block.owner != rank for block in (*xs[f], *ys[f])) for f in xs}
-        order = hide_transfers(rotated(ranges, by[share.free]), moves, cut_local=share.free == "k")
+        tile_blocks = [stored.block(s, t, replica) for s, t in pairs]
+        moves = {f: any(b.owner != rank for b in (*x_blocks[f], *y_blocks[f])) for f in x_blocks}
+        order = hide_transfers(rotated(free_ranges, turns[share.free]), moves, stationary == "C")
         for f in order:
-            x, y = rotated(xs[f], by[share.p]), rotated(ys[f], by[share.q])
+            x, y = rotated(x_blocks[f], turns[share.p]), rotated(y_blocks[f], turns[share.q])
             if stationary == "C":  # C[m, n] += A[m, k]·B[k, n], complete after the last k
-                end, pairs = f == order[-1], zip(product(x, y), own)
-                yield Round([LocalGemm(a, b, c, end) for (a, b), c in pairs])
+                complete, pairs = f == order[-1], zip(product(x, y), tile_blocks)
+                yield Round([LocalGemm(a, b, c, complete) for (a, b), c in pairs])
             elif stationary == "B":  # C[m, n] = Σ A[m, k]·B[k, n] over the k of the tile
-                pairs = zip(product(y, x), own)
+                pairs = zip(product(y, x), tile_blocks)
                 yield Round([LocalGemm(a, b, c, a is x[-1]) for (c, a), b in pairs])
             else:  # Stationary A, the same with n free
-                pairs = zip(product(x, y), own)
+                pairs = zip(product(x, y), tile_blocks)
                 yield Round([LocalGemm(a, b, c, b is y[-1]) for (c, b), a in pairs])
 
 
 def multiply(share: Share, rounds: Iterable[Round], operands: Operands) -> Steps:
     """Yield the steps of one rank (§4.2): get, get, multiply, accumulate.
 
-    Steps are generated in this order; the scheduler starts gets before the GEMM that needs them.
+    ``yield`` returns the token of a step's value. The executor prefetches: it starts gets early.
     """
     partial: dict[Block, Step] = {}
     exclusive = True  # no other rank accumulates into this rank's tiles yet
@@ -195,6 +196,6 @@ def multiply(share: Share, rounds: Iterable[Round], operands: Operands) -> Steps
             if c.owner == share.rank and exclusive:
                 yield Gemm(a, b, into=c)  # C[m, n] += A[m, k]·B[k, n]
             else:
-                partial[c] = yield Gemm(a, b, into=partial.get(c))
+                partial[c] = yield Gemm(a, b, into=partial.get(c))  # None: a new local matrix
                 if last:
                     yield Accumulate(partial.pop(c), c)

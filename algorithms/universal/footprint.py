@@ -8,7 +8,7 @@ from drbench.partitions import Axis, Partition
 from drbench.partitions.intervals import Range, union
 from drbench.program.problem import Operand
 
-from .algorithm1 import Share, overlapping
+from .algorithm1 import Share, common_ranges
 
 
 class Footprint(Share):
@@ -40,7 +40,9 @@ class Footprint(Share):
         all."""
         work = (self.work,) if self.work else ()
         having = [x for x in operands or (*self.problem.operands, *work) if axis in x.axes]
-        return [part for bounds in self.ranges[axis] for part in overlapping(axis, bounds, *having)]
+        return [
+            part for bounds in self.ranges[axis] for part in common_ranges(axis, bounds, *having)
+        ]
 
     def owners(self, operand: Operand, tiles: bool = False) -> dict[int, int]:
         """Owner -> elements of a matrix that the rank multiplies, or has partial sums of; with

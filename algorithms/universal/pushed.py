@@ -31,7 +31,7 @@ from drbench.program.problem import Operand, Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Add, Block, Gemm, Join, Step, Steps
 
-from .algorithm1 import FREE_AXIS, Share, overlapping
+from .algorithm1 import FREE_AXIS, Share, common_ranges
 from .arrival import Arrivals
 from .distribution import cuts_rows, result_stays, work_of
 from .fetch import Operands
@@ -83,7 +83,7 @@ def _default_tile(problem: Problem, axes: str, layout: Operand | None) -> int:
 def _ranges(problem: Problem, axis: str, layout: Operand | None) -> list[int]:
     """The distances between tile boundaries of an axis."""
     operands = [x for x in (*problem.operands, layout) if x and axis in x.axes]
-    ranges = overlapping(axis, (0, problem.extent(axis)), *operands)
+    ranges = common_ranges(axis, (0, problem.extent(axis)), *operands)
     return [stop - start for start, stop in ranges] or [0]
 
 
