@@ -145,8 +145,7 @@ def local_gemms(share: Share, chunk: int | None = None) -> Iterator[Round]:
 
     @cache  # the tiles of a row share those of X, the tiles of a column those of Y
     def overlapping_blocks(matrix: Operand, axis: str, bounds: Range) -> tuple[list, dict]:
-        """Ranges of an axis of the stationary tile (lines 29 to 31); for each free range the blocks
-        of X or Y there, in this rank's replica."""
+        """Ranges of an axis of the tile (lines 29 to 31); for each free range the blocks there."""
         ranges = common_ranges(axis, bounds, matrix, *([stored] if share.work else []))
         replica, blocks = matrix.partition.replica_of(rank), {}
         for f in (f for whole, chunks in free_ranges for f in (whole, *chunks)):
