@@ -33,7 +33,7 @@ import drbench.torch
 from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from benchmarks.dtensor_rows import CALLS, call_us, steps
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.launch.studies.libraries import OURS, STOCK
 from drbench.launch.sweeps.rounds import rotated
 from drbench.measure.decision import over

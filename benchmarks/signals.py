@@ -27,7 +27,7 @@ import threadpoolctl
 from benchmarks.__main__ import parser_of
 from drbench.algorithms import get_algorithm
 from drbench.algorithms.collective import baseline_of
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.fill import Fill

@@ -20,7 +20,7 @@ LAYERS = Layers(PAGE.read_text("utf-8"))
         ),
         ("drbench.new", "__import__('mpi4py')"),
         ("drbench.host.new", "def f():\n    from drbench import multiply"),
-        ("drbench.common", "if True:\n    import mpi4py"),
+        ("drbench.clock", "if True:\n    import mpi4py"),
         ("drbench.host.executor", "def f():\n    import cupy"),
         ("drbench.device.gpu.new", "import cupy"),
         ("drbench.host.new", "from ..algorithms import registry"),

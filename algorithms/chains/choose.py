@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.errors import OutOfMemory, UsageError
 from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS

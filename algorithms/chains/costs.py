@@ -23,7 +23,8 @@ from os.path import commonprefix
 from typing import NamedTuple
 
 from drbench.algorithms.registry import get_algorithm
-from drbench.common import Clock, remembered
+from drbench.clock import Clock
+from drbench.mappings import remembered
 from drbench.model.machine import Machine
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import ITEMSIZES, Problem

@@ -17,8 +17,8 @@ from heapq import heappop, heappush
 from itertools import combinations
 from math import comb, inf
 
-from drbench.common import grouped
 from drbench.errors import UnsupportedError
+from drbench.mappings import grouped
 from drbench.model.costs import Cost
 from drbench.program.steps import Get
 

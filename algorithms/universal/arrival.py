@@ -11,7 +11,7 @@ from math import ceil
 from operator import itemgetter
 from typing import NamedTuple
 
-from drbench.common import grouped, remembered
+from drbench.mappings import grouped, remembered
 from drbench.model.costs import step_cost
 from drbench.model.machine import Machine
 from drbench.partitions.intervals import Range, between

@@ -5,7 +5,8 @@ One process; ``python -m benchmarks gpu.speed``.
 import json
 import statistics
 
-from drbench.common import Clock, numpy_type
+from drbench.arrays import numpy_type
+from drbench.clock import Clock
 from drbench.device.address import at_address
 from drbench.device.gpu.cuda import cuda_device
 from drbench.host.fill import Fill

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from drbench.common import Clock
+from drbench.clock import Clock
 
 from .address import DeviceArray
 

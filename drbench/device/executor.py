@@ -13,7 +13,7 @@ from collections.abc import Collection
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import TransportChoice, numpy_type
+from drbench.arrays import numpy_type
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError
 from drbench.host.matrix import (
     ALIGNMENT,
@@ -20,6 +20,7 @@ from drbench.host.matrix import (
 )
 from drbench.host.topology import Topology
 from drbench.program.problem import Problem
+from drbench.transport import TransportChoice
 
 from .address import DeviceArray, at_address
 from .base import Device, Memory, Stream, Waiting, completed, until

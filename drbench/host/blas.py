@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import threadpoolctl
 
-from drbench.common import address_of
+from drbench.arrays import address_of
 from drbench.errors import UsageError
 
 #: Block of k in OpenBLAS, and the multiple to which it rounds halves of the last two blocks.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.program.group_steps import GROUP_STEPS, GroupStep
 from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import (

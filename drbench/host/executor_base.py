@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 
-from drbench.common import ClosedTogether
 from drbench.errors import UsageError
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.plan.strips import (
@@ -28,6 +27,7 @@ from drbench.program.trace import Trace
 from .collectives import Arrays, Call, contiguous_message, prepare
 from .huge_pages import empty_in_huge_pages
 from .inbox import Inbox, shaped
+from .topology import ClosedTogether
 
 
 class ExecutorBase(ClosedTogether):

@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drbench.common import address_of, shared_memory_free
+from drbench.arrays import address_of
+
+from .launcher import shared_memory_free
 
 HUGE_BYTES = 2 << 20
 #: Smaller windows are not mapped again: that would cost more than it gains.

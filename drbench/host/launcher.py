@@ -1,17 +1,25 @@
 """What is known and decided before MPI starts: the launcher of this process, the settings of MPI,
-and whether it can start. Imports no MPI, which mpi4py starts when it is imported."""
+and whether it can start; and how ranks end, so that the launcher passes on their last messages.
+Imports no MPI, which mpi4py starts when it is imported."""
 
 import ctypes
+import fcntl
 import os
 import re
 import shlex
+import stat
+import struct
 import sys
+import termios
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from drbench.common import SHARED_MEMORY
 from drbench.errors import MissingError, OutOfMemory
 
+#: Folder of the shared memory of a node's windows.
+SHARED_MEMORY = "/dev/shm"
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS, Flux.
 _VARIABLES = [
     ("PMI_SIZE", "PMI_RANK"),
@@ -38,6 +46,11 @@ _FIRST_USERS = "user:[4026531837]"  # the namespace of the machine, in every Lin
 _STARTS_IN = 1100 << 10
 #: The ranks of a node, as launchers give them.
 _ON_NODE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+
+#: How long a launcher may take to read what a rank has written, and to forward it.
+_READ_S, _PASSED_ON_S = 10.0, 0.1
+#: Seconds that MPI may take to end all ranks.
+_ABORT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -189,3 +202,52 @@ def _reads_ranks() -> bool:
         return False
     users = lambda pid: os.path.basename(os.path.realpath(f"/proc/{pid}/ns/user"))
     return users("self") in (_FIRST_USERS, users(os.getppid()))
+
+
+def shared_memory_free() -> int | None:
+    """Bytes free in the shared memory of a node's windows; None if that folder does not exist."""
+    if not os.path.isdir(SHARED_MEMORY):
+        return None
+    space = os.statvfs(SHARED_MEMORY)
+    return space.f_bavail * space.f_frsize
+
+
+def until_heard() -> None:
+    """Wait until the launcher has read what this rank wrote: output that it has not read when it
+    ends all ranks is lost. Only a pipe reports how many bytes are unread; its reader gets a moment
+    to forward them."""
+    sys.stderr.flush()
+    end = time.monotonic() + _READ_S
+    while _unread(1) + _unread(2) and time.monotonic() < end:
+        time.sleep(0.002)
+    time.sleep(_PASSED_ON_S)
+
+
+def end_ranks(comm, code: int) -> None:
+    """End all ranks with an exit code, once the launcher has read what this one wrote; this rank
+    alone if MPI does not: a hanging call may hold its lock."""
+    until_heard()
+    last = threading.Timer(_ABORT_S, os._exit, [code])
+    last.daemon = True
+    last.start()
+    comm.Abort(code)
+    os._exit(code)  # MPICH may return from it
+
+
+def _unread(handle: int) -> int:
+    """Unread bytes in a pipe; 0 for any other file.
+
+    Examples
+    --------
+    >>> ours, theirs = os.pipe()
+    >>> os.write(theirs, b"some"), _unread(theirs), os.read(ours, 4), _unread(theirs)
+    (4, 4, b'some', 0)
+    >>> os.close(ours), os.close(theirs)
+    (None, None)
+    """
+    try:
+        if not stat.S_ISFIFO(os.fstat(handle).st_mode):
+            return 0
+        return struct.unpack("i", fcntl.ioctl(handle, termios.FIONREAD, b"    "))[0]
+    except OSError:  # it was closed, or cannot tell
+        return 0

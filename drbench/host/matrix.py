@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import TransportChoice, address_of, numpy_type
+from drbench.arrays import address_of, numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import Operand, Problem, row_bytes
 from drbench.program.steps import Block
+from drbench.transport import TransportChoice
 
 from .copies import Move, Strided
 from .huge_pages import LEAST_BYTES, HugeMapping, in_huge_pages

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import address_of, grouped
+from drbench.arrays import address_of
+from drbench.mappings import grouped
 from drbench.program.steps import Add, Block, Copy, Zero
 from drbench.program.trace import Trace
 

@@ -11,15 +11,16 @@ import os
 import tempfile
 import threading
 from functools import partial
+from typing import Self
 
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import SHARED_MEMORY, ClosedTogether
+from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
 from .cores import Share, occupancies
-from .launcher import TCP, prepare_mpi, refuse_strangers
+from .launcher import SHARED_MEMORY, TCP, prepare_mpi, refuse_strangers
 
 _MPI_TYPES = {
     "float32": MPI.FLOAT,
@@ -29,6 +30,27 @@ _MPI_TYPES = {
 }
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
+
+
+class ClosedTogether:
+    """What all ranks close together, at the end of ``with``; also after an error that all ranks
+    raise. After any other error one rank failed alone: the others do not close, and closing would
+    wait for them."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest) -> None:
+        if kind is None or issubclass(kind, DrbenchError):
+            self.close()
+        else:
+            self._let_go()
+
+    def close(self) -> None:
+        """Free it (collective)."""
+
+    def _let_go(self) -> None:
+        """Free what needs no other rank."""
 
 
 class Topology(ClosedTogether):

@@ -20,13 +20,14 @@ import threadpoolctl
 from mpi4py import MPI
 from numpy.typing import ArrayLike, DTypeLike
 
-from drbench.common import as_int, end_ranks, parse_transport
 from drbench.device.base import Device
 from drbench.errors import CaseFailed, DrbenchError, UnsupportedError, UsageError, did_you_mean
+from drbench.host.launcher import end_ranks
 from drbench.host.matrix import Window
 from drbench.host.topology import start_mpi
 from drbench.model.machine import Machine
 from drbench.program.problem import Operand
+from drbench.transport import parse_transport
 
 from .exchange import Exchange
 from .explain import Explanation
@@ -34,7 +35,7 @@ from .heap import parse_bytes
 from .matrix import Matrix
 from .on_device import open_ground
 from .plan import Multiplication, Redistribution
-from .spec import Layout, Spec, factor, plain
+from .spec import Layout, Spec, as_int, factor, plain
 
 #: How long a rank that ends with an error waits for the others before it ends them.
 _PATIENCE_S = 5.0

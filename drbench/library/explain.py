@@ -3,10 +3,10 @@
 import os
 from dataclasses import dataclass
 
-from drbench.common import TransportChoice
 from drbench.model.machine import Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import memory_bytes, traffic
+from drbench.transport import TransportChoice
 
 from .plan import Multiplication
 

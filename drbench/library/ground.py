@@ -7,7 +7,6 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import ArrayLike
 
-from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
 from drbench.host.blas import GivenBlas, load_blas
 from drbench.host.executor import Executor
@@ -17,6 +16,7 @@ from drbench.host.mover import Mover
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
 from drbench.program.trace import Trace
+from drbench.transport import TransportChoice
 
 from .heap import Heap
 from .spec import TYPES, Specs

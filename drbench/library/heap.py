@@ -14,14 +14,16 @@ import numpy as np
 import psutil
 from mpi4py import MPI
 
-from drbench.common import SHARED_MEMORY, TransportChoice, address_of, shared_memory_free
+from drbench.arrays import address_of
 from drbench.errors import OutOfMemory, UsageError, as_ours
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES, populate
+from drbench.host.launcher import SHARED_MEMORY, shared_memory_free
 from drbench.host.matrix import ALIGNMENT, Window
 from drbench.host.topology import Topology
 from drbench.options import whole_number
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import row_bytes
+from drbench.transport import TransportChoice
 
 #: What MPI adds to a node's windows.
 _MARGIN = 1 << 20

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import TransportChoice
 from drbench.device.address import at_address
 from drbench.device.base import Device, Memory, Resources
 from drbench.device.executor import DeviceExecutor
@@ -18,6 +17,7 @@ from drbench.host.matrix import Place
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
 from drbench.program.trace import Trace
+from drbench.transport import TransportChoice
 
 from .ground import Ground
 from .heap import Heap

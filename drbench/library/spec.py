@@ -4,12 +4,13 @@ import ctypes
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from operator import index
+from typing import SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from drbench.common import as_int, numpy_type
+from drbench.arrays import numpy_type
 from drbench.errors import UsageError, shown
 from drbench.partitions import LayoutError, Partition, partition, sources, stored_runs, summed
 from drbench.partitions.intervals import Pair
@@ -21,6 +22,23 @@ TYPES = ("float32", "float64", "bfloat16")
 Layout: TypeAlias = "str | Partition | Spec"
 #: Requests that are cached; then all are forgotten.
 _MOST = 4096
+
+
+def as_int(value: object) -> int | None:
+    """A whole number as an int; None for anything else: a float, a text, True, an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [as_int(value) for value in (3, np.int64(3), 3.0, True, "3")]
+    [3, 3, None, None, None]
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # an array of several elements, or of floats
+        return None
 
 
 class Spec:

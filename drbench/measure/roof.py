@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import Clock, numpy_type
+from drbench.arrays import numpy_type
+from drbench.clock import Clock
 from drbench.device.address import at_address
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill

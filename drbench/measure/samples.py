@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable
 
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.program.trace import no_collection
 
 from .noise import Timed, cores_had, enough, is_noisy, time_columns, undisturbed

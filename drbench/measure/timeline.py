@@ -7,7 +7,7 @@ Standard library only: figures are drawn from such files.
 import json
 from collections.abc import Iterable
 
-from drbench.common import StepTime
+from drbench.clock import StepTime
 
 
 def chrome_trace(events: Iterable[StepTime], description: dict) -> str:

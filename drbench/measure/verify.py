@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import remembered
 from drbench.host.fill import Fill, HostElements, parts
 from drbench.host.matrix import DistributedMatrix
+from drbench.mappings import remembered
 from drbench.partitions import part
 from drbench.program.problem import Problem
 

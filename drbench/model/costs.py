@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple, Self
 
-from drbench.common import grouped, remembered
+from drbench.mappings import grouped, remembered
 from drbench.plan.strips import gemm_shapes
 from drbench.program.group_steps import GroupStep
 from drbench.program.problem import Problem

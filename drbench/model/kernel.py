@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
-from drbench.common import grouped
+from drbench.mappings import grouped
 from drbench.program.steps import Gemm, Step
 
 from .gemm import Tiling

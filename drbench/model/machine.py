@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf
 
-from drbench.common import remembered
 from drbench.errors import UsageError
+from drbench.mappings import remembered
 
 from .constants import Calibrated
 from .gemm import Compute

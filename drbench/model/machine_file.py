@@ -11,9 +11,10 @@ from dataclasses import replace
 from math import inf, prod
 from typing import Any, Self
 
-from drbench.common import TransportChoice, remembered
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
+from drbench.mappings import remembered
 from drbench.program.problem import ITEMSIZES
+from drbench.transport import TransportChoice
 
 from .constants import check_table, read_table, refuse_unknown
 from .gemm import Compute

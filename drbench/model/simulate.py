@@ -22,7 +22,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 
-from drbench.common import PHASES, Clock, StepTime
+from drbench.clock import PHASES, Clock, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from drbench.common import StepTime
+from drbench.clock import StepTime
 from drbench.partitions import Partition
 from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from drbench.common import address_of
+from drbench.arrays import address_of
 from drbench.host.blas import BlasInfo
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from drbench.common import numpy_type
+from drbench.arrays import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.library import Context
 from drbench.library.exchange import Exchange

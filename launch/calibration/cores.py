@@ -11,7 +11,6 @@ from mpi4py import MPI
 
 from drbench.algorithms import get_algorithm
 from drbench.algorithms.chains.functions import function_seconds
-from drbench.common import parse_transport
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.huge_pages import empty_in_huge_pages
@@ -20,6 +19,7 @@ from drbench.host.topology import Topology
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_transposed
 from drbench.program.problem import Problem
+from drbench.transport import parse_transport
 
 from .programs import in_rounds
 from .speed import SpeedNormalisation

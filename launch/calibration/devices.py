@@ -6,7 +6,6 @@ from math import inf
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import TransportChoice
 from drbench.device.address import at_address
 from drbench.errors import CaseFailed, UnsupportedError
 from drbench.host.topology import Topology
@@ -15,6 +14,7 @@ from drbench.launch.ranks.backends import open_backend
 from drbench.launch.ranks.transfers import Rows, trace_of
 from drbench.model.fit import fit_collective, fit_line
 from drbench.program.problem import Problem
+from drbench.transport import TransportChoice
 
 from .cores import best_of, compute_section, ranges
 

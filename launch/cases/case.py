@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 from drbench.algorithms import get_algorithm
-from drbench.common import Clock, parse_transport
+from drbench.clock import Clock
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.launch.libraries import LIBRARIES, get_library
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.options import Option, check_options
 from drbench.partitions import LayoutError, parse, preset
 from drbench.program.problem import ITEMSIZES, PLANNED, Problem
+from drbench.transport import parse_transport
 
 #: Statuses of a case that are no failure of the sweep.
 GOOD = ("ok", "unsupported")

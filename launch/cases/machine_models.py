@@ -9,10 +9,10 @@ from pathlib import Path
 
 from drbench.algorithms.registry import needs_model
 from drbench.algorithms.universal.packing import cores
-from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
 from drbench.launch.host.files import refuse_os_errors, write_whole
 from drbench.model.machine import Machine
+from drbench.transport import parse_transport
 
 from .sweep_values import read_toml, shipped
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.text import Text
 
-from drbench.common import grouped
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.host.files import check_output, made_folder, write_table
 from drbench.launch.host.show import console
@@ -14,6 +13,7 @@ from drbench.launch.papers import papers
 from drbench.launch.papers.artifact import Check, Place, check_artifact, check_records
 from drbench.launch.papers.claims import counted, shown
 from drbench.launch.papers.vary import Variation, vary
+from drbench.mappings import grouped
 
 from .options import command, csv_option, json_option, option, out_option, refuse_ranks
 

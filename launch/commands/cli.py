@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import click
 
-from drbench.common import end_ranks
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, as_ours, did_you_mean
+from drbench.host.launcher import end_ranks
 from drbench.launch.host.mpi import STRANGERS, is_rank, launched
 from drbench.launch.host.streams import open_streams
 from drbench.partitions import LayoutError

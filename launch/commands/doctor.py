@@ -11,10 +11,10 @@ import click
 import psutil
 from rich.text import Text
 
-from drbench.common import SHARED_MEMORY, shared_memory_free
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
+from drbench.host.launcher import SHARED_MEMORY, shared_memory_free
 from drbench.launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
 from drbench.launch.host.memory import available_memory
 from drbench.launch.host.mpi import find_mpiexec, launched, mpiexec_command

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import click
 
 from drbench.algorithms import algorithms, get_algorithm
-from drbench.common import TransportChoice
 from drbench.errors import UsageError, did_you_mean
 from drbench.launch.cases.case import FIELDS, OURS
 from drbench.launch.cases.machine_models import describe_file, file_of, find_machine, machine_names
@@ -21,6 +20,7 @@ from drbench.options import Option
 from drbench.partitions import PRESETS
 from drbench.partitions.text import LAYOUT_FORMS, added_kinds
 from drbench.texts import number
+from drbench.transport import TransportChoice
 
 from .completion import NAMES, complete_list, one_of
 from .options import command, json_option

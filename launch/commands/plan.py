@@ -8,7 +8,7 @@ from operator import itemgetter
 import click
 
 from drbench.algorithms.universal.explain import why
-from drbench.common import Clock, parse_transport
+from drbench.clock import Clock
 from drbench.errors import UsageError
 from drbench.launch.cases.case import Case, bound, refuse_library
 from drbench.launch.cases.machine_models import find_machine, of_schedule
@@ -17,6 +17,7 @@ from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
 from drbench.texts import bytes_text, flops_text, plural, time_text
+from drbench.transport import parse_transport
 
 from .guards import default_ranks
 from .options import (

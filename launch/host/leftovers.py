@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from drbench.common import SHARED_MEMORY
+from drbench.host.launcher import SHARED_MEMORY
 
 #: Environment variable that marks the processes of one start of ranks.
 TOKEN = "DRBENCH_RANKS_OF"

@@ -9,9 +9,16 @@ from pathlib import Path
 from threading import Thread
 from typing import TextIO
 
-from drbench.common import SHARED_MEMORY, shared_memory_free
 from drbench.errors import EXIT_CODES, CaseFailed, DrbenchError, MissingError, OutOfMemory
-from drbench.host.launcher import OURS, Launched, launched, mismatch_message, started_by_us
+from drbench.host.launcher import (
+    OURS,
+    SHARED_MEMORY,
+    Launched,
+    launched,
+    mismatch_message,
+    shared_memory_free,
+    started_by_us,
+)
 
 from .processes import running
 from .python import PYTHON

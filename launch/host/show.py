@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drbench.common import COMPUTING
+from drbench.clock import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of

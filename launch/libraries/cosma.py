@@ -15,7 +15,7 @@ import subprocess
 from functools import lru_cache
 from math import prod
 
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.cores import usable_cores
 from drbench.launch.host.kernels import ONE_THREAD

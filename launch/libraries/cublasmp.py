@@ -3,7 +3,7 @@ for which cuBLASMp overlaps communication and GEMM."""
 
 from contextlib import suppress
 
-from drbench.common import numpy_type
+from drbench.arrays import numpy_type
 from drbench.errors import MissingError
 from drbench.host.blas import BlasInfo
 

@@ -15,13 +15,13 @@ from drbench.algorithms.chains.costs import ONE_LAYER, Costs, Training
 from drbench.algorithms.chains.description import Chain, Matmul
 from drbench.algorithms.chains.mesh import Mesh, meshes
 from drbench.algorithms.chains.programs import EVERYTHING
-from drbench.common import parse_transport
 from drbench.errors import UsageError
 from drbench.launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from drbench.launch.host.kernels import ONE_THREAD
 from drbench.launch.host.mpi import run_ranks
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
+from drbench.transport import parse_transport
 
 from .intervals import alternatives, combined, residuals_of
 

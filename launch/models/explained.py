@@ -8,7 +8,7 @@ from typing import Any
 
 from drbench.algorithms import get_algorithm
 from drbench.algorithms.lowering.op_costs import BALANCE
-from drbench.common import StepTime
+from drbench.clock import StepTime
 from drbench.errors import UsageError
 from drbench.launch.cases.case import FIELDS, Case, bound, resolved_keys
 from drbench.launch.cases.command_line import describe
@@ -21,7 +21,6 @@ from drbench.model.bounds import carried_by_links
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulator
 from drbench.plan.explain import loads
-from drbench.plan.run_description import describe_run
 from drbench.program.trace import no_collection
 from drbench.texts import layouts_text
 
@@ -33,13 +32,14 @@ from .predict import (
     refuse_failed,
     simulated_keys,
 )
+from .run_description import describe_run
 
 #: Number of links that the page names, the busiest first.
 _MOST_LINKS = 24
 
 
 def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]:
-    """Describe a case on a machine: :func:`drbench.plan.run_description.describe_run`, extended.
+    """Describe a case on a machine: :func:`.run_description.describe_run`, extended.
 
     Parameters
     ----------

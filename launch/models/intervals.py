@@ -19,9 +19,10 @@ from itertools import chain
 from math import exp, hypot, log
 from typing import NamedTuple
 
-from drbench.common import parse_transport, remembered
+from drbench.mappings import remembered
 from drbench.model.fit import spread
 from drbench.model.machine import ARBITRATIONS, Machine
+from drbench.transport import parse_transport
 
 #: Factor by which assumed seconds and elements may be too large or small: on h100x8 a launch was
 #: three times as long as assumed, the ramp along k as assumed, and there was no edge effect.

@@ -7,7 +7,7 @@ from math import inf
 
 from drbench.algorithms import get_algorithm
 from drbench.algorithms.registry import needs_model
-from drbench.common import PHASES, Clock, parse_transport
+from drbench.clock import PHASES, Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.launch.cases.case import (
     Case,
@@ -28,6 +28,7 @@ from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
 from drbench.texts import bytes_text
+from drbench.transport import parse_transport
 
 from .beyond import beyond
 from .intervals import alternatives, combined, residuals_of

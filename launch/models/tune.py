@@ -26,7 +26,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.launch.cases.case import Case
 from drbench.model.bounds import moving_s

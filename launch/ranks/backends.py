@@ -9,16 +9,17 @@ from typing import Any
 import threadpoolctl
 from mpi4py import MPI
 
-from drbench.common import ClosedTogether, TransportChoice, remembered
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
-from drbench.host.topology import Topology
+from drbench.host.topology import ClosedTogether, Topology
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.peaks import compute_column
+from drbench.mappings import remembered
 from drbench.measure.roof import DeviceWork, HostWork
+from drbench.transport import TransportChoice
 
 from .gpu_awareness import mpi_moves_devices
 

@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from drbench.common import parse_transport
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.fill import Fill, HostElements
 from drbench.host.topology import Topology, mpi_version
@@ -16,6 +15,7 @@ from drbench.measure.roof import timed
 from drbench.measure.samples import sample
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import ITEMSIZES
+from drbench.transport import parse_transport
 
 from .backends import call_together, open_backend
 from .kept import Need, check_memory

@@ -10,7 +10,7 @@ import numpy as np
 
 from drbench.algorithms.chains.description import Chain, Map, Matmul
 from drbench.algorithms.chains.functions import apply
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.errors import EXIT_CODES, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.fill import Fill

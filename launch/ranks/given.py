@@ -14,8 +14,8 @@ from dataclasses import replace
 from threading import Timer
 from typing import Any
 
-from drbench.common import end_ranks
 from drbench.errors import EXIT_CODES, DrbenchError
+from drbench.host.launcher import end_ranks
 from drbench.host.topology import Topology
 from drbench.launch.cases.case import failure
 from drbench.launch.cases.peaks import with_peak

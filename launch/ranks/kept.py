@@ -9,20 +9,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from drbench.common import (
-    SHARED_MEMORY,
-    ClosedTogether,
-    TransportChoice,
-    numpy_type,
-    shared_memory_free,
-)
+from drbench.arrays import numpy_type
 from drbench.errors import OutOfMemory
+from drbench.host.launcher import SHARED_MEMORY, shared_memory_free
 from drbench.host.matrix import DistributedMatrix
-from drbench.host.topology import Topology
+from drbench.host.topology import ClosedTogether, Topology
 from drbench.launch.host.memory import available_memory, left_to_process, windows_bytes
 from drbench.measure.roof import elements, gemms_to_try
 from drbench.program.problem import Problem
 from drbench.texts import bytes_text
+from drbench.transport import TransportChoice
 
 #: Most programs that are kept, and most windows of them and of matrices: MPI has few.
 _MOST, _MOST_WINDOWS = 1000, 200

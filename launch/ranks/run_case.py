@@ -34,7 +34,7 @@ except (ImportError, RuntimeError) as error:
 
 from drbench.algorithms import get_algorithm
 from drbench.algorithms.collective import BASELINES, baseline_of
-from drbench.common import COMPUTING, PHASES, Clock, parse_transport
+from drbench.clock import COMPUTING, PHASES, Clock
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version, start_mpi
 from drbench.launch.cases.case import (
@@ -68,6 +68,7 @@ from drbench.plan.schedule import pool_bytes
 from drbench.plan.signals import inbox_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
+from drbench.transport import parse_transport
 
 from .backends import call_together, open_backend
 from .kept import Kept, Need

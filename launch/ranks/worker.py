@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from drbench.common import end_ranks
 from drbench.errors import UsageError, as_ours, exit_code_of
+from drbench.host.launcher import end_ranks
 from drbench.host.topology import Topology
 from drbench.launch.cases.case import Case, failure
 from drbench.launch.host.environment import rank_facts

@@ -20,9 +20,9 @@ from math import inf
 from statistics import median
 from typing import Any, NamedTuple
 
-from drbench.common import grouped
 from drbench.errors import UsageError, did_you_mean
 from drbench.launch.cases.case import GOOD
+from drbench.mappings import grouped
 from drbench.measure.noise import median_interval
 from drbench.measure.record import IDENTITY, KINDS, REQUEST, WHERE, WITH
 

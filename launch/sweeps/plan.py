@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple
 
-from drbench.common import grouped
 from drbench.errors import DrbenchError
 from drbench.launch.cases.case import bound
 from drbench.launch.cases.launchers import Launcher, load_launcher
 from drbench.launch.cases.machine_models import find_machine, model_version
 from drbench.launch.cases.sweep_file import Sweep, load_sweep, ranks_of
+from drbench.mappings import grouped
 from drbench.partitions import LayoutError
 
 from .rounds import Experiment, Job

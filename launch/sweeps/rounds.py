@@ -9,9 +9,9 @@ from itertools import chain, compress
 from statistics import median
 from typing import NamedTuple
 
-from drbench.common import grouped
 from drbench.launch.cases.case import Case
 from drbench.launch.libraries import LIBRARIES
+from drbench.mappings import grouped
 from drbench.measure.decision import (
     UNDECIDED,
     Run,

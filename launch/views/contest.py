@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from drbench.common import PHASES
+from drbench.clock import PHASES
 from drbench.launch.cases.peaks import arithmetic
 from drbench.launch.libraries import LIBRARIES, ON_DRBENCH
 from drbench.measure.decision import MARKS, Decision, Run, answer, best_at, decide_compared

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from drbench.common import grouped
+from drbench.mappings import grouped
 from drbench.texts import bytes_text, plural
 
 #: Variables by which Slurm shows a rank some of the node's GPUs.

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from drbench.common import StepTime
+from drbench.clock import StepTime
 from drbench.measure.timeline import read_chrome_trace
 from drbench.plots.draw.description import named
 from drbench.plots.draw.figure import Figure, Made

@@ -2,7 +2,7 @@
 // The page of one run, or of two side by side: a slider through its time. Times are whole ticks, `ticks` of them a case.
 (() => {
   const { cases, ticks } = JSON.parse(document.getElementById("data").textContent);
-  // a bar of a rank, as drbench/plan/run_description.py has it
+  // a bar of a rank, as launch/models/run_description.py has it
   const [STEP, DOES, START, STOP, HELD, BYTES, READS, WRITES, MOVES, COMPUTES] = Array(10).keys();
   const VERBS = { multiply: "multiplies", fetch: "fetches", send: "sends", add: "adds", collective: "with its group", copy: "copies", wait: "waits" };
   const COLUMNS = [["multiply"], ["fetch"], ["send", "add"], ["collective", "copy", "wait"]];

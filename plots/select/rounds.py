@@ -8,7 +8,7 @@ from typing import Any
 
 from pandas import DataFrame, Series
 
-from drbench.common import grouped
+from drbench.mappings import grouped
 from drbench.measure.decision import (
     OK,
     UNDECIDED,

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Bar(NamedTuple):
-    """A step of a rank, as :func:`drbench.plan.run_description.describe_run` describes it."""
+    """A step of a rank, as ``launch/models/run_description.py`` describes it."""
 
     step: int
     does: str

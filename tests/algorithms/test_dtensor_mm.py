@@ -9,7 +9,7 @@ from drbench.errors import UnsupportedError
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.models.predict import predict
-from drbench.plan.run_description import Regions
+from drbench.launch.models.run_description import Regions
 from drbench.program.steps import Copy
 
 BY = "row", "column"

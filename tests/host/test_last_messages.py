@@ -9,7 +9,7 @@ from starting import ROOT
 
 PRINTS = """
 import sys
-from drbench.common import until_heard
+from drbench.host.launcher import until_heard
 sys.stderr.write("last")
 until_heard()
 """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from drbench.common import Clock
+from drbench.clock import Clock
 from drbench.host.executor import Executor
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import DistributedMatrix

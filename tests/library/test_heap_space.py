@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import drbench
-from drbench.common import TransportChoice
 from drbench.errors import OutOfMemory, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
 from drbench.host.matrix import Place
 from drbench.host.topology import Topology
 from drbench.library.heap import ALIGNMENT, Heap, Space, parse_bytes
 from drbench.library.plan import overlap
+from drbench.transport import TransportChoice
 
 
 @settings(deadline=None)

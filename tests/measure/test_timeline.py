@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drbench.algorithms import get_algorithm
-from drbench.common import StepTime
+from drbench.clock import StepTime
 from drbench.measure.timeline import chrome_trace, read_chrome_trace
 from drbench.plan.explain import events_of
 

@@ -9,7 +9,6 @@ import pytest
 from any_multiplications import any_other
 from traced import of_algorithm, traced
 
-from drbench.common import parse_transport
 from drbench.errors import UnsupportedError
 from drbench.model.bounds import bound_of
 from drbench.model.gemm import Compute
@@ -20,6 +19,7 @@ from drbench.plan.explain import traffic
 from drbench.program.group_steps import AllGather, Fragment, ReduceScatter, Shift
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Gemm, Get, Group, Join, Part, Scratch
+from drbench.transport import parse_transport
 
 ITEM = 4
 WIRE = (Link("wire", 4.0, shared="pair"),)  # an element a second

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import tomlkit
 
-from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine, machine_names
@@ -19,6 +18,7 @@ from drbench.launch.models.predict import predict
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.model.machine_file import ARITHMETICS
+from drbench.transport import parse_transport
 
 #: A file of drbench calibrate.
 CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")

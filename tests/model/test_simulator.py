@@ -14,7 +14,6 @@ from slow_simulator import slow_on
 from traced import traced
 
 from drbench.algorithms import get_algorithm
-from drbench.common import parse_transport
 from drbench.errors import CaseFailed
 from drbench.host.throttle import Throttle
 from drbench.model.bounds import bound_of
@@ -36,6 +35,7 @@ from drbench.program.steps import (
     ReplicaGet,
     Scratch,
 )
+from drbench.transport import parse_transport
 
 ITEM = 4
 #: Steps of a program that the slow simulator takes hundredths of a second for.

@@ -5,8 +5,8 @@ from math import inf
 
 import pytest
 
-from drbench.common import parse_transport
 from drbench.launch.cases.machine_models import find_machine
+from drbench.transport import parse_transport
 
 CLIQUES = {"MPIR_CVAR_NUM_CLIQUES": "2"}
 TCP = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}

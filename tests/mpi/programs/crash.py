@@ -10,9 +10,9 @@ from harness import TRANSPORT, ranks, wrap_starters
 import drbench.host.matrix
 import drbench.launch.ranks.kept
 import drbench.launch.ranks.run_case
-from drbench.common import until_heard
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
+from drbench.host.launcher import until_heard
 from drbench.host.topology import RangeLocks
 from drbench.launch.ranks.run_case import Case, run_case
 from drbench.program.steps import Accumulate, Fence, Get

@@ -19,13 +19,13 @@ from host_device import HostDevice
 from mpi4py import MPI
 
 from drbench.algorithms import get_algorithm
-from drbench.common import parse_transport
 from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.inbox import DeviceInbox
 from drbench.device.matrix import device_matrices
 from drbench.host.topology import Topology
 from drbench.plan.explain import traffic
+from drbench.transport import parse_transport
 
 #: Of each device.
 RUNS = 2

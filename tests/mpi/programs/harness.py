@@ -13,10 +13,10 @@ from whole_multiplications import expected
 
 import drbench
 import drbench.host.inbox
-from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
 from drbench.host.executor import Executor
 from drbench.host.topology import Topology
+from drbench.transport import TransportChoice
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
 if (

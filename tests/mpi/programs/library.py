@@ -21,7 +21,7 @@ from host_device import HostDevice
 from mpi4py import MPI
 
 import drbench
-from drbench.common import numpy_type
+from drbench.arrays import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host import executor_base
 from drbench.library.plan import Multiplication

@@ -1,7 +1,7 @@
 """A run as plain data for a page to draw: the layouts, and when each rank stored, fetched,
 multiplied, sent and added which blocks. For simulated and measured runs.
 
-A run is its traces, and the bars of its timeline (:class:`drbench.common.StepTime`). A bar is the
+A run is its traces, and the bars of its timeline (:class:`drbench.clock.StepTime`). A bar is the
 time of a step; its operands follow from the traces: a fetched value is the block it was read from,
 a shifted value that of the neighbour, the result of a GEMM the rows of one operand and the columns
 of the other.
@@ -10,15 +10,14 @@ of the other.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from drbench.common import StepTime
+from drbench.clock import StepTime
 from drbench.errors import UsageError
 from drbench.partitions.intervals import Range, intersect, length, split, union
+from drbench.plan.explain import moved_by
+from drbench.plan.signals import pairs_of
 from drbench.program.problem import Operand
 from drbench.program.steps import DOES, Block, Step
 from drbench.program.trace import Trace
-
-from .explain import moved_by
-from .signals import pairs_of
 
 #: Most ranges of rows, or of columns, of one region; more are replaced by their hull.
 _MOST_RANGES = 64
