@@ -27,15 +27,9 @@ from .axes import Axis, Dealt, axis_of, balanced_axis, stored_runs
 from .dtensor import to_placements
 from .enumerate import layouts
 from .errors import LayoutError
-from .grids import (
-    Grid,
-    frontier,
-    io_bound,
-    optimal_grid,
-    parse_grid,
-    work_on,
-)
+from .grids import Grid, parse_grid, work_on
 from .intervals import Interval, intersect
+from .optimal_grids import frontier, optimal_grid
 from .partition import Partition, replica_suffix
 from .places import Places, grid_places
 from .presets import PRESETS

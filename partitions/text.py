@@ -15,8 +15,9 @@ from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_squ
 from .axes import Dealt
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
-from .grids import GridSpec, optimal_grid, parse_grid
+from .grids import GridSpec, parse_grid
 from .intervals import Pair
+from .optimal_grids import optimal_grid
 from .partition import TRANSPOSED, Partition, replica_suffix
 from .places import grid_places
 from .presets import GRID, PRESETS, REPLICATED
@@ -369,7 +370,8 @@ def preset(
     sizes : (int, int, int), optional
         m, n and k, which optimal depends on.
     memory : int, optional
-        Elements that fit into a rank's memory, for optimal (:func:`drbench.partitions.grids.held`).
+        Elements that fit into a rank's memory, for optimal
+        (:func:`drbench.partitions.optimal_grids.held`).
 
     Raises
     ------

@@ -1,5 +1,6 @@
 """Cheap lower bounds on times: of programs, from the traces of some ranks or all, with GEMMs and
-each link one after another; and of data movement without overlap."""
+each link one after another; and of data movement without overlap. And on the elements that a rank
+needs with any schedule of a multiplication."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -287,3 +288,40 @@ def moving_s(moved: Iterable[tuple[int, int, int]], machine: Machine) -> float:
                 else 2 * nbytes / machine.compute.memory_bytes_per_s
             )
     return max(busy.values(), default=0.0) + max(core.values(), default=0.0) + latency_s
+
+
+def io_bound(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> float:
+    """Elements of A, B and C that some rank stores or moves with any schedule that starts from one
+    copy of A and B and ends with one of C; inf if these do not fit into the memory of all ranks.
+
+    The larger of two lower bounds, V = mnk / p being a rank's share of the multiply-adds:
+
+    - 2V / √s + s with s = min(S, V^(2/3)), for a memory of S elements a rank; with enough memory it
+      is 3 V^(2/3). (Kwasniewski, Kabić, Besta, VandeVondele, Solcà, Hoefler, "Red-Blue Pebbling
+      Revisited", SC'19, Theorem 2: a rank's multiply-adds are a cuboid on a base of s terms of C.)
+    - without regard to memory, with d1 ≥ d2 ≥ d3 the extents in falling order, which a cuboid of
+      few ranks cannot exceed: (d1·d2 + d1·d3) / p + d2·d3 for p ≤ d1 / d2, 2 √(d1·d2·d3² / p) +
+      d1·d2 / p for p ≤ d1·d2 / d3², else 3 V^(2/3). (Al Daas, Ballard, Grigori, Kumar, Rouse,
+      "Tight Memory-Independent Parallel Matrix Multiplication Communication Lower Bounds",
+      SPAA'22, Theorem 3.)
+
+    Examples
+    --------
+    >>> [round(io_bound(m, 512, 512, 8)) for m in (512, 1 << 17)]
+    [196608, 17039360]
+    >>> [round(io_bound(1024, 1024, 1024, 64, memory)) for memory in (None, 3 << 14)]
+    [196608, 200501]
+    """
+    if memory is not None and memory * nprocs < m * k + k * n + m * n:
+        return inf
+    share = m * n * k / nprocs
+    cube = share ** (2 / 3)
+    base = cube if memory is None else min(memory, cube)
+    d1, d2, d3 = sorted((m, n, k), reverse=True)
+    if nprocs * d2 <= d1:
+        shape = d1 * (d2 + d3) / nprocs + d2 * d3
+    elif nprocs * d3**2 <= d1 * d2:
+        shape = 2 * (d1 * d2 * d3**2 / nprocs) ** 0.5 + d1 * d2 / nprocs
+    else:
+        shape = 3 * cube
+    return float(max(2 * share / base**0.5 + base, shape))

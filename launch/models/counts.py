@@ -3,9 +3,8 @@ bound of the bytes that some rank needs with any schedule."""
 
 from typing import NamedTuple
 
-from drbench.errors import UsageError
 from drbench.launch.cases.case import Case, bound, refuse_library
-from drbench.partitions import LayoutError, io_bound
+from drbench.model.bounds import io_bound
 from drbench.plan.explain import Loads, loads, transfers
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
@@ -70,13 +69,8 @@ def counted(case: Case, ranks: int) -> Counted:
 
 
 def least_bytes(case: Case, ranks: int, memory: int | None = None) -> float:
-    """Lower bound of the bytes of A, B and C that some rank stores or moves with any schedule that
-    starts from one copy of A and B and ends with one of C (:func:`drbench.partitions.io_bound`).
-
-    Raises
-    ------
-    UsageError
-        If the matrices do not fit into the memory.
+    """Lower bound of the bytes of A, B and C that some rank stores or moves with any schedule
+    (:func:`drbench.model.bounds.io_bound`).
 
     Examples
     --------
@@ -85,7 +79,4 @@ def least_bytes(case: Case, ranks: int, memory: int | None = None) -> float:
     """
     itemsize = Problem(1, 1, 1, 1, dtype=case.dtype).itemsize
     elements = None if memory is None else memory // itemsize
-    try:
-        return round(io_bound(case.m, case.n, case.k, ranks, elements) * itemsize, 6)
-    except LayoutError as error:
-        raise UsageError(f"--memory: {error}.") from None
+    return round(io_bound(case.m, case.n, case.k, ranks, elements) * itemsize, 6)

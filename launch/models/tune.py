@@ -27,7 +27,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from drbench.clock import Clock
-from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import OutOfMemory, UnsupportedError
 from drbench.launch.cases.case import Case
 from drbench.model.bounds import moving_s
 from drbench.model.machine import Machine
@@ -97,8 +97,7 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
         found = _Search(request, machine).run()
         if any(request.today):
             _compare_with_today(found, request, machine)
-    with suppress(UsageError):
-        found.least_bytes = least_bytes(request.case, request.ranks, request.memory)
+    found.least_bytes = least_bytes(request.case, request.ranks, request.memory)
     return found
 
 

@@ -9,7 +9,7 @@ from traced import everyone_of
 from drbench.algorithms import get_algorithm
 from drbench.errors import UsageError
 from drbench.partitions import Grid, optimal_grid
-from drbench.partitions.grids import held, moved
+from drbench.partitions.optimal_grids import held, moved
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Gemm
