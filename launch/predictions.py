@@ -11,12 +11,12 @@ from drbench.errors import UsageError
 from drbench.launch.cases.case import FIELDS, Case, partition_texts
 from drbench.launch.cases.command_line import describe, run_command
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.answer import answer
-from drbench.launch.models.candidates import REPLICATION, TuneRequest
 from drbench.launch.models.explained import explained
-from drbench.launch.models.places import Found
 from drbench.launch.models.predict import predict_with, ranks_on, refuse_failed
-from drbench.launch.models.tune import tune as search
+from drbench.launch.tune.rank import tune as search
+from drbench.launch.tune.report import answer
+from drbench.launch.tune.request import REPLICATION, TuneRequest
+from drbench.launch.tune.result import SearchResult
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.options import check_options
@@ -82,14 +82,14 @@ class Choice:
         The best on the layouts that the case names; None if it names none, or nothing fits there.
     answer : str
         What your layouts cost, the best, and whether changing pays, in three lines.
-    found : Found
+    found : SearchResult
         All that is known of the search, such as ``found.pays_after`` and ``found.left``.
     """
 
     ranking: list[Prediction]
     yours: Prediction | None
     answer: str
-    found: Found
+    found: SearchResult
 
     def rows(self) -> list[dict[str, Any]]:
         """The ranking as rows of a table, for ``pandas.DataFrame``."""

@@ -19,9 +19,9 @@ from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.candidates import TuneRequest
-from drbench.launch.models.places import Place
-from drbench.launch.models.tune import tune
+from drbench.launch.tune.rank import tune
+from drbench.launch.tune.request import TuneRequest
+from drbench.launch.tune.result import Place
 
 
 class Layer(NamedTuple):

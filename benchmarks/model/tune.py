@@ -30,10 +30,10 @@ from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.host.files import ROOT
 from drbench.launch.host.kernels import without_pins
 from drbench.launch.host.show import console
-from drbench.launch.models.candidates import EFFORT, TuneRequest
-from drbench.launch.models.tune import every_program, tune
 from drbench.launch.sweeps.experiment import run_rounds
 from drbench.launch.sweeps.supervisor import Settings
+from drbench.launch.tune.rank import every_program, tune
+from drbench.launch.tune.request import EFFORT, TuneRequest
 from drbench.measure.decision import over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
 

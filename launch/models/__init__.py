@@ -1,1 +1,1 @@
-"""Uses of the machine models: predict, tune, the sweeps of the paper's figures."""
+"""Uses of the machine models: predict a case, a sweep or a chain, and explain a run."""

@@ -13,7 +13,7 @@ _WORK = (
     "drbench.launch.sweeps.slurm.write_jobs",
     "drbench.launch.models.chains.answer",
     "drbench.launch.models.explained.explained",
-    "drbench.launch.models.tune.tune",
+    "drbench.launch.tune.rank.tune",
 )
 #: Functions that inspect this machine: its cores, its libraries, its folders.
 _HERE = (

@@ -13,7 +13,7 @@ from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.cases.command_line import run_command
 from drbench.launch.host.files import add_records, check_csv
 from drbench.launch.host.show import brief, multiplication_text, predicted_text
-from drbench.launch.models.candidates import EFFORT
+from drbench.launch.tune.request import EFFORT
 from drbench.launch.views.tables import Column, Table, marks_of
 from drbench.measure.decision import MARKS, Decision, decide, leaders, remedy
 from drbench.measure.decision import answer as decided
@@ -179,9 +179,9 @@ def tune_command(
     bytes and load balance instead of times. All replicas of C are complete.
     """
     from drbench.launch.cases.case import Case, check_case, partition_texts
-    from drbench.launch.models.answer import answer
-    from drbench.launch.models.candidates import TuneRequest
-    from drbench.launch.models.tune import tune
+    from drbench.launch.tune.rank import tune
+    from drbench.launch.tune.report import answer
+    from drbench.launch.tune.request import TuneRequest
 
     check_csv(csv_path)
     take_options(values)
@@ -239,9 +239,9 @@ def tune_command(
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
 
-def row_of(place, request, least_bytes: float | None = None) -> dict:
+def row_of(place, request, least_bytes: float) -> dict:
     """The values of one place: a row of the table, and of the JSON."""
-    from drbench.launch.models.answer import name_of, redistribution_text
+    from drbench.launch.tune.report import name_of, redistribution_text
 
     record, moving = place.record, place.moving
     row = {
@@ -269,7 +269,7 @@ def row_of(place, request, least_bytes: float | None = None) -> dict:
         "busiest_flops": counts.loads.busiest_flops,
         "share_of_flops": counts.share,
         "needed_bytes": counts.needed,
-        "over_bound": counts.needed / least_bytes if least_bytes else None,
+        "over_bound": counts.needed / least_bytes,
     }
 
 
@@ -398,8 +398,8 @@ def _brief(found, request) -> str:
 def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
     """The lines below the ranking: what to run, and with ``verbose`` how the answer was found."""
     from drbench.launch.cases.machine_models import CALIBRATE
-    from drbench.launch.models.answer import off
-    from drbench.launch.models.places import EVEN
+    from drbench.launch.tune.costs import EVEN
+    from drbench.launch.tune.report import tell_doubt
 
     case, ranks, lines = request.case, request.ranks, []
     name = "the best" if chosen == 1 else "the fastest measured one"
@@ -410,7 +410,7 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
         lines.append(f"Ranked by bytes. For times: {CALIBRATE}, then --machine mine.toml")
     elif found.ranking[0].record.median_high_s is None:
         lines.append(f"{machine.name} has no intervals: calibrate it again.")
-    if off(found):
+    if tell_doubt(found):
         lines.append(f"Search longer: --effort {4 * request.effort:g}")
     if not verbose:
         return lines
@@ -419,12 +419,10 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
             "busiest: the most bytes that a rank sends or receives; layouts that give a rank "
             f"over {EVEN:g} times its share of the FLOPs are last"
         )
-        if found.least_bytes:
-            least = bytes_text(round(found.least_bytes))
-            lines.append(
-                f"bound: some rank stores or moves at least {least} of A, B and C, with any "
-                "schedule"
-            )
+        least = bytes_text(round(found.least_bytes))
+        lines.append(
+            f"bound: some rank stores or moves at least {least} of A, B and C, with any schedule"
+        )
     else:
         lines.append(
             "least time: no run of the program is faster than its local GEMMs, or its busiest link"

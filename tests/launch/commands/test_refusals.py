@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_up import made_up, of_universal
 
-import drbench.launch.models.tune  # noqa: F401  (before anything in it is replaced)
+import drbench.launch.tune.rank  # noqa: F401  (before anything in it is replaced)
 from drbench.launch.cases.machine_models import file_of
 from drbench.launch.host.kernels import Kernels
 from drbench.measure.record_file import append_csv
@@ -223,7 +223,7 @@ def desk(tmp_path, monkeypatch):
             for name in ("run", "bandwidth", "predict.model")
         ),
         *("drbench.launch.sweeps.sweep.supervised", "drbench.launch.sweeps.starter.Ranks.__init__"),
-        *("drbench.launch.models.predict._simulated", "drbench.launch.models.tune.tune"),
+        *("drbench.launch.models.predict._simulated", "drbench.launch.tune.rank.tune"),
     ):
         monkeypatch.setattr(name, fail)
     monkeypatch.setattr(

@@ -7,10 +7,10 @@ import pytest
 
 from drbench.launch.cases.case import Case, blocks_in_place
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.candidates import TuneRequest
 from drbench.launch.models.predict import predict, programs_of
-from drbench.launch.models.tune import tune
 from drbench.launch.sweeps.dry_run import needs
+from drbench.launch.tune.rank import tune
+from drbench.launch.tune.request import TuneRequest
 from drbench.plan.schedule import pool_bytes
 
 LUMIC = find_machine("lumic")  # eight ranks a node

@@ -9,8 +9,8 @@ import drbench
 from drbench.algorithms import algorithms, get_algorithm
 from drbench.errors import UnsupportedError
 from drbench.launch.cases.case import Case
-from drbench.launch.models.counts import counted
 from drbench.launch.models.predict import predict
+from drbench.launch.tune.counts import counted
 from drbench.model.bounds import bound_of, carried_by_links
 from drbench.model.costs import Costs
 from drbench.model.gemm import Compute

@@ -9,8 +9,8 @@ from drbench.launch.host.show import predicted_text
 from drbench.measure.record import Record
 from drbench.texts import bytes_text, layouts_text, plural, time_text
 
-from .candidates import TuneRequest
-from .places import Found, Moving, Place
+from .request import TuneRequest
+from .result import Moving, Place, SearchResult
 
 #: The largest optimality gap that helps to decide.
 _TELLING = 0.25
@@ -47,31 +47,31 @@ def redistribution_text(moving: Moving) -> str:
     return f"{time}{bytes_text(moving.moved_bytes)}"
 
 
-def answer(found: Found, request: TuneRequest) -> list[str]:
+def answer(result: SearchResult, request: TuneRequest) -> list[str]:
     """The lines of the answer: the cost of the current layouts, the best, and after how many
     multiplications changing pays."""
-    best, lines, today = found.ranking[0], [], any(request.today)
-    if found.mine:
-        lines.append(f"You:  {_costs(found.mine)}.")
-    elif found.why_not:
-        lines.append(f"You:  {found.why_not}")
+    best, lines, today = result.ranking[0], [], any(request.today)
+    if result.mine:
+        lines.append(f"You:  {_costs(result.mine)}.")
+    elif result.why_not:
+        lines.append(f"You:  {result.why_not}")
     ends = []
-    if times := found.times_better:
+    if times := result.times_better:
         ends.append(f"{times:.2f} times {'as fast' if best.record else 'fewer bytes'}")
-    if near := found.within(request.multiplications):
-        least = "at least " * (len(near) + 1 == len(found.ranking) == request.top)
+    if near := result.within(request.multiplications):
+        least = "at least " * (len(near) + 1 == len(result.ranking) == request.top)
         ends.append(f"tied with {least}{plural(len(near), 'other')}")
-    if unknown := off(found):
+    if unknown := tell_doubt(result):
         ends.append(unknown)
-    if found.mine and not found.better:
+    if result.mine and not result.better:
         within = plural(request.multiplications, "multiplication")
         doubt = f" ({unknown})" if unknown else ""
         lines.append(f"Keep them: no change pays within {within}{doubt}.")
     else:
         by = "" if best.record else " by bytes"
-        lines.append(f"Best{by}: {_costs(best)}{''.join(f'; {each}' for each in ends)}.")
-    if found.why_not or found.better:
-        lines.append(_price(found, request))
+        lines.append(f"Best{by}: {_costs(best)}{''.join(f'; {end}' for end in ends)}.")
+    if result.why_not or result.better:
+        lines.append(_price(result, request))
     elif not today:
         lines.append("Give your layouts (--a, --b, --c or --preset) to see whether changing pays.")
     return lines
@@ -89,9 +89,9 @@ def _costs(place: Place) -> str:
     return f"{named}: at most {moves} in or out of a rank{work}, {name_of(place)}"
 
 
-def _price(found: Found, request: TuneRequest) -> str:
+def _price(result: SearchResult, request: TuneRequest) -> str:
     """The cost of redistributing the matrices to the first place, and when that pays."""
-    best, after = found.ranking[0], found.pays_after
+    best, after = result.ranking[0], result.pays_after
     moving, today = best.moving, zip("ABC", request.today, best.layouts)
     changed = [name for name, mine, its in today if mine and mine != its]
     inputs = " and ".join(name for name in changed if name != "C")
@@ -105,14 +105,14 @@ def _price(found: Found, request: TuneRequest) -> str:
     price = f"Changing costs {cost} ({what})"
     if after is None:
         return f"{price}."
-    first = found.ranking[0].record
-    if first and first.median_high_s and found.mine.cost <= first.median_high_s:
+    first = result.ranking[0].record
+    if first and first.median_high_s and result.mine.cost <= first.median_high_s:
         return f"{price}, and gains less than the model's error."
     by = "" if moving.seconds is not None else ", by bytes of the busiest rank"
     return f"{price}: it pays after {plural(after, 'multiplication')}{by}."
 
 
-def off(found: Found) -> str:
+def tell_doubt(result: SearchResult) -> str:
     """What is not known about the first place, in words: the optimality gap where it is small, or
     that the effort ended; empty if everything was searched, or if the gap is within the interval of
     the first.
@@ -122,13 +122,13 @@ def off(found: Found) -> str:
     >>> record = Record(mode="simulated", status="ok", best_s=1.0, median_low_s=0.95)
     >>> ranking = [Place(None, 0, Moving(), (), record)]
     >>> for gap in (0.04, 0.2, 5.0):
-    ...     print(off(Found(ranking, left=9, gap=gap)))
+    ...     print(tell_doubt(SearchResult(ranking, left=9, gap=gap)))
     <BLANKLINE>
     optimality gap at most 20 % in this model
     effort exhausted, so others may be better
     """
-    if not found.in_doubt:
+    if not result.in_doubt:
         return ""
-    if found.gap <= _TELLING:
-        return f"optimality gap at most {100 * found.gap:.0f} % in this model"
+    if result.gap <= _TELLING:
+        return f"optimality gap at most {100 * result.gap:.0f} % in this model"
     return "effort exhausted, so others may be better"

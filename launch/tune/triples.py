@@ -72,20 +72,20 @@ class Rates(NamedTuple):
 
 
 def rates_of(machine: Machine | None, sizes: dict[str, int], ranks: int) -> Rates:
-    """The rates of a machine of :func:`.predict.seen_by`; partial sums are no faster than
-    copies."""
-    looked_at = sorted({ranks * at // _EXAMINED for at in range(_EXAMINED)} | {ranks - 1})
+    """The rates of a machine as a case sees it (:func:`drbench.launch.models.predict.seen_by`);
+    partial sums are no faster than copies."""
+    examined = sorted({ranks * at // _EXAMINED for at in range(_EXAMINED)} | {ranks - 1})
     if machine is None or not machine.links:
         into = np.tile([[1.0, 0.0]], (ranks, 1))
         links = Links(into, into[:, ::-1], into, into[:, ::-1])
         moved = {name: item * float(machine is None) for name, item in sizes.items()}
-        return Rates(dict.fromkeys(looked_at, links), moved, machine and machine.compute)
+        return Rates(dict.fromkeys(examined, links), moved, machine and machine.compute)
     # on cores slices may be packed and multiplied in one GEMM
     cut_on = {} if machine.adds_on_core else {"A": "n", "B": "m"}
     adds = max(1.0, machine.accumulate_efficiency)  # pushed ones are copies
     reached = {"A": machine.pull_efficiency, "B": machine.pull_efficiency, "C": adds}
     moved = {name: item / reached[name] for name, item in sizes.items()}
-    links = {rank: _links_of(machine, rank, ranks) for rank in looked_at}
+    links = {rank: _links_of(machine, rank, ranks) for rank in examined}
     return Rates(links, moved, machine.compute, cut_on)
 
 
@@ -106,11 +106,11 @@ def _links_of(machine: Machine, rank: int, ranks: int) -> Links:
                 entries[at].append(where)
                 if not link.own_timer:
                     entries[at + 2].append(where)
-    found = np.zeros((4, ranks, max(len(number), 1)))
-    for each, of in zip(found, entries):
-        for other, resource, seconds in of:
-            each[other, resource] += seconds
-    return Links(*found)
+    costs = np.zeros((4, ranks, max(len(number), 1)))
+    for cost, entry in zip(costs, entries):
+        for other, resource, seconds in entry:
+            cost[other, resource] += seconds
+    return Links(*costs)
 
 
 def bounds_of(
@@ -131,34 +131,43 @@ def bounds_of(
     >>> bounds_of(layouts, (8, 8, 8), rates)[0][..., 0].ravel().tolist()
     [32.0, 48.0]
     """
-    held = {name: _held([each.partition for each in given]) for name, given in layouts.items()}
+    held = {
+        name: _held([operand.partition for operand in operands])
+        for name, operands in layouts.items()
+    }
     shape = [*map(len, layouts.values()), 3]
     bounds, guesses, gemms = np.zeros(shape), np.zeros(shape), np.ones(shape)
     launch_s = rates.compute.launch_s if rates.compute else 0.0
     for which, name in enumerate("CBA"):
         others = [other for other in "ABC" if other != name]
         views = [
-            np.moveaxis(each[..., which], "ABC".index(name), 0) for each in (bounds, guesses, gemms)
+            np.moveaxis(array[..., which], "ABC".index(name), 0)
+            for array in (bounds, guesses, gemms)
         ]
-        for at, still in enumerate(layouts[name]):
-            every = _multiplied(still, *(each[at] for each in held[name]), dict(zip("mnk", sizes)))
+        for at, stationary in enumerate(layouts[name]):
+            tiles, replicas = held[name]
+            every = _multiplied(stationary, tiles[at], replicas[at], dict(zip("mnk", sizes)))
             for rank in rates.links:
                 extents = [int(np.ptp(every[axis][:, rank])) for axis in "mnk"]
                 if 0 in extents:
                     continue
-                (one, cuts), (two, others_cuts) = (
+                (first, first_cuts), (second, second_cuts) = (
                     _moved(rank, other, *held[other], every, rates) for other in others
                 )
-                moves = sure = (one[:, None] + two).max(axis=2)
-                if still.partition.replicas > 1 and still.partition.grid_shape != (1, 1):
-                    one, two = (_fewest(rank, x, held[x][0], every, still, rates) for x in others)
-                    sure = (one[:, None] + two).max(axis=2)
-                count = np.maximum.outer(cuts, others_cuts)
+                moves = sure = (first[:, None] + second).max(axis=2)
+                partition = stationary.partition
+                if partition.replicas > 1 and partition.grid_shape != (1, 1):
+                    first, second = (
+                        _fewest(rank, other, held[other][0], every, stationary, rates)
+                        for other in others
+                    )
+                    sure = (first[:, None] + second).max(axis=2)
+                count = np.maximum.outer(first_cuts, second_cuts)
                 least, likely = _work(extents, rates, rates.cut_on.get(name))
                 likely = likely + launch_s * (count - 1)
                 guess = np.maximum(moves, likely) + _EXPOSED * np.minimum(moves, likely)
-                for view, found in zip(views, (np.maximum(sure, least), guess, count)):
-                    np.maximum(view[at], found, out=view[at])
+                for view, values in zip(views, (np.maximum(sure, least), guess, count)):
+                    np.maximum(view[at], values, out=view[at])
     return bounds, guesses, gemms
 
 
@@ -187,21 +196,21 @@ def _held(partitions: list[Partition]) -> tuple[np.ndarray, np.ndarray]:
     """
     tiles = np.zeros((len(partitions), 4, partitions[0].nprocs), dtype=np.int64)
     replicas = np.zeros(tiles[:, 0].shape, dtype=np.int64)
-    for at, each in enumerate(partitions):
-        for rank in range(each.nprocs):
-            replicas[at, rank] = each.replica_of(rank)
-            if len(of := each.tiles_of(rank)) == 1:
-                rows, cols = each.tile_bounds(of[0])
+    for at, partition in enumerate(partitions):
+        for rank in range(partition.nprocs):
+            replicas[at, rank] = partition.replica_of(rank)
+            if len(own := partition.tiles_of(rank)) == 1:
+                rows, cols = partition.tile_bounds(own[0])
                 tiles[at, :, rank] = *rows, *cols
     return tiles, replicas
 
 
-def _multiplied(still: Operand, tiles: np.ndarray, replicas: np.ndarray, sizes: dict) -> dict:
+def _multiplied(stationary: Operand, tiles: np.ndarray, replicas: np.ndarray, sizes: dict) -> dict:
     """The ranges of m, n and k that each rank multiplies, by axis: arrays (2, rank)."""
-    (free,) = sizes.keys() - {*still.axes}
-    count = still.partition.replicas
-    shares = np.array([tuple(part(sizes[free], each, count)) for each in range(count)])
-    return dict(zip((*still.axes, free), (tiles[:2], tiles[2:], shares[replicas].T)))
+    (free,) = sizes.keys() - {*stationary.axes}
+    count = stationary.partition.replicas
+    shares = np.array([tuple(part(sizes[free], replica, count)) for replica in range(count)])
+    return dict(zip((*stationary.axes, free), (tiles[:2], tiles[2:], shares[replicas].T)))
 
 
 def _moved(
@@ -223,7 +232,9 @@ def _moved(
     return cost * rates.moved[name], 1 + np.count_nonzero(own, axis=1)
 
 
-def _fewest(rank: int, name: str, tiles: np.ndarray, every: dict, still: Operand, rates: Rates):
+def _fewest(
+    rank: int, name: str, tiles: np.ndarray, every: dict, stationary: Operand, rates: Rates
+):
     """The cost of a rank's own transfers in each direction for layouts of a matrix, if all its
     links are busy and its interval begins where its own tile has most of it: an array (layout,
     direction)."""
@@ -231,7 +242,7 @@ def _fewest(rank: int, name: str, tiles: np.ndarray, every: dict, still: Operand
     for at, axis in enumerate(AXES[name]):
         (low, high), (start, stop) = tiles[:, 2 * at : 2 * at + 2, rank].T, every[axis][:, rank]
         shared = np.minimum(high, stop) - np.maximum(low, start)
-        if axis not in still.axes:
+        if axis not in stationary.axes:
             shared = np.minimum(high - low, stop - start)
         needed, own = needed * (stop - start), own * shared.clip(0)
     one_tile, links = tiles[:, :, rank].any(axis=1), rates.links[rank]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import settings as at_most
 from hypothesis import strategies as st
 
-from drbench.launch.models.ratios import ATTRIBUTES, Ratios
+from drbench.launch.tune.ratios import ATTRIBUTES, Ratios
 
 PROGRAMS = st.lists(
     st.tuples(st.just(0), *[st.integers(0, 3)] * (ATTRIBUTES - 1)), min_size=1, max_size=12

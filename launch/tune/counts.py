@@ -34,9 +34,9 @@ class Counted(NamedTuple):
     layouts: tuple[str, ...]
 
 
-def share_of(found: Loads, problem: Problem) -> float:
+def share_of(total: Loads, problem: Problem) -> float:
     """FLOPs of the busiest rank over an even share."""
-    return found.busiest_flops * problem.nprocs / problem.flops
+    return total.busiest_flops * problem.nprocs / problem.flops
 
 
 @no_collection()
@@ -50,8 +50,8 @@ def counted(case: Case, ranks: int) -> Counted:
 
     Examples
     --------
-    >>> found = counted(Case(8, 8, 8, "column", "column", "column"), 2)
-    >>> found.loads.busiest_bytes, found.memory, found.share
+    >>> counts = counted(Case(8, 8, 8, "column", "column", "column"), 2)
+    >>> counts.loads.busiest_bytes, counts.memory, counts.share
     (128, 512, 1.0)
     """
     refuse_library(case.algorithm)
@@ -61,11 +61,11 @@ def counted(case: Case, ranks: int) -> Counted:
     memory = needed = 0
     for trace in traces:
         stored = sum(problem.tile_bytes(trace.rank).values())
-        moved = sum(each.nbytes for each in transfers(trace))
+        moved = sum(transfer.nbytes for transfer in transfers(trace))
         memory = max(memory, stored + pool_bytes(trace, case.ahead(resolved)))
         needed = max(needed, stored + moved)
-    found = loads(traces)
-    return Counted(found, memory, share_of(found, problem), needed, (*problem.texts.values(),))
+    total = loads(traces)
+    return Counted(total, memory, share_of(total, problem), needed, (*problem.texts.values(),))
 
 
 def least_bytes(case: Case, ranks: int, memory: int | None = None) -> float:

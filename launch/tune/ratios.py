@@ -1,13 +1,15 @@
 """How much longer programs take than their estimates, learned from those that were simulated.
 
 Programs that share attributes, such as the algorithm, the mesh or the layout of a matrix, have
-similar ratios: the logarithm of a ratio is a sum of one unknown number per attribute (and pairs of
+similar ratios: the logarithm of a ratio is a sum of one unknown number per attribute (and pair of
 them), of equal variance. So the covariance of two programs is the number of attributes that they
 share, and the ratio of any other program follows with its uncertainty (kriging; Gaussian process
 regression).
 """
 
 import numpy as np
+
+from drbench.launch.cases.case import Case
 
 #: Attributes of a program; the first is the same for all.
 ATTRIBUTES = 8
@@ -17,6 +19,41 @@ _SHARED, _OWN = 0.03, 0.003
 _OPTIMISM = 1.0
 #: Programs that are learned from: more would not pay for the time of the regression.
 _MOST = 200
+
+
+class Numbers(dict):
+    """A number for everything that programs share."""
+
+    def __missing__(self, key) -> int:
+        return self.setdefault(key, len(self) + 1)
+
+    def attributes(self, case: Case, resolved: dict) -> tuple[int, ...]:
+        """The attributes of a program: of the universal algorithm the stationary matrix and the
+        layouts, of others the options. The second is its kind."""
+        if case.algorithm == "universal":
+            pushes, stationary = resolved.get("sums") == "push", resolved["stationary"]
+            kind = self[case.algorithm, stationary, pushes, case.a == case.b == case.c]
+            triple = np.array([[self[text] for text in (case.a, case.b, case.c)]])
+            return tuple(map(int, attributes_of_triples(kind, stationary, triple)[0]))
+        kind, values = self[case.algorithm], [*case.options.items(), *[None] * ATTRIBUTES]
+        return 0, kind, *(_number(kind, self[value]) for value in values[: ATTRIBUTES - 2])
+
+
+def attributes_of_triples(kind: int, stationary: str, triples: np.ndarray) -> np.ndarray:
+    """The attributes of triples of numbers of layouts, an array (triple, matrix): each layout, each
+    with that of the stationary matrix, and which are equal."""
+    layouts = dict(zip("ABC", triples.T))
+    own = layouts.pop(stationary)
+    first, second = layouts.values()
+    singles = [_number(kind, layout) for layout in (own, first, second)]
+    pairs = [_number(kind, own, layout) for layout in (first, second)]
+    equal = _number(kind, (own == first) + 2 * (own == second) + 4 * (first == second))
+    return np.stack([0 * own, 0 * own + kind, *singles, *pairs, equal], axis=1)
+
+
+def _number(kind, one, other=0):
+    """The number of an attribute, or of a pair, of one kind of programs."""
+    return ((kind << 20) + one << 20) + other
 
 
 class Ratios:
@@ -30,9 +67,9 @@ class Ratios:
     >>> ratios = Ratios()
     >>> ratios.learn((0, 1, 2, 3, 4, 5, 6, 7), 2.0)
     >>> same, related, other = range(8), (0, 1, 2, 3, 9, 9, 9, 9), (0, *[9] * 7)
-    >>> [f"{each:.2f}" for each in ratios.likely(np.array([[*same], related, other]))]
+    >>> [f"{ratio:.2f}" for ratio in ratios.likely(np.array([[*same], related, other]))]
     ['1.98', '1.41', '1.09']
-    >>> [f"{each:.2f}" for each in ratios.optimistic(np.array([[*same], related, other]))]
+    >>> [f"{ratio:.2f}" for ratio in ratios.optimistic(np.array([[*same], related, other]))]
     ['1.88', '0.92', '0.67']
     """
 

@@ -13,10 +13,11 @@ from hypothesis import settings as at_most
 from hypothesis import strategies as st
 
 from drbench.launch.cases.case import Case, bound
-from drbench.launch.models.candidates import TuneRequest, changed, on_triple, settings, with_copies
 from drbench.launch.models.predict import predict_with, programs_of, seen_by
-from drbench.launch.models.sieve import bounds_of, rates_of
-from drbench.launch.models.tune import tune
+from drbench.launch.tune.enumerate import change, list_settings, on_triple, with_copies
+from drbench.launch.tune.rank import tune
+from drbench.launch.tune.request import TuneRequest
+from drbench.launch.tune.triples import bounds_of, rates_of
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine, Rate
 from drbench.partitions import layouts
@@ -219,10 +220,11 @@ def test_the_first_places_are_refined_to_the_fastest_of_their_settings():
         before, after = plain.ranking[0], found.ranking[0]
         again, _ = predict_with(after.case, machine, 4)
         assert again.best_s == after.record.best_s <= before.record.best_s
-        for setting in settings(before.case, before.record.chunk):
-            if setting == {"schedule": "exhaustive"}:
+        settings = list_settings(before.case, before.record.chunk).items()
+        for kind, value in [(kind, value) for kind, values in settings for value in values]:
+            if value == "exhaustive":
                 continue
-            record, _ = predict_with(changed(before.case, setting), machine, 4)
+            record, _ = predict_with(change(before.case, kind, value), machine, 4)
             assert record.status == "unsupported" or record.best_s >= after.record.best_s
         gains += [before.record.best_s / after.record.best_s]
     assert max(gains) > 1.01, gains

@@ -16,20 +16,20 @@ from starting import within
 from drbench.errors import OutOfMemory, UnsupportedError
 from drbench.launch.cases.case import Case, bound
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.candidates import (
-    TuneRequest,
-    data_movements,
+from drbench.launch.models.predict import predict_with
+from drbench.launch.sweeps.rounds import round_of
+from drbench.launch.tune.costs import EVEN
+from drbench.launch.tune.counts import counted
+from drbench.launch.tune.enumerate import (
+    list_layouts,
+    list_movements,
+    list_others,
     on_triple,
-    others,
     replicated,
-    texts,
     with_copies,
 )
-from drbench.launch.models.counts import counted
-from drbench.launch.models.places import EVEN
-from drbench.launch.models.predict import predict_with
-from drbench.launch.models.tune import tune
-from drbench.launch.sweeps.rounds import round_of
+from drbench.launch.tune.rank import tune
+from drbench.launch.tune.request import TuneRequest
 from drbench.model.machine import Machine
 from drbench.partitions import flows, partition
 
@@ -56,18 +56,18 @@ SMALL = TuneRequest(BASE, 4, replication="paired", top=5)
 
 def candidates(request, movements):
     """Every case to consider, one by one."""
-    named = texts(request)
+    named = list_layouts(request)
     for triple in itertools.product(*named.values()) if named else ():
         if replicated(request, [factor for _, factor in triple]):
             for stationary, movement in itertools.product("CBA", movements):
                 yield on_triple(request.case, [text for text, _ in triple], stationary, movement)
-    yield from others(request, movements)
+    yield from list_others(request, movements)
 
 
 def everything(request, machine, tiles=()):
     """Seconds of every candidate that is ok, simulated one by one: the best of its look-aheads, and
     of pushed partial sums with these communication tiles."""
-    for case in candidates(request, data_movements(True, "auto", "none")):
+    for case in candidates(request, list_movements(True, "auto", "none")):
         try:
             case, algorithm, problem, options = with_copies(case, request.ranks)
             pushes = algorithm.resolve(problem, False, **options).get("sums")
@@ -201,7 +201,7 @@ def test_the_best_look_ahead_of_a_program_is_chosen(best, monkeypatch):
             record, best_s=record.best_s * (1 + (case.ahead(case.options) != best))
         ), found
 
-    monkeypatch.setattr("drbench.launch.models.places.predict_with", slower)
+    monkeypatch.setattr("drbench.launch.tune.costs.predict_with", slower)
     request = TuneRequest(Case(512, 40, 48, *AG), 4, ("ag_gemm",), top=5)
     given = replace(request, case=replace(request.case, prefetch=0))
     for asked, expected in ((request, best), (given, 0)):
@@ -313,7 +313,7 @@ def by_hand(case, ranks):
 def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates():
     shared = {"algorithms": ("universal", "cannon", "fsdp"), "replication": "equal"}
     request, keys = replace(SMALL, case=Case(10, 128, 64), **shared), []
-    for case in candidates(request, data_movements(False)):
+    for case in candidates(request, list_movements(False)):
         with suppress(UnsupportedError):
             keys.append(by_hand(case, request.ranks))
     found = tune(request)

@@ -10,9 +10,9 @@ import pytest
 
 from drbench.launch.cases.case import Case
 from drbench.launch.commands.predict.tune import merged
-from drbench.launch.models.candidates import TuneRequest
-from drbench.launch.models.counts import counted, least_bytes
-from drbench.launch.models.tune import tune
+from drbench.launch.tune.counts import counted, least_bytes
+from drbench.launch.tune.rank import tune
+from drbench.launch.tune.request import TuneRequest
 from drbench.model.machine import Machine
 
 DEVICE = Machine.from_dict(
