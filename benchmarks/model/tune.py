@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -32,10 +33,15 @@ from drbench.launch.host.kernels import without_pins
 from drbench.launch.host.show import console
 from drbench.launch.sweeps.experiment import run_rounds
 from drbench.launch.sweeps.supervisor import Settings
-from drbench.launch.tune.rank import every_program, tune
+from drbench.launch.tune.bound import Candidates
+from drbench.launch.tune.costs import ByTime
+from drbench.launch.tune.rank import tune
+from drbench.launch.tune.ratios import Ratios
 from drbench.launch.tune.request import EFFORT, TuneRequest
+from drbench.launch.tune.result import SearchResult
 from drbench.measure.decision import over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
+from drbench.model.machine import Machine
 
 RANKS, THREADS = 2, 1
 #: m, n, k: 50 to 300 ms on two cores.
@@ -135,6 +141,25 @@ def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, fl
     runs = run_rounds(group, RANKS, settings, console(), out, fewest=rounds)
     ok = lambda run: all(record.status == "ok" for record in run.values())
     return [dict(seconds_of(run)) if ok(run) else {} for run in runs]
+
+
+def every_program(request: TuneRequest, machine: Machine) -> list[Case]:
+    """One case of each program among the candidates of a request: those that an unlimited search
+    would judge. Candidates with the same program are one; refused and too large ones are left out.
+    Communication tiles, look-aheads and other settings of a search are not included.
+
+    Examples
+    --------
+    >>> request = TuneRequest(Case(64, 64, 64, "row", "row"), 2, ("universal",), replication="none")
+    >>> cases = every_program(request, find_machine("h100x8"))
+    >>> sorted({(case.c, case.options["stationary"]) for case in cases})
+    [('column', 'A'), ('column', 'B'), ('column', 'C'), ('row', 'A'), ('row', 'B'), ('row', 'C')]
+    """
+    candidates, cases = Candidates(request, ByTime(request, machine), SearchResult()), []
+    for source in candidates.sources:
+        while source.next < inf:
+            cases += [each.case for each in candidates.take(source, Ratios(), inf)]
+    return cases
 
 
 def every(problem: str, model: Path, work: Path) -> list[tuple[Case, float | None, float | None]]:

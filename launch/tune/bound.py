@@ -195,8 +195,8 @@ class Candidates:
             self.result.tried += len(cases)
             cases.sort(key=_count_steps)
             bounds = np.full(len(cases), self.costs.least_of_all)
-            each = lambda at, cases=cases: [cases[at]]
-            yield Source(each, bounds, bounds, self._numbers[algorithm])
+            case_at = lambda number, cases=cases: [cases[number]]
+            yield Source(case_at, bounds, bounds, self._numbers[algorithm])
 
     def _bound_triples(self) -> Iterator[Source]:
         request, costs, case = self.request, self.costs, self.request.case
@@ -220,26 +220,29 @@ class Candidates:
         )
         self.result.tried += 3 * len(costs.movements) * int(fits.sum())
         self.result.too_large += 3 * len(costs.movements) * int((large & fits).sum())
-        left = np.flatnonzero(~large & fits)
-        codes = np.array([[self._numbers[text] for text in triple] for triple in texts])[left]
+        codes = np.array([[self._numbers[text] for text in triple] for triple in texts])
         equal = (codes == codes[:, :1]).all(axis=1)
-        kinds = itertools.product(enumerate("CBA"), (False, True), (True, False))
-        for (which, stationary), pushes, alike in kinds:
-            movements = [options for options in costs.movements if ("sums" in options) is pushes]
-            if not movements or (pushes and stationary == "C"):  # no partial sums to push
-                continue
-            rows = np.flatnonzero(equal == alike)
-            kind = self._numbers["universal", stationary, pushes, alike]
-            cases = lambda at, stationary=stationary, movements=movements, rows=rows: [
-                on_triple(case, texts[left[rows[at]]], stationary, options) for options in movements
-            ]
-            attributes = lambda numbers, kind=kind, stationary=stationary, rows=rows: (
-                attributes_of_triples(kind, stationary, codes[rows[numbers]])
+
+        def source(which: int, stationary: str, movements: list[dict], alike: bool) -> Source:
+            rows = np.flatnonzero(~large & fits & (equal == alike))
+            kind = self._numbers["universal", stationary, "sums" in movements[0], alike]
+            values = [array[..., which].ravel()[rows] for array in (bounds, guesses, gemms)]
+            return Source(
+                lambda number: [
+                    on_triple(case, texts[rows[number]], stationary, options)
+                    for options in movements
+                ],
+                *values[:2],
+                kind,
+                lambda numbers: attributes_of_triples(kind, stationary, codes[rows[numbers]]),
+                values[2] if known else None,
             )
-            least, guess, count = (
-                values[..., which].ravel()[left[rows]] for values in (bounds, guesses, gemms)
-            )
-            yield Source(cases, least, guess, kind, attributes, count if known else None)
+
+        movements = grouped(costs.movements, lambda options: "sums" in options)
+        for which, stationary in enumerate("CBA"):
+            for pushes, alike in itertools.product(movements, (True, False)):
+                if not (pushes and stationary == "C"):  # it has no partial sums
+                    yield source(which, stationary, movements[pushes], alike)
 
     def take(self, source: Source, ratios: Ratios, worst: float) -> Iterator[Candidate]:
         """Remove the next cases of a source, and bound those that are new candidates, unless they

@@ -149,6 +149,3 @@ class ByBytes:
         cost = total.busiest_bytes + moving.price / count + _UNEVEN * (counts.share > EVEN)
         key = cost, moved, total.transfers, *total
         yield Place(cases[0], counts.memory, moving, counts.layouts, counts=counts, key=key)
-
-    def with_interval(self, place: Place) -> Place:
-        return place

@@ -189,24 +189,19 @@ def list_settings(case: Case, chunk: int | None, aheads: bool = True) -> dict[st
     chunk 2 8
     schedule greedy cost exhaustive
     >>> list_settings(Case(8, 8, 8, options={"sums": "push", "chunk": 1024}), None)
-    {'prefetch': [1], 'chunk': [256, 4096, 'auto']}
+    {'prefetch': [1], 'chunk': [256, 4096, 'auto'], 'schedule': []}
     """
     options, ahead = case.options, case.ahead(case.options)
-    universal, pushes = case.algorithm == "universal", options.get("sums") == "push"
-    if not universal or pushes:
-        settings: dict[str, list] = {"prefetch": [1] if ahead == "all" else []}
-        if universal:
-            tiles = (*get_algorithm("universal").options["chunk"].tried, "auto")
-            settings["chunk"] = [tile for tile in tiles if tile != options.get("chunk")]
-    else:
+    settings: dict[str, list] = {"prefetch": [1] * (ahead == "all"), "chunk": [], "schedule": []}
+    if options.get("sums") == "push":
+        tiles = (*get_algorithm("universal").options["chunk"].tried, "auto")
+        settings["chunk"] = [tile for tile in tiles if tile != options.get("chunk")]
+    elif case.algorithm == "universal":
         default = replace(case, prefetch=None).ahead(options)
-        settings = {
-            "prefetch": [
-                None if other == default else other for other in (2, 3, 1, "all") if other != ahead
-            ],
-            "chunk": [max(chunk // 2, 1), 2 * chunk] if chunk else ["auto"],
-            "schedule": [] if "schedule" in options else ["greedy", "cost", "exhaustive"],
-        }
+        others = [other for other in (2, 3, 1, "all") if other != ahead]
+        settings["prefetch"] = [None if other == default else other for other in others]
+        settings["chunk"] = [max(chunk // 2, 1), 2 * chunk] if chunk else ["auto"]
+        settings["schedule"] = ["greedy", "cost", "exhaustive"] * ("schedule" not in options)
     return settings if aheads else settings | {"prefetch": []}
 
 

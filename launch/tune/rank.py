@@ -97,39 +97,12 @@ def _compare_with_today(
     result.better = first.cost < mine.cost and layouts != own_layouts
 
 
-def every_program(request: TuneRequest, machine: Machine | None = None) -> list[Case]:
-    """One case of each program among the candidates of a request: those that an unlimited search
-    would judge. Candidates with the same program are one; refused and too large ones are left out.
-    Communication tiles, look-aheads and other settings of a search are not included.
-
-    Raises
-    ------
-    UsageError
-        If the request is inconsistent.
-
-    Examples
-    --------
-    >>> request = TuneRequest(Case(64, 64, 64, "row", "row"), 2, ("universal",), replication="none")
-    >>> sorted((case.c, case.options["stationary"]) for case in every_program(request))
-    [('column', 'A'), ('column', 'B'), ('column', 'C'), ('row', 'A'), ('row', 'B'), ('row', 'C')]
-    """
-    candidates, cases = Candidates(request, _costs_of(request, machine), SearchResult()), []
-    for source in candidates.sources:
-        while source.next < inf:
-            cases += [candidate.case for candidate in candidates.take(source, Ratios(), inf)]
-    return cases
-
-
-def _costs_of(request: TuneRequest, machine: Machine | None) -> ByTime | ByBytes:
-    return ByBytes(request) if machine is None else ByTime(request, machine)
-
-
 class _Search:
     """The state of a search: open and judged candidates, and the result."""
 
     def __init__(self, request: TuneRequest, machine: Machine | None):
         self.request, self.result = request, SearchResult()
-        self.costs = _costs_of(request, machine)
+        self.costs = ByBytes(request) if machine is None else ByTime(request, machine)
         self.best: dict[tuple, Place] = {}  # of each judged program
         self.places: list[tuple] = []  # names of the placed programs, best first
         self.late: list[Candidate] = []  # not judged within the effort
@@ -326,11 +299,10 @@ class _Search:
     def _vary(self, name: tuple, kind: str, most: int | None = None) -> None:
         """Try the first ``most`` settings of a kind of a place that is near the first."""
         first, free = self.best[name], self.request.case.prefetch is None
-        if first.record is None or not first.record.moved_bytes:
+        far = first.key[0] > _NEAR * self._cost(1)
+        if first.record is None or not first.record.moved_bytes or far:
             return
-        if first.key[0] > _NEAR * self._cost(1):
-            return
-        for value in list_settings(first.case, first.record.chunk, free).get(kind, [])[:most]:
+        for value in list_settings(first.case, first.record.chunk, free)[kind][:most]:
             place = self.best[name]
             few = place.record.steps <= _STEPS.get(value, inf)
             if few and not self._spent(_REFINED):
@@ -342,7 +314,7 @@ class _Search:
         lasts."""
         for name in self.places[: self.request.top]:
             place = self.best[name]
-            if not (self.result.ranking and self._spent(_INTERVALS)):
+            if place.record and not (self.result.ranking and self._spent(_INTERVALS)):
                 place = self.costs.with_interval(place)
             self.result.ranking.append(place)
 
