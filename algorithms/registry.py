@@ -278,8 +278,7 @@ def algorithms(*, plain: bool | None = None) -> dict[str, Algorithm]:
     """
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-        if not module.name.startswith(f"{__package__}.chains"):  # of several multiplications
-            importlib.import_module(module.name)
+        importlib.import_module(module.name)
     return {
         name: found
         for name, found in sorted(_REGISTRY.items())

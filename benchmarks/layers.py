@@ -20,9 +20,9 @@ ONLY_IN = {
         *("drbench.host", "drbench.device.executor", "drbench.device.inbox"),
         *("drbench.device.matrix", "drbench.library", "drbench.measure", "drbench.torch"),
         *("drbench.launch.calibration", "drbench.launch.commands", "drbench.launch.host"),
-        *("drbench.launch.libraries", "drbench.launch.ranks"),
+        *("drbench.launch.libraries", "drbench.launch.ranks", "drbench.chains.ranks"),
     ),
-    "click": ("drbench.launch.commands",),
+    "click": ("drbench.chains.command", "drbench.launch.commands"),
     "cupy": ("drbench.device.gpu", "drbench.launch.libraries.cublasmp"),
     "cupy_backends": ("drbench.device.gpu",),
 }
@@ -39,7 +39,7 @@ UNLOADED = {
     ("drbench.partitions", "drbench.program", "drbench.plan"): {
         *("numpy", "mpi4py", "click", "pandas"),
     },
-    ("drbench.launch.commands", "drbench.__main__"): {"mpi4py", *HEAVY} - {"drbench.plots"},
+    (*ONLY_IN["click"], "drbench.__main__"): {"mpi4py", *HEAVY} - {"drbench.plots"},
 }
 
 

@@ -10,7 +10,7 @@ import click
 import pytest
 from begun import begun
 
-from drbench.algorithms.chains.description import read
+from drbench.chains.model.description import read
 from drbench.launch.commands.cli import cli
 from drbench.measure.record import HEADER, Record
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of
-from drbench.algorithms.chains.description import lines
-from drbench.algorithms.chains.presets import text_of
-from drbench.algorithms.chains.programs import LIBRARY
-from drbench.launch.cases.chains import Asked, fill_of, order_of
+from drbench.chains.answer import answer, records_of
+from drbench.chains.model.description import lines
+from drbench.chains.model.presets import text_of
+from drbench.chains.model.programs import LIBRARY
+from drbench.chains.order import Asked, fill_of, order_of, run_order
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.chains import answer, records_of, run_order
 from drbench.launch.sweeps.rounds import pooled, rotated
 from drbench.measure.record_file import append_csv, read_csv
 
@@ -55,7 +55,7 @@ def planned(name: str, machine, budget_s: float):
     asked, fix = CHAINS[name], _FIXED.get(name, ())
     found = answer(asked, machine, RANKS, fix=fix, programs=LIBRARY)
     fill = fill_of(asked.chain(), None, "float32")
-    order = order_of(found.choice.best, asked, machine.name, fill, budget_s=budget_s)
+    order = order_of(found.search.best, asked, machine.name, fill, budget_s=budget_s)
     return replace(records_of(found)[0], case=name), order
 
 

@@ -94,7 +94,7 @@ class Compute:
         Memory bandwidth that one unit can use.
     functions : dict of str to float
         Functions between GEMMs, by name (such as softmax): time of one element. They are those of
-        :mod:`drbench.algorithms.chains.functions`. For attention an element of the scores, without
+        :mod:`drbench.chains.model.functions`. For attention an element of the scores, without
         its GEMMs. A function that is not listed costs its memory traffic.
 
     Examples

@@ -10,7 +10,7 @@ import threadpoolctl
 from mpi4py import MPI
 
 from drbench.algorithms import get_algorithm
-from drbench.algorithms.chains.functions import function_seconds
+from drbench.chains.model.functions import function_seconds
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.huge_pages import empty_in_huge_pages

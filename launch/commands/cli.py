@@ -14,16 +14,17 @@ from drbench.launch.host.streams import open_streams
 from drbench.partitions import LayoutError
 from drbench.version import __version__, git_state
 
-#: For each command its module in this package and its line of the help. To add one: write
-#: launch/commands/NAME.py (or in a folder, as predict/tune.py) with a ``@command("name")`` of
-#: options.py, and add a line here. A module is imported when its command is called.
+#: For each command its module, seen from this package, and its line of the help. To add one: write
+#: launch/commands/NAME.py (or in a folder, as predict/tune.py, or elsewhere, as chains/command.py)
+#: with a ``@command("name")`` of options.py, and add a line here. A module is imported when its
+#: command is called.
 _COMMANDS = {
     "run": ("run", "Run one multiplication on MPI ranks, verify and time it."),
     "plan": ("plan", "Show a rank's program without running it: steps, bytes, memory."),
     "explain": ("predict.explain", "Write an HTML page that shows a run step by step."),
     "simulate": ("predict.model", "Predict the time of one multiplication on a machine model."),
     "tune": ("predict.tune", "Choose layouts, algorithm and options for a multiplication."),
-    "chain": ("predict.chain", "Choose the sharding of a transformer layer or another chain."),
+    "chain": ("..chains.command", "Choose the sharding of a transformer layer or another chain."),
     "sweep": ("sweep", "Run every case of an experiment; resume it after a stop."),
     "report": ("results", "Write one HTML page about the folder of a sweep."),
     "plot": ("results", "Draw a figure from records."),
@@ -35,7 +36,7 @@ _COMMANDS = {
     "artifact": ("artifact", "Check the artifact: its steps, records, and every claim."),
 }
 #: Commands that drbench starts its ranks with.
-_HIDDEN = {"serve": "run", "serve-chain": "predict.chain"}
+_HIDDEN = {"serve": "run", "serve-chain": "..chains.command"}
 _INTERRUPTED = 130
 
 
@@ -142,7 +143,7 @@ class Group(click.Group):
         if not module:
             hint = did_you_mean(name, _COMMANDS)
             raise UsageError(f"there is no command {name!r}.{hint} See drbench --help.")
-        found = vars(importlib.import_module(f"{__package__}.{module}")).values()
+        found = vars(importlib.import_module(f".{module}", __package__)).values()
         return next(each for each in found if isinstance(each, click.Command) and each.name == name)
 
     def format_options(self, ctx, formatter):

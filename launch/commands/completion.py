@@ -37,7 +37,7 @@ def _figures() -> Iterable[str]:
 
 
 def _chains() -> Iterable[str]:
-    from drbench.algorithms.chains.presets import presets  # loads NumPy
+    from drbench.chains.model.presets import presets  # loads NumPy
 
     return presets()
 

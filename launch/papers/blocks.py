@@ -10,10 +10,10 @@ the optimizer, norms, the cache of keys and values, and the host's work.
 
 from collections.abc import Callable
 
-from drbench.algorithms.chains.contenders import contender
-from drbench.algorithms.chains.costs import Costs
-from drbench.algorithms.chains.description import Chain, Map, read
-from drbench.algorithms.chains.presets import MODELS, parts
+from drbench.chains.model.contenders import contender
+from drbench.chains.model.costs import LayoutCosts
+from drbench.chains.model.description import Chain, LocalMap, read
+from drbench.chains.model.presets import MODELS, parts
 
 
 def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: int) -> Chain:
@@ -31,16 +31,16 @@ def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: in
 
 
 def block_s(
-    chain: Chain, costs: Costs, name: str, fused_s: Callable[[str, tuple], float]
+    chain: Chain, costs: LayoutCosts, name: str, fused_s: Callable[[str, tuple], float]
 ) -> tuple[float, float]:
     """(seconds, seconds without communication) of a block in the layouts of a contender.
 
     Parameters
     ----------
-    costs : Costs
+    costs : LayoutCosts
         Of a mesh of one dimension.
     name : str
-        Of :data:`drbench.algorithms.chains.contenders.CONTENDERS`.
+        Of :data:`drbench.chains.model.contenders.CONTENDERS`.
     fused_s : callable
         ``fused_s(operation, shape)``: seconds of a kernel with communication, ``ag`` or ``rs``,
         which is used where it is faster; inf if there is none.
@@ -49,7 +49,7 @@ def block_s(
     total_s = alone_s = again_s = weight_s = 0.0
     for each in chain.operations:
         layout = lambda matrix: layouts[chain.variable(matrix)]
-        if isinstance(each, Map):
+        if isinstance(each, LocalMap):
             seconds = costs.map_s(chain, each, layout(each.c))
             total_s, alone_s = total_s + seconds, alone_s + seconds
             continue

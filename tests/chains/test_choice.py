@@ -12,16 +12,16 @@ from math import inf
 import pytest
 from layer_chains import layers
 
-from drbench.algorithms.chains.choose import choose
-from drbench.algorithms.chains.contenders import CONTENDERS, contender
-from drbench.algorithms.chains.costs import Costs, Training
-from drbench.algorithms.chains.description import read
-from drbench.algorithms.chains.mesh import Mesh, meshes
-from drbench.algorithms.chains.presets import preset
-from drbench.algorithms.chains.programs import COLLECTIVES, EVERYTHING
+from drbench.chains.answer import seen
+from drbench.chains.model.choose import choose
+from drbench.chains.model.contenders import CONTENDERS, contender
+from drbench.chains.model.costs import LayoutCosts, Training
+from drbench.chains.model.description import read
+from drbench.chains.model.mesh import DeviceMesh, meshes
+from drbench.chains.model.presets import preset
+from drbench.chains.model.programs import COLLECTIVES, EVERYTHING
 from drbench.errors import OutOfMemory, UsageError
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.chains import seen
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 
@@ -37,7 +37,9 @@ def machine(name, dtype="float32"):
 @cache
 def costs_of(name, mesh, programs=FEW, **training):
     """Of a machine and a mesh: tests share what they have simulated."""
-    return Costs(machine(name), Mesh.read(mesh), "float32", Training(**training), programs)
+    return LayoutCosts(
+        machine(name), DeviceMesh.read(mesh), "float32", Training(**training), programs
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_of_equal_times_that_with_the_fewest_redistributions_is_chosen():
     text = "X = input(64, 64)\nW1 = weight(64, 64)\nY1 = X @ W1\nW2 = weight(64, 64)\nY2 = Y1 @ W2"
     compute = Compute(1e6, memory_bytes_per_s=1e9)
     machine = Machine("toy", compute, (Link("wire", 1e9),), memory_bytes=1e9)
-    costs = Costs(machine, Mesh.read("tp=4"), "float32", programs=COLLECTIVES)
+    costs = LayoutCosts(machine, DeviceMesh.read("tp=4"), "float32", programs=COLLECTIVES)
     found = choose(read(f"{text}\nS = X + Y2", "block"), [costs], effort_s=0)
     assert found.best.name == "Megatron TP" and found.best.moves == 1
     first = found.tried[0]
@@ -122,7 +124,7 @@ LAYER = {  # variable -> placement in a group that does each
     ],
 )
 def test_contenders_are_laid_out_as_they_are_published(name, outer, inner):
-    known, still = contender(preset("llama3-70b:block"), Mesh.read("dp=2,tp=4"), name)
+    known, still = contender(preset("llama3-70b:block"), DeviceMesh.read("dp=2,tp=4"), name)
     assert {*known} == {"X", "Wqkv", "QKV", "Wo", "W1", "Y1", "W2"}
     for variable, layout in known.items():
         one, two = (

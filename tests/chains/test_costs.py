@@ -7,14 +7,14 @@ from math import inf
 import pytest
 from layer_chains import layers
 
-from drbench.algorithms.chains import programs
-from drbench.algorithms.chains.choose import choose
-from drbench.algorithms.chains.costs import Costs, Training
-from drbench.algorithms.chains.mesh import Mesh
-from drbench.algorithms.chains.presets import preset
-from drbench.algorithms.chains.programs import COLLECTIVES, LIBRARY, Group, LocalGemm, padded
+from drbench.chains.answer import seen
+from drbench.chains.model import programs
+from drbench.chains.model.choose import choose
+from drbench.chains.model.costs import LayoutCosts, Training
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.presets import preset
+from drbench.chains.model.programs import COLLECTIVES, LIBRARY, LocalProgram, RankGroup, padded
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.chains import seen
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.program.problem import Problem
@@ -30,7 +30,7 @@ TOY = Machine(
         for name in ("allgather", "reducescatter", "shift")
     },
 )
-FOUR = Mesh.read("tp=4")
+FOUR = DeviceMesh.read("tp=4")
 #: Rows by rank; weights by rows (FSDP), or copied (DP).
 FSDP = {"X": "row", "Y1": "row", "W1": "row", "W2": "row"}
 DP = FSDP | {"W1": "R", "W2": "R"}
@@ -40,7 +40,7 @@ FORWARD = layers(SIDE, (SIDE, SIDE, SIDE), ("relu",))
 
 
 def of(chain, fixed, machine=TOY, mesh=FOUR, programs=COLLECTIVES, **training):
-    costs = Costs(machine, mesh, "float32", Training(**training), programs)
+    costs = LayoutCosts(machine, mesh, "float32", Training(**training), programs)
     return choose(chain, [costs], fixed=fixed, effort_s=inf).best
 
 
@@ -122,8 +122,8 @@ def test_memory_of_a_training_step_by_hand(recompute, count):
     """TP and FSDP on 8 ranks, bfloat16: every matrix is on one rank once, but the fused W1."""
     chain = layers(1024, (512, 2048, 512), ("swiglu",), backward=True)
     machine = seen(find_machine("h100x8"), "bfloat16", "auto")
-    mesh, training = Mesh.read("dp=2,tp=4"), Training(count, 1, recompute)
-    costs = Costs(machine, mesh, "bfloat16", training)
+    mesh, training = DeviceMesh.read("dp=2,tp=4"), Training(count, 1, recompute)
+    costs = LayoutCosts(machine, mesh, "bfloat16", training)
     fixed = {"X": "S(0),S(0)", "Y1": "S(0),S(1)", "W1": "S(0),S(1)", "W2": "S(1),S(0)"}
     found = choose(chain, [costs], fixed=fixed, effort_s=0).best
     weights = (512 * 4096 + 2048 * 512) // 8
@@ -150,13 +150,13 @@ def test_memory_of_a_training_step_by_hand(recompute, count):
 @pytest.mark.parametrize("dtype, nbytes", [("float32", 8), ("float64", 16), ("float8", 12)])
 def test_optimizer_state_is_adams_in_float32_with_the_weights_of_small_types(dtype, nbytes):
     chain = layers(8, (16, 16), backward=True)
-    costs = Costs(TOY, Mesh.read("tp=1"), dtype)
+    costs = LayoutCosts(TOY, DeviceMesh.read("tp=1"), dtype)
     assert costs.held(chain, "W1", ("R",))["optimizer"] == nbytes * 16 * 16
 
 
 def test_experts_are_gemms_of_their_tiles_and_read_all_weights():
     machine = Machine("toy", Compute(1e12, memory_bytes_per_s=1e9))
-    one = LocalGemm((1000, 64, 32), "", "float32", machine, 8)
+    one = LocalProgram((1000, 64, 32), "", "float32", machine, 8)
     assert padded(1000, 64, 32, 8, "") == (1024, 64, 32)
     read_s = machine.compute.memory_s(8 * 4 * 64 * 32)
     assert one.times.seconds == pytest.approx(max(machine.compute.gemm_s(1024, 64, 32, 4), read_s))
@@ -167,7 +167,7 @@ def test_experts_are_gemms_of_their_tiles_and_read_all_weights():
 def test_a_layer_of_experts_takes_the_programs_of_experts():
     chain = preset("mixtral-8x7b:experts", 4096)
     machine = seen(find_machine("h100x8"), "bfloat16", "auto")
-    costs = Costs(machine, Mesh.read("tp=8"), "bfloat16")
+    costs = LayoutCosts(machine, DeviceMesh.read("tp=8"), "bfloat16")
     names = {program.name for each in chain.multiplications for program in overlapping(costs, each)}
     assert {"ag_moe", "moe_rs"} == names
     found = choose(chain, [costs], effort_s=5)
@@ -186,14 +186,14 @@ def overlapping(costs, each):
 
 def test_an_exchange_starts_and_sends_all_but_its_own_part():
     """Four ranks of 64 KiB, which each link carries in both directions."""
-    seconds = programs.Collective("exchange", Group(1, 4, 4), 65536, TOY).times.seconds
+    seconds = programs.CollectiveProgram("exchange", RankGroup(1, 4, 4), 65536, TOY).times.seconds
     assert seconds == pytest.approx(1e-6 + 2e-6 + 3 * 16384 / RATE)
 
 
 def test_one_sided_reads_take_at_least_the_time_of_their_bytes():
     """Of rows that become columns on a GPU of each of four nodes, three of four parts."""
     problem, machine = Problem(8192, 4096, 4096, 4, "row", "row", "column"), find_machine("dgxh100")
-    seconds = programs.reads(problem, Group(8, 4, 32), machine).times.seconds
+    seconds = programs.reads(problem, RankGroup(8, 4, 32), machine).times.seconds
     moved, link = 4 * 8192 * 4096 * 3 / 16, machine.link(8, 0)
     assert seconds == pytest.approx(moved / link.bandwidth_bytes_per_s, rel=0.03)
 

@@ -8,11 +8,11 @@ import pytest
 from chains_by_numpy import by_numpy
 from layer_chains import layers
 
-from drbench.algorithms.chains.description import Map, read
-from drbench.algorithms.chains.presets import parts, preset, presets
 from drbench.algorithms.overlap.experts import ExpertProblem
+from drbench.chains.model.description import LocalMap, read
+from drbench.chains.model.presets import parts, preset, presets
+from drbench.chains.order import Asked
 from drbench.errors import UsageError
-from drbench.launch.cases.chains import Asked
 
 EXPERTS = """
     X = input({tokens}, 4)
@@ -88,7 +88,7 @@ def text_of(chain):
         if each is None:
             more = f", experts={matrix.count}" if matrix.count > 1 else ""
             yield f"{name} = {matrix.kind}({matrix.rows}, {matrix.cols}{more})"
-        elif isinstance(each, Map) and each.function.name == "attention":
+        elif isinstance(each, LocalMap) and each.function.name == "attention":
             of = each.function
             unit = made[name].function.gives
             kv_heads = matrix.cols // unit
@@ -96,7 +96,7 @@ def text_of(chain):
                 f"{name} = attention({each.takes[0]}, heads={kv_heads * of.heads}, "
                 f"kv_heads={kv_heads}, sequence={of.rows}, head_dim={of.head_dim})"
             )
-        elif isinstance(each, Map):
+        elif isinstance(each, LocalMap):
             own = f"{each.function.name}({each.takes[0]})"
             yield f"{name} = {' + '.join(each.takes) if len(each.takes) > 1 else own}"
         elif each.experts[1]:

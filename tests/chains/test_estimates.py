@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from drbench.algorithms.chains.choose import choose
-from drbench.algorithms.chains.costs import Costs, Training
-from drbench.algorithms.chains.mesh import Mesh
-from drbench.algorithms.chains.presets import preset
+from drbench.chains.answer import seen
+from drbench.chains.model.choose import choose
+from drbench.chains.model.costs import LayoutCosts, Training
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.presets import preset
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.chains import seen
 
 
 def at_rate(machine, rate):
@@ -63,7 +63,7 @@ def test_a_time_is_within_15_percent_of_its_estimate_by_hand(
     machine = at_rate(machine, 1e9 * rate) if rate else machine
     machine = in_nodes_of(machine, 4) if shared else machine
     chain = preset("llama3-70b:mlp", tokens, backward=backward)
-    costs = Costs(machine, Mesh.read(mesh), "bfloat16", Training(count))
+    costs = LayoutCosts(machine, DeviceMesh.read(mesh), "bfloat16", Training(count))
     found = choose(chain, [costs], effort_s=10 if who == "best" else 0)
     if who == "best":
         assert ("R",) not in {found.best.layouts["W1"], found.best.layouts["W2"]}
@@ -75,5 +75,5 @@ def test_fsdp_wins_for_many_tokens_and_tensor_parallelism_for_few():
     machine = seen(find_machine("h100x8"), "bfloat16", "auto")
     for tokens, fastest in ((8192, "Megatron TP"), (65536, "FSDP")):
         chain = preset("llama3-70b:mlp", tokens, backward=True)
-        costs = Costs(machine, Mesh.read("tp=8"), "bfloat16", Training(2))
+        costs = LayoutCosts(machine, DeviceMesh.read("tp=8"), "bfloat16", Training(2))
         assert choose(chain, [costs], effort_s=0).contenders[0].name == fastest

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from drbench.algorithms.chains.costs import Costs, function_s
-from drbench.algorithms.chains.description import Chain, Map
-from drbench.algorithms.chains.functions import apply, attention, function, functions, gradient
-from drbench.algorithms.chains.mesh import Mesh
-from drbench.algorithms.chains.presets import MODELS, preset, presets
+from drbench.chains.model.costs import LayoutCosts, function_s
+from drbench.chains.model.description import Chain, LocalMap
+from drbench.chains.model.functions import apply, attention, function, functions, gradient
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.presets import MODELS, preset, presets
 from drbench.errors import UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Machine
@@ -93,13 +93,13 @@ def test_presets_have_the_published_shapes():
 @pytest.mark.parametrize("extents", [(4,), (8,), (16,), (2, 8), (8, 2)])
 def test_sequences_and_heads_are_not_cut(extents):
     """4 sequences, 8 key/value heads: rows in 2 or 4 parts, columns in 2, 4 or 8."""
-    mesh = Mesh(("dp", "tp")[-len(extents) :], extents)
+    mesh = DeviceMesh(("dp", "tp")[-len(extents) :], extents)
     chain = preset("llama3-8b:attention", 4 * 8192)
     parts = lambda layout, side: np.prod(
         [n for n, one in zip(extents, layout) if one == f"S({side})"], dtype=int
     )
     wanted = [x for x in mesh.layouts() if 4 % parts(x, 0) == 0 and 8 % parts(x, 1) == 0]
-    assert Costs(TOY, mesh).domains(chain)[chain.variable("QKV")] == wanted
+    assert LayoutCosts(TOY, mesh).domains(chain)[chain.variable("QKV")] == wanted
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_mistake_is_refused_in_one_line_with_the_remedy(wrong, message):
 
 def test_every_operation_of_a_backward_block_has_its_function():
     chain = preset("gpt3:block", 2048, backward=True)
-    of = {each.function.name for each in chain.operations if isinstance(each, Map)}
+    of = {each.function.name for each in chain.operations if isinstance(each, LocalMap)}
     assert of == {"attention", "attention_grad", "add", "gelu", "gelu_grad"}
 
 

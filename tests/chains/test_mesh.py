@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mesh_tiles import held, places
 
-from drbench.algorithms.chains.mesh import PLACEMENTS, Mesh, cut, meshes
+from drbench.chains.model.mesh import PLACEMENTS, DeviceMesh, cut, meshes
 from drbench.errors import UnsupportedError, UsageError
 from drbench.partitions import partition
 
@@ -18,14 +18,14 @@ NAMES = st.lists(st.sampled_from(("dp", "tp", "ep", "pod", "node_2")), max_size=
 def layouts(draw):
     """A mesh, and a layout on it."""
     names = draw(NAMES.filter(bool))
-    mesh = Mesh(tuple(names), tuple(draw(st.integers(1, 8)) for _ in names))
+    mesh = DeviceMesh(tuple(names), tuple(draw(st.integers(1, 8)) for _ in names))
     return mesh, mesh.plain(tuple(draw(st.sampled_from(PLACEMENTS)) for _ in names))
 
 
 @given(layouts(), st.sampled_from([", ", " ,", ","]))
 def test_a_mesh_and_a_layout_are_read_as_they_are_written(drawn, comma):
     mesh, layout = drawn
-    assert Mesh.read(str(mesh).replace(",", comma)) == mesh
+    assert DeviceMesh.read(str(mesh).replace(",", comma)) == mesh
     short = mesh.torch(layout)
     long = short.replace("Shard(", "Shard(dim=")
     tuples = f"({short[1:-1]},)"
@@ -50,12 +50,12 @@ def test_ranks_hold_the_tiles_of_the_text(drawn, rows, cols):
 
 
 def test_words_cut_all_dimensions_alike():
-    mesh = Mesh.read("pod=2,dp=3,tp=4")
+    mesh = DeviceMesh.read("pod=2,dp=3,tp=4")
     words = {"row": "S(0)", "Column": "S(1)", "R": "R", " r ": "R"}
     assert all(mesh.layout(word) == (one,) * 3 for word, one in words.items())
-    assert Mesh.read("a=2,b=2").layout("block") == ("S(0)", "S(1)")
+    assert DeviceMesh.read("a=2,b=2").layout("block") == ("S(0)", "S(1)")
     assert len(mesh.layouts()) == len({*mesh.layouts()}) == 27
-    assert Mesh.read("dp=1,tp=4").layouts() == [("R", "S(0)"), ("R", "S(1)"), ("R", "R")]
+    assert DeviceMesh.read("dp=1,tp=4").layouts() == [("R", "S(0)"), ("R", "S(1)"), ("R", "R")]
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_words_cut_all_dimensions_alike():
 )
 def test_a_wrong_mesh_is_refused_in_one_line(text, message):
     with pytest.raises(UsageError, match=message) as refused:
-        Mesh.read(text)
+        DeviceMesh.read(text)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["pp=2,dp=4", "cp=2"])
 def test_dimensions_of_absent_operations_are_unsupported(text):
     with pytest.raises(UnsupportedError, match="Use data and tensor parallel dimensions"):
-        Mesh.read(text)
+        DeviceMesh.read(text)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_dimensions_of_absent_operations_are_unsupported(text):
     ],
 )
 def test_a_wrong_layout_is_refused_in_one_line(text, message):
-    mesh = Mesh.read("dp=2,tp=4")
+    mesh = DeviceMesh.read("dp=2,tp=4")
     if message is None:
         assert mesh.layout(text) == ("R", "R")
         return

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from layer_chains import layers
 from mesh_tiles import Tiles, chunk, held, places
 
-from drbench.algorithms.chains.costs import Costs, steps
-from drbench.algorithms.chains.description import Matrix
-from drbench.algorithms.chains.mesh import Mesh
-from drbench.algorithms.chains.programs import OVERLAPPING
+from drbench.chains.model.costs import LayoutCosts, steps
+from drbench.chains.model.description import ChainMatrix
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.programs import OVERLAPPING
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import Simulator
@@ -35,7 +35,7 @@ TOY = Machine(
 
 
 def mesh_of(*extents):
-    return Mesh(NAMES[-len(extents) :], extents)
+    return DeviceMesh(NAMES[-len(extents) :], extents)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_one_dimension_takes_one_step_and_others_are_left_alone(data):
 @pytest.mark.parametrize("count", [1, 3])
 def test_collectives_are_of_the_bytes_that_ranks_receive(extents, count, changes):
     mesh, rng, shape = mesh_of(*extents), np.random.default_rng(1), (64, 128)
-    costs, matrix = Costs(TOY, mesh, "float32"), Matrix("W", *shape, "weight", count)
+    costs, matrix = LayoutCosts(TOY, mesh, "float32"), ChainMatrix("W", *shape, "weight", count)
     whole = np.zeros(shape, int)
     for old, new in changes(mesh, count):
         moving = [(kind, dims) for kind, dims in steps(old, new) if kind != "cut"]
@@ -154,7 +154,7 @@ def multiplied(mesh, each, a, b, inner, active):
 def test_every_way_of_a_multiplication_gives_every_rank_its_tile(extents, each, dealt):
     """All ways: their redistributions are those tested above."""
     mesh, rng, done = mesh_of(*extents), np.random.default_rng(2), set()
-    costs = Costs(TOY, mesh, "float64")
+    costs = LayoutCosts(TOY, mesh, "float64")
     a, b = (rng.integers(-9, 9, BACKWARD.matrices[name].shape) for name in each.takes)
     wanted = (a.T if "a" in each.transpose else a) @ (b.T if "b" in each.transpose else b)
     for stored, way in ways_of(costs, each, dealt):
@@ -195,9 +195,9 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
             runs[-1] = runs[-1], ahead
             return super().run(ahead)
 
-    monkeypatch.setattr("drbench.algorithms.chains.programs.Simulator", Watched)
+    monkeypatch.setattr("drbench.chains.model.programs.Simulator", Watched)
     mesh = mesh_of(*extents)
-    costs, found = Costs(TOY, mesh, "float64"), {}
+    costs, found = LayoutCosts(TOY, mesh, "float64"), {}
     for stored, way in ways_of(costs, each, dealt):
         if way.gemm.program.group:
             d = mesh.strides.index(way.gemm.program.group.stride)
@@ -213,7 +213,7 @@ def test_programs_that_overlap_multiply_the_tiles_of_their_ranks(extents, each, 
         _, sizes = multiplied(mesh, each, a, b, way.inner, d)
         assert (problem.m, problem.n, problem.k) == sizes
         for operand, one in zip((problem.a, problem.b, problem.c), triple):
-            along = Mesh(("tp",), (mesh.extents[d],))
+            along = DeviceMesh(("tp",), (mesh.extents[d],))
             for rank in range(len(traces)):
                 part = operand.partition
                 tile = held(along, part.shape, (one,), (rank,))

@@ -16,11 +16,11 @@ import pytest
 from layer_chains import layers
 from starting import find_mpiexec, run_process
 
-from drbench.algorithms.chains.description import Map
-from drbench.algorithms.chains.functions import apply, attention, function
-from drbench.algorithms.chains.mesh import Mesh
-from drbench.algorithms.chains.presets import preset
-from drbench.launch.models.chain_script import layout_rows, script_text
+from drbench.chains.model.description import LocalMap
+from drbench.chains.model.functions import apply, attention, function
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.presets import preset
+from drbench.chains.script import layout_rows, script_text
 
 #: By mesh dimension: A, B and the result of a multiplication.
 TRIPLES = [
@@ -79,7 +79,7 @@ def possible(chain, mesh, variable, layout):
     """Whether functions find whole units of columns and whole sequences, and tiles are equal."""
     parts = [prod(n for n, x in zip(mesh.extents, layout) if x == f"S({side})") for side in (0, 1)]
     for each in chain.operations:
-        if isinstance(each, Map) and chain.variable(each.c) == variable:
+        if isinstance(each, LocalMap) and chain.variable(each.c) == variable:
             made, of = chain.matrices[each.c], each.function
             if made.rows // of.rows % parts[0] or made.cols // of.gives % parts[1]:
                 return False
@@ -144,7 +144,7 @@ def everything(per):
         (chain, text) for backward in (False, True) for chain in chains(backward) for text in texts
     ]
     for seed, (chain, text) in enumerate(every * per):
-        yield drawn(chain, Mesh.read(text), seed)
+        yield drawn(chain, DeviceMesh.read(text), seed)
 
 
 @pytest.fixture(scope="module")
@@ -175,9 +175,12 @@ def test_layouts_read_back_are_those_of_the_search_and_those_of_linear_the_trans
 
 
 def test_the_small_case_is_divided_evenly_and_keeps_heads_and_experts():
-    mesh = Mesh.read("dp=3,tp=64")
+    mesh = DeviceMesh.read("dp=3,tp=64")
     for chain in chains(True):
-        made = script_text(drawn(chain, Mesh.read("tp=1"), 0)), script_text(drawn(chain, mesh, 0))
+        made = (
+            script_text(drawn(chain, DeviceMesh.read("tp=1"), 0)),
+            script_text(drawn(chain, mesh, 0)),
+        )
         for ranks, one in zip((1, mesh.ranks), made):
             (shapes,) = names_of(one, ["shapes"])
             for name, there in shapes.items():
@@ -201,7 +204,7 @@ def test_rows_have_every_forward_matrix_once_in_three_notations_of_one_layout(sc
             found = {each.mesh.layout(text) for text in texts}
             assert found == {each.layout(name) for name in names.split(", ")}
         assert sorted(seen) == sorted(x for x in each.chain.matrices if x[0] != "d")
-    mesh = Mesh.read("dp=2,tp=2")
+    mesh = DeviceMesh.read("dp=2,tp=2")
     assert layout_rows(scheme(mesh, "TS"))[0] == (
         "X, Y2",
         "R,S(0)@2x2",
@@ -261,7 +264,7 @@ PLANNED = 'parallelize_module(model, mesh["tp"], plan)'
     ],
 )  # fmt: skip
 def test_plans_are_those_of_the_published_schemes(text, kinds, plan, expected):
-    pasted = script_text(scheme(Mesh.read(text), kinds))
+    pasted = script_text(scheme(DeviceMesh.read(text), kinds))
     assert names_of(pasted, ["plan"]) == [plan]
     assert calls(pasted) == expected
     assert ("no plan" in pasted) == (not expected)
@@ -320,7 +323,7 @@ def test_scripts_of_any_layouts_agree_with_one_process(some, tmp_path):
 @pytest.mark.torch
 def test_functions_of_scripts_are_those_of_drbench():
     torch = pytest.importorskip("torch")
-    text = script_text(drawn(preset("llama3-8b:attention"), Mesh.read("tp=4"), 0))
+    text = script_text(drawn(preset("llama3-8b:attention"), DeviceMesh.read("tp=4"), 0))
     names = {"torch": torch, "F": torch.nn.functional}
     exec(text[text.index("def attention") : text.index("def layer")], names)
     rng = np.random.default_rng(0)
@@ -336,7 +339,7 @@ def test_functions_of_scripts_are_those_of_drbench():
 @pytest.mark.torch
 def test_weights_of_checkpoints_are_reordered_by_the_pasted_lines():
     torch = pytest.importorskip("torch")
-    text = script_text(drawn(preset("llama3-8b:block"), Mesh.read("tp=4"), 0))
+    text = script_text(drawn(preset("llama3-8b:block"), DeviceMesh.read("tp=4"), 0))
     names = {"torch": torch, "F": torch.nn.functional, "N": 2}
     exec(text[text.index("def attention") : text.index("def layer")], names)
     line = lambda start: next(x[1:].strip() for x in text.splitlines() if f"  torch.{start}" in x)
@@ -381,7 +384,7 @@ print("ok: placed")
 
 @with_torch
 def test_plans_place_modules_and_wrong_scripts_say_what_is_wrong_in_one_line(tmp_path):
-    text = script_text(scheme(Mesh.read("dp=2,tp=2"), "FS"))
+    text = script_text(scheme(DeviceMesh.read("dp=2,tp=2"), "FS"))
     names = "Y2, dX, dW1, dW2"
     cases = [(4, text, rf"ok: {names} agree with one process \(.* \S+e-1\d\)\n")]
     for old, new in (
@@ -400,19 +403,19 @@ def test_plans_place_modules_and_wrong_scripts_say_what_is_wrong_in_one_line(tmp
         ("tp=4", "T"), ("tp=4", "S"), ("dp=4", "C"), ("dp=4", "D"),
         ("dp=2,tp=2", "CS"), ("dp=2,tp=2", "CT"), ("dp=2,tp=2", "DT"), ("dp=2,fs=2", "DC"),
     ):  # fmt: skip
-        pasted = script_text(scheme(Mesh.read(extents), kinds)).partition("# -----------")[0]
+        pasted = script_text(scheme(DeviceMesh.read(extents), kinds)).partition("# -----------")[0]
         lines = [line.partition(", activations")[0] for line in calls(pasted)]
         called = "\n".join(f"model = {line}" for line in lines)
         model = pasted + MODEL.replace("CALLS", called).replace("INSIDE", "2")
         cases.append((4, model, "(ok: placed\n){4}"))
-    of_two = script_text(scheme(Mesh.read("tp=2"), "S"))
+    of_two = script_text(scheme(DeviceMesh.read("tp=2"), "S"))
     line = r"the mesh has 2 ranks: torchrun --nproc-per-node 2 \S+\.py"
     check(tmp_path, cases + [(ranks, of_two, line) for ranks in (1, 4)])
 
 
 @with_torch
 def test_torchrun_and_mpiexec_start_a_script(tmp_path):
-    (tmp_path / "layer.py").write_text(script_text(scheme(Mesh.read("tp=2"), "S")))
+    (tmp_path / "layer.py").write_text(script_text(scheme(DeviceMesh.read("tp=2"), "S")))
     torchrun = "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port", port()
     for command in [find_mpiexec(), "-n", 2, sys.executable], [sys.executable, *torchrun]:
         ended = start(tmp_path, [*command, "layer.py"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drbench.algorithms.chains.search import Factor, Label, best, search
+from drbench.chains.model.search import Factor, Label, best, search
 
 #: An impossible alternative that a search takes shows as infinity minus infinity.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -11,7 +11,7 @@ _WORK = (
     "drbench.launch.commands.sweep.run_sweep",
     "drbench.launch.sweeps.dry_run.dry_run",
     "drbench.launch.sweeps.slurm.write_jobs",
-    "drbench.launch.models.chains.answer",
+    "drbench.chains.answer.answer",
     "drbench.launch.models.explained.explained",
     "drbench.launch.tune.rank.tune",
 )

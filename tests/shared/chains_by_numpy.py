@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from drbench.algorithms.chains.description import Matmul
-from drbench.algorithms.chains.functions import apply
+from drbench.chains.model.description import Matmul
+from drbench.chains.model.functions import apply
 
 
 def by_numpy(chain, values):

@@ -153,7 +153,7 @@ def small_gemms():
 
 def fewer_gemms():
     if "calibrate" in sys.orig_argv:
-        from drbench.algorithms.chains import functions
+        from drbench.chains.model import functions
         from drbench.launch.calibration import cores, programs
 
         cores._SHAPES[:] = [(m, n, k) for m, n, k in cores._SHAPES if m * n * k <= 1 << 27]

@@ -1,6 +1,6 @@
 """Chains of layers for tests."""
 
-from drbench.algorithms.chains.description import read
+from drbench.chains.model.description import read
 
 
 def layers(rows, widths, between=(), *, backward=False):

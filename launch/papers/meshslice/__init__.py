@@ -22,9 +22,9 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from drbench.algorithms.chains.costs import Costs
-from drbench.algorithms.chains.description import Map
-from drbench.algorithms.chains.mesh import Mesh
+from drbench.chains.model.costs import LayoutCosts
+from drbench.chains.model.description import LocalMap
+from drbench.chains.model.mesh import DeviceMesh
 from drbench.launch.cases.machine_models import find_machine
 
 from ..blocks import block_of
@@ -190,8 +190,8 @@ def others_s(model: str) -> float:
     sizes = {"hidden_size": hidden, "intermediate_size": 4 * hidden}
     sizes |= dict.fromkeys(("num_attention_heads", "num_key_value_heads"), heads)
     chain = block_of("gpt3", MOST_CHIPS // 2 * SEQ, SEQ, True, **sizes)
-    costs = Costs(find_machine(MACHINE), Mesh.read("rows=32,columns=8"), "bfloat16")
-    functions = (each for each in chain.operations if isinstance(each, Map))
+    costs = LayoutCosts(find_machine(MACHINE), DeviceMesh.read("rows=32,columns=8"), "bfloat16")
+    functions = (each for each in chain.operations if isinstance(each, LocalMap))
     return sum(costs.map_s(chain, each, ("S(0)", "S(1)")) for each in functions)
 
 

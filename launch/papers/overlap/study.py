@@ -33,9 +33,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from drbench.algorithms import get_algorithm
-from drbench.algorithms.chains.costs import Costs
-from drbench.algorithms.chains.mesh import Mesh
-from drbench.algorithms.chains.programs import COLLECTIVES
+from drbench.chains.model.costs import LayoutCosts
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.programs import COLLECTIVES
 from drbench.errors import UsageError
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine, model_version
@@ -235,7 +235,7 @@ class Block(NamedTuple):
         shape = self.tokens, *chain.matrices["W1"].shape[::-1]
         for name in _ON_FLUX:
             machine = machine_of(changed, name, FLUX_KERNELS)
-            costs = Costs(machine, Mesh.read(f"tp={NODE}"), DTYPE, programs=COLLECTIVES)
+            costs = LayoutCosts(machine, DeviceMesh.read(f"tp={NODE}"), DTYPE, programs=COLLECTIVES)
             kernel_s = lambda operation, shape: fastest(
                 machine, NODE, methods("flux", operation, shape, NODE, name)
             )[0]

@@ -5,10 +5,10 @@ from math import inf
 
 import pytest
 
-from drbench.algorithms.chains.choose import choose
-from drbench.algorithms.chains.costs import Costs
-from drbench.algorithms.chains.mesh import Mesh
-from drbench.algorithms.chains.programs import COLLECTIVES
+from drbench.chains.model.choose import choose
+from drbench.chains.model.costs import LayoutCosts
+from drbench.chains.model.mesh import DeviceMesh
+from drbench.chains.model.programs import COLLECTIVES
 from drbench.errors import UsageError
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
@@ -49,7 +49,7 @@ def test_the_units_of_a_kernel_are_those_that_its_tiles_are_dealt_to():
 
 
 def block_costs(name):
-    return Costs(find_machine(name), Mesh.read("tp=8"), DTYPE, programs=COLLECTIVES)
+    return LayoutCosts(find_machine(name), DeviceMesh.read("tp=8"), DTYPE, programs=COLLECTIVES)
 
 
 @pytest.mark.parametrize("name", ["Megatron TP", "TP + SP"])

@@ -16,13 +16,13 @@ from layer_chains import layers
 from mpi4py import MPI
 
 import drbench
-from drbench.algorithms.chains.choose import Solution, choose
-from drbench.algorithms.chains.costs import Costs
-from drbench.algorithms.chains.mesh import meshes
-from drbench.algorithms.chains.programs import LIBRARY
-from drbench.launch.cases.chains import Asked, order_of
-from drbench.launch.ranks.chain import ChainRun
-from drbench.measure.verify_chain import multiplication_error
+from drbench.chains.model.choose import Solution, choose
+from drbench.chains.model.costs import LayoutCosts
+from drbench.chains.model.mesh import meshes
+from drbench.chains.model.programs import LIBRARY
+from drbench.chains.order import Asked, order_of
+from drbench.chains.ranks.run import ChainRun
+from drbench.chains.ranks.verify import multiplication_error
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 
@@ -39,7 +39,7 @@ def chosen(chain, nprocs, seed):
     rng = random.Random(seed)
     found = [mesh for mesh in meshes(nprocs, nprocs) if len(mesh.extents) > 1]
     mesh = rng.choice(found + [next(meshes(nprocs, nprocs))])
-    costs = Costs(TOY, mesh, "float64", programs=LIBRARY)
+    costs = LayoutCosts(TOY, mesh, "float64", programs=LIBRARY)
     if rng.random() < 0.2:
         one = choose(chain, [costs], effort_s=2).best
     else:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import gcd, lcm
 from pathlib import Path
 
-from drbench.algorithms.chains.choose import Solution
-from drbench.algorithms.chains.description import Chain, Matmul
+from drbench.chains.model.choose import Solution
+from drbench.chains.model.description import Chain, Matmul
 
-_TEMPLATE = Path(__file__).parents[1] / "data/templates/chain.py.j2"
+_TEMPLATE = Path(__file__).with_suffix(".py.j2")
 #: Along one mesh dimension: the layouts of X, W, X·W and the stored W -> the class of PyTorch.
 _TENSOR = {("R", "S(1)", "S(1)", "S(1)"): "Colwise", ("S(1)", "S(0)", "P", "S(0)"): "Rowwise"}
 

@@ -21,7 +21,7 @@ TP × DP               copies of groups that do TP + SP                         
 from collections.abc import Collection
 
 from .description import Chain
-from .mesh import Layout, Mesh
+from .mesh import DeviceMesh, Layout
 
 #: Name -> what the inner dimension does, what the outer ones do.
 CONTENDERS = {
@@ -37,7 +37,7 @@ _STILL = {"tp": ("weight",), "sp": ("weight",), "fsdp": ("made",), "dp": ("made"
 
 
 def contender(
-    chain: Chain, mesh: Mesh, name: str
+    chain: Chain, mesh: DeviceMesh, name: str
 ) -> tuple[dict[str, Layout], list[Collection[str]]]:
     """The layout of every variable, and for each dimension the kinds of matrices that are not
     redistributed along it.
@@ -45,7 +45,7 @@ def contender(
     Examples
     --------
     >>> from .presets import preset
-    >>> mesh = Mesh.read("dp=2,tp=4")
+    >>> mesh = DeviceMesh.read("dp=2,tp=4")
     >>> layouts, still = contender(preset("llama3-70b:mlp"), mesh, "TP × FSDP")
     >>> layouts["X"], layouts["W1"], layouts["W2"], still
     (('S(0)', 'S(0)'), ('S(0)', 'S(1)'), ('S(1)', 'S(0)'), [('made',), ('weight',)])

@@ -1,12 +1,18 @@
-"""The description of a chain: the request, and the order that ranks receive."""
+"""The description of a chain: the request, and the order that ranks receive and carry out."""
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from drbench.algorithms.chains.choose import Solution
-from drbench.algorithms.chains.costs import Training
-from drbench.algorithms.chains.description import Chain, Map, read
+from drbench.chains.model.choose import Solution
+from drbench.chains.model.costs import Training
+from drbench.chains.model.description import Chain, LocalMap, read
 from drbench.errors import UnsupportedError, UsageError
+from drbench.launch.host.kernels import ONE_THREAD
+from drbench.launch.host.mpi import run_ranks
+from drbench.measure.record import Record
 from drbench.model.machine import Machine
 
 
@@ -85,6 +91,16 @@ def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **ho
     )
 
 
+def run_order(order: ChainOrder) -> Record:
+    """Start MPI ranks on this machine for an order, and return its record."""
+    with TemporaryDirectory(prefix="drbench-chain-") as folder:
+        path, answer = Path(folder, "order.json"), Path(folder, "record.json")
+        path.write_text(order.text(), "utf-8")
+        environ = os.environ | ONE_THREAD
+        run_ranks(order.ranks, ["serve-chain", str(path), str(answer)], environ=environ)
+        return Record.from_row(json.loads(answer.read_text("utf-8")))
+
+
 def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
     """The columns of the record that describe the request."""
     asked, chain = order.asked, order.asked.chain()
@@ -160,7 +176,7 @@ def why_not_exact(chain: Chain, dtype: str) -> str | None:
     limit = {"float32": 1 << 24, "float64": 1 << 53, "bfloat16": 1 << 8}[dtype]
     most = {name: 1 for name, each in chain.matrices.items() if each.kind != "made"}
     for each in chain.operations:
-        if isinstance(each, Map):
+        if isinstance(each, LocalMap):
             if each.function.name not in _WHOLE:
                 return f"results of {each.function.name} are not integers"
             taken = [most[name] for name in each.takes]

@@ -17,7 +17,7 @@ from .functions import BETWEEN, Function, attention, function, functions, gradie
 _RESERVED = {*functions(), "attention", "experts", "input", "weight", "multiply", "tiles"}
 
 
-class Matrix(NamedTuple):
+class ChainMatrix(NamedTuple):
     """A matrix of a chain, or one for each expert.
 
     Attributes
@@ -70,7 +70,7 @@ class Matmul(NamedTuple):
         return f"{self.c} = {one}·{two}" + (f" ({count} experts, {topk} a token)" if topk else "")
 
 
-class Map(NamedTuple):
+class LocalMap(NamedTuple):
     """c = function(inputs): every rank computes its own tiles."""
 
     c: str
@@ -81,7 +81,7 @@ class Map(NamedTuple):
         return f"{self.c} = {self.function.name}({', '.join(self.takes)})"
 
 
-Operation = Matmul | Map
+Operation = Matmul | LocalMap
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Chain:
     """
 
     name: str
-    matrices: dict[str, Matrix] = field(default_factory=dict)
+    matrices: dict[str, ChainMatrix] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     _alike: dict[str, str] = field(default_factory=dict)
     forward: frozenset[str] = frozenset()  # matrices of the forward pass, once there is another
@@ -119,7 +119,7 @@ class Chain:
             raise UsageError(f"no matrix can be called {name}, as functions are. Rename it.")
         if min(rows, cols) < 1:
             raise UsageError(f"{name} must have at least one row and column, got {rows}x{cols}.")
-        self.matrices[name] = Matrix(name, rows, cols, kind, count)
+        self.matrices[name] = ChainMatrix(name, rows, cols, kind, count)
         self._alike[name] = name
         return name
 
@@ -201,7 +201,7 @@ class Chain:
         self.add(c, first.rows, units * of.gives)
         for name in takes:
             self.join(c, name)
-        self.operations.append(Map(c, of, takes))
+        self.operations.append(LocalMap(c, of, takes))
         return c
 
     def stays(self, name: str) -> bool:
@@ -246,7 +246,7 @@ def lines(
         Columns of x, and of each multiplication's result after its function.
     between : str
         The function after each multiplication but the last: one of
-        :data:`drbench.algorithms.chains.functions.BETWEEN`, or none.
+        :data:`drbench.chains.model.functions.BETWEEN`, or none.
     experts : (int, int)
         The number of experts, and those of a token.
     rows : int

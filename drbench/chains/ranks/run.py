@@ -8,23 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from drbench.algorithms.chains.description import Chain, Map, Matmul
-from drbench.algorithms.chains.functions import apply
+from drbench.chains.model.description import Chain, LocalMap, Matmul
+from drbench.chains.model.functions import apply
+from drbench.chains.order import ChainOrder, keys_of
+from drbench.chains.ranks.verify import multiplication_error
 from drbench.clock import Clock
 from drbench.errors import EXIT_CODES, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version
-from drbench.launch.cases.chains import ChainOrder, keys_of
+from drbench.launch.ranks.run_case import MPI, world
 from drbench.library import Context, init
 from drbench.measure.noise import Timed
 from drbench.measure.record import Record
 from drbench.measure.roof import timed
 from drbench.measure.samples import sample
-from drbench.measure.verify_chain import multiplication_error
 from drbench.partitions import partition
-
-from .run_case import MPI, world
 
 _HEAP_MARGIN = 1 << 16  # bytes of a heap for headers next to the elements of each matrix
 
@@ -61,7 +60,7 @@ class ChainRun:
             for name, matrix in chain.matrices.items()
         }
         for each in chain.operations:
-            if isinstance(each, Map):
+            if isinstance(each, LocalMap):
                 inputs = [self.matrices[name].local for name in each.takes]
                 c = self.matrices[each.c]
                 self._calls.append(partial(apply, each.function, c.local, inputs))

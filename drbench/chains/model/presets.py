@@ -186,7 +186,7 @@ def presets() -> list[str]:
 
 def text_of(name: str, tokens: int | None = None) -> str:
     """The text of a transformer's layer, or of a file, for
-    :func:`drbench.algorithms.chains.description.read`.
+    :func:`drbench.chains.model.description.read`.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ _ABSENT = {"pp": "pipeline stages", "cp": "parts of a sequence (ring attention)"
 
 
 @dataclass(frozen=True)
-class Mesh:
+class DeviceMesh:
     """A mesh of ranks.
 
     Attributes
@@ -43,7 +43,7 @@ class Mesh:
 
     Examples
     --------
-    >>> mesh = Mesh.read("dp=2,tp=4")
+    >>> mesh = DeviceMesh.read("dp=2,tp=4")
     >>> mesh.ranks, mesh.strides, str(mesh)
     (8, (4, 1), 'dp=2,tp=4')
     """
@@ -52,7 +52,7 @@ class Mesh:
     extents: tuple[int, ...]
 
     @classmethod
-    def read(cls, text: str) -> "Mesh":
+    def read(cls, text: str) -> "DeviceMesh":
         """The mesh of ``NAME=RANKS,…``.
 
         Raises
@@ -89,7 +89,7 @@ class Mesh:
 
         Examples
         --------
-        >>> Mesh(("dp", "tp"), (2, 4)).shape
+        >>> DeviceMesh(("dp", "tp"), (2, 4)).shape
         '2x4'
         """
         return "x".join(map(str, self.extents))
@@ -102,7 +102,7 @@ class Mesh:
 
         Examples
         --------
-        >>> Mesh.read("dp=2,tp=4").text(("R", "S(1)"))
+        >>> DeviceMesh.read("dp=2,tp=4").text(("R", "S(1)"))
         'R,S(1)@2x4'
         """
         return f"{','.join(layout)}@{self.shape}"
@@ -112,7 +112,7 @@ class Mesh:
 
         Examples
         --------
-        >>> Mesh.read("dp=2,tp=4").torch(("R", "S(1)"), transposed=True)
+        >>> DeviceMesh.read("dp=2,tp=4").torch(("R", "S(1)"), transposed=True)
         '[Replicate(), Shard(0)]'
         """
         swapped = {"S(0)": "S(1)", "S(1)": "S(0)"} if transposed else {}
@@ -123,7 +123,7 @@ class Mesh:
 
         Examples
         --------
-        >>> mesh = Mesh.read("dp=2,tp=4")
+        >>> mesh = DeviceMesh.read("dp=2,tp=4")
         >>> mesh.jax(("S(0)", "R")), mesh.jax(("S(1)", "S(1)"))
         ("P('dp', None)", "P(None, ('dp', 'tp'))")
         """
@@ -142,7 +142,7 @@ class Mesh:
 
         Examples
         --------
-        >>> mesh = Mesh.read("dp=2,tp=4")
+        >>> mesh = DeviceMesh.read("dp=2,tp=4")
         >>> mesh.layout("[Replicate(), Shard(dim=1)]"), mesh.layout("P('dp', None)")
         (('R', 'S(1)'), ('S(0)', 'R'))
         >>> mesh.layout("column"), mesh.layout("R,S(0)"), mesh.layout('P("dp", "tp")')
@@ -205,7 +205,7 @@ class Mesh:
         return found
 
 
-def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Iterator[Mesh]:
+def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Iterator[DeviceMesh]:
     """The meshes to try for a number of ranks, the most usual first: tensor parallelism of a node
     and data parallelism over nodes; all ranks in one dimension; other inner dimensions.
 
@@ -227,18 +227,18 @@ def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Itera
     inner = [x for x in divisors(ranks) if 1 < x < ranks and x <= 2 * node]
     inner = [torus[1]] if torus and torus[0] * torus[1] == ranks and 1 not in torus else inner
     inner.sort(key=lambda x: (x != node, -x))
-    whole = Mesh((NAME,), (ranks,))
-    two = [Mesh(NAMES, (ranks // x, x)) for x in inner]
+    whole = DeviceMesh((NAME,), (ranks,))
+    two = [DeviceMesh(NAMES, (ranks // x, x)) for x in inner]
     yield from [*two[:1], whole, *two[1:]] if node < ranks else [whole, *two]
 
 
-def cut(extent: int, divided: Sequence[str], by: str | int, mesh: Mesh) -> int:
+def cut(extent: int, divided: Sequence[str], by: str | int, mesh: DeviceMesh) -> int:
     """The largest part of an extent that is divided along the dimensions with an entry ``by``: rows
     (0) or columns (1) of a layout, or an axis of a GEMM.
 
     Examples
     --------
-    >>> mesh = Mesh.read("dp=2,tp=4")
+    >>> mesh = DeviceMesh.read("dp=2,tp=4")
     >>> cut(10, ("S(0)", "S(0)"), 0, mesh), cut(10, ("m", "k"), "k", mesh)
     (2, 3)
     """

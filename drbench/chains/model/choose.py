@@ -8,6 +8,7 @@ no other is faster. No other programs are simulated.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import inf
 from operator import attrgetter
 
@@ -18,10 +19,10 @@ from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
 from .contenders import CONTENDERS, contender
-from .costs import Costs, Spent, Use, Way, divided, why_not_aligned
-from .description import Chain, Map, Matmul
-from .mesh import Layout, Mesh
-from .programs import Group, Program, Times
+from .costs import LayoutCosts, Load, Spent, Use, Way, divided, why_not_aligned
+from .description import Chain, LocalMap, Matmul
+from .mesh import DeviceMesh, Layout
+from .programs import ChainProgram, ProgramTimes, RankGroup
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.
@@ -41,7 +42,7 @@ class Solution:
     name : str
         ``chosen``, or the published name.
     chain : Chain
-    costs : Costs
+    costs : LayoutCosts
         Of its mesh and performance model.
     layouts : dict of str to tuple
         Of every variable.
@@ -51,19 +52,19 @@ class Solution:
 
     name: str
     chain: Chain
-    costs: Costs
+    costs: LayoutCosts
     layouts: dict[str, Layout]
     ways: tuple[Way, ...]
 
     @classmethod
-    def of(cls, name: str, chain: Chain, costs: Costs, label: Label) -> "Solution":
+    def of(cls, name: str, chain: Chain, costs: LayoutCosts, label: Label) -> "Solution":
         """The chain that a label of the search describes."""
         by = {way.operation: way for way in label.how}
         ways = tuple(by[each.c] for each in chain.multiplications)
         return cls(name, chain, costs, dict(label.chosen), ways)
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> DeviceMesh:
         return self.costs.mesh
 
     @property
@@ -78,7 +79,7 @@ class Solution:
         return [use for each in self.ways for use in each.uses]
 
     @property
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[ChainProgram]:
         """Every program once."""
         return list(dict.fromkeys(each.program for each in self.uses))
 
@@ -94,15 +95,15 @@ class Solution:
             for machine in machines
         ]
 
-    def _time_s(self, machine: Machine, times: Mapping[Program, Times]) -> float:
+    def _time_s(self, machine: Machine, times: Mapping[ChainProgram, ProgramTimes]) -> float:
         total = Label()
         for each in self.chain.operations:
-            if isinstance(each, Map):
-                busy = [self.costs.map_s(self.chain, each, self.layout(each.c), machine), 0.0, 0.0]
+            if isinstance(each, LocalMap):
+                load = Load(self.costs.map_s(self.chain, each, self.layout(each.c), machine))
             else:
-                uses = self.way(each).uses
-                busy = [sum(x) for x in zip(*(use.seconds(times[use.program]) for use in uses))]
-            total = total.then(self.costs.label(self.chain, each.c, busy))
+                loads = (use.load(times[use.program]) for use in self.way(each).uses)
+                load = reduce(Load.then, loads)
+            total = total.then(self.costs.label(self.chain, each.c, load))
         return total.time_s
 
     def way(self, each: Matmul) -> Way:
@@ -150,7 +151,7 @@ class Solution:
                 words.append(f"{use.program.name}{matrix}{self.along(use.program.group)}{hidden}")
         return "; ".join(words) or "local"
 
-    def along(self, group: Group) -> str:
+    def along(self, group: RankGroup) -> str:
         """The dimensions along which the ranks of a group differ."""
         dims = [
             name
@@ -163,13 +164,13 @@ class Solution:
 @no_collection()
 def choose(
     chain: Chain,
-    costs: Sequence[Costs],
+    costs: Sequence[LayoutCosts],
     *,
     fixed: Mapping[str, str] | None = None,
     limit: float | None = None,
     effort_s: float = EFFORT_S,
     tell: Callable[[str], None] = lambda line: None,
-) -> "Choice":
+) -> "ShardingSearch":
     """The layouts of all matrices of a chain, and how its multiplications are computed.
 
     Published layouts are simulated first, without a time limit. An interrupt ends the search with
@@ -178,7 +179,7 @@ def choose(
     Parameters
     ----------
     chain : Chain
-    costs : sequence of Costs
+    costs : sequence of LayoutCosts
         One for each mesh to try.
     fixed : dict of str to str, optional
         Variables whose layout is given, in any notation.
@@ -197,12 +198,12 @@ def choose(
         If a given layout fits no mesh.
     """
     limit = min(inf if limit is None else limit, costs[0].machine.memory_bytes)
-    found = Choice(chain, costs, limit, dict(fixed or {}), tell)
+    found = ShardingSearch(chain, costs, limit, dict(fixed or {}), tell)
     found.run(Clock.cpu() + effort_s)
     return found
 
 
-class Choice:
+class ShardingSearch:
     """The solutions found for a chain.
 
     Attributes
@@ -222,7 +223,7 @@ class Choice:
         The search ended before the effort was spent; by an interrupt.
     """
 
-    def __init__(self, chain: Chain, costs: Sequence[Costs], limit: float, fixed: dict, tell):
+    def __init__(self, chain: Chain, costs: Sequence[LayoutCosts], limit: float, fixed: dict, tell):
         self.chain, self.costs, self.limit, self.fixed, self.tell = chain, costs, limit, fixed, tell
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
@@ -299,18 +300,18 @@ class Choice:
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
         self.best = min(equal, key=lambda each: (each.moves, each.memory_bytes, each.time_s))
 
-    def _domains(self, costs: Costs) -> dict[str, list[Layout]]:
+    def _domains(self, costs: LayoutCosts) -> dict[str, list[Layout]]:
         """The layouts that each variable may have on a mesh, given ones fixed."""
         given = {name: costs.mesh.layout(text) for name, text in self.fixed.items()}
         if why := self._why_not(costs, given):
             raise UsageError(f"{why}.")
         return costs.domains(self.chain) | {name: [one] for name, one in given.items()}
 
-    def _why_not(self, costs: Costs, layouts: Mapping[str, Layout]) -> str | None:
+    def _why_not(self, costs: LayoutCosts, layouts: Mapping[str, Layout]) -> str | None:
         """The reason why a function cannot be computed in layouts of variables."""
         for each in self.chain.operations:
             layout = layouts.get(self.chain.variable(each.c))
-            if layout and isinstance(each, Map):
+            if layout and isinstance(each, LocalMap):
                 if why := why_not_aligned(each, self.chain, layout, costs.mesh):
                     return f"{each.c} as {costs.mesh.text(layout)}: {why}"
         return None
@@ -321,7 +322,7 @@ class Choice:
 
     def _search(
         self,
-        costs: Costs,
+        costs: LayoutCosts,
         domains: Mapping[str, Sequence[Layout]],
         ends_s: float,
         whole: bool = False,
@@ -350,7 +351,7 @@ class Choice:
 
     # -- contenders
 
-    def _simulate_contenders(self, costs: Costs, domains) -> None:
+    def _simulate_contenders(self, costs: LayoutCosts, domains) -> None:
         """Simulate published layouts on a mesh; those that fit the request are also tried."""
         for name, (inner, outer) in CONTENDERS.items():
             if inner != outer and len(costs.mesh.extents) < 2:
@@ -367,7 +368,7 @@ class Choice:
             ):
                 self.tried.append(found)
 
-    def _contender(self, costs: Costs, name: str) -> Solution | str:
+    def _contender(self, costs: LayoutCosts, name: str) -> Solution | str:
         """A published chain on a mesh, or the reason why it is not possible."""
         layouts, still = contender(self.chain, costs.mesh, name)
         if why := self._why_not(costs, layouts):

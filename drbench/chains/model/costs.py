@@ -5,20 +5,20 @@ multiplies the same. Operands are redistributed to this division, and the result
 collectives along one dimension at a time, or along neighbouring dimensions together. Along one
 dimension transfers and GEMM may also overlap, in a program of the ranks of this dimension.
 
-The rule of hidden transfers: gathers of weights, and reductions of their gradients, are hidden
-behind other operations of the same pass, as FSDP prefetches and DDP buckets them (Zhao et al.,
-2023, §3.3; Li et al., 2020, §3.2); so are operands of a weight's gradient, for which no other
-operation waits (Korthikanti et al., 2022, §4.2.2). So a pass takes the longer of its operations in
-sequence and of the links. Sums of gradients that every rank keeps are reduced once in
-``micro_batches``.
+Other operations of the same pass hide these transfers: gathers of weights, which FSDP prefetches
+(Zhao et al., 2023, §3.3); reductions of their gradients, in buckets of DDP (Li et al., 2020, §3.2);
+and operands of a weight's gradient, for which no other operation waits (Korthikanti et al., 2022,
+§4.2.2). So a pass takes the longer of its operations in sequence and of its links. Sums of
+gradients that every rank keeps are reduced once in ``micro_batches``.
 """
 
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from math import inf, prod
+from operator import add
 from os.path import commonprefix
 from typing import NamedTuple
 
@@ -29,19 +29,19 @@ from drbench.model.machine import Machine
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import ITEMSIZES, Problem
 
-from .description import Chain, Map, Matmul
+from .description import Chain, LocalMap, Matmul
 from .functions import Function
-from .mesh import PENDING, Layout, Mesh, cut
+from .mesh import PENDING, DeviceMesh, Layout, cut
 from .programs import (
     EVERYTHING,
     OF_EXPERTS,
     OVERLAPPING,
-    Collective,
-    Group,
-    LocalGemm,
-    Program,
-    Simulation,
-    Times,
+    ChainProgram,
+    CollectiveProgram,
+    LocalProgram,
+    ProgramTimes,
+    RankGroup,
+    SimulatedProgram,
     reads,
 )
 from .search import Factor, Label, best
@@ -70,6 +70,30 @@ class Spent(Exception):
     """The effort is spent."""
 
 
+class Load(NamedTuple):
+    """What programs in sequence add to a pass.
+
+    Attributes
+    ----------
+    serial_s : float
+        Seconds in which no other operation runs.
+    between_s, inside_s : float
+        Seconds of links between nodes (of a single node, all its links), and of links inside a node
+        of several.
+    pool : int
+        Bytes of receive buffers.
+    """
+
+    serial_s: float = 0.0
+    between_s: float = 0.0
+    inside_s: float = 0.0
+    pool: int = 0
+
+    def then(self, other: "Load") -> "Load":
+        """The load of both in sequence."""
+        return Load._make(map(add, self, other))
+
+
 class Use(NamedTuple):
     """A program of a chain.
 
@@ -79,7 +103,7 @@ class Use(NamedTuple):
         The result of its operation.
     matrix : str
         The operation's matrix that it redistributes, A, B or C; empty for the multiplication.
-    program : Program
+    program : ChainProgram
     hidden : bool
         Other operations of the pass hide it.
     share : float
@@ -88,17 +112,19 @@ class Use(NamedTuple):
 
     operation: str
     matrix: str
-    program: Program
+    program: ChainProgram
     hidden: bool = False
     share: float = 1.0
 
-    def seconds(self, times: Times) -> tuple[float, float, float]:
-        """Seconds in sequence, of links between nodes, and of links inside a node, if the program
-        has these times."""
-        seconds, core_s, link_s = (self.share * each for each in times)
+    def load(self, times: ProgramTimes) -> Load:
+        """What it adds to its pass if the program has these times."""
+        seconds, core_s, link_s = times
         serial_s, busy_s = (core_s, seconds) if self.hidden else (seconds, link_s)
-        group = self.program.group
-        return (serial_s, 0.0, busy_s) if group and group.inside else (serial_s, busy_s, 0.0)
+        serial_s, busy_s = self.share * serial_s, self.share * busy_s
+        group, pool = self.program.group, self.program.pool
+        if group and group.inside:
+            return Load(serial_s, 0.0, busy_s, pool)
+        return Load(serial_s, busy_s, 0.0, pool)
 
 
 class Way(NamedTuple):
@@ -112,15 +138,15 @@ class Way(NamedTuple):
     gemm : Use
     inner : tuple of three layouts
         Of A, B and C, in which the local GEMMs run.
-    fixed : (float, float, float, int)
-        Seconds of the redistributions as :meth:`Use.seconds` has them, and bytes.
+    moved : Load
+        Of the redistributions.
     """
 
     operation: str
     moves: tuple[Use, ...]
     gemm: Use
     inner: tuple[Layout, Layout, Layout]
-    fixed: tuple[float, float, float, int]
+    moved: Load
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -128,7 +154,7 @@ class Way(NamedTuple):
         return (*self.moves, self.gemm)
 
 
-def why_not_aligned(each: Map, chain: Chain, layout: Layout, mesh: Mesh) -> str | None:
+def why_not_aligned(each: LocalMap, chain: Chain, layout: Layout, mesh: DeviceMesh) -> str | None:
     """The reason why a layout does not suit a function; None if each rank has the inputs of its
     tiles."""
     of, (rows, cols) = each.function, chain.matrices[each.c].shape
@@ -197,14 +223,14 @@ class Training(NamedTuple):
 ONE_LAYER = Training()
 
 
-class Costs:
+class LayoutCosts:
     """The costs of operations on a mesh by a performance model, each computed once.
 
     Parameters
     ----------
     machine : Machine
         With the chain's element type.
-    mesh : Mesh
+    mesh : DeviceMesh
     dtype : str
     training : Training, optional
     programs : collection of str, optional
@@ -214,22 +240,22 @@ class Costs:
     def __init__(
         self,
         machine: Machine,
-        mesh: Mesh,
+        mesh: DeviceMesh,
         dtype: str = "float32",
         training: Training = ONE_LAYER,
         programs: Collection[str] = EVERYTHING,
     ):
         self.machine, self.mesh, self.dtype, self.training = machine, mesh, dtype, training
         self.allowed, self.item = programs, ITEMSIZES[dtype]
-        self.known: dict[tuple, list[Program]] = {}
+        self.known: dict[tuple, list[ChainProgram]] = {}
         self._ways: dict[tuple, list[Way]] = {}
         self._moves: dict[tuple, tuple] = {}
         self._best: dict[tuple, list[Label]] = {}
-        self._users: dict[Program, set[tuple]] = defaultdict(set)
+        self._users: dict[ChainProgram, set[tuple]] = defaultdict(set)
         self._one_sided = "read" in programs
 
     @property
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[ChainProgram]:
         """Every program that has a time or a bound."""
         return list(dict.fromkeys(itertools.chain.from_iterable(self.known.values())))
 
@@ -239,7 +265,7 @@ class Costs:
         """The layouts that each variable may have."""
         found = {variable: self.mesh.layouts() for variable in chain.variables.values()}
         for each in chain.operations:
-            if isinstance(each, Map):
+            if isinstance(each, LocalMap):
                 variable = chain.variable(each.c)
                 found[variable] = [
                     layout
@@ -283,25 +309,22 @@ class Costs:
             scope = tuple(dict.fromkeys(variables))
             table = {}
             for key in itertools.product(*(domains[name] for name in scope)):
-                if isinstance(each, Map):
-                    seconds = self.map_s(chain, each, key[0])
-                    table[key] = [self.label(chain, each.c, (seconds, 0.0, 0.0))]
+                if isinstance(each, LocalMap):
+                    table[key] = [self.label(chain, each.c, Load(self.map_s(chain, each, key[0])))]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
                 table[key] = self._labels(chain, each, stored, still)
             found.append(Factor(scope, table))
         return found
 
-    def label(
-        self, chain: Chain, of: str, busy: Sequence[float], pool: int = 0, how: tuple = ()
-    ) -> Label:
-        """The label of an operation of the forward or the backward pass, from its seconds as
-        :meth:`Use.seconds` has them. What the backward pass computes again takes its time in
-        sequence: the weights are gathered anyway."""
+    def label(self, chain: Chain, of: str, load: Load, how: tuple = ()) -> Label:
+        """The label of an operation of the forward or the backward pass. What the backward pass
+        computes again takes its time in sequence: the weights are gathered anyway."""
+        serial_s, between_s, inside_s, pool = load
         if chain.is_gradient(of):
-            return Label((0.0, 0.0, 0.0, *busy), 0, pool, how)
-        again = busy[0] if self.training.recompute and chain.has_backward else 0.0
-        return Label((*busy, again, 0.0, 0.0), 0, pool, how)
+            return Label((0.0, 0.0, 0.0, serial_s, between_s, inside_s), 0, pool, how)
+        again_s = serial_s if self.training.recompute and chain.has_backward else 0.0
+        return Label((serial_s, between_s, inside_s, again_s, 0.0, 0.0), 0, pool, how)
 
     def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], still) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
@@ -310,18 +333,16 @@ class Costs:
         if key not in self._best or still is not None:
             labels = []
             for way in self.ways(chain, each, stored, still):
-                gemm = way.gemm.program
-                if gemm.times.seconds == inf:
-                    continue
-                more = *way.gemm.seconds(gemm.times), gemm.pool
-                *busy, pool = (one + two for one, two in zip(way.fixed, more))
-                labels.append(self.label(chain, each.c, busy, pool, (way,)))
+                times = way.gemm.program.times
+                if times.seconds < inf:
+                    load = way.moved.then(way.gemm.load(times))
+                    labels.append(self.label(chain, each.c, load, (way,)))
             if still is not None:
                 return best(labels)
             self._best[key] = best(labels)
         return self._best[key]
 
-    def simulate(self, program: Program) -> None:
+    def simulate(self, program: ChainProgram) -> None:
         """Simulate a program, whose labels change."""
         if program.simulated is None:
             program.simulate()
@@ -351,7 +372,7 @@ class Costs:
     def _held(self, chain: Chain, variable: str, layout: Layout) -> Label:
         return Label(nbytes=sum(self.held(chain, variable, layout).values()))
 
-    def map_s(self, chain: Chain, each: Map, layout: Layout, machine: Machine | None = None):
+    def map_s(self, chain: Chain, each: LocalMap, layout: Layout, machine: Machine | None = None):
         """Seconds of a function on the rank with most work, by this or another performance
         model."""
         shape = chain.matrices[each.c].shape
@@ -369,53 +390,56 @@ class Costs:
     ) -> list[Way]:
         """Every way to compute a multiplication of matrices in these layouts."""
         if still is not None:
-            return list(self._made(chain, each, stored, still))
+            return list(self._new_ways(chain, each, stored, still))
         key = each.c, *stored
         if key not in self._ways:
-            self._ways[key] = list(self._made(chain, each, stored, None))
+            self._ways[key] = list(self._new_ways(chain, each, stored, None))
             for way in self._ways[key]:
                 if way.gemm.program.simulated is None:
                     self._users[way.gemm.program].add(key)
         return self._ways[key]
 
-    def _made(self, chain, each: Matmul, stored, still) -> Iterator[Way]:
-        dimensions, extents = range(len(self.mesh.extents)), chain.extents(each)
-        triples, reads = [*zip(*_as_operands(each, stored))], self._one_sided and still is None
-        kinds = ["weight" if chain.stays(x) else "made" for x in (*each.takes, each.c)]
-        for active in (None, *(dimensions if still is None else ())):
-            if active is not None and not self._overlaps(triples[active], active):
-                continue
-            axes = [self._axes(triples[d], d) if d != active else ("*",) for d in dimensions]
-            for divided in itertools.product(*axes):
-                by = [triples[d] if d == active else _DIVIDED[divided[d]] for d in dimensions]
-                if active is not None and not all(
-                    _alike(by[active], axis) for axis in divided[active + 1 :]
-                ):
-                    continue
-                if still and any(
-                    kinds[x] in still[d] and by[d][x] != triples[d][x]
-                    for x in range(3)
-                    for d in dimensions
-                ):
-                    continue
-                inner = _as_operands(each, zip(*by))
+    def _new_ways(self, chain: Chain, each: Matmul, stored, still) -> Iterator[Way]:
+        here, extents = [*zip(*_as_operands(each, stored))], chain.extents(each)
+        reads = self._one_sided and still is None
+        kinds = ["weight" if chain.stays(name) else "made" for name in (*each.takes, each.c)]
+        stay = [[x for x in range(3) if kinds[x] in along] for along in still or [()] * len(here)]
+        overlapping = [d for d in range(len(here)) if still is None and self._overlaps(here[d], d)]
+        for active in (None, *overlapping):
+            for axes in itertools.product(*self._axes(here, stay, active)):
+                inner = _as_operands(each, zip(*map(_DIVIDED.get, axes, here)))
                 moves = [
-                    self._redistributed(chain, each, x, reads, *((a, b) if x < 2 else (b, a)))
-                    for x, (a, b) in enumerate(zip(stored, inner))
+                    self._redistributed(chain, each, x, reads, *layouts)
+                    for x, layouts in enumerate(zip(stored, inner))
                 ]
-                uses = tuple(use for one in moves for use in one[0])
-                fixed = tuple(map(sum, zip(*(one[1] for one in moves))))
-                local = tuple(cut(x, divided, axis, self.mesh) for axis, x in zip("mnk", extents))
-                for program in self._gemms(each, local, active, active is not None and by[active]):
-                    yield Way(each.c, uses, Use(each.c, "", program), tuple(inner), fixed)
+                uses = tuple(itertools.chain.from_iterable(of for of, _ in moves))
+                moved = reduce(Load.then, (load for _, load in moves))
+                local = tuple(cut(x, axes, axis, self.mesh) for axis, x in zip("mnk", extents))
+                for program in self._gemms(each, local, active, here):
+                    yield Way(each.c, uses, Use(each.c, "", program), tuple(inner), moved)
 
-    def _axes(self, triple: tuple, d: int) -> tuple[str, ...]:
-        """How a GEMM may be divided along a dimension: as the matrices are, if nothing moves then;
-        ranks multiply the same only if each needs the result."""
-        if self.mesh.extents[d] == 1:
-            return ("",)
-        same = tuple(axis for axis in "mnk" if _DIVIDED[axis] == triple)  # nothing moves
-        return same or (("m", "n", "k", "") if triple[2] == "R" else ("m", "n", "k"))
+    def _axes(self, here: Sequence[tuple], stay: Sequence, active: int | None) -> Iterator[list]:
+        """The axes by which a GEMM may be divided along each dimension: those of the placements
+        there, if nothing moves then; ranks multiply the same only if each needs the result.
+
+        Parameters
+        ----------
+        here : sequence of three placements
+            Of op(A), op(B) and C along each dimension.
+        stay : sequence of collection of int
+            Which of the three are not redistributed along each dimension.
+        active : int or None
+            The dimension whose ranks multiply together, for which the axis is ``*``.
+        """
+        for d, (extent, triple) in enumerate(zip(self.mesh.extents, here)):
+            if d == active or extent == 1:
+                yield ["*" if d == active else ""]
+                continue
+            axes = [axis for axis in "mnk" if _DIVIDED[axis] == triple]  # nothing moves
+            axes = axes or ["m", "n", "k", ""][: 4 if triple[2] == "R" else 3]
+            if active is not None and d > active:
+                axes = [axis for axis in axes if _alike(here[active], axis)]
+            yield [axis for axis in axes if all(_DIVIDED[axis][x] == triple[x] for x in stay[d])]
 
     def _overlaps(self, triple: tuple, d: int) -> bool:
         """Whether a program along a dimension may take these placements: data moves, and ranks are
@@ -424,41 +448,42 @@ class Costs:
         few = extent <= _MOST_RANKS or self._one_sided
         return extent > 1 and few and triple not in _DIVIDED.values()
 
-    def _redistributed(self, chain, each: Matmul, x: int, reads: bool, old, new) -> tuple:
+    def _redistributed(self, chain, each: Matmul, x: int, reads: bool, stored, inner) -> tuple:
         """The redistributions of a multiplication's matrix A, B or C, by one-sided reads or by
-        collectives, and their seconds and bytes as in :class:`Way`."""
-        key = each.c, x, reads, old, new
+        collectives, and their load."""
+        key = each.c, x, reads, stored, inner
         if key not in self._moves:
-            name = (*each.takes, each.c)[x]
+            name, layouts = (*each.takes, each.c)[x], (inner, stored) if x == 2 else (stored, inner)
             first = each is chain.multiplications[0] and self.training.layers == 1
             hidden = chain.stays(name) or chain.stays(each.c)
             hidden = hidden and not self.machine.adds_on_core and (x == 2 or not first)
-            uses = []
-            for program in self.moves(chain.matrices[name], old, new, reads):
+            uses, load = [], Load()
+            for program in self.moves(chain.matrices[name], *layouts, reads):
                 once = program.name == "reduce" and hidden and x == 2
                 share = 1 / self.training.micro_batches if once else 1.0
                 uses.append(Use(each.c, "ABC"[x], program, hidden, share))
-            busy = [(*use.seconds(use.program.times), use.program.pool) for use in uses]
-            self._moves[key] = uses, tuple(map(sum, zip(*busy))) or (0.0, 0.0, 0.0, 0)
+                load = load.then(uses[-1].load(program.times))
+            self._moves[key] = uses, load
         return self._moves[key]
 
-    def _gemms(self, each: Matmul, extents, active: int | None, triple) -> list[Program]:
+    def _gemms(self, each: Matmul, extents, active: int | None, here) -> list[ChainProgram]:
         """The programs that multiply, locally or along a dimension."""
+        triple = None if active is None else here[active]
         key = extents, each.transpose, each.experts, active, triple
         if key not in self.known and active is None:
             of = extents, each.transpose, self.dtype, self.machine, each.experts[0]
-            self.known[key] = [LocalGemm(*of)]
+            self.known[key] = [LocalProgram(*of)]
         elif key not in self.known:
             self.known[key] = list(self._overlapping(extents, each, triple, active))
         return self.known[key]
 
-    def _group(self, dims: Sequence[int]) -> Group:
+    def _group(self, dims: Sequence[int]) -> RankGroup:
         """The ranks along neighbouring dimensions."""
         mesh, node = self.mesh, self.machine.node_ranks
         stride, extent = mesh.strides[dims[-1]], prod(mesh.extents[d] for d in dims)
-        return Group(stride, extent, mesh.ranks, stride * extent <= node < mesh.ranks)
+        return RankGroup(stride, extent, mesh.ranks, stride * extent <= node < mesh.ranks)
 
-    def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[Program]:
+    def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[ChainProgram]:
         """The programs along a dimension in which transfers and a GEMM overlap."""
         group, (m, n, k) = self._group((d,)), extents
         as_operands = _as_operands(each, zip(triple))
@@ -476,9 +501,13 @@ class Costs:
             if name in self.allowed and taken in (None, triple):
                 bound = self._bound(extents, triple, group, options, topk or 1)
                 problem, options = partial(made, algorithm), options | of
-                yield Simulation(name, group, problem, self.machine, bound, algorithm, options)
+                yield SimulatedProgram(
+                    name, group, problem, self.machine, bound, algorithm, options
+                )
 
-    def _bound(self, extents, triple, group: Group, options: Mapping, topk: int) -> Times:
+    def _bound(
+        self, extents, triple, group: RankGroup, options: Mapping, topk: int
+    ) -> ProgramTimes:
         """A lower bound of a program along a dimension: its GEMM, which accumulates slow down, and
         the elements that a rank receives or sends, over the links to its own and to other nodes."""
         p, (m, n, k), machine = group.extent, extents, group.on(self.machine)
@@ -508,12 +537,14 @@ class Costs:
             moving = lambda nbytes: max(nbytes * (1 - far) / rates[0], nbytes * far / rates[1])
             link_s, gemm_s = moving(a + b + c), machine.compute.gemm_s(*sizes, self.item)
             gemm_s += moving(c) * slow / (1 + slow)
-            found.append(Times(max(gemm_s, link_s), gemm_s, link_s))
+            found.append(ProgramTimes(max(gemm_s, link_s), gemm_s, link_s))
         return min(found)
 
     # -- redistributions
 
-    def moves(self, matrix, old: Layout, new: Layout, one_sided: bool = False) -> list[Program]:
+    def moves(
+        self, matrix, old: Layout, new: Layout, one_sided: bool = False
+    ) -> list[ChainProgram]:
         """The programs that redistribute a matrix, in order."""
         if old == new:
             return []
@@ -521,7 +552,7 @@ class Costs:
         make = lambda: list(self._moved(matrix, old, new, one_sided))
         return remembered(self.known, key, make)
 
-    def _moved(self, matrix, old: Layout, new: Layout, one_sided: bool) -> Iterator[Program]:
+    def _moved(self, matrix, old: Layout, new: Layout, one_sided: bool) -> Iterator[ChainProgram]:
         now = list(old)
         size = lambda: [cut(matrix.shape[x], now, x, self.mesh) for x in (0, 1)]
         for kind, dims in steps(old, new):
@@ -542,7 +573,7 @@ class Costs:
                 yield found
             else:
                 nbytes = self.item * matrix.count * prod(rows_cols)
-                yield Collective(kind, group, nbytes, self.machine)
+                yield CollectiveProgram(kind, group, nbytes, self.machine)
 
 
 def steps(old: Layout, new: Layout) -> Iterator[Change]:

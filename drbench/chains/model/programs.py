@@ -61,7 +61,7 @@ _CHUNKS = 8
 _SOURCES = 16
 
 
-class Group(NamedTuple):
+class RankGroup(NamedTuple):
     """The ranks along some dimensions of a mesh: their distance, their number, all ranks, and
     whether they are inside a node but the mesh is not."""
 
@@ -75,7 +75,7 @@ class Group(NamedTuple):
         return machine.along(self.stride, self.extent, self.ranks)
 
 
-class Times(NamedTuple):
+class ProgramTimes(NamedTuple):
     """Seconds of a program, of its computation on rank 0, and of that rank's busiest link."""
 
     seconds: float
@@ -83,16 +83,16 @@ class Times(NamedTuple):
     link_s: float = 0.0
 
 
-class Program:
+class ChainProgram:
     """One way to multiply, or to redistribute a matrix.
 
     Attributes
     ----------
     name : str
         Of :data:`EVERYTHING` or :data:`LIBRARY`, or ``local``.
-    group : Group or None
+    group : RankGroup or None
         None: no data moves.
-    times : Times
+    times : ProgramTimes
         Lower bounds; those of the simulation once it is simulated.
     simulated : Simulated or None
     """
@@ -101,11 +101,11 @@ class Program:
     simulated: Simulated | None = None
     nbytes = 0  # that all ranks receive
 
-    def __init__(self, name: str, group: Group | None, machine: Machine):
+    def __init__(self, name: str, group: RankGroup | None, machine: Machine):
         self.name, self.group, self._machine = name, group, machine
         self.pool, self.times = 0, self.times_on(machine)
 
-    def times_on(self, machine: Machine) -> Times:
+    def times_on(self, machine: Machine) -> ProgramTimes:
         """The times with a performance model."""
         raise NotImplementedError
 
@@ -116,7 +116,7 @@ class Program:
             self.simulated = Simulated(self.times.seconds, counters, {})
 
 
-class LocalGemm(Program):
+class LocalProgram(ChainProgram):
     """A GEMM of each rank: (m, n, k), and the number of experts that share the m rows."""
 
     def __init__(self, extents, transpose: str, dtype: str, machine: Machine, experts: int = 0):
@@ -134,7 +134,7 @@ class LocalGemm(Program):
             read_s = 0.0
         seconds = compute.gemm_s(m, n, k, item)
         seconds = max(seconds, read_s) + compute.transposed_s(m, n, k, self._transpose)
-        return Times(seconds, seconds)
+        return ProgramTimes(seconds, seconds)
 
 
 def padded(m: int, n: int, k: int, experts: int, transpose: str) -> tuple[int, int, int]:
@@ -150,7 +150,7 @@ def padded(m: int, n: int, k: int, experts: int, transpose: str) -> tuple[int, i
     return (m, n, of(k)) if "a" in transpose else (of(m), n, k)
 
 
-class Collective(Program):
+class CollectiveProgram(ChainProgram):
     """A matrix redistributed by a collective: ``gather`` (to copies), ``scatter`` (sums to parts),
     ``reduce`` (sums to copies) or ``exchange`` (parts of one side to those of the other).
 
@@ -161,7 +161,7 @@ class Collective(Program):
         Bytes of the largest part of a rank; of the whole for a reduction.
     """
 
-    def __init__(self, kind: str, group: Group, shard: int, machine: Machine):
+    def __init__(self, kind: str, group: RankGroup, shard: int, machine: Machine):
         self._shard = shard if kind in ("gather", "exchange") else -(-shard // group.extent)
         super().__init__(kind, group, machine)
         received = {"exchange": 1, "reduce": 2 * group.extent}.get(kind, group.extent) * self._shard
@@ -182,21 +182,21 @@ class Collective(Program):
                 sum(group_parts(step, one, len(members), self._shard, rate, "row", members))
                 for step in steps.get(self.name, [ReduceScatter, AllGather])
             )
-        return Times(seconds, seconds if machine.adds_on_core else 0.0, seconds)
+        return ProgramTimes(seconds, seconds if machine.adds_on_core else 0.0, seconds)
 
 
-class Simulation(Program):
+class SimulatedProgram(ChainProgram):
     """A program whose ranks are traced and simulated; until then its time is a lower bound: the
     longer of the GEMM and the transfers.
 
     Parameters
     ----------
     name : str
-    group : Group
+    group : RankGroup
     problem : callable
         Makes the problem of the group's ranks.
     machine : Machine
-    bound : Times
+    bound : ProgramTimes
     algorithm, options
         Of a multiplication; without it A is redistributed as C.
     """
@@ -204,10 +204,10 @@ class Simulation(Program):
     def __init__(
         self,
         name: str,
-        group: Group,
+        group: RankGroup,
         problem: Callable[[], Problem],
         machine: Machine,
-        bound: Times,
+        bound: ProgramTimes,
         algorithm: str = "",
         options: Mapping = {},
     ):
@@ -226,10 +226,10 @@ class Simulation(Program):
             try:
                 self.times, self.simulated, self.pool = self._run(self._machine)
             except DrbenchError:  # such as ranks without a share of k
-                self.times, self.simulated = Times(inf), Simulated(inf, {}, {})
+                self.times, self.simulated = ProgramTimes(inf), Simulated(inf, {}, {})
 
     @no_collection()
-    def _run(self, machine: Machine) -> tuple[Times, Simulated, int]:
+    def _run(self, machine: Machine) -> tuple[ProgramTimes, Simulated, int]:
         one, problem, found = self.group.on(machine), self._problem(), self._algorithm
         if found is None:
             program = lambda rank: redistribute(problem.a, problem.c, rank, _CHUNKS)
@@ -247,12 +247,18 @@ class Simulation(Program):
             ahead = found.prefetch(**options)
         traces = [traced(rank) for rank in range(self.group.extent)]
         simulated = Simulator(traces, one).run(ahead)
-        return Times(simulated.time_s, *self._bound[1:]), simulated, pool_bytes(traces[0], ahead)
+        return (
+            ProgramTimes(simulated.time_s, *self._bound[1:]),
+            simulated,
+            pool_bytes(traces[0], ahead),
+        )
 
 
-def reads(problem: Problem, group: Group, machine: Machine) -> Simulation:
+def reads(problem: Problem, group: RankGroup, machine: Machine) -> SimulatedProgram:
     """A matrix, A of a problem with n = k, redistributed as its C by one-sided reads."""
     nbytes = problem.m * problem.n * problem.itemsize
     moved = nbytes * (group.extent - 1) // group.extent**2
     bound_s = moving_s([(1, 0, moved)], group.on(machine)) if moved else 0.0
-    return Simulation("read", group, lambda: problem, machine, Times(bound_s, 0.0, bound_s))
+    return SimulatedProgram(
+        "read", group, lambda: problem, machine, ProgramTimes(bound_s, 0.0, bound_s)
+    )

@@ -1,0 +1,235 @@
+"""``drbench chain``: choose the layouts of a sequence of multiplications together."""
+
+import json
+import sys
+
+import click
+
+from drbench.errors import EXIT_CODES, UnsupportedError, UsageError
+from drbench.launch.commands.completion import names_of
+from drbench.launch.commands.options import (
+    BYTES,
+    SIZE,
+    command,
+    csv_option,
+    json_option,
+    machine_option,
+    of_case,
+    option,
+    pairs_option,
+    printing,
+    ranks_option,
+    take_options,
+    verbose_option,
+)
+
+
+@command(
+    "chain",
+    needs=dict.fromkeys(("-o", "--iters", "--budget"), "--run")
+    | dict.fromkeys(("--micro-batches", "--recompute"), "--backward"),
+)
+@option(
+    "--preset",
+    "name",
+    metavar="MODEL:PART",
+    group="Problem",
+    help="Part of a transformer: llama3-70b:mlp (drbench list chains), ./config.json:mlp of "
+    "Hugging Face, or a text file with a chain.",
+    shell_complete=names_of("chains"),
+)
+@option(
+    "-m",
+    "--tokens",
+    type=SIZE,
+    metavar="SIZE",
+    group="Problem",
+    help="Rows of X: tokens of all sequences. [default: one sequence of the model, or as in the "
+    "file]",
+)
+@option(
+    "--backward",
+    is_flag=True,
+    group="Problem",
+    help="Include the gradients of input and weights.",
+)
+@of_case(
+    "dtype",
+    default=None,
+    help="Element type of all matrices.",
+    default_text="bfloat16 where the machine has it; with --run float32",
+)
+@machine_option("machine")
+@ranks_option()
+@option(
+    "--mesh",
+    metavar="NAME=RANKS,…",
+    group="Layout",
+    help="Mesh of ranks, the last dimension inside a node, as dp=8,tp=8. [default: the best of "
+    "one and two dimensions]",
+)
+@option(
+    "--fix",
+    multiple=True,
+    metavar="NAME=LAYOUT",
+    group="Layout",
+    help="Layout of a matrix, and of all that share it: row, column, R, or a placement for each "
+    "dimension of --mesh, as R,S(1) or P(None,'tp'). Repeatable.",
+)
+@option(
+    "--memory",
+    type=BYTES,
+    metavar="BYTES",
+    group="Layout",
+    help="Most bytes of a training step per rank. [default: the device's memory]",
+)
+@option(
+    "--layers",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    group="Training",
+    help="Layers of the model, for its memory and time; one is predicted or run.",
+)
+@option(
+    "--micro-batches",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    group="Training",
+    help="Passes whose gradients are added up before data-parallel ranks reduce them.",
+)
+@option(
+    "--recompute",
+    is_flag=True,
+    group="Training",
+    help="Keep only the input of each layer, and run the forward pass again in the backward pass.",
+)
+@option(
+    "--effort",
+    "effort_s",
+    type=click.FloatRange(0),
+    default=25.0,
+    metavar="SECONDS",
+    group="Machine model",
+    help="CPU seconds of the search; contenders are always simulated. Ctrl-C ends it with the "
+    "best so far.",
+)
+@option(
+    "--run",
+    is_flag=True,
+    group="Measurement",
+    help="Choose among the programs of the Python library, run the choice on MPI ranks here, "
+    "verify every operation, and compare its time with the prediction. Give --machine a file of "
+    "this machine.",
+)
+@pairs_option("fill", "seed", help="With --run: fill or seed of the matrices. Repeatable.")
+@of_case("iters", "budget", "transport")
+@csv_option()
+@option(
+    "--placements",
+    is_flag=False,
+    flag_value="chosen",
+    metavar="[WHO]",
+    group="Output",
+    help="Print only a Python script with placements to paste, and a test of them on PyTorch: of "
+    "the best, or of WHO, as 'TP x FSDP'.",
+)
+@json_option()
+@verbose_option(help="Print the layouts and programs of every operation of the best.")
+def chain_command(
+    name, tokens, backward, dtype, machine, ranks, mesh, fix, memory, layers, micro_batches,
+    recompute, effort_s, run, iters, budget, transport, csv_path, placements,
+    as_json, verbose, **values,
+):  # fmt: skip
+    """Choose the sharding of a transformer layer, or of another chain of multiplications, and
+    compare it with Megatron TP, TP + SP, FSDP, HSDP, TP × FSDP and TP × DP.
+
+    \b
+      drbench chain --preset llama3-70b:mlp --machine h100x8
+      drbench chain --preset llama3-8b:block --machine dgxh100 --mesh dp=2,tp=8
+      drbench chain --preset gpt3:mlp --machine h100x8 --mesh dp=2,tp=4 --backward
+
+    The search knows a lower bound on the time of each operation in every layout. It simulates the
+    operations of the best chain until no other can be faster. If the effort is exhausted first,
+    the first line has the optimality gap: how much faster an optimum could at most be.
+    """
+    from drbench.chains.answer import answer, checked, records_of
+    from drbench.chains.model.costs import Training
+    from drbench.chains.model.programs import EVERYTHING, LIBRARY
+    from drbench.chains.order import fill_of, order_of, run_order
+    from drbench.launch.host.files import add_records, check_csv
+
+    if name is None:
+        raise UsageError(
+            "--preset is missing. Use MODEL:PART (drbench list chains), config.json:PART or a file."
+        )
+    check_csv(csv_path)
+    values["fill"] = None  # chosen if not given
+    take_options(values)
+    if as_json and placements:
+        raise UsageError("--json and --placements each print alone. Leave one out.")
+    if machine is None:
+        raise UsageError(
+            "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
+            "calibrate."
+        )
+    asked, model, where, dtype = checked(name, machine, ranks, mesh, tokens, backward, dtype, run)
+    chain = asked.chain()
+    if run and any(each.experts[0] for each in chain.multiplications):
+        raise UnsupportedError(
+            f"--run multiplies no experts (our implementation), got {chain.name}. Leave --run out: "
+            "the chain is predicted."
+        )
+    fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
+    tell = progress()
+    choice = answer(
+        asked,
+        model,
+        where,
+        dtype,
+        transport,
+        Training(layers, micro_batches, recompute),
+        fix,
+        LIBRARY if run else EVERYTHING,
+        memory,
+        effort_s,
+        tell,
+    )
+    tell("")
+    records, code, measured = records_of(choice), 0, None
+    if run:
+        how = {"seed": seed, "iters": iters, "budget_s": budget, "transport": transport}
+        measured = run_order(order_of(choice.search.best, asked, model.name, fill, **how))
+        records.append(measured)
+        code = EXIT_CODES[measured.status]
+    add_records(csv_path, *records)
+    if as_json:
+        print(json.dumps(choice.to_dict() | {"measured": measured and measured.to_json_dict()}))
+    elif placements:
+        print(choice.script(placements))
+    else:
+        from drbench.chains.show import show_choice
+
+        out, print_line = printing()
+        show_choice(choice, out, measured, verbose)
+        if measured is None and not verbose:
+            print_line("Layouts: -v. PyTorch code: --placements.")
+    return code
+
+
+def progress():
+    """A function that replaces the line of progress on a terminal's standard error."""
+    if not sys.stderr.isatty():
+        return lambda line: None
+    return lambda line: click.echo(f"\r\033[K{line}", nl=False, err=True)
+
+
+@click.command("serve-chain", hidden=True)
+@click.argument("path")
+@click.argument("answer")
+def serve_chain(path: str, answer: str):
+    """Run the chain that another process requested, on the ranks of this process."""
+    from drbench.chains.ranks.run import serve_chain as serve
+
+    return serve(path, answer)

@@ -1,0 +1,3 @@
+"""Code of ranks: run a chain, and verify it."""
+
+import drbench.launch.ranks  # before MPI is imported

@@ -1,0 +1,170 @@
+"""The answer of ``drbench chain`` as text: its first lines, its table, and details."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from drbench.chains.model.choose import Solution
+from drbench.chains.model.description import Matmul
+from drbench.chains.script import layout_rows
+from drbench.launch.host.show import Screen, console, table
+from drbench.measure.record import Record
+from drbench.texts import between, bytes_text, marked, number, span, time_text
+
+if TYPE_CHECKING:
+    from drbench.chains.answer import ShardingChoice, ShardingRow
+
+
+def text_of_choice(choice: ShardingChoice) -> str:
+    """What :func:`show_choice` prints."""
+    text = StringIO()
+    show_choice(choice, console(file=text))
+    return text.getvalue().rstrip("\n")
+
+
+def show_choice(
+    choice: ShardingChoice, out: Screen, measured: Record | None = None, verbose: bool = False
+) -> None:
+    """Print the fastest sharding, a table of all, what is not possible, and a measured time; with
+    ``verbose`` also the memory, layouts and programs of the best."""
+    search, best = choice.search, choice.search.best
+    for line in headlines(choice):
+        out.line(line)
+    rows = choice.ranking[best.name != "chosen" :]  # a scheme that is the best has its own row
+    columns = "!sharding|!mesh|>!time|>!memory a rank|>of the best|>TFLOP/s a rank"
+    out.print(table(columns, [_cells(row, choice) for row in rows]))
+    if choice.within:
+        out.line("= tied with the best: within the interval of its time")
+    for names, why in refusals(search.refused).items():
+        out.line(f"Not possible: {names}: {why}")
+    if measured is not None:
+        out.line(measured_text(choice.ranking[0], measured))
+    if verbose:
+        memory = (f"{what} {bytes_text(count)}" for what, count in best.memory.items() if count)
+        out.line(f"Memory of the best: {', '.join(memory)}.")
+        out.print(table("operation|~!layouts|~!how", operation_rows(best)))
+        out.print(table("matrix|~!drbench|~!PyTorch|~!JAX", layout_rows(best)))
+        (bounded, simulated), chain = search.counts, best.chain
+        ended = "it was interrupted" if search.interrupted else "the effort was spent"
+        out.line(
+            f"{chain.name}: {len(chain.multiplications)} multiplications, "
+            f"{number(chain.flops / 1e12, 4)} TFLOP, {best.costs.dtype}, {best.mesh.ranks} ranks "
+            f"of {best.costs.machine.name}: {bounded} programs of operations bounded, {simulated} "
+            f"simulated{'' if search.finished else ', until ' + ended}."
+        )
+
+
+def headlines(choice: ShardingChoice) -> list[str]:
+    """The fastest sharding with its time and its doubt, then what those that are tied with it
+    save."""
+    best, row, others = choice.search.best, choice.ranking[0], choice.ranking[1:]
+    layers = best.costs.training.layers
+    name = "a sharding found here (-v shows it)" if best.name == "chosen" else best.name
+    time = between(best.time_s, row.low_s, row.high_s)
+    if layers > 1:
+        time += f" a layer, {time_text(layers * best.time_s)} for {layers}"
+    rate = best.chain.flops / best.time_s / best.mesh.ranks
+    share = 100 * rate / best.costs.machine.compute.peak_flops
+    doubt = f"optimality gap at most {100 * choice.search.gap:.0f} % (--effort searches longer)"
+    ties = [each for each in others if each.name in choice.within and each.name != best.name]
+    word = "Best found" if not choice.decided else "Tied for fastest" if ties else "Fastest"
+    ends = [doubt] * (not choice.decided)
+    ends += [f"tied with {', '.join(each.name for each in ties)}"] * bool(ties)
+    lines = [
+        f"{word}: {name} on {best.mesh}, {time} predicted, {share:.0f} % of peak"
+        f"{''.join(f'; {each}' for each in ends)}."
+    ]
+    saved = {
+        name: f"{bytes_text(tied.memory_bytes)} instead of {bytes_text(best.memory_bytes)} a rank, "
+        f"{_percent(tied.time_s / best.time_s)} time"
+        for name, tied, *_ in ties
+        if tied.memory_bytes < 0.9 * best.memory_bytes
+    }
+    lines += [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
+    if best.name == "chosen" and others and not ties:
+        known = min(others, key=lambda each: each.solution.time_s)
+        longer = known.solution.time_s / best.time_s
+        lines.append(
+            f"The fastest known scheme, {known.name}, takes {_percent(longer)[1:]} longer."
+        )
+    return lines
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.0f} %"
+
+
+def refusals(refused: dict[str, str]) -> dict[str, str]:
+    """The names of schemes that are not possible for one reason -> the reason.
+
+    Examples
+    --------
+    >>> refusals({"FSDP": "too few rows", "HSDP": "too few rows", "TP": "8 heads"})
+    {'FSDP, HSDP': 'too few rows', 'TP': '8 heads'}
+    """
+    return {
+        ", ".join(name for name, other in refused.items() if other == why): why
+        for why in dict.fromkeys(refused.values())
+    }
+
+
+def measured_text(chosen: ShardingRow, measured: Record) -> str:
+    """The line with a measured time, its prediction and the verification.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Any
+    >>> from drbench.measure.record import Record
+    >>> run = dict(mode="measured", status="ok", best_s=2.0, fill="integer")
+    >>> measured = Record(**run, median_s=2.1, samples_s=[2.0, 2.2])
+    >>> for low, high in ((1.8, 2.2), (1.8, 2.02), (None, None)):
+    ...     chosen = Any(solution=Any(time_s=2.0), low_s=low, high_s=high)
+    ...     print(measured_text(chosen, measured).partition("; ")[0])
+    measured 2.1 s (median of 2), in 1.8-2.2, predicted 2 s: +5.0 %
+    measured 2.1 s (median of 2), not in 1.8-2.02, predicted 2 s: +5.0 %
+    measured 2.1 s (median of 2), predicted 2 s: +5.0 %
+    """
+    if measured.status != "ok":
+        return f"{measured.status}: {measured.reason}"
+    exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of the tolerance"
+    text, predicted_s, median_s = "", chosen.solution.time_s, measured.median_s
+    if chosen.low_s is not None and chosen.high_s is not None:
+        verdict = "in" if chosen.low_s <= median_s <= chosen.high_s else "not in"
+        text = f", {verdict} {span(chosen.low_s, chosen.high_s, median_s)}"
+    return (
+        f"measured {time_text(median_s)} (median of {len(measured.samples_s)}){text}, "
+        f"predicted {time_text(predicted_s)}: {100 * (median_s / predicted_s - 1):+.1f} %; "
+        f"every operation verified, {exact}."
+    )
+
+
+def _cells(row: ShardingRow, choice: ShardingChoice) -> tuple[str, ...]:
+    one, best = row.solution, choice.search.best
+    flops = one.chain.flops / one.time_s / one.mesh.ranks
+    tied = choice.within and (row.name in (*choice.within, best.name))
+    return (
+        "found here" if row.name == "chosen" else row.name,
+        str(one.mesh),
+        marked(between(one.time_s, row.low_s, row.high_s), "=" if tied else ""),
+        bytes_text(one.memory_bytes),
+        f"{one.time_s / best.time_s:.3f}",
+        number(flops / 1e12, 4),
+    )
+
+
+def operation_rows(solution: Solution) -> list[tuple[str, str, str]]:
+    """(operation, layouts of its operands and result, algorithm) of a chain with layouts."""
+    rows = []
+    for each in solution.chain.operations:
+        taken = ", ".join(f"{name} {layout_text(solution, name)}" for name in each.takes)
+        how = solution.describe(each) if isinstance(each, Matmul) else "own tiles"
+        rows.append((str(each), f"{taken} → {layout_text(solution, each.c)}", how))
+    return rows
+
+
+def layout_text(solution: Solution, name: str) -> str:
+    """The layout of a matrix in short: a word if all dimensions have one placement."""
+    layout = solution.layout(name)
+    words = {("S(0)",): "row", ("S(1)",): "column", ("R",): "R"}
+    return words.get(tuple(dict.fromkeys(layout))) or ",".join(layout)
