@@ -122,7 +122,12 @@ class ShardingChoice:
         return [each.name for each in others if each.solution.time_s <= most_s]
 
     def row(self, name: str) -> ShardingRow:
-        """The row of a name, ``x`` for ``×``.
+        """The row of a name.
+
+        Parameters
+        ----------
+        name : str
+            ``chosen``, or a known scheme, with ``x`` for ``×``.
 
         Raises
         ------
@@ -137,9 +142,14 @@ class ShardingChoice:
             f"--placements {name!r}: there are {', '.join(row.name for row in self.ranking)}."
         )
 
+    @property
+    def shown(self) -> list[ShardingRow]:
+        """The ranking, in which a known scheme that is the best is once, by its own name."""
+        return self.ranking[self.search.best.name != "chosen" :]
+
     def rows(self) -> list[dict[str, Any]]:
-        """The ranking as rows of a table, for ``pandas.DataFrame``."""
-        return [row.to_dict() for row in self.ranking]
+        """What the command's table shows, with layouts and bytes, for ``pandas.DataFrame``."""
+        return [row.to_dict() for row in self.shown]
 
     def script(self, name: str = "chosen") -> str:
         """A script for PyTorch with the placements of a row, as ``--placements`` prints it.
@@ -147,14 +157,14 @@ class ShardingChoice:
         Parameters
         ----------
         name : str
-            The row: ``chosen``, or a known scheme as ``"TP x FSDP"``.
+            ``chosen``, or a known scheme as ``"TP x FSDP"``.
         """
         return script_text(self.row(name).solution)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as ``--json`` prints it."""
         search, chosen = self.search, self.search.best
-        best, *others = self.rows()
+        best, *others = (row.to_dict() for row in self.ranking)
         return {
             "chain": chosen.chain.name,
             "ranks": chosen.mesh.ranks,
@@ -249,7 +259,10 @@ def choose_sharding(
     --------
     >>> from drbench.chains import choose_sharding
     >>> choice = choose_sharding("llama3-8b:mlp", "h100x8", mesh="tp=8", effort=0)
-    >>> choice.search.best.name, choice.layouts
+    >>> [row["name"] for row in choice.rows()], choice.layouts["W1"]
+    (['Megatron TP', 'TP + SP', 'FSDP'], 'S(1)@8')
+    >>> print(str(choice).partition(";")[0])
+    Best found: Megatron TP on tp=8, 919 µs (827-1070) predicted, 40 % of peak
     """
     if min(layers, micro_batches) < 1 or (micro_batches > 1 or recompute) and not backward:
         raise UsageError(

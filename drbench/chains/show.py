@@ -31,9 +31,8 @@ def show_choice(
     search, best = choice.search, choice.search.best
     for line in headlines(choice):
         out.line(line)
-    rows = choice.ranking[best.name != "chosen" :]  # a scheme that is the best has its own row
     columns = "!sharding|!mesh|>!time|>!memory a rank|>of the best|>TFLOP/s a rank"
-    out.print(table(columns, [_cells(row, choice) for row in rows]))
+    out.print(table(columns, [_cells(row, choice) for row in choice.shown]))
     if choice.within:
         out.line("= tied with the best: within the interval of its time")
     for names, why in refusals(search.refused).items():

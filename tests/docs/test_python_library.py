@@ -10,6 +10,7 @@ import pytest
 from starting import ROOT, run_process
 
 import drbench
+import drbench.chains
 
 PAGE = ROOT / "docs/how-to/use-the-python-library.md"
 
@@ -42,12 +43,13 @@ def test_the_page_of_the_api_has_every_public_name_init_and_multiply_first():
     page = (ROOT / "docs/reference/python-api.md").read_text("utf-8")
     described = re.findall(r"^\.\. auto(?:function|class):: (\w+)", page, re.M)
     assert described[:2] == ["init", "multiply"]
-    assert {*drbench.__all__} - {"__version__"} <= {*described}
+    assert {*drbench.__all__, *drbench.chains.__all__} - {"__version__"} <= {*described}
 
 
 def test_every_parameter_of_a_public_function_or_method_is_described():
     """But those of a method that refers to a function with the same parameters."""
     public = [getattr(drbench, name) for name in drbench.__all__ if name != "__version__"]
+    public += [getattr(drbench.chains, name) for name in drbench.chains.__all__]
     of_classes = [
         function
         for each in public
