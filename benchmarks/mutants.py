@@ -24,8 +24,8 @@ import pandas as pd
 
 from benchmarks.__main__ import parser_of
 
-TESTS = {"algorithms": "algorithms chains frozen", "partitions": "partitions", "launch": "launch"}
-TESTS["drbench"] = "device host library measure model plan program"
+TESTS = {"algorithms": "algorithms frozen", "partitions": "partitions", "launch": "launch"}
+TESTS["drbench"] = "chains device host library measure model plan program"
 FIRST_S, TIMES_LONGER, COLUMNS = 60, 5, "number file line before after killed_by"
 PAIRS = "Lt LtE Gt GtE Eq NotEq In NotIn Is IsNot Mult Add Add Sub FloorDiv Mod And Or".split()
 SWAPS = {getattr(ast, each): getattr(ast, PAIRS[x ^ 1]) for x, each in enumerate(PAIRS)}

@@ -46,8 +46,10 @@ from .programs import (
 )
 from .search import Factor, Label, best
 
-#: How a GEMM is divided along a dimension -> placements of op(A), op(B) and C there.
-_DIVIDED = {
+#: Placements of op(A), op(B) and C along one dimension of a mesh.
+Placed = tuple[str, str, str]
+#: How a GEMM is divided along a dimension -> the placements there.
+_DIVIDED: dict[str, Placed] = {
     "m": ("S(0)", "R", "S(0)"),
     "n": ("R", "S(1)", "S(1)"),
     "k": ("S(1)", "S(0)", PENDING),
@@ -400,53 +402,57 @@ class LayoutCosts:
         return self._ways[key]
 
     def _new_ways(self, chain: Chain, each: Matmul, stored, still) -> Iterator[Way]:
-        here, extents = [*zip(*_as_operands(each, stored))], chain.extents(each)
+        placed, extents = [*zip(*_as_operands(each, stored))], chain.extents(each)
         reads = self._one_sided and still is None
         kinds = ["weight" if chain.stays(name) else "made" for name in (*each.takes, each.c)]
-        stay = [[x for x in range(3) if kinds[x] in along] for along in still or [()] * len(here)]
-        overlapping = [d for d in range(len(here)) if still is None and self._overlaps(here[d], d)]
-        for active in (None, *overlapping):
-            for axes in itertools.product(*self._axes(here, stay, active)):
-                inner = _as_operands(each, zip(*map(_DIVIDED.get, axes, here)))
+        fixed = [
+            [x for x in range(3) if kinds[x] in along] for along in still or [()] * len(placed)
+        ]
+        overlapping = [d for d in range(len(placed)) if self._overlaps(placed[d], d)]
+        for active in (None, *(overlapping if still is None else ())):
+            for axes in itertools.product(*self._axes(placed, fixed, active)):
+                inner = _as_operands(each, zip(*map(_DIVIDED.get, axes, placed)))
                 moves = [
                     self._redistributed(chain, each, x, reads, *layouts)
                     for x, layouts in enumerate(zip(stored, inner))
                 ]
-                uses = tuple(itertools.chain.from_iterable(of for of, _ in moves))
+                uses = tuple(itertools.chain.from_iterable(uses for uses, _ in moves))
                 moved = reduce(Load.then, (load for _, load in moves))
                 local = tuple(cut(x, axes, axis, self.mesh) for axis, x in zip("mnk", extents))
-                for program in self._gemms(each, local, active, here):
+                for program in self._gemms(each, local, active, placed):
                     yield Way(each.c, uses, Use(each.c, "", program), tuple(inner), moved)
 
-    def _axes(self, here: Sequence[tuple], stay: Sequence, active: int | None) -> Iterator[list]:
+    def _axes(
+        self, placed: Sequence[Placed], fixed: Sequence[Sequence[int]], active: int | None
+    ) -> Iterator[list[str]]:
         """The axes by which a GEMM may be divided along each dimension: those of the placements
         there, if nothing moves then; ranks multiply the same only if each needs the result.
 
         Parameters
         ----------
-        here : sequence of three placements
-            Of op(A), op(B) and C along each dimension.
-        stay : sequence of collection of int
+        placed : sequence of Placed
+            As the matrices are stored, along each dimension.
+        fixed : sequence of sequence of int
             Which of the three are not redistributed along each dimension.
         active : int or None
-            The dimension whose ranks multiply together, for which the axis is ``*``.
+            The dimension whose ranks multiply together, in the placements as they are: axis ``*``.
         """
-        for d, (extent, triple) in enumerate(zip(self.mesh.extents, here)):
+        for d, (extent, here) in enumerate(zip(self.mesh.extents, placed)):
             if d == active or extent == 1:
                 yield ["*" if d == active else ""]
                 continue
-            axes = [axis for axis in "mnk" if _DIVIDED[axis] == triple]  # nothing moves
-            axes = axes or ["m", "n", "k", ""][: 4 if triple[2] == "R" else 3]
+            axes = [axis for axis in "mnk" if _DIVIDED[axis] == here]  # nothing moves
+            axes = axes or ["m", "n", "k", *[""] * (here[2] == "R")]
             if active is not None and d > active:
-                axes = [axis for axis in axes if _alike(here[active], axis)]
-            yield [axis for axis in axes if all(_DIVIDED[axis][x] == triple[x] for x in stay[d])]
+                axes = [axis for axis in axes if _alike(placed[active], axis)]
+            yield [axis for axis in axes if all(_DIVIDED[axis][x] == here[x] for x in fixed[d])]
 
-    def _overlaps(self, triple: tuple, d: int) -> bool:
+    def _overlaps(self, placed: Placed, d: int) -> bool:
         """Whether a program along a dimension may take these placements: data moves, and ranks are
         few."""
         extent = self.mesh.extents[d]
         few = extent <= _MOST_RANKS or self._one_sided
-        return extent > 1 and few and triple not in _DIVIDED.values()
+        return extent > 1 and few and placed not in _DIVIDED.values()
 
     def _redistributed(self, chain, each: Matmul, x: int, reads: bool, stored, inner) -> tuple:
         """The redistributions of a multiplication's matrix A, B or C, by one-sided reads or by
@@ -466,15 +472,15 @@ class LayoutCosts:
             self._moves[key] = uses, load
         return self._moves[key]
 
-    def _gemms(self, each: Matmul, extents, active: int | None, here) -> list[ChainProgram]:
+    def _gemms(self, each: Matmul, extents, active: int | None, placed) -> list[ChainProgram]:
         """The programs that multiply, locally or along a dimension."""
-        triple = None if active is None else here[active]
-        key = extents, each.transpose, each.experts, active, triple
+        here = None if active is None else placed[active]
+        key = extents, each.transpose, each.experts, active, here
         if key not in self.known and active is None:
             of = extents, each.transpose, self.dtype, self.machine, each.experts[0]
             self.known[key] = [LocalProgram(*of)]
         elif key not in self.known:
-            self.known[key] = list(self._overlapping(extents, each, triple, active))
+            self.known[key] = list(self._overlapping(extents, each, here, active))
         return self.known[key]
 
     def _group(self, dims: Sequence[int]) -> RankGroup:
@@ -483,31 +489,26 @@ class LayoutCosts:
         stride, extent = mesh.strides[dims[-1]], prod(mesh.extents[d] for d in dims)
         return RankGroup(stride, extent, mesh.ranks, stride * extent <= node < mesh.ranks)
 
-    def _overlapping(self, extents, each: Matmul, triple, d: int) -> Iterator[ChainProgram]:
+    def _overlapping(self, extents, each: Matmul, placed, d: int) -> Iterator[ChainProgram]:
         """The programs along a dimension in which transfers and a GEMM overlap."""
         group, (m, n, k) = self._group((d,)), extents
-        as_operands = _as_operands(each, zip(triple))
-        texts = [_WORDS.get(one, one) for (one,) in as_operands]
+        texts = [_WORDS.get(one, one) for (one,) in _as_operands(each, zip(placed))]
         experts, topk = each.experts
         if experts:
             of = {"experts": experts, "topk": topk}
             sizes = m // topk, n, k, group.extent
-            made = lambda name: replace(get_algorithm(name).problem(*sizes, **of), dtype=self.dtype)
+            make = lambda name: replace(get_algorithm(name).problem(*sizes, **of), dtype=self.dtype)
         else:
             of = {}
-            made = lambda _: Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
+            make = lambda _: Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
         known = {} if experts and each.transpose else OF_EXPERTS if experts else OVERLAPPING
         for name, (algorithm, options, taken) in known.items():
-            if name in self.allowed and taken in (None, triple):
-                bound = self._bound(extents, triple, group, options, topk or 1)
-                problem, options = partial(made, algorithm), options | of
-                yield SimulatedProgram(
-                    name, group, problem, self.machine, bound, algorithm, options
-                )
+            if name in self.allowed and taken in (None, placed):
+                bound = self._bound(extents, placed, group, options, topk or 1)
+                how = partial(make, algorithm), self.machine, bound, algorithm, options | of
+                yield SimulatedProgram(name, group, *how)
 
-    def _bound(
-        self, extents, triple, group: RankGroup, options: Mapping, topk: int
-    ) -> ProgramTimes:
+    def _bound(self, extents, placed, group: RankGroup, options, topk: int) -> ProgramTimes:
         """A lower bound of a program along a dimension: its GEMM, which accumulates slow down, and
         the elements that a rank receives or sends, over the links to its own and to other nodes."""
         p, (m, n, k), machine = group.extent, extents, group.on(self.machine)
@@ -524,21 +525,21 @@ class LayoutCosts:
         where = "ABC".index(options["stationary"]) if "stationary" in options else None
         adds = where in (0, 1) and options["sums"] == "accumulate"
         slow = machine.accumulate_slowdown if adds else 0.0
-        found = []
+        bounds = []
         for axis, needed in _DIVIDED.items():
-            if not axis or (where is not None and triple[where] not in ("R", needed[where])):
+            if not axis or (where is not None and placed[where] not in ("R", needed[where])):
                 continue
             sizes = [-(-x // p) if one == axis else x for x, one in zip((m, n, k), "mnk")]
             shapes = (m / topk, k), (k, n), (m / topk, n)
-            shares = [_lacked(triple[x], needed[x], p, x == 2, where is not None) for x in range(3)]
+            shares = [_lacked(placed[x], needed[x], p, x == 2, where is not None) for x in range(3)]
             a, b, c = (
                 self.item * rows * cols * share for (rows, cols), share in zip(shapes, shares)
             )
             moving = lambda nbytes: max(nbytes * (1 - far) / rates[0], nbytes * far / rates[1])
             link_s, gemm_s = moving(a + b + c), machine.compute.gemm_s(*sizes, self.item)
             gemm_s += moving(c) * slow / (1 + slow)
-            found.append(ProgramTimes(max(gemm_s, link_s), gemm_s, link_s))
-        return min(found)
+            bounds.append(ProgramTimes(max(gemm_s, link_s), gemm_s, link_s))
+        return min(bounds)
 
     # -- redistributions
 
@@ -568,9 +569,9 @@ class LayoutCosts:
                 cols *= group.extent if before == "S(1)" else 1
                 one, two = (_WORDS.get(each, each) for each in (before, now[dims[0]]))
                 problem = Problem(rows, cols, cols, group.extent, one, "row", two, self.dtype)
-                found = reads(problem, group, self.machine)
-                found.simulate()  # these do not change
-                yield found
+                program = reads(problem, group, self.machine)
+                program.simulate()  # these do not change
+                yield program
             else:
                 nbytes = self.item * matrix.count * prod(rows_cols)
                 yield CollectiveProgram(kind, group, nbytes, self.machine)
@@ -634,11 +635,11 @@ def _runs(kind: str, dims: Sequence[int]) -> Iterator[Change]:
     yield from ((kind, tuple(run)) for run in (runs if kind in ("cut", "scatter") else runs[::-1]))
 
 
-def _alike(triple: tuple, axis: str) -> bool:
+def _alike(placed: Placed, axis: str) -> bool:
     """Whether both matrices that have an axis are divided by it along a dimension, or neither. A
     dimension inside may divide that axis then: members of the group have the same part of it."""
-    here = [one == part for one, part in zip(triple, _DIVIDED[axis]) if part in _SWAPPED]
-    return len({*here}) < 2
+    divided = {one == part for one, part in zip(placed, _DIVIDED[axis]) if part in _SWAPPED}
+    return len(divided) < 2
 
 
 def _as_operands(each: Matmul, layouts: Iterable[Layout]) -> list[Layout]:
