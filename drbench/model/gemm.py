@@ -93,9 +93,9 @@ class Compute:
     unit_bytes_per_s : float
         Memory bandwidth that one unit can use.
     functions : dict of str to float
-        Functions between GEMMs, by name (such as softmax): time of one element. They are those of
-        :mod:`drbench.chains.model.functions`. For attention an element of the scores, without
-        its GEMMs. A function that is not listed costs its memory traffic.
+        Functions between GEMMs, by name (such as softmax): time of one element.
+        They are those of :mod:`drbench.chains.model.functions`. For attention an element of the
+        scores, without its GEMMs. A function that is not listed costs its memory traffic.
 
     Examples
     --------
