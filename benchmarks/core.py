@@ -2,16 +2,17 @@
 minutes and needs a quiet machine.
 
     python -m benchmarks core [SECTION...] [--out DIR] [--scale 1] [--iters 5] [--budget 8]
+    python -m benchmarks core SECTION... --against OLD   # ratios to an older checkout, a row a case
 
-Each section prints its table and, with ``--out``, writes DIR/SECTION.csv, a row a case with the
+Each section prints its rows and, with ``--out``, writes DIR/SECTION.csv, a row a case with the
 command that measured it; ``make docs`` takes the tables of the pages from those of
 results/measured/NAME/performance. Cases are those of the sweep files benchmarks/bars/SECTION.toml
-(``drbench sweep`` runs them too), whose key ``bar`` has the columns that a row begins with. Every
-ratio is the median of interleaved pairs of the same run (``drbench run``): at least ``--iters`` of
-them, and more until the median is known or ``--budget`` seconds of a case are over. On two cores
-and at the default size, in minutes: one_node 8, layers 5, collectives 3, remote 6, overlap 6,
-progress 5, mixed 4, gather, reduce, sums, signals and signals_remote 2 each, planning and executor
-less than one.
+(``drbench sweep`` runs them too), whose key ``bar`` has the columns that a row begins with. Ratios
+are of shares of GEMM-only speed: of pairs of one ``drbench run``, at least ``--iters`` of them, and
+more until the median is known or ``--budget`` seconds of a case are over; what is compared with
+another run is interleaved with it in three rounds. On two cores and at the default size, in
+minutes: one_node 8, layers 5, collectives 3, remote 6, overlap and gather and reduce 10 each, sums
+8, progress 5, mixed 4, signals and signals_remote 5 each, planning and executor less than one.
 """
 
 import json
@@ -23,11 +24,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of, start
+from drbench.algorithms import get_algorithm
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.command_line import run_command
 from drbench.launch.cases.sweep_file import expand
@@ -35,6 +38,8 @@ from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.host.files import ROOT, write_whole
 from drbench.launch.host.kernels import without_pins
 from drbench.launch.sweeps.rounds import rotated
+from drbench.mappings import grouped
+from drbench.program.problem import Problem
 from drbench.version import git_state
 
 #: What a bar's ``environ`` names: every rank remote; two virtual nodes of this machine.
@@ -43,8 +48,13 @@ ENVIRON = {
     "cliques": {"MPIR_CVAR_NUM_CLIQUES": "2"},
 }
 BARS = Path(__file__).parent / "bars"
-#: Rounds of ``mixed`` and ``executor``; plans of a case.
+#: Rounds of what is interleaved; plans of a case.
 ROUNDS, PLANS = 3, 9
+#: What transfers take of compute on slow networks.
+SHARES = (0.3, 0.7, 1.0)
+#: Bytes that a run moves between ranks, and columns of :func:`spread` of times.
+MOVED = "direct_bytes get_bytes put_bytes accumulate_bytes collective_bytes".split()
+SECONDS = "median_s least_s most_s".split()
 #: Of a row that compares with the roof: what the record of the run calls it.
 MEASURED = (
     "status",
@@ -91,39 +101,34 @@ def run(case: Case, ranks: int, environ: dict, root: Path = ROOT) -> dict:
     done = subprocess.run(words, env=around, cwd=root, capture_output=True, text=True)
     if not done.stdout:
         raise SystemExit(f"{command}\n{done.stderr}")
-    record = json.loads(done.stdout) | {"command": prefixed(environ, command)}
-    record.setdefault("percent_of_gemm_only", record.get("percent_of_roof"))  # of schema 12
-    return record
-
-
-def prefixed(environ: dict, command: str) -> str:
-    """A command with its environment variables."""
-    return " ".join([*(f"{name}={value}" for name, value in environ.items()), command])
+    settings = [f"{name}={value}" for name, value in environ.items()]
+    return json.loads(done.stdout) | {"command": " ".join([*settings, command])}
 
 
 def interleave(contenders: dict) -> dict:
     """The records of each way to run a case (arguments of :func:`run`), one a round, in an order
-    that alternates."""
+    that alternates; the rounds share the budget of the case."""
     found: dict = {contender: [] for contender in contenders}
     for round_index in range(ROUNDS):
         for contender in rotated(list(contenders), round_index):
-            found[contender].append(run(*contenders[contender]))
+            case, *how = contenders[contender]
+            found[contender].append(run(replace(case, budget=case.budget / ROUNDS), *how))
     return found
 
 
-def ratios(found: list[dict], base: list[dict]) -> dict:
-    """One over the other, each as a share of the roof measured next to it: median and range."""
-    pairs = [
-        one["percent_of_gemm_only"] / other["percent_of_gemm_only"]
-        for one, other in zip(found, base)
-    ]
-    return {
-        "ratio": statistics.median(pairs),
-        "low": min(pairs),
-        "high": max(pairs),
-        "rounds": len(pairs),
-        "status": max(each["status"] for each in (*found, *base)),
-    }
+def shares(found: list[dict]) -> list[float]:
+    """Shares of GEMM-only speed."""
+    return [record["percent_of_gemm_only"] / 100 for record in found]
+
+
+def ratios(found: list[dict], base: list[dict]) -> list[float]:
+    """The speed of one over that of the other, each as a share of the roof next to it."""
+    return [ours / other for ours, other in zip(shares(found), shares(base))]
+
+
+def spread(samples: list[float], name="ratio", low="low", high="high") -> dict:
+    """The median and the range of some values, by column."""
+    return {name: statistics.median(samples), low: min(samples), high: max(samples)}
 
 
 def of_roof(section: str, scale: str, limits: dict) -> Iterator[dict]:
@@ -134,52 +139,68 @@ def of_roof(section: str, scale: str, limits: dict) -> Iterator[dict]:
         yield {"bar": None} | description | measured | {"command": record["command"]}
 
 
-def overlap(section: str, scale: str, limits: dict) -> Iterator[dict]:
-    """Times on a throttled network over the larger of compute and transfers, and over their sum.
+def against(old: Path, section: str, scale: str, limits: dict) -> Iterator[dict]:
+    """Ratios to an older checkout, which is asked through the command line: that both have."""
+    for description, *case in cases(section, scale, **limits):
+        ours, theirs = interleave({"new": case, "old": (*case, old)}).values()
+        before = {"old": statistics.median(shares(theirs)), "old_commit": commit(old)}
+        yield description | before | spread(ratios(ours, theirs)) | {"command": ours[0]["command"]}
 
-    Compute is the same program on a free network. The machine's speed may differ from run to run,
-    so both are divided by the roof next to them, and compute is given at the throttled run's speed.
+
+def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
+    """Times on slow networks over the larger of compute and transfers, or over their sum.
+
+    Compute is the same program on a free network, less what MPI's own collectives take there: on a
+    slow one that is hidden in the transfer. The machine's speed may differ from run to run, so both
+    are divided by the roof next to them, and compute is given at the throttled run's speed.
     """
+    done: dict = {}
     for description, case, *how in cases(section, scale, **limits):
-        for share in (0.3, 0.7, 1.0):
-            free = run(replace(case, transport="throttled:1e6,0"), *how)
-            moved = free["direct_bytes"] + free["get_bytes"] + free["accumulate_bytes"]
-            comm_s = share * free["median_s"]
-            transport = f"throttled:{moved / 2 / comm_s / 1e9:.6f},0"
-            for prefetch in (1, 0):
-                found = run(replace(case, transport=transport, prefetch=prefetch), *how)
-                compute_s = (
-                    found["median_s"] * found["percent_of_gemm_only"] / free["percent_of_gemm_only"]
-                )
-                yield description | {
-                    "transfers_over_compute": share,
-                    "prefetch": prefetch,
-                    "median_s": found["median_s"],
-                    "compute_s": compute_s,
-                    "transfers_s": comm_s,
-                    "time_over_max": found["median_s"] / max(compute_s, comm_s),
-                    "time_over_sum": found["median_s"] / (compute_s + comm_s),
-                    "command": found["command"],
-                }
+        free = run(replace(case, transport="throttled:1e6,0"), *how)
+        free_s = free["median_s"] - free["phase_collective_wait_s"]
+        slow = {}
+        for share in SHARES:
+            rate = sum(free[name] for name in MOVED) / 2 / (share * free_s) / 1e9
+            slow[share] = (replace(case, transport=f"throttled:{rate:.6f},0"), *how)
+        for share, found in interleave(slow).items():
+            times = [record["median_s"] for record in found]
+            computes = [
+                free_s / free["median_s"] * time_s * ratio
+                for time_s, ratio in zip(times, ratios(found, [free] * ROUNDS))
+            ]
+            over = {
+                kind: [t / of((compute_s, share * free_s)) for t, compute_s in zip(times, computes)]
+                for kind, of in (("larger", max), ("sum", sum))
+            }
+            row = description | {"transfers_over_compute": share}
+            row |= spread(over[description["against"]]) | {"rounds": ROUNDS}
+            for column, kind in (("time_over_max", "larger"), ("time_over_sum", "sum")):
+                row[column] = statistics.median(over[kind])
+            yield row | {"median_s": statistics.median(times), "command": found[0]["command"]}
+            done[description["case"], share] = found
+    for share in SHARES if section == "gather" else ():
+        both = (done[f"ag_gemm {variant}", share] for variant in ("pull", "push"))
+        row = {"case": "ag_gemm push over pull", "transfers_over_compute": share}
+        yield row | {"against": "pull", "bar_low": 0.95, "bar": 1.05} | spread(ratios(*both))
 
 
 def mixed(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Virtual nodes against the same ranks on one node that reach each other by RMA."""
-    moved = ("direct_bytes", "get_bytes", "put_bytes", "accumulate_bytes")
     for description, case, ranks, environ in cases(section, scale):
-        one = replace(case, transport="rma")
-        contenders = {"mixed": (case, ranks, environ), "one": (one, ranks, {})}
-        found = interleave(contenders)
-        mixed_row, single_row = (found[contender][-1] for contender in contenders)
+        alone = replace(case, transport="rma")
+        both = interleave({"mixed": (case, ranks, environ), "one": (alone, ranks, {})})
+        last, single = (found[-1] for found in both.values())
         yield {
             **description,
             **{axis: getattr(case, axis) for axis in "mnk"},
-            **ratios(*found.values()),
-            "mixed_median_s": mixed_row["median_s"],
-            "one_median_s": single_row["median_s"],
-            **{name: mixed_row[name] for name in moved},
-            **{f"one_{name}": single_row[name] for name in moved},
-            "command": mixed_row["command"],
+            **spread(ratios(*both.values())),
+            "rounds": ROUNDS,
+            "status": max(record["status"] for found in both.values() for record in found),
+            "mixed_median_s": last["median_s"],
+            "one_median_s": single["median_s"],
+            **{name: last[name] for name in MOVED},
+            **{f"one_{name}": single[name] for name in MOVED},
+            "command": last["command"],
         }
 
 
@@ -191,14 +212,35 @@ def executor(section: str, scale: str, limits: dict) -> Iterator[dict]:
     for description, _, ranks, _ in todo:
         records = found[description["case"]]
         times = [each["median_s"] / (each["steps"] / ranks) for each in records]
-        yield description | timed(times) | {key: records[0][key] for key in ("steps", "command")}
+        ran = {"steps": records[0]["steps"], "command": records[0]["command"]}
+        yield description | spread(times, *SECONDS) | ran
+
+
+def fused(section: str, scale: str, limits: dict) -> Iterator[dict]:
+    """Shares of the roof of fused overlap and of the universal algorithm on the same layouts; the
+    cost of a signal."""
+    kind = lambda row: row[0]["kind"]
+    for group in grouped(cases(section, scale, **limits), kind).values():
+        found = interleave({at: case for at, (_, *case) in enumerate(group)})
+        for at, (description, *_) in enumerate(group):
+            speeds = ratios(found[at], found[0])
+            yield {
+                "bar": None,
+                **description,
+                **spread(shares(found[at])),
+                "rounds": ROUNDS,
+                **spread(speeds, "of_universal", "of_universal_low", "of_universal_high"),
+                "median_s": statistics.median(record["median_s"] for record in found[at]),
+                "command": found[at][0]["command"],
+            }
+    if section == "signals":
+        cost_s = json.loads(start("signals", stdout=subprocess.PIPE, text=True, check=True).stdout)
+        command = "python -m benchmarks signals"
+        yield {"case": "Push and Await", "bar": 20e-6, "cost_s": cost_s, "command": command}
 
 
 def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Time to plan one rank of p = 4096, m = n = k = 262144; the median and the range of some."""
-    from drbench.algorithms import get_algorithm
-    from drbench.program.problem import Problem
-
     plan = get_algorithm("universal").trace
     plan(Problem(8, 8, 8, 1), 0)  # imports what planning needs
     for grid, bar_s in ((64, 0.02), (512, 0.3)):
@@ -212,49 +254,14 @@ def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
                 times.append(time.perf_counter() - begin)
             row = {"case": f"{grid} x {grid} tiles, S-{stationary}", "steps": len(trace.steps)}
             command = {"command": "python -m benchmarks core planning"}
-            yield row | timed(times) | {"bar_s": bar_s} | command
-
-
-def timed(times: list[float]) -> dict:
-    """The median and the range of some times, by column."""
-    return {"median_s": statistics.median(times), "least_s": min(times), "most_s": max(times)}
-
-
-#: What ``benchmarks/signals.py`` is asked for, and the columns of its rows that are added: fused
-#: overlap, and Stationary B of the universal algorithm, on slow networks against compute and
-#: transfers; in place, and with every rank remote, against local GEMMs and the universal algorithm.
-SIGNALS = {
-    **{kind: [(f"throttled {kind}", "", {})] for kind in ("gather", "reduce", "sums")},
-    "signals": [
-        ("roof gather --tiles 512,2048", "", {"kind": "gather", "bar": None}),
-        ("roof reduce --tiles 512,2048", "", {"kind": "reduce", "bar": None}),
-        ("cost", "", {}),
-    ],
-    "signals_remote": [
-        ("roof gather --tiles 512,2048", "tcp", {"kind": "gather", "bar": 0.80}),
-        ("roof reduce --tiles 512,2048", "tcp", {"kind": "reduce", "bar": 0.75}),
-    ],
-}
-
-
-def fused(section: str, scale: str, limits: dict) -> Iterator[dict]:
-    """Rows of ``benchmarks/signals.py``, on two ranks of one thread each."""
-    given = " ".join(f"--{name} {value}" for name, value in limits.items())
-    for asked, where, description in SIGNALS[section]:
-        words = f"signals {asked} --scale {scale} {given}".split()
-        environ = ENVIRON.get(where, {})
-        done = start(*words, env=environ, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{shlex.join(done.args)}\n{done.stderr}")
-        command = prefixed(environ, f"python -m benchmarks {shlex.join(words)}")
-        for row in json.loads(done.stdout):
-            yield description | row | {"command": command}
+            yield row | spread(times, *SECONDS) | {"bar_s": bar_s} | command
 
 
 SECTIONS = {
     **dict.fromkeys(("one_node", "layers", "collectives", "remote", "progress"), of_roof),
-    **{each.__name__: each for each in (overlap, mixed, executor, planning)},
-    **dict.fromkeys(SIGNALS, fused),
+    **dict.fromkeys(("overlap", "gather", "reduce", "sums"), throttled),
+    **dict.fromkeys(("signals", "signals_remote"), fused),
+    **{each.__name__: each for each in (mixed, executor, planning)},
 }
 
 
@@ -262,16 +269,6 @@ def commit(root: Path = ROOT) -> str:
     """The commit of a checkout, by default this one, with ``-dirty`` if its files differ."""
     found = git_state(root)
     return (found["commit"] or "unknown")[:7] + "-dirty" * found.get("dirty", False)
-
-
-def print_row(row: dict) -> None:
-    """A row as a line of the terminal: its names, then its numbers."""
-    cells = [
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in row.items()
-        if name not in ("case", "command") and value is not None
-    ]
-    print(f"{row['case']:36}", *cells, flush=True)
 
 
 def write_rows(path: Path, rows: list[dict]) -> None:
@@ -286,15 +283,17 @@ def main() -> None:
     parser.add_argument("--scale", default="1", help="multiply all extents by this, as 1/4")
     parser.add_argument("--iters", type=int, default=5, help="least repeats of a case")
     parser.add_argument("--budget", type=float, default=8, help="seconds of a case")
+    parser.add_argument("--against", type=Path, help="compare sections that have cases with OLD")
     parser.add_argument("--out", type=Path, help="folder for a CSV file a section")
     chosen = parser.parse_args()
     limits = {"iters": chosen.iters, "budget": chosen.budget}
     for name in chosen.sections or SECTIONS:
         begin, rows = time.perf_counter(), []
         print(f"\n{name}", flush=True)
-        for row in SECTIONS[name](name, chosen.scale, limits):
+        measure = partial(against, chosen.against.resolve()) if chosen.against else SECTIONS[name]
+        for row in measure(name, chosen.scale, limits):
             rows.append(row | {"date": date.today().isoformat(), "commit": commit()})
-            print_row(row)
+            print(*(f"{column}={value}" for column, value in row.items()), flush=True)
         print(f"{name} took {(time.perf_counter() - begin) / 60:.1f} minutes")
         if chosen.out:
             write_rows(chosen.out / f"{name}.csv", rows)
