@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,12 +14,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
-from drbench.launch.host.mpi import launched, mpiexec_command
+from drbench.launch.host.mpi import launched
 from drbench.launch.host.processes import running
-from drbench.launch.views.findings import pair_findings
 from drbench.measure.record import Record
 
-from .page import MODEL, NODE, Check, Node, checks_of_node, lines_of, read_rows, write_page
+from .page import (
+    MODEL,
+    NODE,
+    Check,
+    Node,
+    checks_of_node,
+    is_ok,
+    lines_of,
+    name_of,
+    read_rows,
+    write_page,
+)
 
 #: Ranks that check results; on a node of more GPUs as many as there are, too.
 _RANKS, _MOST_RANKS = (1, 2, 4), 8
@@ -30,24 +39,15 @@ _BUDGET_S, _LEAST_S = 460.0, 3.0
 _USED_UP = "the time of all stages together is used up"
 #: A case that hangs ends after these seconds, and its sweep continues.
 _CASE_S = 30
-#: Cases that time one rank: (label, m, n, k, further words).
-_TILES = "--a {0} --b {0} --c {0} --stationary C -o chunk=none"
-_TIMED = [
-    ("8192 cubed, 64 tiles", 8192, 8192, 8192, _TILES),
-    ("mlp1 h=12288 m=8192", 8192, 49152, 12288, "--preset block --stationary C"),
-    ("mlp2 h=12288 m=8192", 8192, 12288, 49152, "--preset block --stationary C"),
-]
-#: The GEMM of one of those tiles, timed by itself.
-_TILE = (2048, 2048, 2048)
-_ARITHMETIC = {"fp32": "", "tf32": "-o compute=tf32", "bf16": "--dtype bfloat16:float32"}
+#: The GEMM of one of the tiles of one_rank.toml, which is timed by itself.
+_TILE = {"m": 2048, "n": 2048, "k": 2048}
 #: Bytes of the transfers between all ranks.
 _SIZES = "64KiB,1MiB,16MiB,256MiB"
 
 
 class Stage(NamedTuple):
     """A process: its name, command, time limit in seconds, the file its records go to, if it makes
-    any, and what these show: ``exact`` results, also of ``libraries``, the speed of ``one rank``,
-    or predictions."""
+    any, and what these show: ``exact`` results, also of ``libraries``, or predictions."""
 
     name: str
     command: tuple
@@ -61,18 +61,16 @@ def stages(out: Path, gpus: int) -> list[Stage]:
     are made if the time is used up. Their records are in ``out``."""
     most = min(gpus, _MOST_RANKS)
     return [
-        Stage("report", _module("drbench.launch.ranks.gpu_report"), 30),
-        Stage("pairs", (*mpiexec_command(max(most, 2)), *_module(_PAIRS)), 90),
+        Stage("doctor", _module("drbench doctor --json"), 120),
         *_exact(out, most, True),
         *(_of_all_gpus(out, most) if most > 1 else ()),
         Stage("speed", _module("benchmarks.gpu.speed"), 90),
         Stage("tests", _module(_CONTRACT), 90),
-        *_of_one_rank(out),
+        _sweep("speed on 1", "benchmarks/gpu/one_rank.toml -p 1", out / "one-rank", 240),
         *(stage for ranks in _RANKS if ranks != most for stage in _exact(out, ranks, most == 1)),
     ]
 
 
-_PAIRS = "mpi4py -m drbench.launch.ranks.gpu_pairs"
 _CONTRACT = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
 
 
@@ -105,30 +103,18 @@ def _exact(out: Path, ranks: int, algorithms: bool) -> Iterator[Stage]:
 def _of_all_gpus(out: Path, ranks: int) -> list[Stage]:
     """Stages that need several GPUs: their speed, libraries, and a model of this machine."""
     on, here = f"-p {ranks} --timeout {_CASE_S}", out / "here.toml"
-    words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {_SIZES} --json --csv"
+    words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {_SIZES} --json"
     predict = f"{NODE} -p {ranks} --simulate"
     calibrate = f"drbench calibrate -p {ranks} --backend cupy --rounds 3 --save"
     libraries = _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60)
     return [
-        Stage("bandwidth", _module(words, out / "bandwidth.csv"), 60),
+        Stage("bandwidth", _module(words), 60),
         _sweep(f"timed on {ranks}", f"{NODE} {on}", out / "node", 150),
         _sweep("predicted", predict, out / "predicted", 60, "--machine", MODEL),
         libraries._replace(kind="libraries"),
         Stage("calibrate", _module(calibrate, here), 90),
         _sweep("predicted here", predict, out / "predicted-here", 30, "--machine", here),
     ]
-
-
-def _of_one_rank(out: Path) -> Iterator[Stage]:
-    """The speed of one rank, next to an unsplit GEMM."""
-    for label, m, n, k, words in _TIMED:
-        for arithmetic, more in _ARITHMETIC.items():
-            # its own: a stage that made no record shows none
-            path = out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
-            layout = words.format(f"tiles:{_TILE[0]}x{_TILE[0]}@1x1")
-            case = f"run -p 1 -m {m} -n {n} -k {k} {layout} {more} --backend cupy -o get=copy"
-            command = _module(f"drbench {case} --iters 5 --csv", path)
-            yield Stage(f"{label}, {arithmetic}", command, 40, path, "one rank")
 
 
 def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
@@ -139,42 +125,38 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     stage.
     """
     start, why = time.monotonic(), f": {_USED_UP}" * (limit_s < stage.limit_s)
-    limit_s = min(stage.limit_s, limit_s)
-    if limit_s < _LEAST_S:
-        code, text = EXIT_CODES["timeout"], f"not started{why}"
-    else:
-        with tempfile.TemporaryFile(
-            "w+", encoding="utf-8", errors="replace"
-        ) as output:  # no pipe: a remaining rank would keep it open
-            late = ""
+    limit_s, code, late = min(stage.limit_s, limit_s), EXIT_CODES["timeout"], f"not started{why}"
+    with log.open("a+", encoding="utf-8", errors="replace") as file:
+        print(f"=== {stage.name}", file=file, flush=True)
+        begin, how = file.tell(), {"stdout": file, "stderr": subprocess.STDOUT}
+        if limit_s >= _LEAST_S:
             try:
-                with running(
-                    stage.name, stage.command, stdout=output, stderr=subprocess.STDOUT
-                ) as process:
-                    code = process.wait(limit_s)
+                with running(stage.name, stage.command, **how) as process:
+                    code, late = process.wait(limit_s), ""
             except CaseTimeout:
-                code, late = EXIT_CODES["timeout"], f"\nended after {limit_s:.0f} s{why}"
-            output.seek(0)
-            text = output.read() + late
-    with log.open("a", encoding="utf-8") as file:
-        file.write(f"=== {stage.name}: exit {code}, {time.monotonic() - start:.1f} s\n{text}\n")
-    lines = []
-    for line in text.splitlines():
+                late = f"ended after {limit_s:.0f} s{why}"
+        file.seek(begin)
+        text = file.read()
+        seconds = round(time.monotonic() - start, 1)
+        print(f"{late}\nexit {code}, {seconds} s", file=file)
+    lines, words = [], [*text.splitlines(), *filter(None, [late])]
+    for line in [*words]:
         with suppress(ValueError):
             found = json.loads(line)
             lines += found if isinstance(found, list) else [found]
+            words.remove(line)
     return {
         "name": stage.name,
         "kind": stage.kind,
         "exit": code,
-        "seconds": round(time.monotonic() - start, 1),
+        "seconds": seconds,
         "lines": [line for line in lines if isinstance(line, dict)],
-        "without": [line for line in text.splitlines() if line.startswith("Not installed: ")],
-        "end": text.strip().splitlines()[-1:] if code else [],
+        "without": [line for line in words if line.startswith("Not installed: ")],
+        "end": words[-1:] if code else [],
     }
 
 
-def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -> list[Check]:
+def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -> Iterator[Check]:
     """What each stage showed, with its bar.
 
     Parameters
@@ -196,58 +178,51 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
     ...         {"kind": "copy", "what": "half of each row", "gb_per_s": 1900.0, "of_plain": 0.93}
     ...     ],
     ... }
-    >>> checks_of([speed], {}, Node(Path("none"), 1))[1]
+    >>> [*checks_of([speed], {}, Node(Path("none"), 1))][1]
     Check(what='strided copy / whole copy', value='0.93 (1900 GB/s)', bar='>= 0.9', ok=True)
     """
-    found = []
     for stage in ended:
         name, kind, rows = stage["name"], stage["kind"], records.get(stage["name"], [])
         end = " ".join(stage["end"])
         fine = stage["exit"] == 0 or end.endswith(_USED_UP)
-        if rows and kind == "one rank":
-            found += _rates_of_one_rank(name, rows[-1], ended)
-        elif rows and kind in ("exact", "libraries"):
+        if rows and kind in ("exact", "libraries"):
             exact = sum(row.status == "ok" and row.error == 0 for row in rows)
             refused = sum(row.status == "unsupported" for row in rows)
             value = f"{exact} of {len(rows) - refused}, {refused} refused"
             some = exact > 0 or kind == "libraries"  # may all be refused
             right = fine and exact == len(rows) - refused and some
-            found.append(Check(f"{name} rank(s) exact", value, "all", right))
+            yield Check(f"{name} rank(s) exact", value, "all", right)
             if name == f"overlap on {node.ranks}":
-                found.append(_of_paths(rows, node))
-        elif end.endswith(_USED_UP):
-            found.append(Check(name, end, "", None))
-        elif kind == "libraries":
-            found.append(
-                Check(name, "none is installed" if stage["without"] else _end(stage), "", None)
-            )
-        elif end.endswith("No module named pytest"):
-            found.append(Check(name, "not run: pytest is not installed", "", None))
+                yield _of_paths(rows, node)
         elif not (rows and fine):
-            found.append(Check(name, _end(stage), "exit 0", fine and kind != "predicted"))
+            value = f"exit {stage['exit']} {end}"[:120].strip()
+            missing = end.endswith((_USED_UP, "No module named pytest")) or kind == "libraries"
+            found = Check(name, value, "exit 0", fine and kind != "predicted")
+            yield found.where(not missing)
+        for row in filter(is_ok, rows if name == "speed on 1" else ()):
+            yield from _rates_of_one_rank(row, ended)
+        findings = [line for line in stage["lines"] if "level" in line]
+        right = all(each["level"] != "missing" for each in findings)
+        for each in findings:  # of doctor
+            verified = right and each["subject"] == "GPU pairs"
+            ok = False if each["level"] == "missing" else verified or None
+            yield Check(each["subject"], each["text"], "right bytes" * verified, ok)
         for line in stage["lines"]:
-            found += _of_line(line)
-    return [*found, *checks_of_node(node, ended)]
+            yield from _of_line(line)
+    yield from checks_of_node(node, ended)
 
 
-def _end(stage: dict) -> str:
-    """How a stage ended."""
-    return f"exit {stage['exit']} {' '.join(stage['end'])}"[:120].strip()
-
-
-def _rates_of_one_rank(name: str, row: Record, ended: list[dict]) -> Iterator[Check]:
-    """The rate next to an unsplit GEMM, and that of tiles next to the GEMM of one."""
-    if row.status != "ok" or row.error != 0:
-        yield Check(f"{name} exact", row.reason or row.status, "exact", False)
-        return
+def _rates_of_one_rank(row: Record, ended: list[dict]) -> Iterator[Check]:
+    """The rate next to an unsplit GEMM, and that of tiles next to the GEMM of one behind others,
+    from the stage on speed."""
     rate = (row.gflops or 0) / 1e3
     found = [("unsplit gemmEx", (row.percent_of_gemm_only or 0.0) / 100, rate)]
-    tile = _rate_of_a_tile(ended, name.rpartition(" ")[2])
-    if "tiles" in name and tile:
-        found.append(("local GEMMs of one tile", rate / tile, tile))
+    for line in lines_of(ended, kind="product", arithmetic=row.compute, **_TILE):
+        if row.preset is None:
+            found.append(("local GEMMs of one tile", rate / line["tflops"], line["tflops"]))
     for what, ratio, tflops in found:
         value = f"{ratio:.3f} ({tflops:.1f} TFLOP/s)"
-        yield Check(f"{name} / {what}", value, ">= 0.95", ratio >= 0.95)
+        yield Check(f"{name_of(row)} / {what}", value, ">= 0.95", ratio >= 0.95)
 
 
 def _of_paths(rows: list[Record], node: Node) -> Check:
@@ -263,64 +238,47 @@ def _of_paths(rows: list[Record], node: Node) -> Check:
     return Check(what, value, bar, value == bar).where(bool(connected and ok))
 
 
-def _rate_of_a_tile(ended: list[dict], arithmetic: str) -> float | None:
-    """TFLOP/s of one tile's GEMM behind others, from the stage on speed."""
-    found = lines_of(ended, kind="product", arithmetic=arithmetic, **dict(zip("mnk", _TILE)))
-    return found[0]["tflops"] if found else None
-
-
 def _of_line(line: dict) -> Iterator[Check]:
-    kind = line.get("kind")
+    """The bars of a line of the stage on speed."""
+    kind, what, speed = line.get("kind"), line.get("what"), f"({line.get('gb_per_s', 0):.0f} GB/s)"
+    shares = []
     if kind == "peaks":
         for name, value in line.items():
             if name != "kind":
-                yield Check(f"peak {name}", f"{value:.1f} TFLOP/s", "", None)
-    if "gb_per_s" in line:
-        speed = f"{line['gb_per_s']:.0f} GB/s"
-    if kind == "copy" and "of_plain" in line:
-        of_plain = line["of_plain"]
-        value = f"{of_plain:.2f} ({speed})"
-        yield Check("strided copy / whole copy", value, ">= 0.9", of_plain >= 0.9)
-    if kind in ("accumulate", "add") and line["what"] == "vectors":
-        bar, of_memory = 0.8 if kind == "accumulate" else 0.9, line["of_memory"]
-        what, value = "memory, reading two and writing one", f"{of_memory:.2f} ({speed})"
-        yield Check(f"{kind} / {what}", value, f">= {bar}", of_memory >= bar)
-    if kind == "overlap":
-        what = f"{line['arithmetic']} GEMM with {line['what']}"
-        what += f", {line['blocks']} blocks" if line["blocks"] else ""
+                yield Check(f"peak {name}", f"{value:.1f} TFLOP/s")
+    elif kind == "copy" and "of_plain" in line:
+        shares = [("strided copy / whole copy", line["of_plain"], 0.9)]
+    elif kind in ("accumulate", "add") and what == "vectors":
+        name = f"{kind} / memory, reading two and writing one"
+        shares = [(name, line["of_memory"], 0.8 if kind == "accumulate" else 0.9)]
+    elif kind == "overlap":
+        blocks = f", {line['blocks']} blocks" if line["blocks"] else ""
         hidden, longer = line["hidden"], line["both_ms"] / line["product_alone_ms"]
-        value = f"{hidden:.2f} hidden, {longer:.2f} of the GEMM alone ({speed})"
-        few = line["what"] == "accumulates" and line["blocks"] == 8
-        yield Check(what, value, ">= 0.8 hidden", hidden >= 0.8).where(few)
-    if kind == "host":
-        yield Check(f"host: {line['what']}", f"{line['us']:.1f} us", "", None)
-    if kind == "pairs":
-        findings = [*pair_findings(line)]
-        right = all(each.level != "missing" for each in findings)
-        for each in findings:
-            verified = right and each.subject == "GPU pairs"
-            ok = False if each.level == "missing" else verified or None
-            yield Check(each.subject, each.text, "right bytes" * verified, ok)
+        value = f"{hidden:.2f} hidden, {longer:.2f} of the GEMM alone {speed}"
+        name = f"{line['arithmetic']} GEMM with {what}{blocks}"
+        yield Check(name, value, ">= 0.8 hidden", hidden >= 0.8).where(line["blocks"] == 8)
+    for name, share, bar in shares:
+        yield Check(name, f"{share:.2f} {speed}", f">= {bar}", share >= bar)
 
 
 def check(todo: list[Stage], node: Node, print_line: Callable[[str], None]) -> int:
     """Run all stages, write the page and ``gpu_check.json`` after each of them, print the page, and
     return the exit code: 1 if anything is wrong, and not merely slow."""
     node.out.mkdir(parents=True, exist_ok=True)
-    made = [stage.records for stage in todo if stage.records is not None]
-    for path in (*made, node.out / "bandwidth.csv", node.out / "here.toml"):  # of an earlier check
+    made = [stage.records for stage in todo if stage.records]
+    for path in (*made, node.out / "here.toml"):  # of an earlier check
         path.unlink(missing_ok=True)
     log, ended, records, begin = node.out / "log.txt", [], {}, time.monotonic()
     log.write_text("", encoding="utf-8")
     for stage in todo:
         ended.append(run_stage(stage, log, _BUDGET_S - (time.monotonic() - begin)))
         print_line(f"{stage.name}: exit {ended[-1]['exit']}, {ended[-1]['seconds']} s")
-        if stage.name == "report":
-            node = node._replace(report=next(iter(ended[-1]["lines"]), {}))
+        for report in lines_of(ended, kind="pairs"):
+            node = node._replace(report=report)
         if stage.records is not None:
             records[stage.name] = read_rows(stage.records)
         # an interrupted check keeps its results so far
-        checks = checks_of(ended, records, node)
+        checks = list(checks_of(ended, records, node))
         page = write_page(node, ended, checks)
         result = {
             "seconds": round(time.monotonic() - begin, 1),

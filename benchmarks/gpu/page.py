@@ -1,6 +1,7 @@
 """The page of ``launch/gpu_check.sh``: what held and what did not, and measured next to predicted
 times on all GPUs of the node."""
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from io import StringIO
@@ -11,18 +12,14 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
-from drbench.errors import DrbenchError
-from drbench.launch.cases.case import Case
-from drbench.launch.cases.machine_models import find_machine, model_version
+from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.peaks import compute_column
-from drbench.launch.cases.sweep_file import load_sweep
 from drbench.launch.models.intervals import doubted
-from drbench.launch.sweeps.store import case_id
 from drbench.launch.views.findings import pair_tables
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
 from drbench.plots.select.cases import shape_name
-from drbench.texts import bytes_text
+from drbench.texts import between, bytes_text, time_text
 
 #: The sweep that is measured and predicted, and the machine model of its predictions.
 NODE, MODEL = "gpu-node", "h100x8measured"
@@ -39,8 +36,8 @@ class Check(NamedTuple):
 
     what: str
     value: str
-    bar: str
-    ok: bool | None
+    bar: str = ""
+    ok: bool | None = None
 
     @property
     def is_wrong(self) -> bool:
@@ -49,31 +46,11 @@ class Check(NamedTuple):
 
     def where(self, decided: bool) -> "Check":
         """The line, without its bar where that is of something else."""
-        return self if decided else self._replace(bar="", ok=None)
+        return self if decided else Check(self.what, self.value)
 
 
-class Compared(NamedTuple):
-    """A case with its measured and its predicted record; None for one that does not exist."""
-
-    case: Case
-    measured: Record | None
-    predicted: Record | None
-
-    @property
-    def ratio(self) -> float | None:
-        """The measured time over the predicted one, if there are both."""
-        both = _ok(self.measured) and _ok(self.predicted)
-        return self.measured.time_s / self.predicted.time_s if both else None
-
-    @property
-    def inside(self) -> bool | None:
-        """Whether the measured time is in the interval of the prediction."""
-        if self.ratio is None or self.predicted.median_low_s is None:
-            return None
-        return self.predicted.median_low_s <= self.measured.time_s <= self.predicted.median_high_s
-
-
-def _ok(record: Record | None) -> bool:
+def is_ok(record: Record | None) -> bool:
+    """Whether there is a record, and its case ran."""
     return record is not None and record.status == "ok"
 
 
@@ -87,7 +64,7 @@ class Node(NamedTuple):
     ranks : int
         One for each GPU that is used.
     report : dict
-        What ``drbench.launch.ranks.gpu_report`` printed; empty if it did not end well.
+        The GPUs, as ``drbench doctor --json`` has them; empty if it did not end well.
     """
 
     out: Path
@@ -95,41 +72,34 @@ class Node(NamedTuple):
     report: dict = {}
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> str:
         """The names of the GPUs, each once."""
-        return sorted({device["name"] for device in self.report.get("devices", ())})
+        names = {device["name"] for device in self.report.get("devices", ())}
+        return ", ".join(sorted(names)) or "unknown GPUs"
 
     @property
     def is_modelled(self) -> bool:
         """Whether the predictions of :data:`MODEL` are of such a node."""
         machine = find_machine(MODEL)
-        same = [machine.sources["calibrated"]["processor"]] == self.names
+        same = machine.sources["calibrated"]["processor"] == self.names
         return same and self.ranks == machine.devices
 
-    def compared(self, machine: str, folder: str) -> list[Compared]:
-        """The cases with their records, and those of predictions on a machine in a folder; empty if
-        there is no such machine.
+    def rows(self, folder: str) -> list[Record]:
+        """The records of a folder; none if they do not exist or are damaged."""
+        return read_rows(self.out / folder / "records.csv")
 
-        Examples
-        --------
-        >>> [each.ratio for each in Node(Path("none"), 8).compared(MODEL, "none")][:2]
-        [None, None]
-        """
-        try:
-            model = find_machine(machine)
-        except (DrbenchError, OSError):
-            return []
-        runs = load_sweep(NODE, self.ranks).cases
-        models = load_sweep(NODE, self.ranks, label=model.name, simulate=True).cases
-        code, found = model_version(model), []
-        measured, predicted = (
-            {row.case: row for row in read_rows(self.out / each / "records.csv")}
-            for each in ("node", folder)
-        )
-        for run, modelled in zip(runs, models, strict=True):
-            ids = case_id(run, self.ranks), case_id(modelled, self.ranks, code)
-            found.append(Compared(run, measured.get(ids[0]), predicted.get(ids[1])))
-        return found
+    def compared(self, folder: str) -> list[tuple[Record, Record | None]]:
+        """The predictions of a folder, each with the measured record of the case, if there is
+        one."""
+        measured = {name_of(row): row for row in self.rows("node")}
+        return [(row, measured.get(name_of(row))) for row in self.rows(folder)]
+
+
+def is_inside(predicted: Record, measured: Record | None) -> bool | None:
+    """Whether a measured time is in the interval of its prediction; None without both."""
+    if measured is None or not is_ok(measured) or predicted.median_low_s is None:
+        return None
+    return predicted.median_low_s <= measured.time_s <= predicted.median_high_s
 
 
 def lines_of(ended: Iterable[dict], **values) -> list[dict]:
@@ -152,31 +122,33 @@ def read_rows(path: Path) -> list[Record]:
 def checks_of_node(node: Node, ended: Iterable[dict]) -> Iterator[Check]:
     """Bars of the cases on all GPUs, each with a source: intervals of predictions, and numbers that
     were published or predicted for such a node. On another node the same lines have no bar."""
-    lines = [line for stage in ended if stage["name"] == "bandwidth" for line in stage["lines"]]
-    yield from _of_transfers(lines, node.is_modelled)
-    known = node.compared(MODEL, "predicted")
-    here = node.compared(str(node.out / "here.toml"), "predicted-here")
-    for cases, machine, decided in ((known, MODEL, node.is_modelled), (here, "here.toml", True)):
-        inside = [each.inside for each in cases if each.inside is not None]
-        if inside:
-            share = sum(inside) / len(inside)
+    yield from _of_transfers(
+        [line for stage in ended if stage["name"] == "bandwidth" for line in stage["lines"]],
+        node.is_modelled,
+    )
+    for folder, machine in (("predicted", MODEL), ("predicted-here", "here.toml")):
+        inside = [is_inside(*pair) for pair in node.compared(folder)]
+        count = len(inside) - inside.count(None)
+        if count:
+            share = inside.count(True) / count
             what, bar = f"times in the interval of {machine}", f">= {_INSIDE} (intervals)"
-            value = f"{share:.2f} ({sum(inside)} of {len(inside)})"
-            yield Check(what, value, bar, share >= _INSIDE).where(decided)
-    yield from _of_layers([each.measured for each in known if _ok(each.measured)], node.is_modelled)
+            found = Check(what, f"{share:.2f} ({inside.count(True)} of {count})", bar)
+            decided = node.is_modelled or machine != MODEL
+            yield found._replace(ok=share >= _INSIDE).where(decided)
+    yield from _of_layers(list(filter(is_ok, node.rows("node"))), node.is_modelled)
 
 
 def _of_transfers(lines: list[dict], decided: bool) -> Iterator[Check]:
     """The rates of the largest transfers, all GPUs at once."""
-    lines = [line for line in lines if line["nbytes"] == max(each["nbytes"] for each in lines)]
-    rates = {line["operation"]: line["bus_gbps"] for line in lines if line["bus_gbps"]}
+    nbytes = max((line["nbytes"] for line in lines), default=0)
+    of_most = [line for line in lines if line["nbytes"] == nbytes and line["bus_gbps"]]
+    rates = {line["operation"]: line["bus_gbps"] for line in of_most}
     machine = find_machine(MODEL)
     _, slower = doubted(machine)
     link = slower.link(0, 1)
+    time_s = nbytes / link.bandwidth_bytes_per_s + link.latency_s + slower.fence_s
+    least = nbytes / time_s / 1e9
     for name, rate in rates.items():
-        nbytes = lines[0]["nbytes"]
-        time_s = nbytes / link.bandwidth_bytes_per_s + link.latency_s + slower.fence_s
-        least = nbytes / time_s / 1e9
         what = f"{name} of {bytes_text(nbytes)}, all GPUs at once"
         bar = f">= {least:.0f} (slower end of {MODEL})"
         found = Check(what, f"{rate:.0f} GB/s", bar, rate >= least)
@@ -191,16 +163,14 @@ def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
     """Of the largest batch of each layer in float32: the share of the bound with each stationary
     matrix."""
     rows = [row for row in rows if row.algorithm == "universal" and row.compute == "fp32"]
-    rows = [row for row in rows if row.m == max(each.m for each in rows)]
-    for shape in sorted({(row.m, row.n, row.k) for row in rows}, key=lambda shape: shape[::-1]):
-        mine = [row for row in rows if (row.m, row.n, row.k) == shape]
-        for stationary in "BC":
-            shares = [row.percent_of_gemm_only or 0 for row in mine if row.stationary == stationary]
-            if shares:
-                share = max(shares) / 100
-                bar = f">= {_BOUND} (predicted 0.92 to 0.98)"
-                what = f"{shape_name(shape)}, fp32, S-{stationary} / GEMM-only speed"
-                yield Check(what, f"{share:.2f}", bar, share >= _BOUND).where(decided)
+    best: dict[tuple, float] = {}
+    for row in sorted(rows, key=lambda row: (row.k, row.stationary)):
+        if row.m == max(each.m for each in rows):
+            key = shape_name((row.m, row.n, row.k)), row.stationary
+            best[key] = max(best.get(key, 0.0), (row.percent_of_gemm_only or 0.0) / 100)
+    for (shape, stationary), share in best.items():
+        what, bar = f"{shape}, fp32, S-{stationary} / GEMM-only speed", f">= {_BOUND} (predicted)"
+        yield Check(what, f"{share:.2f}", bar, share >= _BOUND).where(decided)
 
 
 # -- the page ----------------------------------------------------------------------------------
@@ -214,17 +184,10 @@ def write_page(node: Node, ended: list[dict], checks: list[Check]) -> str:
 
 
 def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
-    report, bad = node.report, [check for check in checks if check.ok is False]
-    bad.sort(key=lambda check: not check.is_wrong)
-    devices = report.get("devices", ())
-    name = ", ".join(node.names) or "unknown GPUs"
-    yield f"# GPU check: {len(devices) or node.ranks} x {name}, {time.strftime('%Y-%m-%d')}\n"
-    driver = report.get("driver", 0)
-    words = [f"CuPy {report.get('cupy')}", report.get("cublas"), report.get("nccl")]
-    words.append(f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}")
-    yield f"{', '.join(filter(None, words))}; {sum(each['seconds'] for each in ended):.0f} s.\n"
+    bad = sorted((check for check in checks if check.ok is False), key=lambda bad: not bad.is_wrong)
+    yield f"# GPU check: {node.ranks} x {node.names}, {time.strftime('%Y-%m-%d')}\n"
     good = sum(check.ok is True for check in checks)
-    late = sum(check.value.startswith("not started") for check in checks)
+    late = sum("not started" in check.value for check in checks)
     rest = f"; {late} stages were not started, because the time was used up" if late else ""
     yield f"{good} of {good + len(bad)} bars are met{rest}.\n"
     for check in checks:
@@ -233,120 +196,91 @@ def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
     yield "## Not met\n"
     yield _table(["what", "measured", "bar"], [check[:3] for check in bad]) if bad else "Nothing.\n"
     if node.ranks > 1:
-        for probe in lines_of(ended, kind="pairs"):
-            yield f"## Pairs of GPUs\n\n```text\n{_text(*pair_tables(probe)).rstrip()}\n```\n"
-        yield from _predictions(node)
+        for report in lines_of(ended, kind="pairs"):
+            yield f"## Pairs of GPUs\n\n```text\n{_text(*pair_tables(report)).rstrip()}\n```\n"
+        yield f"## Measured and predicted: {MODEL}\n"
+        if not node.is_modelled:
+            yield f"The prediction is of another machine: this is {node.ranks} x {node.names}.\n"
+        yield from _times(node.compared("predicted"))
+        yield "## Measured and predicted: this node, as calibrated now\n"
+        yield from _times(node.compared("predicted-here"))
         yield from _libraries(node, ended)
     yield "## Met, or without a bar\n"
-    rest = [check for check in checks if check.ok is not False]
     met = {True: "met", None: ""}
-    yield _table(["what", "measured", "bar", ""], [(*each[:3], met[each.ok]) for each in rest])
+    good = [(*check[:3], met[check.ok]) for check in checks if check.ok is not False]
+    yield _table(["what", "measured", "bar", ""], good)
     yield "## Stages\n"
-    lines = [(each["name"], each["exit"], each["seconds"], *each["end"][:1]) for each in ended]
+    lines = [(stage["name"], stage["exit"], stage["seconds"], *stage["end"]) for stage in ended]
     yield _table(["stage", "exit", "seconds", "last line of a failure"], lines)
 
 
-def _predictions(node: Node) -> Iterator[str]:
-    """Measured next to predicted times, on the model and on the machine that was calibrated."""
-    here = str(node.out / "here.toml")
-    yield f"## Measured and predicted: {MODEL}\n"
-    if not node.is_modelled:
-        machine = find_machine(MODEL)
-        yield (
-            f"The prediction is of another machine: {MODEL} is {machine.devices} x "
-            f"{machine.sources['calibrated']['processor']}, this node is {node.ranks} x "
-            f"{', '.join(node.names) or 'unknown'}.\n"
-        )
-    yield from _times(node.compared(MODEL, "predicted"))
-    yield "## Measured and predicted: this node, as calibrated now\n"
-    yield from _times(node.compared(here, "predicted-here"))
-
-
-_COLUMNS = ["case", "predicted, ms", "measured, ms", "ratio", "in interval", "% of the bound"]
-
-
-def _times(cases: list[Compared]) -> Iterator[str]:
-    shown = [each for each in cases if _ok(each.predicted)]
-    if not shown:
+def _times(cases: list[tuple[Record, Record | None]]) -> Iterator[str]:
+    lines = [_line(*pair) for pair in cases if is_ok(pair[0])]
+    if lines:
+        header = ["case", "predicted", "measured", "ratio", "in interval", "% of the bound"]
+        yield _table(header, lines)
+    else:
         yield "There is no prediction: its stage did not end, or was not started.\n"
-        return
-    yield _table(_COLUMNS, map(_line, shown))
-    if refused := [each.predicted for each in cases if each.predicted and not _ok(each.predicted)]:
-        reasons = "; ".join(sorted({row.reason.partition(". ")[0] for row in refused}))
-        yield f"{len(refused)} of {len(cases)} cases are not predicted: {reasons}.\n"
+    reasons = {row.reason.partition(". ")[0] for row, _ in cases if not is_ok(row)}
+    if reasons:
+        yield f"Cases that are not predicted: {'; '.join(sorted(reasons))}.\n"
 
 
-def _line(each: Compared) -> tuple:
-    predicted, row = each.predicted, each.measured
-    interval = ""
-    if predicted.median_low_s is not None:
-        low, high = predicted.median_low_s, predicted.median_high_s
-        interval = f" ({_ms(low)} to {_ms(high)})"
-    measured = "not measured" if row is None else _ms(row.time_s) if _ok(row) else row.status
-    percent = row.percent_of_gemm_only if _ok(row) else None
+def _line(predicted: Record, measured: Record | None) -> tuple:
+    time = between(predicted.time_s, predicted.median_low_s, predicted.median_high_s)
+    if measured is None or not is_ok(measured):
+        return name_of(predicted), time, measured.status if measured else "not measured"
     return (
-        name_of(each.case),
-        f"{_ms(predicted.time_s)}{interval}",
-        measured + " (noisy)" * bool(row and row.noisy),
-        "" if each.ratio is None else f"{each.ratio:.2f}",
-        {True: "yes", False: "NO", None: ""}[each.inside],
-        "" if percent is None else f"{percent:.0f}",
+        name_of(predicted),
+        time,
+        time_text(measured.time_s) + " (noisy)" * bool(measured.noisy),
+        f"{measured.time_s / predicted.time_s:.2f}",
+        {True: "yes", False: "NO", None: ""}[is_inside(predicted, measured)],
+        f"{measured.percent_of_gemm_only or 0:.0f}",
     )
 
 
-def _ms(seconds: float) -> str:
-    """
-    Examples
-    --------
-    >>> _ms(0.0234), _ms(0.00046), _ms(1.5e-5)
-    ('23.4', '0.46', '0.015')
-    """
-    return f"{1e3 * seconds:.3g}"
+def problem_of(row: Record) -> str:
+    """Shape and arithmetic of a record; its C may have another type."""
+    return f"{shape_name((row.m, row.n, row.k))}, {compute_column(row.dtype, row.compute)}"
 
 
-def name_of(case: Case) -> str:
-    """A case in short.
+def name_of(row: Record) -> str:
+    """A record in short.
 
     Examples
     --------
-    >>> cases = load_sweep(NODE, 8).cases
-    >>> name_of(cases[0]), name_of(cases[-1])
-    ('MLP-1, m = 8192, fp32, column S-B', 'MLP-2, m = 8192, bf16, outer S-C')
-    >>> name_of(next(case for case in cases if case.algorithm != "universal"))
+    >>> shape = {"mode": "measured", "status": "ok", "m": 8192, "n": 49152, "k": 12288}
+    >>> how = {"algorithm": "universal", "preset": "column", "stationary": "B"}
+    >>> name_of(Record(**shape, best_s=1.0, dtype="float32", **how))
+    'MLP-1, m = 8192, fp32, column S-B'
+    >>> how = {"algorithm": "ag_gemm", "options": "variant=ring;tile=128"}
+    >>> name_of(Record(**shape, best_s=1.0, dtype="bfloat16:float32", **how))
     'MLP-1, m = 8192, bf16, ag_gemm ring'
     """
-    how = f"{case.algorithm} {case.options.get('variant', '')}"
-    if case.algorithm == "universal":
-        how = f"{case.preset} S-{case.options['stationary']}"
-    return (
-        f"{shape_name((case.m, case.n, case.k))}, {compute_column(case.dtype, case.compute)}, {how}"
-    )
+    variant = re.search(r"variant=(\w+)", row.options or "")
+    how = f"{row.algorithm} {variant[1] if variant else ''}"
+    if row.algorithm == "universal":
+        how = f"{row.preset or row.a} S-{row.stationary}"
+    return f"{problem_of(row)}, {how}"
 
 
 def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
-    """Times of libraries next to the fastest of drbench on the same problem and arithmetic; C may
-    have another type."""
+    """Times of libraries next to the fastest of drbench on the same problem and arithmetic."""
     yield "## Libraries\n"
-    yield "".join(f"- {line}\n" for each in ended for line in each["without"])
-    problem = lambda row: ((row.m, row.n, row.k), compute_column(row.dtype, row.compute))
-    ours = [row for row in read_rows(node.out / "node" / "records.csv") if _ok(row)]
-    lines = []
-    for row in read_rows(node.out / "libraries" / "records.csv"):
-        times = [each.time_s for each in ours if problem(each) == problem(row)]
-        fastest, (shape, arithmetic) = min(times, default=None), problem(row)
+    yield "".join(f"- {line}\n" for stage in ended for line in stage["without"])
+    ours, lines = [row for row in node.rows("node") if is_ok(row)], []
+    for row in node.rows("libraries"):
+        times = [each.time_s for each in ours if problem_of(each) == problem_of(row)]
         words = [row.algorithm, row.dataflow, row.preset]
         words.append("(C in bfloat16)" if row.dtype == "bfloat16" else None)
-        lines.append(
-            (
-                f"{shape_name(shape)}, {arithmetic}",
-                " ".join(filter(None, words)),
-                _ms(row.time_s) if _ok(row) else f"{row.status}: {row.reason}"[:80],
-                f"{row.gflops / 1e3:.0f}" if _ok(row) else "",
-                "" if fastest is None else _ms(fastest),
-                f"{row.time_s / fastest:.2f}" if fastest and _ok(row) else "",
-            )
-        )
-    header = ["problem", "library", "ms", "TFLOP/s", "fastest drbench, ms", "library / drbench"]
+        cells = [f"{row.status}: {row.reason}"[:80]]
+        if is_ok(row):
+            cells = [time_text(row.time_s), f"{row.gflops / 1e3:.0f}"]
+            if times:
+                cells += [time_text(min(times)), f"{row.time_s / min(times):.2f}"]
+        lines.append((problem_of(row), " ".join(filter(None, words)), *cells))
+    header = ["problem", "library", "time", "TFLOP/s", "fastest drbench", "library / drbench"]
     yield _table(header, lines) if lines else "No library ran.\n"
 
 

@@ -3,10 +3,8 @@ One process; ``python -m benchmarks gpu.speed``.
 """
 
 import json
-import statistics
 
 from drbench.arrays import numpy_type
-from drbench.clock import Clock
 from drbench.device.address import at_address
 from drbench.device.gpu.cuda import cuda_device
 from drbench.host.fill import Fill
@@ -73,15 +71,10 @@ def transfers() -> None:
     nbytes = source.nbytes
     plain = timer.behind(lambda: device.copy(target, source, stream), stream)
     emit(kind="copy", what="whole", gb_per_s=nbytes / plain / 1e9)
-    half = timer.behind(
-        lambda: device.copy(target[:, : _WIDTH // 2], source[:, _WIDTH // 2 :], stream), stream
-    )
-    emit(
-        kind="copy",
-        what="half of each row",
-        gb_per_s=nbytes / 2 / half / 1e9,
-        of_plain=plain / 2 / half,
-    )
+    left, right = target[:, : _WIDTH // 2], source[:, _WIDTH // 2 :]
+    half = timer.behind(lambda: device.copy(left, right, stream), stream)
+    rate = {"gb_per_s": right.nbytes / half / 1e9, "of_plain": plain / 2 / half}
+    emit(kind="copy", what="half of each row", **rate)
     for rows, what in ((source, "vectors"), (source[:, 1:], "elements")):
         into = target[:, : rows.shape[1]]
         for kind, work in (("accumulate", device.accumulate), ("add", device.add)):
@@ -94,79 +87,42 @@ def transfers() -> None:
 
 
 def overlap() -> None:
-    """A GEMM at the same time as copies, and as accumulates of a limited grid: the hidden share of
-    the shorter time, and the time of both over that of the GEMM with the whole device."""
+    """A GEMM at the same time as accumulates of a limited grid: the hidden share of the shorter
+    time, and the time of both over that of the GEMM with the whole device."""
     alone_s: dict[str, float] = {}
     for arithmetic in ("fp32", "tf32"):
-        compute = _ARITHMETIC[arithmetic][2]
         for blocks in (_ALL, 32, 16, 12, 8, 4):
-            device = cuda_device(0, 1, compute, blocks)
+            device = cuda_device(0, 1, _ARITHMETIC[arithmetic][2], blocks)
             one, other = device.stream("GEMMs", multiplies=True), device.stream("transfers")
             timer = Timer(device)
             a, b, c = (matrix(device, _EXTENT, _EXTENT, name) for name in ("A", "B", None))
             source, target = (matrix(device, _EXTENT, _WIDTH, name) for name in "AB")
             multiply = lambda: device.gemm(a, b, c, 0.0, one)
-            for what, work in (("copies", device.copy), ("accumulates", device.accumulate)):
-                move = lambda: work(target, source, other)
-                single, gemm_s = timer.seconds(move, other), timer.seconds(multiply, one)
-                alone_s.setdefault(arithmetic, gemm_s)
-                count = max(1, round(gemm_s / single))
-                many = lambda: [move() for _ in range(count)]
-                transfers = timer.seconds(many, other)
-                device.reserve(one, what == "accumulates")
-                both = timer.together(one, {one: multiply, other: many})
-                alone = timer.seconds(multiply, one)
-                device.reserve(one, False)
-                emit(
-                    kind="overlap",
-                    what=what,
-                    arithmetic=arithmetic,
-                    blocks=None if blocks == _ALL else blocks,
-                    gb_per_s=count * source.nbytes / transfers / 1e9,
-                    product_ms=alone * 1e3,
-                    product_alone_ms=alone_s[arithmetic] * 1e3,
-                    transfers_ms=transfers * 1e3,
-                    both_ms=both * 1e3,
-                    hidden=(alone + transfers - both) / min(alone, transfers),
-                )
+            add = lambda: device.accumulate(target, source, other)
+            single, gemm_s = timer.seconds(add, other), timer.seconds(multiply, one)
+            alone_s.setdefault(arithmetic, gemm_s)
+            count = max(1, round(gemm_s / single))
+            many = lambda: [add() for _ in range(count)]
+            transfers = timer.seconds(many, other)
+            device.reserve(one, True)
+            both = timer.together(one, {one: multiply, other: many})
+            alone = timer.seconds(multiply, one)
+            emit(
+                kind="overlap",
+                what="accumulates",
+                arithmetic=arithmetic,
+                blocks=None if blocks == _ALL else blocks,
+                gb_per_s=count * source.nbytes / transfers / 1e9,
+                product_ms=alone * 1e3,
+                product_alone_ms=alone_s[arithmetic] * 1e3,
+                transfers_ms=transfers * 1e3,
+                both_ms=both * 1e3,
+                hidden=(alone + transfers - both) / min(alone, transfers),
+            )
             device.close()
-
-
-def host() -> None:
-    """The host's time to launch steps one by one, and in a graph: with matrices so small that the
-    device is hardly ever behind."""
-    device = cuda_device(0, 1)
-    stream, event = device.stream("host", multiplies=True), device.event()
-    a, b, c = (matrix(device, 64, 64, name) for name in ("A", "B", None))
-    half = a[:32, :32], b[:32, :32]
-    works = {
-        "product": lambda: device.gemm(a, b, c, 0.0, stream),
-        "copy": lambda: device.copy(a, b, stream),
-        "strided copy": lambda: device.copy(*half, stream),
-        "accumulate": lambda: device.accumulate(a, b, stream),
-        "record": lambda: stream.record(event),
-        "wait": lambda: stream.wait(event),
-    }
-    for what, work in works.items():
-        many = lambda: [work() for _ in range(200)]
-        variants = {what: many}
-        if what in ("product", "copy", "accumulate"):
-            variants[f"{what} in a graph, done"] = device.capture([stream], many)
-        for variant, launch in variants.items():
-            found = []
-            for _ in range(9):
-                device.synchronise()
-                start = Clock.now()
-                launch()
-                if launch is not many:
-                    device.synchronise()
-                found.append((Clock.now() - start) / 200)
-            emit(kind="host", what=variant, us=1e6 * statistics.median(found))
-    device.close()
 
 
 if __name__ == "__main__":
     emit(kind="peaks", **{kind: rate / 1e12 for kind, rate in peak_rates().items()})
     transfers()
     overlap()
-    host()

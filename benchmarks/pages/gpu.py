@@ -117,12 +117,12 @@ def gpu_expected() -> str:
     machine, ranks = find_machine(MODEL), 8
     lines: dict[str, dict[str, str]] = {}
     for case in load_sweep(NODE, ranks, overrides=[("m", "8192")], simulate=True).cases:
-        layer, _, arithmetic, program = name_of(case).split(", ")
-        shown = case.preset in (None, "column") and program.endswith(_FASTER)
-        if arithmetic in _EXPECTED and shown:
-            found = with_interval(predict(case, machine, ranks), case, machine, ranks)
-            time = between(found.best_s, found.median_low_s, found.median_high_s)
-            cell = f"{time}; {found.percent_of_gemm_only:.0f} %"
-            lines.setdefault(f"{layer}, {program}", {})[arithmetic] = cell
+        if case.preset in (None, "column"):
+            row = with_interval(predict(case, machine, ranks), case, machine, ranks)
+            layer, _, arithmetic, program = name_of(row).split(", ")
+            time = between(row.best_s, row.median_low_s, row.median_high_s)
+            if program.endswith(_FASTER):
+                cells = lines.setdefault(f"{layer}, {program}", {})
+                cells[arithmetic] = f"{time}; {row.percent_of_gemm_only:.0f} %"
     rows = ((name, *(cells.get(each, "–") for each in _EXPECTED)) for name, cells in lines.items())
     return table(["program", *(each.replace("tf", "TF") for each in _EXPECTED)], rows)

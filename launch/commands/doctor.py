@@ -29,7 +29,7 @@ from .guards import gpu_report, refuse_too_many
 from .options import json_option, ranks_option, verbose_option
 
 #: Seconds for the self-test of MPI, and for that of GPUs.
-_MPI_TIMEOUT_S, _GPUS_TIMEOUT_S = 60, 120
+_MPI_TIMEOUT_S, _GPUS_TIMEOUT_S = 60, 90
 _OTHER_MPI = (
     "use the launcher of the MPI library, or point MPI4PY_LIBMPI at the launcher's libmpi (python "
     "-m mpi4py --mpi-lib-version)"
@@ -280,7 +280,8 @@ def _memory() -> Iterator[Finding]:
 
 
 def _gpus(given: int) -> tuple[list[Finding], dict]:
-    """The findings on GPUs, and the line of ``gpu_pairs`` of the ranks; empty without one."""
+    """The findings on GPUs, and what is known of them: of each (``gpu_report``) and of every pair
+    (``gpu_pairs``); empty if no pair was tried."""
     seen = gpu_report()
     if seen is None:
         late = "the search for GPUs did not finish"
@@ -303,7 +304,7 @@ def _gpus(given: int) -> tuple[list[Finding], dict]:
     pairs = _probe(command, "gpu_pairs", _GPUS_TIMEOUT_S)
     pairs = {"failed": pairs} if isinstance(pairs, str) else pairs
     every = Finding("pairs", "ok", "every pair that was tried")._asdict()
-    return [*findings, *pair_findings(pairs)], every | pairs
+    return [*findings, *pair_findings(pairs)], every | seen | pairs
 
 
 def _names_of_driver() -> str | None:

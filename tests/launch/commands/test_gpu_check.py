@@ -22,6 +22,7 @@ from drbench.launch.commands.cli import main
 from drbench.launch.sweeps import dry_run
 from drbench.launch.sweeps.estimate import Estimate
 from drbench.launch.sweeps.plan import SweepRequest, plan_cases
+from drbench.launch.views.findings import pair_findings
 from drbench.measure.record import Record
 from drbench.measure.record_file import append_csv, read_csv
 
@@ -49,7 +50,7 @@ def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monke
     monkeypatch.setattr(dry_run, "estimated", lambda *_: Estimate(1.0, 1.0, 1.0))
     found = {gpus: stages(model, gpus) for gpus in (1, 8)}
     for command in {each.command: None for each in (*found[1], *found[8])}:
-        if "drbench" not in command:
+        if "drbench" not in command or "doctor" in command:
             continue
         words = [str(word) for word in command[command.index("drbench") + 1 :] if word != "--fresh"]
         if words[0] == "sweep":
@@ -169,7 +170,7 @@ def test_measured_times_are_compared_with_predicted_ones(predicted):
     bound = {name[:5]: each.ok for name, each in checks.items() if "S-C / GEMM-only" in name}
     assert bound == {"MLP-1": False, "MLP-2": True}
     other = H100S | {"devices": [{"name": "NVIDIA A100-SXM4-80GB"}] * 8}
-    elsewhere = checks_of([], {}, measured(predicted, times, other))
+    elsewhere = [*checks_of([], {}, measured(predicted, times, other))]
     assert elsewhere and all(check.ok is None and not check.bar for check in elsewhere)
 
 
@@ -182,9 +183,11 @@ def lines_of(page, *words):
 LATE = "not started: the time of all stages together is used up"
 WRONG = Record(mode="measured", status="wrong", reason="C differs", transport="direct")
 RIGHT = replace(WRONG, status="ok", best_s=1.0, error=0.0, transport="rma", gflops=9e4)
-FAST, BELOW = (replace(RIGHT, percent_of_gemm_only=percent) for percent in (99.0, 9.0))
-ONE = made(name="8192 cubed, 64 tiles, fp32", kind="one rank")
-OF_ONE = "8192 cubed, 64 tiles, fp32 / unsplit gemmEx"
+CUBE = {"m": 64, "n": 64, "k": 64, "dtype": "float32", "compute": "fp32", "a": "tiles:8x8"}
+CUBE |= {"algorithm": "universal", "stationary": "C"}
+FAST, BELOW = (replace(RIGHT, percent_of_gemm_only=part, **CUBE) for part in (99.0, 9.0))
+ONE = made(name="speed on 1", kind="exact")
+OF_ONE = "64 × 64 × 64, fp32, tiles:8x8 S-C / unsplit gemmEx"
 
 
 def pairs(*wrong):
@@ -195,7 +198,8 @@ def pairs(*wrong):
     gpu = {"bus": "x", "free": 79 << 30, "bytes": 80 << 30, "sharers": 1}
     line["gpus"] = [gpu | {"index": index} for index in range(2)]
     line["pairs"] = [pair, pair | {"from": 1, "to": 0, "wrong": [*wrong]}]
-    return made(name="pairs", lines=[line])
+    found = [each._asdict() for each in pair_findings(line)]
+    return made(name="doctor", lines=[*found, line])
 
 
 #: How a stage ended, its records, one of its checks, whether that holds, and whether it is wrong.
@@ -212,7 +216,7 @@ VERDICTS = [
     (made(name="tests", exit=1, end=["No module named pytest"]), [], "tests", None, False),
     (ONE, [FAST], OF_ONE, True, False),
     (ONE, [BELOW], OF_ONE, False, False),
-    (ONE, [WRONG], "8192 cubed, 64 tiles, fp32 exact", False, True),
+    (ONE, [WRONG], "speed on 1 rank(s) exact", False, True),
     (pairs(), [], "GPU pairs", True, False),
     (pairs("copy"), [], "GPU pairs", None, False),
     (pairs("copy"), [], "GPU copies", False, True),
@@ -282,7 +286,7 @@ def test_libraries_are_compared_with_the_fastest_of_drbench_in_the_same_arithmet
         (tmp_path / folder).mkdir()
         append_csv(tmp_path / folder / "records.csv", *found)
     (line,) = lines_of(write_page(Node(tmp_path, 8), [], []), "symm_mem")
-    assert line[2:] == ["4", "3", "2", "2.00"]
+    assert line[2:] == ["4 ms", "3", "2 ms", "2.00"]
 
 
 #: Runs some stages of a check with smaller matrices and few repeats; the sweep of all GPUs stops
@@ -291,13 +295,9 @@ _DRIVER = """
 import sys
 from pathlib import Path
 from benchmarks.gpu import check, page
-from drbench.launch.cases.sweep_file import load_sweep
 out, gpus, scale, most, *names = sys.argv[1:]
 check._BUDGET_S, check._SIZES, todo = 1e9, "4KiB", []
 hurry = ("iters", "1"), ("budget", "0")
-page.load_sweep = lambda name, ranks, **how: load_sweep(
-    name, ranks, scale, () if how else hurry, **how
-)
 for each in check.stages(Path(out), int(gpus)):
     more = ("--max-cases", most) * (each.name.startswith(("timed", "predicted")))
     if "sweep" in each.command:
@@ -328,7 +328,7 @@ def on_fakes(tmp_path, process, fake_gpus, mpiexec):
 @pytest.mark.mpi
 @pytest.mark.timeout(120)
 def test_stages_run_on_two_gpus_and_their_results_are_checked(on_fakes):
-    names = "report", "bandwidth", "timed on 2", "predicted"
+    names = "bandwidth", "timed on 2", "predicted"
     found, page, log = on_fakes(2, "1/128", 2, *names)
     ends = {stage["name"]: stage["exit"] for stage in found["stages"]}
     assert ends == dict.fromkeys(names, 0), log
@@ -338,7 +338,9 @@ def test_stages_run_on_two_gpus_and_their_results_are_checked(on_fakes):
     compared = lines_of(page, "64 × 384 × 96, fp32, column S-")
     assert len(compared) == 2
     for line in compared:
-        assert float(line[2].split()[0]) > 0 and float(line[3]) > 0 and line[4] in ("yes", "NO")
+        assert (
+            line[2].split()[1] in ("ms", "µs") and float(line[3]) > 0 and line[4] in ("yes", "NO")
+        )
 
 
 @pytest.mark.mpi
@@ -347,7 +349,7 @@ def test_stages_run_on_two_gpus_and_their_results_are_checked(on_fakes):
 def test_all_stages_run_on_eight_gpus(on_fakes):
     """All but those that time one GPU, which take too long on cores."""
     exact = [f"{kind} on {ranks}" for ranks in (8, 2, 4) for kind in ("universal", "overlap")]
-    names = "report", *exact, "algorithms on 8", "bandwidth", "timed on 8", "predicted", "calibrate"
+    names = *exact, "algorithms on 8", "bandwidth", "timed on 8", "predicted", "calibrate"
     found, page, log = on_fakes(8, "1/64", 1000, *names, "predicted here", timeout=1000)
     assert {stage["exit"] for stage in found["stages"]} == {0}, log
     checks = {check["what"]: check for check in found["checks"]}
