@@ -7,14 +7,13 @@ from typing import NamedTuple
 from numpy import minimum
 from pandas import DataFrame, concat
 
+from drbench.launch.papers.measured import OVERLAPPED
 from drbench.texts import time_text
 
 from ..dtensor_rows import CALLS, call_us
 from .records import HERE, core, records, rows
-from .tables import block, table
+from .tables import table
 
-#: With a look-ahead of one the most time of a case over the larger of its compute and transfers.
-OVERLAPPED = 1.10
 #: The least speed of fused programs over the universal algorithm in the same rounds.
 AS_UNIVERSAL = 0.97
 
@@ -43,37 +42,28 @@ class Bar(NamedTuple):
     describe: Callable[[float], str] = "{:.2f}".format
 
 
-def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan, case=None) -> DataFrame:
+def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan) -> DataFrame:
     """Cases: name, value and its interval, the least and the most allowed (the effective bar), and
     whether the case is noisy."""
+    noisy = found.noisy.astype(str) == "True" if "noisy" in found else False
     columns = {"value": value, "low": low, "high": high, "least": least, "most": most}
-    noisy = found.reindex(columns=["noisy"]).noisy.astype(str) == "True"
-    named = {"case": found.case if case is None else case}
-    return DataFrame({**named, **columns, "noisy": noisy}).reset_index(drop=True)
+    return found[["case"]].assign(noisy=noisy, **columns)
 
 
 def _of_roof(found: DataFrame) -> DataFrame:
     """Ratios to the roof. A case with uneven work cannot exceed its balance limit, so its effective
     bar is the bar times that limit."""
-    low, high = found.percent_of_gemm_only_low, found.percent_of_gemm_only_high
-    low, high = (
-        low.fillna(found.percent_of_gemm_only_min),
-        high.fillna(found.percent_of_gemm_only_max),
-    )
-    effective = found.bar * found.balance_limit.fillna(1)
-    return _cases(found, found.percent_of_gemm_only / 100, low / 100, high / 100, least=effective)
+    share = lambda end: found[f"percent_of_gemm_only{end}"] / 100
+    low, high = share("_low").fillna(share("_min")), share("_high").fillna(share("_max"))
+    return _cases(found, share(""), low, high, found.bar * found.balance_limit.fillna(1))
 
 
 def _of_times(found: DataFrame) -> DataFrame:
     """Ratios of times on slow networks, by the share of the transfers."""
-    named = found.case + found.transfers_over_compute.map(", transfers {:g}".format)
-    return _cases(found, found.ratio, found.low, found.high, found.bar_low, found.bar, named)
-
-
-def _overlapped(found: DataFrame) -> DataFrame:
-    """Times with a look-ahead of one over the larger of compute and transfers."""
-    found = found[found.prefetch == 1].assign(bar_low=nan, bar=OVERLAPPED, low=nan, high=nan)
-    return _of_times(found.rename(columns={"time_over_max": "ratio"}))
+    found = found.assign(
+        case=found.case + found.transfers_over_compute.map(", transfers {:g}".format)
+    )
+    return _cases(found, found.ratio, found.low, found.high, found.bar_low, found.bar)
 
 
 def _fused(section: str, at_roof: bool) -> DataFrame:
@@ -81,16 +71,11 @@ def _fused(section: str, at_roof: bool) -> DataFrame:
     algorithm, or ``at_roof`` to the roof, with the lower of the two bars."""
     found = core(section)
     found = found[found.tile > 0].sort_values("of_universal").groupby("case", sort=False).tail(1)
+    speed, low, high = found.of_universal, found.of_universal_low, found.of_universal_high
     if not at_roof:
-        return _cases(
-            found,
-            found.of_universal,
-            found.of_universal_low,
-            found.of_universal_high,
-            least=AS_UNIVERSAL,
-        )
-    least = minimum(found.bar, AS_UNIVERSAL * found.ratio / found.of_universal)
-    return _cases(found, found.ratio, found.low, found.high, least=least)
+        return _cases(found, speed, low, high, AS_UNIVERSAL)
+    least = minimum(found.bar, AS_UNIVERSAL * found.ratio / speed)
+    return _cases(found, found.ratio, found.low, found.high, least)
 
 
 def _seconds(found: DataFrame) -> DataFrame:
@@ -100,13 +85,9 @@ def _seconds(found: DataFrame) -> DataFrame:
 def _calls() -> DataFrame:
     """Costs of calls of DTensor on drbench beyond others, in seconds."""
     found = rows(f"{HERE}/dtensor-p2/calls.csv")
-    made = [
-        {"case": call, "bar": bar, **dict(zip(("us", "low", "high"), call_us(found, call, beyond)))}
-        for call, beyond, bar in CALLS
-        if bar
-    ]
-    us = DataFrame(made)
-    return _cases(us, us.us / 1e6, us.low / 1e6, us.high / 1e6, most=us.bar / 1e6)
+    us = [(call, *call_us(found, call, beyond), bar) for call, beyond, bar in CALLS if bar]
+    columns = DataFrame(us, columns=["case", "median_s", "least_s", "most_s", "bar_s"])
+    return _seconds(columns.set_index("case").div(1e6).reset_index())
 
 
 def _bars() -> Iterator[Bar]:
@@ -115,68 +96,67 @@ def _bars() -> Iterator[Bar]:
     misaligned, level = (cube.case.str.contains(each) for each in ("misaligned", "level"))
     by_b = cube.case.str.contains("S-B")
     where = "tiles read in place"
-    for what, chosen in (
-        ("aligned, Stationary C", ~misaligned & ~by_b),
-        ("aligned, Stationary B", ~misaligned & by_b),
-        ("misaligned", misaligned & ~level),
-        ("misaligned, `work=level`", level),
-    ):
-        yield Bar("one_node", f"4096³, {where}, {what}", "GEMM-only", _of_roof(cube[chosen]))
-    yield Bar("one_node", f"MLP layers, m = 1024, {where}", "GEMM-only", _of_roof(mlp))
-    for m in (256, 4096):
-        found = _of_roof(core("layers", m=m))
-        yield Bar("layers", f"MLP layers, m = {m}, {where}", "GEMM-only", found)
     uneven = rma.case.str.contains("misaligned")
-    for what, chosen in (("aligned", ~uneven), ("misaligned", uneven)):
-        yield Bar("one_node", f"4096³, MPI RMA, {what}", "GEMM-only", _of_roof(rma[chosen]))
-    remote = core("remote", progress="poll")
-    yield Bar("remote", "4096³, every rank remote, TCP", "GEMM-only", _of_roof(remote))
+    for section, what, found in (
+        ("one_node", f"4096³, {where}, aligned, Stationary C", cube[~misaligned & ~by_b]),
+        ("one_node", f"4096³, {where}, aligned, Stationary B", cube[~misaligned & by_b]),
+        ("one_node", f"4096³, {where}, misaligned", cube[misaligned & ~level]),
+        ("one_node", f"4096³, {where}, misaligned, `work=level`", cube[level]),
+        ("one_node", f"MLP layers, m = 1024, {where}", mlp),
+        ("layers", f"MLP layers, m = 256, {where}", core("layers", m=256)),
+        ("layers", f"MLP layers, m = 4096, {where}", core("layers", m=4096)),
+        ("one_node", "4096³, MPI RMA, aligned", rma[~uneven]),
+        ("one_node", "4096³, MPI RMA, misaligned", rma[uneven]),
+        ("remote", "4096³, every rank remote, TCP", core("remote", progress="poll")),
+    ):
+        yield Bar(section, what, "GEMM-only", _of_roof(found))
     mixed = core("mixed")
-    found = _cases(mixed, mixed.ratio, mixed.low, mixed.high, least=mixed.bar)
+    found = _cases(mixed, mixed.ratio, mixed.low, mixed.high, mixed.bar)
     yield Bar("mixed", "four ranks on two virtual nodes", "one node", found)
-    overlap = core("overlap")
+    overlap = core("overlap", prefetch=1).rename(columns={"time_over_max": "ratio"})
+    overlap = overlap.assign(low=nan, high=nan, bar_low=nan, bar=OVERLAPPED)
     adds = overlap.case.str.contains("S-B")
-    for what, chosen in (("Stationary C", ~adds), ("Stationary B, `sums=accumulate`", adds)):
-        yield Bar("overlap", f"throttled, {what}", "larger", _overlapped(overlap[chosen]))
-    sums, fused = core("sums"), concat([core("gather"), core("reduce")])
-    pushed = sums[sums.bar > 0]
-    yield Bar("sums", "throttled, Stationary B, `sums=push`", "larger", _of_times(pushed))
-    chosen = fused[fused.against == "larger"]
-    yield Bar("gather, reduce", "throttled, fused overlap", "larger", _of_times(chosen))
-    chosen = fused[fused.against == "sum"]
-    yield Bar("gather, reduce", "throttled, `collective`", "sum", _of_times(chosen))
-    chosen = fused[fused.against == "pull"]
-    yield Bar("gather", "throttled, `ag_gemm`", "pull", _of_times(chosen))
+    sums, fused = core("sums"), concat([core("gather"), core("reduce")], ignore_index=True)
+    for section, what, over, found in (
+        ("overlap", "Stationary C", "larger", overlap[~adds]),
+        ("overlap", "Stationary B, `sums=accumulate`", "larger", overlap[adds]),
+        ("sums", "Stationary B, `sums=push`", "larger", sums[sums.bar > 0]),
+        ("gather, reduce", "fused overlap", "larger", fused[fused.against == "larger"]),
+        ("gather, reduce", "`collective`", "sum", fused[fused.against == "sum"]),
+        ("gather", "`ag_gemm`", "pull", fused[fused.against == "pull"]),
+    ):
+        yield Bar(section, f"throttled, {what}", over, _of_times(found))
     for section, text, over in (
         ("signals", f"4096³, {where}, fused overlap", "`universal`"),
         ("signals_remote", "4096³, every rank remote, TCP, fused overlap", "GEMM-only"),
     ):
         yield Bar(section, text, over, _fused(section, over == "GEMM-only"))
-    cost = core("signals", case="Push and Await")
-    found = _cases(cost, cost.cost_s, most=cost.bar)
-    yield Bar("signals", "core time of a Push and its Await", "", found, time_text)
-    text, found = "core time of a step, local GEMM 8 × 8 × 8", _seconds(core("executor"))
-    yield Bar("executor", text, "", found, time_text)
-    planning = core("planning")
-    found = _seconds(planning.assign(median_s=planning.most_s, least_s=nan, most_s=nan))
-    yield Bar("planning", "a rank of p = 4096: slowest of nine plans", "", found, time_text)
-    yield Bar("dtensor", "own cost of DTensor's calls, 16 × 16", "", _calls(), time_text)
+    cost, planning = core("signals", case="Push and Await"), core("planning")
+    slowest = planning.assign(median_s=planning.most_s, least_s=nan, most_s=nan)
+    for section, what, found in (
+        ("signals", "core time of a Push and its Await", _cases(cost, cost.cost_s, most=cost.bar)),
+        ("executor", "core time of a step, local GEMM 8 × 8 × 8", _seconds(core("executor"))),
+        ("planning", "a rank of p = 4096: slowest of nine plans", _seconds(slowest)),
+        ("dtensor", "own cost of DTensor's calls, 16 × 16", _calls()),
+    ):
+        yield Bar(section, what, "", found, time_text)
 
 
-@block
 def core_bars() -> str:
     """The bars of whole multiplications that all cases meet, with the worst cases; the last line
     counts all bars."""
-    every = list(_bars())
-    cases = [_cases_met(bar) for bar in every]
-    of_speed = [bar for bar in every if bar.over in ("GEMM-only", "one node")]
-    lines = [_line(bar)[1:] for bar in of_speed if len({*_cases_met(bar)}) == 1]
-    met, known = sum(met for met, _ in cases), sum(known for _, known in cases)
-    lines.append((f"all {len(every)} kinds of bars", "", "", "", f"{met} of {known}"))
+    bars = list(_bars())
+    counts = [_cases_met(bar) for bar in bars]
+    lines = [
+        _line(bar)[1:]
+        for bar, (met, known) in zip(bars, counts)
+        if bar.over in ("GEMM-only", "one node") and met == known
+    ]
+    met, known = map(sum, zip(*counts))
+    lines.append((f"all {len(bars)} kinds of bars", "", "", "", f"{met} of {known}"))
     return table(["what ran", "worst case", "measured", "target", "met"], lines)
 
 
-@block
 def missed_bars() -> str:
     """The bars that some case misses, each with its worst case."""
     lines = [_line(bar) for bar in _bars() if len({*_cases_met(bar)}) > 1]
@@ -185,9 +165,9 @@ def missed_bars() -> str:
 
 def _margins(bar: Bar) -> DataFrame:
     """The cases of a bar that are not noisy, with their margins: 1 at the bar, less below it."""
-    found = bar.found.assign(margin=(bar.found.value / bar.found.least).fillna(inf))
-    found.margin = minimum(found.margin, (bar.found.most / bar.found.value).fillna(inf))
-    return found[~found.noisy]
+    found = bar.found[~bar.found.noisy]
+    above, below = (found.value / found.least).fillna(inf), (found.most / found.value).fillna(inf)
+    return found.assign(margin=minimum(above, below))
 
 
 def _cases_met(bar: Bar) -> tuple[int, int]:
@@ -198,9 +178,8 @@ def _cases_met(bar: Bar) -> tuple[int, int]:
 
 def _line(bar: Bar) -> tuple:
     """A bar with its worst case, and how many of its cases meet it."""
-    quiet = _margins(bar)
+    quiet, (met, known) = _margins(bar), _cases_met(bar)
     worst = quiet.loc[quiet.margin.idxmin()]
-    met, known = _cases_met(bar)
     noisy = f", {len(bar.found) - known} noisy" if known < len(bar.found) else ""
     case = worst.case.removeprefix("universal, ")
     cells = _describe_bar(worst, bar.describe)
@@ -232,26 +211,21 @@ def _describe_bar(case, describe: Callable[[float], str]) -> tuple[str, str]:
 
 
 _DATAFLOW = {"C": "OS", "A": "LS", "B": "RS"}
-
-
 _MOVES = ("universal", "wang", "collective", "summa", "meshslice")
 
 
-@block
 def algorithms() -> str:
     """Percent of the roof of the algorithms on two ranks, by dataflow and mesh."""
     found = records(f"{HERE}/algorithms-p2")
     found = found[found.algorithm.isin(_MOVES) & ~found.a.isin(["row", "column"])]
     flow = found.dataflow.fillna(found.stationary.map(_DATAFLOW))
-    mesh = found.c.str.removeprefix("block:").str.replace("x", "×")
-    columns = flow + " " + mesh
+    columns = flow + " " + found.c.str.removeprefix("block:").str.replace("x", "×")
     cells = {
         (row.algorithm, column): f"{row.percent_of_gemm_only:.0f} "
         f"({row.percent_of_gemm_only_min:.0f}–{row.percent_of_gemm_only_max:.0f})"
         for row, column in zip(found.itertuples(), columns)
     }
-    names = sorted(columns.unique())
-    order = sorted(names, key=lambda name: (["OS", "LS", "RS"].index(name[:2]), name))
+    order = sorted(columns.unique(), key=lambda name: ("OLR".index(name[0]), name))
     return table(
         ["percent of GEMM-only speed (range)", *order],
         [(name, *(cells.get((name, column), "") for column in order)) for name in _MOVES],

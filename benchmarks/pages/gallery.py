@@ -8,7 +8,6 @@ from drbench.plots.registry import figures
 
 from ..figures import Committed, committed
 from .records import ROOT
-from .tables import block
 
 #: The page that explains a figure, by how its name begins, in the order of the gallery.
 _PAGES = {
@@ -29,29 +28,25 @@ _PAGES = {
 _LEAST = 20
 
 
-@block
 def gallery(folder: str) -> str:
     """Each figure of a folder below the page that explains it: its finding, and what it draws."""
-    found: dict[str, list[str]] = {page: [] for page in _PAGES.values()}
+    found: dict[str, str] = dict.fromkeys(_PAGES.values(), "")
     described: set[tuple[str, str]] = set()
     for each in committed():
-        if Path(each.file).parent != Path(folder):
-            continue
         name = Path(each.file).name
-        page = next(page for begin, page in _PAGES.items() if name.startswith(begin))
-        picture, finding = f"../images/{name}", _finding(each)
-        # without its command; below a page once, if the finding says enough
-        summary = figures()[each.figure].summary.partition(", of drbench ")[0]
-        told = finding and (page, each.figure) in described
-        described.add((page, each.figure))
-        caption = f"**{finding}.** " * bool(finding)
-        caption += "" if told else f"{summary[0].upper()}{summary[1:]}."
-        found[page].append(
-            f"- [![{name}]({picture}.svg)]({picture}.svg)\n"
-            + "".join(f"  {line}\n" for line in textwrap.wrap(caption, 118, break_on_hyphens=False))
-        )
+        if Path(each.file).parent == Path(folder):
+            page = next(page for begin, page in _PAGES.items() if name.startswith(begin))
+            picture, finding = f"../images/{name}.svg", _finding(each)
+            caption = f"**{finding}.** " * bool(finding)
+            if not (finding and (page, each.figure) in described):  # below a page once
+                summary = figures()[each.figure].summary.partition(", of drbench ")[0]
+                caption += f"{summary[0].upper()}{summary[1:]}."
+            described.add((page, each.figure))
+            lines = textwrap.wrap(caption, 118, break_on_hyphens=False)
+            found[page] += f"- [![{name}]({picture})]({picture})\n"
+            found[page] += textwrap.indent("\n".join(lines) + "\n", "  ")
     return "\n".join(
-        f"## [{_title(page)}]({os.path.relpath(page, 'docs/results')})\n\n{''.join(items)}"
+        f"## [{_title(page)}]({os.path.relpath(page, 'docs/results')})\n\n{items}"
         for page, items in found.items()
         if items
     )

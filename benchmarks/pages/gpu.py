@@ -2,6 +2,8 @@
 
 import json
 
+from pandas import concat
+
 from benchmarks.gpu.page import MODEL, NODE, lines_of, name_of
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_file import load_sweep
@@ -9,7 +11,7 @@ from drbench.launch.models.predict import predict, with_interval
 from drbench.texts import between
 
 from .records import RESULTS, records
-from .tables import block, say_yes, table
+from .tables import say_yes, table
 
 
 def _gpu(machine: str) -> dict:
@@ -26,25 +28,23 @@ _RUNS = {
 }
 
 
-@block
 def gpu_runs(machine: str) -> str:
     """Numbers of exact cases, by the ranks that shared a GPU, and the settings of signals and
     collectives."""
     folder = RESULTS / "measured" / machine
     lines = []
     for ranks in sorted({path.name.partition("-p")[2] for path in folder.glob("*-p*")}):
-        cells, signals, collectives = [], set(), set()
+        cells, ran = [], []
         for kind in _RUNS:
-            if not (folder / f"{kind}-p{ranks}").is_dir():
+            if (folder / f"{kind}-p{ranks}").is_dir():
+                found = records(f"measured/{machine}/{kind}-p{ranks}")
+                ran.append(found[(found.status == "ok") & (found.error == 0)])
+                cells.append(f"{len(ran[-1])} of {(found.status != 'unsupported').sum()}")
+            else:
                 cells.append("–")
-                continue
-            found = records(f"measured/{machine}/{kind}-p{ranks}")
-            exact = found[(found.status == "ok") & (found.error == 0)]
-            refused = (found.status == "unsupported").sum()
-            cells.append(f"{len(exact)} of {len(found) - refused}")
-            signals |= {*exact.progress} - {"poll"}
-            collectives |= {*exact.collectives}
-        lines.append((ranks, *cells, ", ".join(signals), ", ".join(collectives)))
+        exact = concat(ran)
+        signals = {*exact.progress} - {"poll"}
+        lines.append((ranks, *cells, ", ".join(signals), ", ".join({*exact.collectives})))
     header = [f"{each}: exact" for each in _RUNS.values()]
     return table(["ranks", *header, "signals", "collectives"], lines)
 
@@ -59,7 +59,6 @@ _WORDS = {
 }
 
 
-@block
 def gpu_checks(machine: str, *without: str) -> str:
     """Speeds on one GPU against their bars, without lines whose name has a word of ``without``."""
     lines = []
@@ -73,7 +72,6 @@ def gpu_checks(machine: str, *without: str) -> str:
     return table(["what", "measured", "bar", "met"], lines)
 
 
-@block
 def gpu_overlap(machine: str, *blocks: int) -> str:
     """A GEMM of 8192³ at the same time as accumulates, by the thread blocks that add (0: no
     limit), with the bar where there is one."""
@@ -82,21 +80,18 @@ def gpu_overlap(machine: str, *blocks: int) -> str:
     lines = []
     for line in lines_of(found["stages"], kind="overlap", what="accumulates"):
         count = line["blocks"] or 0
-        if count not in blocks:
-            continue
         key = line["arithmetic"], f"accumulates, {count} blocks"
         bar = bars.get(key, {"bar": "", "ok": None})
-        lines.append(
-            (
-                line["arithmetic"],
-                count or "no limit",
-                f"{line['gb_per_s']:.0f}",
-                f"{line['both_ms'] / line['product_alone_ms']:.2f}",
-                f"{line['hidden']:.2f}",
-                bar["bar"].replace(">=", "≥").removesuffix(" hidden"),
-                say_yes(bar["ok"]),
-            )
+        cells = (
+            line["arithmetic"],
+            count or "no limit",
+            f"{line['gb_per_s']:.0f}",
+            f"{line['both_ms'] / line['product_alone_ms']:.2f}",
+            f"{line['hidden']:.2f}",
+            bar["bar"].replace(">=", "≥").removesuffix(" hidden"),
+            say_yes(bar["ok"]),
         )
+        lines += [cells] * (count in blocks)
     header = ["arithmetic", "thread blocks that add", "GB/s of accumulates alone"]
     header += ["time of both / GEMM alone", "share of the shorter that is hidden"]
     return table([*header, "bar", "met"], lines)
@@ -110,7 +105,6 @@ _EXPECTED = ("fp32", "tf32", "bf16")
 _FASTER = ("S-C", "ring", "write")
 
 
-@block
 def gpu_expected() -> str:
     """Predictions of the largest problems of the sweep of a node, by arithmetic: on layouts by
     column, and of fused overlap."""

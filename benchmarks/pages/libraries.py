@@ -12,7 +12,7 @@ from drbench.plots.select.records import rows as records_of
 
 from ..dtensor_rows import steps
 from .records import HERE, RESULTS, records, rows
-from .tables import block, table
+from .tables import describe_ratio, table
 
 #: Names of the libraries on pages.
 _NAMES = {
@@ -27,7 +27,6 @@ _NAMES = {
 _DEFAULT = "block"
 
 
-@block
 def libraries(*folders: str) -> str:
     """Each library by default and with its fastest setting: its time, and the ratio to drbench's
     default in the same rounds. Noisy ones in square brackets."""
@@ -50,23 +49,16 @@ def _compare(folder: str) -> Iterator[tuple]:
     for line in every:
         if line.who != "drbench" or line.label == _DEFAULT:
             default.setdefault((line.shape, line.who), line)
-
-    def describe(line: Line) -> tuple[str, str]:
-        base = times[line.shape, "drbench", _DEFAULT]
-        ratio = ratio_of(over(times[line[:3]], base))
-        text = f"{line.label}, {1e3 * line.median_s:.1f} ms"
-        is_base = line[1:3] == ("drbench", _DEFAULT)
-        return f"[{text}]" if line.noisy else text, "1" if is_base else _describe_apart(ratio)
-
     for (shape, who), line in default.items():
         if line.median_s is not None and who in _NAMES:
-            best = fastest[shape, who]
-            ranks = folder.rpartition("-p")[2]
-            yield shape, ranks, _NAMES[who], *describe(line), *describe(best)
-
-
-def _describe_ratio(ratio: Ratio) -> str:
-    return str(ratio).replace("-", "–")
+            cells = [shape, folder.rpartition("-p")[2], _NAMES[who]]
+            for each in (line, fastest[shape, who]):
+                text = f"{each.label}, {1e3 * each.median_s:.1f} ms"
+                ratio = ratio_of(over(times[each[:3]], times[shape, "drbench", _DEFAULT]))
+                is_base = each[1:3] == ("drbench", _DEFAULT)
+                cells.append(f"[{text}]" if each.noisy else text)
+                cells.append("1" if is_base else _describe_apart(ratio))
+            yield tuple(cells)
 
 
 def _describe_apart(ratio: Ratio) -> str:
@@ -80,13 +72,12 @@ def _describe_apart(ratio: Ratio) -> str:
     '0.974 (0.951–0.998)'
     """
     if not ratio.apart:
-        return f"{_describe_ratio(ratio)}, undecided"
+        return f"{describe_ratio(ratio)}, undecided"
     if "1.00" in (f"{ratio.low:.2f}", f"{ratio.high:.2f}"):
         return f"{ratio.middle:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"
-    return _describe_ratio(ratio)
+    return describe_ratio(ratio)
 
 
-@block
 def placements() -> str:
     """Multiplications of DTensors by placements."""
     return table(
@@ -95,7 +86,7 @@ def placements() -> str:
             (
                 f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
                 *(f"{1e3 * each.time_s:.1f} ms" for each in (line.stock, line.ours)),
-                *map(_describe_ratio, (line.time, line.cpu)),
+                *map(describe_ratio, (line.time, line.cpu)),
                 line.rounds,
             )
             for line in placement_lines(
@@ -105,7 +96,6 @@ def placements() -> str:
     )
 
 
-@block
 def dtensor_mlp() -> str:
     """Training steps of the MLP, forward and backward."""
     header = ["batch × width × hidden", "stock", "drbench", "stock / drbench, time"]
@@ -115,7 +105,7 @@ def dtensor_mlp() -> str:
             (
                 "×".join(map(str, step.work[:3])),
                 *(f"{1e3 * seconds:.2f} ms" for seconds in (step.stock_s, step.ours_s)),
-                *map(_describe_ratio, (step.time, step.cpu)),
+                *map(describe_ratio, (step.time, step.cpu)),
                 step.rounds,
             )
             for step in steps(rows(f"{HERE}/dtensor-p2/mlp.csv"))

@@ -4,13 +4,12 @@ from ..model.chains import points
 from ..model.model import SUMMARY, summary
 from ..model.tune import CHOICE, verdicts
 from .records import CORE, RESULTS, rows, where
-from .tables import block, say_yes, table
+from .tables import describe_ratio, say_yes, table
 
 #: Problems of these records that have the ratios of the paper's MLP layers, but not their extents.
 _NOT_THE_PAPERS = {"MLP-1": "n = 4k", "MLP-2": "k = 4n"}
 
 
-@block
 def tune_chosen(machine: str) -> str:
     """The choice of ``tune --measure`` for each problem, next to the fastest of all programs."""
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
@@ -19,9 +18,8 @@ def tune_chosen(machine: str) -> str:
         choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
         sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
-        ratio = str(each.ratio).replace("-", "–")
-        if each.fastest.startswith(CHOICE):
-            ratio = "the choice is fastest"
+        fastest = each.fastest.startswith(CHOICE)
+        ratio = "the choice is fastest" if fastest else describe_ratio(each.ratio)
         time = f"{1e3 * choice.time_s.median():.0f} ms"
         name = _NOT_THE_PAPERS.get(problem, problem)
         lines.append((f"{name}, {sizes}", len(ran), time, ratio, say_yes(each.met)))
@@ -42,7 +40,6 @@ _GROUPS = {
 }
 
 
-@block
 def accuracy() -> str:
     """Errors of predicted times against measured and published ones, by group of the ledger, and of
     chains."""
@@ -53,7 +50,6 @@ def accuracy() -> str:
     return table(["what ran", *SUMMARY], lines)
 
 
-@block
 def search_regret() -> str:
     """The problems in which the default search of ``tune`` misses what a long search finds, and the
     number of the others."""

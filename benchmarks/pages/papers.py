@@ -1,19 +1,11 @@
 """Tables of the papers' claims, and what their verdicts depend on."""
 
 import re
-from functools import cache
 
 from drbench.launch.papers import papers
 
 from .records import RESULTS, records, rows, where
-from .tables import block, table
-
-
-@cache
-def verdicts(paper: str) -> list:
-    """Verdicts of ``slicing``, ``meshslice`` or ``overlap`` on the committed records."""
-    return papers()[paper].verdicts(RESULTS)
-
+from .tables import table
 
 #: Most columns of a row of a table.
 _WIDTH = 120
@@ -38,12 +30,11 @@ def _cut(text: str, width: int) -> str:
     return f"{best} …".strip()
 
 
-@block
 def claims(paper: str) -> str:
     """Each claim of ``slicing``, ``meshslice`` or ``overlap`` with its verdict and our number, cut
     where a row would be too wide; a claim that is not reproduced has a link to the reason."""
     lines = []
-    for each in verdicts(paper):
+    for each in papers()[paper].verdicts(RESULTS):
         claim = each.claim
         anchor = claim.see.partition("#")[2]
         verdict = {"PASS": "yes", "KNOWN": f"[no](#{anchor})"}.get(each.word, each.word)
@@ -54,19 +45,24 @@ def claims(paper: str) -> str:
 
 
 def _sensitivity():
-    """The changes of machines, with changed verdicts only of claims whose verdict is the committed
-    one before the change: fewer cases are simulated here than for the committed verdicts."""
+    """The changes of machines, each with a dict of the claims whose verdict it changes. Left out
+    are claims whose verdict before the change is not the committed one: fewer cases are simulated
+    here than for the committed verdicts."""
     found = rows("simulated/readings/sensitivity.csv").fillna("")
-    committed = dict(zip(*(rows("claims.csv")[name] for name in ("claim", "verdict"))))
+    committed = rows("claims.csv").set_index("claim").verdict
     words = {"PASS": "holds", "KNOWN": "does not hold"}
-    pairs = (
-        each.split(" ", 1)
-        for text in found[found.change == ""].changed_claims
-        for each in text.split("; ")
+    claims = found.changed_claims.map(
+        lambda text: dict(each.split(" ", 1) for each in text.split("; ") if each)
     )
-    known = {name for name, word in pairs if words.get(committed[name]) == word}
-    kept = lambda text: "; ".join(each for each in text.split("; ") if each.split(" ")[0] in known)
-    return found.assign(changed_claims=found.changed_claims.map(kept))
+    known = {
+        name
+        for before in claims[found.change == ""]
+        for name, word in before.items()
+        if words.get(committed[name]) == word
+    }
+    signs = {"holds": "+", "does not hold": "−", "undecided": "?"}
+    signed = lambda each: [f"{signs[word]}{name}" for name, word in each.items() if name in known]
+    return found.assign(signed=claims.map(signed).str.join(", "))
 
 
 #: Claims by the first letter of their names: whose they are, and the page with the reasons.
@@ -80,7 +76,6 @@ _WHOSE = {
 }
 
 
-@block
 def claim_counts(folder: str) -> str:
     """How many claims of each paper pass; ``folder`` is where the results pages are."""
     found = rows("claims.csv")
@@ -101,7 +96,6 @@ _READINGS = {
 }
 
 
-@block
 def highest_lines() -> str:
     """The two highest lines of MLP-2 on pvc12, with the matrix that stays, by program and by the
     most replicas of A and B; in bold where P7 holds."""
@@ -121,43 +115,33 @@ def highest_lines() -> str:
     return table(["program", *(f"at most {count}" for count in most)], lines)
 
 
-@block
 def turns_by_factor(paper: str) -> str:
     """Which verdicts change when one constant of a paper's machines is multiplied by a factor: +P5
     holds then, −P5 does not."""
     found = _sensitivity()
     found = found[(found.paper == paper) & found.change.str.contains(" x ")].copy()
     found[["constant", "factor"]] = found.change.str.split(" x ", expand=True)
-    by = sorted({*found.factor}, key=float)
-    lines, none = [], 0
-    for (machine, constant), each in found.groupby(["machine", "constant"], sort=False):
-        cells = dict(zip(each.factor, map(_signed_claims, each.changed_claims)))
-        text = [cells.get(factor, "n/a") for factor in by]
-        if {*text} <= {"", "n/a"}:
-            none += 1
-        else:
-            lines.append((machine, f"`{constant}`", *text))
-    lines.append((", ".join(found.machine.unique()), f"{none} others", *["none"] * len(by)))
-    return table(["machine", "constant", *(f"× {factor}" for factor in by)], lines)
+    index = ["machine", "constant"]
+    cells = found.pivot_table("signed", index, "factor", "first", fill_value="n/a", sort=False)
+    cells = cells[sorted(cells, key=float)]
+    turned = cells[~cells.isin(["", "n/a"]).all(axis=1)]
+    lines = [(machine, f"`{constant}`", *row) for (machine, constant), *row in turned.itertuples()]
+    others = f"{len(cells) - len(turned)} others"
+    lines.append((", ".join(found.machine.unique()), others, *["none"] * len(cells.columns)))
+    return table([*index, *(f"× {factor}" for factor in cells)], lines)
 
 
-def _signed_claims(claims_: str) -> str:
-    """The claims whose verdict a change changes, each with a sign."""
-    signs = {"holds": "+", "does": "−", "undecided": "?"}
-    words = [each.split() for each in claims_.split("; ") if each]
-    return ", ".join(f"{signs[word[1]]}{word[0]}" for word in words)
-
-
-@block
 def dtensor_points() -> str:
     """Errors of the published DTensor points, percent, by line and batch size."""
-    lines: dict[tuple, list[str]] = {}
-    for row in where(rows("ledger.csv"), group="dtensor-h100").itertuples():
-        layer, line = row.what.rpartition(" ")[0].split(" ", 1)
-        error = f"{100 * (row.predicted / row.value - 1):+.1f}".replace("-", "\N{MINUS SIGN}")
-        lines.setdefault((layer.upper().replace("P", "P-"), line), []).append(error)
-    header = ["layer", "line", *(f"m = {m}" for m in (1024, 2048, 4096, 8192))]
-    return table(header, [(*name, *cells) for name, cells in lines.items()])
+    points = where(rows("ledger.csv"), group="dtensor-h100")
+    errors = (100 * (points.predicted / points.value - 1)).map("{:+.1f}".format)
+    points = points.what.str.extract("mlp(?P<layer>.) (?P<line>.*) m=(?P<m>.*)").assign(
+        error=errors.str.replace("-", "\N{MINUS SIGN}"), layer=lambda found: "MLP-" + found.layer
+    )
+    index = ["layer", "line"]
+    cells = points.pivot_table("error", index, "m", "first", sort=False)
+    lines = ((*name, *row) for name, *row in cells.itertuples())
+    return table([*index, *(f"m = {m}" for m in cells)], lines)
 
 
 #: What the sweep optimisations switches off, and the options of its records.
@@ -168,26 +152,22 @@ _SWITCHED_OFF = {
 }
 
 
-@block
 def optimisations(*machines: str) -> str:
     """How many times as long the cases of the sweep take without one optimisation: the median, and
     the case with the most."""
-    keys = ["n", "a", "b", "c", "stationary"]
     lines = []
     for machine in machines:
         found = records(f"simulated/optimisations/{machine}.csv")
-        options = found.options.fillna("")
+        found = found.assign(
+            offset=found.options.fillna("").str.extract(r"(offset=\w+)").fillna("")
+        )
+        case, ran = ["a", "b", "c", "stationary"], ["n", "offset", "prefetch"]
+        times = found.pivot_table("best_s", case, ran, sort=False)
         for layer, n in (("MLP-1", 49152), ("MLP-2", 12288)):
-
-            def times(option: str, prefetch: int):
-                switched = options.str.contains(option or "offset=")
-                chosen = (switched == bool(option)) & (found.prefetch == prefetch) & (found.n == n)
-                return found[chosen].set_index(keys).best_s
-
             cells = []
             for option, prefetch in _SWITCHED_OFF.values():
-                ratio = (times(option, prefetch) / times("", 1)).dropna()
-                *texts, stationary = ratio.idxmax()[1:]
+                ratio = (times[n, option, prefetch] / times[n, "", 1]).dropna()
+                *texts, stationary = ratio.idxmax()
                 most = f"{' · '.join(dict.fromkeys(texts))} S-{stationary}"
                 cells.append(f"{ratio.median():.2f}, {ratio.max():.2f} ({most})")
             lines.append((f"{machine}, {found.ranks.iloc[0]} ranks", layer, *cells))

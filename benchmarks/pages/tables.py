@@ -1,16 +1,6 @@
-"""Markdown of tables, and the register of those that pages have."""
+"""Markdown of tables."""
 
-import ast
-from collections.abc import Callable, Iterable
-
-#: By name; pages call them: ``<!-- docs: NAME(constants) -->``.
-BLOCKS: dict[str, Callable[..., str]] = {}
-
-
-def block(function: Callable[..., str]) -> Callable[..., str]:
-    """Pages may call it: ``<!-- docs: NAME(constants) -->``."""
-    BLOCKS[function.__name__] = function
-    return function
+from collections.abc import Iterable
 
 
 def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
@@ -23,10 +13,8 @@ def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
     |---|---|
     | 1 | x |
     """
-    header = list(header)
-    rule = f"|{'---|' * len(header)}\n"
     head, *rows = (f"| {' | '.join(map(str, line))} |\n" for line in (header, *lines))
-    return "".join([head, rule, *rows])
+    return "".join([head, f"|{'---|' * (head.count(' | ') + 1)}\n", *rows])
 
 
 def say_yes(met: bool | None) -> str:
@@ -34,16 +22,6 @@ def say_yes(met: bool | None) -> str:
     return {True: "yes", False: "no", None: ""}[met]
 
 
-def make(call: str) -> str:
-    """The lines of a block, from its call as pages write it.
-
-    Raises
-    ------
-    ValueError
-        If it is no name of a block with constants.
-    """
-    node = ast.parse(call, mode="eval").body
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in BLOCKS:
-        raise ValueError(f"no block {call}; there are {', '.join(BLOCKS)}")
-    named = {each.arg: ast.literal_eval(each.value) for each in node.keywords}
-    return BLOCKS[node.func.id](*map(ast.literal_eval, node.args), **named)
+def describe_ratio(ratio: object) -> str:
+    """The text of a ratio with its interval."""
+    return str(ratio).replace("-", "–")
