@@ -45,8 +45,13 @@ from drbench.torch.private import handlers, local_of
 COMM = MPI.COMM_WORLD
 #: Rows of the batch, width, hidden.
 LAYERS = ((256, 512, 2048), (1024, 512, 2048), (1024, 1024, 4096))
-#: Rounds of ``mlp`` at least; of ``calls``, and calls in each.
-LEAST, ROUNDS, REPEATS = 20, 11, 100
+#: Rounds of ``mlp`` at least, after those to warm up; of ``calls``, and calls in each.
+LEAST, WARM_UP, ROUNDS, REPEATS = 20, 3, 11, 100
+#: Torch's styles, and those of drbench.
+STYLES = {
+    STOCK: (ColwiseParallel, RowwiseParallel),
+    OURS: (drbench.torch.ColumnParallel, drbench.torch.RowParallel),
+}
 
 
 def drbench_under_torch() -> dict:
@@ -61,50 +66,21 @@ def drbench_under_torch() -> dict:
 # --- the MLP
 
 
-class MLP(nn.Module):
-    """up, relu, down."""
-
-    def __init__(self, width: int, hidden: int):
-        super().__init__()
-        self.up = nn.Linear(width, hidden, bias=False)
-        self.down = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x):
-        return self.down(torch.relu(self.up(x)))
-
-
-def model_of(width: int, hidden: int, mesh, column, row) -> nn.Module:
-    """The same weights for both sides; divided by the styles."""
-    torch.manual_seed(3)
-    model = MLP(width, hidden)
-    plan = {
-        "up": column(input_layouts=Shard(0)),
-        "down": row(output_layouts=Shard(0), use_local_output=False),
-    }
-    return parallelize_module(model, mesh, plan)
-
-
-def finished(tensor: DTensor) -> DTensor:
-    """The tensor, once a collective that may still write it has ended."""
-    local_of(tensor)
-    return tensor
-
-
 def steps_of(model: nn.Module, x: DTensor, gradient: DTensor) -> dict[str, Callable]:
-    """The steps of a model to time."""
+    """The steps of a model to time, which wait for collectives that may still write results."""
 
     def forward():
         with torch.no_grad():
-            return finished(model(x))
+            local_of(model(x))
 
     def train():
         for each in (x, *model.parameters()):
             each.grad = None
         out = model(x)
         out.backward(gradient)
-        for each in (x, *model.parameters()):
-            finished(each.grad)
-        return finished(out)
+        for each in (*(each.grad for each in (x, *model.parameters())), out):
+            local_of(each)
+        return out
 
     return {"forward": forward, "forward and backward": train}
 
@@ -115,54 +91,48 @@ def mlp(sides: dict, budget_s: float) -> Iterator[dict]:
     for batch, width, hidden in LAYERS:
         torch.manual_seed(4)
         shards = [distribute_tensor(torch.randn(batch, width), mesh, [Shard(0)]) for _ in range(2)]
-        sides_of = {}
-        for name, styles in (
-            (STOCK, (ColwiseParallel, RowwiseParallel)),
-            (OURS, (drbench.torch.ColumnParallel, drbench.torch.RowParallel)),
-        ):
-            model = model_of(width, hidden, mesh, *styles)
+        work_of, results = {}, {}
+        for name, (column, row) in STYLES.items():
+            torch.manual_seed(3)  # the same weights for both sides
+            up, down = (nn.Linear(*each, bias=False) for each in ((width, hidden), (hidden, width)))
+            plan = {
+                "0": column(input_layouts=Shard(0)),
+                "2": row(output_layouts=Shard(0), use_local_output=False),
+            }
+            model = parallelize_module(nn.Sequential(up, nn.ReLU(), down), mesh, plan)
             x = shards[0].detach().clone().requires_grad_()
             with sides[name]:
                 if name == OURS:
                     drbench.torch.adopt(model)
-                sides_of[name] = steps_of(model, x, shards[1])
-                made = sides_of[name]["forward and backward"]()
+                work_of[name] = steps_of(model, x, shards[1])
+                made = work_of[name]["forward and backward"]()
                 gradients = (each.grad for each in (x, *model.parameters()))
-                found = [each.full_tensor() for each in (made, *gradients)]
-            if name == STOCK:
-                right = found
-        for one, two in zip(found, right, strict=True):
-            torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
-        description = {"batch": batch, "width": width, "hidden": hidden}
+                results[name] = [each.full_tensor() for each in (made, *gradients)]
+        torch.testing.assert_close(results[OURS], results[STOCK], rtol=1e-3, atol=1e-3)
         for what in ("forward", "forward and backward"):
-            for row in interleaved({name: sides_of[name][what] for name in sides}, sides, budget_s):
-                yield description | {"what": what} | row
+            description = {"batch": batch, "width": width, "hidden": hidden, "what": what}
+            timed_of = {name: work_of[name][what] for name in sides}
+            yield from (description | row for row in interleaved(timed_of, sides, budget_s))
 
 
 def interleaved(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
     """Rounds of one repeat each, until the ratio of their times is known or the budget is spent."""
-    for _ in range(3):
-        for name, step in timed_of.items():
-            with sides[name]:
-                step()
     times: dict[str, dict[int, float]] = {name: {} for name in timed_of}
-    start, round_index, done = Clock.now(), 0, False
+    start, round_index, done = Clock.now(), -WARM_UP, False
     with no_collection():
         while not done:
             for name in rotated(list(timed_of), round_index):
                 with sides[name]:
                     found = timed(COMM, timed_of[name])
-                times[name][round_index] = found.seconds
-                yield {
-                    "side": name,
-                    "round": round_index + 1,
-                    "seconds": round(found.seconds, 9),
-                    "cpu_s": round(found.cpu_s, 9),
-                }
+                if round_index >= 0:
+                    times[name][round_index] = found.seconds
+                    row = {"side": name, "round": round_index + 1}
+                    yield row | {"seconds": round(found.seconds, 9), "cpu_s": round(found.cpu_s, 9)}
             round_index += 1
-            samples, spent_s = list(times[OURS].values()), Clock.now() - start
-            ratios = over(times[STOCK], times[OURS])
-            done = COMM.bcast(enough(samples, spent_s, LEAST, budget_s, ratios))
+            if round_index > 0:
+                samples, spent_s = list(times[OURS].values()), Clock.now() - start
+                ratios = over(times[STOCK], times[OURS])
+                done = COMM.bcast(enough(samples, spent_s, LEAST, budget_s, ratios))
 
 
 # --- the cost of a call
@@ -181,19 +151,18 @@ def median_s(call: Callable) -> float:
 
 def calls(sides: dict, budget_s: float) -> Iterator[dict]:
     """Microseconds of a call, round by round: the median of each round, of the slowest rank."""
-    n, mesh = 16, init_device_mesh("cpu", (COMM.size,))
-    S0, R = [Shard(0)], [Replicate()]
-    a, b = (drbench.torch.empty((n, n), mesh, S0) for _ in range(2))
+    n, mesh, divided = 16, init_device_mesh("cpu", (COMM.size,)), [Shard(0)]
+    part = n // COMM.size
+    a, b = (drbench.torch.empty((n, n), mesh, divided) for _ in range(2))
     for each in (a, b):
         each.to_local().fill_(1)
-    c, d = (distribute_tensor(torch.ones(n, n), mesh, S0) for _ in range(2))
-    whole = distribute_tensor(torch.ones(n, n), mesh, R)
-    local = [torch.ones(n // COMM.size, n // COMM.size) for _ in range(COMM.size)]
-    rows = [torch.ones(n // COMM.size, n) for _ in range(COMM.size)]
-    result = torch.zeros(n // COMM.size, n)
+    c, d = (distribute_tensor(torch.ones(n, n), mesh, divided) for _ in range(2))
+    whole = distribute_tensor(torch.ones(n, n), mesh, [Replicate()])
+    pairs = [(torch.ones(part, part), torch.ones(part, n)) for _ in range(COMM.size)]
+    result = torch.zeros(part, n)
 
     def multiply():
-        for number, (left, right) in enumerate(zip(local, rows)):
+        for number, (left, right) in enumerate(pairs):
             torch.addmm(result, left, right, beta=float(number > 0), out=result)
 
     measured = {
@@ -205,22 +174,17 @@ def calls(sides: dict, budget_s: float) -> Iterator[dict]:
         "S(0) · R, kept by stock, on drbench": (OURS, lambda: c @ whole),
     }
     for round_index in range(ROUNDS):
+        row = {"round": round_index + 1}
         for name in rotated(list(measured), round_index):
             side, call = measured[name]
             with sides[side], no_collection():
                 call()
-                us = 1e6 * median_s(call)
-                yield {"call": name, "round": round_index + 1, "us": round(us, 3)}
-    with sides[OURS]:
-        for round_index in range(ROUNDS):
-            shape = 64 + round_index, 64 + round_index
-            x, y = (distribute_tensor(torch.ones(shape), mesh, S0) for _ in range(2))
-            found = timed(COMM, lambda x=x, y=y: x @ y)
-            yield {
-                "call": "first call of a layout, on drbench",
-                "round": round_index + 1,
-                "us": round(1e6 * found.seconds, 3),
-            }
+                yield row | {"call": name, "us": round(1e6 * median_s(call), 3)}
+        shape = 64 + round_index, 64 + round_index
+        with sides[OURS]:
+            x, y = (distribute_tensor(torch.ones(shape), mesh, divided) for _ in range(2))
+            seconds = timed(COMM, lambda x=x, y=y: x @ y).seconds
+        yield row | {"call": "first call of a layout, on drbench", "us": round(1e6 * seconds, 3)}
 
 
 def main() -> int:
@@ -234,16 +198,19 @@ def main() -> int:
     sides = drbench_under_torch()
     for name in given.what or tables:
         rows = list(tables[name](sides, given.budget))
-        if COMM.rank:
-            continue
-        found = DataFrame(rows)
-        if name == "mlp":
-            print(*steps(found), sep="\n", flush=True)
-        else:
-            for call, beyond, bar in CALLS:
-                print(call, "beyond", beyond, "us", call_us(found, call, beyond), "bar", bar)
-        if given.out:
-            write_rows(given.out / f"{name}.csv", rows)
+        if COMM.rank == 0:
+            found = DataFrame(rows)
+            results = (
+                steps(found)
+                if name == "mlp"
+                else [
+                    (call, "beyond", beyond, "us", call_us(found, call, beyond), "bar", bar)
+                    for call, beyond, bar in CALLS
+                ]
+            )
+            print(*results, sep="\n", flush=True)
+            if given.out:
+                write_rows(given.out / f"{name}.csv", rows)
     drbench.torch.uninstall()
     return 0
 

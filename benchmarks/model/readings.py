@@ -45,21 +45,6 @@ READINGS = [
 NAMES = ("P7", "P10")
 
 
-def simulated(name: str, program: str) -> dict:
-    """Changed constants -> the records of MLP-2, of the factors that figures choose from, for
-    all readings of a machine that have the program."""
-    mine = [each[2] for each in READINGS if each[0] == name and program in each[-1]]
-    machines = {changes: find_machine(name) for changes in mine}
-    for changes in machines:
-        for path, value in changes:
-            machines[changes] = machines[changes].with_value(path, value)
-    ranks = find_machine(name).devices
-    cases = cases_for_claims("mlp2", ranks, options=PROGRAMS[program])
-    found = predict_on([*machines.values()], cases, ranks)
-    print(f"{name}, {program}: {len(machines)} times {len(cases)} cases", flush=True)
-    return dict(zip(machines, map(frame, found)))
-
-
 def lines_of(found, description: dict):
     """The rows of lines.csv."""
     for layer in dict.fromkeys(found.layer):
@@ -86,26 +71,29 @@ def main() -> None:
     out = parser.parse_args().out
     command = "python -m benchmarks model.readings"
     made = {"command": command, "date": date.today(), "commit": commit()}
-    found = {
-        (machine, program): simulated(machine, program)
-        for machine in ("h100x8", "pvc12")
-        for program in PROGRAMS
-    }
+    runs = [(*reading, program) for *reading, programs in READINGS for program in programs]
+    found = {}
+    for name, reading, changes, _, program in runs:
+        machine = find_machine(name)
+        cases = cases_for_claims("mlp2", machine.devices, options=PROGRAMS[program])
+        for path, value in changes:
+            machine = machine.with_value(path, value)
+        (records,) = predict_on([machine], cases, machine.devices)
+        found[name, reading, program] = frame(records)
+        print(f"{name}, {reading}, {program}: {len(cases)} cases", flush=True)
     lines, verdicts = [], []
-    runs = [(*each, program) for *each, programs in READINGS for program in programs]
-    for machine, reading, changes, most, program in runs:
-        ours = found[machine, program][changes]
-        others = found["h100x8" if machine == "pvc12" else "pvc12", program][()]
+    for name, reading, _, most, program in runs:
+        ours = found[name, reading, program]
+        others = found["h100x8" if name == "pvc12" else "pvc12", "as it is", program]
         for replicas in most:
-            description = {"machine": machine, "program": program, "reading": reading}
+            description = {"machine": name, "program": program, "reading": reading}
             description["most_replicas"] = replicas
             kept = ours[[a <= replicas for a, _, _ in ours.factors]]
             lines += [row | made for row in lines_of(kept, description)]
             table = concat([kept, others], ignore_index=True)
             for verdict in check_claims(CLAIMS, Figures(table), NAMES.__contains__):
-                verdicts.append(
-                    description | {"claim": verdict.claim.name, "holds": verdict.holds} | made
-                )
+                row = description | {"claim": verdict.claim.name, "holds": verdict.holds}
+                verdicts.append(row | made)
     write_rows(out / "lines.csv", lines)
     write_rows(out / "verdicts.csv", verdicts)
 

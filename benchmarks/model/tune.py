@@ -3,7 +3,7 @@
     python -m benchmarks model.tune --out results/measured/NAME/tune
 
 Calibrates this machine. Then, for each of six problems: ``tune --measure`` chooses; every program
-among its candidates runs once, the fastest third of them three times more; and the choice runs
+among its candidates runs, and again and again those that may be the fastest; and the choice runs
 again with the best three of them, interleaved in 15 rounds. Ratios are of times of the same round.
 ``--out`` gets here.toml, the calibration, every.csv, a row a program, and again.csv, a row a run.
 Half an hour; it needs a quiet machine.
@@ -12,7 +12,7 @@ Half an hour; it needs a quiet machine.
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -55,8 +55,8 @@ PROBLEMS = {
 }
 #: Another option of ``tune``: every matrix is stored once, so that some matrix moves.
 ALGORITHMS, REPLICATION = ("universal", "collective", "summa", "wang"), "none"
-#: Rounds of the fastest third of all programs, and of the choice and the best three.
-ROUNDS, AGAIN, BEST = 3, 15, 3
+#: Rounds of the choice and of the best programs, and how many of these.
+AGAIN, BEST = 15, 3
 #: The most that the choice's time may be over the fastest's.
 BAR = 1.02
 CHOICE = "choice"
@@ -134,11 +134,11 @@ def chosen(problem: str, model: Path) -> Case:
     return replace(case, budget=0.0)
 
 
-def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, float]]:
+def measured(cases: Sequence[Case], out: Path, **rounds) -> list[dict[int, float]]:
     """Seconds of each case by round, interleaved; empty for one that was not ok."""
     settings = Settings(environ=without_pins())
     group = [replace(case, iters=1) for case in cases]
-    runs = run_rounds(group, RANKS, settings, console(), out, fewest=rounds)
+    runs = run_rounds(group, RANKS, settings, console(), out, **rounds)
     ok = lambda run: all(record.status == "ok" for record in run.values())
     return [dict(seconds_of(run)) if ok(run) else {} for run in runs]
 
@@ -162,58 +162,36 @@ def every_program(request: TuneRequest, machine: Machine) -> list[Case]:
     return cases
 
 
-def every(problem: str, model: Path, work: Path) -> list[tuple[Case, float | None, float | None]]:
-    """Every program among the candidates: its case, the seconds of its first run, and the median of
-    those of the fastest third; None where it was refused, or is not of that third."""
-    request = TuneRequest(base_of(problem), RANKS, ALGORITHMS, replication=REPLICATION)
-    cases = every_program(request, find_machine(str(model)))
-    once = [run.get(0) for run in measured(cases, 1, work / "once")]
-    order = sorted((at for at, each in enumerate(once) if each), key=once.__getitem__)
-    third = order[: -(-len(order) // 3)]
-    runs = measured([cases[at] for at in third], ROUNDS, work / "third")
-    medians = {at: median(run.values()) for at, run in zip(third, runs) if run}
-    return [(case, once[at], medians.get(at)) for at, case in enumerate(cases)]
-
-
-def best_of(found: Iterable[tuple[Case, float | None, float | None]]) -> list[Case]:
-    """The best three of a measurement.
-
-    Examples
-    --------
-    >>> cases = [Case(8, 8, 8, a=text) for text in ("row", "column", "R", "block")]
-    >>> found = best_of(zip(cases, (1.0, 2.0, 3.0, 4.0), (2.0, 1.0, None, 3.0)))
-    >>> [case.a for case in found]
-    ['column', 'row', 'block']
-    """
-    timed = [(seconds, at, case) for at, (case, _, seconds) in enumerate(found) if seconds]
-    return [case for *_, case in sorted(timed, key=lambda each: each[:2])[:BEST]]
-
-
 def run(problem: str, model: Path, work: Path) -> tuple[list[dict], list[dict]]:
     """The rows of every.csv and of again.csv of one problem."""
     sizes = dict(zip("mnk", PROBLEMS[problem]), problem=problem)
-    choice = chosen(problem, model)
-    found = every(problem, model, work)
-    names = {run_command(choice, RANKS): CHOICE}
-    cases = [choice]
-    for place, case in enumerate(best_of(found), 1):
-        command = run_command(case, RANKS)
-        if command in names:
-            names[command] = f"{CHOICE}, {place}"
-        else:
-            names[command] = str(place)
-            cases.append(case)
-    repeated = measured(cases, AGAIN, work / "again")
+    request = TuneRequest(base_of(problem), RANKS, ALGORITHMS, replication=REPLICATION)
+    cases = {
+        run_command(case, RANKS): case for case in every_program(request, find_machine(str(model)))
+    }
+    times = dict(zip(cases, measured(list(cases.values()), work / "every", fewest=1, probe=True)))
     rows = [
-        sizes | {"command": run_command(case, RANKS), "first_s": first, "median_s": middle}
-        for case, first, middle in found
-    ]
-    again = [
         sizes
-        | {"contender": names[command], "command": command, "turn": round_index, "time_s": seconds}
-        for case, times in zip(cases, repeated)
-        for command in [run_command(case, RANKS)]
-        for round_index, seconds in sorted(times.items())
+        | {
+            "command": command,
+            "first_s": run.get(0),
+            "median_s": median(run.values()) if run else None,
+        }
+        for command, run in times.items()
+    ]
+    ran = sorted(filter(times.get, times), key=lambda name: median(times[name].values()))
+    best = sorted(ran, key=lambda name: -len(times[name]))[:BEST]
+    choice = chosen(problem, model)
+    names = {run_command(choice, RANKS): CHOICE}
+    for place, command in enumerate(best, 1):
+        names[command] = f"{CHOICE}, {place}" if command in names else str(place)
+    group = [cases.get(command, choice) for command in names]
+    again = [
+        sizes | {"contender": name, "command": command, "turn": turn, "time_s": seconds}
+        for (command, name), run in zip(
+            names.items(), measured(group, work / "again", fewest=AGAIN)
+        )
+        for turn, seconds in run.items()
     ]
     return rows, again
 
@@ -249,15 +227,14 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     model = (out / "here.toml").resolve()
     drbench("calibrate", "-p", RANKS, "--threads", THREADS, "--save", model)
-    every_row: list[dict] = []
+    every: list[dict] = []
     again: list[dict] = []
-    with TemporaryDirectory(prefix="drbench-tune-") as work:
-        for name in PROBLEMS:
-            rows, repeated = run(name, model, Path(work) / name.replace(" ", "-"))
-            every_row += rows
-            again += repeated
-            write_rows(out / "every.csv", every_row)
-            write_rows(out / "again.csv", again)
+    for name in PROBLEMS:
+        with TemporaryDirectory(prefix="drbench-tune-") as work:
+            for rows, more in zip((every, again), run(name, model, Path(work))):
+                rows += more
+        write_rows(out / "every.csv", every)
+        write_rows(out / "again.csv", again)
     found = verdicts(DataFrame(again))
     for problem, each in found.items():
         print(f"{problem}: choice / fastest {each.ratio}, {'met' if each.met else 'not met'}")

@@ -9,10 +9,10 @@ import drbench.launch.papers  # noqa: F401  (its figures)
 from drbench import errors
 from drbench.algorithms import algorithms
 from drbench.algorithms.registry import texts_of
-from drbench.common import grouped
 from drbench.launch.cases.case import FIELDS
 from drbench.launch.cases.launchers import Launcher
 from drbench.launch.cases.sweep_file import BLOCK_KEYS, FILE_KEYS
+from drbench.mappings import grouped
 from drbench.measure.record import Record
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine, Rate
