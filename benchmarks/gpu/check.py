@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
+from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.host.mpi import launched
 from drbench.launch.host.processes import running
 from drbench.measure.record import Record
 
 from .page import (
-    MODEL,
-    NODE,
     Check,
     Node,
     checks_of_node,
@@ -31,18 +30,14 @@ from .page import (
     write_page,
 )
 
-#: Ranks that check results; on a node of more GPUs as many as there are, too.
-_RANKS, _MOST_RANKS = (1, 2, 4), 8
+#: The stages, and the most GPUs that are used.
+_STAGES, _MOST_RANKS = Path(__file__).with_name("stages.toml"), 8
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less
 #: than this many seconds.
 _BUDGET_S, _LEAST_S = 460.0, 3.0
 _USED_UP = "the time of all stages together is used up"
-#: A case that hangs ends after these seconds, and its sweep continues.
-_CASE_S = 30
 #: The GEMM of one of the tiles of one_rank.toml, which is timed by itself.
 _TILE = {"m": 2048, "n": 2048, "k": 2048}
-#: Bytes of the transfers between all ranks.
-_SIZES = "64KiB,1MiB,16MiB,256MiB"
 
 
 class Stage(NamedTuple):
@@ -56,65 +51,18 @@ class Stage(NamedTuple):
     kind: str = ""
 
 
-def stages(out: Path, gpus: int) -> list[Stage]:
-    """All stages on a machine of so many GPUs, in order: the cheapest proofs first, so that they
-    are made if the time is used up. Their records are in ``out``."""
+def stages(out: Path, gpus: int) -> Iterator[Stage]:
+    """All stages on a machine of so many GPUs, in order. Their records are in ``out``."""
     most = min(gpus, _MOST_RANKS)
-    return [
-        Stage("doctor", _module("drbench doctor --json"), 120),
-        *_exact(out, most, True),
-        *(_of_all_gpus(out, most) if most > 1 else ()),
-        Stage("speed", _module("benchmarks.gpu.speed"), 90),
-        Stage("tests", _module(_CONTRACT), 90),
-        _sweep("speed on 1", "benchmarks/gpu/one_rank.toml -p 1", out / "one-rank", 240),
-        *(stage for ranks in _RANKS if ranks != most for stage in _exact(out, ranks, most == 1)),
-    ]
-
-
-_CONTRACT = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
-
-
-def _module(words: str, *more) -> tuple:
-    """The command that runs a Python module with some words."""
-    return (sys.executable, "-m", *words.split(), *map(str, more))
-
-
-def _sweep(name: str, words: str, folder: Path, limit_s: float, *more) -> Stage:
-    """A stage that runs or predicts a sweep anew; ``more`` words may have blanks."""
-    command = _module(f"drbench sweep {words} --fresh", *more, "--out", folder)
-    kind = "predicted" if "--simulate" in words else "exact"
-    return Stage(name, command, limit_s, folder / "records.csv", kind)
-
-
-def _exact(out: Path, ranks: int, algorithms: bool) -> Iterator[Stage]:
-    """Small cases of layouts and programs on some ranks; with ``algorithms`` also of all others,
-    which takes longest."""
-    case = f"-p {ranks} --timeout {_CASE_S}"
-    yield _sweep(f"universal on {ranks}", f"gpu-exact {case}", out / f"exact-p{ranks}", 90)
-    if ranks > 1:  # flags that streams wait for, where every rank has a GPU; else hosts signal
-        folder = out / f"overlap-p{ranks}"
-        yield _sweep(f"overlap on {ranks}", f"gpu-overlap {case}", folder, 60)
-    if algorithms:
-        small = "-o m=768 -o n=640 -o k=896 -o iters=1 -o budget=0 -o backend=cupy"
-        words, folder = f"same-tiles {small} {case}", out / f"algorithms-p{ranks}"
-        yield _sweep(f"algorithms on {ranks}", words, folder, 90)
-
-
-def _of_all_gpus(out: Path, ranks: int) -> list[Stage]:
-    """Stages that need several GPUs: their speed, libraries, and a model of this machine."""
-    on, here = f"-p {ranks} --timeout {_CASE_S}", out / "here.toml"
-    words = f"drbench bandwidth -p {ranks} --backend cupy --sizes {_SIZES} --json"
-    predict = f"{NODE} -p {ranks} --simulate"
-    calibrate = f"drbench calibrate -p {ranks} --backend cupy --rounds 3 --save"
-    libraries = _sweep(f"libraries on {ranks}", f"gpu-libraries {on}", out / "libraries", 60)
-    return [
-        Stage("bandwidth", _module(words), 60),
-        _sweep(f"timed on {ranks}", f"{NODE} {on}", out / "node", 150),
-        _sweep("predicted", predict, out / "predicted", 60, "--machine", MODEL),
-        libraries._replace(kind="libraries"),
-        Stage("calibrate", _module(calibrate, here), 90),
-        _sweep("predicted here", predict, out / "predicted-here", 30, "--machine", here),
-    ]
+    for stage in read_toml(_STAGES)["stages"]:
+        for p in stage.get("others", [most]):
+            again = p == most and "others" in stage
+            if p >= stage.get("least", 1) and gpus <= stage.get("most", gpus) and not again:
+                words = [word.format(p=p, out=out) for word in stage["command"].split()]
+                command = (sys.executable, "-m", *words)
+                kind, limit_s = stage.get("kind", ""), stage["limit_s"]
+                records = Path(words[-1], "records.csv") if kind else None
+                yield Stage(stage["name"].format(p=p), command, limit_s, records, kind)
 
 
 def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
@@ -306,7 +254,7 @@ def main() -> int:
         os.environ.pop(name, None)
     try:
         _, gpus = require_gpu()
-        todo = stages(out, gpus)
+        todo = list(stages(out, gpus))
     except DrbenchError as error:
         print(f"gpu_check: {error}", file=sys.stderr)
         return error.exit_code

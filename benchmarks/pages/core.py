@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from math import inf, isfinite, nan
+from pathlib import Path
 from typing import NamedTuple
 
 from numpy import minimum
 from pandas import DataFrame, concat
 
+from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.papers.measured import OVERLAPPED
 from drbench.texts import time_text
 
@@ -19,27 +21,12 @@ AS_UNIVERSAL = 0.97
 
 
 class Bar(NamedTuple):
-    """A bar and its cases.
-
-    Attributes
-    ----------
-    section : str
-        The section of ``benchmarks/core.py``, or the benchmark, that measures them.
-    what : str
-        The cases in words.
-    over : str
-        The divisor of their time or speed, if any.
-    found : DataFrame
-        A row a case, with the columns of :func:`_cases`.
-    describe : callable
-        The text of a value.
-    """
+    """A bar of bars.toml, and its cases: a row a case, with the columns of :func:`_cases`."""
 
     section: str
     what: str
     over: str
     found: DataFrame
-    describe: Callable[[float], str] = "{:.2f}".format
 
 
 def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan) -> DataFrame:
@@ -58,88 +45,69 @@ def _of_roof(found: DataFrame) -> DataFrame:
     return _cases(found, share(""), low, high, found.bar * found.balance_limit.fillna(1))
 
 
+def _of_speeds(found: DataFrame) -> DataFrame:
+    """Ratios of speeds."""
+    return _cases(found, found.ratio, found.low, found.high, found.bar)
+
+
 def _of_times(found: DataFrame) -> DataFrame:
     """Ratios of times on slow networks, by the share of the transfers."""
-    found = found.assign(
-        case=found.case + found.transfers_over_compute.map(", transfers {:g}".format)
-    )
+    named = found.case + found.transfers_over_compute.map(", transfers {:g}".format)
+    found = found.assign(case=named)
     return _cases(found, found.ratio, found.low, found.high, found.bar_low, found.bar)
 
 
-def _fused(section: str, at_roof: bool) -> DataFrame:
-    """Each fused program with the better of the tried tiles: its ratio to the universal
-    algorithm, or ``at_roof`` to the roof, with the lower of the two bars."""
-    found = core(section)
-    found = found[found.tile > 0].sort_values("of_universal").groupby("case", sort=False).tail(1)
+def _of_overlap(found: DataFrame) -> DataFrame:
+    """Times with a look-ahead of one over the larger of compute and transfers."""
+    unknown = {"low": nan, "high": nan, "bar_low": nan}
+    return _of_times(found.assign(ratio=found.time_over_max, bar=OVERLAPPED, **unknown))
+
+
+def _of_fused(found: DataFrame) -> DataFrame:
+    """Each fused program with the better of the tried tiles: its ratio to the universal algorithm,
+    or where there is a bar to the roof, that, with the lower of the two bars."""
+    found = found.sort_values("of_universal").groupby("case", sort=False).tail(1)
     speed, low, high = found.of_universal, found.of_universal_low, found.of_universal_high
-    if not at_roof:
+    if found.bar.isna().all():
         return _cases(found, speed, low, high, AS_UNIVERSAL)
-    least = minimum(found.bar, AS_UNIVERSAL * found.ratio / speed)
-    return _cases(found, found.ratio, found.low, found.high, least)
+    return _of_speeds(found.assign(bar=minimum(found.bar, AS_UNIVERSAL * found.ratio / speed)))
 
 
-def _seconds(found: DataFrame) -> DataFrame:
+def _of_seconds(found: DataFrame) -> DataFrame:
+    """Times."""
     return _cases(found, found.median_s, found.least_s, found.most_s, most=found.bar_s)
 
 
-def _calls() -> DataFrame:
+def _of_calls(found: DataFrame) -> DataFrame:
     """Costs of calls of DTensor on drbench beyond others, in seconds."""
-    found = rows(f"{HERE}/dtensor-p2/calls.csv")
     us = [(call, *call_us(found, call, beyond), bar) for call, beyond, bar in CALLS if bar]
     columns = DataFrame(us, columns=["case", "median_s", "least_s", "most_s", "bar_s"])
-    return _seconds(columns.set_index("case").div(1e6).reset_index())
+    return _of_seconds(columns.set_index("case").div(1e6).reset_index())
+
+
+_KINDS = {
+    "roof": _of_roof,
+    "speeds": _of_speeds,
+    "times": _of_times,
+    "overlap": _of_overlap,
+    "fused": _of_fused,
+    "seconds": _of_seconds,
+    "slowest": lambda found: _cases(found, found.most_s, most=found.bar_s),
+    "cost": lambda found: _cases(found, found.cost_s, most=found.bar),
+    "calls": _of_calls,
+}
 
 
 def _bars() -> Iterator[Bar]:
     """Every bar of the core, in the order of the page."""
-    cube, mlp, rma = (core("one_node", table=each) for each in ("cube", "mlp", "rma"))
-    misaligned, level = (cube.case.str.contains(each) for each in ("misaligned", "level"))
-    by_b = cube.case.str.contains("S-B")
-    where = "tiles read in place"
-    uneven = rma.case.str.contains("misaligned")
-    for section, what, found in (
-        ("one_node", f"4096³, {where}, aligned, Stationary C", cube[~misaligned & ~by_b]),
-        ("one_node", f"4096³, {where}, aligned, Stationary B", cube[~misaligned & by_b]),
-        ("one_node", f"4096³, {where}, misaligned", cube[misaligned & ~level]),
-        ("one_node", f"4096³, {where}, misaligned, `work=level`", cube[level]),
-        ("one_node", f"MLP layers, m = 1024, {where}", mlp),
-        ("layers", f"MLP layers, m = 256, {where}", core("layers", m=256)),
-        ("layers", f"MLP layers, m = 4096, {where}", core("layers", m=4096)),
-        ("one_node", "4096³, MPI RMA, aligned", rma[~uneven]),
-        ("one_node", "4096³, MPI RMA, misaligned", rma[uneven]),
-        ("remote", "4096³, every rank remote, TCP", core("remote", progress="poll")),
-    ):
-        yield Bar(section, what, "GEMM-only", _of_roof(found))
-    mixed = core("mixed")
-    found = _cases(mixed, mixed.ratio, mixed.low, mixed.high, mixed.bar)
-    yield Bar("mixed", "four ranks on two virtual nodes", "one node", found)
-    overlap = core("overlap", prefetch=1).rename(columns={"time_over_max": "ratio"})
-    overlap = overlap.assign(low=nan, high=nan, bar_low=nan, bar=OVERLAPPED)
-    adds = overlap.case.str.contains("S-B")
-    sums, fused = core("sums"), concat([core("gather"), core("reduce")], ignore_index=True)
-    for section, what, over, found in (
-        ("overlap", "Stationary C", "larger", overlap[~adds]),
-        ("overlap", "Stationary B, `sums=accumulate`", "larger", overlap[adds]),
-        ("sums", "Stationary B, `sums=push`", "larger", sums[sums.bar > 0]),
-        ("gather, reduce", "fused overlap", "larger", fused[fused.against == "larger"]),
-        ("gather, reduce", "`collective`", "sum", fused[fused.against == "sum"]),
-        ("gather", "`ag_gemm`", "pull", fused[fused.against == "pull"]),
-    ):
-        yield Bar(section, f"throttled, {what}", over, _of_times(found))
-    for section, text, over in (
-        ("signals", f"4096³, {where}, fused overlap", "`universal`"),
-        ("signals_remote", "4096³, every rank remote, TCP, fused overlap", "GEMM-only"),
-    ):
-        yield Bar(section, text, over, _fused(section, over == "GEMM-only"))
-    cost, planning = core("signals", case="Push and Await"), core("planning")
-    slowest = planning.assign(median_s=planning.most_s, least_s=nan, most_s=nan)
-    for section, what, found in (
-        ("signals", "core time of a Push and its Await", _cases(cost, cost.cost_s, most=cost.bar)),
-        ("executor", "core time of a step, local GEMM 8 × 8 × 8", _seconds(core("executor"))),
-        ("planning", "a rank of p = 4096: slowest of nine plans", _seconds(slowest)),
-        ("dtensor", "own cost of DTensor's calls, 16 × 16", _calls()),
-    ):
-        yield Bar(section, what, "", found, time_text)
+    for bar in read_toml(Path(__file__).with_name("bars.toml"))["bars"]:
+        names = bar["section"].split(", ")
+        if names == ["dtensor"]:
+            found = rows(f"{HERE}/dtensor-p2/calls.csv")
+        else:
+            found = concat(map(core, names), ignore_index=True)
+        found = found.query(bar["rows"]) if "rows" in bar else found
+        yield Bar(bar["section"], bar["what"], bar["over"], _KINDS[bar["kind"]](found))
 
 
 def core_bars() -> str:
@@ -182,7 +150,7 @@ def _line(bar: Bar) -> tuple:
     worst = quiet.loc[quiet.margin.idxmin()]
     noisy = f", {len(bar.found) - known} noisy" if known < len(bar.found) else ""
     case = worst.case.removeprefix("universal, ")
-    cells = _describe_bar(worst, bar.describe)
+    cells = _describe_bar(worst, "{:.2f}".format if bar.over else time_text)
     return f"`{bar.section}`", bar.what, case, *cells, f"{met} of {known}{noisy}"
 
 

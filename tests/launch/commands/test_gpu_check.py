@@ -48,7 +48,7 @@ def model(tmp_path_factory):
 def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monkeypatch):
     """Without a GPU a sweep can be listed, and other commands end where they need one."""
     monkeypatch.setattr(dry_run, "estimated", lambda *_: Estimate(1.0, 1.0, 1.0))
-    found = {gpus: stages(model, gpus) for gpus in (1, 8)}
+    found = {gpus: [*stages(model, gpus)] for gpus in (1, 8)}
     for command in {each.command: None for each in (*found[1], *found[8])}:
         if "drbench" not in command or "doctor" in command:
             continue
@@ -296,7 +296,7 @@ import sys
 from pathlib import Path
 from benchmarks.gpu import check, page
 out, gpus, scale, most, *names = sys.argv[1:]
-check._BUDGET_S, check._SIZES, todo = 1e9, "4KiB", []
+check._BUDGET_S, todo = 1e9, []
 hurry = ("iters", "1"), ("budget", "0")
 for each in check.stages(Path(out), int(gpus)):
     more = ("--max-cases", most) * (each.name.startswith(("timed", "predicted")))
@@ -304,8 +304,9 @@ for each in check.stages(Path(out), int(gpus)):
         more += ("--scale", scale)
         if "--simulate" not in each.command:
             more += tuple(word for pair in hurry for word in ("-o", "=".join(pair)))
+    command = [word.replace("64KiB,1MiB,16MiB,256MiB", "4KiB") for word in each.command]
     if not names or each.name in names:
-        todo.append(each._replace(limit_s=1e9, command=each.command + more))
+        todo.append(each._replace(limit_s=1e9, command=(*command, *more)))
 print(check.check(todo, page.Node(Path(out), int(gpus)), lambda text: None))
 """
 
