@@ -9,7 +9,7 @@ import click
 
 from drbench.algorithms.universal.explain import why
 from drbench.clock import Clock
-from drbench.errors import UsageError
+from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.cases.case import Case, bound, refuse_library
 from drbench.launch.cases.machine_models import find_machine, of_schedule
 from drbench.launch.host.show import brief, drawing, multiplication_text, table
@@ -59,11 +59,19 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
     group="Output",
     help="Steps of the program to list.",
 )
+@option(
+    "--check",
+    "checks",
+    is_flag=True,
+    group="Output",
+    help="Prove that the programs of all ranks are right, or name the steps that are wrong; then "
+    "the exit code is 1. For small matrices.",
+)
 @machine_option("machine")
 @json_option(flag_value="json")
 @brief_option()
 @verbose_option("as_json", flag_value="verbose")
-def plan(ranks, rank, limit, as_json, **values):
+def plan(ranks, rank, limit, checks, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by type and by rank, FLOPs,
     memory, a drawing. With --machine ranks are placed on its nodes, else on one node.
 
@@ -80,6 +88,7 @@ def plan(ranks, rank, limit, as_json, **values):
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
     model = of_schedule(case.machine, resolved, case.transport, case.dtype)
+    verdict = _checked(algorithm, problem, model, resolved) if checks else None
     rows, signalled = {}, []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
@@ -111,15 +120,19 @@ def plan(ranks, rank, limit, as_json, **values):
         **{name: sum(_column(rows, name)) for name in sums},
     }
     if rank == "all":
-        if signalled:  # checks that each has its counterpart, and finds no deadlock
+        if signalled and not (verdict and verdict.findings):  # each must have its counterpart
             found["signals"] = len(pairs_of(signalled))
         found["balance_limit"] = balance(flops)
     for name in ("tile", "pool", "pool_direct"):
         found[f"{name}_bytes"] = max(_column(rows, name))
+    code = EXIT_CODES["wrong" if verdict and verdict.findings else "ok"]
     verbose = as_json == "verbose"
     if as_json and not verbose:
+        if verdict:
+            found["checked_steps"] = verdict.steps
+            found["findings"] = verdict.described() if as_json == "json" else len(verdict.findings)
         print(json.dumps(found) if as_json == "json" else brief(found))
-        return
+        return code
     out, print_line = printing()
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     moved_text = ", ".join(
@@ -164,6 +177,22 @@ def plan(ranks, rank, limit, as_json, **values):
             _show_bytes(out, "from rank", moved.by_peer)
         for line in listing(trace, limit):
             print_line(line)
+    for line in verdict.lines() if verdict else ():
+        print_line(line)
+    return code
+
+
+def _checked(algorithm, problem, model, resolved: dict):
+    """The Verdict on the programs of all ranks, unless they are too large to be checked."""
+    from drbench.check.check import check, refuse_large  # loads NumPy
+
+    refuse_large(problem)
+    traces, steps = [], 0
+    for rank in range(problem.nprocs):
+        traces.append(algorithm.trace(problem, rank, model, **resolved))
+        steps += len(traces[-1].steps)
+        refuse_large(problem, steps)
+    return check(traces, everywhere=bool(resolved.get("replicate_result")))
 
 
 def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
