@@ -225,25 +225,30 @@ class Run:
         if value.shape[:2] != tuple(token.shape):
             text = f"a value of {value.shape[0]}x{value.shape[1]} elements is stored in another of"
             self.fail("misplaced", f"{text} {token.shape[0]}x{token.shape[1]}", rank, step)
-        if isinstance(token, Join):
-            cuts = np.cumsum([each.shape[token.axis] for each in token.inputs])[:-1]
-            for each, part in zip(token.inputs, np.split(value, cuts, token.axis)):
-                self.store(rank, step, each, part, adds)
-            return
-        root = token.location()[0]
+        self.allocate(rank, token, value.shape[2])
+        root, row, col = token.location()
         if isinstance(root, Join):
-            whole = np.array(self.value(rank, root))
-            _, row, col = token.location()
+            whole = self.value(rank, root)
             part = whole[row : row + value.shape[0], col : col + value.shape[1]]
             part[...] = self.sum(rank, step, part, value) if adds else value
-            self.store(rank, step, root, whole, False)
+            cuts = np.cumsum([each.shape[root.axis] for each in root.inputs])[:-1]
+            for each, part in zip(root.inputs, np.split(whole, cuts, root.axis)):
+                self.store(rank, step, each, part, False)
             return
-        if self.values[rank][root.index] is None:
-            empty = np.full((*root.shape, value.shape[2]), -1, np.int32)
-            empty[..., _UNWRITTEN if value.shape[2] > 1 else 0] = 1 if value.shape[2] > 1 else -1
-            self.values[rank][root.index] = empty
         target = self.value(rank, token)
         target[...] = self.sum(rank, step, target, value) if adds else value
+
+    def allocate(self, rank: int, token: Step, depth: int) -> None:
+        """Make the memory of a token, without values yet, if there is none."""
+        root = token.location()[0]
+        if isinstance(root, Join):
+            for each in root.inputs:
+                self.allocate(rank, each, depth)
+        elif self.values[rank][root.index] is None:
+            empty = self.values[rank][root.index] = np.full((*root.shape, depth), -1, np.int32)
+            if depth > 1:
+                empty[...] = self.sums(*root.shape)
+                empty[..., _UNWRITTEN] = 1
 
     def sum(self, rank: int, step: Step, *values: np.ndarray) -> np.ndarray:
         """The sum of sums of the same elements of C."""
@@ -526,15 +531,19 @@ class Run:
             self.products.due[:, None, :])  # fmt: skip
         copies = [[q for q, each in enumerate(terms) if each == term] for term in sorted({*terms})]
         for together in [*zip(*copies)][: None if self.everywhere else 1]:
-            total = self.memory["C"][list(together)].sum(axis=0)
+            terms_of = self.memory["C"][list(together)]
+            total = terms_of.sum(axis=0)
             count = total[..., _PRODUCTS:]
             if (count < due).any():
                 yield self.wrong("missing", count < due, together)
+            elif (total[..., _UNWRITTEN] > 0).any():
+                replica, row, col = map(int, np.argwhere(terms_of[..., _UNWRITTEN])[0])
+                rank = self.owner["C"][together[replica], row, col]
+                yield finding("unwritten", f"C[{row}, {col}]@{rank} is not written at the end", ())
             if (count > due).any():
                 yield self.wrong("twice", count > due, together)
             kept = (total[..., _SCALED] != self.problem.updates * len(together)) | (
-                total[..., _OLD] > 0
-            )
+                total[..., _OLD] > 0)  # fmt: skip
             if kept.any() and not (count < due).any():
                 row, col = map(int, np.argwhere(kept)[0])
                 text = f"C[{row}, {col}] has its old value without beta, or not at all"

@@ -18,13 +18,14 @@ if __name__ == "__main__":
 
 from arena import multiplied
 from drawn_layouts import FORMS, layout
-from oracles import Violation, home, home_of, replicas_moved, require, results, work_done
+from oracles import Violation, check_blocks, home, home_of, replicas_moved, require, results
 from traced import everyone_of, resolved_as
 from virtual_time import RandomDelays, check_rule, drive
 
 from drbench.algorithms import algorithms, get_algorithm
 from drbench.algorithms.lowering.op_costs import BALANCE
 from drbench.algorithms.universal.packing import cores
+from drbench.check.check import check
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
@@ -210,9 +211,13 @@ def prove(case: dict) -> str:
         return "refused"
 
 
-def _prove_universal(case: dict) -> str:
-    alpha, beta, seed = case["alpha"], case["beta"], case["seed"]
-    how = {"transpose": case["transpose"], "updates": beta != 0}
+def programs_of(case: dict) -> tuple[dict, list]:
+    """The resolved options of a case, and the traces of all ranks."""
+    if case["algorithm"] != "universal":
+        sizes, texts = (*case["sizes"], case["p"]), case["texts"]
+        *what, found = resolved_as(case["algorithm"], *sizes, *texts, **case["options"])
+        return found, everyone_of(*what, found)
+    how = {"transpose": case["transpose"], "updates": case["beta"] != 0}
     problem = Problem(*case["sizes"], case["p"], *case["texts"], **how)
     if case["nodes"]:
         problem = problem.on_nodes(case["nodes"])
@@ -225,16 +230,23 @@ def _prove_universal(case: dict) -> str:
     if machine is MACHINES["cores"] and (pushes or found["schedule"] != "direct"):
         machine = None  # it has no links
     ranks = range(problem.nprocs)
-    traces = [universal.trace(problem, rank, machine, **found) for rank in ranks]
+    return found, [universal.trace(problem, rank, machine, **found) for rank in ranks]
+
+
+def _prove_universal(case: dict) -> str:
+    alpha, beta, seed = case["alpha"], case["beta"], case["seed"]
+    found, traces = programs_of(case)
+    problem = traces[0].problem
     pairs_of(traces)
     before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
     held = before if problem.updates else None
     how = {"alpha": alpha, "beta": beta, "before": held}
     c, right = multiplied(traces, case["depth"], seed, **how)
     _check_result(problem, found, c, right)
-    if not pushes:
+    _check_programs(found, traces)
+    if found.get("sums") != "push":
         still = found["stationary"] if found.get("work", "own") == "own" else None
-        require((work_done(problem, traces, still) == 1).all(), "each term is added once")
+        check_blocks(problem, traces, still)
         _check_copies(problem, found, traces)
         if found["schedule"] == "direct" and seed % 8 == 0 and case["depth"] != "all":
             timeline = drive(traces, case["depth"], RandomDelays(seed))
@@ -244,6 +256,12 @@ def _prove_universal(case: dict) -> str:
         for trace in traces:
             _check_moved(problem, found, trace)
     return "universal"
+
+
+def _check_programs(found: dict, traces: list) -> None:
+    """The programs pass the library's own check."""
+    verdict = check(traces, bool(found.get("replicate_result")))
+    require(not verdict.findings, "the programs pass the check", *verdict.lines())
 
 
 def _check_result(problem, found: dict, c, right) -> None:
@@ -339,15 +357,15 @@ def _check_moved_with(problem, found: dict, trace, offset: str) -> None:
 
 
 def _prove_other(case: dict) -> str:
-    name, p, options, seed = case["algorithm"], case["p"], case["options"], case["seed"]
-    *what, resolved = resolved_as(name, *case["sizes"], p, *case["texts"], **options)
-    traces = everyone_of(*what, resolved)
+    found, traces = programs_of(case)
+    problem = traces[0].problem
     pairs_of(traces)
-    require(sum(each.flops for each in traces) == what[1].flops, "each term is made once")
-    c, right = multiplied(traces, case["depth"], seed)
-    for copy in c if resolved.get("replicate_result") else c[:1]:
+    require(sum(each.flops for each in traces) == problem.flops, "each term is made once")
+    c, right = multiplied(traces, case["depth"], case["seed"])
+    for copy in c if found.get("replicate_result") else c[:1]:
         require(np.array_equal(copy, right), "C is exact", copy - right)
-    return name
+    _check_programs(found, traces)
+    return case["algorithm"]
 
 
 def failing(name: str, seeds) -> tuple[int, list]:

@@ -15,7 +15,6 @@ from drbench.program.steps import (
     Accumulate,
     Add,
     Copy,
-    Fence,
     FilledScratch,
     Gemm,
     Get,
@@ -43,8 +42,7 @@ class ArenaRun:
 
     The value of a step is garbage (NaN) from its start and right only at its end; its inputs must
     be the same at both. A slot is written by its Push alone, at any time; a rank that starts a
-    group step provides its input. Accesses to C that only a Fence orders are checked for races
-    when all ranks have come to it.
+    group step provides its input. Races are found without a run (:mod:`drbench.check`).
 
     Parameters
     ----------
@@ -82,7 +80,6 @@ class ArenaRun:
                 if step.signals:
                     ends = (trace.rank, step.peer)[:: 1 if step.sends else -1]
                     self.ends.setdefault((step.kind, *ends, step.key), {})[step.sends] = step
-        self.at_fence = 0  # ranks that have come to the next Fence
         self.calls = {}  # (group, rank) -> its steps so far
         self.given = {}  # (group, which of its steps) -> rank -> step and what it gives
 
@@ -150,10 +147,6 @@ class ArenaRun:
     # -- events
 
     def start(self, rank, step):
-        if type(step) is Fence:
-            self.at_fence += 1
-            if self.at_fence % len(self.traces) == 0:
-                self.memory.fence()
         self.begun[rank, step.index] = taken = self.taken(rank, step)
         if step.grouped:
             number = self.calls[step.group, rank] = self.calls.get((step.group, rank), 0) + 1
@@ -178,10 +171,6 @@ class ArenaRun:
         require(same, "operands are left alone while they are used", rank, step)
         beta = self.beta if step.beta is None else step.beta
         where = None if step.block is None else self.memory.view(step.block)
-        if where is not None and step.block.matrix == "C":
-            adds = kind in (Accumulate, ReplicaAdd)
-            how = "add" if adds else "read" if isinstance(step, Get) else "write"
-            self.memory.touch(how, rank, step.block)
         if met:
             self.leave(rank, step, met)
         elif kind is Pack:
@@ -236,7 +225,6 @@ def multiplied(traces, depth, seed=0, waits=True, **how):
     alpha·op(A)·op(B) + beta·C. ``how`` as in :class:`ArenaRun`."""
     run = ArenaRun(traces, depth, seed, **how)
     drive(traces, depth, RandomDelays(seed), waits=waits, on=run.on)
-    run.memory.fence()
     return run.memory.c(), run.expected
 
 

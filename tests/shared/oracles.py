@@ -1,8 +1,8 @@
-"""Slow, independent oracles for the tests: places of elements, work done, and values of C.
+"""Slow, independent oracles for the tests: places of elements, and values of C.
 
 Nothing here uses the index arithmetic under test: layouts are dealt out element by element from a
-tile shape and a process grid, work is counted unit by unit, and programs are run step by step on
-one array per rank.
+tile shape and a process grid, and programs are run step by step on one array per rank. That steps
+are right in any order is what :mod:`drbench.check` proves.
 """
 
 import itertools
@@ -21,11 +21,9 @@ from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
     Copy,
-    FilledScratch,
     Gemm,
     Get,
     Pack,
-    Part,
     ReplicaAdd,
     ReplicaGet,
 )
@@ -255,138 +253,30 @@ def check_block(at, block):
     require(block.full == (length == at.width[first]), "a block knows whole stored rows", block)
 
 
-# -- work done
+# -- work of Algorithm 1
 # ----------------------------------------------------------------------------------------------
 
 
-def work_done(problem, traces, stationary):
-    """Count how often each term A[m, k]·B[k, n] is added to C[m, n], over all ranks and
-    replicas.
-
-    Also checks that every GEMM reads blocks of the rank's own replicas that fit each other, the
-    stationary one (None: there is none) is the rank's own, and the sum goes to the rank's own
-    replica of C.
-
-    Returns
-    -------
-    ndarray of int, shape (m, n, k)
-    """
-    count = np.zeros((problem.m, problem.n, problem.k), np.int16)
+def check_blocks(problem, traces, stationary):
+    """Check that every rank reads and writes right blocks of its own replicas of A, B and C, and
+    that those of the stationary matrix (None: there is none) are its own."""
     at = {op.name: home_of(op) for op in problem.operands}
     transposed = {op.name: op.transposed for op in problem.operands}
     checked = set()
     for rank, trace in enumerate(traces):
-        replica = {name: place.replica[rank] for name, place in at.items()}
-
-        def check(block, names, rank=rank, replica=replica):
-            require(block.matrix in names, "operands are A and B, results are C", block)
-            require(
-                block.replica == replica[block.matrix],
-                "a rank stays in its own replica",
-                rank,
-                block,
-            )
-            if block.matrix == stationary:
-                require(block.owner == rank, "the stationary matrix does not move", rank, block)
+        for step in trace.steps:
+            if type(step) not in (Get, Pack, Gemm, Accumulate) or step.block is None:
+                continue
+            block = step.block
+            own = block.owner == rank
+            require(block.replica == at[block.matrix].replica[rank], "a rank stays in its replica")
+            require(block.matrix != stationary or own, "the stationary matrix does not move", step)
+            require(type(step) is not Gemm or own, "a Gemm writes an own tile", step)
             key = *block.key, block.owner, block.tile, block.full
             if key not in checked:
                 require(block.transposed == transposed[block.matrix], "it knows its storage", block)
                 check_block(at[block.matrix], block)
                 checked.add(key)
-
-        unsent = {}  # sums in a token: rows and columns of C, ranges of k, what is left
-        shown = {}  # operands and parts of sums, by token
-        for step in trace.steps:
-            kind = type(step)
-            if kind is Get and step.block.matrix == "C":  # to be pushed: see replicas_moved
-                require(step.block.owner == rank, "own tiles of the result are read", step)
-            elif kind in (Get, Pack):
-                check(step.block, "AB")
-                if kind is Get:
-                    block = step.block
-                    shown[step] = block.matrix, *_indices(block)
-            elif kind is FilledScratch:
-                shown[step] = _laid_out(step, transposed)
-            elif kind is Gemm:
-                a, b = step.inputs[:2]
-                require(a in shown and b in shown, "operands are fetched", step)
-                (of_a, ms, along), (of_b, across, ns) = shown[a], shown[b]
-                require((of_a, of_b) == ("A", "B"), "a GEMM is A times B", step)
-                require(list(along) == list(across), "A's columns are B's rows", step)
-                if step.block is not None:
-                    require(step.block.owner == rank, "a Gemm writes an own tile", step)
-                    check(step.block, "C")
-                    _add_work(count, step.block, ms, ns, [along])
-                else:
-                    before = []
-                    if step.onto is not None:
-                        require(step.onto in unsent, "a sum is taken once", step)
-                        *same, before, left = unsent.pop(step.onto)
-                        require(left.all(), "a sum is whole until a GEMM adds to it", step)
-                        require(same == [list(ms), list(ns)], "a sum is of one block", step)
-                    left = np.ones((len(ms), len(ns)), bool)
-                    unsent[step] = [list(ms), list(ns), [*before, along], left]
-            elif kind is Part and (step.inputs[0] in unsent or step.inputs[0] in shown):
-                sums, rows, cols = shown.get(step.inputs[0], (step.inputs[0], None, None))
-                if rows is None:
-                    rows, cols = map(np.arange, unsent[sums][3].shape)
-                within = slice(step.start, step.stop)
-                rows, cols = (rows[within], cols) if step.axis == 0 else (rows, cols[within])
-                shown[step] = sums, rows, cols
-            elif kind is Accumulate or (kind is Copy and type(step.inputs[0]) is not ReplicaGet):
-                token = step.inputs[0]
-                sums, rows, cols = shown.get(token, (token, None, None))
-                require(sums in unsent, "a sum is taken once", step)
-                ms, ns, summed, left = unsent[sums]
-                rows = range(len(ms)) if rows is None else rows
-                cols = range(len(ns)) if cols is None else cols
-                require(left[np.ix_(rows, cols)].all(), "a sum is taken once", step)
-                left[np.ix_(rows, cols)] = False
-                if not left.any():
-                    del unsent[sums]
-                require(kind is Accumulate or step.block.owner == rank, "copies stay here", step)
-                check(step.block, "C")
-                ms, ns = [ms[x] for x in rows], [ns[x] for x in cols]
-                _add_work(count, step.block, ms, ns, summed)
-        require(not unsent, "every partial sum is accumulated", unsent)
-    return count
-
-
-def _indices(block):
-    return range(block.row0, block.row1), range(block.col0, block.col1)
-
-
-def _laid_out(panel, transposed):
-    """The matrix of a panel, and which row and column of it each row and column of the panel is:
-    found element by element."""
-    scratch, *blocks = panel.inputs
-    rows, cols = scratch.shape
-    held = np.full((rows, cols, 2), -1)
-    for each in blocks:
-        require(each.onto is scratch, "a panel is of its own blocks", panel)
-        require(each.block.matrix == scratch.like, "a panel is of one matrix", panel)
-        for y, row in enumerate(_indices(each.block)[0]):
-            for x, col in enumerate(_indices(each.block)[1]):
-                at = each.row + y, each.col + x
-                require(held[at][0] < 0, "blocks of a panel do not overlap", panel)
-                held[at] = row, col
-    require((held >= 0).all(), "a panel is full", panel)
-    require(
-        scratch.transposed == transposed[scratch.like], "a panel is stored as its matrix", panel
-    )
-    ms, ns = held[:, 0, 0], held[0, :, 1]
-    require(
-        (held[..., 0] == ms[:, None]).all() and (held[..., 1] == ns).all(), "it is a box", panel
-    )
-    return scratch.like, ms.tolist(), ns.tolist()
-
-
-def _add_work(count, c, ms, ns, summed):
-    rows, cols = _indices(c)
-    require(list(ms) == list(rows), "A's rows are C's rows", c, ms)
-    require(list(ns) == list(cols), "B's columns are C's columns", c, ns)
-    for along in summed:
-        count[np.ix_(ms, ns, list(along))] += 1
 
 
 def replicas_moved(problem, traces, kind):
@@ -445,10 +335,7 @@ def operands(problem, seed=0):
 
 class Memory:
     """The storage of all ranks: A and B dealt out to every replica, C full of NaN, or with values
-    where they count: in the first replica (if a sum is pending, as its first term).
-
-    ``touch`` records which ranks read, write and add to C since the last :meth:`fence`, which finds
-    races."""
+    where they count: in the first replica (if a sum is pending, as its first term)."""
 
     def __init__(self, problem, a, b, c=None):
         self.at = {op.name: home_of(op) for op in problem.operands}
@@ -462,27 +349,21 @@ class Memory:
             self.base[name] = np.concatenate([[0], np.cumsum(at.size)]).tolist()
             self.flat[name] = np.full(self.base[name][-1], np.nan)
             self.flat[name][self._places(name)] = values
-        self.marks = {
-            kind: np.zeros(self.flat["C"].shape, np.int64) for kind in ("read", "write", "add")
-        }
 
     def _places(self, name):
         """Place in the flat memory of all ranks of each element of each replica."""
         at = self.at[name]
         return np.array(self.base[name])[at.owner] + at.address
 
-    def _window(self, flat, block):
-        at, item = self.at[block.matrix], flat.itemsize
-        if not block.size:
-            return np.empty(block.shape, flat.dtype)
-        first = self.base[block.matrix][block.owner] + at.address[block.row0, block.col0]
-        apart = at.width[block.row0, block.col0] * item
-        strides = (item, apart) if block.transposed else (apart, item)
-        return np.ndarray(block.shape, flat.dtype, flat, first * item, strides)
-
     def view(self, block):
         """The block in its owner's storage; ndarray itself refuses to leave the memory."""
-        return self._window(self.flat[block.matrix], block)
+        at, flat = self.at[block.matrix], self.flat[block.matrix]
+        if not block.size:
+            return np.empty(block.shape)
+        first = self.base[block.matrix][block.owner] + at.address[block.row0, block.col0]
+        apart, item = at.width[block.row0, block.col0] * flat.itemsize, flat.itemsize
+        strides = (item, apart) if block.transposed else (apart, item)
+        return np.ndarray(block.shape, flat.dtype, flat, first * item, strides)
 
     def places_of(self, fragment, rank):
         """Place in the flat memory of each element of a fragment, which must be that rank's own."""
@@ -493,25 +374,6 @@ class Memory:
         owners = at.owner[fragment.block.replica][cells]
         require((owners == rank).all(), "a rank takes part with its own tile", rank, fragment)
         return self.base[fragment.block.matrix][rank] + at.address[cells]
-
-    def touch(self, how, rank, block):
-        self._window(self.marks[how], block)[...] |= 1 << rank
-
-    def fence(self):
-        """Check, after a Fence of all ranks, that no two accesses to an element since the one
-        before race."""
-        read, write, add = (self.marks[kind] for kind in ("read", "write", "add"))
-        mixed = (add != 0) & ((read | write) != 0)
-        require(not mixed.any(), "nobody reads or writes what is added to before a Fence")
-        require(
-            not (write & (write - 1)).any(), "two ranks write one element only with a Fence between"
-        )
-        require(
-            not ((write != 0) & ((read & ~write) != 0)).any(),
-            "nobody reads what another writes before a Fence",
-        )
-        for marks in self.marks.values():
-            marks[...] = 0
 
     def c(self):
         """C of every replica, shape (replicas, m, n)."""
