@@ -99,15 +99,17 @@ def check(traces: Sequence[Trace], everywhere: bool = False) -> Verdict:
 
     Examples
     --------
-    Rank 1 multiplies nothing:
+    A program that is right, and the same without the last GEMM of rank 1:
 
     >>> from drbench.algorithms import get_algorithm
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(4, 4, 4, 2, "row", "row", "row")
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
+    >>> check(traces).findings
+    []
+    >>> del traces[1].steps[-1]
     >>> print(*check(traces).lines())
-    checked: 2 ranks, 8 steps, in every order in which they may complete: no race, every product \
-once, no sum overwritten.
+    missing: C[2, 0]@1 lacks A[2, 0]·B[0, 0], and 15 more products: no rank multiplies it
     """
     steps = sum(len(trace.steps) for trace in traces)
     refuse_large(traces[0].problem, steps)

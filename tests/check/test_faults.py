@@ -5,6 +5,7 @@ import pytest
 from traced import resolved_as
 
 from drbench.check.check import MOST_PRODUCTS, MOST_STEPS, check, refuse_large
+from drbench.check.order import MOST_RACES
 from drbench.errors import UsageError
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.problem import Problem
@@ -730,3 +731,37 @@ def test_what_is_too_large_is_refused_with_what_to_reduce():
     with pytest.raises(UsageError, match="Reduce -m, -n, -k or -p, or use larger tiles"):
         refuse_large(ALONE, MOST_STEPS + 1)
     assert MOST_PRODUCTS == 64 * 128 * 128
+
+
+def test_computes_of_a_rank_and_fences_are_an_order():
+    def alone(rank):
+        tile = ALONE.c.block(WHOLE, WHOLE)
+        yield Zero(tile)
+        sums = yield from product(0, problem=ALONE, inner=WHOLE)
+        yield Accumulate(sums, tile)
+
+    def reused(rank, fence):
+        yield from product(rank, of(rank), into=own(rank))
+        sums = yield from product(rank, of(1 - rank))
+        yield Fence()
+        yield Accumulate(sums, other(rank))
+        if fence:
+            yield Fence()
+        there = yield Get(other(rank))
+        yield Add(there, sums)
+        yield Fence()
+
+    assert not verdict_on(alone, ALONE).findings
+    assert not verdict_on(lambda rank: reused(rank, True)).findings
+    found = verdict_on(lambda rank: reused(rank, False)).findings
+    assert {each.kind for each in found} == {"race"}
+
+
+def test_the_first_races_are_reported():
+    def program(rank):
+        for row in range(4):
+            for _ in range(3):
+                a = yield Get(OUTER.c.block((row, row + 1), WHOLE))
+                yield Put(a, OUTER.c.block((row, row + 1), WHOLE))
+
+    assert len(verdict_on(program).findings) == MOST_RACES

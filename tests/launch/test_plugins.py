@@ -1,12 +1,15 @@
 """A file of a user, outside the packages, adds algorithms, a type of partition and a library: each
 is listed with its options, planned, predicted, tuned, run and verified, swept and drawn."""
 
+import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tutorials import difference, steps_of
 
 from drbench.measure.record import options_of
 from drbench.measure.record_file import read_csv
@@ -18,6 +21,7 @@ PAGE = ROOT / "docs/how-to/extend-drbench.md"
 BLOCKS = re.findall(r"^ *```python\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
 TOY_PROGRAM = '''
 from drbench.algorithms.universal.program import program as universal
+from drbench.program.signal_steps import Push
 
 
 @algorithm(
@@ -31,6 +35,14 @@ from drbench.algorithms.universal.program import program as universal
 def toy(problem, rank, *, slab=None, colour="red", bright=False):
     """C stays; k in slabs."""
     return universal(problem, rank, stationary="C", chunk=slab)
+
+
+@algorithm("unanswered", signals=True)
+def unanswered(problem, rank):
+    """A Push that no rank awaits."""
+    if rank == 0:
+        a = yield Get(problem.a.own_tiles(0)[0])
+        yield Push(a, 1, "x")
 '''
 PLUGIN = "\n\n".join([*map(dedent, BLOCKS), TOY_PROGRAM])
 CASE = "-p 2 -m 12 -n 12 -k 12"
@@ -125,6 +137,39 @@ def test_the_parts_of_a_plugin_are_planned_predicted_and_tuned(answers):
     places = answers("tune toy").json()["ranking"]
     assert {place["record"]["options"] for place in places} <= {"slab=4", "slab=8"}
     assert all(" --plugin=" in f" {place['command']}" for place in places)
+
+
+def test_the_page_shows_what_the_check_of_a_right_and_of_a_wrong_program_prints(drbench):
+    shown = [step for step in steps_of(PAGE.read_text("utf-8")) if step.kind == "console"]
+    assert len(shown) == 2
+    for step, code in zip(shown, (0, 1)):
+        command, plugin, name, *words = shlex.split(step.text)
+        assert (command, plugin, name) == ("drbench", "--plugin", "mine.py")
+        ended = drbench(*words)
+        assert ended.returncode == code and not ended.stderr
+        assert not difference(step.shown, ended.stdout, "plan")
+
+
+def test_the_wrong_program_of_the_page_is_right_with_a_fence(process, tmp_path):
+    before = "        b = yield Get(own)\n"
+    assert PLUGIN.count(before) == 1
+    text = PLUGIN.replace(before, f"{before}        yield Fence()\n")
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    words = "--plugin mine.py plan -p 2 -m 8 -n 8 -k 8 --algorithm outer --check --json".split()
+    answer = process(sys.executable, "-m", "drbench", *words).json()
+    assert (answer["checked_steps"], answer["findings"]) == (20, [])
+
+
+def test_findings_are_machine_readable_and_come_before_other_errors(drbench):
+    words = "plan -p 2 -m 8 -n 8 -k 8 --algorithm unanswered --rank all".split()
+    assert "is never received" in drbench(*words).refusal(5)
+    ended = drbench(*words, "--check", "--json")
+    (finding,) = json.loads(ended.stdout)["findings"]
+    assert (ended.returncode, finding["kind"]) == (1, "signal")
+    (step,) = finding["steps"]
+    assert (step["rank"], step["block"]) == (0, None) and step["text"].startswith("Push(")
+    brief = drbench(*words, "--check", "--brief")
+    assert brief.returncode == 1 and brief.stdout.endswith(" checked_steps=4 findings=1\n")
 
 
 @pytest.mark.mpi

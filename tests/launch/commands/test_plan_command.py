@@ -111,3 +111,23 @@ def test_the_experts_of_a_layer_are_described(run_cli):
     words = "--algorithm moe_rs2 -o experts=4 -o topk=1 -o routing=skewed:1".split()
     shown = run_cli(*"plan -p 2 -m 64 -n 32 -k 16".split(), *words).stdout
     assert "64 × 32 × 16 (m × n × k), 64 tokens to 1 of 4 experts each (skewed:1)" in shown
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_check_says_in_its_last_line_what_it_proved(run_cli, problem):
+    ended = run_cli(*command(*problem), "--check")
+    steps = run_cli(*command(*problem), "--rank", "all", "--json").json()["steps"]
+    last = ended.stdout.splitlines()[-1]
+    assert last == (
+        f"checked: {problem[3]} ranks, {steps} steps, in every order in which they may complete: "
+        "no race, every product once, no sum overwritten."
+    )
+    answer = run_cli(*command(*problem), "--check", "--json").json()
+    assert (answer["checked_steps"], answer["findings"]) == (steps, [])
+
+
+def test_a_check_of_large_matrices_is_refused_before_any_work(run_cli):
+    line = run_cli(*"plan -p 4096 -m 256Ki -n 256Ki -k 256Ki --check".split()).refusal()
+    assert "Reduce -m, -n or -k." in line
+    many = run_cli(*"plan -p 2 -m 100 -n 100 -k 100 --c tiles:1x1 -o chunk=1 --check".split())
+    assert "use larger tiles" in many.refusal()
