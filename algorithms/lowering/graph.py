@@ -10,14 +10,23 @@ replicas, and Fences.
 from bisect import bisect_left, insort
 from typing import NamedTuple
 
+from drbench.program.kinds import GROUP_STEPS, SIGNAL_STEPS, table_of_steps
 from drbench.program.steps import (
     Accumulate,
+    Add,
     Boundary,
+    Copy,
     Fence,
+    FilledScratch,
     Gemm,
     Get,
+    Join,
+    Pack,
     Part,
+    Put,
     ReplicaAdd,
+    ReplicaGet,
+    Scratch,
     Step,
     Steps,
     Zero,
@@ -150,15 +159,7 @@ class Graph:
             for _ in operation.fences:
                 yield Fence()
             for number in operation.transfers:
-                step = self.nodes[number].step
-                if type(step) is ReplicaAdd:  # of an own tile
-                    yield ReplicaAdd((yield Get(step.inputs[0].block)), step.block)
-                elif type(step) is Accumulate:
-                    sums = (self.nodes[other].sum for other in self.nodes[number].needs)
-                    sent = next(of_sum for of_sum in sums if of_sum is not None)
-                    yield Accumulate(tokens[sent], step.block)
-                else:
-                    tokens[step.block.key] = yield type(step)(step.block)
+                yield from self._emit(number, tokens)
             for step in computes:
                 for value in step.inputs:
                     if (
@@ -167,20 +168,56 @@ class Graph:
                         and value.block.key not in tokens
                     ):
                         tokens[value.block.key] = yield Get(value.block)
-            for number, step in zip(operation.computes, computes):
-                if type(step) is Gemm:
-                    a = yield from _sliced(step.inputs[0], tokens)
-                    b = yield from _sliced(step.inputs[1], tokens)
-                    of_sum = self.nodes[number].sum
-                    if of_sum is None:
-                        yield Gemm(a, b, into=step.block)
-                    else:
-                        tokens[of_sum] = yield Gemm(a, b, into=tokens.get(of_sum))
-                elif type(step) is Zero:
-                    yield Zero(step.block)
-                else:
-                    yield type(step)(tokens[step.inputs[0].block.key], into=step.block)
+            for number in operation.computes:
+                yield from self._emit(number, tokens)
             yield Boundary()
+
+    def _emit(self, number: int, tokens: dict) -> Steps:
+        """The steps of a compute or transfer in the lowered program."""
+        return self._EMITTERS[type(self.nodes[number].step)](self, self.nodes[number], tokens)
+
+    def _read(self, node: Node, tokens: dict) -> Steps:
+        block = node.step.block
+        tokens[block.key] = yield type(node.step)(block)
+
+    def _add_to_replica(self, node: Node, tokens: dict) -> Steps:
+        yield ReplicaAdd((yield Get(node.step.inputs[0].block)), node.step.block)  # an own tile
+
+    def _accumulate(self, node: Node, tokens: dict) -> Steps:
+        sums = (self.nodes[other].sum for other in node.needs)
+        sent = next(of_sum for of_sum in sums if of_sum is not None)
+        yield Accumulate(tokens[sent], node.step.block)
+
+    def _multiply(self, node: Node, tokens: dict) -> Steps:
+        a = yield from _sliced(node.step.inputs[0], tokens)
+        b = yield from _sliced(node.step.inputs[1], tokens)
+        if node.sum is None:
+            yield Gemm(a, b, into=node.step.block)
+        else:
+            tokens[node.sum] = yield Gemm(a, b, into=tokens.get(node.sum))
+
+    def _zero(self, node: Node, tokens: dict) -> Steps:
+        yield Zero(node.step.block)
+
+    def _write(self, node: Node, tokens: dict) -> Steps:
+        step = node.step
+        yield type(step)(tokens[step.inputs[0].block.key], into=step.block)
+
+    _EMITTERS = table_of_steps(
+        "lowering",
+        {
+            (Get, ReplicaGet): _read,
+            ReplicaAdd: _add_to_replica,
+            Accumulate: _accumulate,
+            Gemm: _multiply,
+            Zero: _zero,
+            (Copy, Add): _write,
+            (Fence, Part): None,  # on their own
+            # in no direct program that is lowered:
+            (Pack, Put, *GROUP_STEPS, *SIGNAL_STEPS): None,
+            (Scratch, FilledScratch, Join, Boundary): None,
+        },
+    )
 
 
 def _whole(value: Step) -> Step:

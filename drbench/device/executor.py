@@ -18,20 +18,18 @@ from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
 from drbench.plan.edges import EDGES, edges
-from drbench.program.group_steps import GROUP_STEPS
+from drbench.program.kinds import COMPUTES, GROUP_STEPS, READS, VIEWS, WRITES, table_of_steps
+from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
+    Boundary,
+    Copy,
     Fence,
-    FilledScratch,
     Gemm,
     Get,
-    Join,
-    Pack,
-    Part,
     Put,
-    ReplicaAdd,
-    ReplicaGet,
+    Scratch,
     Zero,
 )
 from drbench.program.trace import Trace
@@ -41,6 +39,19 @@ from .base import Event, Lane, Resources, Waiting, completed, until
 from .inbox import DeviceInbox
 from .signals import SignalSteps
 from .staging import HostTwins
+
+#: The kind of streams on which a step runs; side reductions have a stream of their own.
+_LANES = table_of_steps(
+    "streams of the executor on devices",
+    {
+        COMPUTES: "gemm",
+        (*WRITES, Fence): "out",
+        GROUP_STEPS: "group",
+        (*READS, Await, Take): "in",
+        (Push, Offer): "push",
+        (Scratch, *VIEWS, Boundary): None,
+    },
+)
 
 
 class DeviceExecutor(SignalSteps, ExecutorBase):
@@ -177,18 +188,18 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         all work of the device, which may wait for other ranks."""
         resolved, kinds = set(self.resolved), {"out"} if self.read_apart else set()
         for step in self.steps:
-            if step.computes:
-                kinds.add("gemm")
-            elif isinstance(step, (Put, Accumulate, Fence)):
-                kinds.add("out")
-            elif isinstance(step, Get) and step.index not in resolved:
-                self._peer_lane("in", step.block.owner)
-            elif step.side:
-                self._lane("side")
-            elif step.index in self.calls:
+            kind = "side" if step.side else _LANES[type(step)]
+            if kind in ("gemm", "out"):
+                kinds.add(kind)
+            elif kind == "side":
+                self._lane(kind)
+            elif kind == "group":
                 self._lane(step.group.name)
-            elif step.signals and (step.sends or not self._by_taker(step)):
-                self._peer_lane("push" if step.sends else "in", step.peer)
+            elif step.signals:
+                if step.sends or not self._by_taker(step):
+                    self._peer_lane(kind, step.peer)
+            elif kind and step.index not in resolved:
+                self._peer_lane(kind, step.block.owner)
         for kind in kinds:
             for number in range(self._max[kind]):
                 self._lane(f"{kind}{number}")
@@ -305,7 +316,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
                     order.passed(t)
             while (t := schedule.next_compute()) is not None and order.may(t):
                 launched = True
-                self._compute(t)
+                self._STARTERS[type(self.steps[t])](self, t)
                 if self._hosted:
                     break
             if self._hosted:
@@ -510,43 +521,70 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             self.device.copy(target, source, lane.stream)
         self._launched(t, lane)
 
-    _STARTERS = {
-        **SignalSteps._STARTERS,
-        **dict.fromkeys((Get, ReplicaGet, Pack, Put, Accumulate, ReplicaAdd), _start_one_sided),
-        Fence: _start_fence,
-        **dict.fromkeys((FilledScratch, Part, Join), ExecutorBase._start_alias),
-        **dict.fromkeys(GROUP_STEPS, _start_group),
-    }
-
     # -- computes
     # ---------------------------------------------------------------------------------------------
 
-    def _compute(self, t: int) -> None:
-        step, device, values = self.steps[t], self.device, self.values
+    def _begin_compute(self, t: int) -> Lane:
         lane = self._next_lane("gemm")
         self._begin(lane, t)
-        if type(step) is Gemm:
-            for a, b, c, beta in self.gemms[t]:
-                if self.alpha:
-                    device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
-                else:  # a and b are not read
-                    device.scale(c, self._beta(beta), lane.stream)
-        else:
-            self._update(step, values[t], lane.stream)
+        return lane
+
+    def _start_gemm(self, t: int) -> None:
+        lane, device = self._begin_compute(t), self.device
+        for a, b, c, beta in self.gemms[t]:
+            if self.alpha:
+                device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
+            else:  # a and b are not read
+                device.scale(c, self._beta(beta), lane.stream)
         self._launched(t, lane)
 
-    def _update(self, step, target, stream) -> None:
-        """Add, Copy or Zero."""
-        device, beta = self.device, self._beta(step.beta)
-        if type(step) is Add:
-            for term in step.terms:
-                device.add(target, self.values[term.index], stream)
-        elif beta == 0.0 and type(step) is Zero:
-            device.zero(target, stream)
-        elif beta not in (0.0, 1.0):  # a tile: one array
-            device.scale(target, beta, stream)
-        for destination, value in self.copies.get(step.index, ()):
-            (device.copy if beta == 0.0 else device.add)(destination, value, stream)
+    def _start_add(self, t: int) -> None:
+        step = self.steps[t]
+        if step.side:
+            self._start_side(t)
+            return
+        lane = self._begin_compute(t)
+        for term in step.terms:
+            self.device.add(self.values[t], self.values[term.index], lane.stream)
+        self._launched(t, lane)
+
+    def _start_copy(self, t: int) -> None:
+        lane, device, beta = self._begin_compute(t), self.device, self._beta(self.steps[t].beta)
+        if beta:
+            self._scale(t, beta, lane)
+        for destination, value in self.copies[t]:
+            (device.add if beta else device.copy)(destination, value, lane.stream)
+        self._launched(t, lane)
+
+    def _start_zero(self, t: int) -> None:
+        lane, beta = self._begin_compute(t), self._beta(self.steps[t].beta)
+        if beta:
+            self._scale(t, beta, lane)
+        else:
+            self.device.zero(self.values[t], lane.stream)
+        self._launched(t, lane)
+
+    def _scale(self, t: int, beta: float, lane: Lane) -> None:
+        """Multiply the target of a step, one array of a tile, by beta."""
+        if beta != 1.0:
+            self.device.scale(self.values[t], beta, lane.stream)
+
+    _STARTERS = table_of_steps(
+        "the executor on devices",
+        {
+            (*READS, *WRITES): _start_one_sided,
+            Fence: _start_fence,
+            GROUP_STEPS: _start_group,
+            (Push, Offer): SignalSteps._start_push,  # offered values are in place
+            (Await, Take): SignalSteps._start_await,
+            VIEWS: ExecutorBase._start_view,
+            Gemm: _start_gemm,
+            Add: _start_add,
+            Copy: _start_copy,
+            Zero: _start_zero,
+            (Scratch, Boundary): None,  # takes no time; is in no trace
+        },
+    )
 
     # -- the end
     # ---------------------------------------------------------------------------------------------

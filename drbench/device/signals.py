@@ -12,8 +12,7 @@ run their steps one by one would wait for each other in a circle, which is refus
 
 from bisect import bisect
 
-from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
-from drbench.program.steps import Add
+from drbench.program.signal_steps import Await, Push, Signal, Take
 from drbench.program.trace import Trace
 
 from .base import Lane, Waiting, completed
@@ -245,9 +244,3 @@ class SignalSteps:
         for term in step.terms:
             self.device.add(self.values[t], self.values[term.index], lane.stream, concurrent=True)
         self._launched(t, lane)
-
-    _STARTERS = {
-        **dict.fromkeys((Push, Offer), _start_push),  # offered values are in place
-        **dict.fromkeys((Await, Take), _start_await),
-        Add: _start_side,
-    }

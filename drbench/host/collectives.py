@@ -6,13 +6,23 @@ the same order.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.plan.strips import Strips
-from drbench.program.group_steps import AllGather, Broadcast, Fragment, Reduce, ReduceScatter, Shift
+from drbench.program.group_steps import (
+    AllGather,
+    Broadcast,
+    Fragment,
+    GroupStep,
+    Reduce,
+    ReduceScatter,
+    Shift,
+)
+from drbench.program.kinds import table_of_steps
 
 from .topology import mpi_type
 
@@ -141,45 +151,65 @@ def prepare(
             call.onto = pack(part.reshape(step.own.shape), step.own, view_of)
     if step.beta == 0.0:
         call.onto = []
-    call.issue = _issuer(step, comm, message) if comm is not None else None
+    call.issue = _ISSUERS[type(step)](step, comm, message) if comm is not None else None
     return call
 
 
-def _issuer(step, comm: MPI.Comm, message: Callable[[np.ndarray], list]) -> Callable:
-    """A function that starts a step on a communicator."""
-    kind, me, size = type(step), step.group.position, len(step.group)
-    if kind is Shift:
-        of, to, tag = (me - step.by) % size, (me + step.by) % size, step.by % size
-        return lambda sent, received: [
-            comm.Irecv(message(received), of, tag),
-            comm.Isend(message(sent), to, tag),
-        ]
-    if kind is Broadcast:
-        root = step.root
-        return lambda sent, received: [
-            comm.Ibcast(contiguous_message(received if sent is None else sent), root)
-        ]
-    if kind is Reduce:
-        root = step.root
-        return lambda sent, received: [
-            comm.Ireduce(
-                contiguous_message(sent),
-                None if received is None else contiguous_message(received),
-                MPI.SUM,
-                root,
-            )
-        ]
+def _shift(step, comm: MPI.Comm, message: Callable[[np.ndarray], list]) -> Callable:
+    me, size = step.group.position, len(step.group)
+    of, to, tag = (me - step.by) % size, (me + step.by) % size, step.by % size
+    return lambda sent, received: [
+        comm.Irecv(message(received), of, tag),
+        comm.Isend(message(sent), to, tag),
+    ]
+
+
+def _broadcast(step, comm: MPI.Comm, message) -> Callable:
+    root = step.root
+    return lambda sent, received: [
+        comm.Ibcast(contiguous_message(received if sent is None else sent), root)
+    ]
+
+
+def _allgather(step, comm: MPI.Comm, message) -> Callable:
     sizes = [fragment.size for fragment in step.fragments]
-    if kind is ReduceScatter:
-        return lambda sent, received: [
-            comm.Ireduce_scatter(
-                contiguous_message(sent), contiguous_message(received), sizes, MPI.SUM
-            )
-        ]
-    places = [sum(sizes[:x]) for x in range(size)]
+    places = [*accumulate(sizes[:-1], initial=0)]
     return lambda sent, received: [
         comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, places, mpi_type(received.dtype)])
     ]
+
+
+def _reduce(step, comm: MPI.Comm, message) -> Callable:
+    root = step.root
+    return lambda sent, received: [
+        comm.Ireduce(
+            contiguous_message(sent),
+            None if received is None else contiguous_message(received),
+            MPI.SUM,
+            root,
+        )
+    ]
+
+
+def _reduce_scatter(step, comm: MPI.Comm, message) -> Callable:
+    sizes = [fragment.size for fragment in step.fragments]
+    return lambda sent, received: [
+        comm.Ireduce_scatter(contiguous_message(sent), contiguous_message(received), sizes, MPI.SUM)
+    ]
+
+
+#: Makes the function that starts a step on a communicator (:attr:`Call.issue`).
+_ISSUERS = table_of_steps(
+    "group steps on MPI",
+    {
+        Shift: _shift,
+        Broadcast: _broadcast,
+        AllGather: _allgather,
+        Reduce: _reduce,
+        ReduceScatter: _reduce_scatter,
+    },
+    GroupStep,
+)
 
 
 def _as_stored(array: np.ndarray, step) -> np.ndarray:

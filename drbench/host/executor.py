@@ -13,22 +13,27 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.clock import Clock
-from drbench.program.group_steps import GROUP_STEPS, GroupStep
+from drbench.program.kinds import (
+    ADDS,
+    COMPUTES,
+    GROUP_STEPS,
+    READS,
+    SIGNAL_STEPS,
+    VIEWS,
+    WRITES,
+    table_of_steps,
+)
 from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
+    Boundary,
     Copy,
     Fence,
-    FilledScratch,
     Gemm,
-    Get,
-    Join,
-    Pack,
-    Part,
     Put,
     ReplicaAdd,
-    ReplicaGet,
+    Scratch,
     Zero,
 )
 from drbench.program.trace import Trace
@@ -43,12 +48,17 @@ from .throttle import Throttle
 _SEGMENT_S = 0.020  # a GEMM is cut along k into segments of about this time
 _FIRST_FLOPS_PER_S = 5e10  # until a GEMM has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
-#: The phase of idle time, by the first of these types of steps that the rank waits for.
-_WAITS = (
-    (Fence, "fence"),
-    (Get, "get_wait"),
-    (GroupStep, "collective_wait"),
-    (Signal, "get_wait"),
+#: The phase of idle time, by the step that the rank waits for: the one with the lowest number.
+_WAITS = table_of_steps(
+    "waits of the executor on cores",
+    {
+        Fence: (0, "fence"),
+        READS: (1, "get_wait"),
+        GROUP_STEPS: (2, "collective_wait"),
+        SIGNAL_STEPS: (3, "get_wait"),
+        WRITES: (4, "accumulate"),
+        (*COMPUTES, Scratch, *VIEWS, Boundary): None,  # never waited for
+    },
 )
 
 
@@ -187,7 +197,7 @@ class Executor(ExecutorBase):
                 if schedule.pending:
                     self._idle()
                 continue
-            self._run_compute(t)
+            self._start(t)
             if self.yields:
                 # send the new value before another rank, which may wait for it, gets the core; the
                 # kernel would switch only at its next clock tick, too late
@@ -202,9 +212,7 @@ class Executor(ExecutorBase):
             moved = False
             for t in schedule.take():
                 moved = True
-                if self.timeline is not None:
-                    self._began[t] = self.clock.now()
-                self._STARTERS[type(self.steps[t])](self, t)
+                self._start(t)
             if self._requests:
                 for x in sorted(MPI.Request.Testsome(self._requests) or (), reverse=True):
                     t = self._request_steps.pop(x)
@@ -234,10 +242,9 @@ class Executor(ExecutorBase):
 
     def _idle(self) -> None:
         """Wait while there is nothing to compute, and count the time in its phase."""
-        steps = self.steps
-        waited = [steps[t] for t in (*self._request_steps, *(t for _, t in self._timers))]
-        found = (name for kind, name in _WAITS if any(isinstance(step, kind) for step in waited))
-        name = next(found, "get_wait" if self._watching else "accumulate")
+        waited = (*self._request_steps, *(t for _, t in self._timers))
+        flags = (3, "get_wait") if self._watching else (4, "accumulate")
+        _, name = min([flags, *(_WAITS[type(self.steps[t])] for t in waited)])
         clock, start = self.clock, self.clock.now()
         while not self._pump():
             if not self._requests:
@@ -250,6 +257,12 @@ class Executor(ExecutorBase):
     def _serve(self) -> None:
         """Let MPI progress for the ranks that access this one by RMA."""
         self.comm.Iprobe()
+
+    def _start(self, t: int) -> None:
+        """Start a communication step; run a compute."""
+        if self.timeline is not None:
+            self._began[t] = self.clock.now()
+        self._STARTERS[type(self.steps[t])](self, t)
 
     # -- communication steps
     # --------------------------------------------------------------------------------------
@@ -433,63 +446,49 @@ class Executor(ExecutorBase):
             self.bytes["direct_bytes"] += value.nbytes
         self._done_in_place(t, "in", value.nbytes)
 
-    def _run_compute(self, t: int) -> None:
-        """Run a compute, or a reduction between two GEMMs."""
-        if self.timeline is not None:
-            self._began[t] = self.clock.now()
-        self._compute(t)
-        self._finish(t)
-
     def _start_fence(self, t: int) -> None:
         with self.clock.phase("fence"):
             self.window.flush()
             self.window.sync()
             self._request(t, self.comm.Ibarrier())
 
-    _STARTERS = {
-        Get: _start_get,
-        ReplicaGet: _start_get,
-        Pack: _start_get,
-        Put: _start_put,
-        Accumulate: _start_accumulate,
-        ReplicaAdd: _start_accumulate,
-        Fence: _start_fence,
-        Push: _start_push,
-        Await: _start_await,
-        Offer: _start_push,
-        Take: _start_await,
-        Add: _run_compute,
-        **dict.fromkeys((FilledScratch, Part, Join), ExecutorBase._start_alias),
-        **dict.fromkeys(GROUP_STEPS, _start_group),
-    }
-
     # -- computes
     # ---------------------------------------------------------------------------------------------
 
-    def _compute(self, t: int) -> None:
-        step = self.steps[t]
-        kind = type(step)
-        if kind is Gemm:
-            self._gemm(t, step)
-            return
+    def _start_add(self, t: int) -> None:
         with self.clock.phase("accumulate"):
-            target, beta = self.values[t], self._beta(step.beta)
-            if kind is Add:
-                for term in step.terms:
-                    np.add(target, self.values[term.index], out=target)
-                return
-            if beta not in (0.0, 1.0):  # a tile: one array
-                np.multiply(target, beta, out=target)
-            if kind is Zero and beta == 0.0:
-                target.fill(0)
-            elif kind is Copy:
-                for destination, value in self.copies[t]:
-                    if beta == 0.0:
-                        np.copyto(destination, value)
-                    else:
-                        np.add(destination, value, out=destination)
+            target = self.values[t]
+            for term in self.steps[t].terms:
+                np.add(target, self.values[term.index], out=target)
+        self._finish(t)
 
-    def _gemm(self, t: int, step: Gemm) -> None:
+    def _start_copy(self, t: int) -> None:
+        with self.clock.phase("accumulate"):
+            beta = self._beta(self.steps[t].beta)
+            if beta:
+                self._scale(t, beta)
+            for destination, value in self.copies[t]:
+                if beta:
+                    np.add(destination, value, out=destination)
+                else:
+                    np.copyto(destination, value)
+        self._finish(t)
+
+    def _start_zero(self, t: int) -> None:
+        with self.clock.phase("accumulate"):
+            beta = self._beta(self.steps[t].beta)
+            if beta:
+                self._scale(t, beta)
+            else:
+                self.values[t].fill(0)
+        self._finish(t)
+
+    def _scale(self, t: int, beta: float) -> None:
+        """Multiply the target of a step, one array of a tile, by beta."""
+        if beta != 1.0:
+            np.multiply(self.values[t], beta, out=self.values[t])
+
+    def _start_gemm(self, t: int) -> None:
         for gemm in self._calls[t]:
             beta = self._beta(gemm.beta)
             if gemm.flops > self._flops_per_s * _SEGMENT_S and self._awaits():
@@ -499,6 +498,7 @@ class Executor(ExecutorBase):
                     gemm.call(beta, self.alpha)
                 if self._serves and not self._requests:
                     self._serve()
+        self._finish(t)
 
     def _awaits(self) -> bool:
         """Whether this rank must poll while it computes."""
@@ -529,3 +529,22 @@ class Executor(ExecutorBase):
                 os.sched_yield()
         if spent > _TIMED_S:
             self._flops_per_s = gemm.flops / spent
+
+    _STARTERS = table_of_steps(
+        "the executor on cores",
+        {
+            READS: _start_get,
+            Put: _start_put,
+            ADDS: _start_accumulate,
+            Fence: _start_fence,
+            GROUP_STEPS: _start_group,
+            (Push, Offer): _start_push,
+            (Await, Take): _start_await,
+            VIEWS: ExecutorBase._start_view,
+            Gemm: _start_gemm,
+            Add: _start_add,
+            Copy: _start_copy,
+            Zero: _start_zero,
+            (Scratch, Boundary): None,  # takes no time; is in no trace
+        },
+    )

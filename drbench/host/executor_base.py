@@ -20,8 +20,21 @@ from drbench.plan.strips import (
     strip_widths,
     value_of,
 )
+from drbench.program.kinds import GROUP_STEPS, READS, SIGNAL_STEPS, VIEWS, WRITES, table_of_steps
 from drbench.program.signal_steps import Take
-from drbench.program.steps import COUNTERS, Accumulate, Copy, Gemm, Get, Put, Scratch
+from drbench.program.steps import (
+    COUNTERS,
+    Accumulate,
+    Add,
+    Boundary,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Put,
+    Scratch,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 from .collectives import Arrays, Call, contiguous_message, prepare
@@ -33,7 +46,7 @@ from .topology import ClosedTogether
 class ExecutorBase(ClosedTogether):
     """One rank's trace laid out on one set of matrices (collective to make).
 
-    A subclass has ``_STARTERS``: type of a communication step -> the function that starts it.
+    A subclass has a table ``_STARTERS``: kind of step -> the method that starts it.
 
     Parameters
     ----------
@@ -217,8 +230,8 @@ class ExecutorBase(ClosedTogether):
         self.copies = {}
         self.arena = self._schedule = None
 
-    def _start_alias(self, t: int) -> None:
-        """Finish a Part or Join, whose value is computed, or launched."""
+    def _start_view(self, t: int) -> None:
+        """Finish a view of other values, which are computed, or launched."""
         self._schedule.finish(t)
 
     def _nbytes(self, block) -> int:
@@ -269,18 +282,22 @@ class ExecutorBase(ClosedTogether):
                 in_memory = partial(_own, own, column_major.get(t))
                 values[t] = value_of(step, values, widths, in_memory, self._own_view)
             memory[t] = own if step.onto is None else memory.get(step.onto.index)
-            if type(step) is Scratch:
-                self.resolved.append(t)
-            elif type(step) is Gemm:
-                a, b = (values[value.index] for value in step.inputs[:2])
-                self.gemms[t] = strip_gemms(a, b, values[t], step.beta)
-            elif type(step) is Copy:
-                self.copies[t] = copies(values[t], self._operand(step))
-            elif step.grouped:
-                self.calls[t] = self._call_of(step, own, memory)
+            lay_out = self._LAYOUTS[type(step)]
+            if lay_out is not None:
+                lay_out(self, step, own, memory)
 
-    def _call_of(self, step, own: np.ndarray | None, memory: dict) -> Call:
-        """The shift or collective of a group step."""
+    def _lay_out_scratch(self, step, own, memory) -> None:
+        self.resolved.append(step.index)
+
+    def _lay_out_gemm(self, step, own, memory) -> None:
+        a, b = (self.values[value.index] for value in step.inputs[:2])
+        self.gemms[step.index] = strip_gemms(a, b, self.values[step.index], step.beta)
+
+    def _lay_out_copy(self, step, own, memory) -> None:
+        self.copies[step.index] = copies(self.values[step.index], self._operand(step))
+
+    def _lay_out_group(self, step, own: np.ndarray | None, memory: dict) -> None:
+        """Prepare the shift or collective of a group step."""
         source = step.inputs[0].index if step.inputs else None
         arrays = Arrays(
             None if source is None else self.values[source],
@@ -291,7 +308,21 @@ class ExecutorBase(ClosedTogether):
         topology = self.matrices[self.trace.written].topology
         comm = topology.group(step.group) if len(step.group) > 1 else None
         itemsize = self.types[step.index].itemsize
-        return prepare(step, arrays, self._own_view, comm, itemsize, self._message)
+        self.calls[step.index] = prepare(
+            step, arrays, self._own_view, comm, itemsize, self._message
+        )
+
+    #: What is laid out for a step besides its value.
+    _LAYOUTS = table_of_steps(
+        "the layout of executors",
+        {
+            Scratch: _lay_out_scratch,
+            Gemm: _lay_out_gemm,
+            Copy: _lay_out_copy,
+            GROUP_STEPS: _lay_out_group,
+            (*READS, *WRITES, Add, Zero, Fence, *SIGNAL_STEPS, *VIEWS, Boundary): None,
+        },
+    )
 
     def _message(self, array) -> list:
         """(memory, count, datatype) of an array for MPI."""

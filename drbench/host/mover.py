@@ -13,7 +13,8 @@ from mpi4py import MPI
 
 from drbench.arrays import address_of
 from drbench.mappings import grouped
-from drbench.program.steps import Add, Block, Copy, Zero
+from drbench.program.kinds import GROUP_STEPS, READS, SIGNAL_STEPS, VIEWS, WRITES, table_of_steps
+from drbench.program.steps import Add, Block, Boundary, Copy, Fence, Gemm, Scratch, Zero
 from drbench.program.trace import Trace
 
 from .copies import Strided, copy_of, in_chunks, joined
@@ -21,6 +22,18 @@ from .matrix import DistributedMatrix
 
 #: Most elements of one message; of one that is received in a buffer and then added.
 _MOST, _MOST_ADDED = 1 << 24, 1 << 20
+
+
+#: Whether a step that writes C adds to it; None if it does not write.
+_ADDS = table_of_steps(
+    "redistributions",
+    {
+        (Zero, Copy): False,
+        Add: True,
+        (*READS, *WRITES, Gemm, Fence, Scratch, *VIEWS, Boundary): None,
+        (*GROUP_STEPS, *SIGNAL_STEPS): None,
+    },
+)
 
 
 class _Write(NamedTuple):
@@ -140,9 +153,10 @@ class Mover:
         """The writes of the trace."""
         terms: dict[tuple, int] = {}
         for step in self.trace.steps:
-            if isinstance(step, Zero | Copy | Add) and step.block.size:
+            adds = _ADDS[type(step)]
+            if adds is not None and step.block.size:
                 key = step.block.key
-                terms[key] = terms[key] + 1 if type(step) is Add else 0
+                terms[key] = terms[key] + 1 if adds else 0
                 yield _Write(terms[key], step.block, step.inputs[0].block if step.inputs else None)
 
     def _is_apart(self, each: _Write) -> bool:

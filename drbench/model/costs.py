@@ -35,16 +35,19 @@ from typing import NamedTuple, Self
 from drbench.mappings import grouped, remembered
 from drbench.plan.strips import gemm_shapes
 from drbench.program.group_steps import GroupStep
+from drbench.program.kinds import ADDS, GROUP_STEPS, READS, VIEWS, table_of_steps
 from drbench.program.problem import Problem
-from drbench.program.signal_steps import Push
+from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
+    Boundary,
     Copy,
+    Fence,
     Gemm,
     Part,
     Put,
-    ReplicaAdd,
+    Scratch,
     Step,
     Zero,
 )
@@ -52,8 +55,18 @@ from drbench.program.trace import Trace, matrix_of
 
 from .machine import Link, Machine
 
-#: Bytes of memory traffic for each byte of the block, by step: an add reads two and writes one.
-_MEMORY_PASSES = {Add: 3, Accumulate: 3, ReplicaAdd: 3, Copy: 2, Put: 2, Push: 2, Zero: 1}
+#: Bytes of memory traffic for each byte of the block: an add reads two and writes one.
+_MEMORY_PASSES = table_of_steps(
+    "memory traffic of the simulator",
+    {
+        (Add, *ADDS): 3,  # an Add of one term
+        (Copy, Put, Push): 2,
+        (*READS, Take): 2,  # if they are copied
+        Zero: 1,
+        GROUP_STEPS: 0,  # of links alone
+        (Gemm, Fence, Await, Offer, Scratch, *VIEWS, Boundary): 0,  # no traffic of their own
+    },
+)
 
 
 class Cost(NamedTuple):
@@ -247,8 +260,8 @@ def _core_s(machine: Machine, step: Step, rank: int, link: Link | None, nbytes: 
 
 def _memory_s(machine: Machine, step: Step, nbytes: int) -> float:
     """Seconds of the memory traffic of a step in own memory, or into a slot of another rank."""
-    if step.does == "fetch":  # a view, unless it is copied elsewhere
-        return 0.0 if step.onto is None else machine.compute.memory_s(2 * nbytes)
+    if step.does == "fetch" and step.onto is None:
+        return 0.0  # a view
     return machine.compute.memory_s(_MEMORY_PASSES[type(step)] * nbytes)
 
 
@@ -292,8 +305,8 @@ def _count_accessed(step: Step) -> int:
         rows, cols = step.shape if step.onto is None else step.onto.shape
     else:
         rows, cols = step.block.shape
-    passes = len(step.terms) + 2 if type(step) is Add else _MEMORY_PASSES[type(step)]
-    return passes * rows * cols
+    more = len(step.terms) - 1 if type(step) is Add else 0
+    return (_MEMORY_PASSES[type(step)] + more) * rows * cols
 
 
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:

@@ -11,13 +11,19 @@ from heapq import heappop, heappush
 from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
+from drbench.program.kinds import GROUP_STEPS, VIEWS, WRITES, table_of_steps
+from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
+    Add,
+    Boundary,
+    Copy,
     Fence,
     Gemm,
     Get,
     Pack,
+    ReplicaGet,
     Scratch,
-    Step,
+    Zero,
 )
 from drbench.program.trace import Trace
 
@@ -25,27 +31,21 @@ from .costs import parts_of
 from .kernel import Workers, part_tiles, tilings
 from .machine import Machine
 
-#: The phase of a wait for a step, by what the step does, except for two types.
-_WAITS = {
-    Fence: "fence",
-    Pack: "pack",
-    "fetch": "get_wait",
-    "wait": "get_wait",
-    "send": "accumulate",
-    "add": "accumulate",
-}
+#: The phase of a compute, or of a wait for another step.
+PHASE_OF = table_of_steps(
+    "phases of the simulator",
+    {
+        Gemm: "gemm",
+        Fence: "fence",
+        Pack: "pack",
+        (Get, ReplicaGet, Await, Take): "get_wait",
+        (*WRITES, Add, Copy, Zero, Push, Offer): "accumulate",
+        GROUP_STEPS: "collective_wait",
+        (Scratch, *VIEWS, Boundary): None,  # take no time
+    },
+)
 #: Events of a kernel's part: its last tile starts, it is done.
 _STARTED, _DONE = 0, 1
-
-
-def wait_of(step: Step) -> str:
-    """The phase of a wait for a step."""
-    return _WAITS.get(type(step)) or _WAITS.get(step.does, "collective_wait")
-
-
-def work_of(step: Step) -> str:
-    """The phase of a compute."""
-    return "gemm" if type(step) is Gemm else "accumulate"
 
 
 class RankProgram:

@@ -26,14 +26,25 @@ from drbench.clock import PHASES, Clock, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of
+from drbench.program.kinds import GROUP_STEPS, READS, SIGNAL_STEPS, VIEWS, WRITES, table_of_steps
 from drbench.program.signal_steps import Push
-from drbench.program.steps import COUNTERS, Accumulate, Fence
+from drbench.program.steps import (
+    COUNTERS,
+    Accumulate,
+    Add,
+    Boundary,
+    Copy,
+    Fence,
+    Gemm,
+    Scratch,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 from .costs import Costs, side_s
 from .links import ARBITRATIONS, Lanes, Transfer
 from .machine import Machine
-from .rank import Rank, RankProgram, wait_of, work_of
+from .rank import PHASE_OF, Rank, RankProgram
 from .simulate_groups import GroupSteps
 from .simulate_signals import SignalSteps
 
@@ -233,26 +244,17 @@ class _Run:
             return
         for t in schedule.take():
             step = steps[t]
-            if step.alias:  # another view of the memory of other steps
-                self.at(now, self._seen, rank, t)
-                continue
-            rank.started += 1
-            if step.signals:
-                self.signals.start(rank, t, step, now)
-            elif step.side:
-                self._side(rank, t, step, now)
-            elif step.group is None:
-                self._one_sided(rank, t, step, now)
-            elif type(step) is Fence:
-                self._fence(rank, t, now)
-            else:
-                self.groups.start(rank, t, step, now)
+            rank.started += not step.alias
+            self._STARTERS[type(step)](self, rank, t, step, now)
         t = rank.next_compute()
         if t is not None:
             self._compute(rank, t, max(now, rank.core_free))
 
+    def _view(self, rank: Rank, t: int, step, now: float) -> None:
+        self.at(now, self._seen, rank, t)
+
     def _seen(self, now: float, rank: Rank, t: int) -> None:
-        """Finish a Part or Join, whose value is complete."""
+        """Finish a view of other values, which are complete."""
         rank.schedule.finish(t)
         self._wake(rank, now)
 
@@ -261,7 +263,7 @@ class _Run:
         step = rank.steps[t]
         if self.bars is not None and t in rank.began:
             self._bar(rank, step, rank.began.pop(t), now)
-        rank.last = wait_of(step)
+        rank.last = PHASE_OF[type(step)]
         if now > self.end:
             self.end = now
         rank.schedule.finish(t)
@@ -292,7 +294,7 @@ class _Run:
         if t is not None:
             step = rank.steps[t]
             if not rank.computing:
-                self.phases[work_of(step)] += now - rank.busy_since
+                self.phases[PHASE_OF[type(step)]] += now - rank.busy_since
             if self.bars is not None:  # parts of a kernel overlap; bars do not
                 self._bar(rank, step, max(rank.began.pop(t), rank.shown_until), now)
                 rank.shown_until = now
@@ -414,7 +416,13 @@ class _Run:
 
     # -- Fences
 
-    def _fence(self, rank: Rank, t: int, now: float) -> None:
+    def _signal(self, rank: Rank, t: int, step, now: float) -> None:
+        self.signals.start(rank, t, step, now)
+
+    def _group(self, rank: Rank, t: int, step, now: float) -> None:
+        self.groups.start(rank, t, step, now)
+
+    def _fence(self, rank: Rank, t: int, step, now: float) -> None:
         here = self.fences.setdefault(rank.fences, [])
         rank.fences += 1
         here.append((rank, t))
@@ -422,3 +430,18 @@ class _Run:
         if len(here) == len(self.ranks):
             for each in here:
                 self.at(now + self.fence_s, self.finish, *each)
+
+    #: How a communication step begins.
+    _STARTERS = table_of_steps(
+        "the simulator",
+        {
+            (*READS, *WRITES): _one_sided,
+            Add: _side,
+            Fence: _fence,
+            GROUP_STEPS: _group,
+            SIGNAL_STEPS: _signal,
+            VIEWS: _view,
+            (Gemm, Copy, Zero): None,  # computes
+            (Scratch, Boundary): None,  # takes no time; is in no trace
+        },
+    )

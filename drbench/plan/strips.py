@@ -17,7 +17,8 @@ from typing import Any
 
 from drbench.partitions.intervals import Pair, Range
 from drbench.program.group_steps import GroupStep
-from drbench.program.steps import FilledScratch, Gemm, Join, Part, Step
+from drbench.program.kinds import COMPUTES, GROUP_STEPS, READS, SIGNAL_STEPS, WRITES, table_of_steps
+from drbench.program.steps import Boundary, Fence, FilledScratch, Gemm, Join, Part, Scratch, Step
 
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any
@@ -119,12 +120,9 @@ def value_of(
     view : callable
         ``view(block)``: a block of an own tile.
     """
-    if isinstance(step, Join):
-        return _join([values[value.index] for value in step.inputs], step.axis)
-    if isinstance(step, FilledScratch):
-        return values[step.inputs[0].index]
-    if isinstance(step, Part):
-        return _part(values[step.inputs[0].index], step.axis, step.start, step.stop)
+    shown = _SHOWN[type(step)]
+    if shown is not None:
+        return shown(step, [values[value.index] for value in step.inputs])
     shape = step.shape
     if shape is None:
         return None
@@ -267,6 +265,19 @@ def _join(values: list, axis: int) -> Value:
                 f"values in strips along axis {value.axis} cannot be joined along axis {axis}"
             )
     return arrays[0] if len(arrays) == 1 else Strips(axis, arrays)
+
+
+#: How a step shows the values of its inputs; None if it has memory, or no value.
+_SHOWN = table_of_steps(
+    "values in strips",
+    {
+        Join: lambda step, values: _join(values, step.axis),
+        FilledScratch: lambda step, values: values[0],
+        Part: lambda step, values: _part(values[0], step.axis, step.start, step.stop),
+        (*READS, *WRITES, *COMPUTES, Fence, Scratch, Boundary): None,
+        (*GROUP_STEPS, *SIGNAL_STEPS): None,
+    },
+)
 
 
 def _refine(one: Value, axis: int, other: Value, other_axis: int) -> list[Range]:

@@ -409,7 +409,3 @@ class ReduceScatter(_Sum):
     ):
         super().__init__((token,) if after is None else (token, after), fragments, group)
         self.axis = axis
-
-
-#: Every kind of group step.
-GROUP_STEPS = (Shift, Broadcast, AllGather, Reduce, ReduceScatter)

@@ -16,8 +16,25 @@ from typing import Any
 
 from drbench.errors import UnsupportedError, UsageError
 
+from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from .kinds import READS, SIGNAL_STEPS, VIEWS, table_of_steps
 from .problem import Problem
-from .steps import Accumulate, Block, Boundary, Copy, Fence, Gemm, Group, Pack, Step, Zero
+from .steps import (
+    Accumulate,
+    Add,
+    Block,
+    Boundary,
+    Copy,
+    Fence,
+    Gemm,
+    Group,
+    Pack,
+    Put,
+    ReplicaAdd,
+    Scratch,
+    Step,
+    Zero,
+)
 
 #: Most steps of a rank: to plan them takes a quarter of a minute and 1 GB, to run them 2 GB.
 MOST_STEPS = 1 << 21
@@ -283,6 +300,8 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     fenced = False
     for step in steps:
         kind = type(step)
+        if not _WRITES_C.get(kind):
+            continue
         if kind is Gemm:
             block = step.block
             if block is None:
@@ -310,7 +329,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
             blocks = (step.block,)
         elif step.grouped and step.writes():
             blocks = step.writes()
-        else:
+        else:  # of no own block, or after a Fence
             continue
         step.beta, unwritten = start, 0
         for block in blocks:  # all of one tile
@@ -339,6 +358,18 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
             if onto or type(step) is Gemm:
                 step.beta = 1.0
     return zeros
+
+
+#: Whether a step may be the first write of an own tile, or decide what is.
+_WRITES_C = table_of_steps(
+    "first writes of a trace",
+    {
+        (Gemm, Copy, Zero, Fence, Accumulate, Reduce, ReduceScatter): True,
+        # into the tiles of others, onto values, or after a first write
+        (*READS, Put, ReplicaAdd, Add, *SIGNAL_STEPS, Scratch, *VIEWS, Boundary): False,
+        (Shift, Broadcast, AllGather): False,
+    },
+)
 
 
 def _order_concurrent(steps: list, written: str) -> None:

@@ -60,8 +60,6 @@ class Launches(DeviceExecutor):
         self.launched.append(t)
         self._schedule.finish(t)
 
-    _compute = start
-
     def group_steps(self):
         """The group steps in the order of their launches: group, number in the program, step."""
         numbers, found = Counter(), {}

@@ -11,7 +11,15 @@ import numpy as np
 from drbench.device.address import at_address
 from drbench.device.base import reached
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.group_steps import (
+    AllGather,
+    Broadcast,
+    GroupStep,
+    Reduce,
+    ReduceScatter,
+    Shift,
+)
+from drbench.program.kinds import table_of_steps
 
 _DATA_TYPES = {"float32": 7, "float64": 8, "bfloat16": 9}
 _SUM = 0
@@ -125,22 +133,43 @@ def issue(nccl: NcclGroup, step, sent, received, stream) -> None:
     sent, received : DeviceArray or None
         As in :class:`drbench.host.collectives.Call`.
     """
-    kind, size, me = type(step), len(step.group), step.group.position
-    if kind is Shift:
-        nccl.shift(received, sent, (me - step.by) % size, (me + step.by) % size, stream)
-    elif kind is Broadcast:
-        nccl.broadcast(sent if step.root == me else received, step.root, stream)
-    elif kind is AllGather:
-        nccl.all_gather(received, [fragment.size for fragment in step.fragments], stream)
-    elif kind is Reduce:
-        nccl.reduce(sent, received, step.root, stream)
-    elif kind is ReduceScatter:
-        nccl.reduce_scatter(
-            sent.reshape(-1),
-            received.reshape(-1),
-            [fragment.size for fragment in step.fragments],
-            stream,
-        )
+    _ISSUERS[type(step)](nccl, step, sent, received, stream)
+
+
+def _shift(nccl: NcclGroup, step, sent, received, stream) -> None:
+    me, size = step.group.position, len(step.group)
+    nccl.shift(received, sent, (me - step.by) % size, (me + step.by) % size, stream)
+
+
+def _broadcast(nccl: NcclGroup, step, sent, received, stream) -> None:
+    array = sent if step.root == step.group.position else received
+    nccl.broadcast(array, step.root, stream)
+
+
+def _all_gather(nccl: NcclGroup, step, sent, received, stream) -> None:
+    nccl.all_gather(received, [fragment.size for fragment in step.fragments], stream)
+
+
+def _reduce(nccl: NcclGroup, step, sent, received, stream) -> None:
+    nccl.reduce(sent, received, step.root, stream)
+
+
+def _reduce_scatter(nccl: NcclGroup, step, sent, received, stream) -> None:
+    sizes = [fragment.size for fragment in step.fragments]
+    nccl.reduce_scatter(sent.reshape(-1), received.reshape(-1), sizes, stream)
+
+
+_ISSUERS = table_of_steps(
+    "group steps on NCCL",
+    {
+        Shift: _shift,
+        Broadcast: _broadcast,
+        AllGather: _all_gather,
+        Reduce: _reduce,
+        ReduceScatter: _reduce_scatter,
+    },
+    GroupStep,
+)
 
 
 def nccl_version() -> str:

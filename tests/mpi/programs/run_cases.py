@@ -35,7 +35,7 @@ from drbench.program.steps import Accumulate, Fence, Get
 CHANGED = [
     (drbench.host.executor, "_SEGMENT_S"),
     *((drbench.host.blas, name) for name in ("_BLOCK_K", "_UNROLLED")),
-    *((Executor, name) for name in ("_compute", "_arrived", "_STARTERS")),
+    *((Executor, name) for name in ("_start", "_arrived", "_STARTERS")),
     (RangeLocks, "release"),
 ]
 COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
@@ -143,7 +143,7 @@ def delay_everything(seed: int, rank: int) -> Counter:
 
         return wrapper
 
-    for name in ("_compute", "_arrived"):
+    for name in ("_start", "_arrived"):
         setattr(Executor, name, late(name)(getattr(Executor, name)))
     for kind in (
         Get,

@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--delays", type=int)
     parser.add_argument("--cost", type=int)
     options = parser.parse_args()
-    delayed = ("_compute", "_arrived", "_receive", "_finish")
+    delayed = ("_start", "_arrived", "_receive", "_finish")
     changed = SLOTS, *((Inbox, name) for name in ("arrived", "begin"))
     kept = restored(*changed, *((Executor, name) for name in delayed))
     with ranks() as comm, Topology(comm) as topology, kept:
