@@ -44,8 +44,6 @@ class Machine(MachineFile):
         They follow a row of the torus first, then a column.
     fence_s : float
         From the last rank entering a Fence to all ranks leaving it.
-    fence_round_s : float
-        Added to fence_s for each doubling of the ranks (dissemination barrier).
     step_s : float
         Time of the computing core to start one step.
     dispatch_s : float
@@ -128,7 +126,6 @@ class Machine(MachineFile):
     memory_bytes: float = inf
     torus: tuple[int, int] | None = None
     fence_s: float = 0.0
-    fence_round_s: float = 0.0
     step_s: float = 0.0
     dispatch_s: float = 0.0
     accumulate_efficiency: float = 1.0
@@ -193,17 +190,6 @@ class Machine(MachineFile):
         return {self.dtype: self.compute.peak_flops} | {
             name: compute.peak_flops for name, compute in self.dtypes.items()
         }
-
-    def fence_of(self, ranks: int) -> float:
-        """Seconds of a Fence of ``ranks`` ranks.
-
-        Examples
-        --------
-        >>> machine = Machine("t", Compute(1e12), fence_s=5.0, fence_round_s=2.0)
-        >>> [machine.fence_of(ranks) for ranks in (1, 2, 5, 8)]
-        [5.0, 7.0, 11.0, 11.0]
-        """
-        return self.fence_s + self.fence_round_s * (int(ranks) - 1).bit_length()
 
     def collective(self, operation: str) -> Collective:
         """The model of an operation; if there is none, one that takes the time of its links."""

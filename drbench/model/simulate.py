@@ -186,7 +186,6 @@ class _Run:
     def __init__(self, simulator: Simulator, prefetch: int | str, timeline: bool):
         self.machine, self.costs = simulator.machine, simulator.costs
         self.simulator = simulator
-        self.fence_s = self.machine.fence_of(simulator.nprocs)
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
             Rank(each, prefetch, self.machine, self.at, self._finish_compute)
@@ -429,7 +428,7 @@ class _Run:
         rank.began[t] = now
         if len(here) == len(self.ranks):
             for each in here:
-                self.at(now + self.fence_s, self.finish, *each)
+                self.at(now + self.machine.fence_s, self.finish, *each)
 
     #: How a communication step begins.
     _STARTERS = table_of_steps(

@@ -13,7 +13,7 @@ from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter
 from drbench.program.problem import Problem
-from drbench.program.steps import Block, Fence, Group, Scratch
+from drbench.program.steps import Block, Group, Scratch
 
 KINDS = {
     "allgather": AllGather, "reducescatter": ReduceScatter, "broadcast": Broadcast, "reduce": Reduce
@@ -121,17 +121,6 @@ def test_a_ring_over_nodes_uses_the_card_of_each_of_its_ranks():
     }
     ends = [f"{way} {rank}" for way in ("out of", "into") for rank in range(8)]
     assert carried == dict.fromkeys(ends, 7 * SHARD / 4)
-
-
-def test_a_fence_takes_a_round_more_for_each_doubling_of_the_ranks():
-    def time_s(p):
-        def program(rank):
-            yield Fence()
-
-        fences = traced(program, Problem(p, p, p, p))
-        return simulate(fences, Machine("m", Compute(1.0), fence_s=5.0, fence_round_s=2.0)).time_s
-
-    assert [time_s(p) for p in (1, 2, 3, 4, 8, 9)] == [5.0, 7.0, 9.0, 9.0, 11.0, 13.0]
 
 
 def test_a_direct_collective_has_no_rate_of_its_own():
