@@ -54,9 +54,6 @@ class Machine(MachineFile):
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
         Local GEMMs take (1 + value) times as long while the rank accumulates.
-    transfer_slowdown : float
-        Likewise (1 + value) times as long, for each link on which the rank sends or receives.
-        Both share its memory. A ring collective in both directions uses four.
     arbitration : str
         How transfers share a link: fair (max-min fair shares) or fifo (one transfer at a time).
         Fair is closer to what a throttled link did
@@ -130,7 +127,6 @@ class Machine(MachineFile):
     dispatch_s: float = 0.0
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
-    transfer_slowdown: float = 0.0
     arbitration: str = "fair"
     copy_streams: int = 0
     signal_s: float = 0.0

@@ -140,7 +140,7 @@ class Rank:
         self._machine, self._at, self._computed = machine, at, computed
         self._due: list[tuple[float, int, int]] = []  # (work, what, step): a heap
         self._work = self._since = 0.0  # the rank's own clock, and when it was read
-        self._adding = self._moving = self._sums = 0  # see change_concurrent()
+        self._adding = self._sums = 0  # see change_concurrent()
         self._kernel, self._workers, self._open = None, None, False
 
     def compute(self, t: int, now: float, seconds: float) -> None:
@@ -205,11 +205,7 @@ class Rank:
     def _slow(self) -> float:
         """The factor by which concurrent operations slow a local GEMM."""
         machine = self._machine
-        slow = (
-            1
-            + (machine.accumulate_slowdown if self._adding else 0.0)
-            + machine.transfer_slowdown * self._moving
-        )
+        slow = 1 + (machine.accumulate_slowdown if self._adding else 0.0)
         if self._sums and machine.side_units:
             units = machine.compute.units
             used = self._workers.tiling.units if self._kernel is not None else units
@@ -217,12 +213,11 @@ class Rank:
             slow += used / (used - taken) - 1
         return slow
 
-    def change_concurrent(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
-        """Count accumulates, transfers or reductions that begin or end: they may slow concurrent
-        local GEMMs."""
+    def change_concurrent(self, now: float, adds: int = 0, sums: int = 0) -> None:
+        """Count accumulates or reductions that begin or end: they may slow concurrent local
+        GEMMs."""
         before, worked = self._slow(), self._own_time(now)
         self._adding += adds
-        self._moving += moves
         self._sums += sums
         if self._slow() != before:
             self._work, self._since = worked, now

@@ -373,8 +373,6 @@ class _Run:
                 rank.change_concurrent(now, adds=sign)
             if rank.steps[t].side:
                 rank.change_concurrent(now, sums=sign)
-            elif self.machine.transfer_slowdown:
-                rank.change_concurrent(now, moves=sign * transfer.flows)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
         """Start a transfer on its links."""

@@ -95,13 +95,11 @@ class GroupSteps:
                 self.simulation.at(rank.between(now, cost.link_s / parts), done, rank, t)
             return
         queued = machine.arbitration == "fair" and not shifts
-        both_directions = machine.collective(step.operation).both_directions
         transfer = Transfer(
             cost.links,
             cost.link_s,
             0.0,
             steps,
-            1 if pair else 2 * (1 + both_directions),
             shares=cost.shares,
             lane=("ring", step.group) if queued else None,
             fixed_s=cost.fixed_s,

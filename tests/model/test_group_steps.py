@@ -282,24 +282,3 @@ def test_a_throttled_ring_is_the_executors_throttle():
     assert simulate(
         of_algorithm("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), machine
     ).time_s == pytest.approx(4.5 + 4.5 + 2)
-
-
-@pytest.mark.parametrize("both_directions, flows", [(False, 2), (True, 4)])
-def test_gemms_slow_down_for_each_link_their_chip_sends_or_receives_on(both_directions, flows):
-    """A GEMM of 10 s, alone, during a gather of two elements each way: 2 + 0.5 + 8 / ways
-    seconds. Afterwards it has its full speed again."""
-
-    def program(rank):
-        a, b = (yield Get(tile("A", rank, 1, 1))), (yield Get(tile("B", rank, 1, 5)))
-        yield Gemm(a, b)
-        yield AllGather([tile("C", owner, 1, 8) for owner in range(2)], ring(2, rank), axis=1)
-
-    machine = toy(
-        collectives={"allgather": Collective(2.0, 0.5, both_directions=both_directions)},
-        transfer_slowdown=0.125,
-    )
-    concurrent = 2 + 0.5 + 8 / (1 + both_directions)
-    done = concurrent / (1 + 0.125 * flows)
-    assert simulate(programs(program, 2), machine).time_s == pytest.approx(
-        max(concurrent, concurrent + 10 - done if done < 10 else 10 * (1 + 0.125 * flows))
-    )

@@ -237,7 +237,7 @@ _FINITE = (*_NONE, float("inf"))
 _POSITIVE, _WHOLE = (*_NONE, 0, 5e-324), (*_NONE, 1.5, 2147483648)
 #: Constants, by the values that their descriptions forbid.
 NUMBERS = {
-    "transfer_slowdown fence_s compute.edge compute.k_ramp compute.launch_s links.wire.latency_s "
+    "accumulate_slowdown fence_s compute.edge compute.k_ramp compute.launch_s links.wire.latency_s "
     "collectives.allgather.launch_s": _FINITE,
     "compute.k_block compute.unit_bytes_per_s compute.memory_bytes_per_s memory_bytes "
     "collectives.allgather.bandwidth_bytes_per_s links.wire.core_bytes_per_s pull_efficiency "

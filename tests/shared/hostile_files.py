@@ -26,7 +26,7 @@ NAMES = (
     *("tiles", "latency_s", "bandwidth_bytes_per_s", "launch_s", "packets", "torus", "assumed"),
     *("transpose", "stationary", "algorithm", "preset", "partitions", "replication", "zip"),
     *("options", "trace", "backend", "seed", "iters", "mesh", "slices", "_known"),
-    *("sources", "copy_streams", "transfer_slowdown", "devices"),
+    *("sources", "copy_streams", "accumulate_slowdown", "devices"),
     *("k_block", "edge", "k_ramp", "pack_s", "through", "within", "rails", "lane", "shared"),
     *("residuals", "calibrated", "functions", "transports", "collectives", "dtypes", "dtype"),
     *("signal_s", "side_units", "arbitration", "shape", "adds_on_core", "gemm_per_fragment", "é"),

@@ -18,8 +18,6 @@ class Transfer:
         Its time if it is alone.
     latency_s : float
         Added after the transfer has left the links.
-    flows : int
-        Number of links on which each of its ranks sends or receives.
     shares : tuple of float
         Fraction of the seconds for which each of ``resources`` is occupied; empty: 1. With shared
         links: the fraction of the link that the transfer uses at full speed.
@@ -40,7 +38,6 @@ class Transfer:
     seconds: float
     latency_s: float
     steps: tuple
-    flows: int = 1
     shares: tuple = ()
     lane: tuple | None = None
     age: int = 0
