@@ -30,7 +30,6 @@ RANGES = {
     "Link.bandwidth_bytes_per_s": Range(_RATE.least, inf),  # inf: reading in place moves nothing
     "Collective.bandwidth_bytes_per_s": Range(_RATE.least, inf),  # of cores that share memory
     "Collective.across_bandwidth_bytes_per_s": Range(_RATE.least, inf),
-    "Link.carries_bytes_per_s": Range(0, _RATE.most),
     "Link.node": _COUNT,
     "Compute.sustained": Range(1e-6, 1),
     "Compute.units": _COUNT,

@@ -255,10 +255,10 @@ class Machine(MachineFile):
         found = self.known.get(link.name)
         if found is None:
             traversed = [link, *(self._links_by_name[name] for name in link.through)]
-            carried = [part.carries_bytes_per_s or part.bandwidth_bytes_per_s for part in traversed]
+            rate = link.bandwidth_bytes_per_s
             all_of_it = tuple(
-                1.0 if whole == link.bandwidth_bytes_per_s else link.bandwidth_bytes_per_s / whole
-                for part, whole in zip(traversed, carried)
+                1.0 if part.bandwidth_bytes_per_s == rate else rate / part.bandwidth_bytes_per_s
+                for part in traversed
                 for _ in part.resources(0, 1)
             )
             found = self.known[link.name] = () if min(all_of_it) == 1 else all_of_it
@@ -320,18 +320,17 @@ class Machine(MachineFile):
                 )
         links, slower = [], {}
         for link in self.links:
-            rate, total = link.bandwidth_bytes_per_s, link.carries_bytes_per_s
+            rate = link.bandwidth_bytes_per_s
             groups = {  # that share the link
                 "node": min(link.node, ranks) / min(fewer(link.node) or 1, extent),
                 "fabric": ranks / extent,
             }.get(link.shared, 1.0)
-            total = (total or rate) / groups if groups > 1 else total
-            slower[link.name] = rate / min(rate, total or rate) if rate < inf else 1.0
+            slow = rate / max(1.0, groups)
+            slower[link.name] = rate / slow if rate < inf else 1.0
             links.append(
                 replace(
                     link,
-                    bandwidth_bytes_per_s=min(rate, total or rate),
-                    carries_bytes_per_s=total,
+                    bandwidth_bytes_per_s=slow,
                     within=fewer(link.within),
                     node=fewer(link.node),
                     rails=link.rails // gcd(link.rails, stride),

@@ -71,9 +71,6 @@ class Link:
         Joins ranks a and b if a % rails == b % rails (cards on one switch); 0: no such condition.
     bandwidth_bytes_per_s : float
         Bandwidth of one transfer, one direction; inf: no transfer, tiles are read in place.
-    carries_bytes_per_s : float
-        Bandwidth of all transfers on the link together; 0: that of one transfer.
-        Such as all cards of a node, or a fabric with fewer links up than down.
     latency_s : float
         From the last byte leaving the link to the step being complete; the link is free meanwhile.
     shared : str
@@ -90,7 +87,8 @@ class Link:
         Rate at which the compute core adds to a remote block (adds_on_core).
         ``core_add_bytes_per_s`` and so on in a file; inf for the bandwidth of memory.
     through : tuple of str
-        Other links that a transfer also occupies, such as the PCIe ports of a network card.
+        Other links that a transfer also occupies, such as the PCIe ports of a network card, or a
+        fabric that many transfers share.
         It is never faster than the slowest of them.
     lane : str
         copy or nic: transfers of a rank in one lane share its copy_streams.
@@ -108,7 +106,6 @@ class Link:
     through: tuple[str, ...] = ()
     lane: str = "copy"
     rails: int = 0
-    carries_bytes_per_s: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "through", tuple(self.through))
@@ -119,12 +116,6 @@ class Link:
         if self.lane not in LANES:
             raise UsageError(
                 f"link {self.name}: lane must be one of {', '.join(LANES)}, got {self.lane!r}."
-            )
-        if 0 < self.carries_bytes_per_s < self.bandwidth_bytes_per_s:
-            raise UsageError(
-                f"link {self.name}: carries_bytes_per_s must be at least bandwidth_bytes_per_s, "
-                f"which one transfer has, {self.bandwidth_bytes_per_s:g}, got "
-                f"{self.carries_bytes_per_s:g}."
             )
 
     def joins(self, a: int, b: int) -> bool:

@@ -76,14 +76,15 @@ def test_a_group_takes_as_long_as_all_groups_at_once(name):
         ((Link("a", 1e9, shared="device"),), 1),
         ((Link("a", 1e9, shared="pair"),), 1),
         ((Link("a", 1e9, shared="fabric"),), 8),
-        ((Link("a", 1e9, shared="fabric", carries_bytes_per_s=2e9),), 4),
+        ((Link("a", 1e9, shared="pair", through=("all",)), Link("all", 2e9, shared="fabric")), 4),
         ((Link("near", 8e9, within=4), Link("rail", 2e9, rails=4), Link("spine", 1e9)), 0.5),
         ((Link("near", 8e9, within=4), Link("card", 1e9, shared="node", node=4)), 4),
         ((Link("near", 8e9, within=4), Link("card", 1e9, shared="node", node=2)), 2),
         (
             (
                 Link("near", 8e9, within=4),
-                Link("card", 1e9, shared="node", node=4, carries_bytes_per_s=2e9),
+                Link("far", 1e9, shared="pair", through=("card",)),
+                Link("card", 2e9, shared="node", node=4),
             ),
             2,
         ),

@@ -110,7 +110,8 @@ def test_an_oversubscribed_fabric_limits_the_rate(rule):
     """Four readers on other nodes, each over a card of its own and one fabric that carries two."""
     links = (
         Link("card", 256.0, within=1),
-        Link("far", 256.0, shared="fabric", carries_bytes_per_s=512.0, through=("card",)),
+        Link("far", 256.0, shared="pair", through=("fabric", "card")),
+        Link("fabric", 512.0, shared="fabric"),
     )
 
     def program(rank):
@@ -119,7 +120,7 @@ def test_an_oversubscribed_fabric_limits_the_rate(rule):
 
     traces = traced(program, Problem(8, 8, 8, 8))
     machine = Machine("m", Compute(1.0), links, arbitration=rule)
-    assert machine.shares(links[1]) == (0.5, 1.0, 1.0)
+    assert machine.shares(links[1]) == (1.0, 0.5, 1.0, 1.0)
     assert simulate(traces, machine).time_s == (2.0 if rule == "fair" else 2.5)
     assert bound_of(traces, machine).links_s == 2.0
 
@@ -128,9 +129,11 @@ def test_cards_of_one_rail_are_joined_by_their_switch_and_others_by_the_spine():
     links = (
         Link("nvlink", 8.0, within=4),
         Link("rail", 4.0, rails=4),
-        Link("spine", 4.0, shared="fabric", carries_bytes_per_s=16.0, through=("rail",)),
+        Link("spine", 4.0, shared="pair", through=("fabric", "rail")),
+        Link("fabric", 16.0, shared="fabric"),
     )
     machine = Machine("m", Compute(1.0), links)
     assert [machine.link(1, x).name for x in (2, 5, 9, 6)] == ["nvlink", "rail", "rail", "spine"]
-    assert machine.route(1, 6)[1] == (("spine", "all", 0), ("rail", "out", 1), ("rail", "in", 6))
-    assert machine.shares(links[2]) == (0.25, 1.0, 1.0)
+    rail = ("rail", "out", 1), ("rail", "in", 6)
+    assert machine.route(1, 6)[1] == (("spine", 1, 6), ("fabric", "all", 0), *rail)
+    assert machine.shares(links[2]) == (1.0, 0.25, 1.0, 1.0)

@@ -250,7 +250,6 @@ NUMBERS = {
         "no",
     ),
     "speed compute.speed compute._known": (3,),
-    "links.wire.carries_bytes_per_s": (*_FINITE, 5e8),
 }
 #: Other values that are forbidden, as in a file.
 OTHERS = r"""
