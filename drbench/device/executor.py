@@ -8,16 +8,15 @@ moves data that a device cannot access.
 """
 
 import os
-from collections.abc import Collection
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.clock import Clock
 from drbench.device.gpu.nccl import issue
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UnsupportedError
 from drbench.host.executor_base import ExecutorBase
-from drbench.plan.edges import EDGES, edges
+from drbench.plan.edges import edges
 from drbench.program.kinds import COMPUTES, GROUP_STEPS, READS, VIEWS, WRITES, table_of_steps
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
@@ -82,12 +81,9 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         Phases are not measured: the host cannot see idle time of a device. Use the timeline.
     read_apart : dict of str to set of int
         For each matrix the numbers of Fences before its reads by remote ranks, over all ranks.
-    without : collection of str
-        Edges that a subclass, for tests, omits.
     """
 
     clock = None
-    without: Collection[str] = ()
 
     def __init__(
         self,
@@ -100,15 +96,12 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
         collectives=None,
         agreed: dict[str, set[int]] | None = None,
     ):
-        unknown = set(self.without) - set(EDGES)
-        if unknown:
-            raise UsageError(f"edges are {', '.join(EDGES)}, got {sorted(unknown)}.")
         self.device, self._memory = matrices[trace.written].device, None
         self._resources = resources or Resources()
         self._lanes, device = self._resources.lanes, self.device
         super().__init__(trace, matrices, prefetch, get, arena=self._resources.arena)
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
-        self._edges = edges(self.lookahead, self.plan, sizes, self.without)
+        self._edges = edges(self.lookahead, self.plan, sizes)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single = prefetch == 0
@@ -389,7 +382,11 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _reached(self, lane: Lane) -> Waiting:
         """Let the host wait until a lane has done all operations given before this call."""
-        return iter(()) if "begin" in self.without else until(self.device, lane.stream)
+        return until(self.device, lane.stream)
+
+    def _all_reached(self) -> Waiting:
+        for lane in list(self._lanes.values()):
+            yield from until(self.device, lane.stream)
 
     # -- communication steps
     # ----------------------------------------------------------------------------------------
@@ -463,9 +460,7 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
 
     def _fence(self, t: int) -> Waiting:
         began = Clock.now()
-        if "fence" not in self.without:
-            for lane in list(self._lanes.values()):
-                yield from until(self.device, lane.stream)
+        yield from self._all_reached()
         while not self._published:  # its barrier and ours have the same ranks: same order on all
             yield
         self._fences += 1

@@ -133,7 +133,7 @@ class SignalSteps:
 
     def _await_flag(self, lane: Lane, s: int) -> None:
         """Let later operations of a lane wait for a value."""
-        if (lane.name, s) not in self._flagged and "signal" not in self.without:
+        if (lane.name, s) not in self._flagged:
             self.device.wait_flag(self.inbox.flag(s, False), self.inbox.number, lane.stream)
         self._flagged.add((lane.name, s))
 
@@ -150,16 +150,16 @@ class SignalSteps:
         if not is_local:
             self._send(t, lane, value)
             return
-        if "flag" in self.without:  # for tests: the flag before its value
-            self._signal(t, lane)
-        if type(step) is Push:
-            self.device.copy(self.inbox.place(step, value), value, lane.stream)
-        if "flag" not in self.without:
-            self._signal(t, lane)
+        self._copy_to_slot(step, value, lane)
+        self._signal(t, lane)
         if self.inbox.by_streams:
             self._launched(t, lane)
         else:
             self._hosted.append(self._signal_by_host(t, lane, self._reached(lane)))
+
+    def _copy_to_slot(self, step: Signal, value, lane: Lane) -> None:
+        if type(step) is Push:  # an offered value is in place
+            self.device.copy(self.inbox.place(step, value), value, lane.stream)
 
     def _signal(self, t: int, lane: Lane) -> None:
         if self.inbox.by_streams:
@@ -186,22 +186,24 @@ class SignalSteps:
 
     def _start_await(self, t: int) -> None:
         """Wait for a pushed or offered value: its users wait for its flag, or the host does."""
-        step = self.steps[t]
         if not self.inbox.is_local(t):
             self._hosted.append(self._receive(t))
         elif t not in self._by_flag:
             self.inbox.watch(t)
             self._hosted.append(self._seen_by_host(t))
-        elif type(step) is Take:
-            self._read_offered(t)
         else:
-            self._schedule.finish(t)
+            self._signalled(t)
 
     def _seen_by_host(self, t: int) -> Waiting:
-        while t not in self._here and "signal" not in self.without:
+        while t not in self._here:
             self._here.update(self.inbox.arrived())
             if t not in self._here:
                 yield
+        self._signalled(t)
+
+    def _signalled(self, t: int) -> None:
+        """Read an offered value, or finish the wait for a pushed one: its signal has been seen, or
+        users of the value wait for it."""
         if type(self.steps[t]) is Take:
             self._read_offered(t)
         else:

@@ -27,11 +27,6 @@ from drbench.program.steps import Scratch, Step
 
 from .schedule import ArenaPlan, Lookahead, memory_of
 
-#: The kinds. ``fence`` and ``begin`` are edges of the host: a Fence waits for all streams, MPI for
-#: the memory that it reads and writes. ``signal`` and ``flag`` are edges of signals: steps that use
-#: a value wait for its flag, and the flag is written after the value.
-EDGES = ("ready", "made", "free", "order", "fence", "begin", "signal", "flag")
-
 
 def edges(
     lookahead: Lookahead, plan: ArenaPlan, sizes: dict[int, int], without: frozenset = frozenset()

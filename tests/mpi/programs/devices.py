@@ -13,17 +13,21 @@ import argparse
 import json
 import time
 from dataclasses import replace
+from functools import partial
+from unittest import mock
 
 from harness import SLOTS, TRANSPORT, answer, ranks, refilled, restored, shared_slots, wrong_in
 from host_device import HostDevice
 from mpi4py import MPI
 
+import drbench.device.executor
 from drbench.algorithms import get_algorithm
 from drbench.device.base import Resources
 from drbench.device.executor import DeviceExecutor
 from drbench.device.inbox import DeviceInbox
 from drbench.device.matrix import device_matrices
 from drbench.host.topology import Topology
+from drbench.plan.edges import edges
 from drbench.plan.explain import traffic
 from drbench.transport import parse_transport
 
@@ -52,6 +56,46 @@ def no_epoch():
     DeviceInbox.number = property(lambda self: 1)
 
 
+class Broken(DeviceExecutor):
+    """An executor without some edges (``without``): those of :mod:`drbench.plan.edges`; ``fence``
+    and ``begin``, for which the host waits: for all streams in a Fence, for one before MPI reads or
+    writes its memory; ``signal``, the wait for a flag; ``flag``: it is written before its value."""
+
+    without = ()
+
+    def __init__(self, *args, **how):
+        with mock.patch.object(
+            drbench.device.executor, "edges", partial(edges, without=frozenset(self.without))
+        ):
+            super().__init__(*args, **how)
+
+    def _all_reached(self):
+        return iter(()) if "fence" in self.without else super()._all_reached()
+
+    def _reached(self, lane):
+        return iter(()) if "begin" in self.without else super()._reached(lane)
+
+    def _await_flag(self, lane, s):
+        if "signal" not in self.without:
+            super()._await_flag(lane, s)
+
+    def _seen_by_host(self, t):
+        if "signal" not in self.without:
+            yield from super()._seen_by_host(t)
+        else:
+            self._signalled(t)
+
+    def _copy_to_slot(self, step, value, lane):
+        self._late = partial(super()._copy_to_slot, step, value, lane)
+        if "flag" not in self.without:
+            self._late()
+
+    def _signal(self, t, lane):
+        super()._signal(t, lane)
+        if "flag" in self.without:
+            self._late()
+
+
 MUTANTS = {each.__name__: each for each in (no_epoch, shared_slots)}
 
 
@@ -66,7 +110,7 @@ def run(case, topology, late_s):
     found = algorithm.trace(problem, comm.rank, **resolved)
     everywhere = resolved.get("replicate_result")
     transport = parse_transport(case.get("transport", TRANSPORT.kind))
-    kind = type("Mutant", (DeviceExecutor,), {"without": case.get("without", ())})
+    kind = type("Mutant", (Broken,), {"without": case.get("without", ())})
     copies = case.get("streams", 1)
     resources = lambda: Resources(case.get("gemms", 1), case.get("accumulates", 1), copies)
     wrong, by_streams, as_planned, first = [], [], True, case.get("seed", 0)
