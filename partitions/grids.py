@@ -113,9 +113,7 @@ class GridSpec:
                 f"{self} cuts A, B and C differently and got role {role!r};"
                 f' pass role="A", "B" or "C"'
             )
-        rows, cols, lacks = _AXES[role]
-        within = {"m" if role == "C" else "k": lacks}
-        return _laid(self.grid, shape, nprocs, (rows, cols), within, str(self))
+        return _partition(self.grid, role, shape, nprocs, str(self), once=True)
 
 
 def work_on(grid: Grid, role: str, shape: Pair, nprocs: int) -> Partition:
@@ -128,54 +126,40 @@ def work_on(grid: Grid, role: str, shape: Pair, nprocs: int) -> Partition:
     >>> p.replicas, p.members(1), p.local_shape(0)
     (2, [1, 3], (8, 4))
     """
-    rows, cols, lacks = _AXES[role]
-    stride, parts = _strides(grid)[lacks], getattr(grid, lacks)
-    copies = range(0, stride * parts, stride)
-    return _laid(grid, shape, nprocs, (rows, cols), {}, f"work on {grid}", copies)
+    return _partition(grid, role, shape, nprocs, f"work on {grid}", once=False)
 
 
 #: The axes of a matrix's rows and columns, and the one it lacks.
 _AXES = {"A": ("m", "k", "n"), "B": ("k", "n", "m"), "C": ("m", "n", "k")}
 
 
-def _strides(grid: Grid) -> dict[str, int]:
-    """The stride of each axis: the difference in rank between neighbouring coordinates."""
-    return {"m": grid.n * grid.k, "n": grid.k, "k": 1}
-
-
-def _laid(
-    grid: Grid,
-    shape: Pair,
-    nprocs: int,
-    axes: tuple[str, str],
-    within: dict[str, str],
-    text: str,
-    copies: range = range(1),
-) -> Partition:
-    """The partition whose rows and columns are divided along these axes, each part of an axis of
-    ``within`` again along that one."""
+def _partition(grid: Grid, role: str, shape: Pair, nprocs: int, text: str, once: bool) -> Partition:
+    """The partition of a matrix into the blocks of a grid. Ranks along the axis that it lacks have
+    a replica each, or, if it is stored ``once``, each a part of their block."""
     if grid.size > nprocs:
         raise LayoutError(
             f"the grid {grid} needs {grid.size} ranks, got {nprocs}; use a smaller grid or "
             f"{grid.size} ranks"
         )
-    strides = _strides(grid)
+    # the difference in rank between neighbours along each axis
+    strides, counts = {"m": grid.n * grid.k, "n": grid.k, "k": 1}, grid._asdict()
+    *axes, lacks = _AXES[role]
+    shared = ("m" if role == "C" else "k") if once else None  # the axis of a block that is divided
     sides: list[list[int]] = []
     cuts: list[Axis] = []
     for axis, extent in zip(axes, shape):
-        inner = within.get(axis)
-        held: list = []
+        count, shares = counts[axis], counts[lacks] if axis == shared else 1
+        ranges: list = []
         ranks: list[int] = []
-        for x in range(getattr(grid, axis)):
-            start, stop = part(extent, x, getattr(grid, axis))
-            for y in range(getattr(grid, inner) if inner else 1):
-                low, high = (
-                    part(stop - start, y, getattr(grid, inner)) if inner else (0, stop - start)
-                )
-                held.append([(start + low, start + high)] if low < high else [])
-                ranks.append(x * strides[axis] + (y * strides[inner] if inner else 0))
-        cut, numbers = axis_of(extent, held)
+        for x in range(count):
+            start, stop = part(extent, x, count)
+            for y in range(shares):
+                low, high = part(stop - start, y, shares)
+                ranges.append([(start + low, start + high)] if low < high else [])
+                ranks.append(x * strides[axis] + y * strides[lacks])
+        cut, numbers = axis_of(extent, ranges)
         sides.append([ranks[x] for x in numbers])
         cuts.append(cut)
     (rows, cols), (down, right) = cuts, sides
+    copies = [strides[lacks] * x for x in range(1 if once else counts[lacks])]
     return Partition.of(rows, cols, Places(down, right, copies, idle=nprocs - grid.size), text)

@@ -53,7 +53,7 @@ def replicated(request: TuneRequest, factors: Sequence[int]) -> bool:
     ... )
     (True, True, False)
     """
-    same = factors[: REPLICATION[request.replication or "all"]]
+    same = factors[: REPLICATION[request.replication]]
     return len({*same} - {0}) <= 1
 
 

@@ -24,9 +24,8 @@ class TuneRequest:
         The algorithms to try; None for all.
     memory : int or None
         Most bytes of tiles and buffers per rank; None for the device's memory.
-    replication : str or None
-        ``none``, or ``equal``, ``paired`` or ``all`` factors, None for all: a key of
-        :data:`REPLICATION`.
+    replication : str
+        ``none``, or ``equal``, ``paired`` or ``all`` factors: a key of :data:`REPLICATION`.
     today : tuple of three (str or None)
         The current partitions of A and B, and the wanted one of C. Redistribution to and from the
         layouts of a candidate is charged.
@@ -42,7 +41,7 @@ class TuneRequest:
     ranks: int
     algorithms: tuple | None = None
     memory: int | None = None
-    replication: str | None = None
+    replication: str = "all"
     top: int = 10
     today: tuple = (None, None, None)
     multiplications: int = 1
