@@ -320,12 +320,9 @@ class Candidates:
                 f"none of {result.tried} candidates fits {bytes_text(self.costs.memory_bytes)} per "
                 "rank. Use more ranks, or a larger --memory."
             )
-        if self._why:
-            raise UnsupportedError(f"none of {result.tried} candidates fits: {self._why}")
-        raise UnsupportedError(
-            f"none of {result.tried} candidates supports these partitions. Fix fewer of them, or "
-            "add universal to --only."
-        )
+        reason = self._why and f"fits: {self._why}"
+        other = "supports these partitions. Fix fewer of them, or add universal to --only."
+        raise UnsupportedError(f"none of {result.tried} candidates {reason or other}")
 
 
 def delay(gemms):

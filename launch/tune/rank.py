@@ -146,7 +146,7 @@ class _Search:
     def _trace_ahead(self) -> None:
         """Trace candidates of all algorithms for a share of the effort."""
         while self.request.effort and not self._spent(_TRACED):
-            sources = [each for each in self.sources if each.next < inf and not each.known]
+            sources = [source for source in self.sources if source.next < inf and not source.known]
             if not sources:
                 return
             self._open(min(sources, key=attrgetter("took_s")))
@@ -181,8 +181,8 @@ class _Search:
         for source in self.sources:
             source.predict(self.ratios, self.worst)
         candidates = self._list_open()
-        attributes = np.array([each.attributes for each in candidates]).reshape(-1, ATTRIBUTES)
-        factors = self.ratios.optimistic(attributes)
+        attributes = [candidate.attributes for candidate in candidates]
+        factors = self.ratios.optimistic(np.array(attributes).reshape(-1, ATTRIBUTES))
         self.heap = [self._ordered(*pair) for pair in zip(candidates, map(float, factors))]
         heapify(self.heap)
 

@@ -51,9 +51,9 @@ def attributes_of_triples(kind: int, stationary: str, triples: np.ndarray) -> np
     return np.stack([0 * own, 0 * own + kind, *singles, *pairs, equal], axis=1)
 
 
-def _number(kind, one, other=0):
+def _number(kind, first, second=0):
     """The number of an attribute, or of a pair, of one kind of programs."""
-    return ((kind << 20) + one << 20) + other
+    return ((kind << 20) + first << 20) + second
 
 
 class Ratios:
@@ -106,6 +106,6 @@ class Ratios:
 def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Covariances of the logarithms of the ratios of programs."""
     shared = np.zeros((len(some), len(others)))
-    for one, other in zip(some.T, others.T):
-        shared += one[:, None] == other
+    for column, other in zip(some.T, others.T):
+        shared += column[:, None] == other
     return _SHARED * shared

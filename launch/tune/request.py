@@ -34,7 +34,7 @@ class TuneRequest:
     effort : float or None
         Approximate CPU seconds of the search; None to search everything.
     refine : int
-        Number of first places that are also tried with other :func:`settings`.
+        Number of first places that are also tried with other :func:`.enumerate.list_settings`.
     """
 
     case: Case
@@ -63,8 +63,8 @@ class TuneRequest:
         ('row', None, ('row', 'column', None), 10.0)
         """
         today = case.a, case.b, case.c
-        kept = {name: text if name in fix else None for name, text in zip("abc", today)}
+        fixed = {name: text if name in fix else None for name, text in zip("abc", today)}
         if effort is None:
             effort = max(EFFORT, ranks / _RANKS_A_SECOND)
         more |= {"today": today, "effort": effort or None, "refine": _REFINED}
-        return cls(replace(case, preset=None, **kept), ranks, **more)
+        return cls(replace(case, preset=None, **fixed), ranks, **more)
