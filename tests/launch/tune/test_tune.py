@@ -13,6 +13,7 @@ from time import process_time
 import pytest
 from starting import within
 
+from drbench.clock import Clock
 from drbench.errors import OutOfMemory, UnsupportedError
 from drbench.launch.cases.case import Case, bound
 from drbench.launch.cases.machine_models import find_machine
@@ -382,3 +383,16 @@ def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(run_cli)
     assert by["column"]["moved_bytes"] == 3 * 1024 * 512 * 4
     given = run_cli(*asked, *"--c row --b row --fix bc".split()).json()["ranking"]
     assert {place["record"]["b"] for place in given} == {"row"}
+
+
+def test_a_search_without_a_limit_is_the_same_at_any_speed(monkeypatch):
+    """Programs that take as long have one place, whichever is traced faster."""
+    case = Case(1024, 1024, 1024, dtype="bfloat16:float32", prefetch=1)
+    names = "gemm_rs", "te_chunks", "universal"
+    request = TuneRequest.of(case, 2, effort=0, algorithms=names, replication="none")
+    rankings = []
+    for tick_s in (0.0, 2e-3):
+        ticks = itertools.count()
+        monkeypatch.setattr(Clock, "cpu", lambda tick_s=tick_s, ticks=ticks: next(ticks) * tick_s)
+        rankings.append([place.case for place in tune(request, find_machine("h100x8")).ranking])
+    assert rankings[0] == rankings[1]
