@@ -111,6 +111,7 @@ NOT_SO = {
     "./mycluster.toml",
     "run.json",
     "rows",
+    "unfenced",
     "colum",
 }
 NOT_SO |= {"./config.json:block", "./layer.txt"}

@@ -116,7 +116,7 @@ def check(traces: Sequence[Trace], everywhere: bool = False) -> Verdict:
     verdict = lambda findings: Verdict(len(traces), steps, findings)
     if findings := list(signals(traces)):
         return verdict(findings)
-    run, fault = Run(traces, everywhere), None
+    run, fault = Run(traces), None
     try:
         run.to_end()
     except Fault as error:
@@ -125,7 +125,7 @@ def check(traces: Sequence[Trace], everywhere: bool = False) -> Verdict:
         return verdict([fault])
     if findings := races(traces):  # without them, a run in one order is one in every order
         return verdict(findings)
-    return verdict([fault] if fault else list(run.result()))
+    return verdict([fault] if fault else list(run.memory.findings(run.gemms, everywhere)))
 
 
 def signals(traces: Sequence[Trace]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ No order of transfers and no look-ahead is assumed.
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class Order:
                     yield Access(rank, step, "read", block, at, at)
                 for block in step.writes():
                     yield Access(rank, step, adds, block, at, at)
-                in_place = step.in_place() if step.grouped else step.views  # type: ignore[attr-defined]
+                in_place = step.in_place() if step.grouped else step.views
                 if in_place:
                     seen[step.index] = step.reads()
             blocks = [block for value in step.inputs for block in seen.get(value.index, ())]
@@ -171,12 +171,12 @@ class Order:
                     yield use, other
 
 
-def _kept(step: Step) -> bool:
+def _kept(step: Any) -> bool:
     """Whether another rank may read the input of a step for the rest of the run."""
-    return step.signals and step.sends and step.kind == "offer"  # type: ignore[attr-defined]
+    return step.signals and step.sends and step.kind == "offer"
 
 
-def _places(step: Step, places: list[list[Place]]) -> list[Place]:
+def _places(step: Any, places: list[list[Place]]) -> list[Place]:
     """Where the value of a step is; ``places`` are those of the steps before it."""
     if step.shape is None:
         return []
@@ -185,7 +185,7 @@ def _places(step: Step, places: list[list[Place]]) -> list[Place]:
         within = places[step.onto.index]
         if (row := getattr(step, "row", None)) is None:
             return within
-        return _cut(within, (row, row + rows), (step.col, step.col + cols))  # type: ignore[attr-defined]
+        return _cut(within, (row, row + rows), (step.col, step.col + cols))
     if not step.alias:
         return [Place(0, 0, step.index, 0, 0, rows, cols)]
     whole = places[step.inputs[0].index]
@@ -194,7 +194,7 @@ def _places(step: Step, places: list[list[Place]]) -> list[Place]:
         return whole
     if (start := getattr(step, "start", None)) is not None:  # a Part
         ranges = [(0, rows), (0, cols)]
-        ranges[axis] = start, step.stop  # type: ignore[attr-defined]
+        ranges[axis] = start, step.stop
         return _cut(whole, *ranges)
     joined, at = [], 0
     for value in step.inputs:

@@ -155,7 +155,7 @@ def test_the_wrong_program_of_the_page_is_right_with_a_fence(process, tmp_path):
     assert PLUGIN.count(before) == 1
     text = PLUGIN.replace(before, f"{before}        yield Fence()\n")
     (tmp_path / "mine.py").write_text(text, encoding="utf-8")
-    words = "--plugin mine.py plan -p 2 -m 8 -n 8 -k 8 --algorithm outer --check --json".split()
+    words = "--plugin mine.py plan -p 2 -m 8 -n 8 -k 8 --algorithm unfenced --check --json".split()
     answer = process(sys.executable, "-m", "drbench", *words).json()
     assert (answer["checked_steps"], answer["findings"]) == (20, [])
 
