@@ -64,8 +64,8 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
     "checks",
     is_flag=True,
     group="Output",
-    help="Prove that the programs of all ranks are right, or name the steps that are wrong; then "
-    "the exit code is 1. For small matrices.",
+    help="Prove the programs of all ranks right, in any order of completion, or name the steps at "
+    "fault (exit code 1). For small matrices.",
 )
 @machine_option("machine")
 @json_option(flag_value="json")

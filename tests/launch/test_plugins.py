@@ -11,6 +11,7 @@ from textwrap import dedent
 import pytest
 from tutorials import difference, steps_of
 
+from drbench.check.findings import KINDS
 from drbench.measure.record import options_of
 from drbench.measure.record_file import read_csv
 from drbench.plots.select.cases import configuration
@@ -148,6 +149,10 @@ def test_the_page_shows_what_the_check_of_a_right_and_of_a_wrong_program_prints(
         ended = drbench(*words)
         assert ended.returncode == code and not ended.stderr
         assert not difference(step.shown, ended.stdout, "plan")
+
+
+def test_the_page_explains_every_kind_of_finding():
+    assert re.findall(r"^\| `(\w+)` \|", PAGE.read_text("utf-8"), re.M) == [*KINDS]
 
 
 def test_the_wrong_program_of_the_page_is_right_with_a_fence(process, tmp_path):
