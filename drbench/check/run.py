@@ -33,6 +33,7 @@ from drbench.program.steps import (
     Zero,
 )
 from drbench.program.trace import Trace
+from drbench.texts import plural
 
 from .findings import Fault
 from .memory import Memory
@@ -90,7 +91,7 @@ class Run:
         ]
         if left:
             waits = [f"rank {rank} waits for {self._waits(rank, step)}" for rank, step in left[:3]]
-            text = f"{len(left)} ranks cannot go on: {'; '.join(waits)}"
+            text = f"{plural(len(left), 'rank')} cannot go on: {'; '.join(waits)}"
             raise Fault("deadlock", text, left)
 
     def _waits(self, rank: int, step: Any) -> str:
@@ -103,13 +104,16 @@ class Run:
         if step.group is None:
             return ""
         members = step.group.members if step.grouped else range(len(self.traces))
+        if rank not in members:
+            raise Fault("misplaced", f"rank {rank} is no member of {step.group}", [(rank, step)])
         here = self._met.setdefault((step.group, self._passed[step.group, rank]), {})
         if rank not in here:
             here[rank] = step
             if len(here) == len(members):
                 self._meet(here)
         if len(here) < len(members):
-            return f"rank {next(each for each in members if each not in here)} in {step.group}"
+            missing = next(each for each in members if each not in here)
+            return f"rank {missing} {f'in {step.group}' if step.grouped else 'at a Fence'}"
         self._passed[step.group, rank] += 1
         return ""
 
@@ -253,9 +257,11 @@ class Run:
         steps: dict[int, Any] = here
         first = next(iter(steps.values()))
         members, given = list(first.group.members), {}
+        roots = [each.owner for each in first.fragments[:1]]
         for rank, step in steps.items():
             owners = [each.owner for each in step.fragments]
-            if owners not in (members, [each.owner for each in first.fragments][:1], []):
+            known = owners in (members, roots, []) and {*owners} <= {*members}
+            if not known or (step.own is not None and step.own.owner != rank):
                 raise Fault("misplaced", "fragments are not those of the members", here.items())
             if step.sums or isinstance(step, Shift):
                 given[rank] = self._take(rank, step, step.inputs[0])

@@ -329,7 +329,7 @@ def each_rank_takes_before_it_offers(rank):
     yield Offer(sums, 1 - rank, "x")
 
 
-@wrong("deadlock", "1 ranks cannot go on: rank 1 waits for rank 0 in world", (1, "Fence"))
+@wrong("deadlock", "1 rank cannot go on: rank 1 waits for rank 0 at a Fence", (1, "Fence"))
 def a_rank_forgets_its_last_fence(rank):
     yield from right(rank)
     if rank == 1:
@@ -527,6 +527,23 @@ def members_gather_the_fragments_of_others(rank):
 @wrong("misplaced", "fragments are not those of the members", (0, "Broadcast"), (1, "Broadcast"))
 def members_name_different_roots(rank):
     yield Broadcast(OUTER.a.block(WHOLE, of(rank)), Group("row", (0, 1), rank))
+
+
+@wrong("misplaced", "fragments are not those of the members", (0, "Broadcast"))
+def the_root_is_no_member(rank):
+    if rank == 0:
+        yield Broadcast(OUTER.a.block(WHOLE, of(1)), Group("row", (0,), 0))
+
+
+@wrong("misplaced", "fragments are not those of the members", (0, "AllGather"), (1, "AllGather"))
+def members_have_wrong_positions(rank):
+    blocks = [OUTER.a.block(WHOLE, of(each)) for each in (0, 1)]
+    yield AllGather(blocks, Group("row", (0, 1), 1 - rank), 1)
+
+
+@wrong("misplaced", "rank 1 is no member of row [0]", (1, "AllGather"))
+def a_rank_is_no_member_of_its_group(rank):
+    yield AllGather([OUTER.a.block(WHOLE, of(0))], Group("row", (0,), 0), 1)
 
 
 @wrong("misplaced", "members shift by different distances", (0, "Shift"), (1, "Shift"))
