@@ -16,7 +16,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from math import inf, prod
 from operator import add
 from os.path import commonprefix
@@ -412,12 +412,12 @@ class LayoutCosts:
         for active in (None, *(overlapping if still is None else ())):
             for axes in itertools.product(*self._axes(placed, fixed, active)):
                 inner = _as_operands(each, zip(*map(_DIVIDED.get, axes, placed)))
-                moves = [
-                    self._redistributed(chain, each, x, reads, *layouts)
-                    for x, layouts in enumerate(zip(stored, inner))
-                ]
-                uses = tuple(itertools.chain.from_iterable(uses for uses, _ in moves))
-                moved = reduce(Load.then, (load for _, load in moves))
+                (uses_a, load_a), (uses_b, load_b), (uses_c, load_c) = (
+                    self._redistributed(chain, each, x, reads, stored[x], inner[x])
+                    for x in range(3)
+                )
+                uses = *uses_a, *uses_b, *uses_c
+                moved = load_a.then(load_b).then(load_c)
                 local = tuple(cut(x, axes, axis, self.mesh) for axis, x in zip("mnk", extents))
                 for program in self._gemms(each, local, active, placed):
                     yield Way(each.c, uses, Use(each.c, "", program), tuple(inner), moved)
@@ -445,7 +445,9 @@ class LayoutCosts:
             axes = axes or ["m", "n", "k", *[""] * (here[2] == "R")]
             if active is not None and d > active:
                 axes = [axis for axis in axes if _alike(placed[active], axis)]
-            yield [axis for axis in axes if all(_DIVIDED[axis][x] == here[x] for x in fixed[d])]
+            for x in fixed[d]:
+                axes = [axis for axis in axes if _DIVIDED[axis][x] == here[x]]
+            yield axes
 
     def _overlaps(self, placed: Placed, d: int) -> bool:
         """Whether a program along a dimension may take these placements: data moves, and ranks are
