@@ -88,7 +88,7 @@ class ShardingChoice:
     def interval_s(self) -> tuple[float, float] | None:
         """Seconds between which a run is expected; None where nothing is known of it."""
         low_s, high_s = self.ranking[0][2:]
-        return None if low_s is None or high_s is None else (low_s, high_s)
+        return None if low_s is None else (low_s, high_s)
 
     @property
     def mesh(self) -> str:
@@ -269,14 +269,14 @@ def choose_sharding(
             "layers and micro_batches must be at least 1, and micro_batches and recompute belong "
             f"to backward=True; got {layers=}, {micro_batches=}, {recompute=}, {backward=}."
         )
-    asked, model, where, dtype = checked(chain, machine, ranks, mesh, tokens, backward, dtype)
+    asked, model, where, dtype = read_request(chain, machine, ranks, mesh, tokens, backward, dtype)
     training = Training(layers, micro_batches, recompute)
     return answer(
         asked, model, where, dtype, transport, training, fix, limit=memory, effort_s=effort
     )
 
 
-def checked(
+def read_request(
     name: str,
     machine: str,
     ranks: int | None,

@@ -154,7 +154,7 @@ def chain_command(
     operations of the best chain until no other can be faster. If the effort is exhausted first,
     the first line has the optimality gap: how much faster an optimum could at most be.
     """
-    from drbench.chains.answer import answer, checked, records_of
+    from drbench.chains.answer import answer, read_request, records_of
     from drbench.chains.model.costs import Training
     from drbench.chains.model.programs import EVERYTHING, LIBRARY
     from drbench.chains.order import fill_of, order_of, run_order
@@ -174,7 +174,9 @@ def chain_command(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate."
         )
-    asked, model, where, dtype = checked(name, machine, ranks, mesh, tokens, backward, dtype, run)
+    asked, model, where, dtype = read_request(
+        name, machine, ranks, mesh, tokens, backward, dtype, run
+    )
     chain = asked.chain()
     if run and any(each.experts[0] for each in chain.multiplications):
         raise UnsupportedError(

@@ -128,7 +128,7 @@ def measured_text(chosen: ShardingRow, measured: Record) -> str:
         return f"{measured.status}: {measured.reason}"
     exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of the tolerance"
     text, predicted_s, median_s = "", chosen.solution.time_s, measured.median_s
-    if chosen.low_s is not None and chosen.high_s is not None:
+    if chosen.low_s is not None:
         verdict = "in" if chosen.low_s <= median_s <= chosen.high_s else "not in"
         text = f", {verdict} {span(chosen.low_s, chosen.high_s, median_s)}"
     return (
