@@ -11,6 +11,7 @@ cores.
 """
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,40 +24,32 @@ from drbench.chains.model.presets import text_of
 from drbench.chains.model.programs import LIBRARY
 from drbench.chains.order import Asked, fill_of, order_of, run_order
 from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.sweeps.rounds import pooled, rotated
+from drbench.mappings import grouped
 from drbench.measure.record_file import append_csv, read_csv
 
 from .model import summary
 
 RANKS = 2
-#: Wide and thin layers, forward and backward, with all functions between, and attention; ragged
-#: extents; given layouts, so that matrices move.
-_LAYERS = {
-    "gpt": (2048, (1024, 4096, 1024), "gelu", False),
-    "llama": (4096, (512, 1536, 512), "swiglu", True),
-    "deep": (1024, (2048, 2048, 2048, 2048), "relu", False),
-    "bottleneck": (768, (4096, 512, 4096), "", False),
-    "tall": (8192, (256, 1024, 256), "silu", True),
-    "few tokens": (256, (2048, 5632, 2048), "swiglu", False),
-    "few tokens, backward": (256, (2048, 5632, 2048), "gelu", True),
-    "ragged": (1501, (701, 1907, 1103), "gelu", True),
-    "tensor parallel": (1024, (1024, 4096, 1024), "silu", True),
-}
-CHAINS = {
-    name: Asked(name, lines("X", widths, of, rows=rows), backward)
-    for name, (rows, widths, of, backward) in _LAYERS.items()
-}
-CHAINS["attention"] = Asked("attention", text_of("llama3-8b:attention", 256))
-_FIXED = {"tensor parallel": ("X=R", "W1=column", "Y1=column", "W2=row")}
 
 
-def planned(name: str, machine, budget_s: float):
+def list_chains() -> Iterator[tuple[Asked, list[str]]]:
+    """The chains of chains.toml, each with the layouts that are given."""
+    for name, layer in read_toml(Path(__file__).with_name("chains.toml")).items():
+        if "preset" in layer:
+            text = text_of(layer["preset"], layer["rows"])
+        else:
+            text = lines("X", layer["widths"], layer.get("function", ""), rows=layer["rows"])
+        yield Asked(name, text, layer.get("backward", False)), layer.get("fix", [])
+
+
+def planned(asked: Asked, fix: list[str], machine, budget_s: float):
     """The predicted record of a chain, with its interval, and what runs it."""
-    asked, fix = CHAINS[name], _FIXED.get(name, ())
     found = answer(asked, machine, RANKS, fix=fix, programs=LIBRARY)
     fill = fill_of(asked.chain(), None, "float32")
     order = order_of(found.search.best, asked, machine.name, fill, budget_s=budget_s)
-    return replace(records_of(found)[0], case=name), order
+    return replace(records_of(found)[0], case=asked.name), order
 
 
 def measured(orders: dict, rounds: int) -> dict:
@@ -69,14 +62,11 @@ def measured(orders: dict, rounds: int) -> dict:
 
 
 def points(path: Path) -> DataFrame:
-    """The chains of a file of records, as rows of :func:`.model.summary`, in the order of
-    :data:`CHAINS`."""
-    found = {(record.case, record.mode): record for record in read_csv(path)}
-    both = ([found.get((name, mode)) for mode in ("simulated", "measured")] for name in CHAINS)
+    """The chains of a file of records, as rows of :func:`.model.summary`."""
+    both = grouped(read_csv(path), lambda record: record.case).values()
     rows = [
         (text.case, "s", ran.median_s, text.best_s, text.median_low_s, text.median_high_s)
         for text, ran in both
-        if text and ran
     ]
     return DataFrame(rows, columns="what unit value predicted low high".split())
 
@@ -93,7 +83,7 @@ def main() -> None:
     path = words.out / "records.csv"
     path.unlink(missing_ok=True)
     shutil.copyfile(words.machine, words.out / "machine.toml")
-    plans = {name: planned(name, machine, words.budget) for name in CHAINS}
+    plans = {asked.name: planned(asked, fix, machine, words.budget) for asked, fix in list_chains()}
     ran = measured({name: order for name, (_, order) in plans.items()}, words.rounds)
     for name, (predicted, _) in plans.items():
         append_csv(path, predicted, ran[name])

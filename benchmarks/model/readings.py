@@ -15,33 +15,13 @@ from pandas import concat
 from benchmarks.__main__ import parser_of
 from benchmarks.core import commit, write_rows
 from drbench.launch.cases.machine_models import find_machine
+from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.host.files import ROOT
 from drbench.launch.models.simulate_sweeps import predict_on
 from drbench.launch.papers.claims import check_claims
 from drbench.launch.papers.slicing import CLAIMS, Figures, cases_for_claims
 from drbench.plots.select.records import frame
 
-STACK = ("links.stack.bandwidth_bytes_per_s", 20e9)
-SHARED = ("links.xe.shared", "device")
-#: Differences from the paper's program, which fetches whole tiles and pushes replicas of C.
-PROGRAMS = {
-    "paper": {},
-    "slices, pushed": {"fetch": "slice"},
-    "tiles, pulled": {"reduce": "pull"},
-    "slices, pulled": {"fetch": "slice", "reduce": "pull"},
-}
-#: Machine, what is read otherwise, the changed constants, the most replicas of A and B, and the
-#: programs.
-READINGS = [
-    ("pvc12", "as it is", (), (12, 6, 4, 1), PROGRAMS),
-    ("pvc12", "one Xe Link a tile", (SHARED,), (12, 6, 4), ["paper"]),
-    ("pvc12", "and replicas across GPUs", (SHARED, STACK), (12, 6, 4), ["paper"]),
-    ("h100x8", "as it is", (), (8, 1), PROGRAMS),
-    ("h100x8", "accumulates at a fifth of a copy", (("accumulate_efficiency", 0.2),), (8, 1),
-     ["paper"]),
-    ("h100x8", "GEMMs five times as slow", (("accumulate_slowdown", 4.0),), (8, 1), ["paper"]),
-    ("h100x8", "accumulates slow nothing", (("accumulate_slowdown", 0.0),), (8, 1), ["paper"]),
-]  # fmt: skip
 NAMES = ("P7", "P10")
 
 
@@ -71,21 +51,23 @@ def main() -> None:
     out = parser.parse_args().out
     command = "python -m benchmarks model.readings"
     made = {"command": command, "date": date.today(), "commit": commit()}
-    runs = [(*reading, program) for *reading, programs in READINGS for program in programs]
+    file = read_toml(Path(__file__).with_suffix(".toml"))
+    runs = [(each, program) for each in file["readings"] for program in each["programs"]]
     found = {}
-    for name, reading, changes, _, program in runs:
-        machine = find_machine(name)
-        cases = cases_for_claims("mlp2", machine.devices, options=PROGRAMS[program])
-        for path, value in changes:
+    for each, program in runs:
+        machine = find_machine(each["machine"])
+        cases = cases_for_claims("mlp2", machine.devices, options=file["programs"][program])
+        for path, value in each.get("changes", {}).items():
             machine = machine.with_value(path, value)
         (records,) = predict_on([machine], cases, machine.devices)
-        found[name, reading, program] = frame(records)
-        print(f"{name}, {reading}, {program}: {len(cases)} cases", flush=True)
+        found[each["machine"], each["reading"], program] = frame(records)
+        print(f"{each['machine']}, {each['reading']}, {program}: {len(cases)} cases", flush=True)
     lines, verdicts = [], []
-    for name, reading, _, most, program in runs:
+    for each, program in runs:
+        name, reading = each["machine"], each["reading"]
         ours = found[name, reading, program]
         others = found["h100x8" if name == "pvc12" else "pvc12", "as it is", program]
-        for replicas in most:
+        for replicas in each["most_replicas"]:
             description = {"machine": name, "program": program, "reading": reading}
             description["most_replicas"] = replicas
             kept = ours[[a <= replicas for a, _, _ in ours.factors]]
