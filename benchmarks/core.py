@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -57,19 +57,10 @@ MOVED = "direct_bytes get_bytes put_bytes accumulate_bytes collective_bytes".spl
 SECONDS = "median_s least_s most_s".split()
 #: Of a row that compares with the roof: what the record of the run calls it.
 MEASURED = (
-    "status",
-    "percent_of_gemm_only",
-    "percent_of_gemm_only_min",
-    "percent_of_gemm_only_max",
-    "percent_of_gemm_only_low",
-    "percent_of_gemm_only_high",
-    "stable",
-    "noisy",
-    "median_s",
-    "gemm_only_gflops",
-    "get_bytes",
-    "balance_limit",
-)
+    "status percent_of_gemm_only percent_of_gemm_only_min percent_of_gemm_only_max "
+    "percent_of_gemm_only_low percent_of_gemm_only_high stable noisy median_s gemm_only_gflops "
+    "get_bytes balance_limit"
+).split()
 
 
 def cases(section: str, scale="1", **given) -> Iterator[tuple[dict, Case, int, dict]]:
@@ -139,12 +130,18 @@ def of_roof(section: str, scale: str, limits: dict) -> Iterator[dict]:
         yield {"bar": None} | description | measured | {"command": record["command"]}
 
 
-def against(old: Path, section: str, scale: str, limits: dict) -> Iterator[dict]:
-    """Ratios to an older checkout, which is asked through the command line: that both have."""
-    for description, *case in cases(section, scale, **limits):
-        ours, theirs = interleave({"new": case, "old": (*case, old)}).values()
-        before = {"old": statistics.median(shares(theirs)), "old_commit": commit(old)}
-        yield description | before | spread(ratios(ours, theirs)) | {"command": ours[0]["command"]}
+def versus(base: Callable, section: str, scale: str, limits: dict) -> Iterator[dict]:
+    """Ratios to another way to run each case, which ``base`` makes of the arguments of
+    :func:`run`."""
+    for description, *how in cases(section, scale, **limits):
+        ours, theirs = interleave({"ours": how, "theirs": base(*how)}).values()
+        row = description | spread(ratios(ours, theirs)) | {"rounds": ROUNDS}
+        yield row | {"median_s": ours[-1]["median_s"], "command": ours[-1]["command"]}
+
+
+def on_one_node(case: Case, ranks: int, environ: dict) -> tuple:
+    """The case of ranks on virtual nodes on one node, where they reach each other by RMA."""
+    return replace(case, transport="rma"), ranks, {}
 
 
 def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
@@ -156,52 +153,23 @@ def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
     """
     done: dict = {}
     for description, case, *how in cases(section, scale, **limits):
+        over = max if description["against"] == "larger" else sum
         free = run(replace(case, transport="throttled:1e6,0"), *how)
-        free_s = free["median_s"] - free["phase_collective_wait_s"]
-        slow = {}
+        free_s, slow = free["median_s"] - free["phase_collective_wait_s"], {}
         for share in SHARES:
             rate = sum(free[name] for name in MOVED) / 2 / (share * free_s) / 1e9
             slow[share] = (replace(case, transport=f"throttled:{rate:.6f},0"), *how)
         for share, found in interleave(slow).items():
-            times = [record["median_s"] for record in found]
-            computes = [
-                free_s / free["median_s"] * time_s * ratio
-                for time_s, ratio in zip(times, ratios(found, [free] * ROUNDS))
-            ]
-            over = {
-                kind: [t / of((compute_s, share * free_s)) for t, compute_s in zip(times, computes)]
-                for kind, of in (("larger", max), ("sum", sum))
-            }
-            row = description | {"transfers_over_compute": share}
-            row |= spread(over[description["against"]]) | {"rounds": ROUNDS}
-            for column, kind in (("time_over_max", "larger"), ("time_over_sum", "sum")):
-                row[column] = statistics.median(over[kind])
-            yield row | {"median_s": statistics.median(times), "command": found[0]["command"]}
-            done[description["case"], share] = found
+            samples, done[description["case"], share] = [], found
+            for record, slower in zip(found, ratios(found, [free] * ROUNDS)):
+                compute_s = slower * record["median_s"] * free_s / free["median_s"]
+                samples.append(record["median_s"] / over((compute_s, share * free_s)))
+            row = description | {"transfers_over_compute": share} | spread(samples)
+            yield row | {"rounds": ROUNDS, **{x: found[-1][x] for x in ("median_s", "command")}}
     for share in SHARES if section == "gather" else ():
         both = (done[f"ag_gemm {variant}", share] for variant in ("pull", "push"))
         row = {"case": "ag_gemm push over pull", "transfers_over_compute": share}
         yield row | {"against": "pull", "bar_low": 0.95, "bar": 1.05} | spread(ratios(*both))
-
-
-def mixed(section: str, scale: str, limits: dict) -> Iterator[dict]:
-    """Virtual nodes against the same ranks on one node that reach each other by RMA."""
-    for description, case, ranks, environ in cases(section, scale):
-        alone = replace(case, transport="rma")
-        both = interleave({"mixed": (case, ranks, environ), "one": (alone, ranks, {})})
-        last, single = (found[-1] for found in both.values())
-        yield {
-            **description,
-            **{axis: getattr(case, axis) for axis in "mnk"},
-            **spread(ratios(*both.values())),
-            "rounds": ROUNDS,
-            "status": max(record["status"] for found in both.values() for record in found),
-            "mixed_median_s": last["median_s"],
-            "one_median_s": single["median_s"],
-            **{name: last[name] for name in MOVED},
-            **{f"one_{name}": single[name] for name in MOVED},
-            "command": last["command"],
-        }
 
 
 def executor(section: str, scale: str, limits: dict) -> Iterator[dict]:
@@ -261,7 +229,9 @@ SECTIONS = {
     **dict.fromkeys(("one_node", "layers", "collectives", "remote", "progress"), of_roof),
     **dict.fromkeys(("overlap", "gather", "reduce", "sums"), throttled),
     **dict.fromkeys(("signals", "signals_remote"), fused),
-    **{each.__name__: each for each in (mixed, executor, planning)},
+    "mixed": partial(versus, on_one_node),
+    "executor": executor,
+    "planning": planning,
 }
 
 
@@ -287,12 +257,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for a CSV file a section")
     chosen = parser.parse_args()
     limits = {"iters": chosen.iters, "budget": chosen.budget}
+    made = {"date": date.today().isoformat(), "commit": commit()}
+    if chosen.against:
+        old = chosen.against.resolve()
+        made["old_commit"] = commit(old)
     for name in chosen.sections or SECTIONS:
+        measure = SECTIONS[name]
+        if chosen.against:
+            measure = partial(versus, lambda *how: (*how, old))
         begin, rows = time.perf_counter(), []
         print(f"\n{name}", flush=True)
-        measure = partial(against, chosen.against.resolve()) if chosen.against else SECTIONS[name]
         for row in measure(name, chosen.scale, limits):
-            rows.append(row | {"date": date.today().isoformat(), "commit": commit()})
+            rows.append(row | made)
             print(*(f"{column}={value}" for column, value in row.items()), flush=True)
         print(f"{name} took {(time.perf_counter() - begin) / 60:.1f} minutes")
         if chosen.out:

@@ -60,7 +60,7 @@ def _of_times(found: DataFrame) -> DataFrame:
 def _of_overlap(found: DataFrame) -> DataFrame:
     """Times with a look-ahead of one over the larger of compute and transfers."""
     unknown = {"low": nan, "high": nan, "bar_low": nan}
-    return _of_times(found.assign(ratio=found.time_over_max, bar=OVERLAPPED, **unknown))
+    return _of_times(found.assign(bar=OVERLAPPED, **unknown))
 
 
 def _of_fused(found: DataFrame) -> DataFrame:

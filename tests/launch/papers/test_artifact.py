@@ -117,7 +117,7 @@ def test_a_measured_record_that_makes_no_sense_fails(place, change):
 @pytest.mark.parametrize(
     "claim, name, column, text",
     [
-        ("S10", "performance/overlap.csv", "time_over_max", "1.11"),
+        ("S10", "performance/overlap.csv", "ratio", "1.11"),
         ("S11", "performance/planning.csv", "most_s", "0.4"),
         ("S12", "peers-p2/records.csv", "median_s", "0.001"),
         ("S1", "../../ledger.csv", "value", "0.001"),
