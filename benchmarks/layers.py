@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -58,26 +58,38 @@ def under(name: str, prefixes: Iterable[str]) -> bool:
 def imports(module: str, text: str, package: bool = False) -> Iterator[tuple[str, int, bool]]:
     """(full name, line, whether at module level) of each import that may be executed."""
     parts = module.split(".") if package else module.split(".")[:-1]
-    tree = ast.parse(text)
-    deferred, only_types = set(), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            deferred |= {id(inside) for inside in ast.walk(node)}
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            only_types |= {id(inside) for inside in ast.walk(node)}
-    for node in ast.walk(tree):
+
+    def visit(node: ast.AST, at_module_level: bool) -> Iterator[tuple[str, int, bool]]:
         names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = parts[: len(parts) - node.level + 1] if node.level else []
-            base += [node.module] if node.module else []
-            names = [".".join([*base, alias.name]) for alias in node.names]
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            if ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
-                names = [node.args[0].value]
-        if id(node) not in only_types:
-            yield from ((name, node.lineno, id(node) not in deferred) for name in names)
+        match node:
+            case ast.If(test=ast.Name("TYPE_CHECKING")):
+                return
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                at_module_level = False
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                base = parts[: len(parts) - node.level + 1] if node.level else []
+                base += [node.module] if node.module else []
+                names = [".".join([*base, alias.name]) for alias in node.names]
+            case ast.Call(args=[ast.Constant(name), *_]):
+                if ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+                    names = [name]
+        yield from ((name, node.lineno, at_module_level) for name in names)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, at_module_level)
+
+    yield from visit(ast.parse(text), True)
+
+
+def closure(start: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
+    """Everything that is reached from some names, these included."""
+    found, left = set(), [*start]
+    while left:
+        for name in {left.pop()} - found:
+            found.add(name)
+            left += edges.get(name, ())
+    return found
 
 
 class Layers:
@@ -91,20 +103,11 @@ class Layers:
         """The innermost layer of a module."""
         return max((each for each in self.below if under(name, (each,))), key=len, default=None)
 
-    def allowed(self, layer: str | None) -> set[str]:
-        """Every layer, and every single module, that a layer may import."""
-        found, left = set(), [layer]
-        while left:
-            for each in {left.pop()} - found - {None}:
-                found.add(each)
-                left += self.below.get(each, ())
-        return found
-
     def refused(self, module: str, name: str, at_module_level: bool) -> str | None:
         """Why a module may not import a name."""
         layer, top = self.layer_of(module), name.split(".")[0]
         if top == "drbench":
-            allowed = self.allowed(layer)
+            allowed = closure({layer} - {None}, self.below)
             single = [each for each in allowed if each not in self.below]
             if self.layer_of(name) not in allowed and not under(name, single):
                 return f"{layer or module} may import {', '.join(sorted(allowed)) or 'nothing'}"
@@ -116,16 +119,6 @@ class Layers:
         if heavy and at_module_level and not under(module, HEAVY[heavy]):
             return f"at module level only in {' and '.join(HEAVY[heavy])}"
         return None
-
-
-def loaded(start: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
-    """Everything that importing some modules imports, directly or not."""
-    found, left = set(), list(start)
-    while left:
-        for name in {left.pop()} - found:
-            found.add(name)
-            left += edges.get(name, ())
-    return found
 
 
 def check(sources: dict[str, tuple[Path, str]], layers: Layers) -> Iterator[str]:
@@ -145,10 +138,10 @@ def check(sources: dict[str, tuple[Path, str]], layers: Layers) -> Iterator[str]
                 edges[module] |= known | {parts[0]}
     for starts, unloaded in UNLOADED.items():
         for module in [name for name in edges if under(name, starts)]:
-            for name in sorted(loaded([module], edges) & unloaded):
+            for name in sorted(closure([module], edges) & unloaded):
                 yield f"{module} loads {name}, directly or through others"
     for module in [name for name in edges if not under(name, ONLY_IN["mpi4py"])]:
-        if "mpi4py" in loaded([module], edges):
+        if "mpi4py" in closure([module], edges):
             yield f"{module} loads mpi4py, directly or through others"
     try:
         TopologicalSorter(inside).prepare()

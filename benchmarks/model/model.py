@@ -33,8 +33,8 @@ from drbench.texts import shape_text
 
 #: Columns in which a measured and a predicted row of one case agree.
 CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport", "ranks"]
-
-
+#: What is compared, and its unit in the ledger: of the roof the percentage.
+UNITS = {"time_s": "s", "percent_of_gemm_only": "%"}
 #: Columns of :func:`summary`.
 SUMMARY = ("numbers", "pairs in order", "mean error", "bias", "range", "in interval")
 
@@ -71,68 +71,29 @@ def summary(rows: DataFrame) -> tuple:
     )
 
 
-def at_calibrated_speed(measured, predicted):
-    """The measured rows with the times they would have had, had the machine been as fast as when it
-    was calibrated.
-
-    The local GEMMs between the repeats of a case, its roof, are the same work as those that the
-    model predicts. So a time is the predicted roof over the measured share of the roof, the median
-    of pairs: the comparison is then of shares of the roof. Rows without a roof, or without a
-    prediction, are left out.
-
-    Parameters
-    ----------
-    measured, predicted : DataFrame
-        As of :func:`paired`.
-
-    Examples
-    --------
-    The machine was half as fast in the second case as in the first, and as the model has it.
-
-    >>> from drbench.measure.record import Record
-    >>> from drbench.plots.select.records import frame
-    >>> case = {"m": 8, "n": 8, "k": 8, "a": "row", "b": "row", "stationary": "C", "ranks": 2}
-    >>> case |= {"status": "ok", "transport": "rma"}
-    >>> ran = [("row", 2.0, 50.0), ("column", 8.0, 25.0)]
-    >>> measured = frame(
-    ...     [
-    ...         Record(mode="measured", c=c, best_s=time, percent_of_gemm_only=share, **case)
-    ...         for c, time, share in ran
-    ...     ]
-    ... )
-    >>> predicted = frame(
-    ...     [Record(mode="simulated", c=c, best_s=3.0, local_gemm_s=1.0, **case) for c, *_ in ran]
-    ... )
-    >>> list(at_calibrated_speed(measured, predicted).time_s)
-    [2.0, 4.0]
-    """
-    roofs = predicted[[*CASE, "local_gemm_s"]].rename(columns={"local_gemm_s": "roof_s"})
-    found = measured.merge(roofs, on=CASE)
-    found = found.assign(time_s=100 * found.roof_s / found.percent_of_gemm_only)
-    return found[found.time_s.notna()]
-
-
-def paired(measured, predicted):
-    """The measured rows that are ok and were predicted, with the column ``predicted_s``.
+def paired(measured, predicted, column: str = "time_s"):
+    """The measured rows that are ok and were predicted, with the column ``predicted_s``: times, or
+    another predicted ``column``.
 
     Parameters
     ----------
     measured, predicted : DataFrame of :func:`drbench.plots.select.records.read_records`
         Of the measured, several rows may be of one case (:data:`CASE`).
     """
-    times = predicted[[*CASE, "time_s"]].rename(columns={"time_s": "predicted_s"})
-    return measured[measured.status == "ok"].merge(times, on=CASE)
+    values = predicted[[*CASE, column]].rename(columns={column: "predicted_s"})
+    found = measured[measured.status == "ok"].merge(values, on=CASE)
+    return found[found[column].notna()]
 
 
-def with_intervals(pairs: DataFrame) -> DataFrame:
+def with_intervals(pairs: DataFrame, column: str = "time_s") -> DataFrame:
     """The pairs as rows of the ledger, with intervals from the residuals of the other half of the
     programs: these are dealt to two halves, pseudo-randomly but always the same."""
-    ratios, predicted = pairs.time_s / pairs.predicted_s, pairs.predicted_s
+    value, predicted = pairs[column], pairs.predicted_s
     half = pairs[CASE].astype(str).agg(" ".join, axis=1).map(dealt)
-    ends = {each: spread(list(ratios[half != each])) for each in (False, True)}
+    ends = {each: spread(list((value / predicted)[half != each])) for each in (False, True)}
     low, high = (half.map({each: pair[at] for each, pair in ends.items()}) for at in (0, 1))
-    intervals = {"low": low * predicted, "high": high * predicted}
-    return pairs.assign(unit="s", value=pairs.time_s, predicted=predicted, **intervals)
+    unit, intervals = UNITS[column], {"low": low * predicted, "high": high * predicted}
+    return pairs.assign(unit=unit, value=value, predicted=predicted, **intervals)
 
 
 def main() -> None:
@@ -141,14 +102,12 @@ def main() -> None:
     parser.add_argument("predicted", type=Path)
     given = parser.parse_args()
     measured, predicted = (read_records([path]) for path in (given.measured, given.predicted))
-    several = measured.nodes.gt(1).any()
-    if several:  # measured rows name the transport that auto came to
+    columns = ["time_s"]
+    if measured.nodes.gt(1).any():  # measured rows name the transport that auto came to
         predicted["transport"] = measured.transport.dropna().iloc[0]
-    found = {"times": paired(measured, predicted)}
-    if several:
-        found["shares of the roof"] = paired(at_calibrated_speed(measured, predicted), predicted)
-    found = {name: with_intervals(pairs) for name, pairs in found.items()}
-    *_, pairs = found.values()
+        columns.append("percent_of_gemm_only")
+    found = {each: with_intervals(paired(measured, predicted, each), each) for each in columns}
+    pairs = found[columns[-1]]
     shapes = pairs.groupby(["m", "n", "k"], sort=False)
     found |= {shape_text(*shape): each for shape, each in shapes}
     print(table(["", *SUMMARY], [(name, *summary(each)) for name, each in found.items()]), end="")
