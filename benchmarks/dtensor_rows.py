@@ -45,7 +45,7 @@ def steps(found: DataFrame) -> list[Step]:
             ratio_of(over(by_round[column][STOCK].to_dict(), by_round[column][OURS].to_dict()))
             for column in ("seconds", "cpu_s")
         )
-        middle = [by_round.seconds[side].median() for side in (STOCK, OURS)]
+        middle = [float(by_round.seconds[side].median()) for side in (STOCK, OURS)]
         made.append(Step(work, *middle, time, cpu, len(by_round)))
     return made
 
@@ -63,7 +63,7 @@ def call_us(found: DataFrame, call: str, beyond: str | None = None) -> tuple[flo
     by_round = found.pivot(index="round", columns="call", values="us")
     us = by_round[call] - (by_round[beyond] if beyond else 0)
     low, high = median_interval(list(us)) or (us.min(), us.max())
-    return us.median(), low, high
+    return float(us.median()), low, high
 
 
 #: Comparisons of calls: a call, its baseline, and the bar in microseconds.

@@ -37,7 +37,7 @@ _STAGES, _MOST_RANKS = Path(__file__).with_name("stages.toml"), 8
 _BUDGET_S, _LEAST_S = 460.0, 3.0
 _USED_UP = "the time of all stages together is used up"
 #: The GEMM of one of the tiles of one_rank.toml, which is timed by itself.
-_TILE = {"m": 2048, "n": 2048, "k": 2048}
+_TILE = 2048
 
 
 class Stage(NamedTuple):
@@ -117,15 +117,8 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
 
     Examples
     --------
-    >>> speed = {
-    ...     "name": "speed",
-    ...     "kind": "",
-    ...     "exit": 0,
-    ...     "end": [],
-    ...     "lines": [
-    ...         {"kind": "copy", "what": "half of each row", "gb_per_s": 1900.0, "of_plain": 0.93}
-    ...     ],
-    ... }
+    >>> line = {"check": ["strided copy / whole copy", "0.93 (1900 GB/s)", ">= 0.9", True]}
+    >>> speed = {"name": "speed", "kind": "", "exit": 0, "end": [], "lines": [line]}
     >>> [*checks_of([speed], {}, Node(Path("none"), 1))][1]
     Check(what='strided copy / whole copy', value='0.93 (1900 GB/s)', bar='>= 0.9', ok=True)
     """
@@ -155,8 +148,7 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
             verified = right and each["subject"] == "GPU pairs"
             ok = False if each["level"] == "missing" else verified or None
             yield Check(each["subject"], each["text"], "right bytes" * verified, ok)
-        for line in stage["lines"]:
-            yield from _of_line(line)
+        yield from (Check(*line["check"]) for line in stage["lines"] if "check" in line)
     yield from checks_of_node(node, ended)
 
 
@@ -164,49 +156,25 @@ def _rates_of_one_rank(row: Record, ended: list[dict]) -> Iterator[Check]:
     """The rate next to an unsplit GEMM, and that of tiles next to the GEMM of one behind others,
     from the stage on speed."""
     rate = (row.gflops or 0) / 1e3
-    found = [("unsplit gemmEx", (row.percent_of_gemm_only or 0.0) / 100, rate)]
-    for line in lines_of(ended, kind="product", arithmetic=row.compute, **_TILE):
+    shares = {"unsplit gemmEx": (row.percent_of_gemm_only or 0.0) / 100}
+    for line in lines_of(ended, kind="product", arithmetic=row.compute, n=_TILE):
         if row.preset is None:
-            found.append(("local GEMMs of one tile", rate / line["tflops"], line["tflops"]))
-    for what, ratio, tflops in found:
-        value = f"{ratio:.3f} ({tflops:.1f} TFLOP/s)"
-        yield Check(f"{name_of(row)} / {what}", value, ">= 0.95", ratio >= 0.95)
+            shares["local GEMMs of one tile"] = rate / line["tflops"]
+    for what, share in shares.items():
+        value = f"{share:.3f} ({rate:.1f} TFLOP/s)"
+        yield Check(f"{name_of(row)} / {what}", value, ">= 0.95", share >= 0.95)
 
 
 def _of_paths(rows: list[Record], node: Node) -> Check:
     """How ranks of different GPUs reach each other and signal; the bar is for GPUs that all reach
     each other, with NCCL."""
-    ok = [row for row in rows if row.status == "ok"]
-    columns = "transport", "collectives", "progress"
+    ok, columns = list(filter(is_ok, rows)), ("transport", "collectives", "progress")
     kinds = ({getattr(row, name) for row in ok} - {None, "poll"} for name in columns)
     value = ", ".join("/".join(sorted(kind)) for kind in kinds)
     connected = node.report.get("nccl") and not node.report.get("no_peer_access")
     bar = "direct, nccl, streams"
     what = f"transport, collectives and signals on {node.ranks} rank(s)"
     return Check(what, value, bar, value == bar).where(bool(connected and ok))
-
-
-def _of_line(line: dict) -> Iterator[Check]:
-    """The bars of a line of the stage on speed."""
-    kind, what, speed = line.get("kind"), line.get("what"), f"({line.get('gb_per_s', 0):.0f} GB/s)"
-    shares = []
-    if kind == "peaks":
-        for name, value in line.items():
-            if name != "kind":
-                yield Check(f"peak {name}", f"{value:.1f} TFLOP/s")
-    elif kind == "copy" and "of_plain" in line:
-        shares = [("strided copy / whole copy", line["of_plain"], 0.9)]
-    elif kind in ("accumulate", "add") and what == "vectors":
-        name = f"{kind} / memory, reading two and writing one"
-        shares = [(name, line["of_memory"], 0.8 if kind == "accumulate" else 0.9)]
-    elif kind == "overlap":
-        blocks = f", {line['blocks']} blocks" if line["blocks"] else ""
-        hidden, longer = line["hidden"], line["both_ms"] / line["product_alone_ms"]
-        value = f"{hidden:.2f} hidden, {longer:.2f} of the GEMM alone {speed}"
-        name = f"{line['arithmetic']} GEMM with {what}{blocks}"
-        yield Check(name, value, ">= 0.8 hidden", hidden >= 0.8).where(line["blocks"] == 8)
-    for name, share, bar in shares:
-        yield Check(name, f"{share:.2f} {speed}", f">= {bar}", share >= bar)
 
 
 def check(todo: list[Stage], node: Node, print_line: Callable[[str], None]) -> int:

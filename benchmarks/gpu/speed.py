@@ -1,4 +1,5 @@
-"""The speed of GEMMs, copies and accumulates on one GPU, alone and at the same time, as JSON lines.
+"""The speed of GEMMs, copies and accumulates on one GPU, alone and at the same time, as JSON lines;
+``check`` has what is shown, the figure, its bar and whether that is met.
 One process; ``python -m benchmarks gpu.speed``.
 """
 
@@ -10,12 +11,18 @@ from drbench.device.gpu.cuda import cuda_device
 from drbench.host.fill import Fill
 from drbench.launch.ranks.gpu_timer import Timer
 
-_EXTENT, _ROWS, _WIDTH = 8192, 32768, 8192
+#: The extents of a GEMM and of a tile of one_rank.toml; rows and columns of what is moved.
+_EXTENT, _TILE, _ROWS, _WIDTH = 8192, 2048, 32768, 8192
 _ALL = 65535  # blocks: as many as there is work for
 
 
-def emit(**values) -> None:
-    print(json.dumps(values), flush=True)
+def emit(*check, **values) -> None:
+    print(json.dumps(values | {"check": check} if check else values), flush=True)
+
+
+def share_of(what: str, share: float, bar: float, gb_per_s: float) -> tuple:
+    """The check of a share that is at least a bar."""
+    return what, f"{share:.2f} ({gb_per_s:.0f} GB/s)", f">= {bar}", share >= bar
 
 
 def matrix(device, rows, cols, matrix=None, dtype="float32"):
@@ -35,32 +42,22 @@ _ARITHMETIC = {
     "bf16": ("bfloat16", "float32", "auto"),
     "fp64": ("float64", "float64", "auto"),
 }
-_SHAPES = [
-    *((n, n, n) for n in (512, 1024, 2048, 4096, _EXTENT)),
-    *((thin, _EXTENT, _EXTENT) for thin in (128, 256, 512, 1024)),
-    *((_EXTENT, thin, _EXTENT) for thin in (128, 512, 1024)),
-    *((_EXTENT, _EXTENT, thin) for thin in (128, 256, 512, 1024, 2048)),
-    (2048, 2048, _EXTENT),
-]
 
 
-def peak_rates() -> dict[str, float]:
-    """Unsplit GEMMs of every arithmetic, of parts of larger matrices such as tiles; the largest
-    rate of each, in FLOP/s."""
-    best = {}
+def gemms() -> None:
+    """Unsplit GEMMs of every arithmetic, of whole matrices and of parts such as tiles."""
     for kind, (dtype, result, compute) in _ARITHMETIC.items():
         device = cuda_device(0, 1, compute)
         stream, timer = device.stream("GEMMs", multiplies=True), Timer(device)
         whole = [matrix(device, _EXTENT, _EXTENT, name, dtype) for name in "AB"]
-        into = matrix(device, _EXTENT, _EXTENT, dtype=result)
-        for m, n, k in _SHAPES:
-            a, b, c = whole[0][:m, :k], whole[1][:k, :n], into[:m, :n]
+        whole.append(matrix(device, _EXTENT, _EXTENT, dtype=result))
+        for n in (_TILE, _EXTENT):
+            a, b, c = (each[:n, :n] for each in whole)
             took = timer.behind(lambda: device.gemm(a, b, c, 0.0, stream), stream)
-            rate = 2 * m * n * k / took
-            emit(kind="product", arithmetic=kind, m=m, n=n, k=k, tflops=rate / 1e12, us=took * 1e6)
-            best[kind] = max(best.get(kind, 0.0), rate)
+            tflops = 2 * n**3 / took / 1e12
+            check = (f"GEMM of {n} cubed, {kind}", f"{tflops:.1f} TFLOP/s", "", None)
+            emit(*check, kind="product", arithmetic=kind, n=n, tflops=tflops)
         device.close()
-    return best
 
 
 def transfers() -> None:
@@ -68,21 +65,17 @@ def transfers() -> None:
     device = cuda_device(0, 1, accumulate_blocks=_ALL)
     stream, timer = device.stream("transfers"), Timer(device)
     source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
-    nbytes = source.nbytes
     plain = timer.behind(lambda: device.copy(target, source, stream), stream)
-    emit(kind="copy", what="whole", gb_per_s=nbytes / plain / 1e9)
+    emit(kind="copy", what="whole", gb_per_s=source.nbytes / plain / 1e9)
     left, right = target[:, : _WIDTH // 2], source[:, _WIDTH // 2 :]
     half = timer.behind(lambda: device.copy(left, right, stream), stream)
-    rate = {"gb_per_s": right.nbytes / half / 1e9, "of_plain": plain / 2 / half}
-    emit(kind="copy", what="half of each row", **rate)
-    for rows, what in ((source, "vectors"), (source[:, 1:], "elements")):
-        into = target[:, : rows.shape[1]]
-        for kind, work in (("accumulate", device.accumulate), ("add", device.add)):
-            took = timer.behind(lambda: work(into, rows, stream), stream)
-            of_plain = plain * (rows.size / source.size) / took
-            # an accumulate reads two elements and writes one, a copy reads one and writes one
-            more = {"of_plain": of_plain, "of_memory": 1.5 * of_plain}
-            emit(kind=kind, what=what, gb_per_s=rows.size * 4 / took / 1e9, **more)
+    rate = right.nbytes / half / 1e9
+    emit(*share_of("strided copy / whole copy", plain / 2 / half, 0.9, rate))
+    for kind, work, bar in (("accumulate", device.accumulate, 0.8), ("add", device.add, 0.9)):
+        took = timer.behind(lambda: work(target, source, stream), stream)
+        # an accumulate reads two elements and writes one, a copy reads one and writes one
+        of_memory, what = 1.5 * plain / took, "memory, reading two and writing one"
+        emit(*share_of(f"{kind} / {what}", of_memory, bar, source.nbytes / took / 1e9))
     device.close()
 
 
@@ -107,22 +100,27 @@ def overlap() -> None:
             device.reserve(one, True)
             both = timer.together(one, {one: multiply, other: many})
             alone = timer.seconds(multiply, one)
+            rate, longer = count * source.nbytes / transfers / 1e9, both / alone_s[arithmetic]
+            hidden = (alone + transfers - both) / min(alone, transfers)
+            limited = None if blocks == _ALL else blocks
             emit(
+                f"{arithmetic} GEMM with accumulates{f', {limited} blocks' if limited else ''}",
+                f"{hidden:.2f} hidden, {longer:.2f} of the GEMM alone ({rate:.0f} GB/s)",
+                ">= 0.8 hidden" * (blocks == 8),
+                hidden >= 0.8 if blocks == 8 else None,
                 kind="overlap",
                 what="accumulates",
                 arithmetic=arithmetic,
-                blocks=None if blocks == _ALL else blocks,
-                gb_per_s=count * source.nbytes / transfers / 1e9,
-                product_ms=alone * 1e3,
-                product_alone_ms=alone_s[arithmetic] * 1e3,
-                transfers_ms=transfers * 1e3,
+                blocks=limited,
+                gb_per_s=rate,
+                hidden=hidden,
                 both_ms=both * 1e3,
-                hidden=(alone + transfers - both) / min(alone, transfers),
+                product_alone_ms=alone_s[arithmetic] * 1e3,
             )
             device.close()
 
 
 if __name__ == "__main__":
-    emit(kind="peaks", **{kind: rate / 1e12 for kind, rate in peak_rates().items()})
+    gemms()
     transfers()
     overlap()
