@@ -172,39 +172,32 @@ def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
         yield row | {"against": "pull", "bar_low": 0.95, "bar": 1.05} | spread(ratios(*both))
 
 
-def executor(section: str, scale: str, limits: dict) -> Iterator[dict]:
-    """Seconds of a step. Cases alternate, and the median run counts: an absolute time is no better
-    than the seconds it was taken in."""
-    todo = list(cases(section))
-    found = interleave({description["case"]: case for description, *case in todo})
-    for description, _, ranks, _ in todo:
-        records = found[description["case"]]
-        times = [each["median_s"] / (each["steps"] / ranks) for each in records]
-        ran = {"steps": records[0]["steps"], "command": records[0]["command"]}
-        yield description | spread(times, *SECONDS) | ran
-
-
-def fused(section: str, scale: str, limits: dict) -> Iterator[dict]:
-    """Shares of the roof of fused overlap and of the universal algorithm on the same layouts; the
-    cost of a signal."""
-    kind = lambda row: row[0]["kind"]
+def together(summary: Callable, section: str, scale: str, limits: dict) -> Iterator[dict]:
+    """Cases that alternate, those of each kind for themselves: what ``summary`` makes of the
+    records of a case and those of the first of its kind."""
+    kind = lambda each: each[0].get("kind")
     for group in grouped(cases(section, scale, **limits), kind).values():
-        found = interleave({at: case for at, (_, *case) in enumerate(group)})
+        found = interleave({at: how for at, (_, *how) in enumerate(group)})
         for at, (description, *_) in enumerate(group):
-            speeds = ratios(found[at], found[0])
-            yield {
-                "bar": None,
-                **description,
-                **spread(shares(found[at])),
-                "rounds": ROUNDS,
-                **spread(speeds, "of_universal", "of_universal_low", "of_universal_high"),
-                "median_s": statistics.median(record["median_s"] for record in found[at]),
-                "command": found[at][0]["command"],
-            }
+            row = description | summary(found[at], found[0]) | {"rounds": ROUNDS}
+            yield row | {"command": found[at][0]["command"]}
     if section == "signals":
         cost_s = json.loads(start("signals", stdout=subprocess.PIPE, text=True, check=True).stdout)
         command = "python -m benchmarks signals"
         yield {"case": "Push and Await", "bar": 20e-6, "cost_s": cost_s, "command": command}
+
+
+def step_s(found: list[dict], _) -> dict:
+    """Seconds of a step. The median run counts: an absolute time is no better than the seconds it
+    was taken in."""
+    times = [each["median_s"] * each["ranks"] / each["steps"] for each in found]
+    return spread(times, *SECONDS) | {"steps": found[0]["steps"]}
+
+
+def of_both(found: list[dict], universal: list[dict]) -> dict:
+    """Shares of the roof, and ratios to the universal algorithm on the same layouts."""
+    over = spread(ratios(found, universal), "of_universal", "of_universal_low", "of_universal_high")
+    return spread(shares(found)) | over | {"median_s": found[-1]["median_s"]}
 
 
 def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
@@ -228,9 +221,9 @@ def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
 SECTIONS = {
     **dict.fromkeys(("one_node", "layers", "collectives", "remote", "progress"), of_roof),
     **dict.fromkeys(("overlap", "gather", "reduce", "sums"), throttled),
-    **dict.fromkeys(("signals", "signals_remote"), fused),
+    **dict.fromkeys(("signals", "signals_remote"), partial(together, of_both)),
     "mixed": partial(versus, on_one_node),
-    "executor": executor,
+    "executor": partial(together, step_s),
     "planning": planning,
 }
 
