@@ -11,8 +11,8 @@ results/measured/NAME/performance. Cases are those of the sweep files benchmarks
 are of shares of GEMM-only speed: of pairs of one ``drbench run``, at least ``--iters`` of them, and
 more until the median is known or ``--budget`` seconds of a case are over; what is compared with
 another run is interleaved with it in three rounds. On two cores and at the default size, in
-minutes: one_node 8, layers 5, collectives 3, remote 6, overlap and gather and reduce 10 each, sums
-8, progress 5, mixed 4, signals and signals_remote 5 each, planning and executor less than one.
+minutes: one_node 8, layers 5, collectives 3, remote 6, progress 5, overlap 5, gather, reduce, sums,
+mixed, signals and signals_remote 4 each, planning and executor less than one.
 """
 
 import json
