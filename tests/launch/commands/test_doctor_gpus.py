@@ -93,6 +93,7 @@ def test_a_sound_node_of_eight_has_nothing_to_change_and_the_json_has_every_pair
         assert numbers in text
     node.seen["gpu_aware"] = 1
     assert "staged through pinned" in text and "staged" not in doctor(node).stdout
+    assert len(pairs["devices"]) == 8  # launch/gpu_check.sh reads both
     assert len(pairs["pairs"]) == 56 and pairs["together"]["from_all"] == [391.0, 393.0]
 
 
