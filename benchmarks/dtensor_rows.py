@@ -12,7 +12,7 @@ from drbench.measure.noise import Ratio, median_interval, ratio_of
 _WORK = ["batch", "width", "hidden", "what"]
 
 
-class Step(NamedTuple):
+class MlpStep(NamedTuple):
     """A step of an MLP by stock and by drbench: batch, width, hidden and the step's name; median
     seconds of both, their paired ratio, that of the CPU time, and rounds."""
 
@@ -24,7 +24,7 @@ class Step(NamedTuple):
     rounds: int
 
 
-def steps(found: DataFrame) -> list[Step]:
+def steps(found: DataFrame) -> list[MlpStep]:
     """A line a step, of rows of ``benchmarks/dtensor.py mlp``.
 
     Examples
@@ -46,7 +46,7 @@ def steps(found: DataFrame) -> list[Step]:
             for column in ("seconds", "cpu_s")
         )
         middle = [float(by_round.seconds[side].median()) for side in (STOCK, OURS)]
-        made.append(Step(work, *middle, time, cpu, len(by_round)))
+        made.append(MlpStep(work, *middle, time, cpu, len(by_round)))
     return made
 
 

@@ -1,11 +1,12 @@
 """Check the imports of all modules, also those inside functions, against the table of layers in
-docs/explanation/internals.md. ``make lint`` runs it; it prints a line for each forbidden import."""
+docs/explanation/internals.md, and that no two classes have the same name. ``make lint`` runs it; it
+prints a line for each fault."""
 
 import ast
 import os
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -157,6 +158,19 @@ def crowded(paths: Iterable[Path]) -> Iterator[str]:
             yield f"{folder.relative_to(ROOT)} has {count} modules, more than {MOST_MODULES}"
 
 
+def named_twice(texts: dict[str, str]) -> Iterator[str]:
+    """A line for each name that classes in two modules have: a reader of one would think of the
+    other."""
+    where = defaultdict(list)
+    for path, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(path)
+    for name, paths in where.items():
+        if len(paths) > 1:
+            yield f"the class {name} is defined in {', '.join(paths)}"
+
+
 def modules() -> dict[str, Path]:
     """Every module of drbench and its file, by the links to its parts."""
     found = {}
@@ -172,6 +186,7 @@ if __name__ == "__main__":
         name: (path.relative_to(ROOT), path.read_text("utf-8")) for name, path in modules().items()
     }
     paths = [*modules().values(), *(ROOT / "benchmarks").rglob("*.py")]
-    found = [*check(sources, Layers(PAGE.read_text("utf-8"))), *crowded(paths)]
+    texts = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in paths}
+    found = [*check(sources, Layers(PAGE.read_text("utf-8"))), *crowded(paths), *named_twice(texts)]
     print("\n".join(found) or f"{len(sources)} modules import what their layers may")
     sys.exit(bool(found))

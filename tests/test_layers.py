@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.layers import PAGE, Layers, check
+from benchmarks.layers import PAGE, Layers, check, named_twice
 
 LAYERS = Layers(PAGE.read_text("utf-8"))
 
@@ -46,3 +46,10 @@ def test_what_is_loaded_through_other_modules_and_a_cycle_are_reported():
     }
     (line,) = check({name: (path, text) for name, text in texts.items()}, LAYERS)
     assert "drbench.plots.a -> drbench.plots.b" in line or "b -> drbench.plots.a" in line
+
+
+def test_a_name_of_classes_in_two_modules_is_reported():
+    (line,) = named_twice(
+        {"a.py": "class A: ...\nclass B: ...", "b.py": "class C:\n    class A: ..."}
+    )
+    assert line == "the class A is defined in a.py, b.py"

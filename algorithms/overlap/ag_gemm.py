@@ -16,8 +16,8 @@ from .rows import (
     PART,
     SWIZZLE,
     TILE,
-    Rows,
     Tile,
+    TiledRows,
     kernel_of,
     own_tile,
     owners,
@@ -59,7 +59,7 @@ def program(
     problem: Problem, rank: int, *, tile: int, part: int, kernel: str, **fetching: str
 ) -> Steps:
     """AllGather + GEMM: tiles of A pulled, pushed or round a ring (FLUX; Triton-distributed)."""
-    rows = Rows.of(problem.a, tile)
+    rows = TiledRows.of(problem.a, tile)
     gathered = yield from fetched(problem, rank, rows, **fetching)
     yield from multiplied(problem, rank, rows, gathered, part, kernel)
 
@@ -83,7 +83,7 @@ class Gathered(NamedTuple):
 
 
 def multiplied(
-    problem: Problem, rank: int, rows: Rows, gathered: Gathered, part: int, kernel: str
+    problem: Problem, rank: int, rows: TiledRows, gathered: Gathered, part: int, kernel: str
 ) -> Steps:
     """The GEMM of gathered rows, part by part, as tiles arrive."""
     b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
@@ -98,7 +98,7 @@ def multiplied(
         yield Gemm(a, b, into=into, kernel=launch)  # C[part, :] = A[part, :] · B
 
 
-def awaited(rows: Rows, gathered: Gathered, tiles: list[Tile]) -> Steps:
+def awaited(rows: TiledRows, gathered: Gathered, tiles: list[Tile]) -> Steps:
     """Tiles one below the other, after pushed tiles have arrived."""
     have = gathered.have
     for t in tiles:
@@ -110,7 +110,7 @@ def awaited(rows: Rows, gathered: Gathered, tiles: list[Tile]) -> Steps:
 def fetched(
     problem: Problem,
     rank: int,
-    rows: Rows,
+    rows: TiledRows,
     variant: str = "pull",
     swizzle: str = "ranks",
     order: str = "ranks",
@@ -149,12 +149,12 @@ def fetched(
     )
 
 
-def copies(rows: Rows, ranks: list[int], order: str) -> list[Tile]:
+def copies(rows: TiledRows, ranks: list[int], order: str) -> list[Tile]:
     """The tiles of other ranks in the order they are fetched.
 
     Examples
     --------
-    >>> rows = Rows([(0, 2), (2, 4), (4, 6)], 1)
+    >>> rows = TiledRows([(0, 2), (2, 4), (4, 6)], 1)
     >>> copies(rows, [1, 2], "mesh")
     [(2, 3), (4, 5), (3, 4), (5, 6)]
     """

@@ -48,7 +48,7 @@ from drbench.program.steps import (
 )
 
 from .ag_gemm import Gathered, awaited
-from .rows import Rows, Tile, own_tile
+from .rows import Tile, TiledRows, own_tile
 
 #: How tokens choose experts: all alike, or the more popular the more often (Zipf).
 ROUTINGS = ("uniform", "skewed")
@@ -255,7 +255,7 @@ def bound(second: bool) -> Callable[..., Problem]:
     return bind
 
 
-def multiplied(problem: ExpertProblem, rank: int, rows: Rows, gathered: Gathered) -> Steps:
+def multiplied(problem: ExpertProblem, rank: int, rows: TiledRows, gathered: Gathered) -> Steps:
     """GEMMs of gathered tokens with the experts' matrices, rank after rank."""
     own = own_tile(problem.c, rank)
     if own is None:

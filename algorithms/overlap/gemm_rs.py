@@ -17,8 +17,8 @@ from .rows import (
     SWIZZLE,
     TILE,
     UNITS,
-    Rows,
     Tile,
+    TiledRows,
     cut,
     kernel_of,
     own_tile,
@@ -63,15 +63,15 @@ def program(
     **launch,
 ) -> Steps:
     """GEMM + ReduceScatter: tiles of C written, accumulated, pulled or round a ring (FLUX)."""
-    rows = Rows.of(problem.c, tile)
+    rows = TiledRows.of(problem.c, tile)
     # a ring adds GEMMs of each rank in one order, so a part has tiles of one rank
     parts = ordered(rows, own_last(rank, problem.nprocs, swizzle), part, variant != "ring")
     own = () if variant == "reduce" else rows.tiles[rank]
-    gemms = LocalGemms(problem, rank, parts, own, **launch)
+    gemms = PartialGemms(problem, rank, parts, own, **launch)
     yield from scattered(problem, rank, rows, gemms, variant, side)
 
 
-def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
+def ordered(rows: TiledRows, order: Sequence[int], part: int, across: bool) -> list[list[Tile]]:
     """Parts of at least ``part`` rows in the order in which the tiles of ranks are requested; with
     ``across`` a part may have tiles of several ranks."""
     order_key = rows.order_key(order)
@@ -80,7 +80,7 @@ def ordered(rows: Rows, order: Sequence[int], part: int, across: bool) -> list[l
     return sorted(found, key=lambda each: min(map(order_key, each)))
 
 
-class LocalGemms:
+class PartialGemms:
     """A rank's partial sums of each tile of rows: parts of one GEMM over its share of k, each run
     when the first of its tiles is requested.
 
@@ -136,10 +136,10 @@ class LocalGemms:
 
 
 def scattered(
-    problem: Problem, rank: int, rows: Rows, gemms, variant: str, side: bool = True
+    problem: Problem, rank: int, rows: TiledRows, gemms, variant: str, side: bool = True
 ) -> Steps:
     """Send each tile of partial sums to the owner of its rows, which adds up those of all ranks;
-    ``gemms`` are :class:`LocalGemms`, or those of experts."""
+    ``gemms`` are :class:`PartialGemms`, or those of experts."""
     if variant == "reduce":
         for own in problem.c.own_tiles(rank):
             yield Zero(own)
@@ -151,7 +151,9 @@ def scattered(
     yield from received(problem, rank, rows, variant, side)
 
 
-def received(problem: Problem, rank: int, rows: Rows, variant: str, side: bool = True) -> Steps:
+def received(
+    problem: Problem, rank: int, rows: TiledRows, variant: str, side: bool = True
+) -> Steps:
     """Add the other ranks' partial sums to a rank's rows of C."""
     if variant == "reduce":
         yield Fence()
@@ -170,7 +172,7 @@ def received(problem: Problem, rank: int, rows: Rows, variant: str, side: bool =
         yield Add(partial, into=rows.block(t), side=side)  # C[t, :] += other ranks' sums
 
 
-def delivered(partial_sum: Step, t: Tile, rows: Rows, rank: int, variant: str) -> Steps:
+def delivered(partial_sum: Step, t: Tile, rows: TiledRows, rank: int, variant: str) -> Steps:
     """Send a tile's rows of partial sums to their owner."""
     target, owner, nprocs = rows.block(t), rows.owner(t), len(rows.tiles)
     before, after = (rank - 1) % nprocs, (rank + 1) % nprocs
@@ -217,11 +219,11 @@ def program_ar(
 ) -> Steps:
     """GEMM + AllReduce: each reduced tile of C is sent to all ranks as soon as it is complete."""
     p, n = problem.nprocs, problem.n
-    rows = Rows([share(problem.m, r, p) for r in range(p)], tile)
+    rows = TiledRows([share(problem.m, r, p) for r in range(p)], tile)
     others, makes = ring(rank, p, 1)[:-1], owners(problem, "A")
     sums: dict[Tile, Step] = {}
     parts = ordered(rows, own_last(rank, p, swizzle), part, across=True)
-    gemms = LocalGemms(problem, rank, parts, (), **launch)
+    gemms = PartialGemms(problem, rank, parts, (), **launch)
     for t in gemms.tiles:
         partial_sum = yield from gemms.of(t)
         if rows.owner(t) == rank:

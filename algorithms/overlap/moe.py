@@ -15,7 +15,7 @@ from drbench.program.steps import Copy, Gemm, Get, Group, Kernel, Steps
 from . import ag_gemm, gemm_rs, two_level
 from .baselines import DATAFLOW
 from .experts import OF_EXPERTS, ExpertProblem, Sums, bound, cut, multiplied
-from .rows import KERNEL, PER_NODE, Rows, Tile, own_tile, owners, tiled
+from .rows import KERNEL, PER_NODE, Tile, TiledRows, own_tile, owners, tiled
 
 
 def second_layout(*sizes: int, experts: int = 8, **options) -> Texts:
@@ -43,7 +43,7 @@ def layer(name: str, second: bool, option: Option, *checks: Callable):
 @layer("ag_moe", False, ag_gemm.VARIANT)
 def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
     """AllGather of tokens + GEMMs with their experts (Triton-distributed 4.1)."""
-    rows = Rows.of(problem.a, problem.m)
+    rows = TiledRows.of(problem.a, problem.m)
     gathered = yield from ag_gemm.fetched(problem, rank, rows, variant)
     yield from multiplied(problem, rank, rows, gathered)
 
@@ -51,7 +51,7 @@ def ag_moe(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
 @layer("moe_rs", True, gemm_rs.VARIANT, gemm_rs.check_ring)
 def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Steps:
     """GEMMs of token-expert pairs + sum of each token + ReduceScatter (Triton-distributed 4.1)."""
-    rows = Rows.of(problem.c, problem.m)
+    rows = TiledRows.of(problem.c, problem.m)
     sums = Sums(problem, rank, owned(rows, gemm_rs.own_last(rank, problem.nprocs)))
     yield from gemm_rs.scattered(problem, rank, rows, sums, variant)
 
@@ -59,7 +59,7 @@ def moe_rs(problem: ExpertProblem, rank: int, *, variant: str, **experts) -> Ste
 @layer("ag2_moe", False, PER_NODE, two_level.check_nodes)
 def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
     """AllGather of tokens over nodes + GEMMs with their experts (Triton-distributed 4.2)."""
-    rows = Rows.of(problem.a, problem.m)
+    rows = TiledRows.of(problem.a, problem.m)
     gathered = yield from two_level.fetched_over_nodes(problem, rank, rows, per_node)
     yield from multiplied(problem, rank, rows, gathered)
 
@@ -67,12 +67,12 @@ def ag2_moe(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> S
 @layer("moe_rs2", True, PER_NODE, two_level.check_nodes)
 def moe_rs2(problem: ExpertProblem, rank: int, *, per_node: int, **experts) -> Steps:
     """GEMMs of token-expert pairs + sum of each token + ReduceScatter over nodes (4.2)."""
-    rows = Rows.of(problem.c, problem.m)
+    rows = TiledRows.of(problem.c, problem.m)
     sums = Sums(problem, rank, owned(rows, two_level.own_node_last(rank, problem.nprocs, per_node)))
     yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
 
 
-def owned(rows: Rows, order: Sequence[int]) -> dict[Tile, int]:
+def owned(rows: TiledRows, order: Sequence[int]) -> dict[Tile, int]:
     """The tiles of ranks in this order, with their owners."""
     return {tile: rank for rank in order for tile in rows.tiles[rank]}
 

@@ -119,7 +119,7 @@ def tile_rows(rows: int, nprocs: int, tile: int | None, in_place: bool = False) 
     return min(chunk, tile or (chunk if in_place else max(LEAST, -(-chunk // _TILES))))
 
 
-class Rows:
+class TiledRows:
     """The rows of a matrix that is divided by rows, one chunk a rank, in tiles.
 
     Parameters
@@ -133,7 +133,7 @@ class Rows:
 
     Examples
     --------
-    >>> rows = Rows([(0, 5), (5, 9)], 2)
+    >>> rows = TiledRows([(0, 5), (5, 9)], 2)
     >>> rows.tiles[0], rows.owner((5, 7))
     ([(0, 2), (2, 4), (4, 5)], 1)
     >>> rows.parts(4)
@@ -149,7 +149,7 @@ class Rows:
         self._owners = {tile: rank for rank, tiles in enumerate(self.tiles) for tile in tiles}
 
     @classmethod
-    def of(cls, operand: Operand, tile: int) -> "Rows":
+    def of(cls, operand: Operand, tile: int) -> "TiledRows":
         """The rows of the ranks that own a matrix by rows."""
         own = (own_tile(operand, rank) for rank in range(operand.partition.nprocs))
         return cls([each.rows if each else (0, 0) for each in own], tile, operand)
@@ -167,7 +167,7 @@ class Rows:
 
         Examples
         --------
-        >>> Rows([(0, 5), (5, 9)], 2).place((7, 9))
+        >>> TiledRows([(0, 5), (5, 9)], 2).place((7, 9))
         2
         """
         return 1 + self.tiles[self.owner(tile)].index(tile)
@@ -199,7 +199,7 @@ class Rows:
 
         Examples
         --------
-        >>> rows = Rows([(0, 5), (5, 9)], 2)
+        >>> rows = TiledRows([(0, 5), (5, 9)], 2)
         >>> sorted([(2, 4), (5, 7), (7, 9)], key=rows.order_key([1, 0]))
         [(5, 7), (7, 9), (2, 4)]
         """

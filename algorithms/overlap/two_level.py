@@ -15,8 +15,8 @@ from .rows import (
     PER_NODE,
     TILE,
     UNITS,
-    Rows,
     Tile,
+    TiledRows,
     owners,
     tiled,
 )
@@ -43,12 +43,12 @@ def check_nodes(name: str, problem: Problem, found: dict) -> None:
 @tiled("ag2", ag_gemm.LAYOUT, PER_NODE, TILE, PART, KERNEL, checks=[check_nodes])
 def ag2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, kernel: str) -> Steps:
     """AllGather + GEMM over nodes: each tile crosses once, then is forwarded (FLUX 4.3)."""
-    rows = Rows.of(problem.a, tile)
+    rows = TiledRows.of(problem.a, tile)
     gathered = yield from fetched_over_nodes(problem, rank, rows, per_node)
     yield from ag_gemm.multiplied(problem, rank, rows, gathered, part, kernel)
 
 
-def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> Steps:
+def fetched_over_nodes(problem: Problem, rank: int, rows: TiledRows, local: int) -> Steps:
     """Push a rank's tiles of A to its node and to the rank of the same number on every other node,
     and forward tiles received from there to its node."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
@@ -75,9 +75,9 @@ def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> S
 def rs2(problem: Problem, rank: int, *, per_node: int, tile: int, part: int, **launch) -> Steps:
     """GEMM + ReduceScatter over nodes: each partial sum of a node crosses once (Triton-distributed,
     Alg. 5)."""
-    rows, order = Rows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
+    rows, order = TiledRows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
     parts = gemm_rs.ordered(rows, order, part, across=False)
-    gemms = gemm_rs.LocalGemms(problem, rank, parts, rows.tiles[rank], **launch)
+    gemms = gemm_rs.PartialGemms(problem, rank, parts, rows.tiles[rank], **launch)
     yield from scattered_over_nodes(problem, rank, rows, gemms, per_node)
 
 
@@ -98,7 +98,7 @@ def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
     ]
 
 
-def scattered_over_nodes(problem: Problem, rank: int, rows: Rows, gemms, local: int) -> Steps:
+def scattered_over_nodes(problem: Problem, rank: int, rows: TiledRows, gemms, local: int) -> Steps:
     """Reduce a node's partial sums of a rank's rows on that node's rank of the same number, and
     send them once; ``gemms`` are requested in the order of :func:`own_node_last`."""
     nodes, (d, l) = problem.nprocs // local, divmod(rank, local)

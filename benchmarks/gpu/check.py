@@ -20,8 +20,8 @@ from drbench.launch.host.processes import running
 from drbench.measure.record import Record
 
 from .page import (
-    Check,
-    Node,
+    CheckLine,
+    GpuNode,
     checks_of_node,
     is_ok,
     lines_of,
@@ -104,7 +104,9 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     }
 
 
-def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -> Iterator[Check]:
+def checks_of(
+    ended: list[dict], records: dict[str, list[Record]], node: GpuNode
+) -> Iterator[CheckLine]:
     """What each stage showed, with its bar.
 
     Parameters
@@ -113,13 +115,13 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
         Results of :func:`run_stage`.
     records : dict
         Records by stage name.
-    node : Node
+    node : GpuNode
 
     Examples
     --------
     >>> line = {"check": ["strided copy / whole copy", "0.93 (1900 GB/s)", ">= 0.9", True]}
     >>> speed = {"name": "speed", "kind": "", "exit": 0, "end": [], "lines": [line]}
-    >>> [*checks_of([speed], {}, Node(Path("none"), 1))][1]
+    >>> [*checks_of([speed], {}, GpuNode(Path("none"), 1))][1]
     Check(what='strided copy / whole copy', value='0.93 (1900 GB/s)', bar='>= 0.9', ok=True)
     """
     for stage in ended:
@@ -132,13 +134,13 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
             value = f"{exact} of {len(rows) - refused}, {refused} refused"
             some = exact > 0 or kind == "libraries"  # may all be refused
             right = fine and exact == len(rows) - refused and some
-            yield Check(f"{name} rank(s) exact", value, "all", right)
+            yield CheckLine(f"{name} rank(s) exact", value, "all", right)
             if name == f"overlap on {node.ranks}":
                 yield _of_paths(rows, node)
         elif not (rows and fine):
             value = f"exit {stage['exit']} {end}"[:120].strip()
             missing = end.endswith((_USED_UP, "No module named pytest")) or kind == "libraries"
-            found = Check(name, value, "exit 0", fine and kind != "predicted")
+            found = CheckLine(name, value, "exit 0", fine and kind != "predicted")
             yield found.where(not missing)
         for row in filter(is_ok, rows if name == "speed on 1" else ()):
             yield from _rates_of_one_rank(row, ended)
@@ -147,12 +149,12 @@ def checks_of(ended: list[dict], records: dict[str, list[Record]], node: Node) -
         for each in findings:  # of doctor
             verified = right and each["subject"] == "GPU pairs"
             ok = False if each["level"] == "missing" else verified or None
-            yield Check(each["subject"], each["text"], "right bytes" * verified, ok)
-        yield from (Check(*line["check"]) for line in stage["lines"] if "check" in line)
+            yield CheckLine(each["subject"], each["text"], "right bytes" * verified, ok)
+        yield from (CheckLine(*line["check"]) for line in stage["lines"] if "check" in line)
     yield from checks_of_node(node, ended)
 
 
-def _rates_of_one_rank(row: Record, ended: list[dict]) -> Iterator[Check]:
+def _rates_of_one_rank(row: Record, ended: list[dict]) -> Iterator[CheckLine]:
     """The rate next to an unsplit GEMM, and that of tiles next to the GEMM of one behind others,
     from the stage on speed."""
     rate = (row.gflops or 0) / 1e3
@@ -162,10 +164,10 @@ def _rates_of_one_rank(row: Record, ended: list[dict]) -> Iterator[Check]:
             shares["local GEMMs of one tile"] = rate / line["tflops"]
     for what, share in shares.items():
         value = f"{share:.3f} ({rate:.1f} TFLOP/s)"
-        yield Check(f"{name_of(row)} / {what}", value, ">= 0.95", share >= 0.95)
+        yield CheckLine(f"{name_of(row)} / {what}", value, ">= 0.95", share >= 0.95)
 
 
-def _of_paths(rows: list[Record], node: Node) -> Check:
+def _of_paths(rows: list[Record], node: GpuNode) -> CheckLine:
     """How ranks of different GPUs reach each other and signal; the bar is for GPUs that all reach
     each other, with NCCL."""
     ok, columns = list(filter(is_ok, rows)), ("transport", "collectives", "progress")
@@ -174,10 +176,10 @@ def _of_paths(rows: list[Record], node: Node) -> Check:
     connected = node.report.get("nccl") and not node.report.get("no_peer_access")
     bar = "direct, nccl, streams"
     what = f"transport, collectives and signals on {node.ranks} rank(s)"
-    return Check(what, value, bar, value == bar).where(bool(connected and ok))
+    return CheckLine(what, value, bar, value == bar).where(bool(connected and ok))
 
 
-def check(todo: list[Stage], node: Node, print_line: Callable[[str], None]) -> int:
+def check(todo: list[Stage], node: GpuNode, print_line: Callable[[str], None]) -> int:
     """Run all stages, write the page and ``gpu_check.json`` after each of them, print the page, and
     return the exit code: 1 if anything is wrong, and not merely slow."""
     node.out.mkdir(parents=True, exist_ok=True)
@@ -227,7 +229,7 @@ def main() -> int:
         print(f"gpu_check: {error}", file=sys.stderr)
         return error.exit_code
     print_line = lambda text: print(text, flush=True)
-    return check(todo, Node(out, min(gpus, _MOST_RANKS)), print_line)
+    return check(todo, GpuNode(out, min(gpus, _MOST_RANKS)), print_line)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _INSIDE = 0.95
 _BOUND = 0.9
 
 
-class Check(NamedTuple):
+class CheckLine(NamedTuple):
     """One line of the result: what, the figure, the bar (empty: none is set), and whether it holds
     (None: not decided)."""
 
@@ -44,9 +44,9 @@ class Check(NamedTuple):
         """Whether a result or an end is wrong; a rate below its bar is not."""
         return self.ok is False and not self.bar.startswith(">=")
 
-    def where(self, decided: bool) -> "Check":
+    def where(self, decided: bool) -> "CheckLine":
         """The line, without its bar where that is of something else."""
-        return self if decided else Check(self.what, self.value)
+        return self if decided else CheckLine(self.what, self.value)
 
 
 def is_ok(record: Record | None) -> bool:
@@ -54,7 +54,7 @@ def is_ok(record: Record | None) -> bool:
     return record is not None and record.status == "ok"
 
 
-class Node(NamedTuple):
+class GpuNode(NamedTuple):
     """The node of a check.
 
     Attributes
@@ -119,7 +119,7 @@ def read_rows(path: Path) -> list[Record]:
 # -- checks ------------------------------------------------------------------------------------
 
 
-def checks_of_node(node: Node, ended: Iterable[dict]) -> Iterator[Check]:
+def checks_of_node(node: GpuNode, ended: Iterable[dict]) -> Iterator[CheckLine]:
     """Bars of the cases on all GPUs, each with a source: intervals of predictions, and numbers that
     were published or predicted for such a node. On another node the same lines have no bar."""
     yield from _of_transfers(
@@ -132,13 +132,13 @@ def checks_of_node(node: Node, ended: Iterable[dict]) -> Iterator[Check]:
         if count:
             share = inside.count(True) / count
             what, bar = f"times in the interval of {machine}", f">= {_INSIDE} (intervals)"
-            found = Check(what, f"{share:.2f} ({inside.count(True)} of {count})", bar)
+            found = CheckLine(what, f"{share:.2f} ({inside.count(True)} of {count})", bar)
             decided = node.is_modelled or machine != MODEL
             yield found._replace(ok=share >= _INSIDE).where(decided)
     yield from _of_layers(list(filter(is_ok, node.rows("node"))), node.is_modelled)
 
 
-def _of_transfers(lines: list[dict], decided: bool) -> Iterator[Check]:
+def _of_transfers(lines: list[dict], decided: bool) -> Iterator[CheckLine]:
     """The rates of the largest transfers, all GPUs at once."""
     nbytes = max((line["nbytes"] for line in lines), default=0)
     of_most = [line for line in lines if line["nbytes"] == nbytes and line["bus_gbps"]]
@@ -151,15 +151,15 @@ def _of_transfers(lines: list[dict], decided: bool) -> Iterator[Check]:
     for name, rate in rates.items():
         what = f"{name} of {bytes_text(nbytes)}, all GPUs at once"
         bar = f">= {least:.0f} (slower end of {MODEL})"
-        found = Check(what, f"{rate:.0f} GB/s", bar, rate >= least)
+        found = CheckLine(what, f"{rate:.0f} GB/s", bar, rate >= least)
         yield found.where(name == "get" and decided)
     if {"get", "accumulate"} <= rates.keys():
         share, least = rates["accumulate"] / rates["get"], machine.accumulate_efficiency
         bar = f">= {least} (the paper, 5.1)"
-        yield Check("accumulate / get", f"{share:.2f}", bar, share >= least).where(decided)
+        yield CheckLine("accumulate / get", f"{share:.2f}", bar, share >= least).where(decided)
 
 
-def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
+def _of_layers(rows: list[Record], decided: bool) -> Iterator[CheckLine]:
     """Of the largest batch of each layer in float32: the share of the bound with each stationary
     matrix."""
     rows = [row for row in rows if row.algorithm == "universal" and row.compute == "fp32"]
@@ -170,20 +170,20 @@ def _of_layers(rows: list[Record], decided: bool) -> Iterator[Check]:
             best[key] = max(best.get(key, 0.0), (row.percent_of_gemm_only or 0.0) / 100)
     for (shape, stationary), share in best.items():
         what, bar = f"{shape}, fp32, S-{stationary} / GEMM-only speed", f">= {_BOUND} (predicted)"
-        yield Check(what, f"{share:.2f}", bar, share >= _BOUND).where(decided)
+        yield CheckLine(what, f"{share:.2f}", bar, share >= _BOUND).where(decided)
 
 
 # -- the page ----------------------------------------------------------------------------------
 
 
-def write_page(node: Node, ended: list[dict], checks: list[Check]) -> str:
+def write_page(node: GpuNode, ended: list[dict], checks: list[CheckLine]) -> str:
     """Write the page into ``node.md``, and return its text."""
     text = "\n".join(_parts(node, ended, checks))
     (node.out / "node.md").write_text(text, encoding="utf-8")
     return text
 
 
-def _parts(node: Node, ended: list[dict], checks: list[Check]) -> Iterator[str]:
+def _parts(node: GpuNode, ended: list[dict], checks: list[CheckLine]) -> Iterator[str]:
     bad = sorted((check for check in checks if check.ok is False), key=lambda bad: not bad.is_wrong)
     yield f"# GPU check: {node.ranks} x {node.names}, {time.strftime('%Y-%m-%d')}\n"
     good = sum(check.ok is True for check in checks)
@@ -265,7 +265,7 @@ def name_of(row: Record) -> str:
     return f"{problem_of(row)}, {how}"
 
 
-def _libraries(node: Node, ended: list[dict]) -> Iterator[str]:
+def _libraries(node: GpuNode, ended: list[dict]) -> Iterator[str]:
     """Times of libraries next to the fastest of drbench on the same problem and arithmetic."""
     yield "## Libraries\n"
     yield "".join(f"- {line}\n" for stage in ended for line in stage["without"])

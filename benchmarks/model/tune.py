@@ -62,7 +62,7 @@ BAR = 1.02
 CHOICE = "choice"
 
 
-class Verdict(NamedTuple):
+class ChoiceVerdict(NamedTuple):
     """The result of the choice on one problem.
 
     Attributes
@@ -82,9 +82,9 @@ class Verdict(NamedTuple):
 
         Examples
         --------
-        >>> [Verdict("1", Ratio(*r)).met for r in ((1.01, 1.005, 1.02), (1.1, 0.9, 1.2))]
+        >>> [ChoiceVerdict("1", Ratio(*r)).met for r in ((1.01, 1.005, 1.02), (1.1, 0.9, 1.2))]
         [True, True]
-        >>> Verdict("1", Ratio(1.05, 1.03, 1.07)).met
+        >>> ChoiceVerdict("1", Ratio(1.05, 1.03, 1.07)).met
         False
         """
         return self.ratio.middle <= BAR or not (self.ratio.apart or self.ratio.low is None)
@@ -196,7 +196,7 @@ def run(problem: str, model: Path, work: Path) -> tuple[list[dict], list[dict]]:
     return rows, again
 
 
-def verdicts(again: DataFrame) -> dict[str, Verdict]:
+def verdicts(again: DataFrame) -> dict[str, ChoiceVerdict]:
     """By problem, from the rows of again.csv.
 
     Examples
@@ -215,7 +215,7 @@ def verdicts(again: DataFrame) -> dict[str, Verdict]:
         }
         choice = next(who for who in times if who.startswith(CHOICE))
         fastest = min(times, key=lambda who: times[who].median())
-        found[problem] = Verdict(fastest, ratio_of(over(times[choice], times[fastest])))
+        found[problem] = ChoiceVerdict(fastest, ratio_of(over(times[choice], times[fastest])))
     return found
 
 

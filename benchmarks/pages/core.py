@@ -20,7 +20,7 @@ from .tables import table
 AS_UNIVERSAL = 0.97
 
 
-class Bar(NamedTuple):
+class BarRows(NamedTuple):
     """A bar of bars.toml, and its cases: a row a case, with the columns of :func:`_cases`."""
 
     section: str
@@ -98,7 +98,7 @@ _KINDS = {
 }
 
 
-def _bars() -> Iterator[Bar]:
+def _bars() -> Iterator[BarRows]:
     """Every bar of the core, in the order of the page."""
     for bar in read_toml(Path(__file__).with_name("bars.toml"))["bars"]:
         names = bar["section"].split(", ")
@@ -107,7 +107,7 @@ def _bars() -> Iterator[Bar]:
         else:
             found = concat(map(core, names), ignore_index=True)
         found = found.query(bar["rows"]) if "rows" in bar else found
-        yield Bar(bar["section"], bar["what"], bar["over"], _KINDS[bar["kind"]](found))
+        yield BarRows(bar["section"], bar["what"], bar["over"], _KINDS[bar["kind"]](found))
 
 
 def core_bars() -> str:
@@ -131,20 +131,20 @@ def missed_bars() -> str:
     return table(["benchmark", "what ran", "worst case", "measured", "target", "met"], lines)
 
 
-def _margins(bar: Bar) -> DataFrame:
+def _margins(bar: BarRows) -> DataFrame:
     """The cases of a bar that are not noisy, with their margins: 1 at the bar, less below it."""
     found = bar.found[~bar.found.noisy]
     above, below = (found.value / found.least).fillna(inf), (found.most / found.value).fillna(inf)
     return found.assign(margin=minimum(above, below))
 
 
-def _cases_met(bar: Bar) -> tuple[int, int]:
+def _cases_met(bar: BarRows) -> tuple[int, int]:
     """How many cases of a bar meet it, of how many that are not noisy."""
     quiet = _margins(bar)
     return (quiet.margin >= 1).sum(), len(quiet)
 
 
-def _line(bar: Bar) -> tuple:
+def _line(bar: BarRows) -> tuple:
     """A bar with its worst case, and how many of its cases meet it."""
     quiet, (met, known) = _margins(bar), _cases_met(bar)
     worst = quiet.loc[quiet.margin.idxmin()]

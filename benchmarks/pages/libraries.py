@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
-from drbench.launch.studies.libraries import Line, lines, placement_lines
+from drbench.launch.studies.libraries import ContenderLine, lines, placement_lines
 from drbench.measure.decision import over
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record_file import read_csv
@@ -45,7 +45,7 @@ def _compare(folder: str) -> Iterator[tuple]:
             times[tuple(contender)][int(turn)] = record.time_s
     every = lines(found)
     fastest = {(line.shape, line.who): line for line in every if line.best}
-    default: dict[tuple, Line] = {}
+    default: dict[tuple, ContenderLine] = {}
     for line in every:
         if line.who != "drbench" or line.label == _DEFAULT:
             default.setdefault((line.shape, line.who), line)

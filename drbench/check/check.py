@@ -9,7 +9,7 @@ from drbench.program.problem import Problem
 from drbench.program.signal_steps import Signal
 from drbench.program.trace import Trace
 
-from .findings import Fault, Finding, finding
+from .findings import Fault, ProgramFault, finding
 from .order import races
 from .run import Run, name_of
 
@@ -20,19 +20,19 @@ MOST_STEPS = 1 << 15
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """What a check shows.
 
     Attributes
     ----------
     ranks, steps : int
-    findings : list of Finding
+    findings : list of ProgramFault
         Faults of one kind or, of the result, of two; none if the programs are right.
     """
 
     ranks: int
     steps: int
-    findings: list[Finding]
+    findings: list[ProgramFault]
 
     def described(self) -> list[dict]:
         """The findings as JSON has them."""
@@ -78,7 +78,7 @@ def refuse_large(problem: Problem, steps: int = 0) -> None:
         )
 
 
-def check(traces: Sequence[Trace], everywhere: bool = False) -> Verdict:
+def check(traces: Sequence[Trace], everywhere: bool = False) -> CheckResult:
     """Check the programs of all ranks, in every order in which their steps may complete.
 
     Parameters
@@ -90,7 +90,7 @@ def check(traces: Sequence[Trace], everywhere: bool = False) -> Verdict:
 
     Returns
     -------
-    Verdict
+    CheckResult
 
     Raises
     ------
@@ -113,7 +113,7 @@ def check(traces: Sequence[Trace], everywhere: bool = False) -> Verdict:
     """
     steps = sum(len(trace.steps) for trace in traces)
     refuse_large(traces[0].problem, steps)
-    verdict = lambda findings: Verdict(len(traces), steps, findings)
+    verdict = lambda findings: CheckResult(len(traces), steps, findings)
     if findings := list(signals(traces)):
         return verdict(findings)
     run, fault = Run(traces), None
@@ -128,7 +128,7 @@ def check(traces: Sequence[Trace], everywhere: bool = False) -> Verdict:
     return verdict([fault] if fault else list(run.memory.findings(run.gemms, everywhere)))
 
 
-def signals(traces: Sequence[Trace]) -> Iterator[Finding]:
+def signals(traces: Sequence[Trace]) -> Iterator[ProgramFault]:
     """Signals that have one end only, or a name that another one has."""
     ends: dict[tuple, list] = {}
     for trace in traces:

@@ -16,7 +16,7 @@ class Culprit(NamedTuple):
     block: str | None
 
 
-class Finding(NamedTuple):
+class ProgramFault(NamedTuple):
     """A fault of a set of programs.
 
     Attributes
@@ -57,10 +57,10 @@ class Fault(Exception):
         self.finding = finding(kind, text, steps)
 
 
-def finding(kind: str, text: str, steps: Iterable[tuple[int, Step]]) -> Finding:
+def finding(kind: str, text: str, steps: Iterable[tuple[int, Step]]) -> ProgramFault:
     """A finding with its steps, given as (rank, step); each is named once."""
     culprits = dict.fromkeys(Culprit(rank, step.index, *_texts(step)) for rank, step in steps)
-    return Finding(kind, text, tuple(culprits)[:MOST_STEPS])
+    return ProgramFault(kind, text, tuple(culprits)[:MOST_STEPS])
 
 
 def _texts(step: Step) -> tuple[str, str | None]:

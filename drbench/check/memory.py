@@ -11,7 +11,7 @@ from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Accumulate, Block, Put, Step
 from drbench.texts import plural
 
-from .findings import Fault, Finding, finding
+from .findings import Fault, ProgramFault, finding
 from .products import COUNTS, HOME, OLD, SCALED, UNWRITTEN, Multiplied, Products
 
 
@@ -26,7 +26,7 @@ def owners_of(operand: Operand) -> np.ndarray:
     return owners
 
 
-class Memory:
+class SymbolicMemory:
     """A, B and C.
 
     Attributes
@@ -145,7 +145,7 @@ class Memory:
 
     # -- the result
 
-    def findings(self, gemms: Sequence[Multiplied], everywhere: bool) -> Iterator[Finding]:
+    def findings(self, gemms: Sequence[Multiplied], everywhere: bool) -> Iterator[ProgramFault]:
         """What is wrong in the result, in each copy of C or in the first one."""
         terms: dict[int, list[int]] = {}
         for replica in range(len(self.c)):
@@ -168,7 +168,7 @@ class Memory:
 
     def _wrong(
         self, kind: str, where: np.ndarray, replicas: Sequence[int], gemms: Sequence[Multiplied]
-    ) -> Finding:
+    ) -> ProgramFault:
         """The finding of wrong counts of products."""
         row, col, number = np.argwhere(where)[0]
         product, of_a, of_b = self.products.named(row, number, col)

@@ -15,14 +15,14 @@ import numpy as np
 from drbench.program.steps import Accumulate, Block, Fence, Step
 from drbench.program.trace import Trace
 
-from .findings import Finding, finding
+from .findings import ProgramFault, finding
 
 #: Most races that are reported.
 MOST_RACES = 8
 _FOREVER = 1 << 30
 
 
-class Place(NamedTuple):
+class MemoryRange(NamedTuple):
     """A range of rows and columns in the memory of a value, and where it is in the token."""
 
     row: int
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     height: int
     width: int
 
-    def overlaps(self, other: "Place") -> bool:
+    def overlaps(self, other: "MemoryRange") -> bool:
         """Whether the two have memory in common."""
         return (
             self.top < other.top + other.height
@@ -135,10 +135,10 @@ class Order:
 
     # -- values
 
-    def races(self) -> Iterator[Finding]:
+    def races(self) -> Iterator[ProgramFault]:
         """Values that a step changes while another one may use them."""
-        places: list[list[Place]] = []
-        used: dict[int, list[tuple[Step, bool, Place]]] = {}
+        places: list[list[MemoryRange]] = []
+        used: dict[int, list[tuple[Step, bool, MemoryRange]]] = {}
         for step in self.trace.steps:
             places.append(_places(step, places))
             if step.alias:
@@ -153,7 +153,7 @@ class Order:
             if any(changes for _, changes, _ in uses):
                 yield from self._races_of(uses)
 
-    def _races_of(self, uses: list[tuple[Step, bool, Place]]) -> Iterator[Finding]:
+    def _races_of(self, uses: list[tuple[Step, bool, MemoryRange]]) -> Iterator[ProgramFault]:
         """Races in the memory of one value."""
         for (step, changes, place), (other, changed, there) in self._pairs(uses):
             ordered = self.ordered(step, other) and not (_kept(step) and changed)
@@ -176,7 +176,7 @@ def _kept(step: Any) -> bool:
     return step.signals and step.sends and step.kind == "offer"
 
 
-def _places(step: Any, places: list[list[Place]]) -> list[Place]:
+def _places(step: Any, places: list[list[MemoryRange]]) -> list[MemoryRange]:
     """Where the value of a step is; ``places`` are those of the steps before it."""
     if step.shape is None:
         return []
@@ -187,7 +187,7 @@ def _places(step: Any, places: list[list[Place]]) -> list[Place]:
             return within
         return _cut(within, (row, row + rows), (step.col, step.col + cols))
     if not step.alias:
-        return [Place(0, 0, step.index, 0, 0, rows, cols)]
+        return [MemoryRange(0, 0, step.index, 0, 0, rows, cols)]
     whole = places[step.inputs[0].index]
     axis = getattr(step, "axis", None)
     if axis is None:  # a FilledScratch
@@ -207,7 +207,9 @@ def _places(step: Any, places: list[list[Place]]) -> list[Place]:
     return joined
 
 
-def _cut(places: list[Place], rows: tuple[int, int], cols: tuple[int, int]) -> list[Place]:
+def _cut(
+    places: list[MemoryRange], rows: tuple[int, int], cols: tuple[int, int]
+) -> list[MemoryRange]:
     """The places within a range of rows and of columns of their token."""
     found = []
     for place in places:
@@ -216,14 +218,14 @@ def _cut(places: list[Place], rows: tuple[int, int], cols: tuple[int, int]) -> l
         if top < end and left < side:
             down, right = place.top + top - place.row, place.left + left - place.col
             at = top - rows[0], left - cols[0]
-            found.append(Place(*at, place.root, down, right, end - top, side - left))
+            found.append(MemoryRange(*at, place.root, down, right, end - top, side - left))
     return found
 
 
-def races(traces: Sequence[Trace]) -> list[Finding]:
+def races(traces: Sequence[Trace]) -> list[ProgramFault]:
     """The first races of the programs of all ranks, at most :data:`MOST_RACES`."""
     orders = [Order(trace) for trace in traces]
-    found: dict[Finding, None] = {}
+    found: dict[ProgramFault, None] = {}
     for each in _all_races(orders):
         found[each] = None
         if len(found) == MOST_RACES:
@@ -231,7 +233,7 @@ def races(traces: Sequence[Trace]) -> list[Finding]:
     return list(found)
 
 
-def _all_races(orders: list[Order]) -> Iterator[Finding]:
+def _all_races(orders: list[Order]) -> Iterator[ProgramFault]:
     accesses = [access for order in orders for access in order.accesses()]
     kinds = {"read": 0, "write": 1, "add": 2}
     table = np.array(

@@ -36,7 +36,7 @@ from drbench.program.trace import Trace
 from drbench.texts import plural
 
 from .findings import Fault
-from .memory import Memory
+from .memory import SymbolicMemory
 from .products import Multiplied, unwritten
 
 Value = np.ndarray
@@ -47,13 +47,13 @@ class Run:
 
     Attributes
     ----------
-    memory : Memory
+    memory : SymbolicMemory
     gemms : list of Multiplied
         The GEMMs that were done.
     """
 
     def __init__(self, traces: Sequence[Trace]):
-        self.traces, self.memory = traces, Memory(traces[0].problem)
+        self.traces, self.memory = traces, SymbolicMemory(traces[0].problem)
         self.products = self.memory.products
         self.gemms: list[Multiplied] = []
         self._values: list[list[Any]] = [[None] * len(trace.steps) for trace in traces]

@@ -36,7 +36,7 @@ from drbench.program.trace import Trace
 from .address import at_address
 from .base import Event, Lane, Resources, Waiting, completed, until
 from .inbox import DeviceInbox
-from .signals import SignalSteps
+from .signals import DeviceSignals
 from .staging import HostTwins
 
 #: The kind of streams on which a step runs; side reductions have a stream of their own.
@@ -53,7 +53,7 @@ _LANES = table_of_steps(
 )
 
 
-class DeviceExecutor(SignalSteps, ExecutorBase):
+class DeviceExecutor(DeviceSignals, ExecutorBase):
     """One rank's trace on matrices in device memory, which can be run repeatedly (collective to
     make).
 
@@ -570,8 +570,8 @@ class DeviceExecutor(SignalSteps, ExecutorBase):
             (*READS, *WRITES): _start_one_sided,
             Fence: _start_fence,
             GROUP_STEPS: _start_group,
-            (Push, Offer): SignalSteps._start_push,  # offered values are in place
-            (Await, Take): SignalSteps._start_await,
+            (Push, Offer): DeviceSignals._start_push,  # offered values are in place
+            (Await, Take): DeviceSignals._start_await,
             VIEWS: ExecutorBase._start_view,
             Gemm: _start_gemm,
             Add: _start_add,

@@ -85,7 +85,7 @@ class LaunchOrder:
             self._first += 1
 
 
-class SignalSteps:
+class DeviceSignals:
     """The part of a :class:`~drbench.device.executor.DeviceExecutor` for steps of signals, and for
     reductions during GEMMs."""
 

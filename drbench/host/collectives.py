@@ -255,7 +255,7 @@ def unpack(fragment: Fragment, source: np.ndarray, view_of) -> list:
     return [(tile, part) for part, tile in pack(source, fragment, view_of)]
 
 
-class _Run(NamedTuple):
+class _EvenRanges(NamedTuple):
     """Ranges of one width at one distance from each other."""
 
     start: int
@@ -264,7 +264,7 @@ class _Run(NamedTuple):
     count: int
 
 
-def _runs(ranges) -> list[_Run]:
+def _runs(ranges) -> list[_EvenRanges]:
     """Ranges joined to runs, so that a regular selection is one copy.
 
     Examples
@@ -272,7 +272,7 @@ def _runs(ranges) -> list[_Run]:
     >>> _runs([(0, 2), (8, 10), (16, 18), (24, 25)])
     [_Run(start=0, width=2, stride=8, count=3), _Run(start=24, width=1, stride=1, count=1)]
     """
-    runs: list[_Run] = []
+    runs: list[_EvenRanges] = []
     for start, stop in ranges:
         if runs and runs[-1].width == stop - start:
             last = runs[-1]
@@ -280,7 +280,7 @@ def _runs(ranges) -> list[_Run]:
             if start == last.start + last.count * stride:
                 runs[-1] = last._replace(stride=stride, count=last.count + 1)
                 continue
-        runs.append(_Run(start, stop - start, stop - start, 1))
+        runs.append(_EvenRanges(start, stop - start, stop - start, 1))
     return runs
 
 

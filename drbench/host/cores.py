@@ -17,7 +17,7 @@ def usable_cores() -> int:
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
-class Share(NamedTuple):
+class CoreShare(NamedTuple):
     """The share of its machine that a process may use.
 
     Attributes
@@ -38,7 +38,7 @@ class Share(NamedTuple):
     quota: float
 
     @classmethod
-    def of_this_process(cls) -> "Share":
+    def of_this_process(cls) -> "CoreShare":
         """The share of the calling process."""
         quota, cores = core_quota(), frozenset(os.sched_getaffinity(0))
         return cls(*kernel_and_space(), cores, inf if quota is None else quota)
@@ -54,7 +54,7 @@ def kernel_and_space() -> tuple[str, int]:
         return socket.gethostname(), 0
 
 
-def occupancies(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tuple[int, int]]:
+def occupancies(places: Sequence[Hashable], shares: Sequence[CoreShare]) -> set[tuple[int, int]]:
     """For all places (ranks, cores): the ranks there, and the cores that they may use together, at
     least 1.
 
@@ -62,26 +62,26 @@ def occupancies(places: Sequence[Hashable], shares: Sequence[Share]) -> set[tupl
     ----------
     places : sequence of hashable
         Of each rank, its node or machine.
-    shares : sequence of Share
+    shares : sequence of CoreShare
         The share of each rank there.
 
     Examples
     --------
     Two nodes that are containers on one machine of four cores, three ranks and one:
 
-    >>> one, two = (Share("boot", each, frozenset(range(4)), 2.5) for each in (1, 2))
+    >>> one, two = (CoreShare("boot", each, frozenset(range(4)), 2.5) for each in (1, 2))
     >>> sorted(occupancies(["one", "one", "one", "two"], [one, one, one, two]))
     [(1, 2), (3, 2)]
     >>> occupancies(["boot"] * 4, [one, one, one, two])
     {(4, 4)}
     """
-    found: dict[Hashable, list[Share]] = {}
+    found: dict[Hashable, list[CoreShare]] = {}
     for place, share in zip(places, shares):
         found.setdefault(place, []).append(share)
     return {(len(each), _together(each)) for each in found.values()}
 
 
-def _together(shares: Sequence[Share]) -> int:
+def _together(shares: Sequence[CoreShare]) -> int:
     """The cores of ranks of one place: each container has one quota, the least that is read."""
     quotas: dict[int, float] = {}
     for share in shares:

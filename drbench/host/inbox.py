@@ -26,7 +26,7 @@ from drbench.partitions.intervals import Pair
 from drbench.plan.signals import End, check_progress, ends_of, flags_bytes, match, plan_inbox
 from drbench.program.trace import Trace
 
-from .matrix import Place, Window
+from .matrix import Location, Window
 from .topology import Topology
 
 
@@ -262,7 +262,7 @@ class Inbox:
         """Start reading a value that a remote rank offers."""
         route, item = self.routes[t], out.itemsize
         strides = (item, route.row_stride_bytes) if transposed else (route.row_stride_bytes, item)
-        return self.window.rget(out, route.peer, Place(route.offset, *strides))
+        return self.window.rget(out, route.peer, Location(route.offset, *strides))
 
     def close(self) -> None:
         """Free window and communicator (collective); no array over the inbox may be used

@@ -29,7 +29,7 @@ _MOST_TYPES = 1024
 _AUTO = TransportChoice("auto")
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """The location of a rank's local array, or of a block of it: its first element in the rank's
     part of the window, and its row and column strides, in bytes."""
 
@@ -45,7 +45,7 @@ class Place(NamedTuple):
         --------
         Rows of 8 elements of 4 bytes, and the transposed view of them:
 
-        >>> Place(0, 32, 4).by_columns, Place(0, 4, 32).by_columns
+        >>> Location(0, 32, 4).by_columns, Location(0, 4, 32).by_columns
         (False, True)
         """
         return self.by_row < self.by_col
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 def local_places(
     operand: Operand, item: int, padded: bool = False, starts: Sequence[int] = ()
-) -> tuple[list[Place], list[int]]:
+) -> tuple[list[Location], list[int]]:
     """The places of the local arrays of all ranks, and their ends, in bytes.
 
     Parameters
@@ -71,7 +71,7 @@ def local_places(
         rows, cols = operand.stored.local_shape(rank)
         start, apart = starts[rank] if starts else 0, row_bytes(cols * item, padded)
         strides = (item, apart) if operand.transposed else (apart, item)
-        places.append(Place(start, *strides))
+        places.append(Location(start, *strides))
         ends.append(start + rows * apart)
     return places, ends
 
@@ -91,7 +91,7 @@ class DistributedMatrix:
     topology : Topology
     dtype : str or numpy dtype
     window : Window
-    places : sequence of Place
+    places : sequence of Location
         By rank.
 
     Notes
@@ -103,7 +103,7 @@ class DistributedMatrix:
     """
 
     def __init__(
-        self, operand: Operand, topology: Topology, dtype, window, places: Sequence[Place]
+        self, operand: Operand, topology: Topology, dtype, window, places: Sequence[Location]
     ):
         self.operand, self.partition, self.topology = operand, operand.partition, topology
         self.rank, self.dtype = topology.comm.rank, np.dtype(dtype)
@@ -143,7 +143,7 @@ class DistributedMatrix:
         window = Window(topology, sizes[topology.comm.rank], transport=transport)
         return cls(operand, topology, dtype, window, places)
 
-    def locate(self, block: Block) -> Place:
+    def locate(self, block: Block) -> Location:
         """The place of a block in its owner's part of the window; the block may be one of the
         transposed matrix."""
         column_major = block.transposed != self.operand.transposed
@@ -157,7 +157,9 @@ class DistributedMatrix:
             start = self._starts[tile] = row - rows.start, col - cols.start
         offset, by_row, by_col = self.places[block.owner]
         offset += (start[0] + at[0]) * by_row + (start[1] + at[1]) * by_col
-        return Place(offset, by_col, by_row) if column_major else Place(offset, by_row, by_col)
+        return (
+            Location(offset, by_col, by_row) if column_major else Location(offset, by_row, by_col)
+        )
 
     def view(self, block: Block) -> np.ndarray | None:
         """The block in place (rows×columns, with the strides of its owner's local array), or None
@@ -384,20 +386,20 @@ class Window:
         made.in_reach[rank] = array.reshape(-1).view(np.uint8)
         return made
 
-    def rget(self, out: np.ndarray, owner: int, place: Place) -> MPI.Request:
+    def rget(self, out: np.ndarray, owner: int, place: Location) -> MPI.Request:
         """Start reading from a place of a rank's part into ``out`` (rows×cols)."""
         return self.win.Rget(*self._ends(out, owner, place))
 
-    def rput(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
+    def rput(self, value: np.ndarray, owner: int, place: Location) -> MPI.Request:
         """Start writing ``value`` (rows×cols) to a place; complete there after :meth:`flush`."""
         return self.win.Rput(*self._ends(value, owner, place))
 
-    def raccumulate(self, value: np.ndarray, owner: int, place: Place) -> MPI.Request:
+    def raccumulate(self, value: np.ndarray, owner: int, place: Location) -> MPI.Request:
         """Start adding ``value`` (rows×cols) at a place, element by element atomic against other
         accumulates."""
         return self.win.Raccumulate(*self._ends(value, owner, place), MPI.SUM)
 
-    def _ends(self, array: np.ndarray, owner: int, place: Place) -> tuple[list, int, tuple]:
+    def _ends(self, array: np.ndarray, owner: int, place: Location) -> tuple[list, int, tuple]:
         """A transfer's (memory, count, datatype) here, its rank and (offset, count, datatype)
         there, in the order of the elements there. An array of the same order is one message
         without packing."""

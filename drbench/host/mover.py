@@ -36,7 +36,7 @@ _ADDS = table_of_steps(
 )
 
 
-class _Write(NamedTuple):
+class _BlockWrite(NamedTuple):
     """A block of C that is copied, or added to, or (without a source) zeroed; ``term`` counts the
     writes of the block."""
 
@@ -46,14 +46,14 @@ class _Write(NamedTuple):
 
 
 #: A rank whose memory is not mapped, and the writes that need its elements.
-_Message = tuple[int, list[_Write]]
+_Message = tuple[int, list[_BlockWrite]]
 
 
 class _Plan(NamedTuple):
     """The writes that may run at once: those with a mapped source; and by owner, in batches, those
     that a message reads into C, and those that are received and added."""
 
-    local: list[_Write]
+    local: list[_BlockWrite]
     straight: list[_Message]
     added: list[_Message]
 
@@ -149,7 +149,7 @@ class Mover:
             messages = [*self._messages(stage, _MOST_ADDED if number else _MOST)]
             yield _Plan(local, [], messages) if number else _Plan(local, messages, [])
 
-    def _writes(self) -> Iterator[_Write]:
+    def _writes(self) -> Iterator[_BlockWrite]:
         """The writes of the trace."""
         terms: dict[tuple, int] = {}
         for step in self.trace.steps:
@@ -157,13 +157,15 @@ class Mover:
             if adds is not None and step.block.size:
                 key = step.block.key
                 terms[key] = terms[key] + 1 if adds else 0
-                yield _Write(terms[key], step.block, step.inputs[0].block if step.inputs else None)
+                yield _BlockWrite(
+                    terms[key], step.block, step.inputs[0].block if step.inputs else None
+                )
 
-    def _is_apart(self, each: _Write) -> bool:
+    def _is_apart(self, each: _BlockWrite) -> bool:
         source = each.source
         return source is not None and self._old.window.in_reach[source.owner] is None
 
-    def _calls(self, local: list[_Write]) -> Iterator[Callable[[], object]]:
+    def _calls(self, local: list[_BlockWrite]) -> Iterator[Callable[[], object]]:
         """The writes in place: copies joined to a few strided ones, and a copy followed by an add
         as a sum of two."""
         view, found = self._new.view, []
@@ -174,18 +176,18 @@ class Mover:
                 found.append(each)
             else:
                 target, first = view(each.into), view(each.into)
-                if found and type(found[-1]) is _Write and found[-1].into.key == each.into.key:
+                if found and type(found[-1]) is _BlockWrite and found[-1].into.key == each.into.key:
                     first = self._old.view(found.pop().source)
                 found.append(partial(np.add, first, self._old.view(each.source), out=target))
         for kind, run in groupby(found, type):
-            if kind is not _Write:
+            if kind is not _BlockWrite:
                 yield from run
                 continue
             owner = self._new.window.in_reach, self._old.window.in_reach
             for move in in_chunks(joined(self._moves(run), self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
-    def _moves(self, writes: Iterable[_Write]) -> list:
+    def _moves(self, writes: Iterable[_BlockWrite]) -> list:
         """Target and source of each write, as addresses."""
         return [(_at(self._new, each.into), _at(self._old, each.source)) for each in writes]
 
@@ -206,11 +208,11 @@ class Mover:
                 at += part.nbytes
             yield owner, self._along(moves), sums
 
-    def _messages(self, stage: list[_Write], most: int) -> Iterator[_Message]:
+    def _messages(self, stage: list[_BlockWrite], most: int) -> Iterator[_Message]:
         """The writes from memory that is not mapped, by owner, in batches of limited size."""
         apart = filter(self._is_apart, stage)
         for owner, found in grouped(apart, lambda each: each.source.owner).items():
-            batch: list[_Write] = []
+            batch: list[_BlockWrite] = []
             size = 0
             for each in found:
                 if batch and size + each.into.size > most:

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
-from .cores import Share, occupancies
+from .cores import CoreShare, occupancies
 from .launcher import SHARED_MEMORY, TCP, prepare_mpi, refuse_strangers
 
 _MPI_TYPES = {
@@ -78,7 +78,9 @@ class Topology(ClosedTogether):
     def __init__(self, comm: MPI.Comm):
         self.comm = comm
         self.node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
-        lowest, found = zip(*comm.allgather((self.node.bcast(comm.rank), Share.of_this_process())))
+        lowest, found = zip(
+            *comm.allgather((self.node.bcast(comm.rank), CoreShare.of_this_process()))
+        )
         self.node_of: list[int] = list(lowest)
         kernels = [share.kernel for share in found]
         self._occupancies = occupancies(lowest, found) | occupancies(kernels, found)

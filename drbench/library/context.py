@@ -30,7 +30,7 @@ from drbench.program.problem import Operand
 from drbench.transport import parse_transport
 
 from .exchange import Exchange
-from .explain import Explanation
+from .explain import PlanExplanation
 from .heap import parse_bytes
 from .matrix import Matrix
 from .on_device import open_ground
@@ -725,7 +725,7 @@ class MultiplicationPlan:
             self.plan.run(self._places, None, self._serials, alpha=alpha, beta=beta)
         return self.matrices[2]
 
-    def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> Explanation:
+    def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> PlanExplanation:
         """The bytes that the plan moves, its steps and its memory (not collective).
 
         Parameters
@@ -735,10 +735,10 @@ class MultiplicationPlan:
 
         Returns
         -------
-        Explanation
+        PlanExplanation
             In numbers; ``str()`` of it is text.
         """
-        return Explanation.of(self.plan, machine)
+        return PlanExplanation.of(self.plan, machine)
 
 
 class _LastResort:

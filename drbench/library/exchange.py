@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.host.matrix import Place
+from drbench.host.matrix import Location
 
 #: A record: three places, the number of the operation, whether this rank cannot; alpha and beta,
 #: and a number for the matrices.
@@ -121,6 +121,6 @@ class Exchange:
         """Whether all ranks start the same operation."""
         return bool((self._all[:, _NUMBER] == self._number).all())
 
-    def places(self, x: int) -> list[Place]:
+    def places(self, x: int) -> list[Location]:
         """The places of array ``x`` on every rank, by the last handshake."""
-        return [Place(*row) for row in self._all[:, 3 * x : 3 * x + 3].tolist()]
+        return [Location(*row) for row in self._all[:, 3 * x : 3 * x + 3].tolist()]

@@ -12,7 +12,7 @@ from .plan import Multiplication
 
 
 @dataclass(frozen=True)
-class Explanation:
+class PlanExplanation:
     """A planned multiplication.
 
     Attributes
@@ -45,7 +45,7 @@ class Explanation:
     @classmethod
     def of(
         cls, plan: Multiplication, machine: Machine | str | os.PathLike[str] | None = None
-    ) -> "Explanation":
+    ) -> "PlanExplanation":
         """The explanation of a plan.
 
         Parameters

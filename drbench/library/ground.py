@@ -11,7 +11,7 @@ from drbench.errors import DrbenchError
 from drbench.host.blas import GivenBlas, load_blas
 from drbench.host.executor import Executor
 from drbench.host.huge_pages import empty_in_huge_pages
-from drbench.host.matrix import DistributedMatrix, Place
+from drbench.host.matrix import DistributedMatrix, Location
 from drbench.host.mover import Mover
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
@@ -107,7 +107,7 @@ class Ground:
         self,
         operand: Operand,
         dtype: np.dtype,
-        places: list[Place],
+        places: list[Location],
         private: np.ndarray | None = None,
     ) -> DistributedMatrix:
         """A matrix whose local arrays are at places of the heap; ``private`` replaces this rank's

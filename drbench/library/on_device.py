@@ -13,7 +13,7 @@ from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import DeviceMatrix, Reached, Slab
 from drbench.errors import DrbenchError, OutOfMemory, UsageError, did_you_mean
 from drbench.host.executor_base import ExecutorBase
-from drbench.host.matrix import Place
+from drbench.host.matrix import Location
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
 from drbench.program.trace import Trace
@@ -136,7 +136,7 @@ class DeviceGround(Ground):
         """The host has no loads and stores of its own there."""
 
     def matrix(
-        self, operand: Operand, dtype: np.dtype, places: list[Place], private: Any = None
+        self, operand: Operand, dtype: np.dtype, places: list[Location], private: Any = None
     ) -> Any:
         slab, window = self.heap.window, None
         if private is not None:  # no other rank sees it

@@ -15,7 +15,7 @@ from drbench.algorithms.universal.distribution import result_stays
 from drbench.algorithms.universal.packing import cores
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
-from drbench.host.matrix import Place
+from drbench.host.matrix import Location
 from drbench.host.topology import mpi_adds
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
@@ -113,7 +113,7 @@ class Plan:
         for x, (name, spec) in enumerate(self.specs.items()):
             places, local = self.exchange.places(x), private if name == "C" else None
             if local is not None:
-                places[ground.rank] = Place(0, *local.strides)
+                places[ground.rank] = Location(0, *local.strides)
             matrices[name] = ground.matrix(self._operand(name), spec.dtype, places, local)
         if private is None:
             self._check_apart({name: [*matrix.places] for name, matrix in matrices.items()})
@@ -137,7 +137,7 @@ class Plan:
     def _operand(self, name: str) -> Operand:
         return Operand(name, self.specs[name].partition)
 
-    def _check_apart(self, places: dict[str, list[Place]]) -> None:
+    def _check_apart(self, places: dict[str, list[Location]]) -> None:
         """Raise, on every rank, if C shares memory with a matrix that is read."""
         size = self.specs["C"].dtype.itemsize
         for name in places:
@@ -221,7 +221,7 @@ def _nothing() -> Generator[Step, Any, None]:
 
 
 def overlap(
-    one: Place, two: Place, shape_one: tuple[int, int], shape_two: tuple[int, int], item: int
+    one: Location, two: Location, shape_one: tuple[int, int], shape_two: tuple[int, int], item: int
 ) -> bool:
     """Whether two local arrays of one rank share memory, as NumPy decides it; also where steps of
     more than two different sizes make that too hard to decide.
@@ -230,9 +230,9 @@ def overlap(
     --------
     Columns 0:2 and 2:4 of rows of 4 elements, and columns 0:3 and 2:4:
 
-    >>> overlap(Place(0, 32, 8), Place(16, 32, 8), (3, 2), (3, 2), 8)
+    >>> overlap(Location(0, 32, 8), Location(16, 32, 8), (3, 2), (3, 2), 8)
     False
-    >>> overlap(Place(0, 32, 8), Place(16, 32, 8), (3, 3), (3, 2), 8)
+    >>> overlap(Location(0, 32, 8), Location(16, 32, 8), (3, 3), (3, 2), 8)
     True
     """
     views = []

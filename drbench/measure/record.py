@@ -360,7 +360,7 @@ class Record:
         return {name: _json_value(getattr(self, name)) for name in HEADER}
 
 
-class _Kind(NamedTuple):
+class _FieldKind(NamedTuple):
     """One type of field: functions that make a value plain, write it to a cell and read it."""
 
     allowed: str
@@ -464,21 +464,21 @@ def _json_value(value: Any) -> Any:
 
 
 _KIND_OF_TYPE = {
-    Integer: _Kind("an integer", _plain_int, repr, int, most=2**63 - 1),
-    Number: _Kind("a number", _plain_finite, repr, _finite, most=_MOST),
-    Flag: _Kind(
+    Integer: _FieldKind("an integer", _plain_int, repr, int, most=2**63 - 1),
+    Number: _FieldKind("a number", _plain_finite, repr, _finite, most=_MOST),
+    Flag: _FieldKind(
         "true or false",
         _plain_bool,
         lambda value: repr(value).lower(),
         lambda cell: {"true": True, "false": False}[cell.lower()],
     ),
-    Text: _Kind(
+    Text: _FieldKind(
         "a text in UTF-8",
         _plain_text,
         lambda text: "'" + text if text.startswith(FORMULA_STARTS) else text,
         lambda cell: cell.encode().decode().removeprefix("'"),  # raises of another encoding
     ),
-    list[float]: _Kind(
+    list[float]: _FieldKind(
         f"at most {_MOST_SAMPLES} numbers",
         _plain_list,
         lambda values: ";".join(map(repr, values)),
@@ -489,7 +489,7 @@ _KIND_OF_TYPE = {
 }
 
 
-def _kind_of(column: Any) -> _Kind:
+def _kind_of(column: Any) -> _FieldKind:
     kind, least = _KIND_OF_TYPE[column.type], column.metadata["least"]
     if kind.most is None:
         return kind
@@ -499,8 +499,10 @@ def _kind_of(column: Any) -> _Kind:
 
 
 #: How the values of each column are made plain, written and read.
-KINDS: dict[str, _Kind] = {item.name: _kind_of(item) for item in fields(Record)}
-KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
+KINDS: dict[str, _FieldKind] = {item.name: _kind_of(item) for item in fields(Record)}
+KINDS["error"] = _FieldKind(
+    "a number", _plain_float, repr, float
+)  # of a wrong C it may be inf or NaN
 HEADER: tuple[str, ...] = tuple(KINDS)
 #: Columns of this version under their names in older ones, None where these have none.
 _IN_13: dict[str, str | None] = dict.fromkeys(("slowest_rank", "slowest_rank_s"))

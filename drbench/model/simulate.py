@@ -42,11 +42,11 @@ from drbench.program.steps import (
 from drbench.program.trace import Trace
 
 from .costs import Costs, side_s
-from .links import ARBITRATIONS, Lanes, Transfer
+from .links import ARBITRATIONS, Lanes, LinkTransfer
 from .machine import Machine
 from .rank import PHASE_OF, Rank, RankProgram
 from .simulate_groups import GroupSteps
-from .simulate_signals import SignalSteps
+from .simulate_signals import SimulatedSignals
 
 
 class Beyond(Exception):
@@ -155,7 +155,7 @@ class Simulator:
         self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
     ) -> Simulated:
         """Run one simulation; parameters and errors as of :func:`simulate`."""
-        run = _Run(self, prefetch, timeline)
+        run = _Simulation(self, prefetch, timeline)
         try:
             return run.run(within_s)
         finally:  # ranks and links refer to it: freed now, not by the garbage collector
@@ -180,7 +180,7 @@ class Simulator:
         return counters
 
 
-class _Run:
+class _Simulation:
     """The state of one simulation."""
 
     def __init__(self, simulator: Simulator, prefetch: int | str, timeline: bool):
@@ -197,7 +197,7 @@ class _Run:
         self.phases = dict.fromkeys(PHASES, 0.0)
         self.bars = [] if timeline else None
         self.fences: dict = {}  # number -> [(rank, step)]
-        self.groups, self.signals = GroupSteps(self), SignalSteps(self)
+        self.groups, self.signals = GroupSteps(self), SimulatedSignals(self)
 
     def run(self, within_s: float) -> Simulated:
         for rank in self.ranks:
@@ -311,7 +311,7 @@ class _Run:
 
     def _sum(self, now: float, rank: Rank, t: int) -> None:
         lane = rank.number, "sums"
-        self.lanes.add(Transfer((), 0.0, 0.0, ((rank, t),), lane=lane), now)
+        self.lanes.add(LinkTransfer((), 0.0, 0.0, ((rank, t),), lane=lane), now)
 
     # -- one-sided steps
 
@@ -349,7 +349,7 @@ class _Run:
             reads = step.does == "fetch"
             lane = rank.number, reads, cost.lane, (other - rank.number - 1) % streams
         self.lanes.add(
-            Transfer(
+            LinkTransfer(
                 cost.links,
                 cost.link_s,
                 cost.latency_s,
@@ -366,7 +366,7 @@ class _Run:
             rank.change_concurrent(now, adds=-1)
         self.finish(now, rank, t)
 
-    def _change_concurrent(self, transfer: Transfer, now: float, sign: int) -> None:
+    def _change_concurrent(self, transfer: LinkTransfer, now: float, sign: int) -> None:
         """Count a transfer that begins or ends, on each of its ranks."""
         for rank, t in transfer.steps:
             if isinstance(rank.steps[t], Accumulate):
@@ -374,7 +374,7 @@ class _Run:
             if rank.steps[t].side:
                 rank.change_concurrent(now, sums=sign)
 
-    def _begin(self, transfer: Transfer, now: float) -> None:
+    def _begin(self, transfer: LinkTransfer, now: float) -> None:
         """Start a transfer on its links."""
         rank, t = transfer.steps[0]
         if rank.steps[t].side:
@@ -387,7 +387,7 @@ class _Run:
             if rank.steps[t].group is not None:
                 rank.began[t] = now  # its bar does not show the wait for links
 
-    def _gone(self, now: float, transfer: Transfer, _=None) -> None:
+    def _gone(self, now: float, transfer: LinkTransfer, _=None) -> None:
         """Handle the event that the last byte has left the links."""
         self._change_concurrent(transfer, now, -1)
         self.links.release(transfer, now)

@@ -4,7 +4,7 @@ is stored."""
 from math import inf
 
 from .costs import Cost
-from .links import Transfer
+from .links import LinkTransfer
 from .rank import Rank
 from .symmetry import packed_by_any
 
@@ -95,7 +95,7 @@ class GroupSteps:
                 self.simulation.at(rank.between(now, cost.link_s / parts), done, rank, t)
             return
         queued = machine.arbitration == "fair" and not shifts
-        transfer = Transfer(
+        transfer = LinkTransfer(
             cost.links,
             cost.link_s,
             0.0,

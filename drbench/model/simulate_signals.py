@@ -6,7 +6,7 @@ from drbench.program.signal_steps import Signal
 from .rank import Rank
 
 
-class SignalSteps:
+class SimulatedSignals:
     """The Pushes, Awaits, Offers and Takes in progress in a simulation.
 
     An Await ends ``signal_s`` after its value has arrived, when the signal is visible; a Take's

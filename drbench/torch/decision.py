@@ -43,7 +43,7 @@ _wanted: ContextVar[tuple | None] = ContextVar("placements of results", default=
 
 
 @dataclass(frozen=True)
-class Decision:
+class DispatchDecision:
     """Who multiplies, and how.
 
     Attributes
@@ -125,7 +125,7 @@ def wanted() -> tuple | None:
 
 def decide(
     op: Any, args: tuple, kwargs: dict, placements: tuple | None, when: str, ranks: int
-) -> Decision:
+) -> DispatchDecision:
     """Decide who multiplies the last two of ``args``.
 
     Parameters
@@ -150,10 +150,10 @@ def decide(
     specs = *terms, sa, sb = [spec_of(each) for each in args]
     mesh, meta = sa.mesh, sa.tensor_meta
     if any(each.mesh != mesh for each in specs):
-        return Decision("stock", "operands are on different meshes")
+        return DispatchDecision("stock", "operands are on different meshes")
     shapes = [tuple(each.tensor_meta.shape) for each in specs]
     if not _fit(*shapes):
-        return Decision("stock", "the shapes of operands do not fit")
+        return DispatchDecision("stock", "the shapes of operands do not fit")
     if placements is not None:
         placements = _fitting(placements, mesh)
     sharding, why = None, ""
@@ -162,7 +162,7 @@ def decide(
     except Exception as error:  # raised again if stock multiplies
         if placements is None:
             line = next(iter(str(error).splitlines()), type(error).__name__)
-            return Decision("stock", f"its result has no placements: {line}")
+            return DispatchDecision("stock", f"its result has no placements: {line}")
     *_, (m, k), (_, n) = shapes
     if sharding is not None:
         spec = natural = sharding.output_spec
@@ -188,7 +188,7 @@ def decide(
     if when == "auto" and not (why or moves):
         still = all(old.placements == new.placements for old, new in changes or ())
         local = op is MM and still and mesh.get_coordinate() is not None
-        return Decision("stock", STILL, spec, (), changes, (), local)
+        return DispatchDecision("stock", STILL, spec, (), changes, (), local)
     bias = bias_layout(terms[0], spec) if terms and not why else ()
     if not why:
         try:
@@ -204,7 +204,7 @@ def decide(
         if ours > stock:
             why = f"drbench would move {ours / stock:.2g} times as much"
     if why:
-        return Decision("stock", why, spec, layouts, changes, bias)
+        return DispatchDecision("stock", why, spec, layouts, changes, bias)
     why = "operands are read in place, nothing is gathered"
     if changes is None:
         why = "stock cannot multiply these placements"
@@ -212,7 +212,7 @@ def decide(
         why = "nothing has to move, but drbench is to multiply always"
     elif not any(stock_steps(*each) for each in changes[:-1]):
         why = "stock would redistribute its result"
-    return Decision("drbench", why, spec, layouts, changes, bias)
+    return DispatchDecision("drbench", why, spec, layouts, changes, bias)
 
 
 def _fit(*shapes: tuple) -> bool:

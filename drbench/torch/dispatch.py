@@ -18,7 +18,7 @@ from drbench.library.context import end_all
 from drbench.library.spec import Spec
 
 from . import private
-from .decision import TYPES, Decision, decide, wanted
+from .decision import TYPES, DispatchDecision, decide, wanted
 from .multiplication import Declined, DTensorMultiplication
 
 #: Cached decisions and multiplications; then all are forgotten.
@@ -70,7 +70,7 @@ class Installed:
     def __init__(self, comm: MPI.Intracomm, heap: str | int, when: str, options: dict):
         self.comm, self.heap, self.when, self.options = comm, heap, when, options
         self._contexts: dict[tuple, Context | None] = {}
-        self._decisions: dict[tuple, Decision] = {}
+        self._decisions: dict[tuple, DispatchDecision] = {}
         self._known: dict[tuple, tuple] = {}  # by the identity of specs, which are kept
         self._multiplications: dict[int, DTensorMultiplication] = {}
         self._tally: Counter = Counter()
@@ -162,7 +162,7 @@ class Installed:
 
     # -- multiplications
 
-    def decision(self, op: Any, args: tuple, kwargs: dict) -> Decision:
+    def decision(self, op: Any, args: tuple, kwargs: dict) -> DispatchDecision:
         """Decide who multiplies (not collective); the same for the same specs.
 
         Parameters
@@ -174,7 +174,7 @@ class Installed:
 
         Returns
         -------
-        Decision
+        DispatchDecision
         """
         placements = wanted()
         specs = [private.spec_of(each) for each in args]
@@ -199,12 +199,14 @@ class Installed:
         for each in (self._known, self._decisions, self._multiplications):
             each.clear()
 
-    def multiplication(self, decision: Decision, args: tuple) -> DTensorMultiplication | None:
+    def multiplication(
+        self, decision: DispatchDecision, args: tuple
+    ) -> DTensorMultiplication | None:
         """The multiplication of a decision (collective over the mesh, the first time).
 
         Parameters
         ----------
-        decision : Decision
+        decision : DispatchDecision
             For drbench.
         args : tuple
             Of the call.
@@ -295,7 +297,7 @@ class Installed:
         return op.decompose(*args, **kwargs)
 
 
-def _bias(term: DTensor, c: Spec, decision: Decision) -> Callable[[torch.Tensor], Any]:
+def _bias(term: DTensor, c: Spec, decision: DispatchDecision) -> Callable[[torch.Tensor], Any]:
     """A function that fills the local tensor of C with addmm's first argument, in C's layout."""
     placements, alike = decision.bias
     if tuple(term.placements) != placements:  # on all ranks

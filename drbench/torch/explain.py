@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from drbench.errors import UsageError
 
 from . import private
-from .decision import Decision, cost_of
+from .decision import DispatchDecision, cost_of
 from .dispatch import installed
 
 
@@ -37,7 +37,7 @@ class Explanation:
     own_bytes : dict of str to int
         Moved by this rank's steps, by counter; empty for stock.
     plan : str
-        The plan as text (:class:`drbench.library.explain.Explanation`); empty for stock.
+        The plan as text (:class:`drbench.library.explain.PlanExplanation`); empty for stock.
     """
 
     who: str
@@ -122,7 +122,7 @@ def explain(A: DTensor, B: DTensor, bias: DTensor | None = None) -> Explanation:
     )
 
 
-def _stock_moves(decision: Decision) -> tuple[tuple, int | None]:
+def _stock_moves(decision: DispatchDecision) -> tuple[tuple, int | None]:
     """What stock would redistribute, and its bytes."""
     text, nbytes = [], 0.0
     changes = decision.changes

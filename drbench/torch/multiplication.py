@@ -12,7 +12,7 @@ from drbench.arrays import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.library import Context
 from drbench.library.exchange import Exchange
-from drbench.library.explain import Explanation
+from drbench.library.explain import PlanExplanation
 from drbench.library.plan import Multiplication
 from drbench.library.spec import Spec
 from drbench.plan.explain import traffic
@@ -82,9 +82,9 @@ class DTensorMultiplication:
             found = self._plans[update] = self.context.multiplication(*specs, update=update)
         return found
 
-    def explain(self) -> Explanation:
+    def explain(self) -> PlanExplanation:
         """What the plan moves and does, without the reduction of Partial operands."""
-        return Explanation.of(self.plan())
+        return PlanExplanation.of(self.plan())
 
     def own_bytes(self) -> dict[str, int]:
         """Elements and bytes that this rank's steps move, by counter."""

@@ -11,7 +11,7 @@ from drbench.errors import CaseFailed, UnsupportedError
 from drbench.host.topology import Topology
 from drbench.launch.cases.case import Case
 from drbench.launch.ranks.backends import open_backend
-from drbench.launch.ranks.transfers import Rows, trace_of
+from drbench.launch.ranks.transfers import LocalRows, trace_of
 from drbench.model.fit import fit_collective, fit_line
 from drbench.program.problem import Problem
 from drbench.transport import TransportChoice
@@ -176,7 +176,7 @@ def _collectives(comm, backend, trials: int) -> dict:
     for nbytes in _SIZES:
         for name in ("allgather", "reducescatter", "shift"):
             shards = 1 if name == "shift" else comm.size
-            rows = Rows.of(shards * nbytes // 4, comm.size, comm.rank)
+            rows = LocalRows.of(shards * nbytes // 4, comm.size, comm.rank)
             with (
                 backend.distributed(rows.problem) as matrices,
                 backend.executor(trace_of(name, rows), matrices, 1) as executor,

@@ -10,7 +10,7 @@ from drbench.errors import EXIT_CODES, UsageError
 from drbench.launch.host.files import check_output, made_folder, write_table
 from drbench.launch.host.show import console
 from drbench.launch.papers import papers
-from drbench.launch.papers.artifact import Check, Place, check_artifact, check_records
+from drbench.launch.papers.artifact import Check, CheckSettings, check_artifact, check_records
 from drbench.launch.papers.claims import counted, shown
 from drbench.launch.papers.vary import Variation, vary
 from drbench.mappings import grouped
@@ -70,7 +70,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
       drbench artifact --only R
     """
     refuse_ranks("artifact")
-    place = Place(Path(out), quick, only=tuple(only.split(",")) if only else ())
+    place = CheckSettings(Path(out), quick, only=tuple(only.split(",")) if only else ())
     check_records(place.results)
     check_output("--csv", csv_path)
     found, print_line, start = [], console(), time.monotonic()
@@ -107,7 +107,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
 
 
-def _variations(place: Place):
+def _variations(place: CheckSettings):
     for name, paper in papers().items():
         if paper.simulate and any(place.wants(claim.name) for claim in paper.claims):
             yield from vary(name, paper, place.results)

@@ -128,7 +128,7 @@ def _abort(code: int) -> None:
         end_ranks(MPI.COMM_WORLD, code)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """The commands, each imported when it is called."""
 
     def list_commands(self, ctx):
@@ -165,7 +165,7 @@ class _Version:
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     options_metavar="[--plugin FILE]",
     subcommand_metavar="COMMAND ...",
     epilog="drbench COMMAND --help shows its options; --plugin FILE adds algorithms, layouts, "

@@ -15,7 +15,7 @@ from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
 from drbench.host.launcher import SHARED_MEMORY, shared_memory_free
-from drbench.launch.host.kernels import Kernels, measure_kernels, pinned, without_pins
+from drbench.launch.host.kernels import KernelSpeed, measure_kernels, pinned, without_pins
 from drbench.launch.host.memory import available_memory
 from drbench.launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from drbench.launch.host.processes import running
@@ -180,7 +180,7 @@ def _cores(ranks: int) -> Iterator[Finding]:
         )
 
 
-def _blas(now: Kernels) -> Iterator[Finding]:
+def _blas(now: KernelSpeed) -> Iterator[Finding]:
     blas, pins = load_blas(), pinned()
     rate = lambda kernels: f"{kernels.flops_per_s / 1e9:.0f} GFLOP/s"
     text = f"{blas.info.library}, {now.name} kernels, {rate(now)} on one thread (float32)"
@@ -206,7 +206,7 @@ def _blas(now: Kernels) -> Iterator[Finding]:
         )
 
 
-def _peaks(single: Kernels) -> tuple[list[Finding], float]:
+def _peaks(single: KernelSpeed) -> tuple[list[Finding], float]:
     """The peak of the cores for each element type, as a value of ``--peak``, and the least share of
     its core that a process had; that of one core in float32 is known."""
     cores, shares, found_ = usable_cores(), [single.core_share], []

@@ -28,7 +28,7 @@ from .options import command, json_option
 Row = tuple[str, ...]
 
 
-class _Kind(NamedTuple):
+class _Listing(NamedTuple):
     """A kind of things to list: columns, rows (the name first), and a function that describes the
     one of a name."""
 
@@ -213,37 +213,37 @@ _TRANSPORTS = [
     ("throttled:GBps,us", "in place, a timer completes each transfer; for overlap experiments"),
 ]
 KINDS = {
-    "algorithms": _Kind(
+    "algorithms": _Listing(
         "algorithm|about",
         lambda: [(name, each.description) for name, each in algorithms().items()],
         _algorithm,
     ),
-    "partitions": _Kind("partition|about", lambda: [*LAYOUT_FORMS, *added_kinds()]),
-    "presets": _Kind(
+    "partitions": _Listing("partition|about", lambda: [*LAYOUT_FORMS, *added_kinds()]),
+    "presets": _Listing(
         "preset|about|source",
         lambda: [(name, each.description, each.source) for name, each in PRESETS.items()],
         _preset,
     ),
-    "libraries": _Kind("library|about", lambda: map(_library_row, LIBRARIES), _library),
-    "machines": _Kind(
+    "libraries": _Listing("library|about", lambda: map(_library_row, LIBRARIES), _library),
+    "machines": _Listing(
         "machine|ranks|links|peaks of a device",
         lambda: map(_machine_row, machine_names()),
         _machine,
     ),
-    "launchers": _Kind(
+    "launchers": _Listing(
         "launcher|about",
         lambda: [(name, describe_file(path)) for name, path in shipped("machines").items()],
         lambda name: shipped("machines")[name].read_text("utf-8"),
     ),
-    "transports": _Kind("transport|about", lambda: _TRANSPORTS),
-    "sweeps": _Kind(
+    "transports": _Listing("transport|about", lambda: _TRANSPORTS),
+    "sweeps": _Listing(
         "sweep|about",
         lambda: [
             (name, read_toml(path)["description"]) for name, path in shipped("sweeps").items()
         ],
         lambda name: shipped("sweeps")[name].read_text("utf-8"),
     ),
-    "figures": _Kind("figure|about", _figures),
-    "chains": _Kind("chain|about", _chains, _chain),
+    "figures": _Listing("figure|about", _figures),
+    "chains": _Listing("chain|about", _chains, _chain),
 }
 list_.help = (list_.help or "").replace("{kinds}", ", ".join(KINDS))

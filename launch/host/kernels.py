@@ -33,7 +33,7 @@ print(json.dumps([kernel or "unknown", 2 * 1024**3 / min(took)[0], min(1, share)
 
 
 @dataclass(frozen=True)
-class Kernels:
+class KernelSpeed:
     """Kernel architecture, FLOP/s of one thread on a 1024³ GEMM per CPU second, and the share of
     its core that it had: less than 1 means that other work runs."""
 
@@ -60,7 +60,7 @@ def without_pins() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in PINS}
 
 
-def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int = 1) -> Kernels:
+def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int = 1) -> KernelSpeed:
     """Measure NumPy on one thread in each of several Python processes with this environment, all at
     once: the mean rate, and the smallest share of a core."""
     environ = {**environ, **ONE_THREAD}
@@ -68,7 +68,7 @@ def measure_kernels(environ=os.environ, dtype: str = "float32", processes: int =
     probe = lambda _: subprocess.run(command, env=environ, capture_output=True, check=True).stdout
     with ThreadPoolExecutor(processes) as pool:
         names, rates, shares = zip(*map(json.loads, pool.map(probe, range(processes))))
-    return Kernels(names[0], statistics.mean(rates), min(shares))
+    return KernelSpeed(names[0], statistics.mean(rates), min(shares))
 
 
 def without_weaker_pins(print_line: Callable[[str], None]) -> dict[str, str]:

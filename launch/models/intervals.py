@@ -39,7 +39,7 @@ PUBLISHED = (
 _RATES, _SHARES = ("_per_s", "_flops"), ("_efficiency", "sustained")
 
 
-class Interval(NamedTuple):
+class FactorInterval(NamedTuple):
     """Factors of the predicted time.
 
     Attributes
@@ -131,7 +131,7 @@ def _times(value: float, by: float, share: bool) -> float:
 
 def combined(
     residuals: Iterable[float], time_s: float, others: Iterable[Iterable[float]]
-) -> Interval | None:
+) -> FactorInterval | None:
     """The interval of a time from residuals and from times under other assumptions.
 
     Parameters
@@ -162,4 +162,4 @@ def combined(
     if not ends:
         return None
     low, high = (hypot(*(log(pair[at]) for pair in ends)) for at in (0, 1))
-    return Interval(exp(-low), exp(high))
+    return FactorInterval(exp(-low), exp(high))

@@ -34,7 +34,7 @@ from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
 
 from . import papers
-from .claims import Paper, Verdict
+from .claims import ClaimVerdict, Paper
 
 #: The committed verdicts.
 EXPECTED = "claims.csv"
@@ -107,9 +107,9 @@ class Task(NamedTuple):
     description: str
     expected: str
     command: str
-    judge: Callable[["Place"], Found]
+    judge: Callable[["CheckSettings"], Found]
 
-    def check(self, place: "Place") -> Check:
+    def check(self, place: "CheckSettings") -> Check:
         """Run the check; an exception is a FAIL."""
         try:
             found = self.judge(place)
@@ -125,7 +125,7 @@ def program(name: str, description: str, line: str, missing: str = "") -> Task:
     """The check of a shell line in the root of the checkout, which must end with exit code 0; it is
     not run if something that it needs is ``missing``."""
 
-    def judge(place: Place) -> Found:
+    def judge(place: CheckSettings) -> Found:
         if missing:
             return "SKIP", "nothing was run", missing
         code = place.run(line)
@@ -139,7 +139,7 @@ HERE, READ = "measured here", "committed records"
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckSettings:
     """The settings of a check of the artifact.
 
     Attributes
@@ -164,7 +164,10 @@ class Place:
 
         Examples
         --------
-        >>> [Place(Path(), only=("P1", "R")).wants(name) for name in ("P1", "P10", "R.rows")]
+        >>> [
+        ...     CheckSettings(Path(), only=("P1", "R")).wants(name)
+        ...     for name in ("P1", "P10", "R.rows")
+        ... ]
         [True, False, True]
         """
         begins = (rf"{re.escape(each)}(?!(?<=\d)\d)" for each in self.only)
@@ -215,7 +218,7 @@ def same_text(found: str, expected: str) -> bool:
 # -- the steps of the paper's artifact
 
 
-def setup(place: Place) -> Tasks:
+def setup(place: CheckSettings) -> Tasks:
     """Step 1: drbench runs."""
     yield program("step1.doctor", "the machine can run it", "drbench doctor")
     line = f"drbench run -p {place.ranks} -m 64 -n 3072 -k 768 --preset column --stationary C"
@@ -224,7 +227,7 @@ def setup(place: Place) -> Tasks:
         yield program(f"step1.{transport}", description, f"{line} --transport {transport}")
 
 
-def launching(place: Place) -> Tasks:
+def launching(place: CheckSettings) -> Tasks:
     """Step 2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
     for name in shipped("machines"):
         if load_launcher(name).words:
@@ -234,7 +237,7 @@ def launching(place: Place) -> Tasks:
             yield program(f"step2.{name}", f"a job script for {name}", line)
 
 
-def experiments(place: Place) -> Tasks:
+def experiments(place: CheckSettings) -> Tasks:
     """Steps 3 and 4: the paper's experiments, every case verified, and both figures."""
     for layer in LAYERS:
         text, figure = (shlex.quote(str(place.out / f"{name}{layer}")) for name in ("", "plot-"))
@@ -245,7 +248,7 @@ def experiments(place: Place) -> Tasks:
         yield program(f"step4.{layer}", "the figure of these cases", line)
 
 
-def elsewhere(place: Place) -> Tasks:
+def elsewhere(place: CheckSettings) -> Tasks:
     """Checks that need an optional package or hardware."""
     dtensor = get_library("dtensor").available()
     line = f"drbench sweep {DTENSOR} {place.words(DTENSOR)}"
@@ -258,7 +261,7 @@ def elsewhere(place: Place) -> Tasks:
 # -- the committed records
 
 
-def _odd_rows(place: Place) -> Found:
+def _odd_rows(place: CheckSettings) -> Found:
     from drbench.plots.select.records import read_records
 
     paths = sorted((place.results / "measured").rglob("*.csv"))  # others are of benchmarks
@@ -273,7 +276,7 @@ def _odd_rows(place: Place) -> Found:
     return passed(len(table) > 0 and not odd.any()), f"{READ}: results/measured", found
 
 
-def measured_rows(place: Place) -> Tasks:
+def measured_rows(place: CheckSettings) -> Tasks:
     """The measured rows are plausible."""
     description = "every measured row was verified, none is wrong, failed, or best above its median"
     yield Task(
@@ -281,7 +284,7 @@ def measured_rows(place: Place) -> Tasks:
     )
 
 
-def _simulated_again(path: Path, machine: Machine, place: Place) -> Found:
+def _simulated_again(path: Path, machine: Machine, place: CheckSettings) -> Found:
     records, worst = [record for record in read_csv(path) if record.status == "ok"], 0.0
     for record in records:
         now = predict(case_of(record), machine, record.ranks)
@@ -294,7 +297,7 @@ def _simulated_again(path: Path, machine: Machine, place: Place) -> Found:
     )
 
 
-def simulations(place: Place) -> Tasks:
+def simulations(place: CheckSettings) -> Tasks:
     """Repeat the committed simulations."""
     for path in sorted((place.results / "simulated").glob("*-*.csv")):
         layer, _, machine = path.stem.rpartition("-")
@@ -308,7 +311,7 @@ def simulations(place: Place) -> Tasks:
             )
 
 
-def _made_again(paper: Paper, study: str, place: Place) -> Found:
+def _made_again(paper: Paper, study: str, place: CheckSettings) -> Found:
     committed, again = Path(paper.folder) / f"{study}.csv", place.out / f"{study}.csv"
     paper.write_study(study, again)
     lines, found = (
@@ -322,7 +325,7 @@ def _made_again(paper: Paper, study: str, place: Place) -> Found:
     )
 
 
-def studies(place: Place) -> Tasks:
+def studies(place: CheckSettings) -> Tasks:
     """Repeat the studies of papers; with ``quick`` only the fast ones."""
     for paper in papers().values():
         for study in paper.quick if place.quick else paper.studies:
@@ -335,7 +338,7 @@ def studies(place: Place) -> Tasks:
             )
 
 
-def pages(place: Place) -> Tasks:
+def pages(place: CheckSettings) -> Tasks:
     """The tables of the pages and the figures match the records."""
     description = "every table of README, ARTIFACT and docs/ is what its records give"
     yield program("R.numbers", description, "python -m benchmarks pages")
@@ -346,7 +349,7 @@ def pages(place: Place) -> Tasks:
 # -- claims
 
 
-def claims(place: Place) -> Iterator[Check]:
+def claims(place: CheckSettings) -> Iterator[Check]:
     """Every claim that committed records can check."""
     every = place.wants("R.claims")
     wants = lambda name: every or place.wants(name)
@@ -376,7 +379,7 @@ def claims(place: Place) -> Iterator[Check]:
         )
 
 
-def of_claim(verdict: Verdict) -> Check:
+def of_claim(verdict: ClaimVerdict) -> Check:
     """A claim as a check."""
     claim = verdict.claim
     return Check(
@@ -416,7 +419,7 @@ def check_records(results: Path) -> None:
 
 
 def check_artifact(
-    place: Place, begins: Callable[[str], None] = lambda description: None
+    place: CheckSettings, begins: Callable[[str], None] = lambda description: None
 ) -> Iterator[Check]:
     """Run the wanted checks. ``begins`` is called before each step with its description.
 

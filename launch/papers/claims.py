@@ -71,7 +71,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """A claim and its verdict.
 
     Attributes
@@ -94,9 +94,9 @@ class Verdict:
         Examples
         --------
         >>> why, none = (Claim("P0", "", bool, see=see) for see in ("page.md#p0", ""))
-        >>> [Verdict(why, holds, "").word for holds in (True, False, None)]
+        >>> [ClaimVerdict(why, holds, "").word for holds in (True, False, None)]
         ['FAIL', 'KNOWN', 'SKIP']
-        >>> [Verdict(none, holds, "").word for holds in (True, False, None)]
+        >>> [ClaimVerdict(none, holds, "").word for holds in (True, False, None)]
         ['PASS', 'FAIL', 'SKIP']
         """
         if self.holds is None:
@@ -108,7 +108,7 @@ class Verdict:
 
 def check_claims(
     claims: Iterable[Claim], rows: Any, wanted: Callable[[str], bool] = bool
-) -> list[Verdict]:
+) -> list[ClaimVerdict]:
     """Check every claim whose name is ``wanted`` on rows. A claim with missing rows is undecided,
     and reports them.
 
@@ -135,17 +135,17 @@ def check_claims(
         except (KeyError, StopIteration, ValueError) as error:
             what = error if isinstance(error, KeyError) else "a case of the figure"
             holds, ours = None, f"records missing: {what}"
-        out.append(Verdict(claim, holds, ours))
+        out.append(ClaimVerdict(claim, holds, ours))
     return out
 
 
-class Rows:
+class ResultRows:
     """A table of rows, selected by their values: records, rows of studies, published numbers.
 
     Attributes
     ----------
     table : DataFrame
-    ranges : Rows
+    ranges : ResultRows
         Published ranges of whole figures, if there is such a table.
     """
 
@@ -163,7 +163,7 @@ class Rows:
         Examples
         --------
         >>> from pandas import DataFrame
-        >>> rows = Rows(DataFrame({"m": [8, 16, 32], "mode": ["simulated"] * 3}))
+        >>> rows = ResultRows(DataFrame({"m": [8, 16, 32], "mode": ["simulated"] * 3}))
         >>> [len(rows.where(m=8)), len(rows.where(m=[8, 32], mode="simulated"))]
         [1, 2]
         >>> rows.where(m=64)
@@ -192,7 +192,7 @@ class Rows:
         --------
         >>> from pandas import DataFrame
         >>> table = DataFrame({"m": [8, 8, 16], "by": ["a", "b", "a"], "s": [1.0, 2.0, 4.0]})
-        >>> rows = Rows(table.assign(mode="simulated"))
+        >>> rows = ResultRows(table.assign(mode="simulated"))
         >>> rows.by("s", "by", "m").to_dict("list")
         {'a': [1.0, 4.0], 'b': [2.0, nan]}
         """
@@ -203,7 +203,9 @@ class Rows:
         """The published rows with these values, each joined with the simulated one of the same
         values: ``x`` is the paper's, ``x_ours`` ours."""
         theirs = self.where(mode="published")
-        return Rows(theirs.merge(self.ours(), on=same, suffixes=("", "_ours"))).where(**values)
+        return ResultRows(theirs.merge(self.ours(), on=same, suffixes=("", "_ours"))).where(
+            **values
+        )
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class Paper:
         ``read(folder)``: the rows to check, such as the simulated rows in ``results/simulated``.
     judged : callable
         ``judged(rows, results)``: the argument of the checks: these rows with published ones.
-    rows : Rows of :mod:`drbench.plots.select.typed_rows`
+    rows : ResultRows of :mod:`drbench.plots.select.typed_rows`
         The type of rows of a study.
     studies : dict
         Name of a CSV file of rows -> function that simulates them.
@@ -248,7 +250,7 @@ class Paper:
     alternatives: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     simulate: Callable[[Changed], Any] | None = None
 
-    def verdicts(self, results: Path, wanted: Callable[[str], bool] = bool) -> list[Verdict]:
+    def verdicts(self, results: Path, wanted: Callable[[str], bool] = bool) -> list[ClaimVerdict]:
         """The verdicts of the wanted claims on committed records, which are not read for none."""
         claims = [claim for claim in self.claims if wanted(claim.name)]
         rows = self.judged(self.read(results / "simulated"), results) if claims else None

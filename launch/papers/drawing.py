@@ -17,16 +17,16 @@ from drbench.plots.draw.chart import (
 )
 from drbench.plots.draw.figure import Made
 from drbench.plots.draw.page import GRID, line_handle, patch_handle
-from drbench.plots.draw.style import Fill, LineStyle
+from drbench.plots.draw.style import FillStyle, LineStyle
 from drbench.plots.select.cases import SelectionError
 
-from .claims import Rows
+from .claims import ResultRows
 
 #: The looks of a table's columns by their names.
 Styles = Mapping[str, LineStyle]
 
 
-def drawn(rows: Rows, study: str | list[str], **values) -> DataFrame:
+def drawn(rows: ResultRows, study: str | list[str], **values) -> DataFrame:
     """The simulated rows of studies with these values.
 
     Raises
@@ -71,7 +71,7 @@ def dots(x: Axis, table: DataFrame, styles: Styles) -> tuple[Axis, Axis, list[Ma
 
 def draw_page(
     charts: Sequence[Chart],
-    styles: Styles | Iterable[Fill],
+    styles: Styles | Iterable[FillStyle],
     notes: Sequence[str],
     high_in: float,
     left_in: float = 0.56,

@@ -43,9 +43,9 @@ from drbench.measure.record import Record
 from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
 from drbench.plots.select.records import read_published
-from drbench.plots.select.typed_rows import Rows as Kind
+from drbench.plots.select.typed_rows import ResultRows as Kind
 
-from .claims import Claim, Paper, Rows, concordance
+from .claims import Claim, Paper, ResultRows, concordance
 
 #: Least share of a group's numbers within their intervals, and largest median half width of these
 #: intervals in percent.
@@ -245,7 +245,7 @@ def in_intervals(of: DataFrame) -> tuple[float, float]:
     return known.value.between(known.low, known.high).mean(), half
 
 
-def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
+def _accurate(rows: ResultRows, group: str, most: float) -> tuple[bool, str]:
     """Whether the numbers of a group are predicted within the allowed error."""
     of = rows.where(group=group)
     errors = 100 * time_errors(of).abs()
@@ -258,7 +258,7 @@ def _accurate(rows: Rows, group: str, most: float) -> tuple[bool, str]:
     return holds, text
 
 
-def _in_order(rows: Rows, *groups: str) -> Iterator[tuple[bool, str]]:
+def _in_order(rows: ResultRows, *groups: str) -> Iterator[tuple[bool, str]]:
     """Whether the numbers of each group are predicted in the right order."""
     for group in groups:
         of = rows.where(group=group)
@@ -297,7 +297,7 @@ PAPER = Paper(
     "accuracy of predictions",
     CLAIMS,
     lambda folder: ROWS.read([folder.parent / "ledger.csv"]),
-    lambda rows, results: Rows(DataFrame(rows)),
+    lambda rows, results: ResultRows(DataFrame(rows)),
     rows=ROWS,
     studies={"ledger": predicted_now},
     quick=("ledger",),

@@ -31,7 +31,7 @@ from drbench.plots.select.records import frame, read_published, read_records, ro
 from drbench.plots.select.selection import select
 from drbench.program.problem import Problem
 
-from .claims import FAIR, Changed, Claim, Paper, Rows, named
+from .claims import FAIR, Changed, Claim, Paper, ResultRows, named
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
@@ -49,7 +49,7 @@ _DTENSOR = ["DT - Row", "DT - Column"]
 _OF_A_CASE = "preset stationary a c m factors best_s phase_gemm_s percent_of_peak".split()
 
 
-class Figure:
+class LayerFigure:
     """The lines of one layer on one machine by name, as ``Inner Prod.``, and the cases behind them.
 
     Attributes
@@ -102,16 +102,16 @@ class Figure:
         return self._of_points("factors").map(lambda factors: factors[0], na_action="ignore")
 
 
-class Figures(Rows):
+class Figures(ResultRows):
     """Records, and the figures that are drawn of them, by machine and layer."""
 
     def __init__(self, table):
         super().__init__(table)
         self._figure = cache(
-            lambda name: Figure(name, self._direct(name, "simulated", ["universal"]))
+            lambda name: LayerFigure(name, self._direct(name, "simulated", ["universal"]))
         )
 
-    def __getitem__(self, name: Plot) -> Figure:
+    def __getitem__(self, name: Plot) -> LayerFigure:
         return self._figure(name)
 
     def _direct(self, name: Plot, mode: str, algorithms: list[str]):

@@ -20,7 +20,7 @@ from drbench.transport import parse_transport
 from .backends import call_together, open_backend
 from .kept import Need, check_memory
 from .run_case import found_transport, world
-from .transfers import Rows, trace_of
+from .transfers import LocalRows, trace_of
 
 #: Transfers of one run: as many as OSU's, with fewer bytes than this in total.
 _MOST_TRANSFERS, _MOST_BYTES = 64, 4 << 20
@@ -76,7 +76,7 @@ def _of_size(
 ) -> tuple[str, list[dict]]:
     """Measure all types of transfers of one size on the same windows; also return the transport."""
     comm, columns = topology.comm, max(topology.comm.size, nbytes // ITEMSIZES[case.dtype])
-    rows = Rows.of(columns, comm.size, comm.rank, case.dtype)
+    rows = LocalRows.of(columns, comm.size, comm.rank, case.dtype)
     case = replace(case, m=2 * comm.size, n=columns, k=1, get="copy")  # a view would move no data
     choice = parse_transport(case.transport)
     times = max(1, min(_MOST_TRANSFERS, _MOST_BYTES // nbytes))
@@ -106,14 +106,14 @@ def _of_size(
     return transport, found
 
 
-def _moved(name: str, rows: Rows) -> int:
+def _moved(name: str, rows: LocalRows) -> int:
     """Bytes of one transfer, as nccl-tests count them: for scatter and gather the whole array."""
     columns, parts = rows.problem.n, name in ("allgather", "reducescatter")
     columns = columns // rows.ranks * rows.ranks if parts else columns
     return columns * rows.problem.itemsize
 
 
-def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> dict:
+def _sampled(comm, rows: LocalRows, backend, c, executor, name: str) -> dict:
     """The columns of the times of the repeats. One more repeat, with other elements, is verified,
     so that old data cannot pass."""
 
@@ -136,7 +136,7 @@ def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> dict:
     return columns
 
 
-def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
+def _verify(comm, rows: LocalRows, c, executor, name: str, fill: Fill) -> None:
     """Compare the data received on this rank with the sent data, element by element (collective).
 
     Raises
@@ -163,7 +163,7 @@ def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
         )
 
 
-def _expected(name: str, rows: Rows, source, before: np.ndarray, times: int) -> np.ndarray:
+def _expected(name: str, rows: LocalRows, source, before: np.ndarray, times: int) -> np.ndarray:
     """The expected data after a transfer, in float64: 1 × columns, for a gather one row per
     rank."""
     rank, ranks = rows.rank, rows.ranks

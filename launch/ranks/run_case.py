@@ -218,7 +218,7 @@ def run_case(
 
 
 @dataclass
-class Prepared:
+class PreparedCase:
     """A case on this rank, ready to be measured and verified, any number of times.
 
     Attributes
@@ -280,7 +280,7 @@ def _kept_for(case: Case, kept: Kept | None) -> Iterator[Kept]:
 @contextmanager
 def _prepare_program(
     case: Case, topology: Topology, columns: dict, mem_limit: int | None, kept: Kept
-) -> Iterator[Prepared]:
+) -> Iterator[PreparedCase]:
     """A context with a case of our algorithms: planned, laid out and filled, freed at the end
     (collective). ``columns`` gets the columns of its record."""
     check_case(case)
@@ -345,7 +345,7 @@ def _prepare_program(
             columns.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
             columns.update(panel_bytes=sum(panels), balance_limit=balance(flops))
             copies = problem.c.partition.copies() if resolved.get("replicate_result") else [0]
-            yield Prepared(
+            yield PreparedCase(
                 case,
                 problem,
                 topology,
@@ -403,7 +403,7 @@ def _baseline(case: Case, problem, rank: int):
 @contextmanager
 def _prepare_library(
     case: Case, topology: Topology, columns: dict, mem_limit: int | None, kept: Kept
-) -> Iterator[Prepared]:
+) -> Iterator[PreparedCase]:
     """A context with a case of a library, with the same fill, clock, repeats, roof and
     verification (collective). ``columns`` gets the columns of its record."""
     library, comm = get_library(case.algorithm), topology.comm
@@ -436,7 +436,7 @@ def _prepare_library(
         if job.on_gpu(options):
             columns["compute"] = compute_column(case.dtype, case.compute)
         unknown = {*COUNTERS}.difference(comm.bcast([*job.moved]))
-        yield Prepared(
+        yield PreparedCase(
             case,
             problem,
             topology,
@@ -453,7 +453,7 @@ def _prepare_library(
         job.close()
 
 
-def _verify(ready: Prepared, kept: Kept) -> Verification:
+def _verify(ready: PreparedCase, kept: Kept) -> Verification:
     """Check the result of the last run, unless the case is not to be checked (collective)."""
     if not ready.case.check:
         return Verification()
@@ -501,7 +501,7 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     return [chrome_trace((event for events in found for event in events), description)]
 
 
-def _measure(ready: Prepared, turn: int | None) -> dict:
+def _measure(ready: PreparedCase, turn: int | None) -> dict:
     """Warm up, then repeat, with a sample of the roof after each repeat and, unless this is a later
     turn, one of the baseline after every few, so that drift of the machine affects all alike."""
     case, problem, roof, executor = ready.case, ready.problem, ready.roof, ready.executor

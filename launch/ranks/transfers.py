@@ -26,7 +26,7 @@ from drbench.program.trace import Trace, trace
 
 
 @dataclass(frozen=True)
-class Rows:
+class LocalRows:
     """The rows of C from the view of one rank.
 
     Attributes
@@ -40,7 +40,7 @@ class Rows:
     rank: int
 
     @classmethod
-    def of(cls, columns: int, ranks: int, rank: int, dtype: str = "float32") -> "Rows":
+    def of(cls, columns: int, ranks: int, rank: int, dtype: str = "float32") -> "LocalRows":
         """Rows of this number of elements."""
         c = f"tiles:1x{columns}@{ranks}x1"
         return cls(Problem(2 * ranks, columns, 1, ranks, "row", "column", c, dtype), rank)
@@ -68,7 +68,7 @@ class Rows:
 
 
 #: One transfer of each type, by the names of machine models; a sender sends its own source.
-PROGRAMS: dict[str, Callable[[Rows, Any], Step]] = {
+PROGRAMS: dict[str, Callable[[LocalRows, Any], Step]] = {
     "get": lambda rows, own: Get(rows.source(rows.rank + 1)),
     "put": lambda rows, own: Put(own, rows.target(rows.rank + 1)),
     "accumulate": lambda rows, own: Accumulate(own, rows.target(rows.rank + 1)),
@@ -85,7 +85,7 @@ PROGRAMS: dict[str, Callable[[Rows, Any], Step]] = {
 }
 
 
-def _program(name: str, rows: Rows, times: int) -> Generator[Step, Step, None]:
+def _program(name: str, rows: LocalRows, times: int) -> Generator[Step, Step, None]:
     """One-sided steps are started together and completed by one Fence, as OSU's bandwidth tests do;
     collectives follow each other."""
     own = None
@@ -101,7 +101,7 @@ def _program(name: str, rows: Rows, times: int) -> Generator[Step, Step, None]:
         yield Fence()
 
 
-def trace_of(name: str, rows: Rows, times: int = 1) -> Trace:
+def trace_of(name: str, rows: LocalRows, times: int = 1) -> Trace:
     """The trace of a rank that makes one type of transfer ``times`` times.
 
     Examples

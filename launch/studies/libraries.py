@@ -17,7 +17,7 @@ STOCK, OURS = "dtensor", "dtensor+drbench"
 _NAME = re.compile(r"^(\d+) \| (.+) \| (.+) \| (.+)")
 
 
-class Line(NamedTuple):
+class ContenderLine(NamedTuple):
     """A contender on a shape, over all its rounds; None means unknown.
 
     Attributes
@@ -61,7 +61,7 @@ class Line(NamedTuple):
 Runs = Mapping[int, Record]
 
 
-def lines(records) -> list[Line]:
+def lines(records) -> list[ContenderLine]:
     """One line per shape and contender, in the order of the records (a table of
     :func:`drbench.plots.select.records.read_records`, or Records); none for cases with other
     names."""
@@ -75,7 +75,7 @@ def lines(records) -> list[Line]:
     return [line for shape, runs in shapes.items() for line in _lines(shape, runs)]
 
 
-def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
+def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[ContenderLine]:
     ok = {
         who: {round_index: each for round_index, each in run.items() if each.status == "ok"}
         for who, run in runs.items()
@@ -91,7 +91,7 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[Line]:
             ratios = over(seconds_of(mine), seconds_of(ok.get(reference, {})))
             compared += [ratio_of(ratios), " ".join(reference)] if ratios else [Ratio(None), None]
         samples = [time for each in mine.values() for time in each.samples_s or [each.time_s]]
-        yield Line(
+        yield ContenderLine(
             shape,
             *who,
             median(samples) if samples else None,

@@ -21,7 +21,7 @@ from drbench.plan.schedule import pool_bytes
 from drbench.texts import bytes_text, duration_text, flops_text, plural, rate_text
 
 from .estimate import estimated
-from .plan import Plan, SweepRequest
+from .plan import SweepPlan, SweepRequest
 from .progress import title
 from .rounds import OVERHEAD_S, Job
 
@@ -80,7 +80,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None, buffers: boo
     return Needs(max(sizes), sum(sizes), moving)
 
 
-def dry_run(request: SweepRequest, plan: Plan, limit: int, console: Console) -> int:
+def dry_run(request: SweepRequest, plan: SweepPlan, limit: int, console: Console) -> int:
     """Print the totals of a sweep, then its cases: at most ``limit`` lines, 0 for all. Buffers are
     planned where they are shown: of cases with a line, of those with the largest tiles, and of all
     with ``--mem-limit``."""

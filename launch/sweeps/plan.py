@@ -75,7 +75,7 @@ class SweepRequest:
         return words
 
 
-class Plan(NamedTuple):
+class SweepPlan(NamedTuple):
     """The plan of a request: the sweep, its launcher, and its jobs in the order of the file, all of
     them and those of the requested part."""
 
@@ -121,7 +121,7 @@ def _tiles(job: Job) -> tuple:
         return (job.name,)
 
 
-def plan_cases(request: SweepRequest) -> Plan:
+def plan_cases(request: SweepRequest) -> SweepPlan:
     """The plan of a request."""
     launcher = load_launcher(request.launcher)
     label, code = request.label, None
@@ -143,7 +143,7 @@ def plan_cases(request: SweepRequest) -> Plan:
                 for case in cases
             ]
         jobs += [Job(case_id(case, ranks, code), ranks, case) for case in cases]
-    plan = Plan(sweep, launcher, jobs, jobs)
+    plan = SweepPlan(sweep, launcher, jobs, jobs)
     first, step = map(int, request.part.split("/"))  # every n-th, from the i-th
     experiment = plan.experiment(jobs, request.simulate)
     groups = experiment.groups

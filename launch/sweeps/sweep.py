@@ -18,7 +18,7 @@ from drbench.measure.record import HEADER, Record
 from drbench.texts import plural
 
 from .experiment import Runner, run_experiment
-from .plan import Plan, SweepRequest
+from .plan import SweepPlan, SweepRequest
 from .rounds import Job
 from .supervisor import Settings, supervised
 
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 def run_sweep(
-    plan: Plan,
+    plan: SweepPlan,
     request: SweepRequest,
     console: Console,
     run: Runner | None,

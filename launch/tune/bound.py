@@ -73,7 +73,7 @@ class Candidate(NamedTuple):
     exact: bool = False
 
 
-class Source:
+class CaseSource:
     """Cases that are not candidates yet, ordered by their estimates.
 
     Parameters
@@ -163,7 +163,7 @@ class Candidates:
 
     Attributes
     ----------
-    sources : list of Source
+    sources : list of CaseSource
         The others by algorithm, those with few steps first; and triples of layouts with Stationary
         C, B and A.
     names : dict
@@ -189,16 +189,16 @@ class Candidates:
         more = {name.lower(): text, "transpose": case.transpose or ""}
         return Problem(case.m, case.n, case.k, self.request.ranks, **more).operand(name)
 
-    def _bound_others(self) -> Iterator[Source]:
+    def _bound_others(self) -> Iterator[CaseSource]:
         every = list_others(self.request, self.costs.movements)
         for algorithm, cases in grouped(every, attrgetter("algorithm")).items():
             self.result.tried += len(cases)
             cases.sort(key=_count_steps)
             bounds = np.full(len(cases), self.costs.least_of_all)
             case_at = lambda number, cases=cases: [cases[number]]
-            yield Source(case_at, bounds, bounds, self._numbers[algorithm])
+            yield CaseSource(case_at, bounds, bounds, self._numbers[algorithm])
 
-    def _bound_triples(self) -> Iterator[Source]:
+    def _bound_triples(self) -> Iterator[CaseSource]:
         request, costs, case = self.request, self.costs, self.request.case
         named = list_layouts(request)
         if not named:
@@ -223,11 +223,11 @@ class Candidates:
         codes = np.array([[self._numbers[text] for text in triple] for triple in texts])
         equal = (codes == codes[:, :1]).all(axis=1)
 
-        def source(which: int, stationary: str, movements: list[dict], alike: bool) -> Source:
+        def source(which: int, stationary: str, movements: list[dict], alike: bool) -> CaseSource:
             rows = np.flatnonzero(~large & fits & (equal == alike))
             kind = self._numbers["universal", stationary, "sums" in movements[0], alike]
             values = [array[..., which].ravel()[rows] for array in (bounds, guesses, gemms)]
-            return Source(
+            return CaseSource(
                 lambda number: [
                     on_triple(case, texts[rows[number]], stationary, options)
                     for options in movements
@@ -244,7 +244,7 @@ class Candidates:
                 if not (pushes and stationary == "C"):  # it has no partial sums
                     yield source(which, stationary, movements[pushes], alike)
 
-    def take(self, source: Source, ratios: Ratios, worst: float) -> Iterator[Candidate]:
+    def take(self, source: CaseSource, ratios: Ratios, worst: float) -> Iterator[Candidate]:
         """Remove the next cases of a source, and bound those that are new candidates, unless they
         cannot have a place: cost at most ``worst``."""
         start = 0.0 if source.known else Clock.cpu()

@@ -28,7 +28,7 @@ from drbench.model.machine import Machine
 from drbench.model.simulate import TooLong
 from drbench.program.trace import no_collection
 
-from .bound import FIXED_STEPS, STEPS_A_GEMM, Candidate, Candidates, Source, delay
+from .bound import FIXED_STEPS, STEPS_A_GEMM, Candidate, Candidates, CaseSource, delay
 from .costs import ByBytes, ByTime
 from .counts import least_bytes
 from .enumerate import change, coarsen, list_look_aheads, list_settings, with_copies
@@ -169,7 +169,7 @@ class _Search:
         candidates, worst = (entry[-1] for entry in self.heap), self.worst
         return [candidate for candidate in candidates if candidate.bound <= worst]
 
-    def _open(self, source: Source) -> None:
+    def _open(self, source: CaseSource) -> None:
         """Open the next candidate of a source."""
         for candidate in self.candidates.take(source, self.ratios, self.worst):
             self._put(candidate)

@@ -19,7 +19,7 @@ from .page import (
     HOLLOW,
     MARKER_PT,
     TITLE_IN,
-    Page,
+    FigurePage,
     Title,
     bar_edge,
     fitted,
@@ -28,7 +28,7 @@ from .page import (
     page_in,
     width_in,
 )
-from .style import FONT_PT, SMALL_PT, Fill, LineStyle
+from .style import FONT_PT, SMALL_PT, FillStyle, LineStyle
 
 _LEAST_IN = 1.2  # of a panel, across
 _BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
@@ -58,7 +58,7 @@ class Marks(NamedTuple):
     x: Sequence[float]
     y: Sequence[float]
     cases: Sequence[int | None] = ()
-    style: LineStyle | Fill | None = None
+    style: LineStyle | FillStyle | None = None
     base: Sequence[float] | None = None
     across: bool = False
     hollow: Sequence[bool] = ()
@@ -265,7 +265,7 @@ def labelled_panels(
     margins_in: tuple[float, float],
     finding: Title,
     grid: dict[str, Any] = GRID,
-) -> tuple[Page, list[Axes]]:
+) -> tuple[FigurePage, list[Axes]]:
     """A page of drawn charts, two in a row, without a legend: a line has its name at its end."""
     page, every = panels(charts, (), notes, high_in, 2, margins_in, finding=finding)
     for axes, chart in zip(every, charts, strict=True):
@@ -285,7 +285,7 @@ def panels(
     margins_in: tuple[float, float] = (0.56, 0.12),
     finding: Title = "",
     left_in: float = 0.0,
-) -> tuple[Page, list[Axes]]:
+) -> tuple[FigurePage, list[Axes]]:
     """A page with titled axes for each chart, some in a row right of ``left_in``: all of one
     height, or each of its own."""
     columns = min(
@@ -294,7 +294,7 @@ def panels(
     wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
     tops_in = list(accumulate((TITLE_IN + max(row) + _BELOW_IN for row in rows), initial=0))
-    page, found = Page(tops_in[-1], handles, notes, finding), []
+    page, found = FigurePage(tops_in[-1], handles, notes, finding), []
     for index, (chart, high_in) in enumerate(zip(charts, highs_in)):
         row, column = divmod(index, columns)
         found.append(

@@ -12,17 +12,17 @@ from matplotlib.patches import Rectangle
 from drbench.plots.select.runs import Json, tiles
 
 from .sheet import INK, Sheet
-from .style import Fill
+from .style import FillStyle
 
 #: Kind of step -> word and colour.
 DOES = {
-    "multiply": Fill("multiplies", "#0072b2"),
-    "fetch": Fill("fetches", "#e69f00"),
-    "send": Fill("sends", "#cc79a7"),
-    "add": Fill("adds", "#009e73"),
-    "collective": Fill("with its group", "#d55e00"),
-    "copy": Fill("copies", "#6b6b6b"),
-    "wait": Fill("waits", "#b5b5b5"),
+    "multiply": FillStyle("multiplies", "#0072b2"),
+    "fetch": FillStyle("fetches", "#e69f00"),
+    "send": FillStyle("sends", "#cc79a7"),
+    "add": FillStyle("adds", "#009e73"),
+    "collective": FillStyle("with its group", "#d55e00"),
+    "copy": FillStyle("copies", "#6b6b6b"),
+    "wait": FillStyle("waits", "#b5b5b5"),
 }
 _LEAST_PT = 4.0
 LINE = "#c8c8c8"

@@ -28,7 +28,7 @@ from matplotlib.text import Text
 from drbench.plots.select.cases import elided
 
 from .description import describe_picture, named
-from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
+from .style import FONT_PT, RC, SMALL_PT, FillStyle, LineStyle
 from .svg import svg_file
 
 MARGIN_IN = 0.06
@@ -96,7 +96,7 @@ def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tup
     return tuple(paths)
 
 
-class Page:
+class FigurePage:
     """An empty page with space for ``body_in`` inches of panels, under its finding and above its
     legend and small print.
 
@@ -301,7 +301,7 @@ def line_handle(name: str, style: LineStyle) -> Line2D:
     return Line2D([], [], label=label(name), **line_keywords(style))
 
 
-def patch_handle(fill: Fill) -> Patch:
+def patch_handle(fill: FillStyle) -> Patch:
     """The legend's entry of a bar."""
     return Patch(
         facecolor=fill.color,

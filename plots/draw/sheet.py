@@ -6,7 +6,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from .description import named
-from .page import Page, fitted, page_in, width_in
+from .page import FigurePage, fitted, page_in, width_in
 
 INK = "#1a1a1a"
 WIDTH_IN = 7.0
@@ -20,7 +20,7 @@ class Sheet:
     ----------
     high_in : float
     handles, notes, finding
-        As :class:`drbench.plots.draw.page.Page` takes them.
+        As :class:`drbench.plots.draw.page.FigurePage` takes them.
     scale : float
         Size of title, legend and small print, in that of other figures.
     """
@@ -34,7 +34,9 @@ class Sheet:
         scale: float = 1.0,
     ):
         self.unit_in = page_in() / WIDTH_IN
-        self._page = Page(self.unit_in * high_in, handles, notes, finding, scale * self.unit_in)
+        self._page = FigurePage(
+            self.unit_in * high_in, handles, notes, finding, scale * self.unit_in
+        )
         self.picture = self._page.picture
 
     def axes(self, name: str, left: float, top: float, wide: float, high: float) -> Axes:

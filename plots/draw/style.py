@@ -17,7 +17,7 @@ class LineStyle(NamedTuple):
     text: str = ""
 
 
-class Fill(NamedTuple):
+class FillStyle(NamedTuple):
     """The fill of a bar: its name in the legend, its colour and hatch."""
 
     name: str
@@ -75,14 +75,14 @@ STATIONARY = {
 #: Where the time of a case goes: field of the record -> its part of a bar, in the order bars
 #: are stacked.
 PHASES = {
-    "phase_gemm_s": Fill("gemm", "#0072B2"),
-    "phase_get_wait_s": Fill("get wait", "#E69F00", "////"),
-    "phase_collective_wait_s": Fill("collective wait", "#D55E00", "xxxx"),
-    "phase_accumulate_s": Fill("accumulate", "#CC79A7", "...."),
-    "phase_fence_s": Fill("fence", "#56B4E9", "----"),
-    "phase_pack_s": Fill("pack", "#009E73", "oo"),
+    "phase_gemm_s": FillStyle("gemm", "#0072B2"),
+    "phase_get_wait_s": FillStyle("get wait", "#E69F00", "////"),
+    "phase_collective_wait_s": FillStyle("collective wait", "#D55E00", "xxxx"),
+    "phase_accumulate_s": FillStyle("accumulate", "#CC79A7", "...."),
+    "phase_fence_s": FillStyle("fence", "#56B4E9", "----"),
+    "phase_pack_s": FillStyle("pack", "#009E73", "oo"),
 }
-OTHER = Fill("unattributed", "#BBBBBB")
+OTHER = FillStyle("unattributed", "#BBBBBB")
 
 _HUES = (
     "#0072B2",

@@ -15,7 +15,7 @@ from pandas import DataFrame
 from drbench.measure.decision import FASTEST, answer, best_at, remedy
 from drbench.plots.draw.description import named
 from drbench.plots.draw.figure import Figure, Made
-from drbench.plots.draw.page import MARGIN_IN, TITLE_IN, Page, Title, page_in, width_in
+from drbench.plots.draw.page import MARGIN_IN, TITLE_IN, FigurePage, Title, page_in, width_in
 from drbench.plots.draw.style import FONT_PT, SMALL_PT
 from drbench.plots.select.cases import (
     UNIVERSAL,
@@ -114,14 +114,17 @@ def make(records: Records, options: Options) -> Made:
     title: Title = partial(finding, chosen[0][1])
     if len(chosen) > 1:
         title = counted(text.split(" (")[0] for text in findings)
-    page, at_in = Page(sum(highs_in), (), [description, *notes, *doubts(drawn, "grey")], title), 0.0
+    page, at_in = (
+        FigurePage(sum(highs_in), (), [description, *notes, *doubts(drawn, "grey")], title),
+        0.0,
+    )
     for map_, high_in, text in zip(chosen, highs_in, findings):
         _draw_map(page, map_, at_in, left_in, text if len(chosen) > 1 else "")
         at_in += high_in
     return Made(page.picture, notes)
 
 
-def _draw_map(page: Page, map_: Map, top_in: float, left_in: float, subtitle: str) -> None:
+def _draw_map(page: FigurePage, map_: Map, top_in: float, left_in: float, subtitle: str) -> None:
     (source, shape), cells = map_
     short = (cells.time_s < _SHORT_S).sum()
     brief = f"; {short} of {len(cells)} cells take less than 1 ms" if short else ""

@@ -11,19 +11,19 @@ from drbench.clock import StepTime
 from drbench.measure.timeline import read_chrome_trace
 from drbench.plots.draw.description import named
 from drbench.plots.draw.figure import Figure, Made
-from drbench.plots.draw.page import GRID, MARGIN_IN, Page, bar_edge, fitted, page_in
-from drbench.plots.draw.style import FONT_PT, Fill
+from drbench.plots.draw.page import GRID, MARGIN_IN, FigurePage, bar_edge, fitted, page_in
+from drbench.plots.draw.style import FONT_PT, FillStyle
 from drbench.plots.select.cases import Options, SelectionError, elided, names
 from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number, shape_text, time_text, time_unit
 
 #: Tracks from top to bottom: name in the trace -> label and look.
 TRACKS = {
-    "compute": Fill("compute", "#0072B2"),
-    "column": Fill("inter-row (column)", "#E69F00", "////"),
-    "row": Fill("inter-column (row)", "#D55E00", "xxxx"),
-    "one-sided": Fill("one-sided", "#CC79A7", "\\\\\\\\"),
-    "fence": Fill("fence", "#56B4E9", "----"),
+    "compute": FillStyle("compute", "#0072B2"),
+    "column": FillStyle("inter-row (column)", "#E69F00", "////"),
+    "row": FillStyle("inter-column (row)", "#D55E00", "xxxx"),
+    "one-sided": FillStyle("one-sided", "#CC79A7", "\\\\\\\\"),
+    "fence": FillStyle("fence", "#56B4E9", "----"),
 }
 _LANE_IN, _NAME_IN, _SUBTITLE_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
 #: Between the panels above and the titles of those below.
@@ -140,7 +140,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         for at, described in enumerate(changed)
     ]
     heights_in = [_LANE_IN * len(p.tracks) for p in panels]
-    page = Page(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, (), notes, finding)
+    page = FigurePage(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, (), notes, finding)
     top_in = MARGIN_IN
     for p, described, head_in, high_in in zip(panels, changed, heads_in, heights_in):
         if described:

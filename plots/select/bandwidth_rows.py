@@ -3,7 +3,7 @@
 from statistics import median
 from typing import NamedTuple
 
-from .typed_rows import Rows
+from .typed_rows import RowFiles
 
 #: The measured operations, by their names in machine models.
 OPERATIONS = (
@@ -121,4 +121,4 @@ def row_of(measured: dict, **description) -> BandwidthRow:
 
 
 #: The files of such rows.
-ROWS = Rows(BandwidthRow, "bandwidths", "drbench bandwidth --csv FILE")
+ROWS = RowFiles(BandwidthRow, "bandwidths", "drbench bandwidth --csv FILE")

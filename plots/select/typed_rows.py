@@ -11,7 +11,7 @@ from drbench.measure.record import RecordError
 from drbench.measure.record_file import read_cells
 
 
-class Rows(NamedTuple):
+class RowFiles(NamedTuple):
     """Files of one kind of rows.
 
     Attributes

@@ -15,7 +15,7 @@ from oracles import by_place
 from drbench.host.copies import Strided, copy_of, joined
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.inbox import Inbox, Route
-from drbench.host.matrix import DistributedMatrix, Place, Window
+from drbench.host.matrix import DistributedMatrix, Location, Window
 from drbench.host.mover import Mover
 from drbench.host.topology import Topology
 from drbench.partitions import partition
@@ -31,7 +31,7 @@ def placed(name, text, shape, arrays, reached=True):
     memory = np.zeros(sum(array.nbytes for array in arrays) + 64, np.uint8)
     places, at = [], 32
     for array in arrays:
-        places.append(Place(at, *array.strides))
+        places.append(Location(at, *array.strides))
         at += array.nbytes
     in_reach = [memory if reached or rank == 0 else None for rank in range(size)]
     window = Window.__new__(Window)

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import drbench
 from drbench.errors import OutOfMemory, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
-from drbench.host.matrix import Place
+from drbench.host.matrix import Location
 from drbench.host.topology import Topology
 from drbench.library.heap import ALIGNMENT, Heap, Space, parse_bytes
 from drbench.library.plan import overlap
@@ -70,7 +70,7 @@ def test_arrays_of_any_strides_overlap_where_they_share_a_byte(drawn):
         by_row = max(1, cols) * by_col + apart
         if transpose > 6:
             rows, cols, by_row, by_col = cols, rows, by_col, by_row
-        places.append(Place(start, by_row, by_col))
+        places.append(Location(start, by_row, by_col))
         shapes.append((rows, cols))
         firsts = [start + i * by_row + j * by_col for i in range(rows) for j in range(cols)]
         taken.append({first + byte for first in firsts for byte in range(4)})
@@ -78,7 +78,7 @@ def test_arrays_of_any_strides_overlap_where_they_share_a_byte(drawn):
 
 
 def test_arrays_that_cannot_be_proved_disjoint_count_as_overlapping():
-    long, short = Place(0, 2 * 100_001, 2), Place(1_000_000, 154, 6)
+    long, short = Location(0, 2 * 100_001, 2), Location(1_000_000, 154, 6)
     assert overlap(long, short, (99_991, 65_537), (7, 13), 2)
 
 

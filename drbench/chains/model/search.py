@@ -89,7 +89,7 @@ class Factor(NamedTuple):
     table: Mapping[tuple, Sequence[Label]]
 
 
-class SearchResult(NamedTuple):
+class Optimum(NamedTuple):
     """The fastest choice that was found, and a lower bound in seconds of all choices."""
 
     label: Label
@@ -115,7 +115,7 @@ def best(labels: Iterable[Label]) -> list[Label]:
 
 def search(
     domains: Mapping[str, Sequence[Any]], factors: Sequence[Factor], limit: float = inf
-) -> SearchResult | None:
+) -> Optimum | None:
     """The fastest choice of all variables that fits; None if nothing does.
 
     Parameters
@@ -147,7 +147,7 @@ def search(
             if problem.least_s >= _ENOUGH * problem.best.time_s:
                 break
     problem.improve()
-    return SearchResult(problem.best, min(problem.least_s, problem.best.time_s))
+    return Optimum(problem.best, min(problem.least_s, problem.best.time_s))
 
 
 class _Problem:

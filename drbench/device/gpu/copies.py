@@ -8,7 +8,7 @@ from typing import NamedTuple
 _LARGEST_STRIDE = (1 << 31) - 1
 
 
-class Axis(NamedTuple):
+class CopyAxis(NamedTuple):
     """One axis of a copy: its extent, and its strides in the target and in the source."""
 
     extent: int
@@ -16,7 +16,7 @@ class Axis(NamedTuple):
     source: int
 
 
-def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
+def merged_axes(shape, target_strides, source_strides) -> list[CopyAxis]:
     """The axes of a copy, outermost (in the target's memory) first, without those of extent 1 and
     with neighbours merged if both sides allow it.
 
@@ -34,8 +34,8 @@ def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
     >>> merged_axes((16, 3), (4, 64), (4, 256))
     [Axis(extent=3, target=64, source=256), Axis(extent=16, target=4, source=4)]
     """
-    axes: list[Axis] = []
-    found = map(Axis, shape, target_strides, source_strides)
+    axes: list[CopyAxis] = []
+    found = map(CopyAxis, shape, target_strides, source_strides)
     for inner in sorted(found, key=lambda axis: -axis.target):
         if inner.extent == 1:
             continue
@@ -50,7 +50,7 @@ def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
     return axes
 
 
-def as_row_copies(axes: list[Axis], itemsize: int) -> tuple[int, int, int, int] | None:
+def as_row_copies(axes: list[CopyAxis], itemsize: int) -> tuple[int, int, int, int] | None:
     """(rows, bytes of a row, target stride, source stride) if a copy is a series of rows that are
     each a run of bytes; else None.
 
@@ -72,12 +72,14 @@ def as_row_copies(axes: list[Axis], itemsize: int) -> tuple[int, int, int, int] 
     return rows, width, target, source
 
 
-def in_words(axes: list[Axis], itemsize: int, target: int, source: int) -> tuple[int, list[Axis]]:
+def in_words(
+    axes: list[CopyAxis], itemsize: int, target: int, source: int
+) -> tuple[int, list[CopyAxis]]:
     """The widest words a kernel can move, and four axes with strides in words.
 
     Parameters
     ----------
-    axes : list of Axis
+    axes : list of CopyAxis
         At most four, strides in bytes.
     itemsize : int
         Bytes of an element: 2, 4 or 8.
@@ -107,6 +109,6 @@ def in_words(axes: list[Axis], itemsize: int, target: int, source: int) -> tuple
             last.extent * itemsize,
             *(stride for axis in axes for stride in axis[1:]),
         )
-        axes.append(Axis(last.extent * itemsize // word, word, word))
-    axes = [Axis(1, 0, 0)] * (4 - len(axes)) + axes
-    return word, [Axis(extent, to // word, of // word) for extent, to, of in axes]
+        axes.append(CopyAxis(last.extent * itemsize // word, word, word))
+    axes = [CopyAxis(1, 0, 0)] * (4 - len(axes)) + axes
+    return word, [CopyAxis(extent, to // word, of // word) for extent, to, of in axes]

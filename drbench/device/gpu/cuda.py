@@ -28,8 +28,8 @@ from .copies import as_row_copies, merged_axes
 from .cuda_gemm import CublasGemm
 from .cuda_stream import PAGE, CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
-from .kernels import ACCUMULATE_BLOCKS, NAMES, Kernels, Launch, Launcher
-from .prepared import Prepared
+from .kernels import ACCUMULATE_BLOCKS, NAMES, KernelLauncher, Kernels, Launch
+from .prepared import CallCache
 from .stream_values import StreamValues, load_driver
 
 #: Starts work on a stream.
@@ -115,14 +115,14 @@ class CudaDevice(CupyArrays, Device, Peers):
         self.bus_id = self._runtime.deviceGetPCIBusId(index)
         Peers.__init__(self, self._runtime, index, self.bus_id)
         properties = self._runtime.getDeviceProperties(index)
-        self._prepared = Prepared()
+        self._prepared = CallCache()
         module = modules.raw_module(
             code=resources.files(__package__).joinpath("kernels.cu").read_text("utf-8"),
             options=("-std=c++17",),
         )
         # compiled now, not in the timed region
         functions = {name: module.get_function(name).kernel.ptr for name in NAMES}
-        self._launcher = Launcher(modules.driver, functions)
+        self._launcher = KernelLauncher(modules.driver, functions)
         self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks)
         self.accumulate_blocks = accumulate_blocks
         # 0 is all to cuBLAS

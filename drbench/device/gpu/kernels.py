@@ -10,7 +10,7 @@ import numpy as np
 
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 
-from .copies import Axis, in_words
+from .copies import CopyAxis, in_words
 
 _SUFFIX = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
 #: Every kernel.
@@ -44,7 +44,7 @@ class Launch(NamedTuple):
     arguments: tuple
 
 
-class Launcher:
+class KernelLauncher:
     """Launches kernels by the driver, which takes the host 1 / 1.4 of the time of CuPy.
 
     Parameters
@@ -131,7 +131,7 @@ class Kernels:
         """target = 0; elements of 2, 4 or 8 bytes."""
         return _over(f"zero_b{_words(target.itemsize)}", *target.shape, _whole(target))
 
-    def copy(self, axes: list[Axis], itemsize: int, target: int, source: int) -> Launch | None:
+    def copy(self, axes: list[CopyAxis], itemsize: int, target: int, source: int) -> Launch | None:
         """Move elements of ``itemsize`` bytes from one address to another along at most four axes
         with strides in bytes."""
         word, axes = in_words(axes, _words(itemsize), target, source)

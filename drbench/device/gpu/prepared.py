@@ -7,7 +7,7 @@ from drbench.device.address import DeviceArray
 _MOST = 1 << 14
 
 
-class Prepared:
+class CallCache:
     """A cache of calls by their arrays.
 
     An executor passes the same arrays in every repeat. Computing extents, leading dimensions, grids
@@ -18,7 +18,7 @@ class Prepared:
     Examples
     --------
     >>> from drbench.device.address import at_address
-    >>> tile, prepared = at_address(4096, 16, "f4").reshape(4, 4), Prepared()
+    >>> tile, prepared = at_address(4096, 16, "f4").reshape(4, 4), CallCache()
     >>> def shape(x):
     ...     print("worked out")
     ...     return x.shape

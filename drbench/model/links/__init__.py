@@ -8,9 +8,9 @@ A transfer is requested, may wait in a lane, and is then scheduled by one of two
 
 from .fair import Fair
 from .first_come import FirstCome
-from .transfer import Lanes, Transfer
+from .transfer import Lanes, LinkTransfer
 
 #: The arbitration rules by their names in machine files.
 ARBITRATIONS = {"fair": Fair, "fifo": FirstCome}
 
-__all__ = ["ARBITRATIONS", "Fair", "FirstCome", "Lanes", "Transfer"]
+__all__ = ["ARBITRATIONS", "Fair", "FirstCome", "Lanes", "LinkTransfer"]

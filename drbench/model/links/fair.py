@@ -8,7 +8,7 @@ TCP connections, switches with round-robin queues, and memory are close to this.
 from collections.abc import Callable
 
 from .levels import Levels
-from .transfer import Transfer
+from .transfer import LinkTransfer
 
 
 class Fair:
@@ -37,8 +37,8 @@ class Fair:
     ...     print(transfer.steps, "at", now)
     ...     links.release(transfer, now)
     >>> links = Fair(at, lambda transfer, now: None, gone)
-    >>> links.ask(Transfer(("a",), 1.0, 0.0, "short"), 0.0)
-    >>> links.ask(Transfer(("a",), 3.0, 0.0, "long"), 0.0)
+    >>> links.ask(LinkTransfer(("a",), 1.0, 0.0, "short"), 0.0)
+    >>> links.ask(LinkTransfer(("a",), 3.0, 0.0, "long"), 0.0)
     >>> while events:
     ...     time, _, act, what = heappop(events)
     ...     act(time, *what, *[None] * (2 - len(what)))
@@ -54,7 +54,7 @@ class Fair:
         self._flows: dict[int, _Flow] = {}
         self._levels = Levels()
 
-    def ask(self, transfer: Transfer, now: float) -> None:
+    def ask(self, transfer: LinkTransfer, now: float) -> None:
         """Start the transfer."""
         self._age += 1
         transfer.age = self._age
@@ -66,7 +66,7 @@ class Fair:
         else:
             self._enter(now, transfer)
 
-    def _enter(self, now: float, transfer: Transfer, _=None) -> None:
+    def _enter(self, now: float, transfer: LinkTransfer, _=None) -> None:
         """Put the bytes of a transfer on its links."""
         flow = self._flows[transfer.age] = _Flow(transfer, now)
         shares = transfer.shares or (1.0,) * len(transfer.resources)
@@ -77,12 +77,12 @@ class Fair:
             flow.speed = 1.0
             self._at(now + flow.left, self._due, transfer, flow.version)
 
-    def _due(self, now: float, transfer: Transfer, version: int) -> None:
+    def _due(self, now: float, transfer: LinkTransfer, version: int) -> None:
         flow = self._flows.get(transfer.age)
         if flow is not None and flow.version == version:
             self._gone(now, transfer, None)
 
-    def release(self, transfer: Transfer, now: float) -> None:
+    def release(self, transfer: LinkTransfer, now: float) -> None:
         """Remove a transfer that has ended."""
         if self._flows.pop(transfer.age, None) and self._levels.go(transfer.age):
             self._change(now)
@@ -107,7 +107,7 @@ class _Flow:
 
     __slots__ = ("transfer", "left", "speed", "since", "version")
 
-    def __init__(self, transfer: Transfer, now: float):
+    def __init__(self, transfer: LinkTransfer, now: float):
         self.transfer, self.since = transfer, now
         self.left, self.version = transfer.seconds - transfer.fixed_s, 0
         self.speed = 0.0  # not set yet

@@ -6,7 +6,7 @@ Reserving links when a transfer is requested would leave gaps: one case was 3.4 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from .transfer import Transfer
+from .transfer import LinkTransfer
 
 
 class FirstCome:
@@ -35,9 +35,9 @@ class FirstCome:
     >>> begin = lambda transfer, now: print(transfer.steps, "at", now)
     >>> links = FirstCome(lambda *event: None, begin, None)
     >>> first, second, third = (
-    ...     Transfer(("a", "b"), 1, 0, "1st"),
-    ...     Transfer(("b", "c"), 1, 0, "2nd"),
-    ...     Transfer(("d",), 1, 0, "3rd"),
+    ...     LinkTransfer(("a", "b"), 1, 0, "1st"),
+    ...     LinkTransfer(("b", "c"), 1, 0, "2nd"),
+    ...     LinkTransfer(("d",), 1, 0, "3rd"),
     ... )
     >>> for each in (first, second, third):
     ...     links.ask(each, 0.0)
@@ -53,13 +53,13 @@ class FirstCome:
         self._at, self._begin, self._gone = at, begin, gone
         self._busy, self._waiting, self._age = set(), {}, 0
 
-    def ask(self, transfer: Transfer, now: float) -> None:
+    def ask(self, transfer: LinkTransfer, now: float) -> None:
         """Start the transfer if all its links are free; else it waits."""
         self._age += 1
         transfer.age = self._age
         self._start_or_wait(transfer, now)
 
-    def release(self, transfer: Transfer, now: float) -> None:
+    def release(self, transfer: LinkTransfer, now: float) -> None:
         """Free the links that a transfer has occupied to its end."""
         self._free(transfer.occupied().get(1.0, ()) if transfer.shares else transfer.resources, now)
 
@@ -86,7 +86,7 @@ class FirstCome:
             if queue:
                 heappush(fronts, (queue[0][0], resource))
 
-    def _start_or_wait(self, transfer: Transfer, now: float) -> None:
+    def _start_or_wait(self, transfer: LinkTransfer, now: float) -> None:
         busy, resources = self._busy, transfer.resources
         if busy.isdisjoint(resources):
             busy.update(resources)
@@ -95,7 +95,7 @@ class FirstCome:
         at = next(resource for resource in resources if resource in busy)
         heappush(self._waiting.setdefault(at, []), (transfer.age, transfer))
 
-    def _start(self, transfer: Transfer, now: float) -> None:
+    def _start(self, transfer: LinkTransfer, now: float) -> None:
         self._begin(transfer, now)
         if transfer.shares:
             for share, resources in transfer.occupied().items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, eq=False)
-class Transfer:
+class LinkTransfer:
     """An operation that occupies links for some seconds; ``steps`` are the (rank, step index) that
     it completes.
 
@@ -50,7 +50,7 @@ class Transfer:
 
         Examples
         --------
-        >>> Transfer(("card", "port"), 2.0, 0.0, (), shares=(1.0, 0.5)).occupied()
+        >>> LinkTransfer(("card", "port"), 2.0, 0.0, (), shares=(1.0, 0.5)).occupied()
         {1.0: ('card',), 0.5: ('port',)}
         """
         if not self.shares:
@@ -74,7 +74,7 @@ class Lanes:
     --------
     >>> lanes = Lanes(lambda transfer, now: print(transfer.steps, "at", now))
     >>> first, second, third = (
-    ...     Transfer(("a",), 1, 0, steps, lane=lane)
+    ...     LinkTransfer(("a",), 1, 0, steps, lane=lane)
     ...     for steps, lane in (("1st", "out"), ("2nd", "out"), ("3rd", "in"))
     ... )
     >>> for each in (first, second, third):
@@ -87,10 +87,10 @@ class Lanes:
 
     __slots__ = ("_ask", "_waiting")
 
-    def __init__(self, ask: Callable[[Transfer, float], None]):
+    def __init__(self, ask: Callable[[LinkTransfer, float], None]):
         self._ask, self._waiting = ask, {}
 
-    def add(self, transfer: Transfer, now: float) -> None:
+    def add(self, transfer: LinkTransfer, now: float) -> None:
         """Request a transfer, at once if it has no lane or its lane is empty."""
         waiting = self._waiting.get(transfer.lane)
         if waiting is not None:

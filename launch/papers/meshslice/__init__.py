@@ -28,7 +28,7 @@ from drbench.chains.model.mesh import DeviceMesh
 from drbench.launch.cases.machine_models import find_machine
 
 from ..blocks import block_of
-from ..claims import FAIR, Claim, Paper, Rows, concordance, named
+from ..claims import FAIR, Claim, Paper, ResultRows, concordance, named
 from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, MOST_CHIPS, SEQ, STUDIES, VARIED, simulate
@@ -47,7 +47,7 @@ _PARTS = ("launch", "sync", "transfer")
 HEADS = {"gpt3": 96, "megatron-nlg": 128}
 
 
-def _by(rows: Rows, column: str, study: str, across: str = "algorithm", **values):
+def _by(rows: ResultRows, column: str, study: str, across: str = "algorithm", **values):
     """A value of all multiplications of a study by model and algorithm, for both models.
 
     Raises
@@ -67,14 +67,16 @@ def _agrees(ours, paper: Sequence[float], share: float = DIFFERENCE, points: flo
     return agrees, ", ".join(f"{one:.1f} (paper {other})" for one, other in pairs) + " %"
 
 
-def _gain(rows: Rows, paper, column, study, across, one, other, points: float = 0.0):
+def _gain(rows: ResultRows, paper, column, study, across, one, other, points: float = 0.0):
     """Whether one value exceeds another by the percentage of the paper."""
     found = _by(rows, column, study, across)
     share = 0.0 if points else DIFFERENCE
     return _agrees(100 * (found[one] / found[other] - 1), paper, share, points)
 
 
-def _ordered(rows: Rows, table: Callable[[Rows], DataFrame], digits: int, *steps: tuple):
+def _ordered(
+    rows: ResultRows, table: Callable[[ResultRows], DataFrame], digits: int, *steps: tuple
+):
     """Whether in each row of a table some columns are more than a factor larger than others: each
     step has the former, the factor and the latter."""
     found = table(rows)
@@ -90,7 +92,7 @@ def _text(found: DataFrame, digits: int = 1) -> str:
     return "; ".join(f"{name}: {named(of.dropna(), digits)}" for name, of in found.iterrows())
 
 
-def _fastest_in_all(rows: Rows):
+def _fastest_in_all(rows: ResultRows):
     """Whether MeshSlice is the fastest in all, and its lead over the next."""
     of = {"study": "weak", "product": ALL}
     seconds = rows.by("seconds", "algorithm", ["model", "chips"], **of)
@@ -98,12 +100,12 @@ def _fastest_in_all(rows: Rows):
     return (lead > 1).all(), _text(lead.unstack(), 2)
 
 
-def _level(rows: Rows):
+def _level(rows: ResultRows):
     shares = _by(rows, "utilization_percent", "weak", chips=256)
     return _agrees(shares["meshslice"], (67.4, 82.2), LEVEL)
 
 
-def _parts(rows: Rows) -> DataFrame:
+def _parts(rows: ResultRows) -> DataFrame:
     """Times of launches, synchronisation, transfers and their sum over that of local GEMMs, by
     model; columns as ``wang sync``, and ``wang`` for the sum."""
     compute, *parts = (_by(rows, f"{name}_s", "weak", chips=256) for name in ("compute", *_PARTS))
@@ -112,7 +114,7 @@ def _parts(rows: Rows) -> DataFrame:
     return sum(shares).join([*named_parts])
 
 
-def _leads(rows: Rows) -> DataFrame:
+def _leads(rows: ResultRows) -> DataFrame:
     """By how many percent MeshSlice is faster than others in the multiplications on 256 chips, each
     shape once."""
     index = ["model", "m", "n", "k", "layer", "product"]
@@ -122,23 +124,23 @@ def _leads(rows: Rows) -> DataFrame:
     return 100 * (seconds[_OTHERS].div(seconds["meshslice"], axis="index") - 1)
 
 
-def _fastest_of_all(rows: Rows):
+def _fastest_of_all(rows: ResultRows):
     leads = _leads(rows)
     return not (leads <= 0).any(axis=None), (
         f"{len(leads)} shapes; the smallest leads over {named(leads.min())} %"
     )
 
 
-def _mean_leads(rows: Rows):
+def _mean_leads(rows: ResultRows):
     return _agrees(_leads(rows).mean()[["collective", "wang"]], (27.8, 19.1))
 
 
-def _efficient(rows: Rows):
+def _efficient(rows: ResultRows):
     shares = _by(rows, "utilization_percent", "strong", chips=16).drop(columns="wang-free")
     return (shares > 50).all(axis=None), _text(shares)
 
 
-def _picks(rows: Rows, study: str, field: str, wanted: str = ""):
+def _picks(rows: ResultRows, study: str, field: str, wanted: str = ""):
     """Whether the cost model selects the fastest of a study, and ``wanted``; and orders all pairs
     that differ by more than 5 % correctly."""
     for model, found in rows.ours(study=study, product=ALL).groupby("model", sort=False):
@@ -154,7 +156,7 @@ def _picks(rows: Rows, study: str, field: str, wanted: str = ""):
         )
 
 
-def _order_of_table_3(rows: Rows):
+def _order_of_table_3(rows: ResultRows):
     both = rows.paired(SAME, study="slice4x4", variant=["", _APART])
     ours, paper = (
         both.pivot(index="model", columns="algorithm", values=f"utilization_percent{whose}")
@@ -163,7 +165,7 @@ def _order_of_table_3(rows: Rows):
     return (ours.rank(axis=1) == paper.rank(axis=1)).all(axis=None), _text(ours)
 
 
-def _slicing(rows: Rows):
+def _slicing(rows: ResultRows):
     """The time to read and write MeshSlice's slices of the two moving matrices once in the memory
     of a chip, in percent of Collective's time. The simulation does not include it."""
     seconds = _by(rows, "seconds", "slice4x4", variant="")["collective"]
@@ -195,7 +197,7 @@ def others_s(model: str) -> float:
     return sum(costs.map_s(chain, each, ("S(0)", "S(1)")) for each in functions)
 
 
-def _end_to_end(rows: Rows):
+def _end_to_end(rows: ResultRows):
     """Whether blocks are faster than with Wang by the paper's numbers."""
     found = _by(rows, "seconds", "weak", chips=256)
     found = found.add([others_s(model) for model in found.index], axis="index")
@@ -220,7 +222,7 @@ def traffic(m: int, n: int, k: int, rows: int, columns: int, copies: int) -> tup
     return rounds * (a + b), (rows - 1) * b + (columns - 1) * c / copies + (copies - 1) * b
 
 
-def _traffic(rows: Rows):
+def _traffic(rows: ResultRows):
     shape = (1024 * 1024, 12 * 1024, 48 * 1024)
     ours = traffic(*shape, 16, 16, 4)[0], traffic(*shape, 32, 8, 4)[1]
     return all(abs(one / other - 1) <= LEVEL for one, other in zip(ours, (1.6e9, 336e6))), (
@@ -493,9 +495,9 @@ CLAIMS = (
 )
 
 
-def judged(rows, results: Path) -> Rows:
+def judged(rows, results: Path) -> ResultRows:
     """Simulated rows with the published ones."""
-    return Rows(DataFrame([*rows, *ROWS.read([results / "published/meshslice"])]))
+    return ResultRows(DataFrame([*rows, *ROWS.read([results / "published/meshslice"])]))
 
 
 PAPER = Paper(

@@ -60,7 +60,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Multiplication:
+class LayerMultiplication:
     """One of the three multiplications of a layer as C = A·B: C is m×n, A m×k, B k×n.
 
     ``flipped`` swaps the directions of the mesh: the transposed dataflow on Pr × Pc moves the same
@@ -79,7 +79,7 @@ class Multiplication:
         return 2 * self.m * self.n * self.k
 
 
-class Plan(NamedTuple):
+class MeshPlan(NamedTuple):
     """A mesh with its best slice count of each layer, and the estimated seconds of all
     multiplications of one block."""
 
@@ -108,7 +108,9 @@ def layers_of(h: int, batch: int, seq: int) -> list[Layer]:
     ]
 
 
-def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list[Multiplication]]:
+def choose_dataflows(
+    layers: list[Layer], stays: str | None = None
+) -> list[list[LayerMultiplication]]:
     """Phase 1: the three multiplications of each layer.
 
     The largest of Y, X and W is stationary (on a tie the first of these), or ``stays`` in all
@@ -133,7 +135,7 @@ def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list
         flipped = {"W": "backward data", "X": "backward weight"}.get(still)  # makes X'ᵀ or W'ᵀ
         out.append(
             [
-                Multiplication(
+                LayerMultiplication(
                     name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed
                 )
                 for name, (m, n, k), dataflow in zip(MULTIPLICATIONS, layer.shapes, _TABLE_1[still])
@@ -142,13 +144,13 @@ def choose_dataflows(layers: list[Layer], stays: str | None = None) -> list[list
     return out
 
 
-def slice_counts(multiplications: list[Multiplication], mesh: tuple[int, int]) -> list[int]:
+def slice_counts(multiplications: list[LayerMultiplication], mesh: tuple[int, int]) -> list[int]:
     """Slice counts S that all of some multiplications support: S·B divides the shards of the sliced
     axis.
 
     Examples
     --------
-    >>> slice_counts([Multiplication("forward", 64, 64, 256, "OS")], (2, 4))
+    >>> slice_counts([LayerMultiplication("forward", 64, 64, 256, "OS")], (2, 4))
     [1, 2, 4, 8]
     """
     sliced = gcd(*({"OS": p.k, "LS": p.n, "RS": p.m}[p.dataflow] for p in multiplications))
@@ -157,7 +159,7 @@ def slice_counts(multiplications: list[Multiplication], mesh: tuple[int, int]) -
 
 
 def estimate(
-    multiplication: Multiplication, mesh: tuple[int, int], slices: int, machine: Machine
+    multiplication: LayerMultiplication, mesh: tuple[int, int], slices: int, machine: Machine
 ) -> float:
     """Seconds of MeshSlice by the analytical cost model: prologue + (S - 1) · steady state +
     epilogue.
@@ -169,7 +171,7 @@ def estimate(
     Examples
     --------
     >>> from drbench.launch.cases.machine_models import find_machine
-    >>> multiplication = Multiplication("forward", 262144, 49152, 12288, "OS")
+    >>> multiplication = LayerMultiplication("forward", 262144, 49152, 12288, "OS")
     >>> f"{estimate(multiplication, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
     '0.0052'
     """
@@ -199,7 +201,7 @@ def estimate(
     return gather + (slices - 1) * max(gather, multiply, scatter) + multiply + scatter
 
 
-def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[Plan]:
+def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[MeshPlan]:
     """Phase 2: for each mesh the slice counts with the shortest estimated time of a block; the best
     mesh first.
 
@@ -231,7 +233,7 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[Plan]:
             for multiplications in dataflows
         ]
         seconds, slices = zip(*best)
-        found.append(Plan(mesh, slices, sum(seconds)))
+        found.append(MeshPlan(mesh, slices, sum(seconds)))
     if not found:
         raise UsageError(
             f"no mesh of {chips} chips divides the layers' extents. Use another number of chips."

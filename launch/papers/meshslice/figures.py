@@ -8,12 +8,12 @@ from pandas import DataFrame, concat
 
 from drbench.plots.draw.chart import Axis, Chart, Marks
 from drbench.plots.draw.figure import Figure, Made
-from drbench.plots.draw.style import Fill, LineStyle, style_of
+from drbench.plots.draw.style import FillStyle, LineStyle, style_of
 from drbench.plots.select.cases import Options
 from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
 
-from ..claims import Rows
+from ..claims import ResultRows
 from ..drawing import Styles, dots, draw_page, drawn, lines, steps
 from .rows import ALL, ROWS
 
@@ -33,25 +33,25 @@ _STYLES = {shown: style_of(name) for name, shown in _NAMES.items()}
 _STYLES[_FREE] = LineStyle("#E8A9CD", "^", (0, (1.2, 1.2)))
 #: Parts of the communication time, as bars are stacked.
 _PARTS = {
-    "transfer_s": Fill("transfer", "#0072B2"),
-    "sync_s": Fill("synchronization", "#E69F00", "////"),
-    "launch_s": Fill("launch", "#CC79A7", "\\\\\\\\"),
+    "transfer_s": FillStyle("transfer", "#0072B2"),
+    "sync_s": FillStyle("synchronization", "#E69F00", "////"),
+    "launch_s": FillStyle("launch", "#CC79A7", "\\\\\\\\"),
 }
 _FAR = 4  # times the median
 _MULTIPLICATIONS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
 _PERCENT = Axis("FLOP utilization (%)", (0, 102))
 
 
-def read(paths: Sequence) -> Rows:
+def read(paths: Sequence) -> ResultRows:
     """Rows of CSV files and of folders of them, with the algorithms' names of the legend."""
     rows = DataFrame(ROWS.read(paths))
-    return Rows(rows.assign(algorithm=rows.algorithm.map(_NAMES)))
+    return ResultRows(rows.assign(algorithm=rows.algorithm.map(_NAMES)))
 
 
 def _panels(
     rows: DataFrame,
     panel: Callable,
-    styles: Styles | Iterable[Fill],
+    styles: Styles | Iterable[FillStyle],
     notes: list[str],
     *margins_in: float,
     finding: str,
@@ -84,7 +84,7 @@ def _shown(rows: DataFrame, **changed) -> Styles:
     return {name: style._replace(**changed) for name, style in _STYLES.items() if name in there}
 
 
-def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
+def _scaling(study: str, note: str, rows: ResultRows, options: Options) -> Made:
     """Figures 9 and 12; stars are the paper's numbers."""
     every = drawn(rows, study, product=ALL)
     paper = rows.table[(rows.table["mode"] == "published") & (rows.table.study == study)]
@@ -105,13 +105,13 @@ def _scaling(study: str, note: str, rows: Rows, options: Options) -> Made:
     return _panels(concat([every, paper]), panel, styles, [note], 2.1, finding=finding)
 
 
-def _most_chips(rows: Rows) -> DataFrame:
+def _most_chips(rows: ResultRows) -> DataFrame:
     """The rows of weak scaling on the most chips."""
     found = drawn(rows, "weak")
     return found[found.chips == found.chips.max()]
 
 
-def _breakdown(rows: Rows, options: Options) -> Made:
+def _breakdown(rows: ResultRows, options: Options) -> Made:
     """Figure 10: communication of the busiest link, overlapped or not, over the time of local
     GEMMs, in its parts. One far beyond all others would make these unreadable: its number is in the
     small print."""
@@ -147,7 +147,7 @@ def _breakdown(rows: Rows, options: Options) -> Made:
     return _panels(found, panel, _PARTS.values(), notes, 1.2, 1.15, finding=finding)
 
 
-def _shapes(rows: Rows, options: Options) -> Made:
+def _shapes(rows: ResultRows, options: Options) -> Made:
     """Figure 11: the distinct GEMM shapes of each model."""
     every = _most_chips(rows)
     every = every[every["product"] != ALL]

@@ -9,7 +9,7 @@ drbench.launch.papers`` writes them.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from drbench.plots.select.typed_rows import Rows
+from drbench.plots.select.typed_rows import RowFiles
 
 ALL = "all"
 #: Columns that identify the same case in published and simulated rows.
@@ -64,4 +64,4 @@ class LlmRow(NamedTuple):
 
 
 LlmRows = Iterator[LlmRow]
-ROWS = Rows(LlmRow, "rows of an LLM study", "python -m drbench.launch.papers DIR")
+ROWS = RowFiles(LlmRow, "rows of an LLM study", "python -m drbench.launch.papers DIR")

@@ -52,8 +52,8 @@ from ..claims import Changed
 from .autotuner import (
     MODELS,
     Layer,
-    Multiplication,
-    Plan,
+    LayerMultiplication,
+    MeshPlan,
     choose_dataflows,
     estimate,
     layers_of,
@@ -90,7 +90,7 @@ FREE = ("wang-free", *ONE_DIMENSIONAL)
 _looking_ahead = partial(Case, dtype="bfloat16", prefetch=2)
 
 
-class Best(NamedTuple):
+class MeshChoice(NamedTuple):
     """An algorithm on a mesh, by default its best.
 
     Attributes
@@ -151,7 +151,7 @@ class Study:
         return choose_dataflows(self.layers, self.stays)
 
     @cached_property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[MeshPlan]:
         """The meshes and slice counts of the autotuner, the best first."""
         return tune_llm(self.dataflows, self.chips, self.machine((1, self.chips)))
 
@@ -161,7 +161,7 @@ class Study:
         name = "{}-{}x{}".format(sources["name"], *mesh)
         return Machine.from_dict(sources | {"torus": list(mesh)}, name)
 
-    def rows(self, found: Best, each: bool = False) -> LlmRows:
+    def rows(self, found: MeshChoice, each: bool = False) -> LlmRows:
         """The row of all multiplications, and with ``each`` one for every multiplication; for
         MeshSlice also by the cost model."""
         machine, sliced = self.machine(found.mesh), found.algorithm == "meshslice"
@@ -220,7 +220,7 @@ class Study:
         rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
         return link_parts(trace_of(case, self.chips, rank), self.machine(mesh))
 
-    def best(self, name: str) -> Best | None:
+    def best(self, name: str) -> MeshChoice | None:
         """An algorithm at its best of the plan's meshes, or a 1-D one on one ring of all chips;
         None if none is possible. Meshes whose bound exceeds the best time are not simulated."""
         best, bounds = None, {each: self._bound(name, *each) for each in self._meshes(name)}
@@ -282,14 +282,14 @@ class Study:
         for found in filter(None, map(self.best, names)):
             yield from self.rows(found, found.algorithm in each)
 
-    def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Best:
+    def on(self, name: str, mesh: tuple, slices: tuple, **options) -> MeshChoice:
         """An algorithm on a mesh."""
         cases = self.cases_on(name, mesh, slices)
         found = (self._fastest(name, replace(case, **options), torus) for case, torus in cases)
-        return Best(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*found))
+        return MeshChoice(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*found))
 
 
-def _case(algorithm: str, multiplication: Multiplication, mesh: tuple, slices: int) -> Case:
+def _case(algorithm: str, multiplication: LayerMultiplication, mesh: tuple, slices: int) -> Case:
     """The case of a multiplication. A slice is one range of each shard, not several blocks of 8,
     which have as many bytes and are packed as often."""
     (rows, cols), shape = mesh, (multiplication.m, multiplication.n, multiplication.k)

@@ -26,7 +26,7 @@ from numpy import array, isnan, nan, where
 
 from drbench.launch.cases.machine_models import find_machine
 
-from ..claims import FAIR, Claim, Paper, Rows, named
+from ..claims import FAIR, Claim, Paper, ResultRows, named
 from .rows import GEMM, RANGES, ROWS, SAME, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
@@ -43,7 +43,7 @@ _ENDS_OF_M, _ON_FLUX, _RANKS = [FLUX_M[0], FLUX_M[-1]], [*FLUX_MACHINES.values()
 RATIOS = {"over_chunks": ("chunks", "flux"), "over_flux": ("flux", "td")}
 
 
-def stated(rows: Rows, **values) -> Iterator[tuple]:
+def stated(rows: ResultRows, **values) -> Iterator[tuple]:
     """(row of the published ranges, our values) for each published range with these values."""
     for stated_row in rows.ranges.where(**values).itertuples():
         of = {"study": stated_row.study, "machine": stated_row.machine}
@@ -71,20 +71,20 @@ def _compared(stated_row, ours) -> tuple[bool, str]:
     return not (abs(found - theirs) > allowed).any(), f"{stated_row.machine} {text}"
 
 
-def _as_stated(rows: Rows, quantity: str, method: str, study, machine=_ON_FLUX):
+def _as_stated(rows: ResultRows, quantity: str, method: str, study, machine=_ON_FLUX):
     """Whether our values agree with the published ranges of a method."""
     of = {"quantity": quantity, "method": method, "study": study, "machine": machine}
     return (_compared(*each) for each in stated(rows, **of))
 
 
-def _f2(rows: Rows):
+def _f2(rows: ResultRows):
     for stated_row, ours in stated(rows, study=[*FLUX_MACHINES], quantity="over_chunks"):
         high = abs(ours.max() / stated_row.high - 1) <= RANGE_SHARE["over_chunks"]
         _, text = _compared(stated_row, ours)
         yield ours.min() >= 0.98 and (high or stated_row.machine != "h800"), text
 
 
-def _f3(rows: Rows):
+def _f3(rows: ResultRows):
     found = rows.by("efficiency_percent", "m", "product", study="flux13", method="chunks")
     found = found[_ENDS_OF_M]
     slower = (found < 0).any()
@@ -92,7 +92,7 @@ def _f3(rows: Rows):
     return slower.iloc[0] and not slower.iloc[-1], text
 
 
-def _f4(rows: Rows):
+def _f4(rows: ResultRows):
     ours = rows.ours(study=[*FLUX_MACHINES], method="flux")
     best = ours.loc[ours.efficiency_percent.idxmax()]
     paper = rows.ranges.where(study="flux").high.item()
@@ -103,7 +103,7 @@ def _f4(rows: Rows):
     )
 
 
-def _f5(rows: Rows):
+def _f5(rows: ResultRows):
     seconds = rows.by("seconds", "variant", ["product", "m"], study="flux8")
     gains = 1e3 * (seconds["naive"] - seconds["ranks"]).unstack()[_ENDS_OF_M]
     small, large = gains.to_numpy().T
@@ -111,7 +111,7 @@ def _f5(rows: Rows):
     return (small >= 0).all() and (large > small).all(), f"gain by m: {'; '.join(texts)}"
 
 
-def _f6(rows: Rows):
+def _f6(rows: ResultRows):
     seconds = rows.by("seconds", "variant", ["machine", "m"], study="flux9")
     pulled = (seconds["pull"] / seconds["push"]).unstack()
     wins = sorted(map(geometric_mean, pulled.to_numpy()))
@@ -125,13 +125,13 @@ def _f6(rows: Rows):
     )
 
 
-def _f13(rows: Rows):
+def _f13(rows: ResultRows):
     """Whether ratios to, and efficiencies of, Transformer Engine agree."""
     yield from _as_stated(rows, "over_chunks", "flux", "flux14")
     yield from _as_stated(rows, "efficiency_percent", "chunks", "flux14")
 
 
-def _whole(rows: Rows, study: str):
+def _whole(rows: ResultRows, study: str):
     """Whether the largest speedups of whole models agree, and what is above 1."""
     for stated_row, ours in stated(rows, study=study):
         near, text = _compared(stated_row, ours)
@@ -139,7 +139,7 @@ def _whole(rows: Rows, study: str):
         yield near and theirs / 2 <= gain <= 2 * theirs, text
 
 
-def _points(rows: Rows, column: str, study: str | list[str], ranks=_RANKS):
+def _points(rows: ResultRows, column: str, study: str | list[str], ranks=_RANKS):
     """Whether our points agree with TD's of a figure or table; then those of other methods."""
     every = rows.paired(SAME, study=study, ranks=ranks)
     theirs_first = lambda group: (group[0][0], group[0][1] != "td")
@@ -154,7 +154,7 @@ def _points(rows: Rows, column: str, study: str | list[str], ranks=_RANKS):
         yield near or method != "td", f"{text}{ratio.min():.2f} to {ratio.max():.2f}"
 
 
-def _over_flux(rows: Rows, study: str):
+def _over_flux(rows: ResultRows, study: str):
     for stated_row, ours in stated(rows, study=study, quantity="over_flux"):
         mean, paper = geometric_mean(ours), stated_row.mean
         agrees = abs(mean / paper - 1) <= OVER_FLUX_SHARE and (mean - 1) * (paper - 1) > 0
@@ -162,14 +162,14 @@ def _over_flux(rows: Rows, study: str):
         yield agrees, f"{mean:.3f} (paper {paper}); each {numbers}"
 
 
-def _t6(rows: Rows):
+def _t6(rows: ResultRows):
     for good, bad in (("own rows last", "in row order"), ("all peers", "one peer")):
         both = rows.by("seconds", "variant", "machine", study="order", variant=[good, bad])
         for machine, seconds in both.iterrows():
             yield seconds[good] < seconds[bad], f"{machine}: {named(1e3 * seconds, 3)} ms"
 
 
-def _needed(rows: Rows):
+def _needed(rows: ResultRows):
     """The bandwidth of a node's reductions with which reductions and inter-node sends take no
     longer than the intra-node exchange (TD, 3.5): for a chunk of B bytes, the 8 GPUs exchange 7 B /
     link, send B / card, and the reduction reads and writes 9 B."""
@@ -178,7 +178,7 @@ def _needed(rows: Rows):
     return abs(needed / 470e9 - 1) <= 0.02, f"{needed / 1e9:.0f} GB/s (paper 470)"
 
 
-def _t7(rows: Rows):
+def _t7(rows: ResultRows):
     """Times over two nodes by the number of multiprocessors for reductions."""
     found = rows.ours(study="split", ranks=16)
     few = found[found.variant.astype(int) <= 15]
@@ -512,7 +512,7 @@ CLAIMS = (
 )
 
 
-def judged(rows: Iterable, results: Path) -> Rows:
+def judged(rows: Iterable, results: Path) -> ResultRows:
     """Simulated rows with the published ones, and the published ranges."""
     theirs = results / "published/overlap"
     published = ROWS.read([theirs / "speedups.csv", theirs / "moe.csv"])

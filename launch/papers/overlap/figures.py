@@ -11,7 +11,7 @@ from drbench.plots.select.cases import Options
 from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
 
-from ..claims import Rows
+from ..claims import ResultRows
 from ..drawing import draw_page, drawn, lines, steps
 from .rows import SAME, read_tables
 
@@ -40,7 +40,7 @@ _STYLES = tuple(map(LineStyle, _COLORS, "soD^vP", "------"))
 _FLUX, _LEAST = ["flux11", "flux12", "flux13", "flux14", "flux15"], -100
 
 
-def _efficiencies(rows: Rows, options: Options) -> Made:
+def _efficiencies(rows: ResultRows, options: Options) -> Made:
     """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, one panel per machine and
     operation, one line per method; a vertical line is the range in FLUX's text, with its mean."""
     every = drawn(rows, _FLUX, method=["chunks", "flux"]).sort_values("method", kind="stable")
@@ -80,7 +80,7 @@ def _efficiencies(rows: Rows, options: Options) -> Made:
 
 
 def _against(
-    studies: list[str], column: str, title: str, per: float, rows: Rows, options: Options
+    studies: list[str], column: str, title: str, per: float, rows: ResultRows, options: Options
 ) -> Made:
     """Our numbers over the paper's, by the paper's: one mark per row, one panel per operation."""
     drawn(rows, studies)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from pandas import DataFrame
 
-from drbench.plots.select.typed_rows import Rows
+from drbench.plots.select.typed_rows import ResultRows
 
-from ..claims import Rows as Table
+from ..claims import ResultRows as Table
 
 
 class OverlapRow(NamedTuple):
@@ -99,8 +99,8 @@ class OverlapRange(NamedTuple):
 
 
 _COMMAND = "python -m drbench.launch.papers DIR"
-ROWS = Rows(OverlapRow, "rows of overlapped GEMMs", _COMMAND)
-RANGES = Rows(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
+ROWS = ResultRows(OverlapRow, "rows of overlapped GEMMs", _COMMAND)
+RANGES = ResultRows(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
 
 
 #: What makes two rows of a study the same GEMM; and a published and a simulated one the same case:

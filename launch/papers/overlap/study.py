@@ -161,7 +161,7 @@ def gemm_s(machine: Machine, operation: str, ranks: int, shape: tuple, **of) -> 
     return machine.compute.grouped_s(rows, n, k, ITEMSIZES[DTYPE])
 
 
-class Contender(NamedTuple):
+class StudyContender(NamedTuple):
     """A contender: a name of :func:`methods`, further options, and the variant in the row; None for
     that of the fastest."""
 
@@ -170,7 +170,7 @@ class Contender(NamedTuple):
     variant: str | None = None
 
 
-class Grid(NamedTuple):
+class StudyGrid(NamedTuple):
     """Operations on machines, and the contenders on each.
 
     Attributes
@@ -178,7 +178,7 @@ class Grid(NamedTuple):
     machines : sequence of str
     shapes : sequence of (str, tuple)
         Operation, and m, n and k.
-    contenders : sequence of Contender
+    contenders : sequence of StudyContender
     constants : sequence of (str, value)
         Changed constants of the machine.
     experts : dict
@@ -187,7 +187,7 @@ class Grid(NamedTuple):
 
     machines: Sequence[str]
     shapes: Sequence[tuple[str, tuple]]
-    contenders: Sequence[Contender]
+    contenders: Sequence[StudyContender]
     ranks: int = NODE
     constants: tuple = FLUX_KERNELS
     experts: dict = {}
@@ -209,7 +209,7 @@ class Grid(NamedTuple):
                 yield _row(machine, self.ranks, operation, shape, program, seconds, alone_s, over_s)
 
 
-class Block(NamedTuple):
+class TransformerBlock(NamedTuple):
     """A block of a transformer on a node of each machine of FLUX: Megatron-LM's, or vLLM's, and the
     same with FLUX's kernels.
 
@@ -298,7 +298,7 @@ def experts_of(variant: str) -> dict[str, int]:
     return dict(zip(("experts", "topk"), numbers))
 
 
-def _as_published(study: str) -> Iterator[Grid]:
+def _as_published(study: str) -> Iterator[StudyGrid]:
     """Each operation of a figure or table of TD, once; also FLUX if a figure has it."""
     rows = published(study)
     of = lambda row: (row.machine, row.ranks, row.product, row.m, row.n, row.k, row.variant)
@@ -306,22 +306,22 @@ def _as_published(study: str) -> Iterator[Grid]:
     for each in dict.fromkeys(map(of, rows)):
         machine, ranks, operation, *shape, variant = each
         base = "pytorch" if variant else "collective"
-        contenders = [Contender(name, {}, variant or None) for name in (base, "td")]
+        contenders = [StudyContender(name, {}, variant or None) for name in (base, "td")]
         on = [machine], [(operation, tuple(shape))]
-        yield Grid(*on, contenders, ranks, (), experts_of(variant))
+        yield StudyGrid(*on, contenders, ranks, (), experts_of(variant))
         if each in theirs:
-            yield Grid(*on, [Contender("flux")], ranks)
+            yield StudyGrid(*on, [StudyContender("flux")], ranks)
 
 
-def _split() -> Iterator[Grid]:
+def _split() -> Iterator[StudyGrid]:
     """GEMM + ReduceScatter on H800 with some multiprocessors for reductions, the others for the
     GEMM."""
     all_units = find_machine("h800").compute.units
     for row, units in itertools.product([*published("td12"), *published("td14")], UNITS):
         if row.method == "td" and row.m <= SPLIT_M:
-            td = Contender("td", {"units": all_units - units}, str(units))
+            td = StudyContender("td", {"units": all_units - units}, str(units))
             shape, constants = ("rs", (row.m, row.n, row.k)), (("side_units", units),)
-            yield Grid(["h800"], [shape], [td], row.ranks, constants)
+            yield StudyGrid(["h800"], [shape], [td], row.ranks, constants)
 
 
 #: Multiprocessors for sums; TD's are 16 (3.8). The largest m.
@@ -330,50 +330,54 @@ UNITS, SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
 #: communication compared with the GEMM; larger ones hide all of it in any order.
 _AG, _RS = [("ag", (8192, 11008, 4096))], [("rs", (8192, 4096, 11008))]
 _ONE, _ON_FLUX = ["a100nvlink"], [*FLUX_MACHINES.values()]
-_COMPARED = [Contender("collective"), Contender("chunks"), Contender("flux")]
+_COMPARED = [StudyContender("collective"), StudyContender("chunks"), StudyContender("flux")]
 _ORDERS = [
-    Contender("td", {"swizzle": "ranks"}, "own rows last"),
-    Contender("td", {"swizzle": "naive"}, "in row order"),
-    Contender("td", {"order": "mesh"}, "all peers"),
-    Contender("td", {"order": "ranks"}, "one peer"),
+    StudyContender("td", {"swizzle": "ranks"}, "own rows last"),
+    StudyContender("td", {"swizzle": "naive"}, "in row order"),
+    StudyContender("td", {"order": "mesh"}, "all peers"),
+    StudyContender("td", {"order": "ranks"}, "one peer"),
 ]
 #: The presets of FLUX's models: GPT-3 175B, and the sizes of Llama-2 70B.
 _MODELS = "gpt3", "llama3-70b"
 #: File of rows -> its grids, or what makes them. Of Transformer Engine none is over nodes (5.1).
-GRIDS: dict[str, Iterable[Grid | Block] | Callable[[], Iterable[Grid]]] = {
+GRIDS: dict[str, Iterable[StudyGrid | TransformerBlock] | Callable[[], Iterable[StudyGrid]]] = {
     "flux8": [
-        Grid(
+        StudyGrid(
             _ONE,
             _flux_shapes((FLUX_M[0], FLUX_M[-1])),
-            [Contender("flux", {"swizzle": order}, order) for order in ("ranks", "naive")],
+            [StudyContender("flux", {"swizzle": order}, order) for order in ("ranks", "naive")],
         )
     ],
     "flux9": [
-        Grid(
+        StudyGrid(
             ["a100pcie", "a100nvlink"],
             _flux_shapes(FLUX_M, ["ag"]),
-            [Contender("flux", {"variant": each}, each) for each in ("pull", "push")],
+            [StudyContender("flux", {"variant": each}, each) for each in ("pull", "push")],
         )
     ],
     "flux10": [
-        Grid(_ONE, _flux_shapes([m], ["ag"]), [Contender("flux", {"tile": tile})])
+        StudyGrid(_ONE, _flux_shapes([m], ["ag"]), [StudyContender("flux", {"tile": tile})])
         for m in FLUX_M
         for tile in tiles(m, NODE)
     ],
     **{
-        study: [Grid([machine], _flux_shapes(FLUX_M), _COMPARED)]
+        study: [StudyGrid([machine], _flux_shapes(FLUX_M), _COMPARED)]
         for study, machine in FLUX_MACHINES.items()
     },
-    "flux14": [Grid(_ON_FLUX, _flux_shapes(SMALL_M), _COMPARED)],
-    "flux15": [Grid(_ON_FLUX, _flux_shapes(FLUX_M[-1:]), _COMPARED[::2], 16)],
+    "flux14": [StudyGrid(_ON_FLUX, _flux_shapes(SMALL_M), _COMPARED)],
+    "flux15": [StudyGrid(_ON_FLUX, _flux_shapes(FLUX_M[-1:]), _COMPARED[::2], 16)],
     # the micro-batch in training is not stated: one sequence
-    "flux16-training": [Block("training", *each) for each in zip(_MODELS, *[(2048, 4096)] * 2)],
-    "flux16-prefill": [Block("prefill", model, 8 * 2048, 2048) for model in _MODELS],
-    "flux17-decoding": [Block("decoding", model, m, 1) for model in _MODELS for m in SMALL_M],
+    "flux16-training": [
+        TransformerBlock("training", *each) for each in zip(_MODELS, *[(2048, 4096)] * 2)
+    ],
+    "flux16-prefill": [TransformerBlock("prefill", model, 8 * 2048, 2048) for model in _MODELS],
+    "flux17-decoding": [
+        TransformerBlock("decoding", model, m, 1) for model in _MODELS for m in SMALL_M
+    ],
     "order": [
-        Grid(["h800"], _RS, _ORDERS[:2], constants=()),
-        Grid(["mi308x"], _AG, _ORDERS[2:3], constants=()),
-        Grid(["mi308x"], _AG, _ORDERS[3:], constants=(("copy_streams", 1),)),
+        StudyGrid(["h800"], _RS, _ORDERS[:2], constants=()),
+        StudyGrid(["mi308x"], _AG, _ORDERS[2:3], constants=()),
+        StudyGrid(["mi308x"], _AG, _ORDERS[3:], constants=(("copy_streams", 1),)),
     ],
     "split": _split,
     **{

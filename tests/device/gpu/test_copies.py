@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.gpu import cuda
-from drbench.device.gpu.copies import Axis, as_row_copies
+from drbench.device.gpu.copies import CopyAxis, as_row_copies
 from drbench.device.gpu.kernels import Kernels
 from drbench.errors import UnsupportedError, UsageError
 
@@ -166,7 +166,7 @@ def test_a_repeated_copy_is_prepared_once(device, monkeypatch):
 
 
 def test_a_row_stride_of_more_than_31_bits_is_copied_by_the_kernel():
-    far = [Axis(3, MAX_STRIDE + 1, 64), Axis(16, 4, 4)]
+    far = [CopyAxis(3, MAX_STRIDE + 1, 64), CopyAxis(16, 4, 4)]
     assert as_row_copies(far, 4) is None
     assert as_row_copies([far[0]._replace(target=MAX_STRIDE), far[1]], 4) == (
         3,
@@ -177,7 +177,11 @@ def test_a_row_stride_of_more_than_31_bits_is_copied_by_the_kernel():
 
 
 def test_a_copy_of_more_rows_than_the_kernel_counts_is_refused():
-    axes = lambda rows: [Axis(1 << 16, 1 << 30, 64), Axis(rows, 1 << 10, 64), *[Axis(1, 4, 4)] * 2]
+    axes = lambda rows: [
+        CopyAxis(1 << 16, 1 << 30, 64),
+        CopyAxis(rows, 1 << 10, 64),
+        *[CopyAxis(1, 4, 4)] * 2,
+    ]
     assert Kernels(True).copy(axes((1 << 16) - 1), 4, 0, 0).name == "copy_b4"
     with pytest.raises(UnsupportedError, match="4294967296x1; cut the copy in two"):
         Kernels(True).copy(axes(1 << 16), 4, 0, 0)

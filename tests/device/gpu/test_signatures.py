@@ -16,7 +16,7 @@ import pytest
 from fake_cuda import GEMM_ARGUMENTS, NCCL_CALLS, STATUS, FakeCublas, FakeCupy, FakeRuntime
 
 from drbench.device.gpu import cuda, cuda_gemm, cuda_stream, nccl, stream_values
-from drbench.device.gpu.kernels import Launch, Launcher
+from drbench.device.gpu.kernels import KernelLauncher, Launch
 from drbench.launch.ranks import gpu_report
 
 pytestmark = pytest.mark.wheels
@@ -251,7 +251,7 @@ def test_functions_of_the_driver_have_the_names_and_arguments_of_its_header(tmp_
     values.write(64, 1, 5)
     values.wait(64, 1, 5)
     launch = Launch("zero_b4", (1, 1, 1), (32, 1, 1), (np.int64(64), np.int64(4)))
-    Launcher(driver, {"zero_b4": 7}).ready(launch)(5)
+    KernelLauncher(driver, {"zero_b4": 7}).ready(launch)(5)
     assert driver.sizes == {name: sizes for name, sizes in real.items() if name in driver.sizes}
     assert len(driver.sizes) == 4 and values.why_not is None
     numbers = {name: rest[0] for name, rest in real.items() if name not in driver.sizes}

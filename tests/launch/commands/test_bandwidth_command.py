@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from starting import ROOT
 
-from drbench.launch.ranks.transfers import PROGRAMS, Rows, trace_of
+from drbench.launch.ranks.transfers import PROGRAMS, LocalRows, trace_of
 from drbench.plots.select.bandwidth_rows import COPY, DIVIDED, OPERATIONS, ROWS
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,7 +25,7 @@ def test_a_program_moves_its_bytes_once_for_each_measured_time(name, ranks):
     columns, times = 30, 3
     moved = [
         sum(elements for step in trace.steps for _, elements in step.moved(trace.rank))
-        for trace in (trace_of(name, Rows.of(columns, ranks, r), times) for r in range(ranks))
+        for trace in (trace_of(name, LocalRows.of(columns, ranks, r), times) for r in range(ranks))
     ]
     part = columns // ranks
     wanted = {

@@ -13,12 +13,12 @@ import drbench.launch.commands.doctor
 import drbench.launch.commands.run
 import drbench.launch.commands.sweep
 import drbench.launch.host.kernels
-from drbench.launch.host.kernels import Kernels, measure_kernels, pinned, without_weaker_pins
+from drbench.launch.host.kernels import KernelSpeed, measure_kernels, pinned, without_weaker_pins
 
 SUBJECTS = {"MPI", "windows", "RMA", "messages", "cores", "BLAS", "memory", "shared memory", "GPUs"}
 OURS = {"UCX_TCP_TX_SEG_SIZE": "1M", "UCX_TCP_RX_SEG_SIZE": "1M"}
 PEAKS = {"peak float32", "peak float64"}
-FAST, SLOW = Kernels("SkylakeX", 60e9), Kernels("Haswell", 40e9)
+FAST, SLOW = KernelSpeed("SkylakeX", 60e9), KernelSpeed("Haswell", 40e9)
 GIB = 1 << 30
 
 
@@ -152,8 +152,8 @@ def test_a_launcher_of_another_mpi_is_missing(run_cli, kernels, mpi_library, mon
     [
         (SLOW, FAST, True),
         (FAST, FAST, False),
-        (SLOW, Kernels("SkylakeX", 41e9), False),  # faster by less than the noise
-        (Kernels("SkylakeX", 40e9), FAST, False),  # the same kernels: it was the noise
+        (SLOW, KernelSpeed("SkylakeX", 41e9), False),  # faster by less than the noise
+        (KernelSpeed("SkylakeX", 40e9), FAST, False),  # the same kernels: it was the noise
     ],
 )
 def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(

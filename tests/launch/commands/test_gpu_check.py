@@ -16,7 +16,7 @@ import pytest
 from starting import within
 
 from benchmarks.gpu.check import Stage, check, checks_of, run_stage, stages
-from benchmarks.gpu.page import MODEL, NODE, Node, write_page
+from benchmarks.gpu.page import MODEL, NODE, GpuNode, write_page
 from drbench.launch.cases.machine_models import file_of
 from drbench.launch.commands.cli import main
 from drbench.launch.sweeps import dry_run
@@ -83,7 +83,7 @@ def test_a_late_stage_is_ended_with_all_its_processes_and_its_output_is_kept(tmp
     found = run_stage(Stage("late", (sys.executable, "-c", _PARENT), 30), tmp_path / "log.txt", 3.1)
     child = int((tmp_path / "log.txt").read_text().splitlines()[1])
     assert found["exit"] == 4 and within(time.monotonic() - start, 10)
-    (late,) = checks_of([found], {}, Node(tmp_path, 1))  # its own limit is longer
+    (late,) = checks_of([found], {}, GpuNode(tmp_path, 1))  # its own limit is longer
     assert (late.ok, "of all stages" in late.value) == (None, True)
     while (
         psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE
@@ -159,7 +159,7 @@ def measured(folder, times, report=H100S):
         how |= {"percent_of_gemm_only": prediction.percent_of_gemm_only / ratio, "compute": "fp32"}
         how |= {"gflops": prediction.gflops / ratio, "median_low_s": None, "median_high_s": None}
         append_csv(path, replace(prediction, mode="measured", case=job.name, **how))
-    return Node(folder, 8, report)
+    return GpuNode(folder, 8, report)
 
 
 def test_measured_times_are_compared_with_predicted_ones(predicted):
@@ -227,7 +227,7 @@ VERDICTS = [
 def test_what_a_stage_showed_is_met_slow_wrong_or_not_decided(
     tmp_path, stage, rows, what, ok, is_wrong
 ):
-    found = checks_of([stage], {stage["name"]: rows}, Node(tmp_path, 8, H100S))
+    found = checks_of([stage], {stage["name"]: rows}, GpuNode(tmp_path, 8, H100S))
     assert {(each.ok, each.is_wrong) for each in found if each.what == what} == {(ok, is_wrong)}
 
 
@@ -236,7 +236,7 @@ def test_transfers_have_the_bars_of_the_model_and_of_the_paper(tmp_path):
         rates = ("get", 1 << 16, 9.0), ("get", 1 << 28, get), ("accumulate", 1 << 28, added)
         lines = [dict(zip(("operation", "nbytes", "bus_gbps"), rate)) for rate in rates]
         stage = made(name="bandwidth", lines=lines)
-        checks = checks_of([stage], {}, Node(tmp_path, 8, H100S))
+        checks = checks_of([stage], {}, GpuNode(tmp_path, 8, H100S))
         assert [check.ok for check in checks if "get" in check.what] == verdicts
 
 
@@ -250,7 +250,7 @@ def test_a_slow_gpu_ends_with_0_and_a_failed_stage_with_1(tmp_path, end, code):
         Stage("speed", (sys.executable, "-c", line), 30),
         Stage("transfers", (sys.executable, "-c", f"raise SystemExit({end})"), 30),
     ]
-    assert check(todo, Node(tmp_path, 1), lambda text: None) == code
+    assert check(todo, GpuNode(tmp_path, 1), lambda text: None) == code
     checks = json.loads((tmp_path / "gpu_check.json").read_text())["checks"]
     found = {check["what"]: check["ok"] for check in checks}
     assert found["strided copy / whole copy"] is False and found["transfers"] is (code == 0)
@@ -285,7 +285,7 @@ def test_libraries_are_compared_with_the_fastest_of_drbench_in_the_same_arithmet
     for folder, found in {"node": rows, "libraries": [library]}.items():
         (tmp_path / folder).mkdir()
         append_csv(tmp_path / folder / "records.csv", *found)
-    (line,) = lines_of(write_page(Node(tmp_path, 8), [], []), "symm_mem")
+    (line,) = lines_of(write_page(GpuNode(tmp_path, 8), [], []), "symm_mem")
     assert line[2:] == ["4 ms", "3", "2 ms", "2.00"]
 
 

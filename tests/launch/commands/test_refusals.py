@@ -9,7 +9,7 @@ from made_up import made_up, of_universal
 
 import drbench.launch.tune.rank  # noqa: F401  (before anything in it is replaced)
 from drbench.launch.cases.machine_models import file_of
-from drbench.launch.host.kernels import Kernels
+from drbench.launch.host.kernels import KernelSpeed
 from drbench.measure.record_file import append_csv
 
 FILE = Path(__file__).with_name("large_layers.txt")
@@ -227,7 +227,7 @@ def desk(tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(name, fail)
     monkeypatch.setattr(
-        "drbench.launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 50e9)
+        "drbench.launch.sweeps.estimate.measure_kernels", lambda: KernelSpeed("Test", 50e9)
     )
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr("os.cpu_count", lambda: 2)

@@ -16,7 +16,7 @@ from drbench.launch.commands.cli import main
 from drbench.launch.host.files import ROOT
 from drbench.launch.papers import artifact, ledger
 from drbench.launch.papers.__main__ import write_claims, write_studies
-from drbench.launch.papers.artifact import Place, check_artifact, program
+from drbench.launch.papers.artifact import CheckSettings, check_artifact, program
 from drbench.launch.papers.claims import Claim, Paper
 from drbench.launch.papers.ledger import ROWS
 
@@ -30,7 +30,7 @@ def place(tmp_path):
     shutil.copytree(
         ROOT / "results", tmp_path / "results", ignore=ignored, copy_function=os.symlink
     )
-    found = Place(tmp_path / "out", results=tmp_path / "results")
+    found = CheckSettings(tmp_path / "out", results=tmp_path / "results")
     found.out.mkdir()
     return found
 
@@ -160,12 +160,12 @@ def own(tmp_path, monkeypatch):
     def make(it=3, claims=CLAIMS, **committed):
         paper = Paper("a paper of one's own", claims, lambda folder: it)
         monkeypatch.setattr(artifact, "papers", lambda: {"own": paper})
-        found = Place(tmp_path / "out", results=tmp_path / "results")
+        found = CheckSettings(tmp_path / "out", results=tmp_path / "results")
         found.results.mkdir()
         rows = {"Z1": "PASS,it 3", "Z2": "KNOWN,it 3"} | committed
         text = "".join(f"{name},{row}\n" for name, row in rows.items())
         (found.results / "claims.csv").write_text(f"claim,verdict,ours\n{text}")
-        monkeypatch.setattr(command, "Place", partial(Place, results=found.results))
+        monkeypatch.setattr(command, "Place", partial(CheckSettings, results=found.results))
         return found
 
     return make
@@ -228,21 +228,21 @@ def test_a_claim_that_fails_is_in_the_table_and_decides_the_exit_code(capsys, ow
     ],
 )
 def test_a_name_selects_a_step_or_a_claim(own, monkeypatch, only, found):
-    monkeypatch.setattr(Place, "run", lambda self, line: check_command(line) or 0)
+    monkeypatch.setattr(CheckSettings, "run", lambda self, line: check_command(line) or 0)
     names = [name for name in words(own(), *only.split(",")) if name != "R.claims"]
     assert names == found.split()
 
 
 def test_without_committed_records_it_names_the_way_to_install_a_clone(tmp_path):
     with pytest.raises(artifact.MissingError, match="--editable"):
-        words(Place(tmp_path, results=tmp_path / "results"))
+        words(CheckSettings(tmp_path, results=tmp_path / "results"))
 
 
 @pytest.mark.mpi
 def test_the_first_step_runs_cases_and_fails_where_they_do(tmp_path, monkeypatch, fault):
     for name, value in fault("in a hurry").items():
         monkeypatch.setenv(name, value)
-    place = Place(tmp_path)
+    place = CheckSettings(tmp_path)
     assert words(place, "step1.rma") == {"step1.rma": "PASS"}
     broken = [
         program("step1.auto", "it breaks", "drbench run -p 2 -m 0"),

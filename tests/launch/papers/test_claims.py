@@ -8,7 +8,7 @@ from judging import of_slicing as check_claims
 from made_up import made_up, of_universal
 from pandas import DataFrame
 
-from drbench.launch.papers.claims import Rows
+from drbench.launch.papers.claims import ResultRows
 from drbench.launch.papers.claims import check_claims as decide
 from drbench.launch.papers.ledger import CLAIMS as LEDGER
 from drbench.launch.papers.slicing import aligned
@@ -99,7 +99,9 @@ def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():
 @pytest.mark.filterwarnings("error")
 def test_times_that_are_all_alike_have_no_order():
     """Then a claim about the order of predictions does not hold."""
-    rows = Rows(DataFrame({"group": "g", "value": [1.0, 1.05, 1.1], "predicted": [3.0, 2.0, 1.0]}))
+    rows = ResultRows(
+        DataFrame({"group": "g", "value": [1.0, 1.05, 1.1], "predicted": [3.0, 2.0, 1.0]})
+    )
     (order,) = (replace(each, query="g") for each in LEDGER if each.name == "S1")
     (verdict,) = decide([order], rows)
     assert (verdict.holds, verdict.ours) == (False, "g: nan of 0 pairs")

@@ -11,7 +11,7 @@ from pandas import DataFrame
 
 from drbench.launch.models.intervals import PUBLISHED
 from drbench.launch.papers import ledger
-from drbench.launch.papers.claims import Rows, check_claims
+from drbench.launch.papers.claims import ResultRows, check_claims
 from drbench.launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ def test_intervals_of_models_without_measurements_are_the_errors_of_published_ti
 
 def holds(rows, group):
     (claim,) = (each for each in CLAIMS if each.name == f"A.{group}")
-    (verdict,) = check_claims([claim], Rows(rows))
+    (verdict,) = check_claims([claim], ResultRows(rows))
     return verdict.holds
 
 

@@ -9,7 +9,7 @@ from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.papers.meshslice.autotuner import (
     MODELS,
     Layer,
-    Multiplication,
+    LayerMultiplication,
     choose_dataflows,
     estimate,
     layers_of,
@@ -66,7 +66,8 @@ def test_time_is_prologue_steady_state_and_epilogue():
     shard = 8 * 8 / 8 / 2
     along_rows, along_columns = 1 + 3 * (0.5 + shard), 1 + 1 * (0.5 + shard)
     times = {
-        flow: estimate(Multiplication("p", 8, 8, 8, flow), (2, 4), 2, machine) for flow in STAYS
+        flow: estimate(LayerMultiplication("p", 8, 8, 8, flow), (2, 4), 2, machine)
+        for flow in STAYS
     }
     assert times["OS"] == max(along_rows, along_columns) + max(along_rows, 16) + 16
     assert (
@@ -76,7 +77,7 @@ def test_time_is_prologue_steady_state_and_epilogue():
         times["RS"] == along_rows + max(along_rows, 16, along_columns + 2) + 16 + along_columns + 2
     )
     assert (
-        estimate(Multiplication("p", 8, 8, 8, "LS", flipped=True), (4, 2), 2, machine)
+        estimate(LayerMultiplication("p", 8, 8, 8, "LS", flipped=True), (4, 2), 2, machine)
         == times["LS"]
     )
 

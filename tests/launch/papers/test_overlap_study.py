@@ -15,9 +15,9 @@ from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.papers.blocks import block_of, block_s
 from drbench.launch.papers.overlap.study import (
     DTYPE,
-    Block,
-    Contender,
-    Grid,
+    StudyContender,
+    StudyGrid,
+    TransformerBlock,
     fastest,
     methods,
     seconds_of,
@@ -36,7 +36,7 @@ def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
     best, _ = fastest(machine, 8, found)
     times = [seconds(shape, "ag_gemm", variant=variant, tile=128) for variant in ("pull", "push")]
     assert best == min(times) and len(found) == 2 and tiles(1024, 8) == [128]
-    (row,) = Grid(["h800"], [("ag", shape)], [Contender("td")], constants=()).rows({})
+    (row,) = StudyGrid(["h800"], [("ag", shape)], [StudyContender("td")], constants=()).rows({})
     assert row.seconds == best and row.gemm_s == machine.compute.gemm_s(1024, 256, 1024, 2)
 
 
@@ -77,6 +77,6 @@ def test_a_kernel_is_used_only_where_it_is_faster():
     chain, costs = block_of("gpt3", 512, 512, False), block_costs("h800")
     times = [block_s(chain, costs, "TP + SP", lambda *_, s=s: s)[0] for s in (0.0, 1e-4, 1.0, inf)]
     assert times[0] < times[1] < times[2] == times[3]
-    slow, fast = list(Block("decoding", "gpt3", 64, 1).rows({}))[-2:]  # of H800
+    slow, fast = list(TransformerBlock("decoding", "gpt3", 64, 1).rows({}))[-2:]  # of H800
     assert (slow.speedup, fast.speedup) == (1, pytest.approx(slow.seconds / fast.seconds))
     assert slow.gemm_s < fast.seconds < slow.seconds

@@ -9,7 +9,7 @@ import drbench.launch.papers
 from drbench.launch.commands.cli import main
 from drbench.launch.host.files import ROOT
 from drbench.launch.papers import papers
-from drbench.launch.papers.claims import Rows
+from drbench.launch.papers.claims import ResultRows
 from drbench.plots.registry import find
 from drbench.plots.select.cases import Options, SelectionError
 
@@ -76,8 +76,10 @@ def test_a_paper_is_added_by_one_folder(monkeypatch, capsys, tmp_path):
     first, *others = capsys.readouterr().out.splitlines()
     assert first == "own: unchanged: Z1 holds" and others
     assert all(line.endswith(": Z1 does not hold") for line in others)
-    rows = Rows(DataFrame({"study": ["nine"], "mode": ["simulated"], "m": [1], "seconds": [2.0]}))
+    rows = ResultRows(
+        DataFrame({"study": ["nine"], "mode": ["simulated"], "m": [1], "seconds": [2.0]})
+    )
     picture = find("own-nine").make(rows, Options()).picture
     assert [each.get_text() for each in picture.texts][0] == "Table 9"
     with pytest.raises(SelectionError, match="python -m drbench.launch.papers DIR nine"):
-        find("own-nine").make(Rows(rows.table[:0]), Options())
+        find("own-nine").make(ResultRows(rows.table[:0]), Options())

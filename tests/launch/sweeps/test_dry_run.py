@@ -11,7 +11,7 @@ from starting import within
 from drbench.host.cores import usable_cores
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.sweep_file import load_sweep
-from drbench.launch.host.kernels import Kernels
+from drbench.launch.host.kernels import KernelSpeed
 from drbench.launch.sweeps.dry_run import needs
 from drbench.measure.noise import MOST_REPEATS
 
@@ -21,7 +21,7 @@ def dry(run_cli, monkeypatch, tmp_path):
     """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
     ranks."""
     monkeypatch.setattr(
-        "drbench.launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9)
+        "drbench.launch.sweeps.estimate.measure_kernels", lambda: KernelSpeed("Test", 100e9)
     )
     monkeypatch.setattr(
         "drbench.launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")

@@ -12,7 +12,7 @@ import pytest
 from drbench.errors import UsageError
 from drbench.launch.cases.launchers import Launcher, load_launcher
 from drbench.launch.cases.sweep_file import expand
-from drbench.launch.host.kernels import Kernels
+from drbench.launch.host.kernels import KernelSpeed
 from drbench.launch.sweeps.slurm import sbatch_script
 
 #: Harmless in a quoted word, special in an unquoted one.
@@ -79,7 +79,7 @@ def test_a_job_script_passes_every_word_unchanged(tmp_path):
 def test_a_job_asks_for_the_cores_and_the_time_it_needs(run_cli, sweep_file, tmp_path, monkeypatch):
     """Where neither the machine file nor --threads sets them."""
     monkeypatch.setattr(
-        "drbench.launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9)
+        "drbench.launch.sweeps.estimate.measure_kernels", lambda: KernelSpeed("Test", 100e9)
     )
     block = "[[cases]]\nm = 8\nn = 8\nk = 8\n"
     launch = {"launcher": ["srun"], "ranks_per_node": 4}

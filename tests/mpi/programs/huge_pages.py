@@ -6,7 +6,7 @@ from harness import answer, ranks
 from mpi4py import MPI
 
 from drbench.host.huge_pages import LEAST_BYTES
-from drbench.host.matrix import Place, Window
+from drbench.host.matrix import Location, Window
 from drbench.host.topology import Topology
 
 
@@ -28,7 +28,7 @@ with ranks() as comm, Topology(comm) as topology:
         other = (comm.rank + 1) % comm.size
         sizes = comm.allgather(size)
         out = np.empty((1, sizes[other]), "f4")
-        window.rget(out, other, Place(0, 4 * sizes[other], 4)).Wait()
+        window.rget(out, other, Location(0, 4 * sizes[other], 4)).Wait()
         right = np.arange(sizes[other], dtype="f4") + other
         seen = window.in_reach[other] is None or (window.in_reach[other].view("f4") == right).all()
         found.append(bool(zero and (out[0] == right).all() and seen))

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from drbench.host import matrix
 from drbench.host.huge_pages import LEAST_BYTES
-from drbench.host.matrix import Place, Window
+from drbench.host.matrix import Location, Window
 from drbench.host.topology import Topology
 
 LATE_S = 0.5
@@ -30,7 +30,7 @@ def separate(comm, topology):
     window.sync()
     comm.Barrier()
     other, value = (comm.rank + 1) % comm.size, np.full((1, 4), -1, "f4")
-    window.rget(value, other, Place(0, 16, 4)).Wait()
+    window.rget(value, other, Location(0, 16, 4)).Wait()
     comm.Barrier()
     reach = [memory is not None for memory in window.in_reach]
     window.close()
