@@ -86,12 +86,12 @@ def cores(
     threadpoolctl.threadpool_limits(threads)
     memory = _memory(everyone.comm, trials), "add of 16 MiB"
     spent = lambda make: speed.seconds(lambda: timed(everyone.comm, make).seconds, trials)
-    found = {}
+    tables = {}
     for name, code in (("float32", "f4"), ("float64", "f8")):
         gemms = _gemms(everyone.comm, trials, code, speed)
         functions = {"#": "seconds per element (drbench chain)"} | function_seconds(spent, code)
-        found[name] = compute_section(*gemms, memory) | {"functions": functions}
-    compute, several = found.pop("float32"), comm.size > 1
+        tables[name] = compute_section(*gemms, memory) | {"functions": functions}
+    compute, several = tables.pop("float32"), comm.size > 1
     rings = collective_samples(comm, comm.rank // 2, trials) if several else {}
     return f"{threads} threads per rank, {os.uname().machine}", {
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
@@ -103,7 +103,7 @@ def cores(
             "executor, GEMMs of 8x8x8 in place, minus the GEMM",
         ),
         "compute": compute,
-        "dtypes": found,
+        "dtypes": tables,
         **({"transports": _local_transports(topology, trials)} if several else {}),
         "collectives": {
             name: fit_collective(samples) | {"#": collective_comment(comm.size)}
@@ -120,8 +120,8 @@ def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
     >>> ranges([(8, 2, 3), (4, 5, 6)], [16, 64], [32])
     {'m': [4, 8], 'n': [2, 5], 'k': [3, 6], 'bytes': [16, 64], 'shards': [32, 32]}
     """
-    found = dict(zip("mnk", zip(*shapes))) | {"bytes": sizes, "shards": shards}
-    return {name: [min(values), max(values)] for name, values in found.items()}
+    measured = dict(zip("mnk", zip(*shapes))) | {"bytes": sizes, "shards": shards}
+    return {name: [min(values), max(values)] for name, values in measured.items()}
 
 
 def _local_transports(topology: Topology, trials: int) -> dict:
@@ -147,7 +147,7 @@ def _local_transports(topology: Topology, trials: int) -> dict:
     }
 
 
-def core_constants(kind: str, found: Iterable[float], description: str) -> dict:
+def core_constants(kind: str, values: Iterable[float], description: str) -> dict:
     """The constants of a link for the core time of gets (``core``) or accumulates (``core_add``),
     from the values ``found``.
 
@@ -158,7 +158,7 @@ def core_constants(kind: str, found: Iterable[float], description: str) -> dict:
     """
     names = "bytes_per_s", "apart_bytes_per_s", "row_s"
     comments = description, "of strided rows", "additional, for each such row"
-    return {f"{kind}_{name}": (value, text) for name, value, text in zip(names, found, comments)}
+    return {f"{kind}_{name}": (value, text) for name, value, text in zip(names, values, comments)}
 
 
 def best_of(comm, function, trials: int, repeats: int = 1) -> float:
@@ -184,9 +184,9 @@ def _gemms(
     blas, rng = load_blas(), np.random.default_rng(0)
 
     def matrix(rows: int, cols: int, transposed: bool) -> np.ndarray:
-        made = empty_in_huge_pages(rows * cols, np.dtype(code))
-        made[:] = rng.random(rows * cols, code)
-        return made.reshape(cols, rows).T if transposed else made.reshape(rows, cols)
+        array = empty_in_huge_pages(rows * cols, np.dtype(code))
+        array[:] = rng.random(rows * cols, code)
+        return array.reshape(cols, rows).T if transposed else array.reshape(rows, cols)
 
     cases = [(shape, "") for shape in _SHAPES]
     cases += [(shape, operand) for shape in _TRANSPOSED for operand in "ab" if shape in _SHAPES]
@@ -282,8 +282,8 @@ def transfers(
                     small = best_of(comm, get, trials, (1 << 20) // value.nbytes)
                     again.append((value.nbytes, small))
             adds.append((value.nbytes, apart, cold(add)))
-    found = (fit_line(again)[0], *fit_line(gets)[1:]) if gets else None
-    return found, fit_line(adds)
+    constants = (fit_line(again)[0], *fit_line(gets)[1:]) if gets else None
+    return constants, fit_line(adds)
 
 
 def _overhead(topology, compute: dict, trials: int) -> float:

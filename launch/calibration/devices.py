@@ -51,16 +51,16 @@ def devices(topology: Topology, trials: int) -> tuple[str, dict]:
     comm = topology.comm
     case = Case(8, 8, 8, backend="cupy")
     with open_backend(case, TransportChoice("auto"), topology) as opened:
-        gemms, found = _gemms(comm, opened, trials), _transfers(comm, opened, trials)
-        (latency_s, rate), keys = found["get"], opened.keys
+        gemms, rates = _gemms(comm, opened, trials), _transfers(comm, opened, trials)
+        (latency_s, rate), keys = rates["get"], opened.keys
         where = f"{keys['device']}, {keys['blas']}, {keys['ranks_per_device']} rank(s) per device"
         return where, {
             "calibrated": {"dtypes": ["float32"]} | ranges(_SHAPES, _SIZES, _SIZES),
             "accumulate_efficiency": (
-                min(1.0, found["add"][1] / rate),
+                min(1.0, rates["add"][1] / rate),
                 "accumulate over copy, both between ranks; at most 1",
             ),
-            "compute": compute_section(gemms, [], (found["memory"], "add inside the device")),
+            "compute": compute_section(gemms, [], (rates["memory"], "add inside the device")),
             "links": {
                 "peer": {
                     "shared": "device",
@@ -93,15 +93,15 @@ def _gemms(comm, backend, trials: int) -> list[tuple[int, int, int, float]]:
     stream = device.stream("calibrate", multiplies=True)
     for array in memory:
         device.zero(array.reshape(1, -1), stream)
-    found = []
+    times = []
     for m, n, k in _SHAPES:
         a, b, c = (
             array[: rows * cols].reshape(rows, cols)
             for array, rows, cols in zip(memory, (m, k, m), (k, n, n))
         )
         multiply = lambda: device.gemm(a, b, c, 1.0, stream)
-        found.append((m, n, k, _best(comm, stream, trials, multiply)))
-    return found
+        times.append((m, n, k, _best(comm, stream, trials, multiply)))
+    return times
 
 
 def _transfers(comm, backend, trials: int) -> dict:
@@ -160,19 +160,19 @@ def fit_transfers(samples: dict[str, list[tuple[float, float]]]) -> dict:
     drbench.errors.CaseFailed: transfers (add) of more bytes did not take longer, so no rate can \
 be fitted. Measure when the machine is quiet, or with more --rounds.
     """
-    found = {kind: fit_line(points) for kind, points in samples.items()}
-    flat = ", ".join(kind for kind, (_, rate) in found.items() if rate == inf)
+    fits = {kind: fit_line(points) for kind, points in samples.items()}
+    flat = ", ".join(kind for kind, (_, rate) in fits.items() if rate == inf)
     if flat:
         raise CaseFailed(
             f"transfers ({flat}) of more bytes did not take longer, so no rate can be fitted. "
             "Measure when the machine is quiet, or with more --rounds."
         )
-    return found
+    return fits
 
 
 def _collectives(comm, backend, trials: int) -> dict:
     """Time one step on all ranks, through the executor of programs."""
-    found: dict[str, list] = {}
+    by_kind: dict[str, list] = {}
     for nbytes in _SIZES:
         for name in ("allgather", "reducescatter", "shift"):
             shards = 1 if name == "shift" else comm.size
@@ -182,8 +182,8 @@ def _collectives(comm, backend, trials: int) -> dict:
                 backend.executor(trace_of(name, rows), matrices, 1) as executor,
             ):
                 sample = comm.size, nbytes, best_of(comm, executor.run, trials)
-            found.setdefault(name, []).append(sample)
+            by_kind.setdefault(name, []).append(sample)
     description = (
         f"{backend.keys['collectives']}, on {comm.size} ranks: launch and sync cannot be separated"
     )
-    return {name: fit_collective(samples) | {"#": description} for name, samples in found.items()}
+    return {name: fit_collective(samples) | {"#": description} for name, samples in by_kind.items()}

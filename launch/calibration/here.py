@@ -163,7 +163,7 @@ def drift_text(drift: tuple[float, float]) -> str:
     return f"; the machine drifted meanwhile: times were {low:.2f} to {high:.2f} of the usual"
 
 
-def widened(found: list[float], drift: tuple[float, float]) -> list[float]:
+def widened(ratios: list[float], drift: tuple[float, float]) -> list[float]:
     """The residuals at both ends of a drift.
 
     Examples
@@ -172,7 +172,7 @@ def widened(found: list[float], drift: tuple[float, float]) -> list[float]:
     ([1.0, 1.02], [0.5, 1.0, 1.5, 3.0])
     """
     low, high = drift
-    return found if low == high else [each * end for end in drift for each in found]
+    return ratios if low == high else [ratio * end for end in drift for ratio in ratios]
 
 
 def _by_nodes(comm):

@@ -111,15 +111,15 @@ def core_rates(samples: list[tuple[int, int, float]]) -> tuple[float, float, flo
 def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> dict:
     """The tables of collectives: on the ranks of one node, if there are several, and on groups over
     nodes (collective)."""
-    comm, found = topology.comm, {}
+    comm, tables = topology.comm, {}
     # of a rank of each node, then of all
     for name, samples in collective_samples(comm, comm.rank % size, trials).items():
         across = fit_collective(samples)
         if inside:
             across = {f"across_{constant}": value for constant, value in across.items()}
             across["node"] = size
-        found[name] = {"#": collective_comment(max(size, 2))} | inside.get(name, {}) | across
-    return found
+        tables[name] = {"#": collective_comment(max(size, 2))} | inside.get(name, {}) | across
+    return tables
 
 
 def _rate(per_byte: float, whole: float) -> float:
@@ -141,7 +141,7 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
     All ranks do it at once, so that the loss includes both ends: the target packs strided rows, and
     accumulates into its tile.
     """
-    comm, gemm, found = topology.comm, square_gemm(_EDGE), []
+    comm, gemm, samples = topology.comm, square_gemm(_EDGE), []
 
     def multiply(gemms: int, requests: Sequence = ()):
         for _ in range(gemms):
@@ -171,7 +171,7 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
                 for _ in range(trials)
             )
             apart = rows if width < COLS else 0
-            found.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
+            samples.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
     name, call = ("core", "Rget") if kind == "get" else ("core_add", "Raccumulate")
     description = f"MPI_{call}: time lost by concurrent GEMMs, at both ends, all ranks at once"
-    return core_constants(name, core_rates(found), description)
+    return core_constants(name, core_rates(samples), description)

@@ -101,10 +101,10 @@ def in_rounds(
     for round_index in range(rounds):
         random.Random(round_index).shuffle(todo)
         speed.begin()
-        for program, found in list(todo):
+        for program, times in list(todo):
             seconds, reference_s = speed.around(lambda: run(program))
             if seconds is None:
-                todo = [each for each in todo if each[1] is not found]
+                todo = [entry for entry in todo if entry[1] is not times]
             else:
-                found.append((seconds, reference_s))
-    return [speed.median(found) if found else None for found in took]
+                times.append((seconds, reference_s))
+    return [speed.median(times) if times else None for times in took]

@@ -79,11 +79,11 @@ class SpeedNormalisation:
         count = len(self._probes)
         if not count:
             return
-        found = cores_had([(each,) for each in self._probes], range(count), self._due)
-        if found.lacking:
+        had = cores_had([(probe,) for probe in self._probes], range(count), self._due)
+        if had.lacking:
             raise CaseFailed(
-                f"the ranks had {100 * found.core_share:.0f} % of their cores, and "
-                f"{found.disturbed} of {count} speed probes were disturbed: other "
+                f"the ranks had {100 * had.core_share:.0f} % of their cores, and "
+                f"{had.disturbed} of {count} speed probes were disturbed: other "
                 "processes run. Calibrate when nothing else runs (drbench doctor)."
             )
 
@@ -122,12 +122,12 @@ class SpeedNormalisation:
     def around(self, run: Callable[[], _Found]) -> tuple[_Found, float]:
         """(result of ``run()``, seconds of the probe: the mean of before and after)."""
         before = self._probes[-1].seconds if self._probes else self.begin()
-        found = run()
-        return found, (before + self.begin()) / 2
+        result = run()
+        return result, (before + self.begin()) / 2
 
-    def median(self, found: Iterable[tuple[float, float]]) -> float:
+    def median(self, times: Iterable[tuple[float, float]]) -> float:
         """The median of (seconds, probe seconds), normalised to the usual speed."""
-        return statistics.median(seconds * self.usual / speed for seconds, speed in found)
+        return statistics.median(seconds * self.usual / speed for seconds, speed in times)
 
     def seconds(self, run: Callable[[], float], trials: int) -> float:
         """The median seconds of ``trials`` trials at the usual speed, after a warm-up.

@@ -21,6 +21,6 @@ def papers() -> dict:
     >>> [*papers()]
     ['slicing', 'overlap', 'meshslice', 'measured', 'ledger']
     """
-    names = sorted((each.name for each in pkgutil.iter_modules(__path__)), reverse=True)
+    names = sorted((info.name for info in pkgutil.iter_modules(__path__)), reverse=True)
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
-    return {name: each.PAPER for name, each in modules.items() if hasattr(each, "PAPER")}
+    return {name: module.PAPER for name, module in modules.items() if hasattr(module, "PAPER")}

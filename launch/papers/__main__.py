@@ -24,11 +24,11 @@ def write_claims(path: Path) -> None:
     """Write the current verdicts of all papers as the expected ones, and print which change."""
     before = dict(zip(*map(read_csv(path).get, ("claim", "verdict")))) if path.exists() else {}
     rows = [
-        (claim.name, each.word, claim.source, claim.text, claim.theirs, each.ours)
+        (claim.name, verdict.word, claim.source, claim.text, claim.theirs, verdict.ours)
         + (claim.threshold, claim.records, claim.see)
         for paper in papers().values()
-        for each in paper.verdicts(CHECKOUT / "results")
-        for claim in [each.claim]
+        for verdict in paper.verdicts(CHECKOUT / "results")
+        for claim in [verdict.claim]
     ]
     columns = "claim verdict source text theirs ours threshold records see".split()
     DataFrame(rows, columns=columns).to_csv(path, index=False)

@@ -112,10 +112,10 @@ class Task(NamedTuple):
     def check(self, place: "CheckSettings") -> Check:
         """Run the check; an exception is a FAIL."""
         try:
-            found = self.judge(place)
+            outcome = self.judge(place)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            found = "FAIL", HERE, " ".join(str(error).split()) or type(error).__name__
-        return Check(self.name, self.description, *found, self.expected, command=self.command)
+            outcome = "FAIL", HERE, " ".join(str(error).split()) or type(error).__name__
+        return Check(self.name, self.description, *outcome, self.expected, command=self.command)
 
 
 Tasks = Iterator[Task]
@@ -170,8 +170,8 @@ class CheckSettings:
         ... ]
         [True, False, True]
         """
-        begins = (rf"{re.escape(each)}(?!(?<=\d)\d)" for each in self.only)
-        return not self.only or any(re.match(each, name) for each in begins)
+        begins = (rf"{re.escape(prefix)}(?!(?<=\d)\d)" for prefix in self.only)
+        return not self.only or any(re.match(pattern, name) for pattern in begins)
 
     @property
     def ranks(self) -> int:
@@ -196,7 +196,7 @@ def passed(good: bool) -> str:
     return "PASS" if good else "FAIL"
 
 
-def same_text(found: str, expected: str) -> bool:
+def same_text(actual: str, expected: str) -> bool:
     """Whether two texts are the same but for numbers that differ by 1 % or one of the last digit.
 
     Examples
@@ -208,10 +208,10 @@ def same_text(found: str, expected: str) -> bool:
     >>> same_text("12 of 20", "12")
     False
     """
-    return _NUMBER.split(found) == _NUMBER.split(expected) and all(
-        abs(float(one) - float(other))
+    return _NUMBER.split(actual) == _NUMBER.split(expected) and all(
+        abs(float(ours) - float(other))
         <= max(NUMBERS_SHARE * float(other), 1.001 * 10.0 ** -len(other.partition(".")[2]))
-        for one, other in zip(_NUMBER.findall(found), _NUMBER.findall(expected), strict=True)
+        for ours, other in zip(_NUMBER.findall(actual), _NUMBER.findall(expected), strict=True)
     )
 
 
@@ -272,8 +272,8 @@ def _odd_rows(place: CheckSettings) -> Found:
     impossible = ~(table.best_s <= table.median_s * (1 + 1e-12))
     odd = (table.status == "ok") & (inexact | impossible)
     odd |= table.status.isin(["wrong", "failed"])
-    found = f"{odd.sum()} odd rows of {len(table)}"
-    return passed(len(table) > 0 and not odd.any()), f"{READ}: results/measured", found
+    text = f"{odd.sum()} odd rows of {len(table)}"
+    return passed(len(table) > 0 and not odd.any()), f"{READ}: results/measured", text
 
 
 def measured_rows(place: CheckSettings) -> Tasks:
@@ -314,12 +314,12 @@ def simulations(place: CheckSettings) -> Tasks:
 def _made_again(paper: Paper, study: str, place: CheckSettings) -> Found:
     committed, again = Path(paper.folder) / f"{study}.csv", place.out / f"{study}.csv"
     paper.write_study(study, again)
-    lines, found = (
-        each.read_text("utf-8").splitlines() for each in (place.results / committed, again)
+    lines, rows = (
+        file.read_text("utf-8").splitlines() for file in (place.results / committed, again)
     )
-    same = sum(one == other for one, other in zip(lines, found)) - 1
+    same = sum(row == other for row, other in zip(lines, rows)) - 1
     return (
-        passed(lines == found),
+        passed(lines == rows),
         f"simulated here, compared with results/{committed}",
         f"{same} of {len(lines) - 1} rows the same",
     )
@@ -355,10 +355,10 @@ def claims(place: CheckSettings) -> Iterator[Check]:
     wants = lambda name: every or place.wants(name)
     with open(place.results / EXPECTED, newline="", encoding="utf-8") as file:
         expected = {row["claim"]: row for row in csv.DictReader(file) if wants(row["claim"])}
-    differ, found = [], 0
+    differ, count = [], 0
     for paper in papers().values():
         for verdict in paper.verdicts(place.results, wants):
-            found += 1
+            count += 1
             if place.wants(verdict.claim.name):
                 yield of_claim(verdict)
             row = expected.pop(verdict.claim.name, {"verdict": "none", "ours": ""})
@@ -366,13 +366,13 @@ def claims(place: CheckSettings) -> Iterator[Check]:
             if not same_text(f"{verdict.word}: {verdict.ours}", was):
                 differ.append(f"{verdict.claim.name} was {was}")
     differ += [f"there is no {name}" for name in expected]
-    if found or differ:
+    if count or differ:
         yield Check(
             "R.claims",
             "verdicts and numbers of these claims are those that the documentation gives",
             passed(not differ),
             READ,
-            "; ".join(differ) or f"{found} the same",
+            "; ".join(differ) or f"{count} the same",
             f"as in results/{EXPECTED}, numbers within {NUMBERS_SHARE:.0%} or one of the last "
             "digit",
             command="drbench artifact --only P,M,F,T,S",
@@ -431,8 +431,8 @@ def check_artifact(
     check_records(place.results)
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
     for step in STEPS:
-        wanted = (each for each in step(place) if step is claims or place.wants(each.name))
-        for number, each in enumerate(wanted):
+        wanted = (check for check in step(place) if step is claims or place.wants(check.name))
+        for number, check in enumerate(wanted):
             if not number:
                 begins((step.__doc__ or "").partition("\n")[0].rstrip("."))
-            yield each.check(place) if isinstance(each, Task) else each
+            yield check.check(place) if isinstance(check, Task) else check

@@ -47,17 +47,19 @@ def block_s(
     """
     layouts, still = contender(chain, costs.mesh, name)
     total_s = alone_s = again_s = weight_s = 0.0
-    for each in chain.operations:
+    for operation in chain.operations:
         layout = lambda matrix: layouts[chain.variable(matrix)]
-        if isinstance(each, LocalMap):
-            seconds = costs.map_s(chain, each, layout(each.c))
+        if isinstance(operation, LocalMap):
+            seconds = costs.map_s(chain, operation, layout(operation.c))
             total_s, alone_s = total_s + seconds, alone_s + seconds
             continue
-        (way,) = costs.ways(chain, each, [layout(x) for x in (*each.takes, each.c)], still)
+        (way,) = costs.ways(
+            chain, operation, [layout(x) for x in (*operation.takes, operation.c)], still
+        )
         move_s = sum(use.program.times.seconds for use in way.moves)
         gemm_s = way.gemm.program.times.seconds
         alone_s += gemm_s
-        if "a" in each.transpose:  # a weight's gradient, before that of its input
+        if "a" in operation.transpose:  # a weight's gradient, before that of its input
             again_s, weight_s = move_s, gemm_s
             continue
         scatters = any(use.matrix == "C" for use in way.moves)
@@ -65,7 +67,7 @@ def block_s(
             again_s = 0.0
         after_s = max(move_s, weight_s) if scatters else move_s + weight_s
         plain_s = max(again_s, gemm_s) + after_s
-        kernel_s = fused_s("rs" if scatters else "ag", chain.extents(each))
+        kernel_s = fused_s("rs" if scatters else "ag", chain.extents(operation))
         total_s += min(plain_s, max(again_s, kernel_s) + weight_s)
         again_s = weight_s = 0.0
     return total_s, alone_s

@@ -129,8 +129,8 @@ def check_claims(
         if not wanted(claim.name):
             continue
         try:
-            found = claim.check(rows, *claim.query)
-            held, texts = zip(*[found] if isinstance(found, tuple) else found)
+            result = claim.check(rows, *claim.query)
+            held, texts = zip(*[result] if isinstance(result, tuple) else result)
             holds, ours = (None if None in held else all(held)), "; ".join(texts)
         except (KeyError, StopIteration, ValueError) as error:
             what = error if isinstance(error, KeyError) else "a case of the figure"
@@ -170,15 +170,15 @@ class ResultRows:
         Traceback (most recent call last):
         KeyError: 'rows with m 64'
         """
-        found, kept = self.table, True
+        table, mask = self.table, True
         for name, value in values.items():
-            column = found[name]
-            kept &= column.isin(value) if isinstance(value, list) else column == value
-        found = found[kept] if values else found  # once: there may be a hundred columns
-        if found.empty:
+            column = table[name]
+            mask &= column.isin(value) if isinstance(value, list) else column == value
+        table = table[mask] if values else table  # once: there may be a hundred columns
+        if table.empty:
             words = ", ".join(f"{name} {value}" for name, value in values.items())
             raise KeyError(f"rows with {words}")
-        return found
+        return table
 
     def ours(self, **values):
         """The simulated rows with these values."""
@@ -196,8 +196,8 @@ class ResultRows:
         >>> rows.by("s", "by", "m").to_dict("list")
         {'a': [1.0, 4.0], 'b': [2.0, nan]}
         """
-        found = self.ours(**values)
-        return found.pivot_table(value, down, across, aggfunc="first", sort=False)
+        rows = self.ours(**values)
+        return rows.pivot_table(value, down, across, aggfunc="first", sort=False)
 
     def paired(self, same: list[str], **values):
         """The published rows with these values, each joined with the simulated one of the same
@@ -220,7 +220,7 @@ class Paper:
         ``read(folder)``: the rows to check, such as the simulated rows in ``results/simulated``.
     judged : callable
         ``judged(rows, results)``: the argument of the checks: these rows with published ones.
-    rows : ResultRows of :mod:`drbench.plots.select.typed_rows`
+    rows : RowFiles of :mod:`drbench.plots.select.typed_rows`
         The type of rows of a study.
     studies : dict
         Name of a CSV file of rows -> function that simulates them.
@@ -274,8 +274,8 @@ def concordance(
     >>> concordance([1.0, 1.05], [1.1, 2.2])
     (nan, 0)
     """
-    one, other = triu_indices(len(times), 1)
-    (t, u), (p, q) = ((each[one], each[other]) for each in map(array, (times, predicted)))
+    first, other = triu_indices(len(times), 1)
+    (t, u), (p, q) = ((values[first], values[other]) for values in map(array, (times, predicted)))
     right = ((t < u) == (p < q))[maximum(t, u) > apart * minimum(t, u)]
     return float(right.mean()) if len(right) else nan, len(right)
 

@@ -46,7 +46,9 @@ def drawn(rows: ResultRows, study: str | list[str], **values) -> DataFrame:
 
 def steps(title: str, values: Iterable[int]) -> Axis:
     """A log axis with these values as ticks."""
-    ticks = {each: f"{each // 1024}Ki" if each >= 1024 else str(each) for each in sorted(values)}
+    ticks = {
+        value: f"{value // 1024}Ki" if value >= 1024 else str(value) for value in sorted(values)
+    }
     ends = min(ticks) / 1.12, max(ticks) * 1.12
     return Axis(title, ends, 2, ticks)
 
@@ -81,7 +83,7 @@ def draw_page(
     names, and styles of the legend (of lines by their names, or of bars); the finding is the title.
     """
     if isinstance(styles, Mapping):
-        handles = [line_handle(*each) for each in styles.items()]
+        handles = [line_handle(*item) for item in styles.items()]
     else:
         handles = list(map(patch_handle, styles))
     page, every = panels(charts, handles, notes, high_in, 2, (left_in, 0.12), finding=finding)

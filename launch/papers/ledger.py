@@ -43,7 +43,7 @@ from drbench.measure.record import Record
 from drbench.measure.record_file import read_csv
 from drbench.model.machine import Machine
 from drbench.plots.select.records import read_published
-from drbench.plots.select.typed_rows import ResultRows as Kind
+from drbench.plots.select.typed_rows import RowFiles
 
 from .claims import Claim, Paper, ResultRows, concordance
 
@@ -89,7 +89,7 @@ class LedgerRow(NamedTuple):
     source: str
 
 
-ROWS = Kind(LedgerRow, "ledger", "python -m drbench.launch.papers DIR ledger")
+ROWS = RowFiles(LedgerRow, "ledger", "python -m drbench.launch.papers DIR ledger")
 
 
 def dealt(program: str) -> bool:
@@ -127,7 +127,7 @@ def _runs(source: str, machine: Machine, of_roof: bool = False) -> list[tuple]:
     """Our undisturbed measured cases, each once, with their predictions, if the measured programs
     are the current ones. With ``of_roof`` also disturbed or oversubscribed ones, whose roof was
     affected in the same way."""
-    found = {}
+    runs = {}
     for record in read_csv(_RESULTS / source):
         disturbed = record.noisy or record.oversubscribed
         if record.status != "ok" or (disturbed and not of_roof):
@@ -135,8 +135,8 @@ def _runs(source: str, machine: Machine, of_roof: bool = False) -> list[tuple]:
         case = case_of(record)
         now = predict(case, machine, record.ranks)
         if (now.steps, now.moved_bytes) == (record.steps, record.moved_bytes):
-            found.setdefault(_what(record), (record, case, now))
-    return list(found.values())
+            runs.setdefault(_what(record), (record, case, now))
+    return list(runs.values())
 
 
 def _what(record: Record) -> str:
@@ -158,10 +158,10 @@ def _measured(
     source: str, machine: Machine, run: tuple[Record, Case, Record], of_roof: bool = False
 ) -> LedgerRow:
     record, case, now = run
-    found = with_interval(now, case, machine, record.ranks)
+    predicted = with_interval(now, case, machine, record.ranks)
     unit, *names = _PREDICTED[of_roof]
     value = record.percent_of_gemm_only if of_roof else record.time_s
-    ours = (getattr(found, name) for name in names)
+    ours = (getattr(predicted, name) for name in names)
     return LedgerRow("", "measured", machine.name, _what(record), unit, value, *ours, source)
 
 
@@ -169,20 +169,20 @@ def _halves(machine: str, transport: str, of_roof: bool = False) -> Iterator[Led
     source = f"measured/{machine}-2core/model/{transport}/measured.csv"
     model = find_machine(str((_RESULTS / source).parent / "here.toml"))
     ratios: dict[bool, list[float]] = {False: [], True: []}
-    found = []
+    runs = []
     for run in _runs(source, model, of_roof):
         record, _, now = run
         # on two ranks blocks are columns, so that several cases are one program
         same = "column" if record.ranks == 2 else "block"
         half = dealt(_what(record).replace("block", same))
-        found.append((half, run))
+        runs.append((half, run))
         ratios[half].append(
             now.percent_of_gemm_only / record.percent_of_gemm_only
             if of_roof
             else record.time_s / now.best_s
         )
     judges = {half: replace(model, residuals={"any": ratios[not half]}) for half in ratios}
-    return (_measured(source, judges[half], run, of_roof) for half, run in found)
+    return (_measured(source, judges[half], run, of_roof) for half, run in runs)
 
 
 def _mlp() -> Iterator[LedgerRow]:

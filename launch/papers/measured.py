@@ -26,31 +26,31 @@ def _performance(folder: Path, table: str):
 def _at_bar(folder: Path, table: str, rows: str):
     """Whether the rows of a performance table reach their bars, as far as the busiest rank
     allows."""
-    found = _performance(folder, table).query(rows)
-    bars = 100 * found.bar * found.balance_limit.fillna(1)
-    margin = (found.percent_of_gemm_only - bars).sort_values(kind="stable")
-    lowest = found.loc[margin.index[0]]
+    cases = _performance(folder, table).query(rows)
+    bars = 100 * cases.bar * cases.balance_limit.fillna(1)
+    margin = (cases.percent_of_gemm_only - bars).sort_values(kind="stable")
+    lowest = cases.loc[margin.index[0]]
     return (
         margin.iloc[0] >= 0,
-        f"{(margin >= 0).sum()} of {len(found)} cases; smallest margin: {lowest.case}, "
+        f"{(margin >= 0).sum()} of {len(cases)} cases; smallest margin: {lowest.case}, "
         f"{lowest.percent_of_gemm_only:.1f} % of GEMM-only speed, bar {bars[margin.index[0]]:.0f}",
     )
 
 
 def _overlap(folder: Path):
-    found = _performance(folder, "overlap").query("prefetch == 1 and case.str.endswith('S-C')")
-    worst = found.loc[found.ratio.idxmax()]
+    cases = _performance(folder, "overlap").query("prefetch == 1 and case.str.endswith('S-C')")
+    worst = cases.loc[cases.ratio.idxmax()]
     return (
         worst.ratio <= OVERLAPPED,
-        f"{len(found)} cases; the longest: {worst.case}, transfers "
+        f"{len(cases)} cases; the longest: {worst.case}, transfers "
         f"{worst.transfers_over_compute:g} of the compute, {worst.ratio:.2f} of the larger",
     )
 
 
 def _planned(folder: Path):
-    found = _performance(folder, "planning")
-    share = found.most_s / found.bar_s
-    return share.max() <= 1, f"at most {share.max():.2f} of the bar in {len(found)} cases"
+    cases = _performance(folder, "planning")
+    share = cases.most_s / cases.bar_s
+    return share.max() <= 1, f"at most {share.max():.2f} of the bar in {len(cases)} cases"
 
 
 def _libraries(folder: Path):

@@ -92,9 +92,9 @@ class LayerFigure:
     def best(self, line: str, stationary: str):
         """The fastest case of a line's partitioning at each batch size with a matrix in place;
         empty where there is none."""
-        found = self.cases[self.cases.stationary == stationary]
-        found = found[found.preset == line.lower().split()[0]]
-        fastest = found.sort_values("best_s", kind="stable").drop_duplicates("m")
+        cases = self.cases[self.cases.stationary == stationary]
+        cases = cases[cases.preset == line.lower().split()[0]]
+        fastest = cases.sort_values("best_s", kind="stable").drop_duplicates("m")
         return fastest.set_index("m").reindex(sorted(self.cases.m.unique()))
 
     def factors(self):
@@ -117,25 +117,25 @@ class Figures(ResultRows):
     def _direct(self, name: Plot, mode: str, algorithms: list[str]):
         """The cases of a figure by algorithms, but for those that were lowered."""
         of = dict(zip(("label", "layer"), name))
-        found = self.where(mode=mode, status="ok", algorithm=algorithms, **of)
-        return found[found.schedule.fillna("direct") == "direct"]
+        cases = self.where(mode=mode, status="ok", algorithm=algorithms, **of)
+        return cases[cases.schedule.fillna("direct") == "direct"]
 
     def dtensor(self, name: Plot, mode: str = "simulated"):
         """Percent of peak of DTensor by batch size and line, simulated or published."""
-        found = self._direct(name, mode, ["dtensor_mm", *_DTENSOR])
-        line = "DT - " + found.a.str.capitalize() if mode == "simulated" else found.algorithm
-        return found.groupby(["m", line.rename("line")]).percent_of_peak.max().unstack()
+        cases = self._direct(name, mode, ["dtensor_mm", *_DTENSOR])
+        line = "DT - " + cases.a.str.capitalize() if mode == "simulated" else cases.algorithm
+        return cases.groupby(["m", line.rename("line")]).percent_of_peak.max().unstack()
 
 
 def _row(values, digits: int = 1) -> str:
     return " ".join(f"{value:.{digits}f}" for value in values if value == value)  # nan: no case
 
 
-def _best_two(f, name: Plot, one: str, other: str, stationary: str = ""):
+def _best_two(f, name: Plot, line: str, other: str, stationary: str = ""):
     """That two lines are the two highest, and drawn with a matrix in place."""
-    figure, names = f[name], {one, other}
+    figure, names = f[name], {line, other}
     heights = figure.heights()
-    drawn = {figure.lines[each].stationary for each in names}
+    drawn = {figure.lines[name].stationary for name in names}
     return {*heights.index[:2]} == names and drawn <= {*(stationary or "BC")}, (
         f"mean % of peak: {named(heights)}"
         + f"; drawn S-{', S-'.join(sorted(drawn))}" * bool(stationary)
@@ -183,19 +183,19 @@ def _p3(f):
 
 def _p4(f):
     """Of the lines below the best two, as they are drawn."""
-    figure, found, text = f[_PVC_1], 0, []
+    figure, count, text = f[_PVC_1], 0, []
     for name in figure.heights().index[2:]:
         line = figure.lines[name]
         factors = [point.factor for point in line.points]
-        found += line.stationary != "B" and {*factors} != {"1"}
+        count += line.stationary != "B" and {*factors} != {"1"}
         text.append(f"{name} S-{line.stationary} {' '.join(factors)}")
-    return found > 1, f"drawn: {', '.join(text)}; {found} of them with B moved are replicated"
+    return count > 1, f"drawn: {', '.join(text)}; {count} of them with B moved are replicated"
 
 
 def _spreads(f, layer: str):
     """The spreads on both machines, and both as text."""
     ends = (f[machine, layer].values.agg(["min", "max"], axis="columns") for machine in MACHINES)
-    pvc, h100 = (100 * (1 - each["min"] / each["max"]) for each in ends)
+    pvc, h100 = (100 * (1 - range_["min"] / range_["max"]) for range_ in ends)
     return (
         *(pvc, h100),
         f"spread {h100.mean():.0f} % on h100x8, {pvc.mean():.0f} % on pvc12 ({_row(h100)} against "
@@ -224,7 +224,7 @@ def _p8(f):
     low, high = f[_PVC_1].factors().align(f[_PVC_2].factors(), join="inner")
     times = f[_PVC_2].cases.groupby(["preset", "m", "mixed"]).best_s.min().unstack().dropna()
     better = (times[False] / times[True] > 1 / COMPETITIVE).mean()
-    usual, more = (each.mean(axis="columns") for each in (low, high))
+    usual, more = (factors.mean(axis="columns") for factors in (low, high))
     return (
         (low <= high).all(axis=None) and (usual < more).all() and better > 0.5,
         f"mean A,B factor {_row(usual)} in MLP-1, {_row(more)} in MLP-2, lower in "
@@ -238,18 +238,18 @@ def _p9(f):
     factor (equal ones if there are), where the rest takes longer."""
     line, cases = f[_PVC_2].lines["Outer Prod."], f[_PVC_2].cases
     of_line = cases[(cases.preset == "outer") & (cases.stationary == line.stationary)]
-    for m, found in of_line.groupby("m"):
-        every = rows(found.sort_values("best_s"))
-        none = next(each for each in every if each.factors == (1, 1, 1))
-        most = max(every, key=lambda each: (len({*each.factors}) == 1, each.factors))
+    for m, of_m in of_line.groupby("m"):
+        every = rows(of_m.sort_values("best_s"))
+        none = next(case for case in every if case.factors == (1, 1, 1))
+        most = max(every, key=lambda case: (len({*case.factors}) == 1, case.factors))
         best = every[0]
-        rest = [each.best_s - each.phase_gemm_s for each in (best, most)]
+        rest = [case.best_s - case.phase_gemm_s for case in (best, most)]
         held = (
             1 < best.factors[0] < most.factors[0]
             and COMPETITIVE * none.phase_gemm_s > max(best.phase_gemm_s, most.phase_gemm_s)
             and COMPETITIVE * rest[1] > rest[0]
         )
-        gemms = [1e3 * each.phase_gemm_s for each in (none, best, most)]
+        gemms = [1e3 * case.phase_gemm_s for case in (none, best, most)]
         yield (
             held,
             (
@@ -328,7 +328,7 @@ def _p11(f):
     ran = ran.assign(case=ran.groupby(CASE, dropna=False).ngroup())
     tried = ran.case[ran.schedule == "exhaustive"]
     times = ran[ran.status == "ok"].pivot_table("best_s", "case", "schedule")
-    times = times.reindex(columns=["direct", *LOWERINGS]).loc[lambda each: each.index.isin(tried)]
+    times = times.reindex(columns=["direct", *LOWERINGS]).loc[lambda table: table.index.isin(tried)]
     ratio = (times.direct / times[[*LOWERINGS]].min(axis="columns")).dropna()
     good = ratio <= 1 / COMPETITIVE
     undecided = good & times.exhaustive.isna().reindex(ratio.index)

@@ -57,15 +57,15 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Variation]:
     Claims without simulations do not depend on constants of a machine, and are left out.
     """
     claims = [claim for claim in what.claims if claim.source == "simulated"]
-    single = (one_by_one(*each, what.factors) for each in what.machines.items())
+    single = (one_by_one(*machine, what.factors) for machine in what.machines.items())
     others = (
         (words, {name: find_machine(text) for name, text in machines.items()})
         for words, machines in what.alternatives.items()
     )
     before: dict[str, str] = {}
     for words, changed in chain([("", {})], *single, others):
-        found = check_claims(claims, what.judged(what.simulate(changed), results))
-        after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in found}
+        verdicts = check_claims(claims, what.judged(what.simulate(changed), results))
+        after = {verdict.claim.name: HOLDS[verdict.holds] for verdict in verdicts}
         new_verdicts = (
             f"{name} {word}" for name, word in after.items() if before.get(name) != word
         )

@@ -87,7 +87,7 @@ class HostBackend(ClosedTogether):
         throttle = None
         if self._choice.kind == "throttled":
             throttle = Throttle(self._choice.bandwidth_bytes_per_s, self._choice.latency_s)
-        found = Executor(
+        executor = Executor(
             trace,
             matrices,
             blas=self._blas,
@@ -95,9 +95,9 @@ class HostBackend(ClosedTogether):
             get=self._case.get,
             throttle=throttle,
         )
-        found.yields = self.keys["oversubscribed"]
-        found.polls = self._case.progress == "poll"
-        return found
+        executor.yields = self.keys["oversubscribed"]
+        executor.polls = self._case.progress == "poll"
+        return executor
 
     def record_columns(self, executor) -> dict:
         """Further columns of the record that depend on the executor: none."""
@@ -204,13 +204,13 @@ class DeviceBackend(ClosedTogether):
     def record_columns(self, executor) -> dict:
         """Why ranks of a node do not reach each other's devices; how a program with signals sends
         them; and that parts of a kernel are separate GEMMs."""
-        found = {"reason": executor.matrices["C"].why_apart}
+        columns = {"reason": executor.matrices["C"].why_apart}
         if executor.inbox is None:
-            return found
-        found["progress"] = "streams" if executor.inbox.why_hosts is None else "hosts"
+            return columns
+        columns["progress"] = "streams" if executor.inbox.why_hosts is None else "hosts"
         if any(getattr(step, "kernel", None) for step in executor.trace.steps):
-            found["blas_kernel"] = f"{self.keys['blas_kernel']} parts"
-        return found
+            columns["blas_kernel"] = f"{self.keys['blas_kernel']} parts"
+        return columns
 
     def _nccl_group(self, group):
         """The NCCL communicator of a process row or column, made once for all cases."""
@@ -231,15 +231,15 @@ class DeviceBackend(ClosedTogether):
 def call_together(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
     """The result of ``action()``; if it is refused on a rank, all ranks raise the error of the
     first such rank (collective)."""
-    found = refusal = None
+    result = refusal = None
     try:
-        found = action()
+        result = action()
     except DrbenchError as error:
         refusal = error
     refusal = _first(comm, refusal)
     if refusal:
         raise refusal
-    return found
+    return result
 
 
 def _first(comm: MPI.Comm, message):

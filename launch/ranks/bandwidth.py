@@ -18,7 +18,7 @@ from drbench.program.problem import ITEMSIZES
 from drbench.transport import parse_transport
 
 from .backends import call_together, open_backend
-from .kept import Need, check_memory
+from .group_memory import Need, check_memory
 from .run_case import found_transport, world
 from .transfers import LocalRows, trace_of
 
@@ -65,8 +65,8 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
     transport = case.transport
     with Topology(comm) as topology:
         for nbytes in sizes:
-            transport, found = _of_size(case, nbytes, names, topology)
-            rows += found
+            transport, of_size = _of_size(case, nbytes, names, topology)
+            rows += of_size
         description = {"ranks": comm.size, "nodes": topology.nodes, "mpi": mpi_version()}
     return description | {"transport": transport, "first": comm.rank == 0}, rows
 
@@ -81,7 +81,7 @@ def _of_size(
     choice = parse_transport(case.transport)
     times = max(1, min(_MOST_TRANSFERS, _MOST_BYTES // nbytes))
     traces = {name: trace_of(name, rows, times) for name in names}
-    found = []
+    out = []
     with open_backend(case, choice, topology) as backend:
         pools = [pool_bytes(trace, 1, lambda block: False) for trace in traces.values()]
         need = Need.of(rows.problem, comm.rank, False, max(pools, default=0))
@@ -95,15 +95,15 @@ def _of_size(
                     make = partial(backend.executor, trace, matrices, 1)
                     executor = call_together(comm, make)
                 except UnsupportedError as error:
-                    found.append(row | {"reason": str(error)})
+                    out.append(row | {"reason": str(error)})
                     continue
                 with executor:
                     columns = _sampled(comm, rows, backend, matrices["C"], executor, name)
                 samples = [seconds / times for seconds in columns["samples_s"]]
                 text = {name: columns[name] for name in ("noisy", "core_share")}
                 text |= {"samples_s": samples, "interval": median_interval(samples)}
-                found.append(row | text)
-    return transport, found
+                out.append(row | text)
+    return transport, out
 
 
 def _moved(name: str, rows: LocalRows) -> int:
@@ -118,10 +118,10 @@ def _sampled(comm, rows: LocalRows, backend, c, executor, name: str) -> dict:
     so that old data cannot pass."""
 
     def fill(seed: int) -> Fill:
-        found = Fill("integer", seed, 1)
+        values = Fill("integer", seed, 1)
         for block, tile in c.own_blocks():
-            backend.work.fill(tile, found, "A", block.row0)
-        return found
+            backend.work.fill(tile, values, "A", block.row0)
+        return values
 
     def once(place: int) -> tuple[Timed]:
         executor.prepare()
@@ -154,8 +154,8 @@ def _verify(comm, rows: LocalRows, c, executor, name: str, fill: Fill) -> None:
         received = executor.values[steps[-1].index]
     else:
         received = next(tile for block, tile in c.own_blocks() if block.row0 == target)
-    found = elements.rows_of(received, np.arange(len(expected)))
-    wrong = comm.allreduce(int((found[:, : expected.shape[1]] != expected).sum()))
+    actual = elements.rows_of(received, np.arange(len(expected)))
+    wrong = comm.allreduce(int((actual[:, : expected.shape[1]] != expected).sum()))
     if wrong:
         raise CaseFailed(
             f"{name} of {expected.nbytes} bytes: {wrong} received elements are wrong. Please "
@@ -177,10 +177,10 @@ def _expected(name: str, rows: LocalRows, source, before: np.ndarray, times: int
     if name == "broadcast":
         return source(0)
     if name == "allgather":
-        return np.concatenate([source(each)[:, :part] for each in range(ranks)])
+        return np.concatenate([source(rank)[:, :part] for rank in range(ranks)])
     if name == "accumulate":
         return before + times * source(rank - 1)
-    total = sum(source(each) for each in range(ranks))
+    total = sum(source(rank) for rank in range(ranks))
     if name == "reduce":
         return total if rank == 0 else before
     return total[:, rank * part : (rank + 1) * part]

@@ -22,7 +22,7 @@ def main() -> None:
         print(json.dumps({"failed": str(error)}), flush=True)
         return
     comm, fields = MPI.COMM_WORLD, {"threads": 1, "iters": 1, "budget": 0.0}
-    report = lambda **found: comm.rank or print(json.dumps(found), flush=True)
+    report = lambda **facts: comm.rank or print(json.dumps(facts), flush=True)
     report(
         size=comm.size,
         library=mpi_version(),
@@ -30,8 +30,10 @@ def main() -> None:
         tcp=tcp_settings(),
     )
     fields |= {"a": "column", "b": "column", "c": "row", "options": {"stationary": "A"}}
-    found = {name: run_case(Case(12, 13, 14, transport=name, **fields)) for name in ("auto", "rma")}
-    report(rma=found["rma"].status == "ok", direct=found["auto"].transport != "rma")
+    records = {
+        name: run_case(Case(12, 13, 14, transport=name, **fields)) for name in ("auto", "rma")
+    }
+    report(rma=records["rma"].status == "ok", direct=records["auto"].transport != "rma")
     before, after = ((comm.rank + by) % comm.size for by in (-1, 1))
     right = len(comm.sendrecv(bytes(_LARGE), after, source=before)) == _LARGE
     large = comm.allreduce(right, MPI.LAND)

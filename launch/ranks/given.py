@@ -25,7 +25,7 @@ from drbench.launch.host.protocol import append_journal
 from drbench.measure.record import Record
 from drbench.partitions import LayoutError
 
-from .kept import Kept
+from .group_memory import GroupMemory
 from .run_case import MPI, world
 from .worker import own_output, run_order, run_orders
 
@@ -46,15 +46,15 @@ def on_given_ranks(work: Callable[[Any], int]) -> int:
     faulthandler.enable()
     comm = world()
     facts = comm.gather(rank_facts())
-    with Topology(comm) as topology, Kept() as kept:
+    with Topology(comm) as topology, GroupMemory() as memory:
         if comm.rank:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)  # rank 0 notes the end, and ends all
-            end = run_orders(comm, topology, kept, dict, lambda record: None)
+            end = run_orders(comm, topology, memory, dict, lambda record: None)
             if isinstance(end, Exception):
                 raise end
             return end
-        given = _Given(comm, topology, kept, facts)
+        given = _Given(comm, topology, memory, facts)
         try:
             code = work(given.supervise)
         except (DrbenchError, LayoutError) as error:
@@ -70,8 +70,8 @@ class _Given:
     """Rank 0 of the given ranks. ``current`` has the journal and the name of the case that they
     run; None between cases."""
 
-    def __init__(self, comm, topology: Topology, kept: Kept, facts: list[dict]):
-        self._comm, self._topology, self._kept, self._facts = comm, topology, kept, facts
+    def __init__(self, comm, topology: Topology, memory: GroupMemory, facts: list[dict]):
+        self._comm, self._topology, self._memory, self._facts = comm, topology, memory, facts
         self.current: tuple[str, str] | None = None
 
     @contextmanager
@@ -112,7 +112,7 @@ class _Given:
             timer.start()
         try:
             order = job.order(settings.mem_limit) | {"journal": self.current}
-            return run_order(self._comm.bcast(order), self._comm, self._topology, self._kept)
+            return run_order(self._comm.bcast(order), self._comm, self._topology, self._memory)
         finally:
             timer.cancel()
 

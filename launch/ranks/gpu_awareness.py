@@ -42,8 +42,8 @@ def _find(name: str):
     """A function of the MPI library of this process, or None. mpi4py loads the library privately,
     so it is searched among the mapped files."""
     files = sorted(path for path in mapped_files() if "/libmpi" in path)
-    found = (getattr(ctypes.CDLL(path), name, None) for path in files)
-    return next(filter(None, found), None)
+    functions = (getattr(ctypes.CDLL(path), name, None) for path in files)
+    return next(filter(None, functions), None)
 
 
 def try_it(*words: str) -> tuple[bool, str]:

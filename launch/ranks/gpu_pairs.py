@@ -133,13 +133,13 @@ class Pairs:
         self._check(what, self.own.tile[:rows], total)
         return rate
 
-    def pair(self, one: int, other: int) -> dict:
+    def pair(self, origin: int, other: int) -> dict:
         """What rank ``one`` does in the memory of ``other``."""
-        reach, atomic, mine = self.slab.reach, self.slab.added.reach[one][other], {}
-        found = {"from": one, "to": other, "reached": reach[one][other], "atomic": atomic}
-        if not reach[one][other]:
-            return found | {"wrong": []}
-        if self.rank == one:
+        reach, atomic, mine = self.slab.reach, self.slab.added.reach[origin][other], {}
+        facts = {"from": origin, "to": other, "reached": reach[origin][other], "atomic": atomic}
+        if not reach[origin][other]:
+            return facts | {"wrong": []}
+        if self.rank == origin:
             source, right = self.parts[other].source, self.right[other]
             mine["copy"] = self._copy("copy", source, right["all"])
             mine["rows"] = {
@@ -147,33 +147,33 @@ class Pairs:
                 for width in _WIDTHS
             }
         if atomic:
-            rate = self.add("add", {one: other})
-            self.add("adds of both at the same time", {one: other, other: other}, _PART)
-            if self.rank == one:
+            rate = self.add("add", {origin: other})
+            self.add("adds of both at the same time", {origin: other, other: other}, _PART)
+            if self.rank == origin:
                 mine["add"] = rate
-        if reach[other][one] and self.flags:
+        if reach[other][origin] and self.flags:
             self.comm.Barrier()
-            mine |= self._trips(one, other)
-        return found | self._joined(mine)
+            mine |= self._trips(origin, other)
+        return facts | self._joined(mine)
 
     def _joined(self, mine: dict) -> dict:
         """The results of all ranks, and what was wrong (collective)."""
-        found: dict = {"wrong": []}
+        joined: dict = {"wrong": []}
         for part, wrong, stuck in self.comm.allgather((mine, self.wrong, self.stuck)):
-            found |= part
-            found["wrong"] += wrong
+            joined |= part
+            joined["wrong"] += wrong
             self.stuck |= stuck
         self.wrong = []
-        return found
+        return joined
 
-    def _trips(self, one: int, other: int) -> dict:
+    def _trips(self, origin: int, other: int) -> dict:
         """Round trips of a flag between streams of two ranks, which begin on the first: their
         microseconds, and why the second rank did not see a flag of the first."""
-        if self.rank not in (one, other):
+        if self.rank not in (origin, other):
             return {}
-        partner, stream, why = one + other - self.rank, self.stream, ""
+        partner, stream, why = origin + other - self.rank, self.stream, ""
         here, there = self.own.flags[partner:], self.parts[partner].flags[self.rank :]
-        first = 1 + (one > other) * (_WARM_UP + _TRIPS)  # after those of the other direction
+        first = 1 + (origin > other) * (_WARM_UP + _TRIPS)  # after those of the other direction
         timed, last = first + _WARM_UP, first + _WARM_UP + _TRIPS - 1
         steps = [partial(self.device.write_flag, there), partial(self.device.wait_flag, here)]
         for _ in range(_BUSY):
@@ -182,7 +182,7 @@ class Pairs:
             for number in range(first, last + 1):
                 if number == timed:
                     stream.record(self.timer.zero)
-                for step in steps if self.rank == one else steps[::-1]:
+                for step in steps if self.rank == origin else steps[::-1]:
                     step(number, stream)
         except DrbenchError as error:
             why = str(error)
@@ -199,13 +199,13 @@ class Pairs:
     def together(self) -> dict:
         """Adds of all ranks into one at the same time. And copies of one rank from all others: on
         one stream, on a stream for each."""
-        size, found = self.comm.size, {}
+        size, results = self.comm.size, {}
         for to in range(size):
             into = {rank: to for rank in range(size) if self.slab.added.reach[rank][to]}
             self.add(f"adds of all into rank {to}", into, _PART)
         if self.rank == 0 and size > 2 and all(self.slab.reach[0]):
-            found["from_all"] = self._from_all()
-        return self._joined(found)
+            results["from_all"] = self._from_all()
+        return self._joined(results)
 
     def _from_all(self) -> list[float]:
         """GB/s of copies from all other ranks: on one stream, and on a stream for each."""
@@ -214,46 +214,46 @@ class Pairs:
             target, source = self.copied[(x - 1) * rows :][:rows], self.parts[x].source[:rows]
             moves[self.device.stream(f"from {x}")] = partial(self.device.copy, target, source)
         many = lambda copy, stream: [copy(stream) for _ in range(Timer.BEHIND)]
-        one = lambda: [many(copy, self.stream) for copy in moves.values()]
-        each = {stream: partial(many, copy, stream) for stream, copy in moves.items()}
-        times = self.timer.seconds(one, self.stream), self.timer.together(self.stream, each)
+        on_one = lambda: [many(copy, self.stream) for copy in moves.values()]
+        by_stream = {stream: partial(many, copy, stream) for stream, copy in moves.items()}
+        times = self.timer.seconds(on_one, self.stream), self.timer.together(self.stream, by_stream)
         nbytes = Timer.BEHIND * len(moves) * rows * _ROW
         return [_rounded(nbytes / seconds / 1e9) for seconds in times]
 
     def why(self) -> list[str]:
         """For each rank why this one does not reach its memory; empty if it does."""
-        memory, handle, found = self.device.allocate(1), None, [""] * self.comm.size
+        memory, handle, reasons = self.device.allocate(1), None, [""] * self.comm.size
         with suppress(UnsupportedError):
             handle = self.device.ipc_handle(memory)
         for rank, theirs in enumerate(self.comm.allgather(handle)):
             if self.slab.reach[self.rank][rank]:
                 continue
             if self.node_of[rank] != self.node_of[self.rank]:
-                found[rank] = "on another node"
+                reasons[rank] = "on another node"
             elif theirs is None:
-                found[rank] = "IPC refused: no handle of its memory"
+                reasons[rank] = "IPC refused: no handle of its memory"
             else:
                 try:
                     self.device.close_handle(self.device.open_handle(theirs))
                 except UnsupportedError as error:
                     cause = error.__cause__
-                    found[rank] = f"IPC refused: {cause}" if cause else "no peer access"
+                    reasons[rank] = f"IPC refused: {cause}" if cause else "no peer access"
         self.comm.Barrier()
         memory.free()
-        return found
+        return reasons
 
     def every(self) -> dict:
         """All of it, until a stream is stuck."""
         why, pairs, doing = self.comm.allgather(self.why()), [], ""
-        found = {"kind": "pairs", "gpus": self.gpus, "pairs": pairs}
+        report = {"kind": "pairs", "gpus": self.gpus, "pairs": pairs}
         try:
-            for one, other in permutations(range(self.comm.size), 2):
-                doing = f"rank {one} in the memory of rank {other}"
-                pairs.append(self.pair(one, other) | {"why": why[one][other]})
+            for origin, other in permutations(range(self.comm.size), 2):
+                doing = f"rank {origin} in the memory of rank {other}"
+                pairs.append(self.pair(origin, other) | {"why": why[origin][other]})
                 if self.stuck:
-                    return found | {"stuck": True}
+                    return report | {"stuck": True}
             doing = "all ranks at the same time"
-            return found | {"stuck": False, "together": self.together()}
+            return report | {"stuck": False, "together": self.together()}
         except Exception as error:  # of CUDA, on this rank
             raise RuntimeError(f"{doing}: {error}") from error
 
@@ -271,22 +271,22 @@ def measure(comm: MPI.Comm, nbytes: int) -> dict:
         except DrbenchError as error:  # on every rank
             return {"kind": "pairs", "failed": str(error)}
         pairs = Pairs(topology, device, nbytes)
-        found = pairs.every()
+        report = pairs.every()
         if not pairs.stuck:
             pairs.close()
-    return found
+    return report
 
 
 def main(nbytes: int = _BYTES) -> None:
     start_mpi()
     try:
-        found = measure(MPI.COMM_WORLD, nbytes)
+        report = measure(MPI.COMM_WORLD, nbytes)
     except Exception as error:  # on one rank: mpi4py then ends all
         print(json.dumps({"kind": "pairs", "failed": str(error)}), flush=True)
         raise
     if MPI.COMM_WORLD.rank == 0:
-        print(json.dumps(found), flush=True)
-    if found.get("stuck"):  # freeing memory would wait for ever
+        print(json.dumps(report), flush=True)
+    if report.get("stuck"):  # freeing memory would wait for ever
         MPI.COMM_WORLD.Barrier()
         os._exit(0)
 

@@ -18,14 +18,14 @@ class Timer:
 
     def seconds(self, work, stream) -> float:
         """Median of ``work()``, all of which goes to ``stream``, after two runs to warm up."""
-        found = []
+        times = []
         for _ in range(self.runs):
             stream.record(self.zero)
             work()
             stream.record(self.one)
             self.one.synchronise()
-            found.append(self.one.seconds_since(self.zero))
-        return statistics.median(found[self.WARM_UP :])
+            times.append(self.one.seconds_since(self.zero))
+        return statistics.median(times[self.WARM_UP :])
 
     def behind(self, work, stream) -> float:
         """The same of one of many behind each other, so that launching hides."""

@@ -71,7 +71,7 @@ from drbench.program.steps import COUNTERS
 from drbench.transport import parse_transport
 
 from .backends import call_together, open_backend
-from .kept import Kept, Need
+from .group_memory import GroupMemory, Need
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio for each repeat.
@@ -160,7 +160,7 @@ def run_case(
     topology: Topology | None = None,
     mem_limit: int | None = None,
     timelines: list[str] | None = None,
-    kept: Kept | None = None,
+    memory: GroupMemory | None = None,
     turn: int | None = None,
 ) -> Record:
     """Run one case on all ranks of ``comm`` (collective); returns the same Record on every rank.
@@ -189,15 +189,15 @@ def run_case(
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
             prepare = _prepare_library if case.algorithm in LIBRARIES else _prepare_program
             with (
-                _kept_for(case, kept) as kept,
-                kept.prepared(
-                    repr(case), partial(prepare, case, topology, columns, mem_limit, kept)
+                _memory_of_group(case, memory) as memory,
+                memory.prepared(
+                    repr(case), partial(prepare, case, topology, columns, mem_limit, memory)
                 ) as ready,
             ):
                 measured = _measure(ready, turn)
                 if case.timeline and timelines is not None and not turn:
                     timelines += _timeline(ready.executor, comm, keys | ready.columns)
-                verdict = _verify(ready, kept)
+                verdict = _verify(ready, memory)
                 keys |= ready.columns | measured | ready.peak()
     except UsageError:
         raise
@@ -265,21 +265,21 @@ class PreparedCase:
 
 
 @contextmanager
-def _kept_for(case: Case, kept: Kept | None) -> Iterator[Kept]:
+def _memory_of_group(case: Case, memory: GroupMemory | None) -> Iterator[GroupMemory]:
     """A context with what the group of a case keeps. A case that runs alone, a library and a case
     on devices keep nothing, and get the memory of all others (collective)."""
-    if kept is not None:
+    if memory is not None:
         if case.backend == "numpy" and case.algorithm not in LIBRARIES:
-            yield kept
+            yield memory
             return
-        kept.close()
-    with Kept() as own:
+        memory.close()
+    with GroupMemory() as own:
         yield own
 
 
 @contextmanager
 def _prepare_program(
-    case: Case, topology: Topology, columns: dict, mem_limit: int | None, kept: Kept
+    case: Case, topology: Topology, columns: dict, mem_limit: int | None, memory: GroupMemory
 ) -> Iterator[PreparedCase]:
     """A context with a case of our algorithms: planned, laid out and filled, freed at the end
     (collective). ``columns`` gets the columns of its record."""
@@ -296,11 +296,11 @@ def _prepare_program(
         need_of = lambda **planned: Need.of(
             problem,
             comm.rank,
-            roof=case.gemm_only and _kind_of_roof(case, problem) not in kept.roofs,
-            names=kept.missing(problem, choice),
+            roof=case.gemm_only and _kind_of_roof(case, problem) not in memory.roofs,
+            names=memory.missing(problem, choice),
             **planned,
         )
-        check = partial(kept.check, topology, device=backend.free_bytes())
+        check = partial(memory.check, topology, device=backend.free_bytes())
         check(need_of, None, mem_limit, planned=False)  # a plan of what fits nowhere may be long
         baseline = _baseline(case, problem, comm.rank)
         other_pool = pool_bytes(baseline, 1) if baseline else 0
@@ -309,8 +309,8 @@ def _prepare_program(
             resolved, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
             columns.update(resolved_keys(case, resolved))
             inboxes = sum(
-                inbox_bytes(each, each.element_types(problem.itemsizes))
-                for each in filter(None, (trace, baseline))
+                inbox_bytes(program, program.element_types(problem.itemsizes))
+                for program in filter(None, (trace, baseline))
             )
             need = partial(need_of, arena=pool, baseline=other_pool, inboxes=inboxes)
             try:
@@ -326,7 +326,7 @@ def _prepare_program(
             values = case.fill, case.seed, fill.bound, fill.levels
             of = partial(_fill, backend, fill=fill)
             if case.backend == "numpy":
-                matrices = kept.matrices(problem, topology, choice, of, values)
+                matrices = memory.matrices(problem, topology, choice, of, values)
             else:
                 matrices = stack.enter_context(backend.distributed(problem))
                 for name in "AB":
@@ -336,10 +336,10 @@ def _prepare_program(
             executor = stack.enter_context(backend.executor(trace, matrices, ahead))
             other = baseline and stack.enter_context(backend.executor(baseline, matrices, 1))
             columns.update(backend.record_columns(executor))
-            for each in filter(None, (executor, other)):
-                each.alpha, each.beta = fill.alpha, fill.beta
+            for program in filter(None, (executor, other)):
+                program.alpha, program.beta = fill.alpha, fill.beta
                 if problem.keeps(comm.rank):
-                    each.restore = partial(of, matrices["C"])
+                    program.restore = partial(of, matrices["C"])
             mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
             plans, steps, pools, panels, flops = zip(*comm.allgather(mine))
             columns.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
@@ -352,7 +352,7 @@ def _prepare_program(
                 fill,
                 columns,
                 executor,
-                _roof_of(case, problem, topology, backend.work, fill, kept),
+                _roof_of(case, problem, topology, backend.work, fill, memory),
                 matrices["C"],
                 len(copies),
                 backend.core_due,
@@ -394,15 +394,15 @@ def _fill(backend, matrix, fill: Fill) -> None:
 def _baseline(case: Case, problem, rank: int):
     """The trace of the algorithm without overlap on the same layout, the reference of overlap
     efficiency; None without one."""
-    if not case.gemm_only or case.algorithm in BASELINES:
+    if not case.gemm_only or case.algorithm in BASELINES or not (known := baseline_of(problem)):
         return None
-    found = baseline_of(problem)
-    return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
+    name, options = known
+    return get_algorithm(name).trace(problem, rank, **options)
 
 
 @contextmanager
 def _prepare_library(
-    case: Case, topology: Topology, columns: dict, mem_limit: int | None, kept: Kept
+    case: Case, topology: Topology, columns: dict, mem_limit: int | None, memory: GroupMemory
 ) -> Iterator[PreparedCase]:
     """A context with a case of a library, with the same fill, clock, repeats, roof and
     verification (collective). ``columns`` gets the columns of its record."""
@@ -423,7 +423,7 @@ def _prepare_library(
     columns["oversubscribed"] = shared = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     asked, problem = problem, replace(problem, dtype=host_type(problem.dtype))  # as verified
-    kept.check(topology, partial(Need.of, problem, comm.rank, case.gemm_only), None, mem_limit)
+    memory.check(topology, partial(Need.of, problem, comm.rank, case.gemm_only), None, mem_limit)
     job = library(asked, topology, fill, threads, options, case.compute)
     try:
         threadpoolctl.threadpool_limits(threads)  # also those that the library has loaded meanwhile
@@ -443,7 +443,7 @@ def _prepare_library(
             fill,
             columns,
             job,
-            _roof_of(case, problem, topology, HostWork(job.blas), fill, kept),
+            _roof_of(case, problem, topology, HostWork(job.blas), fill, memory),
             job,
             problem.c.partition.replicas,
             None if shared else 1.0,  # threads of libraries may sleep
@@ -453,11 +453,11 @@ def _prepare_library(
         job.close()
 
 
-def _verify(ready: PreparedCase, kept: Kept) -> Verification:
+def _verify(ready: PreparedCase, memory: GroupMemory) -> Verification:
     """Check the result of the last run, unless the case is not to be checked (collective)."""
     if not ready.case.check:
         return Verification()
-    return verify(ready.result, ready.problem, ready.fill, ready.copies, kept.expected)
+    return verify(ready.result, ready.problem, ready.fill, ready.copies, memory.expected)
 
 
 def _kind_of_roof(case: Case, problem: Problem) -> tuple:
@@ -474,15 +474,15 @@ def _kind_of_roof(case: Case, problem: Problem) -> tuple:
     )
 
 
-def _roof_of(case, problem, topology, work, fill, kept: Kept) -> Roof | None:
+def _roof_of(case, problem, topology, work, fill, memory: GroupMemory) -> Roof | None:
     """The roof of a case, if it is to be measured (collective to make)."""
     if not case.gemm_only:
         return None
     kind = _kind_of_roof(case, problem)
-    if kind not in kept.roofs:
-        kept.roofs[kind] = Roof(problem, topology.comm, work, fill, topology.roofs.get(kind))
-        topology.roofs[kind] = kept.roofs[kind].gemms
-    return kept.roofs[kind]
+    if kind not in memory.roofs:
+        memory.roofs[kind] = Roof(problem, topology.comm, work, fill, topology.roofs.get(kind))
+        topology.roofs[kind] = memory.roofs[kind].gemms
+    return memory.roofs[kind]
 
 
 def _timeline(executor, comm, keys: dict) -> list[str]:
@@ -493,12 +493,12 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
     comm.Barrier()
     zero = Clock.now()
     executor.run()
-    found = comm.gather(events_of(executor.trace, executor.timeline, zero))
+    events_by_rank = comm.gather(events_of(executor.trace, executor.timeline, zero))
     executor.timeline = None
     if comm.rank:
         return []
     description = {name: keys.get(name) for name in DESCRIPTION_FIELDS}
-    return [chrome_trace((event for events in found for event in events), description)]
+    return [chrome_trace((event for events in events_by_rank for event in events), description)]
 
 
 def _measure(ready: PreparedCase, turn: int | None) -> dict:
@@ -512,10 +512,10 @@ def _measure(ready: PreparedCase, turn: int | None) -> dict:
     phases, alone_s, collective_s = [], [], []
     ready.begin()
     for _ in range(0 if turn and ready.last_s > _WARM_S else case.warmup):
-        for each in filter(None, (baseline, executor)):
-            each.poison()
+        for program in filter(None, (baseline, executor)):
+            program.poison()
             comm.Barrier()
-            each.run()
+            program.run()
 
     def once(place: int) -> tuple[Timed, ...]:
         if baseline and place % _BASELINE_EVERY == 0:
@@ -526,12 +526,12 @@ def _measure(ready: PreparedCase, turn: int | None) -> dict:
         executor.poison()
         if clock is not None:  # on a device the host cannot see idle times
             clock.reset()
-        found = timed(comm, executor.run)
+        run = timed(comm, executor.run)
         phases.append(clock and dict(clock.seconds))
         if roof and not alone:
             alone = [roof.sample()]
-        alone_s.extend(each.seconds for each in alone)
-        return found, *alone
+        alone_s.extend(sample.seconds for sample in alone)
+        return run, *alone
 
     percent = lambda run, alone: 100 * problem.flops / run.seconds * alone.seconds / roof.flops
     measured, counted, ratios = sample(
@@ -578,10 +578,10 @@ def overlap(time_s: float, local_gemm_s: float, collective_s: float | None) -> d
     >>> overlap(0.75, 1.0, None)["effective_communication_s"]
     -0.25
     """
-    found = {"local_gemm_s": local_gemm_s, "effective_communication_s": time_s - local_gemm_s}
+    columns = {"local_gemm_s": local_gemm_s, "effective_communication_s": time_s - local_gemm_s}
     if collective_s is not None and collective_s != local_gemm_s:
-        found["overlap_efficiency"] = 1 - (time_s - local_gemm_s) / (collective_s - local_gemm_s)
-    return found
+        columns["overlap_efficiency"] = 1 - (time_s - local_gemm_s) / (collective_s - local_gemm_s)
+    return columns
 
 
 def found_transport(comm, matrix) -> str:

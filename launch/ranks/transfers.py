@@ -106,7 +106,7 @@ def trace_of(name: str, rows: LocalRows, times: int = 1) -> Trace:
 
     Examples
     --------
-    >>> for step in trace_of("put", Rows.of(8, 2, 0)).steps:
+    >>> for step in trace_of("put", LocalRows.of(8, 2, 0)).steps:
     ...     print(step)
     Get(C[0:1, 0:8]@0)
     Put(%0 -> C[3:4, 0:8]@1)

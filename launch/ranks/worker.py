@@ -27,7 +27,7 @@ from drbench.launch.host.protocol import ANSWER, FAILED, append_journal
 from drbench.launch.host.streams import stream
 from drbench.measure.record import Record
 
-from .kept import Kept
+from .group_memory import GroupMemory
 from .run_case import MPI, everyone_is_here, run_case, world, write_timeline
 
 #: Seconds after another rank ended all ranks in which this one is ended too.
@@ -50,11 +50,11 @@ def serve() -> int:
     cases: queue.SimpleQueue = queue.SimpleQueue()
     if comm.rank == 0:
         threading.Thread(target=_listen, args=(cases,), daemon=True).start()
-    with Topology(comm) as topology, Kept() as kept:
+    with Topology(comm) as topology, GroupMemory() as memory:
         step = [os.environ.get(f"SLURM_{name}_ID", "") for name in ("JOB", "STEP")]
         write_line({"ready": facts, "slurm": ".".join(step) if all(step) else ""})
         answer = lambda record: write_line({"record": record.to_row()})
-        run_orders(comm, topology, kept, cases.get, answer)
+        run_orders(comm, topology, memory, cases.get, answer)
     return 0
 
 
@@ -68,25 +68,25 @@ def own_output() -> TextIO:
 def run_orders(
     comm,
     topology: Topology,
-    kept: Kept,
+    memory: GroupMemory,
     next_order: Callable[[], dict],
     answer: Callable[[Record], None],
 ) -> Any:
     """Run the cases that rank 0 is ordered to run, on all ranks, until the order to end, and return
     its value (collective)."""
     while "end" not in (order := comm.bcast(next_order() if comm.rank == 0 else None)):
-        answer(run_order(order, comm, topology, kept))
+        answer(run_order(order, comm, topology, memory))
     return order["end"]
 
 
-def run_order(order: dict, comm, topology: Topology, kept: Kept) -> Record:
+def run_order(order: dict, comm, topology: Topology, memory: GroupMemory) -> Record:
     """Run the case of an order, and return its record (collective); an error of one rank ends
     all."""
     case, timelines = Case(**order["case"]), []
     try:
-        kept.begin(order.get("group"))
+        memory.begin(order.get("group"))
         limit, turn = order.get("mem_limit"), order.get("turn")
-        record = run_case(case, comm, topology, limit, timelines, kept, turn)
+        record = run_case(case, comm, topology, limit, timelines, memory, turn)
     except UsageError as error:
         if not everyone_is_here(comm):
             _fail(comm, error, order.get("journal"))

@@ -35,13 +35,13 @@ def sizes_of(text: str) -> list[int]:
     except (DrbenchError, ValueError) as error:
         described = f"{error} " if isinstance(error, DrbenchError) else ""
         raise UsageError(f"{text!r}: {described}{remedy}") from None
-    found = []
-    while size <= largest and factor > 1 and len(found) <= _MOST_SIZES:
-        found.append(size)
+    sizes = []
+    while size <= largest and factor > 1 and len(sizes) <= _MOST_SIZES:
+        sizes.append(size)
         size *= factor
-    if not 0 < len(found) <= _MOST_SIZES:
+    if not 0 < len(sizes) <= _MOST_SIZES:
         raise UsageError(f"{text!r} is not a range of 1 to {_MOST_SIZES} sizes. {remedy}")
-    return found
+    return sizes
 
 
 def operations_of(text: str | None) -> list[str]:

@@ -94,7 +94,7 @@ def sides(old, new, by: Mapping[str, str]) -> list:
     """
     from drbench.plots.select.records import rows
 
-    found = [rows(old), rows(old if new is None else new)]
+    both = [rows(old), rows(old if new is None else new)]
     for name, values in by.items():
         if name not in IDENTITY:
             hint = did_you_mean(name, IDENTITY) or " docs/reference/records.md lists the columns."
@@ -103,21 +103,21 @@ def sides(old, new, by: Mapping[str, str]) -> list:
             continue
         known = [
             sorted({_text(row, name) for row in side}, key=lambda text: (len(text), text))
-            for side in found
+            for side in both
         ]
         two = values.split(",") if values else known[0]
         chosen = [
-            [text] if text in each else [x for x in each if text and text in x]
-            for text, each in zip(two, known)
+            [text] if text in texts else [x for x in texts if text and text in x]
+            for text, texts in zip(two, known)
         ]
         if [len(two), *map(len, chosen)] != [2, 1, 1]:
             raise UsageError(
                 f"--by {name}{values and '='}{values}: it needs one value for each side, and there "
                 f"are {', '.join(map(repr, known[0] + known[1]))}. Use --by {name}=OLD,NEW."
             )
-        found = [[x for x in rows if [_text(x, name)] == y] for rows, y in zip(found, chosen)]
-        new = found
-    return found
+        both = [[x for x in rows if [_text(x, name)] == y] for rows, y in zip(both, chosen)]
+        new = both
+    return both
 
 
 def _text(row: Any, name: str) -> str:
@@ -188,9 +188,11 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
     merged = []
     for side, table in tables.items():
         runs = grouped(table, lambda row: next(keys))
-        counted = {key: _counted(each) for key, each in runs.items()}
-        merged.append({key: _merged(each) for key, each in counted.items()})
-        statuses = lambda found: Counter(row.status for each in found.values() for row in each)
+        counted = {key: _counted(rows_of_case) for key, rows_of_case in runs.items()}
+        merged.append({key: _merged(rows_of_case) for key, rows_of_case in counted.items()})
+        statuses = lambda by_case: Counter(
+            row.status for rows_of_case in by_case.values() for row in rows_of_case
+        )
         hidden = statuses(runs) - statuses(counted)
         del hidden["ok"]
         if hidden:
@@ -246,7 +248,7 @@ def summary(pairs: list[Pair]) -> dict:
     }
 
 
-def failures(found: Mapping[str, Any], allowed: Collection[str] = ()) -> list[str]:
+def failures(totals: Mapping[str, Any], allowed: Collection[str] = ()) -> list[str]:
     """What fails a comparison, from its :func:`summary`; empty if nothing does.
 
     Examples
@@ -255,24 +257,24 @@ def failures(found: Mapping[str, Any], allowed: Collection[str] = ()) -> list[st
     >>> failures(found), failures(found | {"same": 1}, ["missing"])
     (['7 missing (--allow missing)', '8 noisy (--allow noisy)'], [])
     """
-    counts = {word: sum(map(found.get, outcomes)) for word, outcomes in ALLOWED.items()}
-    if any(map(found.get, _DECIDED)):
+    counts = {word: sum(map(totals.get, outcomes)) for word, outcomes in ALLOWED.items()}
+    if any(map(totals.get, _DECIDED)):
         counts["noisy"] = 0
-    texts = [f"{found[name]} {name}" for name in REGRESSIONS if found[name]]
+    texts = [f"{totals[name]} {name}" for name in REGRESSIONS if totals[name]]
     counted = [(word, n) for word, n in counts.items() if n and word not in allowed]
     return texts + [f"{n} {word} (--allow {word})" for word, n in counted]
 
 
-def _values(found: list, name: str) -> set:
+def _values(rows: list, name: str) -> set:
     """The known values of a column."""
-    return {getattr(row, name) for row in found} - {None}
+    return {getattr(row, name) for row in rows} - {None}
 
 
 def _counted(runs: list) -> list:
     """The runs that represent their case: a wrong one if any; else those that are ok, if any."""
     for status in ("wrong", "ok"):
-        if found := [run for run in runs if run.status == status]:
-            return found
+        if chosen := [run for run in runs if run.status == status]:
+            return chosen
     return runs
 
 
@@ -332,6 +334,6 @@ def _difference(first: dict, second: dict, fields: list[str]) -> str:
     for place, name in enumerate(fields):
         values = [{str(key[place]) for key in side} for side in (first, second)]
         if not values[0] & values[1]:
-            there, here = (", ".join(sorted(each)[:3]) for each in values)
+            there, here = (", ".join(sorted(texts)[:3]) for texts in values)
             return f"{name} is {there} there and {here} here; --by {name} compares these"
     return "their fields never agree together. Compare runs of one sweep"

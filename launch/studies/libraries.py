@@ -69,15 +69,15 @@ def lines(records) -> list[ContenderLine]:
 
     shapes: dict[str, dict[tuple[str, str], dict[int, Record]]] = {}
     for record in rows(frame(records)):
-        if found := _NAME.match(record.case or ""):
-            round_index, shape, *who = found.groups()
+        if match := _NAME.match(record.case or ""):
+            round_index, shape, *who = match.groups()
             shapes.setdefault(shape, {}).setdefault(tuple(who), {})[int(round_index)] = record
     return [line for shape, runs in shapes.items() for line in _lines(shape, runs)]
 
 
 def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[ContenderLine]:
     ok = {
-        who: {round_index: each for round_index, each in run.items() if each.status == "ok"}
+        who: {round_index: record for round_index, record in run.items() if record.status == "ok"}
         for who, run in runs.items()
     }
     libraries = [who for who in runs if who[0] not in ("drbench", *ON_DRBENCH)]
@@ -90,7 +90,7 @@ def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[ContenderLine]:
         for reference in references:
             ratios = over(seconds_of(mine), seconds_of(ok.get(reference, {})))
             compared += [ratio_of(ratios), " ".join(reference)] if ratios else [Ratio(None), None]
-        samples = [time for each in mine.values() for time in each.samples_s or [each.time_s]]
+        samples = [time for record in mine.values() for time in record.samples_s or [record.time_s]]
         yield ContenderLine(
             shape,
             *who,
@@ -107,12 +107,14 @@ def _best_of(ok: Mapping[tuple, Runs], among: Iterable[tuple]) -> tuple:
     """The best of some contenders, an unreliable one only without another; empty without any."""
     timed = [who for who in among if ok[who]]
     decisions = zip(timed, decide([ok[who] for who in timed]))
-    best = [(not each.ranked, who) for who, each in decisions if each.best]
+    best = [(not decision.ranked, who) for who, decision in decisions if decision.best]
     return min(best)[1] if best else ()
 
 
 def _moved(run: Runs) -> int | None:
-    return next((each.moved_bytes for each in run.values() if each.moved_bytes is not None), None)
+    return next(
+        (record.moved_bytes for record in run.values() if record.moved_bytes is not None), None
+    )
 
 
 class Placed(NamedTuple):
@@ -142,15 +144,15 @@ def placement_lines(records: Iterable[Record]) -> list[Placed]:
     for r in records:
         multiplication = multiplications.setdefault((r.m, r.n, r.k, r.a, r.b, r.c), {})
         multiplication.setdefault(r.algorithm, {})[round_of(r.case)] = r
-    found = []
+    placed = []
     for (*_, a, b, c), runs in multiplications.items():
         if {STOCK, OURS} <= runs.keys():
             both = runs[STOCK], runs[OURS]
             pools, ratios = [pooled(run.values()) for run in both], [None, None]
             if all(pool.status == "ok" for pool in pools):
                 ratios = [ratio_of(over(*map(of, both))) for of in (seconds_of, _cpu_seconds_of)]
-            found.append(Placed((a, b, c), *pools, *ratios, min(map(len, both))))
-    return found
+            placed.append(Placed((a, b, c), *pools, *ratios, min(map(len, both))))
+    return placed
 
 
 def _cpu_seconds_of(run: Runs) -> dict[int, float]:

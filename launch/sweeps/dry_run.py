@@ -69,7 +69,7 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None, buffers: boo
             resolved = taker.resolve(problem, in_place_on(case, len({*node_of})), **options)
             model = of_schedule(case.machine, resolved, case.transport, case.dtype)
             steps = (taker.steps(problem, rank, model, **resolved) for rank in range(ranks))
-            moving = any(moves(each, rank) for rank, each in enumerate(steps))
+            moving = any(moves(program, rank) for rank, program in enumerate(steps))
             for rank in range(ranks) if buffers else ():
                 trace = taker.trace(problem, rank, model, **resolved)
                 views = blocks_in_place(case, node_of, rank)
@@ -96,36 +96,36 @@ def dry_run(request: SweepRequest, plan: SweepPlan, limit: int, console: Console
     shown = track(chosen, "cases", console=errors, transient=True, disable=quiet)
     for at, job in enumerate(shown, 1):
         nodes, memory, buffers = launcher.nodes(job.ranks), "", whole or at <= limit
-        each = needed(job, buffers)
+        need = needed(job, buffers)
         if buffers:
-            known.append((each, job))
-        elif each.total_bytes >= tiles:
-            largest = [*(largest if each.total_bytes == tiles else ()), job]
-            tiles = each.total_bytes
-        if each.refused:
+            known.append((need, job))
+        elif need.total_bytes >= tiles:
+            largest = [*(largest if need.total_bytes == tiles else ()), job]
+            tiles = need.total_bytes
+        if need.refused:
             counts["refused"] += 1
-            marks = [f"refused: {each.refused}"]
+            marks = [f"refused: {need.refused}"]
         else:
             space = math.inf if request.mem_limit is None else request.mem_limit * nodes
             flags = {
-                "no communication": not each.moves,
-                "beyond --mem-limit": each.total_bytes > space,
+                "no communication": not need.moves,
+                "beyond --mem-limit": need.total_bytes > space,
             }
             marks = [mark for mark, holds in flags.items() if holds]
             counts.update(marks)
             able.append(job)
-            memory = f"{bytes_text(each.rank_bytes):>10} a rank"
+            memory = f"{bytes_text(need.rank_bytes):>10} a rank"
         if at <= limit:
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             described = "; ".join(marks)
             lines.append(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
     known += ((needed(job, True), job) for job in largest)
-    most, job = max(known, key=lambda each: each[0].total_bytes)
+    most, job = max(known, key=lambda entry: entry[0].total_bytes)
     rounds = plan.experiment(plan.mine).rounds
     nodes = max(map(launcher.nodes, plan.counts))
-    found = estimated(able, rounds) if able else None
-    takes = "" if found is None else f"{'about' if rounds == 'known' else 'up to'} "
-    takes += "no time" if found is None else duration_text(found.time_s)
+    estimate = estimated(able, rounds) if able else None
+    takes = "" if estimate is None else f"{'about' if rounds == 'known' else 'up to'} "
+    takes += "no time" if estimate is None else duration_text(estimate.time_s)
     print_line(
         f"{plural(len(chosen), 'case')} on {plan.on_ranks}{f' of {nodes} nodes' * (nodes > 1)}: "
         f"{takes} without communication, at most {bytes_text(most.rank_bytes)} a rank and "
@@ -138,10 +138,10 @@ def dry_run(request: SweepRequest, plan: SweepPlan, limit: int, console: Console
         more.append(plural(rounds, "interleaved round"))
     if words := " ".join(launcher.words):
         more.append(f"launcher {words}")
-    if found is not None:
+    if estimate is not None:
         more.append(
-            f"the time is that of {flops_text(found.flops)} at the "
-            f"{rate_text(found.core_flops_per_s / 1e9)} that a core reaches now, and "
+            f"the time is that of {flops_text(estimate.flops)} at the "
+            f"{rate_text(estimate.core_flops_per_s / 1e9)} that a core reaches now, and "
             f"{OVERHEAD_S * 1e3:.0f} ms a case"
         )
     print_line("; ".join(more), soft_wrap=True)

@@ -116,5 +116,5 @@ def run_rounds(
     with ExitStack() as stack:  # without a temporary folder if ``out`` is given
         if out is None:
             out = stack.enter_context(TemporaryDirectory(prefix="drbench-tune-"))
-        found = run_experiment(experiment, out, partial(supervised, settings), console)
-        return [found[job.name] for job in jobs]
+        runs = run_experiment(experiment, out, partial(supervised, settings), console)
+        return [runs[job.name] for job in jobs]

@@ -62,13 +62,13 @@ class SweepRequest:
     def arguments(self) -> list[str]:
         """The command line that resumes this sweep."""
         sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
-        words = ["drbench", *(f"--plugin={each}" for each in self.plugins), "sweep", sweep]
+        words = ["drbench", *(f"--plugin={plugin}" for plugin in self.plugins), "sweep", sweep]
         words += ["-p", str(self.ranks), f"--out={self.out}"]
-        for each in fields(self):
-            value, flag = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
-            if each.default in (MISSING, value) or each.name in _ONCE:
+        for option in fields(self):
+            value, flag = getattr(self, option.name), f"--{option.name.replace('_', '-')}"
+            if option.default in (MISSING, value) or option.name in _ONCE:
                 continue
-            if each.name == "override":
+            if option.name == "override":
                 words += [word for pair in value for word in ("-o", "=".join(map(str, pair)))]
                 continue
             words.append(flag if value is True else f"{flag}={value}")
@@ -105,12 +105,12 @@ class SweepPlan(NamedTuple):
             if simulate or rounds == 0 or (rounds != "known" and rounds and len(self.counts) > 1):
                 return ()
             own = () if type(rounds) is int else (job.ranks, _tiles(job) if by_tiles else ())
-            return (*(getattr(job.case, each) for each in _PROBLEM), *own)
+            return (*(getattr(job.case, name) for name in _PROBLEM), *own)
 
-        found = list(grouped(jobs, problem).values())
+        groups = list(grouped(jobs, problem).values())
         if rounds is None:
-            rounds = "known" if any(len(group) > 1 for group in found) else 0
-        return Experiment(found, 0 if simulate else rounds)
+            rounds = "known" if any(len(group) > 1 for group in groups) else 0
+        return Experiment(groups, 0 if simulate else rounds)
 
 
 def _tiles(job: Job) -> tuple:

@@ -185,28 +185,28 @@ class Experiment(NamedTuple):
     ) -> dict[str, Record]:
         """A row for each case with any rounds, over all of them. The reason of a row with fewer
         rounds than others of its group is that it was dropped, if it was."""
-        found = {}
+        rows = {}
         for group in self.groups if groups is None else groups:
             runs = {name: run for name, run in self.runs(done, [group]).items() if run}
             dropped = self._dropped(runs) if self.rounds == "known" else {}
             for name, run in runs.items():
                 row = pooled(run.values())
-                found[name] = replace(row, case=name, reason=dropped.get(name, row.reason))
-        return found
+                rows[name] = replace(row, case=name, reason=dropped.get(name, row.reason))
+        return rows
 
     def _dropped(self, runs: dict[str, Run]) -> dict[str, str]:
         """The cases without further rounds because they are slower than the fastest, each with that
         reason."""
         most = max(map(len, runs.values()), default=0)
         ok = {name: seconds_of(run) for name, run in runs.items() if _is_ok(run)}
-        found = {}
+        reasons = {}
         if ok:
             base = ok[_fastest({name: runs[name] for name in ok})]
-            for name, each in ok.items():
-                ratio = ratio_of(over(each, base)) if self.least <= len(each) < most else None
+            for name, seconds in ok.items():
+                ratio = ratio_of(over(seconds, base)) if self.least <= len(seconds) < most else None
                 if ratio and ratio.low is not None and ratio.low > 1:
-                    found[name] = f"dropped after {len(each)} rounds: slower, {ratio}"
-        return found
+                    reasons[name] = f"dropped after {len(seconds)} rounds: slower, {ratio}"
+        return reasons
 
     def is_finished(self, run: Run) -> bool:
         """Whether a case has its least number of rounds, or has none to come because it was not
@@ -228,7 +228,7 @@ class Experiment(NamedTuple):
         if known:
             times = {name: seconds_of(run) for name, run in known.items()}
             fastest = _fastest(known)
-            ratios = {name: over(each, times[fastest]) for name, each in times.items()}
+            ratios = {name: over(seconds, times[fastest]) for name, seconds in times.items()}
             close = [*known]
             if self.probe and rounds in (self.least << step for step in range(7)):
                 close.sort(key=lambda name: (name != fastest, median(ratios[name])))
@@ -272,7 +272,7 @@ def is_decided(ratios: Sequence[float], drift: float | None) -> bool:
 
 
 def _is_ok(run: Run) -> bool:
-    return all(each.status == "ok" for each in run.values())
+    return all(record.status == "ok" for record in run.values())
 
 
 def _groups_of(batch: Group, groups: Sequence[Group]) -> list[tuple]:
@@ -324,7 +324,9 @@ def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> Run:
 
 def _spent_s(run: Run) -> float:
     """Seconds of the repeats of a case and of the roof next to them."""
-    return sum(sum(each.samples_s) * (2 if each.gemm_only_gflops else 1) for each in run.values())
+    return sum(
+        sum(record.samples_s) * (2 if record.gemm_only_gflops else 1) for record in run.values()
+    )
 
 
 #: Columns of which a row of several rounds has the median, or the sum.
@@ -364,7 +366,7 @@ def pooled(records: Iterable[Record]) -> Record:
         return replace(bad or records[0], case=None)
     samples_of = [record.samples_s or [record.time_s] for record in records]
     share = min(max(1, 5 * MOST_REPEATS // len(records)), *map(len, samples_of))
-    samples = list(chain.from_iterable(found[:share] for found in samples_of))
+    samples = list(chain.from_iterable(of_record[:share] for of_record in samples_of))
     roofed = [record for record in records if record.percent_of_gemm_only is not None]
     percents = [record.percent_of_gemm_only for record in roofed]
     first, changed = records[0], time_columns(samples, percents[1:] and percents)
@@ -373,7 +375,7 @@ def pooled(records: Iterable[Record]) -> Record:
         if value := getattr(first, name):
             changed[name] = value * faster
     for name, of in _POOLED:
-        known = [value for each in records if (value := getattr(each, name)) is not None]
+        known = [value for record in records if (value := getattr(record, name)) is not None]
         changed[name] = of(known) if known else None
     if len(roofed) > 1:
         changed |= ratio_columns(percents)

@@ -91,15 +91,15 @@ class Ranks:
         self.process = self._started.process
         pipes = (self.process.stdout, self.process.stderr)
         self._readers = [Thread(target=self._read, args=(pipe,), daemon=True) for pipe in pipes]
-        for each in self._readers:
-            each.start()
+        for reader in self._readers:
+            reader.start()
 
     def wait_ready(self, seconds: float) -> list[dict]:
         """Wait until all ranks are up, and return the environment that each reports."""
         message = self._next(seconds)
         self._step, facts = message["slurm"], message["ready"]
         # whether all ranks are known to be on this host
-        self._here = {each["host"] for each in facts} <= {socket.gethostname()}
+        self._here = {rank["host"] for rank in facts} <= {socket.gethostname()}
         return facts
 
     def run(self, order: dict, seconds: float | None) -> list[str]:
@@ -159,8 +159,8 @@ class Ranks:
 
     def _hear_out(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        for each in self._readers:
-            each.join(max(0.0, deadline - time.monotonic()))
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
 
     def _next(self, seconds: float | None) -> dict:
         """The next answer."""

@@ -163,7 +163,10 @@ class Store:
             if not (retry and record.status not in GOOD):
                 self.done.setdefault(record.case, record)
         if records and not any(map(is_wanted, records)):
-            changed, before = "another sweep, --scale or -o", max(each.ranks for each in records)
+            changed, before = (
+                "another sweep, --scale or -o",
+                max(record.ranks for record in records),
+            )
             if before != ranks:
                 changed = f"they are on {plural(before, 'rank')}, these on {ranks}"
             raise UsageError(
@@ -209,7 +212,7 @@ class Store:
     def set_aside(self) -> None:
         """Move existing results to ``previous-N``."""
         names = "records.csv journal.txt superseded.csv environment.json environments"
-        there = [path for each in names.split() if (path := self.folder / each).exists()]
+        there = [path for name in names.split() if (path := self.folder / name).exists()]
         if there:
             names = (self.folder / f"previous-{number}" for number in count(1))
             aside = next(path for path in names if not path.exists())

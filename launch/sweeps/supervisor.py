@@ -173,8 +173,8 @@ class _Supervisor:
             raise CaseFailed(f"the {count} ranks were not up after {_START_S:g} s. {self._see}")
         by_srun = ended.code == 3 and Path(program).name == "srun" and not text
         if by_srun or ended.code == STRANGERS:
-            found = Launched(count, 0, SLURM if by_srun else "the launcher, -n")
-            raise MissingError(mismatch_message(found, "of mpi4py"))
+            expected = Launched(count, 0, SLURM if by_srun else "the launcher, -n")
+            raise MissingError(mismatch_message(expected, "of mpi4py"))
         if last or ended.code in (2, 3, 6):
             error = {3: MissingError, 6: OutOfMemory}.get(ended.code, CaseFailed)
             raise error(f"the ranks cannot be started: {ended.reason}. {self._see}")

@@ -74,7 +74,7 @@ def run_sweep(
         _stream(HEADER)
     experiment = plan.experiment(mine, request.simulate)
     try:
-        found = run_experiment(
+        runs = run_experiment(
             experiment,
             request.out,
             run,
@@ -90,11 +90,11 @@ def run_sweep(
         again = "the same command" if given else shlex.join(request.arguments())
         print_line(f"interrupted; finished cases are kept. Resume: {again}")
         return INTERRUPTED
-    if left := sum(not experiment.is_finished(run) for run in found.values()):
+    if left := sum(not experiment.is_finished(run) for run in runs.values()):
         print_line(f"left: {plural(left, 'case')} (--max-cases). The same command resumes")
-    records = [record for run in found.values() for record in run.values()]
+    records = [record for run in runs.values() for record in run.values()]
     if records:
-        show(found)
+        show(runs)
     print_line(f"records: {Path(request.out) / 'records.csv'}")
     return verdict(records)
 

@@ -20,7 +20,7 @@ def tables_of(view: str, runs: dict) -> list[Table]:
     return contest_tables(entries, view == "algorithms", is_contest)
 
 
-def listed(found: Iterable[Any]) -> list[Table]:
+def listed(rows: Iterable[Any]) -> list[Table]:
     """The cases of each problem, one per row of a table of records: the best first, those that are
     not ranked last."""
-    return contest_tables([(row, row.run) for row in found], False, compared=False)
+    return contest_tables([(row, row.run) for row in rows], False, compared=False)

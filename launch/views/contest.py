@@ -37,9 +37,14 @@ class Contender(NamedTuple):
     @property
     def order(self) -> tuple:
         """The best first, then ranked ones by their ratio, then the others."""
-        found = self.decision
-        ratio = found.ratio.middle if found and found.ratio else inf
-        return not found, found and (not found.ranked, not found.best), ratio, self.record.time_s
+        decision = self.decision
+        ratio = decision.ratio.middle if decision and decision.ratio else inf
+        return (
+            not decision,
+            decision and (not decision.ranked, not decision.best),
+            ratio,
+            self.record.time_s,
+        )
 
 
 #: A case over all its rounds, a Record or a row of a table of records, and its rows by round.
@@ -63,42 +68,42 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
         at = f"{multiplication}, {elements}, {plural(first.ranks, 'rank')}"
         where = layouts_text(layout(first))
         groups.setdefault(f"{at}: {where}" if tiles else at, []).append((first, run))
-    found, without = [], {}  # what failed and why -> on which problems
+    tables, without = [], {}  # what failed and why -> on which problems
     for at, group in groups.items():
         records, runs = zip(*group)
         contenders = list(map(Contender, records, decide_compared(runs)))
-        failed = [each.record for each in contenders if each.record.status != "ok"]
-        for each in failed:
-            why = f"{name_of(each, tiles)}: {each.status}: {each.reason}"
-            kind = "unsupported" if each.status == "unsupported" else why
+        failed = [contender.record for contender in contenders if contender.record.status != "ok"]
+        for failure in failed:
+            why = f"{name_of(failure, tiles)}: {failure.status}: {failure.reason}"
+            kind = "unsupported" if failure.status == "unsupported" else why
             without.setdefault(kind, []).append((at, why))
-        timed = [each for each in contenders if each.record.status == "ok"]
+        timed = [contender for contender in contenders if contender.record.status == "ok"]
         if timed:
-            timed.sort(key=lambda each: each.order)
-            every = [each.record for each in timed]
-            own = lambda each: () if compared else (layout(each), each.transport)
+            timed.sort(key=lambda contender: contender.order)
+            every = [contender.record for contender in timed]
+            own = lambda record: () if compared else (layout(record), record.transport)
             distinct = varying(
-                every, [(name_of(each, tiles or not compared), *own(each)) for each in every]
+                every, [(name_of(record, tiles or not compared), *own(record)) for record in every]
             )
-            rows = [_row(each, tiles, distinct) for each in timed]
+            rows = [_row(contender, tiles, distinct) for contender in timed]
             columns = list(_COLUMNS if compared else _LISTED)
             at_ = columns.index(_MOVED)
             columns[at_:at_] = [Column(name, f"!{name}") for name in distinct]
             said, lines = _verdict(timed, tiles)
-            found.append(Table(at, tuple(columns), rows, lines if compared else [], said))
+            tables.append(Table(at, tuple(columns), rows, lines if compared else [], said))
     if without:
         counts = Counter(record.status for record, _ in entries if record.status != "ok")
-        if not found:
+        if not tables:
             total = ", ".join(f"{count} {status}" for status, count in counts.items())
-            found.append(Table(f"no case is ok: {total}", (), [], []))
+            tables.append(Table(f"no case is ok: {total}", (), [], []))
         lines = [
             f"{on[0][0]}: {on[0][1]}" if len(on) == 1 else f"{len(on)} cases, such as {on[0][1]}"
             for on in without.values()
         ]
         if (left := len(lines) - _SHOWN) > 0:
             lines[_SHOWN:] = [f"{left} more reasons why cases are not ok: see the records"]
-        found[-1] = found[-1]._replace(failures=lines)
-    return found
+        tables[-1] = tables[-1]._replace(failures=lines)
+    return tables
 
 
 def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
@@ -151,23 +156,23 @@ _LISTED = (
 )
 
 
-def _verdict(found: Sequence[Contender], tiles: bool) -> tuple[str, list[str]]:
+def _verdict(contenders: Sequence[Contender], tiles: bool) -> tuple[str, list[str]]:
     """The decision in words; with drbench and libraries also the best of the other side."""
-    ranked = [each for each in found if each.decision]
-    decisions = [each.decision for each in ranked]
-    said = answer(decisions, [name_of(each.record, tiles) for each in ranked], _SHOWN)
+    ranked = [contender for contender in contenders if contender.decision]
+    decisions = [contender.decision for contender in ranked]
+    said = answer(decisions, [name_of(contender.record, tiles) for contender in ranked], _SHOWN)
     best = best_at(decisions)
     if best is None or tiles:
         return said, []
-    ours = lambda each: each.record.algorithm not in LIBRARIES
+    ours = lambda contender: contender.record.algorithm not in LIBRARIES
     first = ranked[best]
     rival = next(
         (
-            each
-            for each in ranked
-            if each.decision.ranked
-            and ours(each) != ours(first)
-            and not {each.record.algorithm, first.record.algorithm} & {*ON_DRBENCH}
+            contender
+            for contender in ranked
+            if contender.decision.ranked
+            and ours(contender) != ours(first)
+            and not {contender.record.algorithm, first.record.algorithm} & {*ON_DRBENCH}
         ),
         None,
     )

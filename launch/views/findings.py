@@ -151,9 +151,9 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
         text = f"rows of {rows}: {', '.join(f'{rate:.0f}' for rate in rates)} GB/s"
         yield Finding("strided copies", "ok", text)
     if "from_all" in together:
-        one, several = together["from_all"]
-        text = f"copies {one:.0f} GB/s, on a stream for each {several:.0f}"
-        text += f": use -o copy_streams={len(gpus) - 1}" * (several > _PAYS * one)
+        on_one, several = together["from_all"]
+        text = f"copies {on_one:.0f} GB/s, on a stream for each {several:.0f}"
+        text += f": use -o copy_streams={len(gpus) - 1}" * (several > _PAYS * on_one)
         yield Finding("one GPU from all others", "ok", text)
 
 
@@ -167,7 +167,7 @@ def _wrong(probe: dict, pairs: list[dict], together: dict) -> Iterator[Finding]:
     ):
         wrong = lambda of: [what for what in of["wrong"] if ("add" in what) == adds]
         those = [pair for pair in pairs if wrong(pair)]
-        if what := sorted({each for of in [*those, together] for each in wrong(of)}):
+        if what := sorted({what_else for of in [*those, together] for what_else in wrong(of)}):
             text += f" ({', '.join(what)}): {_named(those, probe)}"
             yield Finding(subject, "missing", text, remedy)
     for why, those in _by(pairs, lambda pair: pair.get("no_flag")).items():
@@ -224,13 +224,13 @@ def pair_tables(probe: dict) -> Iterator[Text | Table]:
 
 def _grid(probe: dict, cell: Callable[[dict], Text]) -> Table:
     names, pairs = _names(probe), {(pair["from"], pair["to"]): pair for pair in probe["pairs"]}
-    made = Table(box=None, pad_edge=False)
+    grid = Table(box=None, pad_edge=False)
     for name in ("", *names):
-        made.add_column(name, justify="right")
+        grid.add_column(name, justify="right")
     for row, name in enumerate(names):
         cells = (pairs.get((row, column)) for column in range(len(names)))
-        made.add_row(name, *(Text("") if pair is None else cell(pair) for pair in cells))
-    return made
+        grid.add_row(name, *(Text("") if pair is None else cell(pair) for pair in cells))
+    return grid
 
 
 def _names(probe: dict) -> list[str]:
@@ -250,7 +250,7 @@ def _named(pairs: list[dict], probe: dict) -> str:
 
 def _by(those: list[dict], text: Callable[[dict], str | None]) -> dict[str, list[dict]]:
     """Pairs or GPUs by a text about each, without those that have none."""
-    return {what: each for what, each in grouped(those, text).items() if what}
+    return {what: members for what, members in grouped(those, text).items() if what}
 
 
 def _shared(probe: dict) -> bool:
@@ -259,7 +259,7 @@ def _shared(probe: dict) -> bool:
 
 def _is_slow(pair: dict, pairs: list[dict]) -> bool:
     """Whether a pair is far below the median of some pairs."""
-    values = {what: [each[what] for each in pairs if what in each] for what in ("copy", "add")}
+    values = {what: [other[what] for other in pairs if what in other] for what in ("copy", "add")}
     return any(what in pair and pair[what] < _SLOW * median(values[what]) for what in values)
 
 
@@ -268,5 +268,5 @@ def _range(pairs: list[dict], key: str, form: str = ".0f") -> str:
     values = [pair[key] for pair in pairs if pair.get(key) is not None]
     if not values:
         return ""
-    low, high = (f"{each(values):{form}}" for each in (min, max))
+    low, high = (f"{end(values):{form}}" for end in (min, max))
     return low if low == high else f"{low}-{high}"

@@ -18,7 +18,7 @@ _MOST_PROBLEMS = 8
 
 
 def show_answer(
-    found: Any,
+    verdict: Any,
     tables: Sequence[Table],
     out: Screen,
     path: str | os.PathLike,
@@ -31,10 +31,10 @@ def show_answer(
     from drbench.plots.report.verdict import headline
 
     print_line, again = out.line, shlex.quote(str(path))
-    timed = [each for each in tables if each.rows]
-    rows = _by_table(timed) if len(timed) > len(found.best) else _by_problem(found)
+    timed = [table for table in tables if table.rows]
+    rows = _by_table(timed) if len(timed) > len(verdict.best) else _by_problem(verdict)
     several = len(rows) > 1
-    if answer := headline(found):
+    if answer := headline(verdict):
         print_line(answer)
     if several:
         shown = rows[: None if verbose else _MOST_PROBLEMS]
@@ -42,44 +42,44 @@ def show_answer(
         Table("", _PROBLEMS, shown, legend).show(out, path, len(shown))
         if left := len(rows) - len(shown):
             print_line(f"{left} problems more: drbench compare {again} -v")
-    for line in found.notes:
+    for line in verdict.notes:
         print_line(line)
     if len(tables) <= _FEW_PROBLEMS or limit is not None or verbose:
-        for each in tables:
-            one = each if several else each._replace(answer="")
-            one.show(out, path, FEW_ROWS if limit is None else limit, verbose)
+        for table in tables:
+            shown_table = table if several else table._replace(answer="")
+            shown_table.show(out, path, FEW_ROWS if limit is None else limit, verbose)
     else:
-        for line in (line for each in tables for line in each.failures):
+        for line in (line for table in tables for line in table.failures):
             print_line(line)
         print_line(f"The best cases of each problem: drbench compare {again} --limit {FEW_ROWS}")
 
 
-def _by_problem(found: Any) -> list[dict]:
+def _by_problem(verdict: Any) -> list[dict]:
     """A row for each problem: its best case, and how many may be as fast."""
-    several = len({each.source for each in found.best}) > 1
+    several = len({row.source for row in verdict.best}) > 1
     return [
         {
-            "problem": each.problem,
-            "source": each.source if several else None,
-            "fastest": each.leaders[0],
-            "marks": MARKS.get(each.state, ""),
-            "time": marked(each.time, MARKS.get(each.state)),
-            "gemm_only": each.roof if each.roof.endswith("%") else None,
-            "others": str(each.rivals) if each.rivals else None,
+            "problem": row.problem,
+            "source": row.source if several else None,
+            "fastest": row.leaders[0],
+            "marks": MARKS.get(row.state, ""),
+            "time": marked(row.time, MARKS.get(row.state)),
+            "gemm_only": row.roof if row.roof.endswith("%") else None,
+            "others": str(row.rivals) if row.rivals else None,
         }
-        for each in found.best
+        for row in verdict.best
     ]
 
 
 def _by_table(tables: Sequence[Table]) -> list[dict]:
     """The same of tables that each have one layout."""
     rows = []
-    for each in tables:
-        first, *others = each.rows
+    for table in tables:
+        first, *others = table.rows
         near = sum(row["state"] in MARKS for row in others)
         rows.append(
             {
-                "problem": each.title.partition(": ")[2],
+                "problem": table.title.partition(": ")[2],
                 "fastest": first["contender"],
                 "marks": first["marks"],
                 "time": marked(time_text(first["median_s"]), first["marks"]),

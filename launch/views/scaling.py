@@ -41,7 +41,7 @@ def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
         series.setdefault((who, at), []).append(run)
     first = [next(iter(run.values())) for run in runs if run]
     distinct = varying(first, [(name_of(r, False), r.dtype, r.ranks, r.m, r.n, r.k) for r in first])
-    return [_table(each, distinct) for each in series.values()]
+    return [_table(members, distinct) for members in series.values()]
 
 
 def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
@@ -52,7 +52,8 @@ def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
             lines.append(f"not on {plural(record.ranks, 'rank')}: {record.status}: {record.reason}")
             continue
         rates = {
-            round_index: each.m * each.n * each.k / each.time_s for round_index, each in run.items()
+            round_index: record.m * record.n * record.k / record.time_s
+            for round_index, record in run.items()
         }
         base = base or (record.ranks, rates)
         ratios = over(rates, base[1])

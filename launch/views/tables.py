@@ -58,14 +58,16 @@ class Table(NamedTuple):
         sentences, without columns in which no row has a value. ``path`` has the records."""
         print_line = out.line
         rows = self.rows if verbose else self.rows[:limit]
-        kept = [
-            each for each in self.columns if verbose >= each.detail and any(map(each.cell, rows))
+        columns = [
+            column
+            for column in self.columns
+            if verbose >= column.detail and any(map(column.cell, rows))
         ]
-        cells = [[each.cell(row) for each in kept] for row in rows]
+        cells = [[column.cell(row) for column in columns] for row in rows]
         if heading := ": ".join(filter(None, (self.title, self.answer))):
             print_line(Text(heading, "bold"))
         if rows:
-            out.print(table("|".join(each.heading for each in kept), cells), soft_wrap=False)
+            out.print(table("|".join(column.heading for column in columns), cells), soft_wrap=False)
         if left := len(self.rows) - len(rows):
             again = f"drbench compare {shlex.quote(os.fspath(path))} --limit {len(self.rows)}"
             print_line(f"{left} more: {again}")
@@ -98,7 +100,7 @@ def marks_of(record: Record) -> str:
     return "".join(mark for name, value, mark, _ in DOUBTS if getattr(record, name) is value)
 
 
-def varying(found: Sequence[Any], names: Sequence = ()) -> list[str]:
+def varying(records: Sequence[Any], names: Sequence = ()) -> list[str]:
     """The columns of :data:`IDENTITY` that distinguish records: those in which records of one name
     differ, and some that no name has. Without names: all with several known values.
 
@@ -109,10 +111,10 @@ def varying(found: Sequence[Any], names: Sequence = ()) -> list[str]:
     >>> varying(runs), varying(runs, ["summa", "cannon"])
     (['chunk', 'threads', 'mpi'], ['threads'])
     """
-    names = names or [""] * len(found)
+    names = names or [""] * len(records)
 
     def varies(name: str) -> bool:
-        values = ((who, getattr(each, name)) for who, each in zip(names, found))
+        values = ((who, getattr(record, name)) for who, record in zip(names, records))
         pairs = {pair for pair in values if pair[1] is not None or name in REQUEST}
         several = name in _UNNAMED and len({value for _, value in pairs} - {None}) > 1
         return several or len(pairs) > len({who for who, _ in pairs})
@@ -128,7 +130,7 @@ def rows_of(tables: list[Table]) -> list[dict]:
     >>> rows_of([Table("one", (), [{"a": 1}]), Table("two", (), [{"b": None}])])
     [{'table': 'one', 'a': 1}, {'table': 'two', 'b': None}]
     """
-    return [{"table": each.title} | row for each in tables for row in each.rows]
+    return [{"table": contents.title} | row for contents in tables for row in contents.rows]
 
 
 def layout(record: Record) -> tuple:

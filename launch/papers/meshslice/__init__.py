@@ -55,23 +55,23 @@ def _by(rows: ResultRows, column: str, study: str, across: str = "algorithm", **
     KeyError
         If a model has no rows; from the table, if an algorithm is not in it.
     """
-    found = rows.by(column, across, "model", study=study, product=ALL, **values)
-    return found.loc[list(MODELS)].dropna(axis="columns")
+    table = rows.by(column, across, "model", study=study, product=ALL, **values)
+    return table.loc[list(MODELS)].dropna(axis="columns")
 
 
 def _agrees(ours, paper: Sequence[float], share: float = DIFFERENCE, points: float = 0.0):
     """Whether numbers agree with the paper's, within a share of these or a number of points; and
     both as text."""
     pairs = list(zip(ours, paper, strict=True))
-    agrees = all(abs(one - other) <= max(share * abs(other), points) for one, other in pairs)
-    return agrees, ", ".join(f"{one:.1f} (paper {other})" for one, other in pairs) + " %"
+    agrees = all(abs(value - other) <= max(share * abs(other), points) for value, other in pairs)
+    return agrees, ", ".join(f"{value:.1f} (paper {other})" for value, other in pairs) + " %"
 
 
-def _gain(rows: ResultRows, paper, column, study, across, one, other, points: float = 0.0):
+def _gain(rows: ResultRows, paper, column, study, across, key, other, points: float = 0.0):
     """Whether one value exceeds another by the percentage of the paper."""
-    found = _by(rows, column, study, across)
+    table = _by(rows, column, study, across)
     share = 0.0 if points else DIFFERENCE
-    return _agrees(100 * (found[one] / found[other] - 1), paper, share, points)
+    return _agrees(100 * (table[key] / table[other] - 1), paper, share, points)
 
 
 def _ordered(
@@ -79,17 +79,17 @@ def _ordered(
 ):
     """Whether in each row of a table some columns are more than a factor larger than others: each
     step has the former, the factor and the latter."""
-    found = table(rows)
+    values = table(rows)
     held = [
-        (found[more].min(axis=1) > factor * found[less].max(axis=1)).all()
+        (values[more].min(axis=1) > factor * values[less].max(axis=1)).all()
         for less, factor, more in steps
     ]
     named_in = [name for less, _, more in steps for name in (*less, *more)]
-    return all(held), _text(found[[*dict.fromkeys(named_in)]], digits)
+    return all(held), _text(values[[*dict.fromkeys(named_in)]], digits)
 
 
-def _text(found: DataFrame, digits: int = 1) -> str:
-    return "; ".join(f"{name}: {named(of.dropna(), digits)}" for name, of in found.iterrows())
+def _text(table: DataFrame, digits: int = 1) -> str:
+    return "; ".join(f"{name}: {named(of.dropna(), digits)}" for name, of in table.iterrows())
 
 
 def _fastest_in_all(rows: ResultRows):
@@ -143,10 +143,10 @@ def _efficient(rows: ResultRows):
 def _picks(rows: ResultRows, study: str, field: str, wanted: str = ""):
     """Whether the cost model selects the fastest of a study, and ``wanted``; and orders all pairs
     that differ by more than 5 % correctly."""
-    for model, found in rows.ours(study=study, product=ALL).groupby("model", sort=False):
-        found = found.set_index(field)[["seconds", "estimated_s"]]
-        simulated, modelled = found.idxmin()
-        share, pairs = concordance(found.seconds, found.estimated_s, FASTER)
+    for model, times in rows.ours(study=study, product=ALL).groupby("model", sort=False):
+        times = times.set_index(field)[["seconds", "estimated_s"]]
+        simulated, modelled = times.idxmin()
+        share, pairs = concordance(times.seconds, times.estimated_s, FASTER)
         yield (
             simulated == modelled == (wanted or modelled) and share == 1,
             (
@@ -174,7 +174,7 @@ def _slicing(rows: ResultRows):
     for name, hidden in MODELS.items():
         shapes = (shape for layer in layers_of(hidden, 16, 2048) for shape in layer.shapes)
         sizes = [(m * k, k * n, m * n) for m, n, k in shapes]
-        moved = sum(sum(each) - max(each) for each in sizes)
+        moved = sum(sum(matrices) - max(matrices) for matrices in sizes)
         ours.append(100 * (2 * 2 * moved / 16 / rate) / seconds[name])
     return _agrees(ours, (1.3, 1.3))
 
@@ -193,15 +193,15 @@ def others_s(model: str) -> float:
     sizes |= dict.fromkeys(("num_attention_heads", "num_key_value_heads"), heads)
     chain = block_of("gpt3", MOST_CHIPS // 2 * SEQ, SEQ, True, **sizes)
     costs = LayoutCosts(find_machine(MACHINE), DeviceMesh.read("rows=32,columns=8"), "bfloat16")
-    functions = (each for each in chain.operations if isinstance(each, LocalMap))
-    return sum(costs.map_s(chain, each, ("S(0)", "S(1)")) for each in functions)
+    functions = (operation for operation in chain.operations if isinstance(operation, LocalMap))
+    return sum(costs.map_s(chain, function, ("S(0)", "S(1)")) for function in functions)
 
 
 def _end_to_end(rows: ResultRows):
     """Whether blocks are faster than with Wang by the paper's numbers."""
-    found = _by(rows, "seconds", "weak", chips=256)
-    found = found.add([others_s(model) for model in found.index], axis="index")
-    return _agrees(100 * (found["wang"] / found["meshslice"] - 1), (12.0, 23.4))
+    seconds = _by(rows, "seconds", "weak", chips=256)
+    seconds = seconds.add([others_s(model) for model in seconds.index], axis="index")
+    return _agrees(100 * (seconds["wang"] / seconds["meshslice"] - 1), (12.0, 23.4))
 
 
 def traffic(m: int, n: int, k: int, rows: int, columns: int, copies: int) -> tuple[float, float]:
@@ -225,14 +225,14 @@ def traffic(m: int, n: int, k: int, rows: int, columns: int, copies: int) -> tup
 def _traffic(rows: ResultRows):
     shape = (1024 * 1024, 12 * 1024, 48 * 1024)
     ours = traffic(*shape, 16, 16, 4)[0], traffic(*shape, 32, 8, 4)[1]
-    return all(abs(one / other - 1) <= LEVEL for one, other in zip(ours, (1.6e9, 336e6))), (
+    return all(abs(value / other - 1) <= LEVEL for value, other in zip(ours, (1.6e9, 336e6))), (
         f"{ours[0] / 1e9:.2f} GB (paper 1.6) and {ours[1] / 1e6:.0f} MB (paper 336)"
     )
 
 
 _PAGE = "docs/results/meshslice.md#"
 _LEAD, _PARTS_OF_TIME, _ABSOLUTE, _MEASURED = (
-    _PAGE + each for each in ("m2-m4-m10", "m6-m8-m9", "m11-to-m13", "m16-to-m19")
+    _PAGE + anchor for anchor in ("m2-m4-m10", "m6-m8-m9", "m11-to-m13", "m16-to-m19")
 )
 _LEVELS = f"each model within {100 * LEVEL:.0f} % of the paper"
 _DIFFERENCES = f"each model within {100 * DIFFERENCE:.0f} % of the paper's number"

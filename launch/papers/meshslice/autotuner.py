@@ -210,7 +210,7 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[MeshPlan]:
     UsageError
         If no mesh divides the matrices.
     """
-    found = []
+    plans = []
     for rows in divisors(chips):
         mesh = rows, chips // rows
         if any(
@@ -233,9 +233,9 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[MeshPlan]:
             for multiplications in dataflows
         ]
         seconds, slices = zip(*best)
-        found.append(MeshPlan(mesh, slices, sum(seconds)))
-    if not found:
+        plans.append(MeshPlan(mesh, slices, sum(seconds)))
+    if not plans:
         raise UsageError(
             f"no mesh of {chips} chips divides the layers' extents. Use another number of chips."
         )
-    return sorted(found, key=lambda plan: plan.seconds)
+    return sorted(plans, key=lambda plan: plan.seconds)

@@ -58,13 +58,13 @@ def _panels(
 ) -> Made:
     """A panel a model: ``panel(rows)`` returns its axes and marks."""
     charts = []
-    for model, found in rows.groupby("model", sort=False):
-        ours = found[found["mode"] == "simulated"]
+    for model, of_model in rows.groupby("model", sort=False):
+        ours = of_model[of_model["mode"] == "simulated"]
         chips, batch = ("–".join(dict.fromkeys(map(str, (of.min(), of.max())))) for of in
                         (ours.chips, ours.batch))  # fmt: skip
         first = ours.iloc[0]
         text = f"{chips} chips, batch {batch} × {first.seq}, {first.machine}, simulated"
-        charts.append(Chart(model, text, *panel(found)))
+        charts.append(Chart(model, text, *panel(of_model)))
     return draw_page(charts, styles, notes, *margins_in, finding=finding)
 
 
@@ -73,8 +73,8 @@ def _best_of_models(rows: DataFrame, column: str, unit: str) -> str:
     rows = rows.sort_values(column, ascending=False, kind="stable")
     best = rows.drop_duplicates("model").sort_values("model")
     return ", ".join(
-        f"{each.model} {each.algorithm} {number(getattr(each, column))}{unit}"
-        for each in best.itertuples()
+        f"{row.model} {row.algorithm} {number(getattr(row, column))}{unit}"
+        for row in best.itertuples()
     )
 
 
@@ -93,11 +93,11 @@ def _scaling(study: str, note: str, rows: ResultRows, options: Options) -> Made:
     paper = paper.assign(algorithm=paper.algorithm + ", the paper")
     x = steps("chips", every.chips)
 
-    def panel(found: DataFrame) -> tuple:
-        shares = found.pivot(index="chips", columns="algorithm", values="utilization_percent")
+    def panel(table: DataFrame) -> tuple:
+        shares = table.pivot(index="chips", columns="algorithm", values="utilization_percent")
         # the first marks are on top: those of the paper
         marks = lines(shares, styles)
-        return x, _PERCENT, sorted(marks, key=lambda each: each.style.marker != "*")
+        return x, _PERCENT, sorted(marks, key=lambda mark: mark.style.marker != "*")
 
     most = every[every.chips == every.chips.max()]
     finding = f"Highest utilization on {most.chips.iloc[0]} chips: "
@@ -107,25 +107,25 @@ def _scaling(study: str, note: str, rows: ResultRows, options: Options) -> Made:
 
 def _most_chips(rows: ResultRows) -> DataFrame:
     """The rows of weak scaling on the most chips."""
-    found = drawn(rows, "weak")
-    return found[found.chips == found.chips.max()]
+    table = drawn(rows, "weak")
+    return table[table.chips == table.chips.max()]
 
 
 def _breakdown(rows: ResultRows, options: Options) -> Made:
     """Figure 10: communication of the busiest link, overlapped or not, over the time of local
     GEMMs, in its parts. One far beyond all others would make these unreadable: its number is in the
     small print."""
-    found = _most_chips(rows)
-    found = found[(found["product"] == ALL) & (found.algorithm != _FREE)]
-    parts = found[[*_PARTS]].div(found.compute_s, axis=0)
-    found = found.assign(**parts, share=parts.sum(axis=1)).sort_values(["model", "share"])
-    limit = 1.05 * found[found.share < _FAR * found.share.median()].share.max()
-    far = found[found.share > limit]
+    table = _most_chips(rows)
+    table = table[(table["product"] == ALL) & (table.algorithm != _FREE)]
+    parts = table[[*_PARTS]].div(table.compute_s, axis=0)
+    table = table.assign(**parts, share=parts.sum(axis=1)).sort_values(["model", "share"])
+    limit = 1.05 * table[table.share < _FAR * table.share.median()].share.max()
+    far = table[table.share > limit]
 
-    def panel(found: DataFrame) -> tuple:
-        near = found[found.share <= limit]
+    def panel(of_model: DataFrame) -> tuple:
+        near = of_model[of_model.share <= limit]
         base = near[[*_PARTS]].cumsum(axis=1) - near[[*_PARTS]]
-        names = [f"{each.algorithm}  {number(each.share)}" for each in near.itertuples()]
+        names = [f"{row.algorithm}  {number(row.share)}" for row in near.itertuples()]
         y = Axis("", (len(near) - 0.5, -0.5), ticks=dict(enumerate(names)))
         marks = [Marks("rule", "as long as the GEMMs", [1, 1], y.limits)]
         marks += [
@@ -138,13 +138,13 @@ def _breakdown(rows: ResultRows, options: Options) -> Made:
         "communication of a chip's busiest link, overlapped or not; only what is left of the "
         "dashed line can be hidden behind the GEMMs"
     ]
-    texts = [f"{each.algorithm} {number(each.share)} ({each.model})" for each in far.itertuples()]
+    texts = [f"{row.algorithm} {number(row.share)} ({row.model})" for row in far.itertuples()]
     notes += [f"not drawn, since it is far beyond the axis: {', '.join(texts)}"] * bool(texts)
-    less = (found.share < 1).groupby(found.algorithm, sort=False).all()
+    less = (table.share < 1).groupby(table.algorithm, sort=False).all()
     hidden = " and ".join(less.index[less]) or "no algorithm"
-    finding = f"On {found.chips.iloc[0]} chips {hidden} could hide all communication, because it "
+    finding = f"On {table.chips.iloc[0]} chips {hidden} could hide all communication, because it "
     finding += "takes less time than the GEMMs"
-    return _panels(found, panel, _PARTS.values(), notes, 1.2, 1.15, finding=finding)
+    return _panels(table, panel, _PARTS.values(), notes, 1.2, 1.15, finding=finding)
 
 
 def _shapes(rows: ResultRows, options: Options) -> Made:
@@ -154,17 +154,17 @@ def _shapes(rows: ResultRows, options: Options) -> Made:
     every = every.assign(name=every.layer + " " + every["product"].map(_MULTIPLICATIONS))
     styles = _shown(every, dashes="None")
 
-    def panel(found: DataFrame) -> tuple:
-        shown = found.name[~found.duplicated(["m", "n", "k"])]
-        shares = found.pivot(index="name", columns="algorithm", values="utilization_percent")
+    def panel(table: DataFrame) -> tuple:
+        shown = table.name[~table.duplicated(["m", "n", "k"])]
+        shares = table.pivot(index="name", columns="algorithm", values="utilization_percent")
         return dots(_PERCENT, shares.loc[shown], styles)
 
     notes = [
         "one row for each GEMM shape, named after the first GEMM that has it; each algorithm on "
         "its best mesh for the whole model"
     ]
-    one = every.drop_duplicates(["model", "m", "n", "k", "algorithm"])
-    shapes = one.sort_values("utilization_percent", ascending=False, kind="stable")
+    distinct = every.drop_duplicates(["model", "m", "n", "k", "algorithm"])
+    shapes = distinct.sort_values("utilization_percent", ascending=False, kind="stable")
     best = shapes.drop_duplicates(["model", "m", "n", "k"]).algorithm.value_counts()
     finding = f"{best.index[0]} has the best utilization on {best.iloc[0]} of {best.sum()} shapes"
     return _panels(every, panel, styles, notes, 1.6, 0.8, finding=finding)

@@ -161,16 +161,16 @@ class Study:
         name = "{}-{}x{}".format(sources["name"], *mesh)
         return Machine.from_dict(sources | {"torus": list(mesh)}, name)
 
-    def rows(self, found: MeshChoice, each: bool = False) -> LlmRows:
-        """The row of all multiplications, and with ``each`` one for every multiplication; for
+    def rows(self, choice: MeshChoice, details: bool = False) -> LlmRows:
+        """The row of all multiplications, and with ``details`` one for every multiplication; for
         MeshSlice also by the cost model."""
-        machine, sliced = self.machine(found.mesh), found.algorithm == "meshslice"
+        machine, sliced = self.machine(choice.mesh), choice.algorithm == "meshslice"
         peak = self.chips * self.base.compute.peak_flops
-        multiplications = [(layer, one) for layer, flows in zip(self.layers, self.dataflows)
-                    for one in flows]  # fmt: skip
+        multiplications = [(layer, flow) for layer, flows in zip(self.layers, self.dataflows)
+                    for flow in flows]  # fmt: skip
         rows = []
         for (layer, multiplication), case, seconds in zip(
-            multiplications, found.cases, found.multiplications
+            multiplications, choice.cases, choice.multiplications
         ):
             options = case.options
             rows.append(
@@ -182,8 +182,8 @@ class Study:
                     self.chips,
                     self.batch,
                     SEQ,
-                    found.algorithm,
-                    "{}x{}".format(*found.mesh),
+                    choice.algorithm,
+                    "{}x{}".format(*choice.mesh),
                     self.variant,
                     layer.name,
                     multiplication.name,
@@ -191,11 +191,11 @@ class Study:
                     options.get("dataflow", ""),
                     str(options.get("slices", "")),
                     seconds,
-                    estimate(multiplication, found.mesh, options["slices"], machine)
+                    estimate(multiplication, choice.mesh, options["slices"], machine)
                     if sliced
                     else None,
                     100 * multiplication.flops / peak / seconds,
-                    *self._parts(case, found.mesh),
+                    *self._parts(case, choice.mesh),
                 )
             )
         times = "seconds", *_PARTS, *["estimated_s"] * sliced
@@ -207,10 +207,10 @@ class Study:
             layer=ALL,
             product=ALL,
             dataflow="",
-            slices="-".join(map(str, found.slices)),
+            slices="-".join(map(str, choice.slices)),
             utilization_percent=100 * flops / peak / summed["seconds"],
         )
-        if each:
+        if details:
             yield from rows
 
     def _parts(self, case: Case, mesh: tuple) -> tuple:
@@ -223,12 +223,12 @@ class Study:
     def best(self, name: str) -> MeshChoice | None:
         """An algorithm at its best of the plan's meshes, or a 1-D one on one ring of all chips;
         None if none is possible. Meshes whose bound exceeds the best time are not simulated."""
-        best, bounds = None, {each: self._bound(name, *each) for each in self._meshes(name)}
+        best, bounds = None, {key: self._bound(name, *key) for key in self._meshes(name)}
         for mesh, slices in sorted(bounds, key=bounds.get):
             if best and bounds[mesh, slices] >= best.seconds:
                 break
             new = self.on(name, mesh, slices)
-            best = min(best or new, new, key=lambda each: each.seconds)
+            best = min(best or new, new, key=lambda choice: choice.seconds)
         return best
 
     def _bound(self, name: str, mesh: tuple, slices: tuple) -> float:
@@ -237,7 +237,7 @@ class Study:
         least = 0.0
         for case, torus in self.cases_on(name, mesh, slices):
             cases = [case, _unrolled(case, 1)] if name in FREE else [case]
-            traces = ([trace_of(each, self.chips)] for each in cases)
+            traces = ([trace_of(case, self.chips)] for case in cases)
             least += min(bound_of(trace, self.machine(torus)).seconds for trace in traces)
         return least
 
@@ -247,7 +247,7 @@ class Study:
             return [((1, self.chips), ())]
         best = self.plans[0].slices
         meshes = [(mesh, best if name == "wang" else slices) for mesh, slices, _ in self.plans]
-        return [each for each in meshes if name != "cannon" or len({*each[0]}) == 1]
+        return [mesh for mesh in meshes if name != "cannon" or len({*mesh[0]}) == 1]
 
     def cases_on(self, name: str, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
         """The multiplications of an algorithm on a mesh: (case, shape of its torus), by layer and
@@ -266,7 +266,9 @@ class Study:
         among the case's number and all smaller powers of two."""
         powers = range(case.options["unroll"].bit_length()) if name in FREE else ()
         cases = [case, *(_unrolled(case, 2**power) for power in powers)]
-        return min(((self._seconds(each, mesh), each) for each in cases), key=lambda each: each[0])
+        return min(
+            ((self._seconds(case, mesh), case) for case in cases), key=lambda timed: timed[0]
+        )
 
     def _seconds(self, case: Case, mesh: tuple) -> float:
         """Simulated seconds, inf if the machine cannot run the case; equal multiplications are
@@ -277,16 +279,16 @@ class Study:
             self.known[key] = record.best_s if record.status == "ok" else inf
         return self.known[key]
 
-    def rows_of(self, *names: str, each: Iterable[str] = ()) -> LlmRows:
+    def rows_of(self, *names: str, detailed: Iterable[str] = ()) -> LlmRows:
         """The rows of algorithms at their best meshes, for some of every multiplication."""
-        for found in filter(None, map(self.best, names)):
-            yield from self.rows(found, found.algorithm in each)
+        for choice in filter(None, map(self.best, names)):
+            yield from self.rows(choice, choice.algorithm in detailed)
 
     def on(self, name: str, mesh: tuple, slices: tuple, **options) -> MeshChoice:
         """An algorithm on a mesh."""
         cases = self.cases_on(name, mesh, slices)
-        found = (self._fastest(name, replace(case, **options), torus) for case, torus in cases)
-        return MeshChoice(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*found))
+        timed = (self._fastest(name, replace(case, **options), torus) for case, torus in cases)
+        return MeshChoice(name, mesh, slices if name in ("meshslice", "wang") else (), *zip(*timed))
 
 
 def _case(algorithm: str, multiplication: LayerMultiplication, mesh: tuple, slices: int) -> Case:
@@ -342,7 +344,7 @@ def simulate(changed: Changed) -> list[LlmRow]:
     """The rows of ``weak`` on 256 chips, without the 1-D algorithms, which take the longest."""
     base = changed.get(MACHINE) or find_machine(MACHINE)
     studies = [Study("weak", model, base) for model in MODELS]
-    return [row for study in studies for row in study.rows_of(*ALGORITHMS, each=ALGORITHMS)]
+    return [row for study in studies for row in study.rows_of(*ALGORITHMS, detailed=ALGORITHMS)]
 
 
 def _scaling(
@@ -351,9 +353,9 @@ def _scaling(
     """The rows at one batch size, or at half the number of chips; for weak scaling on 256 chips
     with each multiplication."""
     for chips in CHIPS:
-        each = ALGORITHMS if study == "weak" and chips == MOST_CHIPS else ()
-        found = Study(study, model, base, chips, batch or chips // 2)
-        yield from found.rows_of(*algorithms, each=each)
+        detailed = ALGORITHMS if study == "weak" and chips == MOST_CHIPS else ()
+        of_chips = Study(study, model, base, chips, batch or chips // 2)
+        yield from of_chips.rows_of(*algorithms, detailed=detailed)
 
 
 def _meshes(model: str, base: Machine) -> LlmRows:
@@ -367,7 +369,8 @@ def _slices(model: str, base: Machine) -> LlmRows:
     study = Study("slices", model, base)
     flows = study.dataflows
     for s in slice_counts(
-        [each for multiplications in flows for each in multiplications], SLICES_MESH
+        [multiplication for multiplications in flows for multiplication in multiplications],
+        SLICES_MESH,
     ):
         yield from study.rows(study.on("meshslice", SLICES_MESH, (s,) * len(flows)))
 
@@ -389,8 +392,8 @@ def _slice4x4(model: str, base: Machine) -> LlmRows:
         ("meshslice", "nothing overlaps", 0),
         ("meshslice", "overlapped", 2),
     ):
-        found = study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
-        yield from study.rows(found)
+        choice = study.on(name, (4, 4), (8,) * len(study.layers), prefetch=ahead)
+        yield from study.rows(choice)
 
 
 def _rows(study: Callable[[str, Machine], LlmRows]) -> list[LlmRow]:

@@ -64,17 +64,17 @@ def _compared(stated_row, ours) -> tuple[bool, str]:
     """Whether our low, high and mean are within tolerance, as far as the published range has them;
     and both as text."""
     theirs = array([stated_row.low, stated_row.high, stated_row.mean], dtype=float)
-    found = where(isnan(theirs), nan, [ours.min(), ours.max(), ours.mean()])
+    values = where(isnan(theirs), nan, [ours.min(), ours.max(), ours.mean()])
     allowed = RANGE_POINTS[stated_row.quantity] + RANGE_SHARE[stated_row.quantity] * theirs
     digits, unit = (0, " %") if stated_row.quantity == "efficiency_percent" else (2, "")
-    text = f"{_numbers(found, digits)} (paper {_numbers(theirs, digits)}){unit}"
-    return not (abs(found - theirs) > allowed).any(), f"{stated_row.machine} {text}"
+    text = f"{_numbers(values, digits)} (paper {_numbers(theirs, digits)}){unit}"
+    return not (abs(values - theirs) > allowed).any(), f"{stated_row.machine} {text}"
 
 
 def _as_stated(rows: ResultRows, quantity: str, method: str, study, machine=_ON_FLUX):
     """Whether our values agree with the published ranges of a method."""
     of = {"quantity": quantity, "method": method, "study": study, "machine": machine}
-    return (_compared(*each) for each in stated(rows, **of))
+    return (_compared(*pair) for pair in stated(rows, **of))
 
 
 def _f2(rows: ResultRows):
@@ -85,10 +85,10 @@ def _f2(rows: ResultRows):
 
 
 def _f3(rows: ResultRows):
-    found = rows.by("efficiency_percent", "m", "product", study="flux13", method="chunks")
-    found = found[_ENDS_OF_M]
-    slower = (found < 0).any()
-    text = "; ".join(f"m = {m}: {named(found[m], 0)} %" for m in found)
+    efficiency = rows.by("efficiency_percent", "m", "product", study="flux13", method="chunks")
+    efficiency = efficiency[_ENDS_OF_M]
+    slower = (efficiency < 0).any()
+    text = "; ".join(f"m = {m}: {named(efficiency[m], 0)} %" for m in efficiency)
     return slower.iloc[0] and not slower.iloc[-1], text
 
 
@@ -143,8 +143,8 @@ def _points(rows: ResultRows, column: str, study: str | list[str], ranks=_RANKS)
     """Whether our points agree with TD's of a figure or table; then those of other methods."""
     every = rows.paired(SAME, study=study, ranks=ranks)
     theirs_first = lambda group: (group[0][0], group[0][1] != "td")
-    for (name, method), found in sorted(every.groupby(["study", "method"]), key=theirs_first):
-        ours, paper = found[f"{column}_ours"], found[column]
+    for (name, method), pairs in sorted(every.groupby(["study", "method"]), key=theirs_first):
+        ours, paper = pairs[f"{column}_ours"], pairs[column]
         ratio, (mean, theirs) = ours / paper, map(geometric_mean, (ours, paper))
         near = abs(mean / theirs - 1) <= MEAN_SHARE and (ratio - 1).abs().max() <= POINT_SHARE
         near &= column == "seconds" or mean > 1
@@ -158,7 +158,7 @@ def _over_flux(rows: ResultRows, study: str):
     for stated_row, ours in stated(rows, study=study, quantity="over_flux"):
         mean, paper = geometric_mean(ours), stated_row.mean
         agrees = abs(mean / paper - 1) <= OVER_FLUX_SHARE and (mean - 1) * (paper - 1) > 0
-        numbers = " ".join(f"{one:.2f}" for one in ours)
+        numbers = " ".join(f"{ratio:.2f}" for ratio in ours)
         yield agrees, f"{mean:.3f} (paper {paper}); each {numbers}"
 
 
@@ -180,16 +180,17 @@ def _needed(rows: ResultRows):
 
 def _t7(rows: ResultRows):
     """Times over two nodes by the number of multiprocessors for reductions."""
-    found = rows.ours(study="split", ranks=16)
-    few = found[found.variant.astype(int) <= 15]
-    longer = 100 * (few.groupby("m").seconds.min() / found.groupby("m").seconds.min() - 1)
+    times = rows.ours(study="split", ranks=16)
+    few = times[times.variant.astype(int) <= 15]
+    longer = 100 * (few.groupby("m").seconds.min() / times.groupby("m").seconds.min() - 1)
     text = f"longer with at most 15 than with the best number, by m: {named(longer)} %"
     return (longer <= 5).all(), text
 
 
 _PAGE = "docs/results/flux-and-triton.md#"
 _SUMS, _PCIE, _WARPS, _TUNED, _EXPERTS = (
-    _PAGE + each for each in ("f1-t2-t4", "f2-f7-f11", "f4-f6-f9-f10", "f12-f13-t5", "t8-to-t13")
+    _PAGE + anchor
+    for anchor in ("f1-t2-t4", "f2-f7-f11", "f4-f6-f9-f10", "f12-f13-t5", "t8-to-t13")
 )
 _SPEEDUPS = (
     f"ours over the paper's: geometric mean within {100 * MEAN_SHARE:.0f} % of 1, each point "

@@ -56,15 +56,15 @@ def _efficiencies(rows: ResultRows, options: Options) -> Made:
     )
     styles = dict(zip(every.series.unique(), _STYLES))
     x, y, charts = steps("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
-    for (machine, operation), found in every.groupby(["machine", "product"], sort=False):
-        marks = lines(found.pivot(index="m", columns="series", values="shown"), styles)
-        for one in published[published.machine == machine].itertuples():
-            ends = {"low": [max(one.low, _LEAST)], "high": [max(one.high, _LEAST)]}
-            name = f"{one.series}, the paper"
+    for (machine, operation), panel in every.groupby(["machine", "product"], sort=False):
+        marks = lines(panel.pivot(index="m", columns="series", values="shown"), styles)
+        for text in published[published.machine == machine].itertuples():
+            ends = {"low": [max(text.low, _LEAST)], "high": [max(text.high, _LEAST)]}
+            name = f"{text.series}, the paper"
             marks.append(
-                Marks("points", name, [one.at], [one.mean], (), styles[one.series], **ends)
+                Marks("points", name, [text.at], [text.mean], (), styles[text.series], **ends)
             )
-        title, first = f"{_MULTIPLICATIONS[operation]}, {_MACHINES[machine]}", found.iloc[0]
+        title, first = f"{_MULTIPLICATIONS[operation]}, {_MACHINES[machine]}", panel.iloc[0]
         charts.append(Chart(title, f"n, k = {first.n}, {first.k}", x, y, marks))
     notes = [
         "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2), simulated",
@@ -94,14 +94,14 @@ def _against(
         for text, limits in zip((title, "ours ÷ the paper's"), ends)
     )
     charts = []
-    for operation, found in both.groupby("product", sort=False):
+    for operation, panel in both.groupby("product", sort=False):
         marks = [
             Marks("points", name, list(of.x), list(of.y), (), styles[name])
-            for name, of in found.groupby("series", sort=False)
+            for name, of in panel.groupby("series", sort=False)
         ]
         marks.append(Marks("rule", "as published", x.limits, [1, 1]))
         charts.append(
-            Chart(_MULTIPLICATIONS[operation], ", ".join(found.study.unique()), x, y, marks)
+            Chart(_MULTIPLICATIONS[operation], ", ".join(panel.study.unique()), x, y, marks)
         )
     ratio = both.y.quantile([0.5, 0.25, 0.75]).map(number)
     finding = "Our {} over the paper's: median {}, half of them {} to {}"

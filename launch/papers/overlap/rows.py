@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from pandas import DataFrame
 
-from drbench.plots.select.typed_rows import ResultRows
+from drbench.plots.select.typed_rows import RowFiles
 
-from ..claims import ResultRows as Table
+from ..claims import ResultRows
 
 
 class OverlapRow(NamedTuple):
@@ -99,8 +99,8 @@ class OverlapRange(NamedTuple):
 
 
 _COMMAND = "python -m drbench.launch.papers DIR"
-ROWS = ResultRows(OverlapRow, "rows of overlapped GEMMs", _COMMAND)
-RANGES = ResultRows(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
+ROWS = RowFiles(OverlapRow, "rows of overlapped GEMMs", _COMMAND)
+RANGES = RowFiles(OverlapRange, "ranges of overlapped GEMMs", _COMMAND)
 
 
 #: What makes two rows of a study the same GEMM; and a published and a simulated one the same case:
@@ -109,16 +109,16 @@ GEMM = ["machine", "product", "m", "n", "k"]
 SAME = ["study", "ranks", *GEMM, "method", "experts"]
 
 
-def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> Table:
+def table_of(rows: Iterable[OverlapRow], ranges: Iterable[OverlapRange]) -> ResultRows:
     """Rows and ranges as tables; ``experts`` is the variant of rows of tables."""
     table = DataFrame(rows, columns=OverlapRow._fields)
     experts = table.variant.where(table["product"].isin(["ag_moe", "moe_rs"]), "")
     ends = DataFrame(ranges, columns=OverlapRange._fields)
     numbers = dict.fromkeys(("low", "high", "mean"), float)
-    return Table(table.assign(experts=experts), Table(ends.astype(numbers)))
+    return ResultRows(table.assign(experts=experts), ResultRows(ends.astype(numbers)))
 
 
-def read_tables(paths: Sequence[str | os.PathLike]) -> Table:
+def read_tables(paths: Sequence[str | os.PathLike]) -> ResultRows:
     """Rows of CSV files and of folders of them; ``ranges.csv`` has ranges."""
     folders = ([*path.glob("*.csv")] if path.is_dir() else [path] for path in map(Path, paths))
     files = sorted(chain.from_iterable(folders))

@@ -88,10 +88,10 @@ def tiles(m: int, ranks: int) -> list[int]:
     >>> tiles(8192, 8), tiles(64, 8)
     ([1024, 512, 256, 128], [8])
     """
-    found = [-(-m // ranks)]
-    while found[-1] >= 2 * LEAST_TILE and found[-1] % 2 == 0:
-        found.append(found[-1] // 2)
-    return found
+    sizes = [-(-m // ranks)]
+    while sizes[-1] >= 2 * LEAST_TILE and sizes[-1] % 2 == 0:
+        sizes.append(sizes[-1] // 2)
+    return sizes
 
 
 def methods(
@@ -143,10 +143,10 @@ def seconds_of(machine: Machine, ranks: int, case: Case) -> float:
     return _KNOWN[key]
 
 
-def fastest(machine: Machine, ranks: int, found: Iterable[Case]) -> tuple[float, Case]:
+def fastest(machine: Machine, ranks: int, cases: Iterable[Case]) -> tuple[float, Case]:
     """(seconds, case) of the fastest of some cases."""
-    times = [(seconds_of(machine, ranks, case), case) for case in found]
-    return min(times, key=lambda each: each[0])
+    times = [(seconds_of(machine, ranks, case), case) for case in cases]
+    return min(times, key=lambda timed: timed[0])
 
 
 def gemm_s(machine: Machine, operation: str, ranks: int, shape: tuple, **of) -> float:
@@ -201,8 +201,8 @@ class StudyGrid(NamedTuple):
             over_s, _ = fastest(machine, self.ranks, base)
             alone_s = gemm_s(machine, operation, self.ranks, shape, **self.experts)
             for contender, more, variant in self.contenders:
-                found = methods(contender, *where, **self.experts | more)
-                seconds, case = fastest(machine, self.ranks, found)
+                cases = methods(contender, *where, **self.experts | more)
+                seconds, case = fastest(machine, self.ranks, cases)
                 over_nodes = "over nodes" * ("per_node" in case.options)
                 how = case.options.get("variant", over_nodes) if variant is None else variant
                 program = contender, how, case.options.get("tile")
@@ -240,12 +240,12 @@ class TransformerBlock(NamedTuple):
                 machine, NODE, methods("flux", operation, shape, NODE, name)
             )[0]
             base = "TP + SP" if training else "Megatron TP"
-            found = {
+            times = {
                 "collective": block_s(chain, costs, base, lambda *_: inf),
                 "flux": block_s(chain, costs, "TP + SP", kernel_s),
             }
-            over_s, _ = found["collective"]
-            for method, (seconds, alone_s) in found.items():
+            over_s, _ = times["collective"]
+            for method, (seconds, alone_s) in times.items():
                 program = method, self.model, None
                 yield _row(machine, NODE, self.phase, shape, program, seconds, alone_s, over_s)
 
@@ -303,13 +303,13 @@ def _as_published(study: str) -> Iterator[StudyGrid]:
     rows = published(study)
     of = lambda row: (row.machine, row.ranks, row.product, row.m, row.n, row.k, row.variant)
     theirs = {of(row) for row in rows if row.method == "flux"}
-    for each in dict.fromkeys(map(of, rows)):
-        machine, ranks, operation, *shape, variant = each
+    for key in dict.fromkeys(map(of, rows)):
+        machine, ranks, operation, *shape, variant = key
         base = "pytorch" if variant else "collective"
         contenders = [StudyContender(name, {}, variant or None) for name in (base, "td")]
         on = [machine], [(operation, tuple(shape))]
         yield StudyGrid(*on, contenders, ranks, (), experts_of(variant))
-        if each in theirs:
+        if key in theirs:
             yield StudyGrid(*on, [StudyContender("flux")], ranks)
 
 
@@ -352,7 +352,7 @@ GRIDS: dict[str, Iterable[StudyGrid | TransformerBlock] | Callable[[], Iterable[
         StudyGrid(
             ["a100pcie", "a100nvlink"],
             _flux_shapes(FLUX_M, ["ag"]),
-            [StudyContender("flux", {"variant": each}, each) for each in ("pull", "push")],
+            [StudyContender("flux", {"variant": variant}, variant) for variant in ("pull", "push")],
         )
     ],
     "flux10": [
@@ -368,7 +368,7 @@ GRIDS: dict[str, Iterable[StudyGrid | TransformerBlock] | Callable[[], Iterable[
     "flux15": [StudyGrid(_ON_FLUX, _flux_shapes(FLUX_M[-1:]), _COMPARED[::2], 16)],
     # the micro-batch in training is not stated: one sequence
     "flux16-training": [
-        TransformerBlock("training", *each) for each in zip(_MODELS, *[(2048, 4096)] * 2)
+        TransformerBlock("training", *sizes) for sizes in zip(_MODELS, *[(2048, 4096)] * 2)
     ],
     "flux16-prefill": [TransformerBlock("prefill", model, 8 * 2048, 2048) for model in _MODELS],
     "flux17-decoding": [

@@ -165,7 +165,7 @@ def own(tmp_path, monkeypatch):
         rows = {"Z1": "PASS,it 3", "Z2": "KNOWN,it 3"} | committed
         text = "".join(f"{name},{row}\n" for name, row in rows.items())
         (found.results / "claims.csv").write_text(f"claim,verdict,ours\n{text}")
-        monkeypatch.setattr(command, "Place", partial(CheckSettings, results=found.results))
+        monkeypatch.setattr(command, "CheckSettings", partial(CheckSettings, results=found.results))
         return found
 
     return make

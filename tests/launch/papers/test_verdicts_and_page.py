@@ -46,7 +46,7 @@ PAPER = Paper(
 FIGURES = """
 from drbench.plots.draw.chart import Axis, Chart, Marks
 from drbench.plots.draw.figure import Figure
-from drbench.launch.papers.claims import Rows
+from drbench.launch.papers.claims import ResultRows
 from drbench.launch.papers.drawing import draw_page, drawn
 
 def make(rows, options):
@@ -55,7 +55,7 @@ def make(rows, options):
     chart = Chart("Table 9", "", Axis("m", (0, 4)), Axis("seconds", (0, 4)), marks)
     return draw_page([chart], {}, [], 1.0)
 
-FIGURES = (Figure("own-nine", "Table 9", make, read=Rows),)
+FIGURES = (Figure("own-nine", "Table 9", make, read=ResultRows),)
 """
 
 

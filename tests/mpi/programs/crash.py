@@ -8,7 +8,7 @@ import sys
 from harness import TRANSPORT, ranks, wrap_starters
 
 import drbench.host.matrix
-import drbench.launch.ranks.kept
+import drbench.launch.ranks.group_memory
 import drbench.launch.ranks.run_case
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
@@ -64,7 +64,7 @@ PLACES = {
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
     "gemm": (Blas, "prepared", before_gemms(strike)),
     "verify": (drbench.launch.ranks.run_case, "verify", before(strike)),
-    "memory": (drbench.launch.ranks.kept, "check_memory", before(lambda: [0] * (1 << 60))),
+    "memory": (drbench.launch.ranks.group_memory, "check_memory", before(lambda: [0] * (1 << 60))),
     "killed": (Blas, "prepared", before_gemms(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }

@@ -15,7 +15,7 @@ from harness import answer, ranks
 import drbench.launch.ranks.run_case
 from drbench.host.matrix import Window
 from drbench.host.topology import Topology
-from drbench.launch.ranks.kept import Kept
+from drbench.launch.ranks.group_memory import GroupMemory
 from drbench.launch.ranks.run_case import Case, run_case
 
 verify, make, free = drbench.launch.ranks.run_case.verify, Window.__init__, Window.close
@@ -53,12 +53,12 @@ def main() -> None:
         for limit in asked["limits"]:
             opened[:] = 0, 0, 0
             turns: list = [[] for _ in cases]
-            with Kept() as kept:
+            with GroupMemory() as memory:
                 for turn in range(asked["rounds"]):
                     for at, case in enumerate(cases):
                         now[:] = at, turn
-                        kept.begin("group")
-                        record = run_case(case, comm, topology, limit, None, kept, turn)
+                        memory.begin("group")
+                        record = run_case(case, comm, topology, limit, None, memory, turn)
                         turns[at].append(record.to_json_dict())
             found.append({"once": once, "turns": turns, "opened": [*opened]})
         answer(comm, found)

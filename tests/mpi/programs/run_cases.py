@@ -3,7 +3,7 @@ often ranks slept.
 
 ``run_cases.py CASES.json [--delays SEED] [--small-segments]``. A case is a dict of
 :class:`drbench.launch.ranks.run_case.Case` fields; the key ``pretend`` replaces functions of
-:mod:`drbench.launch.ranks.kept` by a constant.
+:mod:`drbench.launch.ranks.group_memory` by a constant.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from host_device import emulated_gpus
 
 import drbench.host.blas
 import drbench.host.executor
-import drbench.launch.ranks.kept
+import drbench.launch.ranks.group_memory
 from drbench.device.executor import DeviceExecutor
 from drbench.errors import UsageError
 from drbench.host.executor import Executor
@@ -88,7 +88,9 @@ def run(fields: dict, comm, topology: Topology | None) -> dict:
     with ExitStack() as stack:
         for name, value in pretend.items():
             stack.enter_context(
-                mock.patch.object(drbench.launch.ranks.kept, name, lambda value=value: value)
+                mock.patch.object(
+                    drbench.launch.ranks.group_memory, name, lambda value=value: value
+                )
             )
         for kind in (Topology, RangeLocks, Window):
             stack.enter_context(

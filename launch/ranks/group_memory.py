@@ -103,7 +103,7 @@ def check_memory(
         here = [need for need, node in zip(needs, topology.node_of) if node == lowest]
         left = limit
         if limit is not None:
-            left -= sum(each for each, node in zip(others, topology.node_of) if node == lowest)
+            left -= sum(nbytes for nbytes, node in zip(others, topology.node_of) if node == lowest)
         who, (shared, available) = f"the {len(here)} ranks on {hosts[lowest]}", spaces[lowest]
         if len(here) > 1:
             _refuse(
@@ -137,7 +137,7 @@ def _refuse(needed: int, space: int | None, text: str, remedy: str) -> None:
         raise OutOfMemory(f"{text.format(*sizes)}: {missing} are missing. {remedy}.")
 
 
-class Kept(ClosedTogether):
+class GroupMemory(ClosedTogether):
     """Allocated and filled memory of a group of cases on cores. Everything is freed together: when
     another group begins, or when a case needs the memory.
 
@@ -178,14 +178,14 @@ class Kept(ClosedTogether):
         if key in self.programs:
             yield self.programs[key]
         elif len(self.programs) < _MOST and self._windows < _MOST_WINDOWS:
-            found = (context := make()).__enter__()  # may free all others before it allocates
+            ready = (context := make()).__enter__()  # may free all others before it allocates
             self._open.push(context)
-            self.programs[key] = found
-            self._windows += getattr(found.executor, "inbox", None) is not None
-            yield found
+            self.programs[key] = ready
+            self._windows += getattr(ready.executor, "inbox", None) is not None
+            yield ready
         else:
-            with make() as found:
-                yield found
+            with make() as ready:
+                yield ready
 
     def check(
         self,
@@ -223,7 +223,7 @@ class Kept(ClosedTogether):
     ) -> dict[str, DistributedMatrix]:
         """A, B and C of a problem, by name: those of the same layout that are there, or new ones. A
         and B are filled by ``fill`` unless they have these ``values`` already."""
-        found = {}
+        matrices = {}
         for operand in problem.operands:
             name, key = operand.name, _key(problem, operand.name, choice)
             if key not in self._matrices:
@@ -231,11 +231,11 @@ class Kept(ClosedTogether):
                 self._matrices[key] = DistributedMatrix.open(
                     operand, topology, dtype, choice, problem.padded
                 )
-            found[name] = self._matrices[key]
+            matrices[name] = self._matrices[key]
             if name != "C" and self._filled.get(key) != values:
-                fill(found[name])
+                fill(matrices[name])
                 self._filled[key] = values
-        return found
+        return matrices
 
     def close(self) -> bool:
         """Free everything; return whether there was anything."""
