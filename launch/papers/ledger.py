@@ -195,11 +195,13 @@ def _mlp() -> Iterator[LedgerRow]:
 
 
 def _one_rank() -> Iterator[LedgerRow]:
-    machine = find_machine("h100x8measured")
-    for path in sorted((_RESULTS / "measured/h100-80gb").glob("one-rank-*.csv")):
+    """The rows of one H100, of a GPU check with a file of each case or with one of all cases."""
+    machine, folder = find_machine("h100x8measured"), _RESULTS / "measured/h100-80gb"
+    for path in [*sorted(folder.glob("one-rank-*.csv")), *folder.glob("one-rank/records.csv")]:
         source = path.relative_to(_RESULTS).as_posix()
-        for record in read_csv(path)[:1]:
-            if record.dtype == machine.dtype and record.compute == "fp32":  # the model's peak
+        for record in read_csv(path):
+            # the model's peak is that of fp32
+            if (record.status, record.dtype, record.compute) == ("ok", machine.dtype, "fp32"):
                 case = case_of(record)
                 yield _measured(source, machine, (record, case, predict(case, machine, 1)))
 

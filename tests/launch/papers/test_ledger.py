@@ -1,6 +1,7 @@
 """The ledger: every number has its prediction, and one with an error above its limit is
 found."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +14,7 @@ from drbench.launch.models.intervals import PUBLISHED
 from drbench.launch.papers import ledger
 from drbench.launch.papers.claims import ResultRows, check_claims
 from drbench.launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
+from drbench.measure.record_file import append_csv, read_csv
 
 ROOT = Path(__file__).parents[3]
 
@@ -66,6 +68,23 @@ def test_disturbed_runs_count_for_shares_of_gemm_only_speed_alone(monkeypatch):
     monkeypatch.setattr(ledger, "predict", lambda case, machine, ranks: one)
     found = lambda of_roof: [each.m for each, *_ in ledger._runs("x.csv", None, of_roof)]
     assert (found(False), found(True)) == ([512], [512, 256, 128])
+
+
+def test_a_gpu_check_has_a_file_of_each_case_on_one_rank_or_one_of_all(monkeypatch, tmp_path):
+    folder = tmp_path / "measured/h100-80gb"
+    files = sorted((ROOT / "results/measured/h100-80gb").glob("one-rank-*.csv"))
+    (folder / "one-rank").mkdir(parents=True)
+    monkeypatch.setattr(ledger, "_RESULTS", tmp_path)
+    records = [record for file in files for record in read_csv(file)]
+    refused = replace(records[0], status="unsupported", reason="made up")
+    append_csv(folder / "one-rank/records.csv", *records, replace(refused, compute="fp32"))
+    rows = list(ledger._one_rank())
+    assert {row.source for row in rows} == {"measured/h100-80gb/one-rank/records.csv"}
+    for file in files:
+        shutil.copy(file, folder)
+    both = list(ledger._one_rank())
+    assert len(rows) == 3 and both[3:] == rows
+    assert [row._replace(source="") for row in both[:3]] == [r._replace(source="") for r in rows]
 
 
 def test_half_of_all_programs_are_held_out():
