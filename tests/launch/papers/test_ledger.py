@@ -76,8 +76,8 @@ def test_a_gpu_check_has_a_file_of_each_case_on_one_rank_or_one_of_all(monkeypat
     (folder / "one-rank").mkdir(parents=True)
     monkeypatch.setattr(ledger, "_RESULTS", tmp_path)
     records = [record for file in files for record in read_csv(file)]
-    refused = replace(records[0], status="unsupported", reason="made up")
-    append_csv(folder / "one-rank/records.csv", *records, replace(refused, compute="fp32"))
+    refused = replace(records[3], status="unsupported", reason="made up")  # of fp32
+    append_csv(folder / "one-rank/records.csv", *records, refused)
     rows = list(ledger._one_rank())
     assert {row.source for row in rows} == {"measured/h100-80gb/one-rank/records.csv"}
     for file in files:
