@@ -37,7 +37,7 @@ from drbench.launch.cases.sweep_file import expand
 from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.host.files import ROOT, write_whole
 from drbench.launch.host.kernels import without_pins
-from drbench.launch.sweeps.rounds import rotated
+from drbench.launch.sweeps.rounds import rotate_order
 from drbench.mappings import grouped
 from drbench.program.problem import Problem
 from drbench.version import git_state
@@ -101,7 +101,7 @@ def interleave(contenders: dict) -> dict:
     that alternates; the rounds share the budget of the case."""
     found: dict = {contender: [] for contender in contenders}
     for round_index in range(ROUNDS):
-        for contender in rotated(list(contenders), round_index):
+        for contender in rotate_order(list(contenders), round_index):
             case, *how = contenders[contender]
             found[contender].append(run(replace(case, budget=case.budget / ROUNDS), *how))
     return found

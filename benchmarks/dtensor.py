@@ -35,7 +35,7 @@ from benchmarks.core import write_rows
 from benchmarks.dtensor_rows import CALLS, call_us, steps
 from drbench.clock import Clock
 from drbench.launch.studies.libraries import OURS, STOCK
-from drbench.launch.sweeps.rounds import rotated
+from drbench.launch.sweeps.rounds import rotate_order
 from drbench.measure.decision import over
 from drbench.measure.noise import enough
 from drbench.measure.roof import timed
@@ -121,7 +121,7 @@ def interleaved(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
     start, round_index, done = Clock.now(), -WARM_UP, False
     with no_collection():
         while not done:
-            for name in rotated(list(timed_of), round_index):
+            for name in rotate_order(list(timed_of), round_index):
                 with sides[name]:
                     found = timed(COMM, timed_of[name])
                 if round_index >= 0:
@@ -175,7 +175,7 @@ def calls(sides: dict, budget_s: float) -> Iterator[dict]:
     }
     for round_index in range(ROUNDS):
         row = {"round": round_index + 1}
-        for name in rotated(list(measured), round_index):
+        for name in rotate_order(list(measured), round_index):
             side, call = measured[name]
             with sides[side], no_collection():
                 call()

@@ -25,7 +25,7 @@ from drbench.chains.model.programs import LIBRARY
 from drbench.chains.order import Asked, fill_of, order_of, run_order
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_values import read_toml
-from drbench.launch.sweeps.rounds import pooled, rotated
+from drbench.launch.sweeps.rounds import pool_records, rotate_order
 from drbench.mappings import grouped
 from drbench.measure.record_file import append_csv, read_csv
 
@@ -56,9 +56,9 @@ def measured(orders: dict, rounds: int) -> dict:
     """The records of chains, each of all its rounds."""
     ran = {name: [] for name in orders}
     for round_index in range(rounds):
-        for name in rotated([*orders], round_index):
+        for name in rotate_order([*orders], round_index):
             ran[name].append(run_order(orders[name]))
-    return {name: replace(pooled(found), case=name) for name, found in ran.items()}
+    return {name: replace(pool_records(found), case=name) for name, found in ran.items()}
 
 
 def points(path: Path) -> DataFrame:

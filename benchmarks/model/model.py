@@ -26,7 +26,7 @@ from pandas import DataFrame
 from benchmarks.__main__ import parser_of
 from benchmarks.pages.tables import table
 from drbench.launch.papers.claims import concordance
-from drbench.launch.papers.ledger import dealt, in_intervals, time_errors
+from drbench.launch.papers.ledger import choose_half, in_intervals, time_errors
 from drbench.model.fit import spread
 from drbench.plots.select.records import read_records
 from drbench.texts import shape_text
@@ -89,7 +89,7 @@ def with_intervals(pairs: DataFrame, column: str = "time_s") -> DataFrame:
     """The pairs as rows of the ledger, with intervals from the residuals of the other half of the
     programs: these are dealt to two halves, pseudo-randomly but always the same."""
     value, predicted = pairs[column], pairs.predicted_s
-    half = pairs[CASE].astype(str).agg(" ".join, axis=1).map(dealt)
+    half = pairs[CASE].astype(str).agg(" ".join, axis=1).map(choose_half)
     ends = {each: spread(list((value / predicted)[half != each])) for each in (False, True)}
     low, high = (half.map({each: pair[at] for each, pair in ends.items()}) for at in (0, 1))
     unit, intervals = UNITS[column], {"low": low * predicted, "high": high * predicted}

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
-from drbench.launch.studies.libraries import ContenderLine, lines, placement_lines
+from drbench.launch.studies.libraries import ContenderLine, compare_contenders, compare_placements
 from drbench.measure.decision import over
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record_file import read_csv
@@ -43,7 +43,7 @@ def _compare(folder: str) -> Iterator[tuple]:
         turn, *contender = record.case.split(" | ")
         if record.status == "ok":
             times[tuple(contender)][int(turn)] = record.time_s
-    every = lines(found)
+    every = compare_contenders(found)
     fastest = {(line.shape, line.who): line for line in every if line.best}
     default: dict[tuple, ContenderLine] = {}
     for line in every:
@@ -89,7 +89,7 @@ def placements() -> str:
                 *map(describe_ratio, (line.time, line.cpu)),
                 line.rounds,
             )
-            for line in placement_lines(
+            for line in compare_placements(
                 read_csv(RESULTS / f"{HERE}/placements-p2/rounds/records.csv")
             )
         ],

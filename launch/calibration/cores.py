@@ -64,14 +64,14 @@ SIZES = [1 << s for s in range(14, 25, 2)]
 #: Elements of a row of the tiles that transfers access.
 COLS = 2048
 #: Blocks with strided rows: rows, and their elements.
-_APART = [(rows, width) for rows in (256, 2048) for width in (64, 256, 512, 1024)]
+_STRIDED = [(rows, width) for rows in (256, 2048) for width in (64, 256, 512, 1024)]
 #: Bytes that a rank reads between two transfers to evict their data from caches.
 _SWEPT = 1 << 26
 #: Shards of collectives, in bytes.
 SHARDS = [1 << s for s in range(13, 23, 3)]
 
 
-def cores(
+def measure_cores(
     topology: Topology,
     trials: int,
     speed: SpeedNormalisation,
@@ -85,17 +85,17 @@ def cores(
     threads = threads or everyone.cores_per_rank
     threadpoolctl.threadpool_limits(threads)
     memory = _memory(everyone.comm, trials), "add of 16 MiB"
-    spent = lambda make: speed.seconds(lambda: timed(everyone.comm, make).seconds, trials)
+    measure = lambda make: speed.seconds(lambda: timed(everyone.comm, make).seconds, trials)
     tables = {}
     for name, code in (("float32", "f4"), ("float64", "f8")):
         gemms = _gemms(everyone.comm, trials, code, speed)
-        functions = {"#": "seconds per element (drbench chain)"} | function_seconds(spent, code)
+        functions = {"#": "seconds per element (drbench chain)"} | function_seconds(measure, code)
         tables[name] = compute_section(*gemms, memory) | {"functions": functions}
     compute, several = tables.pop("float32"), comm.size > 1
     rings = collective_samples(comm, comm.rank // 2, trials) if several else {}
     return f"{threads} threads per rank, {os.uname().machine}", {
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
-        | ranges(_SHAPES, SIZES, SHARDS),
+        | find_ranges(_SHAPES, SIZES, SHARDS),
         "adds_on_core": True,
         "gemm_per_fragment": True,
         "step_s": (
@@ -112,12 +112,12 @@ def cores(
     }
 
 
-def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
+def find_ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
     """The measured ranges, (minimum, maximum), for the file.
 
     Examples
     --------
-    >>> ranges([(8, 2, 3), (4, 5, 6)], [16, 64], [32])
+    >>> find_ranges([(8, 2, 3), (4, 5, 6)], [16, 64], [32])
     {'m': [4, 8], 'n': [2, 5], 'k': [3, 6], 'bytes': [16, 64], 'shards': [32, 32]}
     """
     measured = dict(zip("mnk", zip(*shapes))) | {"bytes": sizes, "shards": shards}
@@ -126,8 +126,8 @@ def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
 
 def _local_transports(topology: Topology, trials: int) -> dict:
     """The tables of transports between ranks that share memory."""
-    _, adds = transfers(topology, "direct", trials)
-    (get_s, *gets), rma_adds = transfers(topology, "rma", trials)
+    _, adds = measure_transfers(topology, "direct", trials)
+    (get_s, *gets), rma_adds = measure_transfers(topology, "rma", trials)
     where = f"of the next rank, not in caches, fitted over {SIZES[0]} to {SIZES[-1]} bytes"
     return {
         "direct": {
@@ -235,7 +235,7 @@ def rows_of_ranks(topology: Topology, kind: str) -> Iterator[tuple[DistributedMa
         matrix.close()
 
 
-def transfers(
+def measure_transfers(
     topology, kind: str, trials: int, hop: int = 1, alone: bool = False
 ) -> tuple[tuple | None, tuple]:
     """Measure gets (RMA only: in place they cost nothing) and accumulates from each rank to the one
@@ -246,7 +246,7 @@ def transfers(
     comm = topology.comm
     # rows, columns, and the number of strided rows
     shapes = [(nbytes // 4 // COLS, COLS, 0) for nbytes in SIZES]
-    shapes += [(high, width, high) for high, width in _APART]
+    shapes += [(high, width, high) for high, width in _STRIDED]
     gets, adds, again, swept = [], [], [], np.ones(_SWEPT // 4, "f4")
     idle = alone and comm.rank > 0
 
@@ -273,15 +273,15 @@ def transfers(
 
     with rows_of_ranks(topology, kind) as (matrix, rows):
         first = rows * ((comm.rank + hop) % comm.size)
-        for high, width, apart in shapes:
+        for high, width, strided in shapes:
             block = matrix.operand.block((first, first + high), (0, width))
             value = np.ones(block.shape, "f4")
             if kind == "rma":
-                gets.append((value.nbytes, apart, cold(get)))
-                if not apart and value.nbytes < 1 << 20:  # its cost without that of its bytes
+                gets.append((value.nbytes, strided, cold(get)))
+                if not strided and value.nbytes < 1 << 20:  # its cost without that of its bytes
                     small = best_of(comm, get, trials, (1 << 20) // value.nbytes)
                     again.append((value.nbytes, small))
-            adds.append((value.nbytes, apart, cold(add)))
+            adds.append((value.nbytes, strided, cold(add)))
     constants = (fit_line(again)[0], *fit_line(gets)[1:]) if gets else None
     return constants, fit_line(adds)
 

@@ -16,7 +16,7 @@ from drbench.model.fit import fit_collective, fit_line
 from drbench.program.problem import Problem
 from drbench.transport import TransportChoice
 
-from .cores import best_of, compute_section, ranges
+from .cores import best_of, compute_section, find_ranges
 
 #: Local GEMMs, (m, n, k), that fill a device: thick and thin along each axis.
 _SHAPES = [
@@ -38,7 +38,7 @@ _SIZES = [1 << s for s in range(16, 29, 3)]
 _REPEATS = 10
 
 
-def devices(topology: Topology, trials: int) -> tuple[str, dict]:
+def measure_devices(topology: Topology, trials: int) -> tuple[str, dict]:
     """Measure the devices of this node (collective), without normalisation by the speed of cores.
 
     Raises
@@ -55,7 +55,7 @@ def devices(topology: Topology, trials: int) -> tuple[str, dict]:
         (latency_s, rate), keys = rates["get"], opened.keys
         where = f"{keys['device']}, {keys['blas']}, {keys['ranks_per_device']} rank(s) per device"
         return where, {
-            "calibrated": {"dtypes": ["float32"]} | ranges(_SHAPES, _SIZES, _SIZES),
+            "calibrated": {"dtypes": ["float32"]} | find_ranges(_SHAPES, _SIZES, _SIZES),
             "accumulate_efficiency": (
                 min(1.0, rates["add"][1] / rate),
                 "accumulate over copy, both between ranks; at most 1",

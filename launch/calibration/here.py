@@ -21,9 +21,9 @@ from drbench.launch.ranks.run_case import run_case, world
 from drbench.measure.noise import Timed
 from drbench.model.machine import Machine
 
-from .cores import best_of, cores
-from .devices import devices
-from .nodes import between_nodes
+from .cores import best_of, measure_cores
+from .devices import measure_devices
+from .nodes import measure_nodes
 from .programs import in_rounds, whole_programs
 from .speed import SpeedNormalisation
 
@@ -66,11 +66,11 @@ def calibrate_here(
         _check_ranks(topology, nodes)
         speed = SpeedNormalisation.of_cores(comm, topology.core_due(1))
         if nodes:
-            where, tables = between_nodes(topology, trials, speed, threads)
+            where, tables = measure_nodes(topology, trials, speed, threads)
         elif backend == "numpy":
-            where, tables = cores(topology, trials, speed, threads)
+            where, tables = measure_cores(topology, trials, speed, threads)
         else:
-            where, tables = devices(topology, trials)
+            where, tables = measure_devices(topology, trials)
         speed.refuse_other_work()
         today = f"{datetime.now(UTC):%Y-%m-%d}"
         model = {
@@ -118,7 +118,7 @@ def calibrate_here(
         pairs = [(s, predict(case, machine, comm.size)) for case, s in zip(cases, took) if s]
         ratios = [took_s / predicted_s for took_s, predicted_s in pairs if predicted_s]
         if len(ratios) > 1:
-            model["residuals"][kind] = widened(ratios, drift)
+            model["residuals"][kind] = widen_ratios(ratios, drift)
     print(write_model(out, model), flush=True)
     if drifted:
         print(f"drbench: all intervals are wider{drifted}", file=sys.stderr, flush=True)
@@ -163,12 +163,12 @@ def drift_text(drift: tuple[float, float]) -> str:
     return f"; the machine drifted meanwhile: times were {low:.2f} to {high:.2f} of the usual"
 
 
-def widened(ratios: list[float], drift: tuple[float, float]) -> list[float]:
+def widen_ratios(ratios: list[float], drift: tuple[float, float]) -> list[float]:
     """The residuals at both ends of a drift.
 
     Examples
     --------
-    >>> widened([1.0, 1.02], (1.0, 1.0)), widened([1.0, 2.0], (0.5, 1.5))
+    >>> widen_ratios([1.0, 1.02], (1.0, 1.0)), widen_ratios([1.0, 2.0], (0.5, 1.5))
     ([1.0, 1.02], [0.5, 1.0, 1.5, 3.0])
     """
     low, high = drift

@@ -19,9 +19,9 @@ from .cores import (
     collective_comment,
     collective_samples,
     core_constants,
-    cores,
+    measure_cores,
+    measure_transfers,
     rows_of_ranks,
-    transfers,
 )
 from .speed import SpeedNormalisation, square_gemm
 
@@ -34,14 +34,14 @@ _EDGE, _TIMES = 384, 3
 _TRANSFERS, _WIDTHS = 4, (COLS, 128, 512, 1024)
 
 
-def between_nodes(
+def measure_nodes(
     topology: Topology, trials: int, speed: SpeedNormalisation, threads: int | None
 ) -> tuple[str, dict]:
     """Measure the cores of several nodes, all at once, and the links between them (collective):
     returns a description and the tables."""
     comm, size = topology.comm, topology.comm.size // topology.nodes
     with Topology(topology.node) as local_topology:
-        description, tables = cores(local_topology, trials, speed, threads, topology)
+        description, tables = measure_cores(local_topology, trials, speed, threads, topology)
         tables["links"] = _links(topology, size, trials)
         tables["collectives"] = _collectives(topology, size, tables["collectives"], trials)
     transports = tables.get("transports", {})
@@ -59,8 +59,8 @@ def between_nodes(
 def _links(topology: Topology, size: int, trials: int) -> dict:
     """The tables of links between nodes of ``size`` ranks (collective)."""
     comm = topology.comm
-    (latency_s, rate, *_), _ = transfers(topology, "rma", trials, hop=size, alone=True)
-    (_, together, *_), _ = transfers(topology, "rma", trials, hop=size)
+    (latency_s, rate, *_), _ = measure_transfers(topology, "rma", trials, hop=size, alone=True)
+    (_, together, *_), _ = measure_transfers(topology, "rma", trials, hop=size)
     there = comm.rank // size * size + size  # the first rank of the next node
     others = [(there + (comm.rank + x) % size) % comm.size for x in range(size)]
     gets, adds = (_lost(topology, others, kind, trials) for kind in ("get", "add"))
@@ -97,15 +97,15 @@ def core_rates(samples: list[tuple[int, int, float]]) -> tuple[float, float, flo
 
     Examples
     --------
-    >>> whole, apart = [(4096, 0, 4e-6)], [(1024, 8, 3e-6), (2048, 8, 5e-6), (512, 8, 2e-6)]
-    >>> [f"{each:.3g}" for each in core_rates(whole + apart)]
+    >>> whole, strided = [(4096, 0, 4e-6)], [(1024, 8, 3e-6), (2048, 8, 5e-6), (512, 8, 2e-6)]
+    >>> [f"{each:.3g}" for each in core_rates(whole + strided)]
     ['1.02e+09', '5.12e+08', '1.25e-07']
     """
     (nbytes, _, seconds), *others = sorted(samples, key=itemgetter(1))
     per_byte = seconds / nbytes
     sizes, rows, took = zip(*others)
-    apart, row_s = nonnegative([sizes, rows], took)
-    return 1 / per_byte, 1 / max(per_byte, apart), row_s
+    strided, row_s = nonnegative([sizes, rows], took)
+    return 1 / per_byte, 1 / max(per_byte, strided), row_s
 
 
 def _collectives(topology: Topology, size: int, inside: dict, trials: int) -> dict:
@@ -170,8 +170,8 @@ def _lost(topology: Topology, others: list[int], kind: str, trials: int) -> dict
                 - timed(comm, lambda: multiply(count)).seconds
                 for _ in range(trials)
             )
-            apart = rows if width < COLS else 0
-            samples.append((4 * rows * width, apart, comm.bcast(max(lost_s, _LEAST * alone_s))))
+            strided = rows if width < COLS else 0
+            samples.append((4 * rows * width, strided, comm.bcast(max(lost_s, _LEAST * alone_s))))
     name, call = ("core", "Rget") if kind == "get" else ("core_add", "Raccumulate")
     description = f"MPI_{call}: time lost by concurrent GEMMs, at both ends, all ranks at once"
     return core_constants(name, core_rates(samples), description)

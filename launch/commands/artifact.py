@@ -11,7 +11,7 @@ from drbench.launch.host.files import check_output, made_folder, write_table
 from drbench.launch.host.show import console
 from drbench.launch.papers import papers
 from drbench.launch.papers.artifact import Check, CheckSettings, check_artifact, check_records
-from drbench.launch.papers.claims import counted, shown
+from drbench.launch.papers.claims import count_words, describe_word
 from drbench.launch.papers.vary import Variation, vary
 from drbench.mappings import grouped
 
@@ -91,7 +91,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
         )
     words = [row._asdict() for row in found]
     for row in () if sensitivity else words:
-        row["verdict"] = shown(row["verdict"])
+        row["verdict"] = describe_word(row["verdict"])
     if csv_path:
         write_table(csv_path, words)
     if as_json:
@@ -101,8 +101,8 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     if not as_json:
         minutes = (time.monotonic() - start) / 60
         for name, checks in _by_kind(found).items():
-            print_line.line(f"{name:21} {counted(check.verdict for check in checks)}")
-        total = counted(check.verdict for check in found)
+            print_line.line(f"{name:21} {count_words(check.verdict for check in checks)}")
+        total = count_words(check.verdict for check in found)
         print_line.line(f"{total} in {minutes:.1f} minutes")
     return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
 
@@ -128,7 +128,7 @@ def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
 
 def _show(print_line, check: Check) -> None:
     """Print a line for a check, and one for each of its fields."""
-    word = shown(check.verdict)
+    word = describe_word(check.verdict)
     print_line.line(
         Text.assemble((f"{word:5}", _STYLES[check.verdict]), f" {check.name} {check.description}")
     )

@@ -21,7 +21,13 @@ from drbench.launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from drbench.launch.host.processes import running
 from drbench.launch.host.python import PYTHON
 from drbench.launch.host.show import console, table
-from drbench.launch.views.findings import Finding, found, gpu_findings, pair_findings, pair_tables
+from drbench.launch.views.findings import (
+    Finding,
+    gpu_findings,
+    make_finding,
+    pair_findings,
+    pair_tables,
+)
 from drbench.measure.noise import LEAST_SHARE
 from drbench.texts import bytes_text, plural
 
@@ -96,7 +102,7 @@ def _mpi(ranks: int, given: int) -> Iterator[Finding]:
     if "failed" in probe:
         yield Finding("MPI", "missing", f"{launcher}: {probe['failed']}")
         return
-    yield found(
+    yield make_finding(
         probe["size"] == ranks,
         "MPI",
         f"{probe['library']} (MPI {probe['standard']}), launcher {launcher}",
@@ -106,14 +112,14 @@ def _mpi(ranks: int, given: int) -> Iterator[Finding]:
     )
     if probe["size"] != ranks:
         return
-    yield found(
+    yield make_finding(
         probe.get("direct"),
         "windows",
         "ranks of a node read each other's tiles in place, unified memory model",
         "ranks of a node do not see each other's windows: every transfer is RMA",
         "use an MPI with shared windows (MPICH, Open MPI 5)",
     )
-    yield found(
+    yield make_finding(
         probe.get("rma"),
         "RMA",
         "a multiplication by gets and accumulates in one passive epoch is exact",
@@ -122,7 +128,7 @@ def _mpi(ranks: int, given: int) -> Iterator[Finding]:
         "missing",
     )
     by = "" if probe.get("reads") else ", without process_vm_readv (MPIR_CVAR_CH4_CMA_ENABLE=0)"
-    yield found(
+    yield make_finding(
         probe.get("large"),
         "messages",
         f"ranks exchange messages of 8 MiB{by}",
@@ -171,7 +177,7 @@ def _cores(ranks: int) -> Iterator[Finding]:
         remedy = f"use at most {cores} ranks: more would share cores, and times are unreliable"
         yield Finding("cores", "advice", text, remedy)
     else:
-        yield found(
+        yield make_finding(
             not threads.isdigit() or int(threads) * ranks <= cores,
             "cores",
             text,
@@ -185,7 +191,7 @@ def _blas(now: KernelSpeed) -> Iterator[Finding]:
     rate = lambda kernels: f"{kernels.flops_per_s / 1e9:.0f} GFLOP/s"
     text = f"{blas.info.library}, {now.name} kernels, {rate(now)} on one thread (float32)"
     if not pins or not blas.info.in_place:
-        yield found(
+        yield make_finding(
             blas.info.in_place,
             "BLAS",
             text,
@@ -195,7 +201,7 @@ def _blas(now: KernelSpeed) -> Iterator[Finding]:
     if pins:
         names, free = _settings(pins), measure_kernels(without_pins())
         lost = 1 - now.flops_per_s / free.flops_per_s
-        yield found(
+        yield make_finding(
             free.flops_per_s <= 1.05 * now.flops_per_s,
             "BLAS",
             f"{text}; {names} is set and loses no speed here ({free.name} kernels without it: "
@@ -228,7 +234,7 @@ def _peaks(single: KernelSpeed) -> tuple[list[Finding], float]:
 
 def _others(share: float) -> Finding:
     """Whether other processes use the cores."""
-    return found(
+    return make_finding(
         share >= LEAST_SHARE,
         "other load",
         "none: the processes had their cores for themselves",
@@ -270,7 +276,7 @@ def _memory() -> Iterator[Finding]:
         yield Finding(subject, "advice", nowhere, "mount a tmpfs there")
         return
     there = f"{SHARED_MEMORY} has {bytes_text(free)} free"
-    yield found(
+    yield make_finding(
         free >= 1 << 30,
         subject,
         there,
@@ -292,7 +298,7 @@ def _gpus(given: int) -> tuple[list[Finding], dict]:
         names = _names_of_driver()
         text, remedy = f"{names}; {seen['missing']}", seen["remedy"]
         nothing = "none found; every command runs on CPUs"
-        return [found(names is None, "GPUs", nothing, text, remedy)], {}
+        return [make_finding(names is None, "GPUs", nothing, text, remedy)], {}
     findings = [*gpu_findings(seen, os.environ, given)]
     if given > 1:
         text = "started by a launcher; run doctor without it to try what GPUs do in pairs"

@@ -79,15 +79,15 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
         return _list(old, limit, allow, verbose)
     check_output("--csv", csv_path)
     from drbench.launch.studies.compare import compare as judge
-    from drbench.launch.studies.compare import failures, sides, summary
+    from drbench.launch.studies.compare import list_failures, select_sides, summarise
     from drbench.plots.select.records import read_records
 
     with reading():
         tables = [read_records([path]) for path in (old, new) if path is not None]
     chosen = {name: values for name, _, values in (each.partition("=") for each in by)}
-    pairs, notes = judge(*sides(tables[0], *tables[1:] or [None], chosen), tolerance, chosen)
-    found = summary(pairs)
-    fails = failures(found, allow)
+    pairs, notes = judge(*select_sides(tables[0], *tables[1:] or [None], chosen), tolerance, chosen)
+    found = summarise(pairs)
+    fails = list_failures(found, allow)
     rows = [_row(pair) for pair in pairs]
     if csv_path:
         write_table(csv_path, rows)
@@ -106,8 +106,8 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
 def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
     """Print the decision on each problem, then its cases, the best first and unreliable ones last,
     and what is not ok; return the exit code."""
-    from drbench.launch.sweeps.sweep import verdict as exit_code
-    from drbench.launch.views import listed
+    from drbench.launch.sweeps.sweep import choose_exit_code as exit_code
+    from drbench.launch.views import list_cases
     from drbench.launch.views.problems import show_answer
     from drbench.plots.report.verdict import verdict
     from drbench.plots.select.records import read_records, rows
@@ -119,7 +119,7 @@ def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
     every = rows(merged(found))
     out, _ = printing()
-    show_answer(verdict(found), listed(every), out, path, limit, verbose)
+    show_answer(verdict(found), list_cases(every), out, path, limit, verbose)
     return EXIT_CODES["ok"] if "failing" in allow else exit_code(every)
 
 
@@ -133,13 +133,13 @@ def _row(pair) -> dict:
 
 def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: bool) -> None:
     from drbench.launch.host.show import table
-    from drbench.launch.views.tables import varying
+    from drbench.launch.views.tables import find_varying
 
     unchanged = "same", "noise", "failing", "refused"
     listed = [pair for pair in pairs if pair.outcome not in unchanged]
     listed.sort(key=lambda pair: -max(pair.median or 0, 1 / (pair.median or inf)))
     every = [pair.new or pair.old for pair in pairs]
-    names = [name for name in varying(every) if name not in (*by, "preset")] or ["algorithm"]
+    names = [name for name in find_varying(every) if name not in (*by, "preset")] or ["algorithm"]
     out, print_line = printing()
     print_line(compare_answer(found, len(pairs), tolerance))
     if listed:

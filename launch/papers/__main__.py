@@ -17,7 +17,7 @@ from drbench.launch.host.files import CHECKOUT
 
 from . import papers
 from .artifact import EXPECTED
-from .claims import shown
+from .claims import describe_word
 
 
 def write_claims(path: Path) -> None:
@@ -33,7 +33,8 @@ def write_claims(path: Path) -> None:
     columns = "claim verdict source text theirs ours threshold records see".split()
     DataFrame(rows, columns=columns).to_csv(path, index=False)
     changes = [
-        f"{name}: {shown(before.get(name, 'no verdict'))} before, {shown(word)} now {see}".rstrip()
+        f"{name}: {describe_word(before.get(name, 'no verdict'))} before, "
+        f"{describe_word(word)} now {see}".rstrip()
         for name, word, *_, see in rows
         if word != before.get(name)
     ]

@@ -45,7 +45,7 @@ def block_s(
         ``fused_s(operation, shape)``: seconds of a kernel with communication, ``ag`` or ``rs``,
         which is used where it is faster; inf if there is none.
     """
-    layouts, still = contender(chain, costs.mesh, name)
+    layouts, stationary = contender(chain, costs.mesh, name)
     total_s = alone_s = again_s = weight_s = 0.0
     for operation in chain.operations:
         layout = lambda matrix: layouts[chain.variable(matrix)]
@@ -54,7 +54,7 @@ def block_s(
             total_s, alone_s = total_s + seconds, alone_s + seconds
             continue
         (way,) = costs.ways(
-            chain, operation, [layout(x) for x in (*operation.takes, operation.c)], still
+            chain, operation, [layout(x) for x in (*operation.takes, operation.c)], stationary
         )
         move_s = sum(use.program.times.seconds for use in way.moves)
         gemm_s = way.gemm.program.times.seconds

@@ -22,12 +22,12 @@ FAIR = "transfers share links fairly"
 Changed = Mapping[str, Machine]
 
 
-def shown(word: str) -> str:
+def describe_word(word: str) -> str:
     """The text of a verdict for readers.
 
     Examples
     --------
-    >>> [shown(word) for word in WORDS]
+    >>> [describe_word(word) for word in WORDS]
     ['PASS', 'FAIL', 'NOT REPRODUCED (documented)', 'SKIP']
     """
     return "NOT REPRODUCED (documented)" if word == "KNOWN" else word
@@ -130,8 +130,8 @@ def check_claims(
             continue
         try:
             result = claim.check(rows, *claim.query)
-            held, texts = zip(*[result] if isinstance(result, tuple) else result)
-            holds, ours = (None if None in held else all(held)), "; ".join(texts)
+            verdicts, texts = zip(*[result] if isinstance(result, tuple) else result)
+            holds, ours = (None if None in verdicts else all(verdicts)), "; ".join(texts)
         except (KeyError, StopIteration, ValueError) as error:
             what = error if isinstance(error, KeyError) else "a case of the figure"
             holds, ours = None, f"records missing: {what}"
@@ -262,10 +262,10 @@ class Paper:
 
 
 def concordance(
-    times: Sequence[float], predicted: Sequence[float], apart: float = 1.10
+    times: Sequence[float], predicted: Sequence[float], factor: float = 1.10
 ) -> tuple[float, int]:
     """(share of pairs in the predicted order, number of pairs), of pairs of cases whose times
-    differ by more than a factor. Without such pairs the share is NaN.
+    differ by more than ``factor``. Without such pairs the share is NaN.
 
     Examples
     --------
@@ -276,22 +276,22 @@ def concordance(
     """
     first, other = triu_indices(len(times), 1)
     (t, u), (p, q) = ((values[first], values[other]) for values in map(array, (times, predicted)))
-    right = ((t < u) == (p < q))[maximum(t, u) > apart * minimum(t, u)]
+    right = ((t < u) == (p < q))[maximum(t, u) > factor * minimum(t, u)]
     return float(right.mean()) if len(right) else nan, len(right)
 
 
-def counted(words: Iterable[str]) -> str:
+def count_words(words: Iterable[str]) -> str:
     """A text with the number of each verdict.
 
     Examples
     --------
-    >>> counted(["PASS", "KNOWN", "PASS"])
+    >>> count_words(["PASS", "KNOWN", "PASS"])
     '2 PASS, 0 FAIL, 1 NOT REPRODUCED (documented), 0 SKIP'
     """
     counts = Counter(words)
-    return ", ".join(f"{counts[word]} {shown(word)}" for word in WORDS)
+    return ", ".join(f"{counts[word]} {describe_word(word)}" for word in WORDS)
 
 
-def named(values, digits: int = 1) -> str:
+def name_values(values, digits: int = 1) -> str:
     """A text of a Series with its names, for a verdict."""
     return ", ".join(f"{name} {value:.{digits}f}" for name, value in values.items())

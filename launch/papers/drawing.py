@@ -26,7 +26,7 @@ from .claims import ResultRows
 Styles = Mapping[str, LineStyle]
 
 
-def drawn(rows: ResultRows, study: str | list[str], **values) -> DataFrame:
+def select_simulated(rows: ResultRows, study: str | list[str], **values) -> DataFrame:
     """The simulated rows of studies with these values.
 
     Raises
@@ -44,7 +44,7 @@ def drawn(rows: ResultRows, study: str | list[str], **values) -> DataFrame:
         ) from None
 
 
-def steps(title: str, values: Iterable[int]) -> Axis:
+def log_axis(title: str, values: Iterable[int]) -> Axis:
     """A log axis with these values as ticks."""
     ticks = {
         value: f"{value // 1024}Ki" if value >= 1024 else str(value) for value in sorted(values)
@@ -53,13 +53,13 @@ def steps(title: str, values: Iterable[int]) -> Axis:
     return Axis(title, ends, 2, ticks)
 
 
-def lines(table: DataFrame, styles: Styles) -> list[Marks]:
+def draw_lines(table: DataFrame, styles: Styles) -> list[Marks]:
     """One line per column, through its existing values."""
     columns = ((name, table[name].dropna()) for name in styles if name in table)
     return [polyline(name, styles[name], of.index, of.map(Spot)) for name, of in columns]
 
 
-def dots(x: Axis, table: DataFrame, styles: Styles) -> tuple[Axis, Axis, list[Marks]]:
+def draw_dots(x: Axis, table: DataFrame, styles: Styles) -> tuple[Axis, Axis, list[Marks]]:
     """Axes and marks of a table: one row per row, one dot per column."""
     y = Axis("", (len(table) - 0.5, -0.5), ticks=dict(enumerate(table.index)))
     places = range(len(table))

@@ -5,11 +5,11 @@ the error that is allowed for each group.
 group               numbers
 ==================  ==============================================================================
 dtensor-h100        the 16 published times of DTensor (Figure 3 of "Slicing Is All You Need")
-epyc-rma            the model's study on an EPYC, over RMA: programs are dealt to two halves, and
+epyc-rma            the model's study on an EPYC, over RMA: in two pseudo-random halves;
                     the interval of each is made of the residuals of the other half
 epyc-throttled      likewise, on throttled links
 epyc-mixed          likewise, on two virtual nodes of two ranks each, which share cores: percent of
-                    the roof, for this machine is not always as fast as when it was calibrated
+                    GEMM-only speed, for this machine is not always as fast as when calibrated
 epyc-network        likewise, with one rank a node
 spr-rma, -throttled as those of the EPYC, on a Sapphire Rapids
 spr-mlp             both MLP shapes on this machine, read in place: none was used to calibrate
@@ -49,7 +49,7 @@ from .claims import Claim, Paper, ResultRows, concordance
 
 #: Least share of a group's numbers within their intervals, and largest median half width of these
 #: intervals in percent.
-LEAST_HELD, MOST_HALF = 0.90, 10.0
+LEAST_INSIDE, MOST_HALF = 0.90, 10.0
 #: Least share of pairs of measured times in the right order.
 CONCORDANT = 0.97
 _RESULTS = CHECKOUT / "results"
@@ -69,7 +69,7 @@ class LedgerRow(NamedTuple):
     what : str
         The case in words.
     unit : str
-        ``s``, or ``%`` of the roof.
+        ``s``, or ``%`` of GEMM-only speed.
     value, predicted : float
     low, high : float or None
         The interval of the prediction; None if there is none, or if it depends on this number.
@@ -92,12 +92,12 @@ class LedgerRow(NamedTuple):
 ROWS = RowFiles(LedgerRow, "ledger", "python -m drbench.launch.papers DIR ledger")
 
 
-def dealt(program: str) -> bool:
-    """The half of a program, by a reproducible pseudo-random choice.
+def choose_half(program: str) -> bool:
+    """Choose the half of a program, by a reproducible pseudo-random choice.
 
     Examples
     --------
-    >>> [dealt(f"program {number}") for number in range(6)]
+    >>> [choose_half(f"program {number}") for number in range(6)]
     [False, True, True, True, True, True]
     """
     return bool(sha256(program.encode()).digest()[0] % 2)
@@ -123,14 +123,14 @@ def _dtensor() -> Iterator[LedgerRow]:
         yield LedgerRow(*description, took, ours, None, None, source)
 
 
-def _runs(source: str, machine: Machine, of_roof: bool = False) -> list[tuple]:
+def _runs(source: str, machine: Machine, as_share: bool = False) -> list[tuple]:
     """Our undisturbed measured cases, each once, with their predictions, if the measured programs
-    are the current ones. With ``of_roof`` also disturbed or oversubscribed ones, whose roof was
-    affected in the same way."""
+    are the current ones. With ``as_share`` also disturbed or oversubscribed ones, whose
+    GEMM-only speed was affected in the same way."""
     runs = {}
     for record in read_csv(_RESULTS / source):
         disturbed = record.noisy or record.oversubscribed
-        if record.status != "ok" or (disturbed and not of_roof):
+        if record.status != "ok" or (disturbed and not as_share):
             continue
         case = case_of(record)
         now = predict(case, machine, record.ranks)
@@ -146,8 +146,8 @@ def _what(record: Record) -> str:
     return " ".join(filter(None, words))
 
 
-#: The predicted value of a case with its interval, and its unit, by whether it is a share of the
-#: roof.
+#: The predicted value of a case with its interval, and its unit, by whether it is a share of
+#: GEMM-only speed.
 _PREDICTED = {
     False: ("s", "best_s", "median_low_s", "median_high_s"),
     True: ("%", "percent_of_gemm_only", "percent_of_gemm_only_low", "percent_of_gemm_only_high"),
@@ -155,34 +155,34 @@ _PREDICTED = {
 
 
 def _measured(
-    source: str, machine: Machine, run: tuple[Record, Case, Record], of_roof: bool = False
+    source: str, machine: Machine, run: tuple[Record, Case, Record], as_share: bool = False
 ) -> LedgerRow:
     record, case, now = run
     predicted = with_interval(now, case, machine, record.ranks)
-    unit, *names = _PREDICTED[of_roof]
-    value = record.percent_of_gemm_only if of_roof else record.time_s
+    unit, *names = _PREDICTED[as_share]
+    value = record.percent_of_gemm_only if as_share else record.time_s
     ours = (getattr(predicted, name) for name in names)
     return LedgerRow("", "measured", machine.name, _what(record), unit, value, *ours, source)
 
 
-def _halves(machine: str, transport: str, of_roof: bool = False) -> Iterator[LedgerRow]:
+def _halves(machine: str, transport: str, as_share: bool = False) -> Iterator[LedgerRow]:
     source = f"measured/{machine}-2core/model/{transport}/measured.csv"
     model = find_machine(str((_RESULTS / source).parent / "here.toml"))
     ratios: dict[bool, list[float]] = {False: [], True: []}
     runs = []
-    for run in _runs(source, model, of_roof):
+    for run in _runs(source, model, as_share):
         record, _, now = run
         # on two ranks blocks are columns, so that several cases are one program
         same = "column" if record.ranks == 2 else "block"
-        half = dealt(_what(record).replace("block", same))
+        half = choose_half(_what(record).replace("block", same))
         runs.append((half, run))
         ratios[half].append(
             now.percent_of_gemm_only / record.percent_of_gemm_only
-            if of_roof
+            if as_share
             else record.time_s / now.best_s
         )
     judges = {half: replace(model, residuals={"any": ratios[not half]}) for half in ratios}
-    return (_measured(source, judges[half], run, of_roof) for half, run in runs)
+    return (_measured(source, judges[half], run, as_share) for half, run in runs)
 
 
 def _mlp() -> Iterator[LedgerRow]:
@@ -226,8 +226,8 @@ def predicted_now() -> Iterable[LedgerRow]:
 
 
 def time_errors(of: DataFrame):
-    """Relative error of the predicted over the measured time of each number; a percentage of the
-    roof is the inverse of a time.
+    """Relative error of the predicted over the measured time of each number; a percentage of
+    GEMM-only speed is the inverse of a time.
 
     Examples
     --------
@@ -253,10 +253,10 @@ def _accurate(rows: ResultRows, group: str, most: float) -> tuple[bool, str]:
     errors = 100 * time_errors(of).abs()
     holds = errors.mean() <= most
     text = f"mean error {errors.mean():.1f} %, largest {errors.max():.1f} %"
-    held, half = in_intervals(of)
-    if held >= 0:
-        holds = holds and held >= LEAST_HELD and half <= MOST_HALF
-        text += f", {100 * held:.1f} % in their intervals of ± {half:.1f} %"
+    inside, half = in_intervals(of)
+    if inside >= 0:
+        holds = holds and inside >= LEAST_INSIDE and half <= MOST_HALF
+        text += f", {100 * inside:.1f} % in their intervals of ± {half:.1f} %"
     return holds, text
 
 
@@ -274,7 +274,7 @@ CLAIMS = tuple(
         f"accuracy of predictions: {group}",
         _accurate,
         "none: a bar of our own",
-        f"the mean error is at most {most} %; of those with intervals {LEAST_HELD:.0%} are "
+        f"the mean error is at most {most} %; of those with intervals {LEAST_INSIDE:.0%} are "
         f"in them, half of which is at most {MOST_HALF} %",
         "results/ledger.csv",
         "",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pandas import read_csv
 
-from drbench.launch.studies.libraries import lines
+from drbench.launch.studies.libraries import compare_contenders
 from drbench.plots.select.records import read_records
 
 from .claims import Claim, Paper
@@ -54,7 +54,7 @@ def _planned(folder: Path):
 
 
 def _libraries(folder: Path):
-    for line in lines(read_records([folder / "peers-p2"])):
+    for line in compare_contenders(read_records([folder / "peers-p2"])):
         if line.best and line.who == "drbench" and line.rounds >= 9:
             high, low = line.ratio.high, line.best_ratio.low
             yield (

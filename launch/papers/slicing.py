@@ -31,7 +31,7 @@ from drbench.plots.select.records import frame, read_published, read_records, ro
 from drbench.plots.select.selection import select
 from drbench.program.problem import Problem
 
-from .claims import FAIR, Changed, Claim, Paper, ResultRows, named
+from .claims import FAIR, Changed, Claim, Paper, ResultRows, name_values
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
@@ -39,7 +39,7 @@ Plot = tuple[str, str]
 _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")
 _H100_1, _H100_2 = ("h100x8", "mlp1"), ("h100x8", "mlp2")
 COMPETITIVE, ALMOST_ALWAYS, MUCH = 0.95, 0.9, 0.5
-#: What sets cases apart that differ in their schedule only.
+#: Columns with equal values in cases that differ in their schedule only.
 CASE = "label ranks m n k a b c stationary prefetch chunk transport".split()
 LOWERINGS = ("greedy", "cost", "exhaustive")
 
@@ -137,13 +137,14 @@ def _best_two(f, name: Plot, line: str, other: str, stationary: str = ""):
     heights = figure.heights()
     drawn = {figure.lines[name].stationary for name in names}
     return {*heights.index[:2]} == names and drawn <= {*(stationary or "BC")}, (
-        f"mean % of peak: {named(heights)}"
+        f"mean % of peak: {name_values(heights)}"
         + f"; drawn S-{', S-'.join(sorted(drawn))}" * bool(stationary)
     )
 
 
 def _p2(f):
-    """Without replication both code paths are one program (B stays, too): drawn is C, the first."""
+    """Without replication both code paths are one program, also with B stationary: the first, C, is
+    drawn."""
     figure = f[_PVC_1]
     drawn = [figure.lines[name].stationary for name in ("Column", "Inner Prod.")]
     column = figure.cases[figure.cases.preset == "column"]
@@ -166,8 +167,8 @@ def _p2a(f):
     fast, slow = gemms["column"], gemms["inner"]
     behind = times["inner"] - times["column"]
     drawn = figure.values["Column"] > figure.values["Inner Prod."]
-    held = drawn & (behind > 0) & (fast < COMPETITIVE * slow) & (slow - fast >= MUCH * behind)
-    return held.all(), (
+    holds = drawn & (behind > 0) & (fast < COMPETITIVE * slow) & (slow - fast >= MUCH * behind)
+    return holds.all(), (
         f"local GEMMs of Column {_row(fast)} ms, of Inner {_row(slow)}; Inner takes {_row(behind)} "
         "ms longer"
     )
@@ -244,14 +245,14 @@ def _p9(f):
         most = max(every, key=lambda case: (len({*case.factors}) == 1, case.factors))
         best = every[0]
         rest = [case.best_s - case.phase_gemm_s for case in (best, most)]
-        held = (
+        holds = (
             1 < best.factors[0] < most.factors[0]
             and COMPETITIVE * none.phase_gemm_s > max(best.phase_gemm_s, most.phase_gemm_s)
             and COMPETITIVE * rest[1] > rest[0]
         )
         gemms = [1e3 * case.phase_gemm_s for case in (none, best, most)]
         yield (
-            held,
+            holds,
             (
                 f"m={m} S-{line.stationary}: best {best.factors[1]}-{best.factors[2]}; local GEMMs "
                 f"{_row(gemms)} ms unreplicated, best, most; the rest {1e3 * rest[0]:.1f} best, "
@@ -395,8 +396,8 @@ def _p12b(f):
             yield (ours >= COMPETITIVE * theirs).all(), text
         simulated, lines = f.dtensor(name), f.dtensor(name, "published")
         off = (lines / simulated - 1).abs().mean(axis=None)
-        apart = lines.min(axis="columns") < COMPETITIVE * lines.max(axis="columns")
-        order = (simulated.rank(axis=1) == lines.rank(axis=1)).all(axis="columns")[apart]
+        different = lines.min(axis="columns") < COMPETITIVE * lines.max(axis="columns")
+        order = (simulated.rank(axis=1) == lines.rank(axis=1)).all(axis="columns")[different]
         yield (
             off <= 1 - COMPETITIVE and order.all(),
             (

@@ -49,7 +49,7 @@ class HostBackend(ClosedTogether):
     keys : dict
         Columns of the record.
     work : HostWork
-        Executes the GEMMs of the roof.
+        Executes the local GEMMs of GEMM-only speed.
     core_due : float or None
         The share of a core that a rank can have (:meth:`Topology.core_due`).
     pads : bool

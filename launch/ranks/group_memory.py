@@ -1,5 +1,5 @@
 """Memory of ranks: what a case needs, which is checked before any allocation, and what the cases of
-one group share and keep between their turns: matrices in windows, operands of the roof, programs,
+one group share from turn to turn: matrices in windows, operands of local GEMMs, programs,
 and what is known of the result."""
 
 import operator
@@ -29,8 +29,8 @@ _OTHERS = 128 << 20
 @dataclass(frozen=True)
 class Need:
     """Bytes that one rank needs: its tiles (in windows), its arena with its inboxes, and the
-    separate buffers of the roof and the baseline; ``inboxes`` are those of program and baseline, in
-    windows."""
+    separate buffers of GEMM-only speed and the baseline; ``inboxes`` are those of program and
+    baseline, in windows."""
 
     tiles: int
     arena: int
@@ -42,7 +42,7 @@ class Need:
         cls,
         problem: Problem,
         rank: int,
-        roof: bool,
+        gemm_only: bool,
         arena: int = 0,
         baseline: int = 0,
         inboxes: int = 0,
@@ -53,7 +53,7 @@ class Need:
         tried = elements(problem, gemms_to_try(problem))
         local = map(operator.mul, tried.values(), problem.itemsizes.values())
         tiles = sum(nbytes for name, nbytes in problem.tile_bytes(rank).items() if name in names)
-        return cls(tiles, arena, baseline + (sum(local) if roof else 0), inboxes)
+        return cls(tiles, arena, baseline + (sum(local) if gemm_only else 0), inboxes)
 
     @property
     def total(self) -> int:
@@ -66,13 +66,13 @@ def check_memory(
     pool_limit: int | None = None,
     limit: int | None = None,
     device_free: int | None = None,
-    held: int = 0,
+    stored: int = 0,
 ) -> None:
     """Raise on every rank if the pool of a rank, the memory of a node, or the limit per node is too
     small (collective).
 
     ``device_free`` is the memory that this rank can allocate on its device, which then stores
-    everything instead of the node; ``held`` what it keeps for other cases, which counts for the
+    everything instead of the node; ``stored`` what it stores for other cases, which counts for the
     limit alone.
 
     Raises
@@ -83,7 +83,7 @@ def check_memory(
     comm, first = topology.comm, topology.node.rank == 0
     space = (shared_memory_free(), available_memory()) if first else None
     # one message, so that every rank finds the same
-    mine = need, device_free, platform.node(), space, held, left_to_process()
+    mine = need, device_free, platform.node(), space, stored, left_to_process()
     needs, free, hosts, spaces, others, limits = zip(*comm.allgather(mine))
     rank = max(range(comm.size), key=lambda r: needs[r].arena)
     _refuse(
@@ -141,12 +141,12 @@ class GroupMemory(ClosedTogether):
     """Allocated and filled memory of a group of cases on cores. Everything is freed together: when
     another group begins, or when a case needs the memory.
 
-    All methods but :meth:`need` are collective, and all ranks call them in the same order, because
-    windows are made and freed by all ranks together.
+    All methods but :meth:`missing` are collective, and all ranks call them in the same order,
+    because windows are made and freed by all ranks together.
 
     Attributes
     ----------
-    programs : dict of str to Prepared
+    programs : dict of str to PreparedCase
         By case.
     roofs : dict of tuple to Roof
     expected : dict

@@ -1,5 +1,5 @@
 """Run one benchmark case under MPI: lay out, fill, warm up, repeat until the median is known,
-measure the roof between repeats, verify, record."""
+measure GEMM-only speed between repeats, verify, record."""
 
 import os
 import resource
@@ -165,9 +165,9 @@ def run_case(
 ) -> Record:
     """Run one case on all ranks of ``comm`` (collective); returns the same Record on every rank.
 
-    ``topology`` saves the search for it in each of many cases, and keeps the local shapes of the
-    roof, so that equal problems share one, found once; ``mem_limit`` is the most memory, in bytes,
-    of the ranks of a node together. The text of the timeline, if the case requests one, is appended
+    ``topology`` saves the search for it in each of many cases, and has the local GEMMs of
+    GEMM-only speed, which equal problems share; ``mem_limit`` is the most memory, in bytes, of
+    the ranks of a node together. The text of the timeline, if the case requests one, is appended
     to ``timelines`` on rank 0. ``turn`` is the round, from 0, in which the case runs with only some
     of its repeats; what it needs is prepared in the first and then ``kept``, with what other cases
     of its group need. The result is verified in each turn.
@@ -207,9 +207,9 @@ def run_case(
                 "a case was refused on one rank alone; it must be on all ranks or none"
             ) from error
         return Record(**keys | columns | {"status": error.status, "reason": str(error)})
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     keys |= {
-        "peak_rss_bytes": comm.allreduce(held, MPI.MAX),
+        "peak_rss_bytes": comm.allreduce(resident, MPI.MAX),
         "status": "ok" if verdict.ok else "wrong",
         "reason": verdict.reason or keys.get("reason"),
         "error": verdict.error,
@@ -266,8 +266,8 @@ class PreparedCase:
 
 @contextmanager
 def _memory_of_group(case: Case, memory: GroupMemory | None) -> Iterator[GroupMemory]:
-    """A context with what the group of a case keeps. A case that runs alone, a library and a case
-    on devices keep nothing, and get the memory of all others (collective)."""
+    """A context with the memory of the group of a case. A case that runs alone, a library and a
+    case on devices store nothing in it, and get the memory of all others (collective)."""
     if memory is not None:
         if case.backend == "numpy" and case.algorithm not in LIBRARIES:
             yield memory
@@ -296,7 +296,7 @@ def _prepare_program(
         need_of = lambda **planned: Need.of(
             problem,
             comm.rank,
-            roof=case.gemm_only and _kind_of_roof(case, problem) not in memory.roofs,
+            gemm_only=case.gemm_only and _kind_of_gemms(case, problem) not in memory.roofs,
             names=memory.missing(problem, choice),
             **planned,
         )
@@ -404,8 +404,8 @@ def _baseline(case: Case, problem, rank: int):
 def _prepare_library(
     case: Case, topology: Topology, columns: dict, mem_limit: int | None, memory: GroupMemory
 ) -> Iterator[PreparedCase]:
-    """A context with a case of a library, with the same fill, clock, repeats, roof and
-    verification (collective). ``columns`` gets the columns of its record."""
+    """A context with a case of a library, with the same fill, clock, repeats, GEMM-only
+    speed and verification (collective). ``columns`` gets the columns of its record."""
     library, comm = get_library(case.algorithm), topology.comm
     refuse_our_options(case)
     check_rounding(case)
@@ -460,8 +460,8 @@ def _verify(ready: PreparedCase, memory: GroupMemory) -> Verification:
     return verify(ready.result, ready.problem, ready.fill, ready.copies, memory.expected)
 
 
-def _kind_of_roof(case: Case, problem: Problem) -> tuple:
-    """What the speed of the roof depends on: cases of the same kind share it."""
+def _kind_of_gemms(case: Case, problem: Problem) -> tuple:
+    """What GEMM-only speed depends on: cases of the same kind share it."""
     return (
         tuple(problem.local_shapes()),
         case.dtype,
@@ -475,10 +475,10 @@ def _kind_of_roof(case: Case, problem: Problem) -> tuple:
 
 
 def _roof_of(case, problem, topology, work, fill, memory: GroupMemory) -> Roof | None:
-    """The roof of a case, if it is to be measured (collective to make)."""
+    """What measures GEMM-only speed, if the case asks for it (collective to make)."""
     if not case.gemm_only:
         return None
-    kind = _kind_of_roof(case, problem)
+    kind = _kind_of_gemms(case, problem)
     if kind not in memory.roofs:
         memory.roofs[kind] = Roof(problem, topology.comm, work, fill, topology.roofs.get(kind))
         topology.roofs[kind] = memory.roofs[kind].gemms
@@ -502,8 +502,8 @@ def _timeline(executor, comm, keys: dict) -> list[str]:
 
 
 def _measure(ready: PreparedCase, turn: int | None) -> dict:
-    """Warm up, then repeat, with a sample of the roof after each repeat and, unless this is a later
-    turn, one of the baseline after every few, so that drift of the machine affects all alike."""
+    """Warm up, then repeat, with a sample of GEMM-only speed after each and, unless this is a
+    later turn, one of the baseline after some, so that drift of the machine affects all."""
     case, problem, roof, executor = ready.case, ready.problem, ready.roof, ready.executor
     baseline = None if turn else ready.baseline
     clock, comm, least, budget_s = executor.clock, ready.topology.comm, case.iters, case.budget
@@ -521,7 +521,7 @@ def _measure(ready: PreparedCase, turn: int | None) -> dict:
         if baseline and place % _BASELINE_EVERY == 0:
             baseline.prepare()  # before the repeat, so that C is the algorithm's when verified
             collective_s.append(timed(comm, baseline.run).seconds)
-        # the roof runs first every other time, so that drift affects both alike
+        # the local GEMMs run first every other time, so that drift affects both alike
         alone = [roof.sample()] if roof and (place + (turn or 0)) % 2 else []
         executor.poison()
         if clock is not None:  # on a device the host cannot see idle times

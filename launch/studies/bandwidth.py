@@ -46,7 +46,7 @@ def sizes_of(text: str) -> list[int]:
 
 def operations_of(text: str | None) -> list[str]:
     """The types of transfers of a comma-separated list, in that order; by default all. The copy,
-    which is the roof, is always measured.
+    with which others are compared, is always measured.
 
     Examples
     --------

@@ -67,7 +67,7 @@ class Pair(NamedTuple):
     high: float | None = None
 
 
-def sides(old, new, by: Mapping[str, str]) -> list:
+def select_sides(old, new, by: Mapping[str, str]) -> list:
     """The rows of OLD and NEW, reduced to the values of columns that are compared.
 
     Parameters
@@ -89,7 +89,7 @@ def sides(old, new, by: Mapping[str, str]) -> list:
     >>> from drbench.plots.select.records import frame
     >>> run = lambda threads: Record(mode="measured", status="ok", best_s=1.0, threads=threads)
     >>> table = frame([run(1), run(2), run(16)])
-    >>> [[row.threads for row in side] for side in sides(table, None, {"threads": "16,2"})]
+    >>> [[row.threads for row in side] for side in select_sides(table, None, {"threads": "16,2"})]
     [[16], [2]]
     """
     from drbench.plots.select.records import rows
@@ -217,7 +217,7 @@ def compare(old, new, tolerance: float, by: Collection[str] = ()) -> tuple[list[
     return pairs, notes
 
 
-def summary(pairs: list[Pair]) -> dict:
+def summarise(pairs: list[Pair]) -> dict:
     """Counts of outcomes, the medians of all ratios, and the ratio of the roofs (a slower machine,
     not slower code).
 
@@ -228,7 +228,7 @@ def summary(pairs: list[Pair]) -> dict:
     ...     return Record(
     ...         mode="measured", status="ok", best_s=1.0, median_s=1.0, gemm_only_gflops=roof
     ...     )
-    >>> found = summary(compare([run(100.0)], [run(90.0)], 0.05)[0])
+    >>> found = summarise(compare([run(100.0)], [run(90.0)], 0.05)[0])
     >>> found["same"], found["best"], found["gemm_only"], found["unknown_noise"]
     (1, 1.0, 0.9, 1)
     """
@@ -248,13 +248,13 @@ def summary(pairs: list[Pair]) -> dict:
     }
 
 
-def failures(totals: Mapping[str, Any], allowed: Collection[str] = ()) -> list[str]:
-    """What fails a comparison, from its :func:`summary`; empty if nothing does.
+def list_failures(totals: Mapping[str, Any], allowed: Collection[str] = ()) -> list[str]:
+    """What fails a comparison, from its :func:`summarise`; empty if nothing does.
 
     Examples
     --------
     >>> found = dict.fromkeys(OUTCOMES, 0) | {"noise": 8, "missing": 7}
-    >>> failures(found), failures(found | {"same": 1}, ["missing"])
+    >>> list_failures(found), list_failures(found | {"same": 1}, ["missing"])
     (['7 missing (--allow missing)', '8 noisy (--allow noisy)'], [])
     """
     counts = {word: sum(map(totals.get, outcomes)) for word, outcomes in ALLOWED.items()}

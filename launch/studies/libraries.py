@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from drbench.launch.libraries import ON_DRBENCH
-from drbench.launch.sweeps.rounds import pooled, round_of
+from drbench.launch.sweeps.rounds import pool_records, round_of
 from drbench.measure.decision import decide, is_noisy_run, over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
@@ -61,7 +61,7 @@ class ContenderLine(NamedTuple):
 Runs = Mapping[int, Record]
 
 
-def lines(records) -> list[ContenderLine]:
+def compare_contenders(records) -> list[ContenderLine]:
     """One line per shape and contender, in the order of the records (a table of
     :func:`drbench.plots.select.records.read_records`, or Records); none for cases with other
     names."""
@@ -138,7 +138,7 @@ class Placed(NamedTuple):
     rounds: int
 
 
-def placement_lines(records: Iterable[Record]) -> list[Placed]:
+def compare_placements(records: Iterable[Record]) -> list[Placed]:
     """One line per multiplication, from the records of all rounds."""
     multiplications: dict[tuple, dict[str, dict[int, Record]]] = {}
     for r in records:
@@ -148,7 +148,7 @@ def placement_lines(records: Iterable[Record]) -> list[Placed]:
     for (*_, a, b, c), runs in multiplications.items():
         if {STOCK, OURS} <= runs.keys():
             both = runs[STOCK], runs[OURS]
-            pools, ratios = [pooled(run.values()) for run in both], [None, None]
+            pools, ratios = [pool_records(run.values()) for run in both], [None, None]
             if all(pool.status == "ok" for pool in pools):
                 ratios = [ratio_of(over(*map(of, both))) for of in (seconds_of, _cpu_seconds_of)]
             placed.append(Placed((a, b, c), *pools, *ratios, min(map(len, both))))

@@ -20,7 +20,7 @@ from drbench.plan.explain import moves
 from drbench.plan.schedule import pool_bytes
 from drbench.texts import bytes_text, duration_text, flops_text, plural, rate_text
 
-from .estimate import estimated
+from .estimate import estimate_time
 from .plan import SweepPlan, SweepRequest
 from .progress import title
 from .rounds import OVERHEAD_S, Job
@@ -46,16 +46,18 @@ class Needs(NamedTuple):
     refused: str = ""
 
 
-def needs(case: Case, ranks: int, node_of: list[int] | None = None, buffers: bool = True) -> Needs:
+def plan_needs(
+    case: Case, ranks: int, node_of: list[int] | None = None, buffers: bool = True
+) -> Needs:
     """Plan a case without MPI: tiles and pool of every rank, and whether any rank moves data.
     ``node_of`` has for each rank the lowest rank on its node; by default all share one. Without
     ``buffers`` only the programs of ranks that move nothing are made completely.
 
     Examples
     --------
-    >>> needs(Case(64, 64, 64, "row", "row/c2", "row"), 2).moves
+    >>> plan_needs(Case(64, 64, 64, "row", "row/c2", "row"), 2).moves
     False
-    >>> made = needs(Case(64, 64, 64, "row", "column", "row"), 2)
+    >>> made = plan_needs(Case(64, 64, 64, "row", "column", "row"), 2)
     >>> made.moves, made.rank_bytes, made.total_bytes
     (True, 24576, 49152)
     """
@@ -64,14 +66,14 @@ def needs(case: Case, ranks: int, node_of: list[int] | None = None, buffers: boo
         if case.algorithm in LIBRARIES:
             present(get_library(case.algorithm))
         node_of = node_of or [0] * ranks
-        taker, problem, options = bound_on(case, node_of)
+        algorithm, problem, options = bound_on(case, node_of)
         if case.algorithm not in LIBRARIES:
-            resolved = taker.resolve(problem, in_place_on(case, len({*node_of})), **options)
+            resolved = algorithm.resolve(problem, in_place_on(case, len({*node_of})), **options)
             model = of_schedule(case.machine, resolved, case.transport, case.dtype)
-            steps = (taker.steps(problem, rank, model, **resolved) for rank in range(ranks))
+            steps = (algorithm.steps(problem, rank, model, **resolved) for rank in range(ranks))
             moving = any(moves(program, rank) for rank, program in enumerate(steps))
             for rank in range(ranks) if buffers else ():
-                trace = taker.trace(problem, rank, model, **resolved)
+                trace = algorithm.trace(problem, rank, model, **resolved)
                 views = blocks_in_place(case, node_of, rank)
                 pools[rank] = pool_bytes(trace, case.ahead(resolved), views)
     except (DrbenchError, LayoutError) as error:
@@ -88,7 +90,9 @@ def dry_run(request: SweepRequest, plan: SweepPlan, limit: int, console: Console
     chosen = plan.mine[: request.max_cases]
     limit = limit or len(chosen)
     whole, counts, able = request.mem_limit is not None, Counter(), []
-    needed = lambda job, buffers: needs(job.case, job.ranks, launcher.node_of(job.ranks), buffers)
+    needed = lambda job, buffers: plan_needs(
+        job.case, job.ranks, launcher.node_of(job.ranks), buffers
+    )
     known: list[tuple[Needs, Job]] = []  # with buffers
     largest, tiles, lines = [], 0, []  # without
     errors = screen_of(stderr=True)
@@ -123,7 +127,7 @@ def dry_run(request: SweepRequest, plan: SweepPlan, limit: int, console: Console
     most, job = max(known, key=lambda entry: entry[0].total_bytes)
     rounds = plan.experiment(plan.mine).rounds
     nodes = max(map(launcher.nodes, plan.counts))
-    estimate = estimated(able, rounds) if able else None
+    estimate = estimate_time(able, rounds) if able else None
     takes = "" if estimate is None else f"{'about' if rounds == 'known' else 'up to'} "
     takes += "no time" if estimate is None else duration_text(estimate.time_s)
     print_line(

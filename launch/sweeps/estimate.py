@@ -12,7 +12,8 @@ from .rounds import OVERHEAD_S, TURN_OVERHEAD_S, Job
 
 #: Seconds to start ranks.
 START_S = 1.5
-#: Local GEMMs with which the roof chooses its shape: three to six, three times plus a warm-up.
+#: Trials by which the shape for GEMM-only speed is chosen: three to six GEMMs, three times plus a
+#: warm-up.
 _ROOF_TRIALS = 12
 
 
@@ -27,7 +28,7 @@ class Estimate:
 
 def most_multiplications(case: Case, multiplication_s: float, rounds: int | str = 0) -> int:
     """The most multiplications of a case if one takes ``multiplication_s``: repeats, warm-up and
-    roof; with ``known`` rounds those of the least number of rounds.
+    GEMM-only speed; with ``known`` rounds those of the least number of rounds.
 
     Examples
     --------
@@ -43,7 +44,7 @@ def most_multiplications(case: Case, multiplication_s: float, rounds: int | str 
     return runs * (case.warmup + repeats * (1 + case.gemm_only)) + case.gemm_only * _ROOF_TRIALS
 
 
-def estimated(jobs: Iterable[Job], rounds: int | str = 0) -> Estimate:
+def estimate_time(jobs: Iterable[Job], rounds: int | str = 0) -> Estimate:
     """The estimate for jobs on this machine, one after another, each repeated in its rounds as
     often as its budget allows, at the rate of a core, which is measured now."""
     rate, cores = measure_kernels().flops_per_s, usable_cores()

@@ -17,7 +17,7 @@ from drbench.measure.record import Record
 
 from .progress import SweepProgress
 from .rounds import ROUNDS, Experiment, Job
-from .store import Store, case_id, opened, write_csv
+from .store import Store, case_id, open_store, write_csv
 from .supervisor import Settings, supervised
 
 #: A context that runs jobs: takes a store and a progress, gives a function from job to record.
@@ -52,7 +52,7 @@ def run_experiment(
     description : str
         Printed before the run.
     modes
-        As for :func:`.store.opened`.
+        As for :func:`.store.open_store`.
     """
     inside, pooled_path = Path(out) / ROUNDS, Path(out) / "records.csv"
     jobs, rounds = experiment.jobs, experiment.rounds
@@ -60,7 +60,9 @@ def run_experiment(
         raise UsageError(f"{out} holds the records of another run. Use another --out.")
     ours = [job.name for job in jobs]
     folder = inside if rounds else out
-    with opened(folder, max(job.ranks for job in jobs), [*ours, *names], console, **modes) as store:
+    with open_store(
+        folder, max(job.ranks for job in jobs), [*ours, *names], console, **modes
+    ) as store:
         done = store.done
         runs = experiment.runs(done)
         unfinished = [name for name, run in runs.items() if not experiment.is_finished(run)]

@@ -36,10 +36,10 @@ def title(case: Case) -> str:
     """
     own = {name: getattr(case, name) for name in ("transpose", "alpha", "beta")}
     options = dict(case.options)
-    still = options.pop("stationary", None)
+    stationary = options.pop("stationary", None)
     words = [shape_text(case.m, case.n, case.k)]
     words += [case.algorithm] * (case.algorithm != Case.algorithm)
-    words += [f"S-{still}"] * bool(still)
+    words += [f"S-{stationary}"] * bool(stationary)
     words += [layouts_text((case.a, case.b, case.c))] * any((case.a, case.b, case.c))
     words += [f"{name}={value}" for name, value in (own | options).items() if value is not None]
     return " ".join(words)
@@ -109,7 +109,7 @@ class SweepProgress:
         self.tick()
 
     def note(self, text: str, style: str = "yellow") -> None:
-        """Print a line that stays."""
+        """Print a line that is not replaced."""
         if self._shown:
             self._console.file.write(_CLEARED)
             self._shown = False

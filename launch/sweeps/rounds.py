@@ -50,8 +50,7 @@ class Job(NamedTuple):
     ranks : int
     case : Case
     group : str or None
-        What ranks keep for the next run of a job of the same group: what jobs share, and what they
-        have prepared.
+        What ranks share among the jobs of a group, and have prepared for their next runs.
     turn : int or None
         The round, if the case runs with only some of its repeats.
     """
@@ -165,9 +164,9 @@ class Experiment(NamedTuple):
             turn = round_index if known else None
             yield from (
                 Job(round_name(round_index, job.name), job.ranks, job.case, key, turn)
-                for batch in rotated(_batches(chain.from_iterable(left)), round_index)
-                for key, group in rotated(_groups_of(batch, stage), round_index)
-                for job in rotated(group, round_index)
+                for batch in rotate_order(_batches(chain.from_iterable(left)), round_index)
+                for key, group in rotate_order(_groups_of(batch, stage), round_index)
+                for job in rotate_order(group, round_index)
             )
 
     def runs(
@@ -190,7 +189,7 @@ class Experiment(NamedTuple):
             runs = {name: run for name, run in self.runs(done, [group]).items() if run}
             dropped = self._dropped(runs) if self.rounds == "known" else {}
             for name, run in runs.items():
-                row = pooled(run.values())
+                row = pool_records(run.values())
                 rows[name] = replace(row, case=name, reason=dropped.get(name, row.reason))
         return rows
 
@@ -286,13 +285,13 @@ def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
     return list(grouped(jobs, lambda job: (job.ranks, job.library)).values())
 
 
-def rotated(items: Sequence, round_index: int) -> list:
+def rotate_order(items: Sequence, round_index: int) -> list:
     """The order of a round (0 is the first): every second round reverses the previous one, so that
     a steady drift cancels in each pair, and each pair begins with another contender.
 
     Examples
     --------
-    >>> [rotated("abc", round_index) for round_index in range(4)]
+    >>> [rotate_order("abc", round_index) for round_index in range(4)]
     [['a', 'b', 'c'], ['c', 'b', 'a'], ['b', 'c', 'a'], ['a', 'c', 'b']]
     """
     first = round_index // 2 % max(1, len(items))
@@ -323,7 +322,7 @@ def _run_of(name: str, done: Mapping[str, Record], rounds: int) -> Run:
 
 
 def _spent_s(run: Run) -> float:
-    """Seconds of the repeats of a case and of the roof next to them."""
+    """Seconds of the repeats of a case and of the local GEMMs next to them."""
     return sum(
         sum(record.samples_s) * (2 if record.gemm_only_gflops else 1) for record in run.values()
     )
@@ -337,10 +336,10 @@ _POOLED = (
 )
 
 
-def pooled(records: Iterable[Record]) -> Record:
+def pool_records(records: Iterable[Record]) -> Record:
     """One record of the rounds of a case: the samples joined, an equal number from each round;
-    percent of the roof is the median over the rounds that have it. What is measured in the first
-    round alone is that of the first.
+    percent of GEMM-only speed is the median over the rounds that have it. What is measured in the
+    first round alone is that of the first.
 
     A case that was not ok in some round is not ok.
 
@@ -356,7 +355,7 @@ def pooled(records: Iterable[Record]) -> Record:
     ...     samples_s=[seconds],
     ...     percent_of_gemm_only=ratio,
     ... )
-    >>> found = pooled([make(2.0, 90.0), make(4.0, 70.0), make(3.0, 80.0)])
+    >>> found = pool_records([make(2.0, 90.0), make(4.0, 70.0), make(3.0, 80.0)])
     >>> found.median_s, found.percent_of_gemm_only, found.percent_of_gemm_only_min
     (3.0, 80.0, 70.0)
     """
@@ -367,8 +366,8 @@ def pooled(records: Iterable[Record]) -> Record:
     samples_of = [record.samples_s or [record.time_s] for record in records]
     share = min(max(1, 5 * MOST_REPEATS // len(records)), *map(len, samples_of))
     samples = list(chain.from_iterable(of_record[:share] for of_record in samples_of))
-    roofed = [record for record in records if record.percent_of_gemm_only is not None]
-    percents = [record.percent_of_gemm_only for record in roofed]
+    with_percent = [record for record in records if record.percent_of_gemm_only is not None]
+    percents = [record.percent_of_gemm_only for record in with_percent]
     first, changed = records[0], time_columns(samples, percents[1:] and percents)
     faster = first.time_s / changed["median_s"]
     for name in ("gflops", "percent_of_peak"):
@@ -377,9 +376,9 @@ def pooled(records: Iterable[Record]) -> Record:
     for name, of in _POOLED:
         known = [value for record in records if (value := getattr(record, name)) is not None]
         changed[name] = of(known) if known else None
-    if len(roofed) > 1:
+    if len(with_percent) > 1:
         changed |= ratio_columns(percents)
-    elif roofed:
-        changed["stable"] = roofed[0].stable
+    elif with_percent:
+        changed["stable"] = with_percent[0].stable
     changed["noisy"] = is_noisy_run(records)
     return replace(first, case=None, **changed)

@@ -17,7 +17,7 @@ from drbench.launch.cases.launchers import Launcher
 from drbench.launch.host.files import write_whole
 from drbench.launch.host.python import PYTHON, importable
 
-from .estimate import estimated
+from .estimate import estimate_time
 from .plan import SweepRequest, plan_cases
 from .rounds import Experiment
 
@@ -98,7 +98,7 @@ def _options(request: SweepRequest, launcher: Launcher, asked: Experiment) -> di
     if threads:
         options["cpus-per-task"] = str(threads)
     if "time" not in launcher.sbatch and all(job.case.backend == "numpy" for job in asked.jobs):
-        options["time"] = time_limit(estimated(asked.jobs, asked.rounds).time_s)
+        options["time"] = time_limit(estimate_time(asked.jobs, asked.rounds).time_s)
     return options | launcher.sbatch
 
 

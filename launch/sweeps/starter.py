@@ -133,7 +133,7 @@ class Ranks:
         self._started.stop(grace_s, at_once=self._here)
         with suppress(OSError):  # unsent data to a launcher that has ended
             self.process.stdin.close()
-        self._hear_out(1.0)
+        self._join_readers(1.0)
 
     # -- output
     # ----------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Ranks:
                     self._log.write(line.rstrip(b"\n") + b"\n")
                     self._log.flush()
 
-    def _hear_out(self, seconds: float) -> None:
+    def _join_readers(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
@@ -168,7 +168,7 @@ class Ranks:
         while True:
             ended = self._failure or self.process.poll() is not None
             if ended:
-                self._hear_out(2.0 if self._failure else 0.5)
+                self._join_readers(2.0 if self._failure else 0.5)
             left = 0.0 if ended else min(_TICK_S, deadline - time.monotonic())
             with suppress(Empty):
                 return self._answers.get(timeout=max(0.0, left))

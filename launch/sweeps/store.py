@@ -71,7 +71,7 @@ def write_csv(path: Path, records: Iterable[Record]) -> None:
 
 
 @contextmanager
-def opened(
+def open_store(
     folder: str | os.PathLike,
     ranks: int,
     wanted: Iterable[str],

@@ -96,7 +96,7 @@ def run_sweep(
     if records:
         show(runs)
     print_line(f"records: {Path(request.out) / 'records.csv'}")
-    return verdict(records)
+    return choose_exit_code(records)
 
 
 def jobs_on(given: int, jobs: list[Job]) -> tuple[list[Job], str]:
@@ -133,7 +133,7 @@ def _stream(row: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def verdict(records: Iterable[Record]) -> int:
+def choose_exit_code(records: Iterable[Record]) -> int:
     """The exit code of a sweep.
 
     Examples
@@ -143,7 +143,7 @@ def verdict(records: Iterable[Record]) -> int:
     ...     Record(mode="measured", status=status, reason="why", best_s=1.0)
     ...     for status in ("ok", "unsupported", "timeout", "wrong")
     ... ]
-    >>> verdict(rows[:2]), verdict(rows)
+    >>> choose_exit_code(rows[:2]), choose_exit_code(rows)
     (0, 4)
     """
     bad = {record.status for record in records}.difference(GOOD)

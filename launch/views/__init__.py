@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from drbench.launch.sweeps.rounds import pooled
+from drbench.launch.sweeps.rounds import pool_records
 
 from .contest import contest_tables
 from .scaling import scaling_tables
@@ -15,12 +15,12 @@ def tables_of(view: str, runs: dict) -> list[Table]:
     view, the cases of each problem."""
     if view == "scaling":
         return scaling_tables(list(runs.values()))
-    entries = [(pooled(run.values()), run) for run in runs.values() if run]
+    entries = [(pool_records(run.values()), run) for run in runs.values() if run]
     is_contest = view in ("algorithms", "libraries")
     return contest_tables(entries, view == "algorithms", is_contest)
 
 
-def listed(rows: Iterable[Any]) -> list[Table]:
+def list_cases(rows: Iterable[Any]) -> list[Table]:
     """The cases of each problem, one per row of a table of records: the best first, those that are
     not ranked last."""
     return contest_tables([(row, row.run) for row in rows], False, compared=False)

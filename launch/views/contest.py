@@ -22,7 +22,7 @@ from drbench.texts import (
     time_text,
 )
 
-from .tables import Column, Table, layout, marks_of, name_of, varying
+from .tables import Column, Table, find_varying, layout, marks_of, name_of
 
 #: Most cases named without a time.
 _SHOWN = 6
@@ -82,7 +82,7 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
             timed.sort(key=lambda contender: contender.order)
             every = [contender.record for contender in timed]
             own = lambda record: () if compared else (layout(record), record.transport)
-            distinct = varying(
+            distinct = find_varying(
                 every, [(name_of(record, tiles or not compared), *own(record)) for record in every]
             )
             rows = [_row(contender, tiles, distinct) for contender in timed]
@@ -109,24 +109,24 @@ def contest_tables(entries: Sequence[Entry], tiles: bool, compared: bool = True)
 def _row(entry: Contender, tiles: bool, distinct: Sequence[str]) -> dict:
     """A row of the table, with the columns that distinguish rows."""
     record, decision = entry
-    roof = record.percent_of_gemm_only if not record.oversubscribed else None
-    where, apart = layout(record), decision is None
+    percent = record.percent_of_gemm_only if not record.oversubscribed else None
+    where, unmoved = layout(record), decision is None
     state = MARKS.get(decision.state, "") if decision else ""
     return {
         "contender": name_of(record, tiles),
         "median_s": record.time_s,
         **(decision or Decision("")).to_json_dict(),
         "to_the_best": decision and str(decision),
-        "percent_of_gemm_only": roof,
-        "gemm_only": None if roof is None else f"{roof:.1f} %{by_balance(record)}",
+        "percent_of_gemm_only": percent,
+        "gemm_only": None if percent is None else f"{percent:.1f} %{by_balance(record)}",
         "layout": layouts_text(where),
         "how": name_of(record, True),
         "gflops": record.gflops,
         "transport": record.transport,
         "moved_bytes": record.moved_bytes,
-        "doubt": marks_of(record) + "0" * apart,
-        "marks": marks_of(record) + "0" * apart + state,
-        "in_doubt": ", ".join(["moves nothing"] * apart + doubts(record)) or None,
+        "doubt": marks_of(record) + "0" * unmoved,
+        "marks": marks_of(record) + "0" * unmoved + state,
+        "in_doubt": ", ".join(["moves nothing"] * unmoved + doubts(record)) or None,
         **{name: getattr(record, name) for name in distinct},
         **{f"{name}_s": getattr(record, f"phase_{name}_s") for name in PHASES},
         "blas": record.blas,

@@ -35,7 +35,7 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def found(fine, subject: str, text: str, otherwise: str, remedy: str = "", level="advice"):
+def make_finding(fine, subject: str, text: str, otherwise: str, remedy: str = "", level="advice"):
     """A finding: ``text`` if the subject is fine, else ``otherwise`` and its remedy."""
     return Finding(subject, "ok", text) if fine else Finding(subject, level, otherwise, remedy)
 
@@ -70,14 +70,14 @@ def gpu_findings(seen: dict, environ: Mapping[str, str], ranks: int) -> Iterator
     for mode, those in _by(devices, lambda gpu: _MODES.get(gpu["compute_mode"])).items():
         text = f"GPU {_numbers(those)}: {mode}. Ranks cannot share a GPU, nor use one in use"
         yield Finding("compute mode", "advice", text, "nvidia-smi -c DEFAULT (as administrator)")
-    yield found(
+    yield make_finding(
         not seen["no_waits"],
         "signals between GPUs",
         "streams wait for flags in memory with one rank per GPU; else hosts signal",
         f"hosts signal instead of streams: {seen['no_waits']}",
         "programs of fused overlap run, but slower",
     )
-    yield found(
+    yield make_finding(
         seen["nccl"],
         "NCCL",
         seen["nccl"],
@@ -118,7 +118,7 @@ def pair_findings(probe: dict) -> Iterator[Finding]:
     reached = [pair for pair in pairs if pair["reached"]]
     least = min(gpus, key=lambda gpu: gpu["free"] / gpu["bytes"])
     free = bytes_text(least["free"])
-    yield found(
+    yield make_finding(
         least["free"] >= _FREE * least["bytes"],
         "GPU memory",
         f"at least {free} free on each GPU",

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from drbench.launch.host.show import predicted_text
-from drbench.launch.sweeps.rounds import pooled
+from drbench.launch.sweeps.rounds import pool_records
 from drbench.measure.decision import over
 from drbench.measure.noise import doubts, median_interval
 from drbench.measure.record import Record, by_balance
 from drbench.texts import number, plural, time_text
 
-from .tables import Column, Table, name_of, varying
+from .tables import Column, Table, find_varying, name_of
 
 #: Middle, low and high.
 _SPREAD = ("", "_low", "_high")
@@ -40,14 +40,16 @@ def scaling_tables(runs: Sequence[Mapping[int, Record]]) -> list[Table]:
         at = seen[who, first.ranks] = seen.get((who, first.ranks), -1) + 1
         series.setdefault((who, at), []).append(run)
     first = [next(iter(run.values())) for run in runs if run]
-    distinct = varying(first, [(name_of(r, False), r.dtype, r.ranks, r.m, r.n, r.k) for r in first])
+    distinct = find_varying(
+        first, [(name_of(r, False), r.dtype, r.ranks, r.m, r.n, r.k) for r in first]
+    )
     return [_table(members, distinct) for members in series.values()]
 
 
 def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
     rows, lines, base = [], [], None
     for run in sorted(runs, key=lambda run: next(iter(run.values())).ranks):
-        record = pooled(run.values())
+        record = pool_records(run.values())
         if record.status != "ok":
             lines.append(f"not on {plural(record.ranks, 'rank')}: {record.status}: {record.reason}")
             continue
@@ -63,18 +65,18 @@ def _table(runs: list[Mapping[int, Record]], distinct: Sequence[str]) -> Table:
             row[f"speedup{end}"] = value
             row[f"efficiency_percent{end}"] = 100 * base[0] / record.ranks * value
         text = predicted_text(record) if record.mode == "simulated" else time_text(record.time_s)
-        roof = record.percent_of_gemm_only
+        percent = record.percent_of_gemm_only
         rows.append(
             row
             | {
                 "time_s_low": record.median_low_s,
                 "time_s_high": record.median_high_s,
                 "time": text,
-                "gemm_only": None if roof is None else f"{roof:.0f}{by_balance(record)}",
+                "gemm_only": None if percent is None else f"{percent:.0f}{by_balance(record)}",
                 "in_doubt": ", ".join(doubts(record)) or None,
             }
         )
-    first = pooled(runs[0].values())
+    first = pool_records(runs[0].values())
     if base is not None:
         rounds = max(map(len, runs))
         spread = f"; in brackets: over {rounds} rounds" if rounds > 1 else ""

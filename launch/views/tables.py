@@ -100,7 +100,7 @@ def marks_of(record: Record) -> str:
     return "".join(mark for name, value, mark, _ in DOUBTS if getattr(record, name) is value)
 
 
-def varying(records: Sequence[Any], names: Sequence = ()) -> list[str]:
+def find_varying(records: Sequence[Any], names: Sequence = ()) -> list[str]:
     """The columns of :data:`IDENTITY` that distinguish records: those in which records of one name
     differ, and some that no name has. Without names: all with several known values.
 
@@ -108,7 +108,7 @@ def varying(records: Sequence[Any], names: Sequence = ()) -> list[str]:
     --------
     >>> row = dict(mode="measured", status="ok", best_s=1.0)
     >>> runs = [Record(**row, threads=1, chunk=2, mpi="a"), Record(**row, threads=2, mpi="b")]
-    >>> varying(runs), varying(runs, ["summa", "cannon"])
+    >>> find_varying(runs), find_varying(runs, ["summa", "cannon"])
     (['chunk', 'threads', 'mpi'], ['threads'])
     """
     names = names or [""] * len(records)

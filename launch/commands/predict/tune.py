@@ -461,7 +461,7 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measure
     last place whose interval overlaps that of the first, at least two."""
     from drbench.launch.host.show import console
     from drbench.launch.sweeps.experiment import run_rounds
-    from drbench.launch.sweeps.rounds import pooled
+    from drbench.launch.sweeps.rounds import pool_records
     from drbench.launch.sweeps.supervisor import Settings
 
     likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
@@ -470,7 +470,7 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measure
     cases = [replace(place.case, **how, gemm_only=True) for place in places]
     print_line = console(stderr=quiet, soft_wrap=True)
     runs = run_rounds(cases, request.ranks, Settings(), print_line, probe=True)
-    records = [pooled(run.values()) for run in runs]
+    records = [pool_records(run.values()) for run in runs]
     most = max(map(len, runs))
     dropped = [len(run) < most and row.status == "ok" for run, row in zip(runs, records)]
     decisions = decide(runs, [at for at, each in enumerate(dropped) if each])

@@ -28,7 +28,7 @@ from drbench.chains.model.mesh import DeviceMesh
 from drbench.launch.cases.machine_models import find_machine
 
 from ..blocks import block_of
-from ..claims import FAIR, Claim, Paper, ResultRows, concordance, named
+from ..claims import FAIR, Claim, Paper, ResultRows, concordance, name_values
 from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, MOST_CHIPS, SEQ, STUDIES, VARIED, simulate
@@ -80,16 +80,16 @@ def _ordered(
     """Whether in each row of a table some columns are more than a factor larger than others: each
     step has the former, the factor and the latter."""
     values = table(rows)
-    held = [
+    larger = [
         (values[more].min(axis=1) > factor * values[less].max(axis=1)).all()
         for less, factor, more in steps
     ]
     named_in = [name for less, _, more in steps for name in (*less, *more)]
-    return all(held), _text(values[[*dict.fromkeys(named_in)]], digits)
+    return all(larger), _text(values[[*dict.fromkeys(named_in)]], digits)
 
 
 def _text(table: DataFrame, digits: int = 1) -> str:
-    return "; ".join(f"{name}: {named(of.dropna(), digits)}" for name, of in table.iterrows())
+    return "; ".join(f"{name}: {name_values(of.dropna(), digits)}" for name, of in table.iterrows())
 
 
 def _fastest_in_all(rows: ResultRows):
@@ -127,7 +127,7 @@ def _leads(rows: ResultRows) -> DataFrame:
 def _fastest_of_all(rows: ResultRows):
     leads = _leads(rows)
     return not (leads <= 0).any(axis=None), (
-        f"{len(leads)} shapes; the smallest leads over {named(leads.min())} %"
+        f"{len(leads)} shapes; the smallest leads over {name_values(leads.min())} %"
     )
 
 

@@ -1,16 +1,16 @@
 """The MeshSlice LLM autotuner (Nam et al., ISCA 2025, §3.2): dataflows of the FC layers first, then
 mesh shape and slice counts.
 
-Phase 1 keeps the largest matrix of each layer in place; the three multiplications of training are
+In phase 1 the largest matrix of each layer is stationary; the three multiplications of training are
 given by one row of Table 1:
 
-=======  ==================  ==================  ===================
-stays    forward             backward data       backward weight
-=======  ==================  ==================  ===================
-Y        Y = OS(X, W)        X' = LS(Y', W)      W' = RS(X, Y')
-X        Y = LS(X, Wᵀ)       X' = OS(Y', Wᵀ)     W'ᵀ = RS(Y', X)
-W        Y = RS(Xᵀ, W)       X'ᵀ = LS(W, Y')     W' = OS(Xᵀ, Y')
-=======  ==================  ==================  ===================
+==========  ==================  ==================  ===================
+stationary  forward             backward data       backward weight
+==========  ==================  ==================  ===================
+Y           Y = OS(X, W)        X' = LS(Y', W)      W' = RS(X, Y')
+X           Y = LS(X, Wᵀ)       X' = OS(Y', Wᵀ)     W'ᵀ = RS(Y', X)
+W           Y = RS(Xᵀ, W)       X'ᵀ = LS(W, Y')     W' = OS(Xᵀ, Y')
+==========  ==================  ==================  ===================
 
 Phase 2 tries every mesh, and on each every slice count for each layer, with the analytical cost
 model (§3.2.2).
@@ -109,11 +109,11 @@ def layers_of(h: int, batch: int, seq: int) -> list[Layer]:
 
 
 def choose_dataflows(
-    layers: list[Layer], stays: str | None = None
+    layers: list[Layer], stationary: str | None = None
 ) -> list[list[LayerMultiplication]]:
     """Phase 1: the three multiplications of each layer.
 
-    The largest of Y, X and W is stationary (on a tie the first of these), or ``stays`` in all
+    The largest of Y, X and W is stationary (on a tie the first of these), or ``stationary`` in all
     layers. A layer is transposed, and its multiplications flipped, if its input requires it: only
     W-stationary layers use Xᵀ, and only transposed ones compute Yᵀ.
 
@@ -130,15 +130,17 @@ def choose_dataflows(
     for layer in layers:
         (tokens, outputs, inputs), *_ = layer.shapes
         sizes = {"Y": tokens * outputs, "X": tokens * inputs, "W": inputs * outputs}
-        still = stays or max(sizes, key=sizes.get)
-        transposed = (still == "W") != transposed  # the input of this layer
-        flipped = {"W": "backward data", "X": "backward weight"}.get(still)  # makes X'ᵀ or W'ᵀ
+        matrix = stationary or max(sizes, key=sizes.get)
+        transposed = (matrix == "W") != transposed  # the input of this layer
+        flipped = {"W": "backward data", "X": "backward weight"}.get(matrix)  # makes X'ᵀ or W'ᵀ
         out.append(
             [
                 LayerMultiplication(
                     name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed
                 )
-                for name, (m, n, k), dataflow in zip(MULTIPLICATIONS, layer.shapes, _TABLE_1[still])
+                for name, (m, n, k), dataflow in zip(
+                    MULTIPLICATIONS, layer.shapes, _TABLE_1[matrix]
+                )
             ]
         )
     return out

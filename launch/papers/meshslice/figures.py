@@ -14,7 +14,7 @@ from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
 
 from ..claims import ResultRows
-from ..drawing import Styles, dots, draw_page, drawn, lines, steps
+from ..drawing import Styles, draw_dots, draw_lines, draw_page, log_axis, select_simulated
 from .rows import ALL, ROWS
 
 #: In the order of the paper's legend.
@@ -86,17 +86,17 @@ def _shown(rows: DataFrame, **changed) -> Styles:
 
 def _scaling(study: str, note: str, rows: ResultRows, options: Options) -> Made:
     """Figures 9 and 12; stars are the paper's numbers."""
-    every = drawn(rows, study, product=ALL)
+    every = select_simulated(rows, study, product=ALL)
     paper = rows.table[(rows.table["mode"] == "published") & (rows.table.study == study)]
     starred = _shown(paper, marker="*", dashes="None").items()
     styles = _shown(every) | {f"{name}, the paper": style for name, style in starred}
     paper = paper.assign(algorithm=paper.algorithm + ", the paper")
-    x = steps("chips", every.chips)
+    x = log_axis("chips", every.chips)
 
     def panel(table: DataFrame) -> tuple:
         shares = table.pivot(index="chips", columns="algorithm", values="utilization_percent")
         # the first marks are on top: those of the paper
-        marks = lines(shares, styles)
+        marks = draw_lines(shares, styles)
         return x, _PERCENT, sorted(marks, key=lambda mark: mark.style.marker != "*")
 
     most = every[every.chips == every.chips.max()]
@@ -107,7 +107,7 @@ def _scaling(study: str, note: str, rows: ResultRows, options: Options) -> Made:
 
 def _most_chips(rows: ResultRows) -> DataFrame:
     """The rows of weak scaling on the most chips."""
-    table = drawn(rows, "weak")
+    table = select_simulated(rows, "weak")
     return table[table.chips == table.chips.max()]
 
 
@@ -157,7 +157,7 @@ def _shapes(rows: ResultRows, options: Options) -> Made:
     def panel(table: DataFrame) -> tuple:
         shown = table.name[~table.duplicated(["m", "n", "k"])]
         shares = table.pivot(index="name", columns="algorithm", values="utilization_percent")
-        return dots(_PERCENT, shares.loc[shown], styles)
+        return draw_dots(_PERCENT, shares.loc[shown], styles)
 
     notes = [
         "one row for each GEMM shape, named after the first GEMM that has it; each algorithm on "

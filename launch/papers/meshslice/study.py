@@ -125,8 +125,8 @@ class Study:
         A torus of any shape.
     variant : str
         Distinguishes its rows from others of the same study.
-    stays : str or None
-        The stationary matrix of each layer; None for the largest.
+    stationary : str or None
+        Of each layer; None for the largest matrix.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Study:
     chips: int = MOST_CHIPS
     batch: int = MOST_CHIPS // 2
     variant: str = ""
-    stays: str | None = None
+    stationary: str | None = None
     known: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -148,7 +148,7 @@ class Study:
     @cached_property
     def dataflows(self) -> list:
         """The dataflows that the autotuner chooses."""
-        return choose_dataflows(self.layers, self.stays)
+        return choose_dataflows(self.layers, self.stationary)
 
     @cached_property
     def plans(self) -> list[MeshPlan]:
@@ -376,8 +376,8 @@ def _slices(model: str, base: Machine) -> LlmRows:
 
 
 def _dataflows(model: str, base: Machine) -> LlmRows:
-    for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
-        study = Study("dataflows", model, base, variant=variant, stays=stays)
+    for variant, stationary in (("Y stays", "Y"), ("the largest stays", None)):
+        study = Study("dataflows", model, base, variant=variant, stationary=stationary)
         yield from study.rows_of("meshslice")
 
 

@@ -8,8 +8,8 @@ Shared terms, the same for every claim:
 - TD's points are compared one by one: the geometric mean of ours over the paper's agrees within
   15 %, each within 30 %, and speedups are above 1 on average; of those over FLUX the mean within
   5 %, on the same side of 1;
-- what stays *exposed* agrees within a factor of two; so does what a whole model *gains*, whose "up
-  to" agrees within 20 %, too.
+- what remains *exposed* agrees within a factor of two; so does what a whole model *gains*, whose
+  "up to" agrees within 20 %, too.
 
 A claim compares with published numbers if there are any (``results/published/overlap``), and never
 derives its own from the rows. F1 to F9 and T1 to T11 had their first tolerances before they
@@ -26,7 +26,7 @@ from numpy import array, isnan, nan, where
 
 from drbench.launch.cases.machine_models import find_machine
 
-from ..claims import FAIR, Claim, Paper, ResultRows, named
+from ..claims import FAIR, Claim, Paper, ResultRows, name_values
 from .rows import GEMM, RANGES, ROWS, SAME, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
@@ -43,7 +43,7 @@ _ENDS_OF_M, _ON_FLUX, _RANKS = [FLUX_M[0], FLUX_M[-1]], [*FLUX_MACHINES.values()
 RATIOS = {"over_chunks": ("chunks", "flux"), "over_flux": ("flux", "td")}
 
 
-def stated(rows: ResultRows, **values) -> Iterator[tuple]:
+def pair_ranges(rows: ResultRows, **values) -> Iterator[tuple]:
     """(row of the published ranges, our values) for each published range with these values."""
     for stated_row in rows.ranges.where(**values).itertuples():
         of = {"study": stated_row.study, "machine": stated_row.machine}
@@ -74,11 +74,11 @@ def _compared(stated_row, ours) -> tuple[bool, str]:
 def _as_stated(rows: ResultRows, quantity: str, method: str, study, machine=_ON_FLUX):
     """Whether our values agree with the published ranges of a method."""
     of = {"quantity": quantity, "method": method, "study": study, "machine": machine}
-    return (_compared(*pair) for pair in stated(rows, **of))
+    return (_compared(*pair) for pair in pair_ranges(rows, **of))
 
 
 def _f2(rows: ResultRows):
-    for stated_row, ours in stated(rows, study=[*FLUX_MACHINES], quantity="over_chunks"):
+    for stated_row, ours in pair_ranges(rows, study=[*FLUX_MACHINES], quantity="over_chunks"):
         high = abs(ours.max() / stated_row.high - 1) <= RANGE_SHARE["over_chunks"]
         _, text = _compared(stated_row, ours)
         yield ours.min() >= 0.98 and (high or stated_row.machine != "h800"), text
@@ -88,7 +88,7 @@ def _f3(rows: ResultRows):
     efficiency = rows.by("efficiency_percent", "m", "product", study="flux13", method="chunks")
     efficiency = efficiency[_ENDS_OF_M]
     slower = (efficiency < 0).any()
-    text = "; ".join(f"m = {m}: {named(efficiency[m], 0)} %" for m in efficiency)
+    text = "; ".join(f"m = {m}: {name_values(efficiency[m], 0)} %" for m in efficiency)
     return slower.iloc[0] and not slower.iloc[-1], text
 
 
@@ -107,7 +107,7 @@ def _f5(rows: ResultRows):
     seconds = rows.by("seconds", "variant", ["product", "m"], study="flux8")
     gains = 1e3 * (seconds["naive"] - seconds["ranks"]).unstack()[_ENDS_OF_M]
     small, large = gains.to_numpy().T
-    texts = [f"{operation} {named(of, 3)} ms" for operation, of in gains.iterrows()]
+    texts = [f"{operation} {name_values(of, 3)} ms" for operation, of in gains.iterrows()]
     return (small >= 0).all() and (large > small).all(), f"gain by m: {'; '.join(texts)}"
 
 
@@ -119,9 +119,9 @@ def _f6(rows: ResultRows):
     best = times[::-1].idxmin()  # of equal ones the largest
     # the best tile of one m is slower at another, if it is possible there
     matters = (times.loc[best.unique()] > (1 + OTHER) * times.min()).any(axis=None)
-    texts = [f"{machine} by m {named(of, 3)}" for machine, of in pulled.iterrows()]
+    texts = [f"{machine} by m {name_values(of, 3)}" for machine, of in pulled.iterrows()]
     return wins[0] < 1 - OTHER and wins[-1] > 1 + OTHER and matters, (
-        f"pull over push: {'; '.join(texts)}; best tile by m {named(best, 0)}"
+        f"pull over push: {'; '.join(texts)}; best tile by m {name_values(best, 0)}"
     )
 
 
@@ -133,7 +133,7 @@ def _f13(rows: ResultRows):
 
 def _whole(rows: ResultRows, study: str):
     """Whether the largest speedups of whole models agree, and what is above 1."""
-    for stated_row, ours in stated(rows, study=study):
+    for stated_row, ours in pair_ranges(rows, study=study):
         near, text = _compared(stated_row, ours)
         gain, theirs = max(0.0, ours.max() - 1), stated_row.high - 1
         yield near and theirs / 2 <= gain <= 2 * theirs, text
@@ -155,7 +155,7 @@ def _points(rows: ResultRows, column: str, study: str | list[str], ranks=_RANKS)
 
 
 def _over_flux(rows: ResultRows, study: str):
-    for stated_row, ours in stated(rows, study=study, quantity="over_flux"):
+    for stated_row, ours in pair_ranges(rows, study=study, quantity="over_flux"):
         mean, paper = geometric_mean(ours), stated_row.mean
         agrees = abs(mean / paper - 1) <= OVER_FLUX_SHARE and (mean - 1) * (paper - 1) > 0
         numbers = " ".join(f"{ratio:.2f}" for ratio in ours)
@@ -166,7 +166,7 @@ def _t6(rows: ResultRows):
     for good, bad in (("own rows last", "in row order"), ("all peers", "one peer")):
         both = rows.by("seconds", "variant", "machine", study="order", variant=[good, bad])
         for machine, seconds in both.iterrows():
-            yield seconds[good] < seconds[bad], f"{machine}: {named(1e3 * seconds, 3)} ms"
+            yield seconds[good] < seconds[bad], f"{machine}: {name_values(1e3 * seconds, 3)} ms"
 
 
 def _needed(rows: ResultRows):
@@ -183,7 +183,7 @@ def _t7(rows: ResultRows):
     times = rows.ours(study="split", ranks=16)
     few = times[times.variant.astype(int) <= 15]
     longer = 100 * (few.groupby("m").seconds.min() / times.groupby("m").seconds.min() - 1)
-    text = f"longer with at most 15 than with the best number, by m: {named(longer)} %"
+    text = f"longer with at most 15 than with the best number, by m: {name_values(longer)} %"
     return (longer <= 5).all(), text
 
 

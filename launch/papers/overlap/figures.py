@@ -12,7 +12,7 @@ from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
 
 from ..claims import ResultRows
-from ..drawing import draw_page, drawn, lines, steps
+from ..drawing import draw_lines, draw_page, log_axis, select_simulated
 from .rows import SAME, read_tables
 
 _MULTIPLICATIONS = {
@@ -43,7 +43,9 @@ _FLUX, _LEAST = ["flux11", "flux12", "flux13", "flux14", "flux15"], -100
 def _efficiencies(rows: ResultRows, options: Options) -> Made:
     """FLUX, Figures 4 and 11 to 15: the overlap efficiency by m, one panel per machine and
     operation, one line per method; a vertical line is the range in FLUX's text, with its mean."""
-    every = drawn(rows, _FLUX, method=["chunks", "flux"]).sort_values("method", kind="stable")
+    every = select_simulated(rows, _FLUX, method=["chunks", "flux"]).sort_values(
+        "method", kind="stable"
+    )
     series = lambda of: of.method.map(_NAMES) + of.ranks.map(", {} GPUs".format)
     shown = every.efficiency_percent.clip(lower=_LEAST)
     every = every.assign(series=series(every), shown=shown)
@@ -55,9 +57,9 @@ def _efficiencies(rows: ResultRows, options: Options) -> Made:
         series=series(published), at=(published.least_m * published.most_m) ** 0.5 * offset
     )
     styles = dict(zip(every.series.unique(), _STYLES))
-    x, y, charts = steps("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
+    x, y, charts = log_axis("m", every.m), Axis("efficiency (%)", (_LEAST - 5, 105)), []
     for (machine, operation), panel in every.groupby(["machine", "product"], sort=False):
-        marks = lines(panel.pivot(index="m", columns="series", values="shown"), styles)
+        marks = draw_lines(panel.pivot(index="m", columns="series", values="shown"), styles)
         for text in published[published.machine == machine].itertuples():
             ends = {"low": [max(text.low, _LEAST)], "high": [max(text.high, _LEAST)]}
             name = f"{text.series}, the paper"
@@ -83,7 +85,7 @@ def _against(
     studies: list[str], column: str, title: str, per: float, rows: ResultRows, options: Options
 ) -> Made:
     """Our numbers over the paper's, by the paper's: one mark per row, one panel per operation."""
-    drawn(rows, studies)
+    select_simulated(rows, studies)
     both = rows.paired(SAME, study=studies)
     series = both.method.map(_NAMES) + both.ranks.map(", {} ".format) + both.machine.map(_MACHINES)
     both = both.assign(x=per * both[column], y=both[f"{column}_ours"] / both[column], series=series)

@@ -7,7 +7,7 @@ import pytest
 from busy import busy_cores
 
 from drbench.errors import CaseFailed
-from drbench.launch.calibration.here import widened
+from drbench.launch.calibration.here import widen_ratios
 from drbench.launch.calibration.speed import DRIFT, SpeedNormalisation
 from drbench.measure.noise import Timed
 from drbench.model.fit import spread
@@ -46,11 +46,11 @@ def test_ranks_that_share_cores_with_each_other_alone_are_calibrated():
 def test_intervals_of_a_machine_that_drifted_cover_both_speeds_and_steady_ones_do_not_change():
     residuals = [0.98, 1.0, 1.01, 1.03, 0.99]
     steady = normalised(*[FINE._replace(seconds=1 + DRIFT / 3 * (at % 2)) for at in range(20)])
-    assert widened(residuals, steady.drift()) == residuals
+    assert widen_ratios(residuals, steady.drift()) == residuals
     drifting = normalised(*[FINE._replace(seconds=1 + 0.4 * (at % 2)) for at in range(20)])
     low, high = drifting.drift()
     assert high / low == pytest.approx(1.4, rel=1e-6)
-    wide = spread(widened(residuals, (low, high)))
+    wide = spread(widen_ratios(residuals, (low, high)))
     middle = statistics.median(residuals)
     assert wide[0] < low * middle and high * middle < wide[1]
     assert wide[1] / wide[0] > spread(residuals)[1] / spread(residuals)[0]

@@ -47,7 +47,7 @@ def model(tmp_path_factory):
 
 def test_every_command_of_the_check_is_accepted_by_drbench(model, run_cli, monkeypatch):
     """Without a GPU a sweep can be listed, and other commands end where they need one."""
-    monkeypatch.setattr(dry_run, "estimated", lambda *_: Estimate(1.0, 1.0, 1.0))
+    monkeypatch.setattr(dry_run, "estimate_time", lambda *_: Estimate(1.0, 1.0, 1.0))
     found = {gpus: [*stages(model, gpus)] for gpus in (1, 8)}
     for command in {each.command: None for each in (*found[1], *found[8])}:
         if "drbench" not in command or "doctor" in command:
@@ -307,7 +307,7 @@ for each in check.stages(Path(out), int(gpus)):
     command = [word.replace("64KiB,1MiB,16MiB,256MiB", "4KiB") for word in each.command]
     if not names or each.name in names:
         todo.append(each._replace(limit_s=1e9, command=(*command, *more)))
-print(check.check(todo, page.Node(Path(out), int(gpus)), lambda text: None))
+print(check.check(todo, page.GpuNode(Path(out), int(gpus)), lambda text: None))
 """
 
 

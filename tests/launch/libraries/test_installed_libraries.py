@@ -9,7 +9,7 @@ from drbench.launch.cases.case import Case
 from drbench.launch.libraries import LIBRARIES, get_library
 from drbench.launch.sweeps.progress import SweepProgress
 from drbench.launch.sweeps.rounds import Job
-from drbench.launch.sweeps.store import opened
+from drbench.launch.sweeps.store import open_store
 from drbench.launch.sweeps.supervisor import Settings, supervised
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
@@ -27,7 +27,7 @@ def ran(environ, tmp_path):
         small = {"m": 24, "n": 32, "k": 40, "iters": 1, "budget": 0, "threads": 1}
         todo = [Job(str(at), ranks, Case(**small | case)) for at, case in enumerate(cases)]
         console, ids = Console(), [job.name for job in todo]
-        with opened(tmp_path / "runs", ranks, ids, console) as store:
+        with open_store(tmp_path / "runs", ranks, ids, console) as store:
             settings = Settings(timeout_s=90, environ=environ())
             watch = SweepProgress(len(todo), [], console)
             with supervised(settings, store, watch) as measure:

@@ -8,7 +8,7 @@ import pytest
 from drbench.launch.cases.case import Case, blocks_in_place
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.models.predict import predict, programs_of
-from drbench.launch.sweeps.dry_run import needs
+from drbench.launch.sweeps.dry_run import plan_needs
 from drbench.launch.tune.rank import tune
 from drbench.launch.tune.request import TuneRequest
 from drbench.plan.schedule import pool_bytes
@@ -74,4 +74,4 @@ def test_a_dry_run_counts_the_memory_of_the_program_that_runs_on_its_nodes():
     for rank, trace in enumerate(made.traces):
         expected += sum(made.problem.tile_bytes(rank).values())
         expected += pool_bytes(trace, ahead, blocks_in_place(SUMS, node_of, rank))
-    assert needs(SUMS, 16, node_of).total_bytes == expected != needs(SUMS, 16).total_bytes
+    assert plan_needs(SUMS, 16, node_of).total_bytes == expected != plan_needs(SUMS, 16).total_bytes

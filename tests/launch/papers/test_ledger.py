@@ -13,7 +13,7 @@ from pandas import DataFrame
 from drbench.launch.models.intervals import PUBLISHED
 from drbench.launch.papers import ledger
 from drbench.launch.papers.claims import ResultRows, check_claims
-from drbench.launch.papers.ledger import CLAIMS, GROUPS, ROWS, dealt
+from drbench.launch.papers.ledger import CLAIMS, GROUPS, ROWS, choose_half
 from drbench.measure.record_file import append_csv, read_csv
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_disturbed_runs_count_for_shares_of_gemm_only_speed_alone(monkeypatch):
     ]
     monkeypatch.setattr(ledger, "read_csv", lambda path: rows)
     monkeypatch.setattr(ledger, "predict", lambda case, machine, ranks: one)
-    found = lambda of_roof: [each.m for each, *_ in ledger._runs("x.csv", None, of_roof)]
+    found = lambda as_share: [each.m for each, *_ in ledger._runs("x.csv", None, as_share)]
     assert (found(False), found(True)) == ([512], [512, 256, 128])
 
 
@@ -88,4 +88,4 @@ def test_a_gpu_check_has_a_file_of_each_case_on_one_rank_or_one_of_all(monkeypat
 
 
 def test_half_of_all_programs_are_held_out():
-    assert 0.45 < fmean(dealt(f"{at} x") for at in range(2000)) < 0.55
+    assert 0.45 < fmean(choose_half(f"{at} x") for at in range(2000)) < 0.55

@@ -47,10 +47,10 @@ FIGURES = """
 from drbench.plots.draw.chart import Axis, Chart, Marks
 from drbench.plots.draw.figure import Figure
 from drbench.launch.papers.claims import ResultRows
-from drbench.launch.papers.drawing import draw_page, drawn
+from drbench.launch.papers.drawing import draw_page, select_simulated
 
 def make(rows, options):
-    ours = drawn(rows, "nine")
+    ours = select_simulated(rows, "nine")
     marks = [Marks("points", "ours", ours.m, ours.seconds)]
     chart = Chart("Table 9", "", Axis("m", (0, 4)), Axis("seconds", (0, 4)), marks)
     return draw_page([chart], {}, [], 1.0)

@@ -15,9 +15,9 @@ from drbench.launch.studies.compare import (
     OUTCOMES,
     REGRESSIONS,
     compare,
-    failures,
-    sides,
-    summary,
+    list_failures,
+    select_sides,
+    summarise,
 )
 from drbench.plots.select.records import frame
 
@@ -77,7 +77,7 @@ def test_without_samples_the_ratio_decides_and_the_noise_is_called_unknown():
     assert (
         pairs[0].outcome == "slower"
         and pairs[0].low is None
-        and summary(pairs)["unknown_noise"] == 1
+        and summarise(pairs)["unknown_noise"] == 1
     )
 
 
@@ -163,7 +163,7 @@ def test_any_column_is_compared_and_what_the_rest_is_matches():
         for factor, threads, kernel in ((4.0, 1, "Haswell"), (2.0, 2, "Haswell"), (3.0, 1, "Zen"))
     ]
     table = frame(rows)
-    judged = lambda old, new, **by: compare(*sides(old, new, by), 0.05, by)[0]
+    judged = lambda old, new, **by: compare(*select_sides(old, new, by), 0.05, by)[0]
     found = judged(table, None, threads="")
     assert [pair.outcome for pair in found] == ["faster"] * 2 + ["missing"] * 2
     assert [pair.best for pair in found[:2]] == [0.5, 0.5]
@@ -237,7 +237,7 @@ def test_a_case_that_did_not_run_is_the_case_that_would_have_run():
 )
 def test_what_fails_a_comparison_and_what_may_be_allowed(counts, allowed, failed):
     found = dict.fromkeys(OUTCOMES, 0) | counts
-    assert bool(failures(found, allowed)) is failed
+    assert bool(list_failures(found, allowed)) is failed
 
 
 def test_a_column_that_one_side_never_fills_is_not_compared_by_and_reported():

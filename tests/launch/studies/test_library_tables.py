@@ -3,7 +3,7 @@
 import pytest
 from made_up import made_up
 
-from drbench.launch.studies.libraries import lines
+from drbench.launch.studies.libraries import compare_contenders
 
 
 def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
@@ -42,7 +42,7 @@ def refused(who, label, shape="s"):
 
 
 def best_settings(records):
-    return {(line.who, line.label) for line in lines(records) if line.best}
+    return {(line.who, line.label) for line in compare_contenders(records) if line.best}
 
 
 RECORDS = [
@@ -59,7 +59,7 @@ RECORDS = [
 
 
 def test_the_time_of_a_contender_is_the_median_over_its_rounds_and_none_if_it_was_refused():
-    by_name = {(line.who, line.label): line for line in lines(RECORDS)}
+    by_name = {(line.who, line.label): line for line in compare_contenders(RECORDS)}
     assert by_name["drbench", "row"].median_s == 1.5
     assert by_name["pylops", "summa"].median_s is None
 
@@ -77,7 +77,7 @@ def test_times_are_compared_round_by_round_with_the_best_default_and_setting_of_
             row(turn, "dtensor", "megatron", 0.1 * factor, collective_bytes=0),
         ]
     made += [row(1, "cosma", "pm2", 0.1), row(1, "drbench", "column", 0.1, roof=4)]
-    by_name = {(line.who, line.label): line for line in lines(made)}
+    by_name = {(line.who, line.label): line for line in compare_contenders(made)}
     ours = by_name["drbench", "row"]
     assert tuple(ours.ratio) == pytest.approx((0.8 * 1.035, 0.8 * 1.01, 0.8 * 1.06))
     assert tuple(ours.best_ratio) == pytest.approx((1.6 * 1.035, 1.6 * 1.01, 1.6 * 1.06))
@@ -85,7 +85,7 @@ def test_times_are_compared_round_by_round_with_the_best_default_and_setting_of_
     assert by_name["cosma", "its own choice"].ratio.middle == 1.5
     assert (ours.rounds, by_name["cosma", "pm2"].rounds) == (6, 1)
     assert ("cosma", "pk2") in best_settings(made)
-    few = next(line for line in lines(made[:25]) if line.who == "drbench")
+    few = next(line for line in compare_contenders(made[:25]) if line.who == "drbench")
     assert few.ratio.low is None and few.ratio.middle == pytest.approx(0.8 * 1.03)
 
 
@@ -105,7 +105,7 @@ def test_a_library_under_which_drbench_multiplies_is_no_competitor():
     """It is shown, but is neither the reference library nor ahead of drbench."""
     made = [row(1, "drbench", name, 1.0, roof=4) for name in ("row", "column", "inner")]
     made += [row(1, "dtensor", "row", 2.0), row(1, "dtensor+drbench", "row", 0.5)]
-    found = lines(made)
+    found = compare_contenders(made)
     assert {line.reference for line in found} == {"dtensor row"}
 
 
@@ -118,4 +118,4 @@ def test_a_setting_that_moves_nothing_is_never_the_best():
 
 
 def test_other_records_in_the_file_are_ignored():
-    assert lines([made_up(case="0f3a"), made_up()]) == []
+    assert compare_contenders([made_up(case="0f3a"), made_up()]) == []

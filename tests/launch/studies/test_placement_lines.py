@@ -3,7 +3,7 @@
 import pytest
 from made_up import made_up
 
-from drbench.launch.studies.libraries import OURS, STOCK, placement_lines
+from drbench.launch.studies.libraries import OURS, STOCK, compare_placements
 
 
 def row(turn, algorithm, seconds, cpu_s=None, c="S(0)", **more):
@@ -19,18 +19,18 @@ def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
         slow = 1 + turn % 2
         made += [row(turn, STOCK, 1.2 * slow, 3.0 * slow), row(turn, OURS, slow, 2.0 * slow)]
     made.append(row(7, STOCK, 50.0, 50.0))  # a round that the other has not yet
-    (line,) = placement_lines(made)
+    (line,) = compare_placements(made)
     assert tuple(line.time) == pytest.approx((1.2,) * 3) and line.rounds == 6
     assert tuple(line.cpu) == pytest.approx((1.5,) * 3)
 
 
 def test_a_multiplication_that_failed_has_no_ratio_and_a_reason():
     made = [row(1, STOCK, 1.0, 1.0), row(1, OURS, None, status="failed", reason="no memory")]
-    (line,) = placement_lines(made)
+    (line,) = compare_placements(made)
     assert line.time is None and line.cpu is None
     assert (line.ours.status, line.ours.reason) == ("failed", "no memory")
 
 
 def test_multiplications_are_distinguished_by_their_placements():
     made = [row(1, who, 1.0, 1.0, c=c) for c in ("S(0)", "S(1)") for who in (STOCK, OURS)]
-    assert [line.placements[2] for line in placement_lines(made)] == ["S(0)", "S(1)"]
+    assert [line.placements[2] for line in compare_placements(made)] == ["S(0)", "S(1)"]

@@ -12,7 +12,7 @@ from drbench.host.cores import usable_cores
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.sweep_file import load_sweep
 from drbench.launch.host.kernels import KernelSpeed
-from drbench.launch.sweeps.dry_run import needs
+from drbench.launch.sweeps.dry_run import plan_needs
 from drbench.measure.noise import MOST_REPEATS
 
 
@@ -41,8 +41,8 @@ def test_memory_is_the_tiles_of_every_rank_and_its_buffers():
     case = Case(100, 60, 80, "row/c2", "column", "block", options={"stationary": "C"})
     # half the rows of A in each replica, a quarter of B's columns, one of C's 2x2 blocks
     tiles = 50 * 80 + 80 * 15 + 50 * 30
-    assert needs(case, 4).total_bytes == 4 * 4 * tiles
-    made = needs(replace(case, get="copy"), 4)
+    assert plan_needs(case, 4).total_bytes == 4 * 4 * tiles
+    made = plan_needs(replace(case, get="copy"), 4)
     assert 4 * tiles < made.rank_bytes < 4 * tiles * 2 and 4 * 4 * tiles < made.total_bytes
 
 

@@ -18,7 +18,7 @@ from drbench.launch.commands.sweep import _folder_name
 from drbench.launch.host.show import console
 from drbench.launch.sweeps.plan import SweepRequest, plan_cases
 from drbench.launch.sweeps.progress import SweepProgress
-from drbench.launch.sweeps.rounds import Experiment, Job, pooled
+from drbench.launch.sweeps.rounds import Experiment, Job, pool_records
 from drbench.launch.views.contest import contest_tables
 from drbench.launch.views.scaling import scaling_tables
 from drbench.measure.record_file import read_csv
@@ -296,7 +296,7 @@ def refused(ranks, reason, **fields):
 
 
 def contest(*runs, tiles=False, **how):
-    return contest_tables([(pooled(run.values()), run) for run in runs], tiles, **how)
+    return contest_tables([(pool_records(run.values()), run) for run in runs], tiles, **how)
 
 
 def test_ratios_within_a_round_decide_who_is_faster_on_a_machine_that_drifts():

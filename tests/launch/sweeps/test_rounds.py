@@ -21,7 +21,7 @@ from drbench.launch.sweeps.experiment import run_rounds
 from drbench.launch.sweeps.rounds import (
     Experiment,
     Job,
-    pooled,
+    pool_records,
     round_of,
 )
 from drbench.launch.sweeps.supervisor import Settings
@@ -183,11 +183,11 @@ def test_a_case_that_moves_nothing_is_no_reference():
 
 def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_it():
     first = row(1.0, samples_s=[1.0, 9.0, 9.0], median_s=9.0, percent_of_gemm_only=80.0)
-    found = pooled([replace(first, percent_of_gemm_only_low=70.0), row(2.0), row(3.0)])
+    found = pool_records([replace(first, percent_of_gemm_only_low=70.0), row(2.0), row(3.0)])
     assert found.samples_s == [1.0, 2.0, 3.0] and found.median_s == 2.0
     assert (found.percent_of_gemm_only, found.percent_of_gemm_only_low) == (80.0, 70.0)
     three = [row(1.0, percent_of_gemm_only=each) for each in (90.0, 70.0, 80.0)]
-    found = pooled([replace(each, percent_of_gemm_only_low=1.0) for each in three])
+    found = pool_records([replace(each, percent_of_gemm_only_low=1.0) for each in three])
     assert (found.percent_of_gemm_only, found.percent_of_gemm_only_low) == (80.0, None)
 
 
