@@ -21,44 +21,11 @@ from drbench.model.fit import fit_collective, fit_gemm, fit_line, fit_transposed
 from drbench.program.problem import Problem
 from drbench.transport import parse_transport
 
-from .programs import in_rounds
+from .programs import MEASURED, in_rounds
 from .speed import SpeedNormalisation
 
-#: Local GEMMs, (m, n, k): thick and thin along each axis, down to single tiles.
-_SHAPES = [
-    (1024, 1024, 1024),
-    (2048, 1024, 512),
-    (64, 2048, 1024),
-    (256, 2048, 1024),
-    (512, 2048, 1024),
-    (1024, 64, 2048),
-    (1024, 256, 2048),
-    (1024, 512, 2048),
-    (2048, 1024, 64),
-    (2048, 1024, 256),
-    (512, 512, 512),
-    (256, 256, 256),
-    (128, 128, 128),
-    (256, 256, 4096),
-    (16, 2048, 1024),
-    (1024, 16, 1024),
-    (1024, 2048, 128),
-    (512, 4096, 512),
-    (32, 32, 32),
-    (8, 8, 8),
-    (2048, 2048, 512),
-    (256, 2048, 2048),
-    (2048, 256, 2048),
-]
-#: Those that are also measured with one operand stored transposed.
-_TRANSPOSED = [
-    (1024, 1024, 1024),
-    (512, 512, 512),
-    (256, 256, 4096),
-    (256, 2048, 2048),
-    (2048, 1024, 256),
-    (1024, 256, 2048),
-]
+#: Local GEMMs, (m, n, k); those that are also measured with one operand stored transposed.
+_SHAPES, _TRANSPOSED = ([*map(tuple, MEASURED["cores"][kind])] for kind in ("gemms", "transposed"))
 #: Transfers, in bytes.
 SIZES = [1 << s for s in range(14, 25, 2)]
 #: Elements of a row of the tiles that transfers access.

@@ -17,22 +17,10 @@ from drbench.program.problem import Problem
 from drbench.transport import TransportChoice
 
 from .cores import best_of, compute_section, find_ranges
+from .programs import MEASURED
 
-#: Local GEMMs, (m, n, k), that fill a device: thick and thin along each axis.
-_SHAPES = [
-    (4096, 4096, 4096),
-    (8192, 4096, 2048),
-    (512, 8192, 4096),
-    (1024, 8192, 4096),
-    (4096, 512, 8192),
-    (4096, 1024, 8192),
-    (8192, 4096, 512),
-    (2048, 2048, 2048),
-    (1024, 1024, 1024),
-    (512, 512, 512),
-    (1024, 1024, 16384),
-    (512, 512, 16384),
-]
+#: Local GEMMs, (m, n, k).
+_SHAPES = MEASURED["devices"]["gemms"]
 #: Transfers, in bytes.
 _SIZES = [1 << s for s in range(16, 29, 3)]
 _REPEATS = 10

@@ -6,32 +6,16 @@ own order, and normalised to the speed at which GEMMs were measured (:mod:`.spee
 """
 
 import random
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 from drbench.launch.cases.case import Case
 
 from .speed import SpeedNormalisation
 
-#: Whole programs whose times are compared with predictions: extents in units of 512, layouts of A,
-#: B and C, stationary matrix. Each matrix moves in some of them, in fragments of each shape.
-_PROGRAMS = [
-    ((2, 2, 2), "row row row", "C"),
-    ((2, 2, 2), "column column column", "C"),
-    ((2, 2, 2), "row column row", "B"),
-    ((2, 2, 2), "column row column", "A"),
-    ((2, 2, 2), "column row row", "C"),
-    ((3, 3, 3), "row row column", "A"),
-    ((3, 3, 3), "column column row", "B"),
-    ((1, 4, 2), "row row row", "C"),
-    ((1, 4, 2), "column column column", "B"),
-    ((1, 4, 2), "row column column", "A"),
-    ((1, 4, 2), "column row row", "B"),
-    ((2, 1, 4), "row row row", "A"),
-    ((2, 1, 4), "column column row", "C"),
-    ((2, 1, 4), "row row column", "B"),
-    ((2, 1, 4), "column row column", "C"),
-]
-_UNIT = 512
+#: The GEMMs and programs that are measured.
+MEASURED = tomllib.loads((Path(__file__).parents[1] / "data/calibration.toml").read_text("utf-8"))
 #: The link of the throttled transport for these programs: transfers take about as long as GEMMs.
 _THROTTLED = "throttled:0.5,50"
 
@@ -56,7 +40,7 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
     return {
         kind: [
             Case(
-                *(_UNIT * extent for extent in shape),
+                *shape,
                 *layouts.split(),
                 options={"stationary": stationary, **more},
                 transport=transport,
@@ -64,7 +48,7 @@ def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
                 check=False,
                 budget=0.0,
             )
-            for shape, layouts, stationary in _PROGRAMS
+            for shape, layouts, stationary in MEASURED["programs"]["cases"]
         ]
         for kind, transport in transports.items()
     }

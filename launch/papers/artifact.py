@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, isclose
 from pathlib import Path
 from typing import NamedTuple
 
@@ -209,8 +209,12 @@ def same_text(actual: str, expected: str) -> bool:
     False
     """
     return _NUMBER.split(actual) == _NUMBER.split(expected) and all(
-        abs(float(ours) - float(other))
-        <= max(NUMBERS_SHARE * float(other), 1.001 * 10.0 ** -len(other.partition(".")[2]))
+        isclose(
+            float(ours),
+            float(other),
+            rel_tol=NUMBERS_SHARE,
+            abs_tol=1.001 * 10.0 ** -len(other.partition(".")[2]),
+        )
         for ours, other in zip(_NUMBER.findall(actual), _NUMBER.findall(expected), strict=True)
     )
 
@@ -268,12 +272,12 @@ def _odd_rows(place: CheckSettings) -> Found:
     table = read_records(
         path for path in paths if path.read_text("utf-8").startswith("schema_version,")
     )
-    inexact = (table.fill == "integer") & (table.error.fillna(0) != 0)
-    impossible = ~(table.best_s <= table.median_s * (1 + 1e-12))
-    odd = (table.status == "ok") & (inexact | impossible)
-    odd |= table.status.isin(["wrong", "failed"])
-    text = f"{odd.sum()} odd rows of {len(table)}"
-    return passed(len(table) > 0 and not odd.any()), f"{READ}: results/measured", text
+    odd = table.query(
+        "status in ['wrong', 'failed'] or status == 'ok' and "
+        "(fill == 'integer' and error.fillna(0) != 0 or not best_s <= median_s * (1 + 1e-12))"
+    )
+    text = f"{len(odd)} odd rows of {len(table)}"
+    return passed(len(table) > len(odd) == 0), f"{READ}: results/measured", text
 
 
 def measured_rows(place: CheckSettings) -> Tasks:

@@ -1,5 +1,6 @@
 """Claims of a paper as data, and their verdicts from records."""
 
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -259,6 +260,17 @@ class Paper:
     def write_study(self, name: str, path: Path) -> None:
         """Simulate a study again, and write its rows."""
         self.rows.write(path, self.studies[name]())
+
+
+def read_claims(paper: str, checks: Mapping[str, tuple]) -> tuple[Claim, ...]:
+    """The claims of a paper, as ``launch/data/claims`` has their words, each with its check and the
+    arguments of that after the rows."""
+    path = Path(__file__).parents[1] / f"data/claims/{paper}.toml"
+    return tuple(
+        Claim(name, check=check, query=query, **words)
+        for name, words in tomllib.loads(path.read_text("utf-8")).items()
+        for check, *query in [checks[name]]
+    )
 
 
 def concordance(

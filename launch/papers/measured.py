@@ -1,7 +1,6 @@
 """Statements of the documentation about committed measurements, as claims. A check gets the folder
 with the records of one machine."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pandas import read_csv
@@ -9,7 +8,7 @@ from pandas import read_csv
 from drbench.launch.studies.libraries import compare_contenders
 from drbench.plots.select.records import read_records
 
-from .claims import Claim, Paper
+from .claims import Paper, read_claims
 
 #: Largest time of a case with look-ahead over the larger of its compute and its transfers.
 OVERLAPPED = 1.10
@@ -67,87 +66,19 @@ def _libraries(folder: Path):
 _MISALIGNED = "case.str.startswith('misaligned')"
 
 
-def _claim(
-    name: str, text: str, check: Callable, threshold: str, file: str, see: str = "", query=()
-) -> Claim:
-    """One of our own claims, without a paper's number."""
-    records, bar = f"results/measured/epyc-2core/{file}", "none: a bar of our own"
-    return Claim(name, text, check, bar, threshold, records, see, query, "measured")
-
-
-_ONE_NODE = "performance/one_node.csv"
-CLAIMS = (
-    _claim(
-        "S4",
-        "4096³, aligned tiles read in place: at the bar (98 % of GEMM-only speed S-C, 97 % S-B)",
-        _at_bar,
-        "each case at its bar",
-        _ONE_NODE,
-        query=("one_node", f"table == 'cube' and not {_MISALIGNED}"),
-    ),
-    _claim(
-        "S5",
-        "4096³, misaligned tiles, in place and over RMA: at the bar",
-        _at_bar,
-        "each case at its bar",
-        _ONE_NODE,
-        see="docs/results/core.md#what-is-not-met-and-why",
-        query=("one_node", _MISALIGNED),
-    ),
-    _claim(
-        "S6",
-        "MLP shapes, Stationary C: 95 % of GEMM-only speed",
-        _at_bar,
-        "each case at its bar",
-        _ONE_NODE,
-        query=("one_node", "table == 'mlp' and case.str.endswith('S-C')"),
-    ),
-    _claim(
-        "S7",
-        "MLP shapes, Stationary B: 95 % of GEMM-only speed",
-        _at_bar,
-        "each case at its bar",
-        _ONE_NODE,
-        query=("one_node", "table == 'mlp' and case.str.endswith('S-B')"),
-    ),
-    _claim(
-        "S8",
-        "4096³, aligned tiles over RMA on one node: 85 % of GEMM-only speed",
-        _at_bar,
-        "each case at its bar",
-        _ONE_NODE,
-        query=("one_node", f"table == 'rma' and not {_MISALIGNED}"),
-    ),
-    _claim(
-        "S9",
-        "4096³, every rank remote over TCP: 80 % of GEMM-only speed",
-        _at_bar,
-        "each case at its bar",
-        "performance/remote.csv",
-        query=("remote", "progress == 'poll'"),
-    ),
-    _claim(
-        "S10",
-        "overlap on throttled links: Stationary C within 10 % of the larger of the two",
-        _overlap,
-        f"at most {OVERLAPPED:.2f} times the larger of compute and transfers",
-        "performance/overlap.csv",
-    ),
-    _claim(
-        "S11",
-        "planning stays below its bars",
-        _planned,
-        "each case at most at its bar",
-        "performance/planning.csv",
-        see="docs/results/core.md#what-is-not-met-and-why",
-    ),
-    _claim(
-        "S12",
-        "2 ranks: ahead of the best library's default, and not behind its best setting",
-        _libraries,
-        "the 95 % intervals of the time ratio: below 1, and from at most 1 / 0.98",
-        "peers-p2/records.csv",
-    ),
+CLAIMS = read_claims(
+    "measured",
+    {
+        "S4": (_at_bar, "one_node", f"table == 'cube' and not {_MISALIGNED}"),
+        "S5": (_at_bar, "one_node", _MISALIGNED),
+        "S6": (_at_bar, "one_node", "table == 'mlp' and case.str.endswith('S-C')"),
+        "S7": (_at_bar, "one_node", "table == 'mlp' and case.str.endswith('S-B')"),
+        "S8": (_at_bar, "one_node", f"table == 'rma' and not {_MISALIGNED}"),
+        "S9": (_at_bar, "remote", "progress == 'poll'"),
+        "S10": (_overlap,),
+        "S11": (_planned,),
+        "S12": (_libraries,),
+    },
 )
 
 

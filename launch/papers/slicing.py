@@ -31,7 +31,7 @@ from drbench.plots.select.records import frame, read_published, read_records, ro
 from drbench.plots.select.selection import select
 from drbench.program.problem import Problem
 
-from .claims import FAIR, Changed, Claim, Paper, ResultRows, name_values
+from .claims import FAIR, Changed, Paper, ResultRows, name_values, read_claims
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
@@ -407,156 +407,26 @@ def _p12b(f):
         )
 
 
-CLAIMS = (
-    Claim(
-        "P1",
-        "PVC MLP-1: Column and Inner Prod. are the best two",
-        _best_two,
-        "the highest performing partitionings",
-        "the two lines with the highest means over the batch sizes",
-        "results/simulated/mlp1-pvc12.csv",
-        "",
-        (_PVC_1, "Column", "Inner Prod."),
-    ),
-    Claim(
-        "P2",
-        "PVC MLP-1: both fastest with Stationary C; Column gains nothing by replication",
-        _p2,
-        "Stationary C; no benefit from replication",
-        "both lines are drawn with Stationary C; Column is slower with any replication at each "
-        "batch size",
-        "results/simulated/mlp1-pvc12.csv",
-    ),
-    Claim(
-        "P2a",
-        "PVC MLP-1: Column beats Inner Prod., its local GEMMs being faster",
-        _p2a,
-        "local GEMMs of Column are more efficient",
-        "at each batch size Column is higher, its local GEMMs take more than 5 % less time, and "
-        "that is at least half of the difference",
-        "results/simulated/mlp1-pvc12.csv",
-    ),
-    Claim(
-        "P3",
-        "PVC MLP-1: Block improves with the batch but stays below Column",
-        _p3,
-        "improves, but is held back",
-        "Block rises with the batch size and is below Column at each",
-        "results/simulated/mlp1-pvc12.csv",
-    ),
-    Claim(
-        "P4",
-        "PVC MLP-1: some of the others, drawn with B moved, are best with replication > 1",
-        _p4,
-        "some of the poorly performing partitionings",
-        "at least two lines below the best two",
-        "results/simulated/mlp1-pvc12.csv",
-        "docs/results/slicing.md#p4-p7-p9",
-    ),
-    Claim(
-        "P5",
-        "H100 MLP-1: much smaller differences than on PVC",
-        _p5,
-        "much smaller",
-        "the mean spread is at most half; it is smaller at each batch size",
-        "results/simulated/mlp1-pvc12.csv, results/simulated/mlp1-h100x8.csv",
-        "docs/results/slicing.md#p5-p10-p10a",
-    ),
-    Claim(
-        "P6",
-        "H100 MLP-1: Column and Inner Prod. are the best two, most at small batches",
-        _p6,
-        "best, particularly at lower batch sizes",
-        "the two highest means; their lead is larger at the smallest batch size than at the "
-        "largest",
-        "results/simulated/mlp1-h100x8.csv",
-    ),
-    Claim(
-        "P7",
-        "PVC MLP-2: Outer Prod. and Block are the best two, with B in place",
-        _best_two,
-        "perform best; both avoid moving B",
-        "the two highest means, both drawn with Stationary B",
-        "results/simulated/mlp2-pvc12.csv",
-        "docs/results/slicing.md#p4-p7-p9",
-        (_PVC_2, "Outer Prod.", "Block", "B"),
-    ),
-    Claim(
-        "P8",
-        "PVC MLP-2: higher factors than in MLP-1; with a factor of its own for C it is faster",
-        _p8,
-        "higher replication factors; another factor for C is better",
-        "the A,B factor of no line is lower at any batch size, and their mean is higher at each; "
-        "C's own factor gains more than 5 % in more than half of the points",
-        "results/simulated/mlp1-pvc12.csv, results/simulated/mlp2-pvc12.csv",
-    ),
-    Claim(
-        "P9",
-        "PVC MLP-2: the factor of Outer Prod. is between slow local GEMMs and slow accumulates",
-        _p9,
-        "a happy medium between those two extremes",
-        "at each batch size the drawn A,B factor is between 1 and the highest; local GEMMs without "
-        "replication count as slower, the rest with the highest factor as longer",
-        "results/simulated/mlp2-pvc12.csv",
-        "docs/results/slicing.md#p4-p7-p9",
-    ),
-    Claim(
-        "P10",
-        "H100 MLP-2: smaller differences than on PVC; Stationary C wins",
-        _p10,
-        "a smaller difference; Stationary C winning out",
-        "the mean spread is smaller; the best line is drawn with Stationary C",
-        "results/simulated/mlp2-pvc12.csv, results/simulated/mlp2-h100x8.csv",
-        "docs/results/slicing.md#p5-p10-p10a",
-    ),
-    Claim(
-        "P10a",
-        "H100 MLP-2: Outer Prod. performs poorly with Stationary B",
-        _p10a,
-        "poorly",
-        "drawn with Stationary C, and more than 5 % below that with Stationary B at each batch "
-        "size",
-        "results/simulated/mlp2-h100x8.csv",
-        "docs/results/slicing.md#p5-p10-p10a",
-    ),
-    Claim(
-        "P11",
-        "direct execution almost always as good as the best schedule, not so with misaligned tiles",
-        _p11,
-        "almost always",
-        "within 5 % in nine cases of ten, and less often where tiles are misaligned",
-        "results/simulated/lowering-pvc12.csv, results/simulated/lowering-h100x8.csv",
-        "docs/results/slicing.md#p11",
-    ),
-    Claim(
-        "P12",
-        "PVC MLP-2: the best partitioning does not quite match DTensor, coming within 5 %",
-        _p12,
-        "within 5 %, behind",
-        "mean over the batch sizes of ours / DTensor simulated at least 0.95, below 1",
-        "results/simulated/mlp2-pvc12.csv",
-        "docs/results/slicing.md#p12-p12a",
-    ),
-    Claim(
-        "P12a",
-        "PVC MLP-1: the best partitioning outperforms DTensor",
-        _p12a,
-        "even outperforming it for our best-performing partitioning",
-        "at each batch size above DTensor simulated, by Column or Inner Prod.",
-        "results/simulated/mlp1-pvc12.csv",
-        "docs/results/slicing.md#p12-p12a",
-    ),
-    Claim(
-        "P12b",
-        "H100, both layers: the best partitioning generally matches or exceeds DTensor",
-        _p12b,
-        "16 points of DTensor; matching or exceeding",
-        "at each batch size at least 95 % of DTensor, simulated and published; its simulated lines "
-        "within 5 % of the published ones on average, and in their order where these are more than "
-        "5 % apart",
-        "results/simulated/mlp1-h100x8.csv, results/simulated/mlp2-h100x8.csv, "
-        "results/published/h100.csv",
-    ),
+CLAIMS = read_claims(
+    "slicing",
+    {
+        "P1": (_best_two, _PVC_1, "Column", "Inner Prod."),
+        "P2": (_p2,),
+        "P2a": (_p2a,),
+        "P3": (_p3,),
+        "P4": (_p4,),
+        "P5": (_p5,),
+        "P6": (_p6,),
+        "P7": (_best_two, _PVC_2, "Outer Prod.", "Block", "B"),
+        "P8": (_p8,),
+        "P9": (_p9,),
+        "P10": (_p10,),
+        "P10a": (_p10a,),
+        "P11": (_p11,),
+        "P12": (_p12,),
+        "P12a": (_p12a,),
+        "P12b": (_p12b,),
+    },
 )
 
 

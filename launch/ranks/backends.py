@@ -56,9 +56,11 @@ class HostBackend(ClosedTogether):
         Rows of the matrices are padded.
     begin : callable
         Called before the runs of a case: other cases may have set other threads.
+    peak : callable
+        Columns of the record that are known after the runs.
     """
 
-    pads = True
+    pads, peak = True, dict
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
@@ -101,9 +103,6 @@ class HostBackend(ClosedTogether):
 
     def record_columns(self, executor) -> dict:
         """Further columns of the record that depend on the executor: none."""
-        return {}
-
-    def peak(self) -> dict:
         return {}
 
 

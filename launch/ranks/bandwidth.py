@@ -168,18 +168,19 @@ def _expected(name: str, rows: LocalRows, source, before: np.ndarray, times: int
     rank."""
     rank, ranks = rows.rank, rows.ranks
     part = rows.problem.n // ranks
-    if name == "get":
-        return source(rank + 1)
-    if name in ("put", "shift"):
-        return source(rank - 1)
-    if name == "copy":
-        return source(rank)
-    if name == "broadcast":
-        return source(0)
-    if name == "allgather":
-        return np.concatenate([source(rank)[:, :part] for rank in range(ranks)])
-    if name == "accumulate":
-        return before + times * source(rank - 1)
+    match name:
+        case "get":
+            return source(rank + 1)
+        case "put" | "shift":
+            return source(rank - 1)
+        case "copy":
+            return source(rank)
+        case "broadcast":
+            return source(0)
+        case "allgather":
+            return np.concatenate([source(rank)[:, :part] for rank in range(ranks)])
+        case "accumulate":
+            return before + times * source(rank - 1)
     total = sum(source(rank) for rank in range(ranks))
     if name == "reduce":
         return total if rank == 0 else before

@@ -28,7 +28,7 @@ from drbench.chains.model.mesh import DeviceMesh
 from drbench.launch.cases.machine_models import find_machine
 
 from ..blocks import block_of
-from ..claims import FAIR, Claim, Paper, ResultRows, concordance, name_values
+from ..claims import FAIR, Paper, ResultRows, concordance, name_values, read_claims
 from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, MOST_CHIPS, SEQ, STUDIES, VARIED, simulate
@@ -157,7 +157,7 @@ def _picks(rows: ResultRows, study: str, field: str, wanted: str = ""):
 
 
 def _order_of_table_3(rows: ResultRows):
-    both = rows.paired(SAME, study="slice4x4", variant=["", _APART])
+    both = rows.paired(SAME, study="slice4x4", variant=["", _NOT_OVERLAPPED])
     ours, paper = (
         both.pivot(index="model", columns="algorithm", values=f"utilization_percent{whose}")
         for whose in ("_ours", "")
@@ -230,118 +230,48 @@ def _traffic(rows: ResultRows):
     )
 
 
-_PAGE = "docs/results/meshslice.md#"
-_LEAD, _PARTS_OF_TIME, _ABSOLUTE, _MEASURED = (
-    _PAGE + anchor for anchor in ("m2-m4-m10", "m6-m8-m9", "m11-to-m13", "m16-to-m19")
-)
-_LEVELS = f"each model within {100 * LEVEL:.0f} % of the paper"
-_DIFFERENCES = f"each model within {100 * DIFFERENCE:.0f} % of the paper's number"
-_WEAK = "results/simulated/tpuv4-llm/weak.csv (tpuv4sim)"
-_STRONG = "results/simulated/tpuv4-llm/strong.csv (tpuv4sim)"
-_SLICE = "results/simulated/tpuv4-llm/slice4x4.csv (tpuv4slice)"
-#: The variants of Table 3.
-_APART, _OVERLAPPED = "nothing overlaps", "overlapped"
+#: Variants and columns of Table 3.
+_NOT_OVERLAPPED = "nothing overlaps"
 _COLLECTIVE, _MESHSLICE = ("collective", ""), ("meshslice", 256)
 
 _TABLE_3 = "utilization_percent", "slice4x4", ["algorithm", "variant"]
 
-#: Two numbers are those of GPT-3 and Megatron-NLG.
-CLAIMS = (
-    Claim(
-        "M1",
-        "Figure 9: MeshSlice is the fastest in all cases, 16 to 256 chips",
-        _fastest_in_all,
-        "fastest in all",
-        "fewest seconds for each model and number of chips",
-        _WEAK,
-    ),
-    Claim(
-        "M2",
-        "§5.1.1: 256 chips: MeshSlice is 13.8 % and 26.0 % faster than Wang",
-        _gain,
-        "13.8 and 26.0 %",
-        _DIFFERENCES,
-        _WEAK,
-        _LEAD,
-        ((13.8, 26.0), "seconds", "weak", ["algorithm", "chips"], ("wang", 256), _MESHSLICE),
-    ),
-    Claim(
-        "M3",
-        "§5.1.1: from 16 to 256 chips it loses 16.8 % and 5.8 % of its efficiency",
-        _gain,
-        "16.8 and 5.8 %",
-        _DIFFERENCES,
-        _WEAK,
-        "",
-        ((-16.8, -5.8), "utilization_percent", "weak", "chips", 256, 16),
-    ),
-    Claim(
-        "M4",
-        "Table 2: 256 chips: FLOP utilization 67.4 % and 82.2 %",
-        _level,
-        "67.4 and 82.2 %",
-        _LEVELS,
-        _WEAK,
-        _LEAD,
-    ),
-    Claim(
-        "M5",
-        "§5.1.1: 256 chips: MeshSlice, Wang, Collective in this order; all others are slower still",
-        _ordered,
-        "this order",
-        "this order of seconds, each step by more than 5 %, for both models",
-        _WEAK,
-        "",
-        (
-            partial(_by, column="utilization_percent", study="weak", chips=256),
+_BY_ALGORITHM = partial(_by, column="utilization_percent", chips=256)
+CLAIMS = read_claims(
+    "meshslice",
+    {
+        "M1": (_fastest_in_all,),
+        "M2": (
+            _gain,
+            *((13.8, 26.0), "seconds", "weak", ["algorithm", "chips"], ("wang", 256), _MESHSLICE),
+        ),
+        "M3": (_gain, (-16.8, -5.8), "utilization_percent", "weak", "chips", 256, 16),
+        "M4": (_level,),
+        "M5": (
+            _ordered,
+            partial(_BY_ALGORITHM, study="weak"),
             1,
             (["wang"], FASTER, ["meshslice"]),
             (["collective"], FASTER, ["wang"]),
             (_SLOWER, FASTER, ["collective"]),
         ),
-    ),
-    Claim(
-        "M6",
-        "Figure 10: Collective communicates least, Wang, MeshSlice slightly more, others much more",
-        _ordered,
-        "slightly, and much more",
-        "communication over local GEMMs: at most a quarter more than Collective, all others at "
-        "least twice as much, for both models",
-        _WEAK,
-        _PARTS_OF_TIME,
-        (
+        "M6": (
+            _ordered,
             _parts,
             2,
             (["collective"], 1, ["wang", "meshslice"]),
             (["wang", "meshslice"], 1 / SLIGHTLY, ["collective"]),
             (["collective"], MUCH, _SLOWER),
         ),
-    ),
-    Claim(
-        "M7",
-        "Figure 10: Wang adds launches, MeshSlice adds synchronisation",
-        _ordered,
-        "more launches, more synchronisation",
-        "more than Collective, and MeshSlice more than Wang, for both models",
-        _WEAK,
-        "",
-        (
+        "M7": (
+            _ordered,
             _parts,
             3,
             (["collective launch"], 1, ["wang launch"]),
             (["wang sync", "collective sync"], 1, ["meshslice sync"]),
         ),
-    ),
-    Claim(
-        "M8",
-        "Figure 10: SUMMA mostly synchronises; Cannon moves more than Collective, Wang, MeshSlice",
-        _ordered,
-        "dominates; more",
-        "SUMMA synchronises for longer than it transfers; Cannon transfers for longer than the "
-        "three",
-        _WEAK,
-        _PARTS_OF_TIME,
-        (
+        "M8": (
+            _ordered,
             _parts,
             2,
             (["summa transfer"], 1, ["summa sync"]),
@@ -351,147 +281,37 @@ CLAIMS = (
                 ["cannon transfer"],
             ),
         ),
-    ),
-    Claim(
-        "M9",
-        "Figure 11: MeshSlice is the fastest in all 16 GEMMs",
-        _fastest_of_all,
-        "fastest in all 16",
-        "fewest seconds in each GEMM",
-        _WEAK,
-        _PARTS_OF_TIME,
-    ),
-    Claim(
-        "M10",
-        "Figure 11: on average 27.8 % faster than Collective and 19.1 % than Wang",
-        _mean_leads,
-        "27.8 and 19.1 %",
-        "both within 30 % of the paper's number",
-        _WEAK,
-        _LEAD,
-    ),
-    Claim(
-        "M11",
-        "Figure 12: batch 32 on 16 chips: all algorithms are rather efficient",
-        _efficient,
-        "relatively high efficiency",
-        "each above 50 %",
-        _STRONG,
-        _ABSOLUTE,
-    ),
-    Claim(
-        "M12",
-        "Figure 12: on 256: MeshSlice is similar to Collective and Wang, above 1-D TP and SUMMA",
-        _ordered,
-        "similar; better",
-        "at most 20 % faster than Collective and Wang; faster than 1-D TP and SUMMA",
-        _STRONG,
-        _ABSOLUTE,
-        (
-            partial(_by, column="utilization_percent", study="strong", chips=256),
+        "M9": (_fastest_of_all,),
+        "M10": (_mean_leads,),
+        "M11": (_efficient,),
+        "M12": (
+            _ordered,
+            partial(_BY_ALGORITHM, study="strong"),
             1,
             (["meshslice"], 1 / SIMILAR, ["wang", "collective"]),
             (["summa", "tensor_parallel_1d"], 1, ["meshslice"]),
         ),
-    ),
-    Claim(
-        "M13",
-        "Table 2: choosing dataflows brings 21.2 % and 5.1 % (55.6 to 67.4 %, 78.2 to 82.2 %)",
-        _gain,
-        "21.2 and 5.1 %",
-        _DIFFERENCES,
-        "results/simulated/tpuv4-llm/dataflows.csv (tpuv4sim)",
-        _ABSOLUTE,
-        ((21.2, 5.1), "seconds", "dataflows", "variant", "Y stays", "the largest stays"),
-    ),
-    Claim(
-        "M14",
-        "Figure 13: the cost model finds the best mesh, 32x8",
-        _picks,
-        "32x8",
-        "32x8 by the cost model and by the simulation, and all meshes that are more than 5 % apart "
-        "in the same order, for both models",
-        "results/simulated/tpuv4-llm/meshes.csv (tpuv4sim)",
-        "",
-        ("meshes", "mesh", "32x8"),
-    ),
-    Claim(
-        "M15",
-        "Figure 14: the cost model finds the best slice count on 32x8",
-        _picks,
-        "finds the best",
-        "the same count by the cost model and by the simulation, and all that are more than 5 % "
-        "apart in the same order, for both models",
-        "results/simulated/tpuv4-llm/slices.csv (tpuv4sim)",
-        "",
-        ("slices", "slices"),
-    ),
-    Claim(
-        "M16",
-        "Table 3: 4x4: GPT-3 Wang, Collective, MeshSlice; Megatron-NLG Collective, MeshSlice, Wang",
-        _order_of_table_3,
-        "47.7, 47.4, 45.5; 49.4, 47.1, 46.4 % on TPUs",
-        "this order of FLOP utilization, nothing overlapped",
-        _SLICE,
-        _MEASURED,
-    ),
-    Claim(
-        "M17",
-        "Table 3: 4x4 slice: Wang over Collective 1.006 and 0.939",
-        _gain,
-        "1.006 and 0.939 on TPUs",
-        "each ratio of FLOP utilizations within 3 points of a percentage",
-        _SLICE,
-        _MEASURED,
-        ((0.6, -6.1), *_TABLE_3, ("wang", _APART), _COLLECTIVE, RATIO_POINTS),
-    ),
-    Claim(
-        "M18",
-        "§5.3.1: 4x4 slice: MeshSlice takes about 4.5 % longer than Collective",
-        _gain,
-        "4.5 % (4.2 and 4.9 by Table 3, on TPUs)",
-        _DIFFERENCES,
-        _SLICE,
-        _MEASURED,
-        ((4.2, 4.9), *_TABLE_3, _COLLECTIVE, ("meshslice", _APART)),
-    ),
-    Claim(
-        "M19",
-        "§5.3.1: 4x4 slice: overlapped it would be 38.6 and 32.8 % faster than Collective",
-        _gain,
-        "38.6 and 32.8 % (estimated)",
-        _DIFFERENCES,
-        _SLICE,
-        _MEASURED,
-        ((38.6, 32.8), *_TABLE_3, ("meshslice", _OVERLAPPED), _COLLECTIVE),
-    ),
-    Claim(
-        "M20",
-        "§5.3.1: 4x4 slice: 1.3 % of the time comes from slicing",
-        _slicing,
-        "1.3 % on TPUs",
-        _DIFFERENCES,
-        _SLICE,
-        source="arithmetic",
-    ),
-    Claim(
-        "M21",
-        "§6: a layer of GPT-3 on 1024 chips: 1.6 GB a chip in 2.5 dimensions, 336 MB by MeshSlice",
-        _traffic,
-        "1.6 GB and 336 MB",
-        "each within 5 % of the paper",
-        "launch/papers/meshslice/__init__.py",
-        source="arithmetic",
-    ),
-    Claim(
-        "M22",
-        "abstract, §5.1.1: 256 chips: models train 12.0 % and 23.4 % faster than with Wang",
-        _end_to_end,
-        "12.0 and 23.4 %",
-        _DIFFERENCES,
-        _WEAK,
-        _PAGE + "m22",
-    ),
+        "M13": (
+            _gain,
+            *((21.2, 5.1), "seconds", "dataflows", "variant", "Y stays", "the largest stays"),
+        ),
+        "M14": (_picks, "meshes", "mesh", "32x8"),
+        "M15": (_picks, "slices", "slices"),
+        "M16": (_order_of_table_3,),
+        "M17": (
+            _gain,
+            (0.6, -6.1),
+            *_TABLE_3,
+            ("wang", _NOT_OVERLAPPED),
+            _COLLECTIVE,
+            RATIO_POINTS,
+        ),
+        "M18": (_gain, (4.2, 4.9), *_TABLE_3, _COLLECTIVE, ("meshslice", _NOT_OVERLAPPED)),
+        "M19": (_gain, (38.6, 32.8), *_TABLE_3, ("meshslice", "overlapped"), _COLLECTIVE),
+        "M20": (_slicing,),
+        "M21": (_traffic,),
+        "M22": (_end_to_end,),
+    },
 )
 
 

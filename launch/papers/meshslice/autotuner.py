@@ -213,13 +213,12 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> list[MeshPlan]:
         If no mesh divides the matrices.
     """
     plans = []
+    common = gcd(
+        *(x for multiplications in dataflows for p in multiplications for x in (p.m, p.n, p.k))
+    )
     for rows in divisors(chips):
         mesh = rows, chips // rows
-        if any(
-            gcd(p.m, p.n, p.k) % lcm(*mesh)
-            for multiplications in dataflows
-            for p in multiplications
-        ):
+        if common % lcm(*mesh):
             continue
         best = [
             min(

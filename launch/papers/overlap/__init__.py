@@ -26,7 +26,7 @@ from numpy import array, isnan, nan, where
 
 from drbench.launch.cases.machine_models import find_machine
 
-from ..claims import FAIR, Claim, Paper, ResultRows, name_values
+from ..claims import FAIR, Paper, ResultRows, name_values, read_claims
 from .rows import GEMM, RANGES, ROWS, SAME, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
@@ -187,329 +187,41 @@ def _t7(rows: ResultRows):
     return (longer <= 5).all(), text
 
 
-_PAGE = "docs/results/flux-and-triton.md#"
-_SUMS, _PCIE, _WARPS, _TUNED, _EXPERTS = (
-    _PAGE + anchor
-    for anchor in ("f1-t2-t4", "f2-f7-f11", "f4-f6-f9-f10", "f12-f13-t5", "t8-to-t13")
-)
-_SPEEDUPS = (
-    f"ours over the paper's: geometric mean within {100 * MEAN_SHARE:.0f} % of 1, each point "
-    f"within {100 * POINT_SHARE:.0f} %; above 1 on average"
-)
-_TIMES = (
-    f"our time over the paper's: geometric mean within {100 * MEAN_SHARE:.0f} % of 1, each point "
-    f"within {100 * POINT_SHARE:.0f} %"
-)
-_OVER_FLUX = "geometric mean over FLUX's points within 5 %, on the same side of 1"
-_RANGES = "means within 15 points of the paper's, ends of each range within 25"
-_WHOLE = _PAGE + "f14-f16"
-_ONE_NODE = "results/simulated/overlap/{flux11,flux12,flux13}.csv (a100pcie, a100nvlink, h800)"
-CLAIMS = (
-    Claim(
-        "F1",
-        "FLUX 5.1, 6: overlap efficiency: means 40 (A100 PCIe), 63 (A100 NVLink), 72 % (H800)",
-        _as_stated,
-        "41 to 57, mean 40; 36 to 96, mean 63; 37 to 93, mean 72 %",
-        _RANGES,
-        _ONE_NODE,
-        _SUMS,
-        ("efficiency_percent", "flux", [*FLUX_MACHINES]),
-    ),
-    Claim(
-        "F2",
-        "FLUX 5.1: never behind Transformer Engine at m >= 1024; on H800 at most 1.51",
-        _f2,
-        "1.20 to 3.25, 1.01 to 1.33, 1.10 to 1.51",
-        "never below 0.98; on H800 the largest within 25 % of the paper's",
-        _ONE_NODE,
-        _PCIE,
-    ),
-    Claim(
-        "F3",
-        "FLUX Figure 4: Transformer Engine is slower than no overlap at m = 1024, and only at "
-        "small m",
-        _f3,
-        "slower at small m",
-        "a negative efficiency of one operation at m = 1024, of none at 8192",
-        "results/simulated/overlap/flux13.csv (h800)",
-    ),
-    Claim(
-        "F4",
-        "FLUX, abstract: up to 96 % of communication is hidden (5.1: on A100 NVLink)",
-        _f4,
-        "96 %",
-        "the best on A100 NVLink, and 2 to 8 % exposed there",
-        _ONE_NODE,
-        _WARPS,
-    ),
-    Claim(
-        "F5",
-        "FLUX Figure 8: the swizzled order is never slower, and gains more at large m",
-        _f5,
-        "never slower; more at large m",
-        "a gain of 0 or more at m = 1024, a larger one at 8192, AG and RS",
-        "results/simulated/overlap/flux8.csv (a100nvlink)",
-    ),
-    Claim(
-        "F6",
-        "FLUX Figures 9, 10: push or pull depends on the machine, the best tile on m",
-        _f6,
-        "different preference; no size always outperforms",
-        "push faster on one machine and pull on the other, and the best tile of one m "
-        "slower at another, each by more than 1 %",
-        "results/simulated/overlap/{flux9,flux10}.csv (a100pcie, a100nvlink)",
-        _WARPS,
-    ),
-    Claim(
-        "F7",
-        "FLUX Figure 15: 16 GPUs, up to 1.32, 1.57 and 1.55 times as fast as PyTorch",
-        _as_stated,
-        "1.32, 1.57, 1.55",
-        "each within 20 %",
-        "results/simulated/overlap/flux15.csv (a100pcie, a100nvlink, h800)",
-        _PCIE,
-        ("speedup", "flux", "flux15"),
-    ),
-    Claim(
-        "F9",
-        "FLUX Figure 14: m = 64, 512: on H800 FLUX is slower than no overlap",
-        _as_stated,
-        "-165 to -82 %",
-        "ends of the range within 25 points, so that each efficiency is negative",
-        "results/simulated/overlap/flux14.csv (h800)",
-        _WARPS,
-        ("efficiency_percent", "flux", "flux14", "h800"),
-    ),
-    Claim(
-        "F10",
-        "FLUX Figure 14: m = 64, 512: efficiency -2 to 41 (A100 PCIe), 14 to 88 % (A100 NVLink)",
-        _as_stated,
-        "-2 to 41, 14 to 88 %",
-        "ends of each range within 25 points",
-        "results/simulated/overlap/flux14.csv (a100pcie, a100nvlink)",
-        _WARPS,
-        ("efficiency_percent", "flux", "flux14", ["a100pcie", "a100nvlink"]),
-    ),
-    Claim(
-        "F11",
-        "FLUX Figure 15: 16 GPUs, efficiency up to 18, 74 and 56 %",
-        _as_stated,
-        "18, 74 and 56 %",
-        "each within 25 points",
-        "results/simulated/overlap/flux15.csv (a100pcie, a100nvlink, h800)",
-        _PCIE,
-        ("efficiency_percent", "flux", "flux15"),
-    ),
-    Claim(
-        "F12",
-        "FLUX 5.1, 6: efficiency of Transformer Engine: means -67, -61 and 20 %",
-        _as_stated,
-        "-125 to 36, mean -67; -99 to 74, mean -61; -40 to 80, mean 20 %",
-        _RANGES,
-        _ONE_NODE,
-        _TUNED,
-        ("efficiency_percent", "chunks", [*FLUX_MACHINES]),
-    ),
-    Claim(
-        "F13",
-        "FLUX Figure 14: m = 64, 512: 3.21, 4.68 and 1.03 times as fast as Transformer Engine",
-        _f13,
-        "1.45 to 3.21, 1.33 to 4.68, 0.95 to 1.03 times; its efficiency -213 to -36, -325 "
-        "to -49, -142 to -93 %",
-        "ends of each range of ratios within 25 %, of efficiencies within 25 points",
-        "results/simulated/overlap/flux14.csv (a100pcie, a100nvlink, h800)",
-        _TUNED,
-    ),
-    *(
-        Claim(
-            name,
-            f"FLUX, abstract, 5.2: {text}",
-            _whole,
-            theirs,
-            "each within 20 %, and what is above 1 within a factor of two",
-            f"results/simulated/overlap/{study}.csv (a100pcie, a100nvlink, h800)",
-            see,
-            (study,),
-        )
-        for name, study, text, theirs, see in (
-            (
-                "F14",
-                "flux16-training",
-                "training on 128 GPUs: up to 1.24 times as fast as Megatron-LM",
-                "1.24 (A100 PCIe), 1.05 (A100 NVLink), 1.10 (H800)",
-                _WHOLE,
-            ),
-            (
-                "F15",
-                "flux16-prefill",
-                "prefill on 8 GPUs: up to 1.66 times as fast as vLLM",
-                "1.46 (A100 PCIe), 1.45 (A100 NVLink), 1.66 (H800)",
-                "",
-            ),
-            (
-                "F16",
-                "flux17-decoding",
-                "decoding on 8 GPUs: up to 1.30 times as fast as vLLM",
-                "1.28 (A100 PCIe), 1.30 (A100 NVLink), none (H800)",
-                _WHOLE,
-            ),
-        )
-    ),
-    Claim(
-        "T1",
-        "TD 4.1: AllGather + GEMM, 8 H800: 1.42 times as fast as PyTorch",
-        _points,
-        "1.42",
-        _SPEEDUPS,
-        "results/simulated/overlap/td11.csv (h800)",
-        "",
-        ("speedup", "td11"),
-    ),
-    Claim(
-        "T2",
-        "TD 4.1: GEMM + ReduceScatter, 8 H800: 1.28 times as fast as PyTorch",
-        _points,
-        "1.28",
-        _SPEEDUPS,
-        "results/simulated/overlap/td12.csv (h800)",
-        _SUMS,
-        ("speedup", "td12"),
-    ),
-    Claim(
-        "T3",
-        "TD 4.2: AllGather + GEMM, 16 H800: 1.33 times as fast as PyTorch",
-        _points,
-        "1.33",
-        _SPEEDUPS,
-        "results/simulated/overlap/td13.csv (h800)",
-        "",
-        ("speedup", "td13"),
-    ),
-    Claim(
-        "T4",
-        "TD 4.2: GEMM + ReduceScatter, 16 H800: 1.42 times as fast as PyTorch",
-        _points,
-        "1.42",
-        _SPEEDUPS,
-        "results/simulated/overlap/td14.csv (h800)",
-        _SUMS,
-        ("speedup", "td14"),
-    ),
-    Claim(
-        "T5",
-        "TD 4.3: MI308X: 1.09 (AllGather) and 1.16 times (ReduceScatter) as fast as PyTorch",
-        _points,
-        "1.09 and 1.16",
-        _SPEEDUPS,
-        "results/simulated/overlap/{td17,td18}.csv (mi308x)",
-        _TUNED,
-        ("speedup", ["td17", "td18"]),
-    ),
-    Claim(
-        "T6",
-        "TD 3.7: own rows last wins (RS); a mesh needs all its links at once (AG)",
-        _t6,
-        "this order is used",
-        "fewer seconds than the other order",
-        "results/simulated/overlap/order.csv (h800, mi308x)",
-    ),
-    Claim(
-        "T7",
-        "TD 3.5: on two nodes no more than 15 multiprocessors are needed to add partial sums",
-        _t7,
-        "no more than 15",
-        "with at most 15 no more than 5 % longer than with the best of a search",
-        "results/simulated/overlap/split.csv (h800)",
-    ),
-    Claim(
-        "T7a",
-        "TD 3.5: partial sums have to be added at 470 GB/s",
-        _needed,
-        "470 GB/s",
-        "within 2 %, by the paper's formula and bandwidths",
-        "launch/data/machines/h800.toml",
-        source="arithmetic",
-    ),
-    Claim(
-        "T8",
-        "TD Table 4: AllGather + experts, 8 H800: 0.33 to 2.92 ms",
-        _points,
-        "0.33 to 2.92 ms",
-        _TIMES,
-        "results/simulated/overlap/td-table4.csv (h800)",
-        _EXPERTS,
-        ("seconds", "td-table4", 8),
-    ),
-    Claim(
-        "T9",
-        "TD Table 5: experts + ReduceScatter, 8 H800: 0.51 to 1.86 ms",
-        _points,
-        "0.51 to 1.86 ms",
-        _TIMES,
-        "results/simulated/overlap/td-table5.csv (h800)",
-        _EXPERTS,
-        ("seconds", "td-table5", 8),
-    ),
-    Claim(
-        "T10",
-        "TD Table 4: AllGather + experts, 16 H800: 0.45 to 8.28 ms",
-        _points,
-        "0.45 to 8.28 ms",
-        _TIMES,
-        "results/simulated/overlap/td-table4.csv (h800)",
-        _EXPERTS,
-        ("seconds", "td-table4", 16),
-    ),
-    Claim(
-        "T11",
-        "TD Table 5: experts + ReduceScatter, 16 H800: 3.62 to 16.60 ms",
-        _points,
-        "3.62 to 16.60 ms",
-        _TIMES,
-        "results/simulated/overlap/td-table5.csv (h800)",
-        _EXPERTS,
-        ("seconds", "td-table5", 16),
-    ),
-    Claim(
-        "T12",
-        "TD 4.1: AllGather + GEMM, 8 H800: 1.09 times as fast as FLUX",
-        _over_flux,
-        "1.09",
-        _OVER_FLUX,
-        "results/simulated/overlap/td11.csv (h800)",
-        _EXPERTS,
-        ("td11",),
-    ),
-    Claim(
-        "T13",
-        "TD 4.1: GEMM + ReduceScatter, 8 H800: 1.30 times as fast as FLUX",
-        _over_flux,
-        "1.30",
-        _OVER_FLUX,
-        "results/simulated/overlap/td12.csv (h800)",
-        _EXPERTS,
-        ("td12",),
-    ),
-    Claim(
-        "T14",
-        "TD 4.2: AllGather + GEMM, 16 H800: 0.956 times as fast as FLUX",
-        _over_flux,
-        "0.956",
-        _OVER_FLUX,
-        "results/simulated/overlap/td13.csv (h800)",
-        "",
-        ("td13",),
-    ),
-    Claim(
-        "T15",
-        "TD 4.2: GEMM + ReduceScatter, 16 H800: 0.9636 times as fast as FLUX",
-        _over_flux,
-        "0.9636",
-        _OVER_FLUX,
-        "results/simulated/overlap/td14.csv (h800)",
-        "",
-        ("td14",),
-    ),
+CLAIMS = read_claims(
+    "overlap",
+    {
+        "F1": (_as_stated, "efficiency_percent", "flux", [*FLUX_MACHINES]),
+        "F2": (_f2,),
+        "F3": (_f3,),
+        "F4": (_f4,),
+        "F5": (_f5,),
+        "F6": (_f6,),
+        "F7": (_as_stated, "speedup", "flux", "flux15"),
+        "F9": (_as_stated, "efficiency_percent", "flux", "flux14", "h800"),
+        "F10": (_as_stated, "efficiency_percent", "flux", "flux14", ["a100pcie", "a100nvlink"]),
+        "F11": (_as_stated, "efficiency_percent", "flux", "flux15"),
+        "F12": (_as_stated, "efficiency_percent", "chunks", [*FLUX_MACHINES]),
+        "F13": (_f13,),
+        "F14": (_whole, "flux16-training"),
+        "F15": (_whole, "flux16-prefill"),
+        "F16": (_whole, "flux17-decoding"),
+        "T1": (_points, "speedup", "td11"),
+        "T2": (_points, "speedup", "td12"),
+        "T3": (_points, "speedup", "td13"),
+        "T4": (_points, "speedup", "td14"),
+        "T5": (_points, "speedup", ["td17", "td18"]),
+        "T6": (_t6,),
+        "T7": (_t7,),
+        "T7a": (_needed,),
+        "T8": (_points, "seconds", "td-table4", 8),
+        "T9": (_points, "seconds", "td-table5", 8),
+        "T10": (_points, "seconds", "td-table4", 16),
+        "T11": (_points, "seconds", "td-table5", 16),
+        "T12": (_over_flux, "td11"),
+        "T13": (_over_flux, "td12"),
+        "T14": (_over_flux, "td13"),
+        "T15": (_over_flux, "td14"),
+    },
 )
 
 
