@@ -16,14 +16,14 @@ ON_RANKS = {"signals", "dtensor"}
 
 def list_benchmarks() -> dict[str, str]:
     """The first sentence of each, by name."""
-    found = {}
+    sentences = {}
     for path in sorted(HERE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         parts = path.relative_to(HERE).with_suffix("").parts
         if "__name__ ==" in text and parts != ("__main__",):
             sentence = re.split(r"[.:](?=\s|\")", text.removeprefix('"""'), maxsplit=1)[0]
-            found[".".join(parts).removesuffix(".__main__")] = " ".join(sentence.split())
-    return found
+            sentences[".".join(parts).removesuffix(".__main__")] = " ".join(sentence.split())
+    return sentences
 
 
 def parser_of(summary_line: str) -> argparse.ArgumentParser:

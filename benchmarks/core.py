@@ -99,22 +99,22 @@ def run(case: Case, ranks: int, environ: dict, root: Path = ROOT) -> dict:
 def interleave(contenders: dict) -> dict:
     """The records of each way to run a case (arguments of :func:`run`), one a round, in an order
     that alternates; the rounds share the budget of the case."""
-    found: dict = {contender: [] for contender in contenders}
+    records: dict = {contender: [] for contender in contenders}
     for round_index in range(ROUNDS):
         for contender in rotate_order(list(contenders), round_index):
             case, *how = contenders[contender]
-            found[contender].append(run(replace(case, budget=case.budget / ROUNDS), *how))
-    return found
+            records[contender].append(run(replace(case, budget=case.budget / ROUNDS), *how))
+    return records
 
 
-def shares(found: list[dict]) -> list[float]:
+def shares(records: list[dict]) -> list[float]:
     """Shares of GEMM-only speed."""
-    return [record["percent_of_gemm_only"] / 100 for record in found]
+    return [record["percent_of_gemm_only"] / 100 for record in records]
 
 
-def ratios(found: list[dict], base: list[dict]) -> list[float]:
+def ratios(records: list[dict], base: list[dict]) -> list[float]:
     """The speed of one over that of the other, each as a share of the roof next to it."""
-    return [ours / other for ours, other in zip(shares(found), shares(base))]
+    return [ours / other for ours, other in zip(shares(records), shares(base))]
 
 
 def spread(samples: list[float], name="ratio", low="low", high="high") -> dict:
@@ -159,13 +159,13 @@ def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
         for share in SHARES:
             rate = sum(free[name] for name in MOVED) / 2 / (share * free_s) / 1e9
             slow[share] = (replace(case, transport=f"throttled:{rate:.6f},0"), *how)
-        for share, found in interleave(slow).items():
-            samples, done[description["case"], share] = [], found
-            for record, slower in zip(found, ratios(found, [free] * ROUNDS)):
+        for share, records in interleave(slow).items():
+            samples, done[description["case"], share] = [], records
+            for record, slower in zip(records, ratios(records, [free] * ROUNDS)):
                 compute_s = slower * record["median_s"] * free_s / free["median_s"]
                 samples.append(record["median_s"] / over((compute_s, share * free_s)))
             row = description | {"transfers_over_compute": share} | spread(samples)
-            yield row | {"rounds": ROUNDS, **{x: found[-1][x] for x in ("median_s", "command")}}
+            yield row | {"rounds": ROUNDS, **{x: records[-1][x] for x in ("median_s", "command")}}
     for share in SHARES if section == "gather" else ():
         both = (done[f"ag_gemm {variant}", share] for variant in ("pull", "push"))
         row = {"case": "ag_gemm push over pull", "transfers_over_compute": share}
@@ -175,29 +175,31 @@ def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
 def together(summary: Callable, section: str, scale: str, limits: dict) -> Iterator[dict]:
     """Cases that alternate, those of each kind for themselves: what ``summary`` makes of the
     records of a case and those of the first of its kind."""
-    kind = lambda each: each[0].get("kind")
+    kind = lambda case: case[0].get("kind")
     for group in grouped(cases(section, scale, **limits), kind).values():
-        found = interleave({at: how for at, (_, *how) in enumerate(group)})
+        records = interleave({at: how for at, (_, *how) in enumerate(group)})
         for at, (description, *_) in enumerate(group):
-            row = description | summary(found[at], found[0]) | {"rounds": ROUNDS}
-            yield row | {"command": found[at][0]["command"]}
+            row = description | summary(records[at], records[0]) | {"rounds": ROUNDS}
+            yield row | {"command": records[at][0]["command"]}
     if section == "signals":
         cost_s = json.loads(start("signals", stdout=subprocess.PIPE, text=True, check=True).stdout)
         command = "python -m benchmarks signals"
         yield {"case": "Push and Await", "bar": 20e-6, "cost_s": cost_s, "command": command}
 
 
-def step_s(found: list[dict], _) -> dict:
+def step_s(records: list[dict], _) -> dict:
     """Seconds of a step. The median run counts: an absolute time is no better than the seconds it
     was taken in."""
-    times = [each["median_s"] * each["ranks"] / each["steps"] for each in found]
-    return spread(times, *SECONDS) | {"steps": found[0]["steps"]}
+    times = [record["median_s"] * record["ranks"] / record["steps"] for record in records]
+    return spread(times, *SECONDS) | {"steps": records[0]["steps"]}
 
 
-def of_both(found: list[dict], universal: list[dict]) -> dict:
+def of_both(records: list[dict], universal: list[dict]) -> dict:
     """Shares of the roof, and ratios to the universal algorithm on the same layouts."""
-    over = spread(ratios(found, universal), "of_universal", "of_universal_low", "of_universal_high")
-    return spread(shares(found)) | over | {"median_s": found[-1]["median_s"]}
+    over = spread(
+        ratios(records, universal), "of_universal", "of_universal_low", "of_universal_high"
+    )
+    return spread(shares(records)) | over | {"median_s": records[-1]["median_s"]}
 
 
 def planning(section: str, scale: str, limits: dict) -> Iterator[dict]:
@@ -230,8 +232,8 @@ SECTIONS = {
 
 def commit(root: Path = ROOT) -> str:
     """The commit of a checkout, by default this one, with ``-dirty`` if its files differ."""
-    found = git_state(root)
-    return (found["commit"] or "unknown")[:7] + "-dirty" * found.get("dirty", False)
+    state = git_state(root)
+    return (state["commit"] or "unknown")[:7] + "-dirty" * state.get("dirty", False)
 
 
 def write_rows(path: Path, rows: list[dict]) -> None:
@@ -250,10 +252,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for a CSV file a section")
     chosen = parser.parse_args()
     limits = {"iters": chosen.iters, "budget": chosen.budget}
-    made = {"date": date.today().isoformat(), "commit": commit()}
+    origin = {"date": date.today().isoformat(), "commit": commit()}
     if chosen.against:
         old = chosen.against.resolve()
-        made["old_commit"] = commit(old)
+        origin["old_commit"] = commit(old)
     for name in chosen.sections or SECTIONS:
         measure = SECTIONS[name]
         if chosen.against:
@@ -261,7 +263,7 @@ def main() -> None:
         begin, rows = time.perf_counter(), []
         print(f"\n{name}", flush=True)
         for row in measure(name, chosen.scale, limits):
-            rows.append(row | made)
+            rows.append(row | origin)
             print(*(f"{column}={value}" for column, value in row.items()), flush=True)
         print(f"{name} took {(time.perf_counter() - begin) / 60:.1f} minutes")
         if chosen.out:

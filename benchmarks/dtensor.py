@@ -74,12 +74,12 @@ def steps_of(model: nn.Module, x: DTensor, gradient: DTensor) -> dict[str, Calla
             local_of(model(x))
 
     def train():
-        for each in (x, *model.parameters()):
-            each.grad = None
+        for tensor in (x, *model.parameters()):
+            tensor.grad = None
         out = model(x)
         out.backward(gradient)
-        for each in (*(each.grad for each in (x, *model.parameters())), out):
-            local_of(each)
+        for tensor in (*(tensor.grad for tensor in (x, *model.parameters())), out):
+            local_of(tensor)
         return out
 
     return {"forward": forward, "forward and backward": train}
@@ -94,7 +94,9 @@ def mlp(sides: dict, budget_s: float) -> Iterator[dict]:
         work_of, results = {}, {}
         for name, (column, row) in STYLES.items():
             torch.manual_seed(3)  # the same weights for both sides
-            up, down = (nn.Linear(*each, bias=False) for each in ((width, hidden), (hidden, width)))
+            up, down = (
+                nn.Linear(*sizes, bias=False) for sizes in ((width, hidden), (hidden, width))
+            )
             plan = {
                 "0": column(input_layouts=Shard(0)),
                 "2": row(output_layouts=Shard(0), use_local_output=False),
@@ -105,9 +107,9 @@ def mlp(sides: dict, budget_s: float) -> Iterator[dict]:
                 if name == OURS:
                     drbench.torch.adopt(model)
                 work_of[name] = steps_of(model, x, shards[1])
-                made = work_of[name]["forward and backward"]()
-                gradients = (each.grad for each in (x, *model.parameters()))
-                results[name] = [each.full_tensor() for each in (made, *gradients)]
+                out = work_of[name]["forward and backward"]()
+                gradients = (tensor.grad for tensor in (x, *model.parameters()))
+                results[name] = [tensor.full_tensor() for tensor in (out, *gradients)]
         torch.testing.assert_close(results[OURS], results[STOCK], rtol=1e-3, atol=1e-3)
         for what in ("forward", "forward and backward"):
             description = {"batch": batch, "width": width, "hidden": hidden, "what": what}
@@ -123,11 +125,14 @@ def interleaved(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
         while not done:
             for name in rotate_order(list(timed_of), round_index):
                 with sides[name]:
-                    found = timed(COMM, timed_of[name])
+                    sample = timed(COMM, timed_of[name])
                 if round_index >= 0:
-                    times[name][round_index] = found.seconds
+                    times[name][round_index] = sample.seconds
                     row = {"side": name, "round": round_index + 1}
-                    yield row | {"seconds": round(found.seconds, 9), "cpu_s": round(found.cpu_s, 9)}
+                    yield row | {
+                        "seconds": round(sample.seconds, 9),
+                        "cpu_s": round(sample.cpu_s, 9),
+                    }
             round_index += 1
             if round_index > 0:
                 samples, spent_s = list(times[OURS].values()), Clock.now() - start
@@ -154,8 +159,8 @@ def calls(sides: dict, budget_s: float) -> Iterator[dict]:
     n, mesh, divided = 16, init_device_mesh("cpu", (COMM.size,)), [Shard(0)]
     part = n // COMM.size
     a, b = (drbench.torch.empty((n, n), mesh, divided) for _ in range(2))
-    for each in (a, b):
-        each.to_local().fill_(1)
+    for operand in (a, b):
+        operand.to_local().fill_(1)
     c, d = (distribute_tensor(torch.ones(n, n), mesh, divided) for _ in range(2))
     whole = distribute_tensor(torch.ones(n, n), mesh, [Replicate()])
     pairs = [(torch.ones(part, part), torch.ones(part, n)) for _ in range(COMM.size)]
@@ -189,7 +194,7 @@ def calls(sides: dict, budget_s: float) -> Iterator[dict]:
 
 def main() -> int:
     parser = parser_of(__doc__)
-    tables = {each.__name__: each for each in (mlp, calls)}
+    tables = {function.__name__: function for function in (mlp, calls)}
     parser.add_argument("what", nargs="*", choices=tables, help="default: both")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of a step of mlp [8]")
     parser.add_argument("--out", type=Path, help="folder for a CSV file each")
@@ -199,12 +204,12 @@ def main() -> int:
     for name in given.what or tables:
         rows = list(tables[name](sides, given.budget))
         if COMM.rank == 0:
-            found = DataFrame(rows)
+            table = DataFrame(rows)
             results = (
-                steps(found)
+                steps(table)
                 if name == "mlp"
                 else [
-                    (call, "beyond", beyond, "us", call_us(found, call, beyond), "bar", bar)
+                    (call, "beyond", beyond, "us", call_us(table, call, beyond), "bar", bar)
                     for call, beyond, bar in CALLS
                 ]
             )

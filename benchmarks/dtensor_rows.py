@@ -24,7 +24,7 @@ class MlpStep(NamedTuple):
     rounds: int
 
 
-def steps(found: DataFrame) -> list[MlpStep]:
+def steps(table: DataFrame) -> list[MlpStep]:
     """A line a step, of rows of ``benchmarks/dtensor.py mlp``.
 
     Examples
@@ -38,29 +38,29 @@ def steps(found: DataFrame) -> list[MlpStep]:
     >>> step.work, step.stock_s, str(step.time), str(step.cpu)
     ((8, 2, 4, 'forward'), 3.0, '1.50', '1.00')
     """
-    made = []
-    for work, each in found.groupby(_WORK, sort=False):
-        by_round = each.pivot(index="round", columns="side", values=["seconds", "cpu_s"]).dropna()
+    lines = []
+    for work, rows in table.groupby(_WORK, sort=False):
+        by_round = rows.pivot(index="round", columns="side", values=["seconds", "cpu_s"]).dropna()
         time, cpu = (
             ratio_of(over(by_round[column][STOCK].to_dict(), by_round[column][OURS].to_dict()))
             for column in ("seconds", "cpu_s")
         )
         middle = [float(by_round.seconds[side].median()) for side in (STOCK, OURS)]
-        made.append(MlpStep(work, *middle, time, cpu, len(by_round)))
-    return made
+        lines.append(MlpStep(work, *middle, time, cpu, len(by_round)))
+    return lines
 
 
-def call_us(found: DataFrame, call: str, beyond: str | None = None) -> tuple[float, float, float]:
+def call_us(table: DataFrame, call: str, beyond: str | None = None) -> tuple[float, float, float]:
     """Microseconds of a call of ``benchmarks/dtensor.py calls``, beyond another in the same round:
     the median and its interval.
 
     Examples
     --------
-    >>> made = [{"call": x, "round": n, "us": 2.0 * n + len(x)} for x in "ab" for n in range(6)]
-    >>> call_us(DataFrame(made), "a"), call_us(DataFrame(made), "a", "b")
+    >>> rows = [{"call": x, "round": n, "us": 2.0 * n + len(x)} for x in "ab" for n in range(6)]
+    >>> call_us(DataFrame(rows), "a"), call_us(DataFrame(rows), "a", "b")
     ((6.0, 1.0, 11.0), (0.0, 0.0, 0.0))
     """
-    by_round = found.pivot(index="round", columns="call", values="us")
+    by_round = table.pivot(index="round", columns="call", values="us")
     us = by_round[call] - (by_round[beyond] if beyond else 0)
     low, high = median_interval(list(us)) or (us.min(), us.max())
     return float(us.median()), low, high

@@ -48,7 +48,7 @@ class Committed:
             data = [Path(folder, f"{at}.json") for at in range(len(self.explain))]
             for options, path in zip(self.explain, data):
                 explain(options, path)
-            source = figure.read([*(root / each for each in self.inputs), *data])
+            source = figure.read([*(root / name for name in self.inputs), *data])
         return figure.make(source, Options(**self.options)).picture
 
     def description(self, root: Path = ROOT) -> str:
@@ -87,13 +87,13 @@ def committed(root: Path = ROOT) -> list[Committed]:
 
     Examples
     --------
-    >>> [each.figure for each in committed() if each.file.endswith("llm-weak")]
+    >>> [entry.figure for entry in committed() if entry.file.endswith("llm-weak")]
     ['llm-weak']
     """
     path = root / LIST
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))["figure"]
-        return [Committed(**entry) for entry in found]
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))["figure"]
+        return [Committed(**entry) for entry in entries]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}. Its first lines describe an entry.") from None
 
@@ -105,17 +105,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", help=f"these files of {LIST} (default: all)")
     asked = parser.parse_args(arguments)
     every = committed()
-    unknown = {*asked.files} - {each.file for each in every}
+    unknown = {*asked.files} - {figure.file for figure in every}
     if unknown:
         parser.error(f"{LIST} has no file {', '.join(sorted(unknown))}")
     lines = []
-    for each in every:
-        if asked.files and each.file not in asked.files:
+    for figure in every:
+        if asked.files and figure.file not in asked.files:
             continue
         if asked.check:
-            lines += each.difference()
+            lines += figure.difference()
         else:
-            (path,) = save(each.draw(), ROOT / each.file, [".svg"])
+            (path,) = save(figure.draw(), ROOT / figure.file, [".svg"])
             print(path.relative_to(ROOT))
     print(*lines, sep="\n", end="\n" * bool(lines))
     return 1 if lines else 0

@@ -85,12 +85,12 @@ def imports(module: str, text: str, package: bool = False) -> Iterator[tuple[str
 
 def closure(start: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
     """Everything that is reached from some names, these included."""
-    found, left = set(), [*start]
+    reached, left = set(), [*start]
     while left:
-        for name in {left.pop()} - found:
-            found.add(name)
+        for name in {left.pop()} - reached:
+            reached.add(name)
             left += edges.get(name, ())
-    return found
+    return reached
 
 
 class Layers:
@@ -102,21 +102,21 @@ class Layers:
 
     def layer_of(self, name: str) -> str | None:
         """The innermost layer of a module."""
-        return max((each for each in self.below if under(name, (each,))), key=len, default=None)
+        return max((layer for layer in self.below if under(name, (layer,))), key=len, default=None)
 
     def refused(self, module: str, name: str, at_module_level: bool) -> str | None:
         """Why a module may not import a name."""
         layer, top = self.layer_of(module), name.split(".")[0]
         if top == "drbench":
             allowed = closure({layer} - {None}, self.below)
-            single = [each for each in allowed if each not in self.below]
+            single = [entry for entry in allowed if entry not in self.below]
             if self.layer_of(name) not in allowed and not under(name, single):
                 return f"{layer or module} may import {', '.join(sorted(allowed)) or 'nothing'}"
         elif layer == "drbench.partitions" and top not in sys.stdlib_module_names:
             return "partitions needs nothing beyond the standard library"
         if top in ONLY_IN and not under(module, ONLY_IN[top]):
             return f"only for {', '.join(ONLY_IN[top])}"
-        heavy = next((each for each in HEAVY if under(name, (each,))), None)
+        heavy = next((package for package in HEAVY if under(name, (package,))), None)
         if heavy and at_module_level and not under(module, HEAVY[heavy]):
             return f"at module level only in {' and '.join(HEAVY[heavy])}"
         return None
@@ -134,7 +134,7 @@ def check(sources: dict[str, tuple[Path, str]], layers: Layers) -> Iterator[str]
             parts = name.split(".")
             prefixes = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
             known = prefixes & sources.keys()
-            inside[module] |= {each for each in known if not under(module, (each,))}
+            inside[module] |= {prefix for prefix in known if not under(module, (prefix,))}
             if at_module_level:
                 edges[module] |= known | {parts[0]}
     for starts, unloaded in UNLOADED.items():
@@ -173,12 +173,12 @@ def named_twice(texts: dict[str, str]) -> Iterator[str]:
 
 def modules() -> dict[str, Path]:
     """Every module of drbench and its file, by the links to its parts."""
-    found = {}
+    paths = {}
     for folder, _, files in os.walk(ROOT / "drbench", followlinks=True):
         for path in sorted(Path(folder, name) for name in files if name.endswith(".py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts).removesuffix(".__init__")] = path
-    return found
+            paths[".".join(parts).removesuffix(".__init__")] = path
+    return paths
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ TESTS = {"algorithms": "algorithms frozen", "partitions": "partitions", "launch"
 TESTS["drbench"] = "chains device host library measure model plan program"
 FIRST_S, TIMES_LONGER, COLUMNS = 60, 5, "number file line before after killed_by"
 PAIRS = "Lt LtE Gt GtE Eq NotEq In NotIn Is IsNot Mult Add Add Sub FloorDiv Mod And Or".split()
-SWAPS = {getattr(ast, each): getattr(ast, PAIRS[x ^ 1]) for x, each in enumerate(PAIRS)}
+SWAPS = {getattr(ast, name): getattr(ast, PAIRS[x ^ 1]) for x, name in enumerate(PAIRS)}
 #: All descendants end with the tests; no mutant ends another process or removes its shared memory.
 ALONE = "unshare -pf --kill-child --mount-proc sh -c".split() * (not os.geteuid())
 ALONE += ['mount -t tmpfs x /dev/shm; "$0" "$@"'] * (not os.geteuid())
@@ -49,8 +49,8 @@ def find_mutants(tree: Path, file: str):
         inside = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         inside += getattr(node, "decorator_list", [])
         inside += [node] * isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.pattern)
-        skipped |= {id(each) for top in inside if top for each in ast.walk(top)}
-    for node in (each for each in nodes if id(each) not in skipped and hasattr(each, "lineno")):
+        skipped |= {id(child) for top in inside if top for child in ast.walk(top)}
+    for node in (node for node in nodes if id(node) not in skipped and hasattr(node, "lineno")):
         new = None
         match node:
             case ast.If() | ast.IfExp() | ast.While():
@@ -87,11 +87,11 @@ def find_reaching(tree: Path, mutants: list, out: Path) -> tuple[dict, dict]:
                 text = text[:at] + mark + text[at:]
             (tree / file).write_bytes(text)
         (out / "seconds.txt").write_text(run_tests(tree, "not thorough", "-n2").stdout)
-    for found in re.finditer(r"(?m)^([\d.]+)s \w+ +(.+)$", (out / "seconds.txt").read_text()):
-        seconds[found[2]] += float(found[1])
-    within = cache(lambda begin: {each for each in seconds if each.startswith(begin)})
-    for found in re.finditer(r"(?m)^(\d+) (tests/mpi/|.*)", (out / "reached.txt").read_text()):
-        reached[int(found[1])] |= within(found[2])
+    for match in re.finditer(r"(?m)^([\d.]+)s \w+ +(.+)$", (out / "seconds.txt").read_text()):
+        seconds[match[2]] += float(match[1])
+    within = cache(lambda begin: {test for test in seconds if test.startswith(begin)})
+    for match in re.finditer(r"(?m)^(\d+) (tests/mpi/|.*)", (out / "reached.txt").read_text()):
+        reached[int(match[1])] |= within(match[2])
     return {n: reached[n] or {*seconds} for n in range(len(mutants))}, seconds
 
 
@@ -100,10 +100,10 @@ def find_killer(tree: Path, clean: Path, mark: str, tests: list, seconds: dict) 
     left_out, limit_s = [], TIMES_LONGER * (10 + sum(map(seconds.get, tests)))
     (listed := tree.with_suffix(".txt")).write_text("\n".join(tests))
     run = lambda: run_tests(tree, mark, "-x", *left_out, f"@{listed}", limit_s=limit_s)
-    while found := re.search(r"(?m)^(?:FAILED|ERROR) (.+?)(?: - .*)?$", (ended := run()).stdout):
-        if "::" not in found[1] or not run_tests(clean, "not thorough", found[1]).returncode:
-            return found[1]
-        left_out.append(f"--deselect={found[1]}")
+    while failed := re.search(r"(?m)^(?:FAILED|ERROR) (.+?)(?: - .*)?$", (ended := run()).stdout):
+        if "::" not in failed[1] or not run_tests(clean, "not thorough", failed[1]).returncode:
+            return failed[1]
+        left_out.append(f"--deselect={failed[1]}")
     ends = re.search(r"(?m)^(?:\d|no tests).* in [\d.]+s", ended.stdout) and {0: "", 5: ""}
     return (ends or {-9: "time limit"}).get(ended.returncode, "tests do not end")  # after an exec
 
@@ -122,7 +122,7 @@ def main() -> None:
         files = sorted(p.relative_to(clean).as_posix() for p in (clean / package).rglob("*.py"))
         every = [m for f in files if "drbench/torch/" not in f for m in find_mutants(clean, f)]
         drawn.append(chance.sample(every, -(-int(count) // len(TESTS))))
-    mutants = [each for turn in zip(*drawn) for each in turn][: int(count)]
+    mutants = [mutant for turn in zip(*drawn) for mutant in turn][: int(count)]
     reached, seconds = find_reaching(out / "reaching", mutants, out)
     rows = [*map(tuple, pd.read_csv(table, na_filter=False).values)] if table.exists() else []
     left = iter(sorted({*range(len(mutants))} - {row[0] for row in rows}))
@@ -133,8 +133,8 @@ def main() -> None:
             tree, text, package = out / name, (clean / path).read_bytes(), path.split("/")[0]
             (tree / path).write_bytes(text[:first] + new + text[last:])
             folders = (f"{package}/", *(f"tests/{name}/" for name in TESTS[package].split()))
-            tests = sorted(reached[number] | {each for each in seconds if each.startswith(path)})
-            own = [each for each in tests if each.startswith(folders)]
+            tests = sorted(reached[number] | {test for test in seconds if test.startswith(path)})
+            own = [test for test in tests if test.startswith(folders)]
             own = own[: sum(total <= FIRST_S for total in accumulate(map(seconds.get, own)))]
             killer = own and find_killer(tree, clean, "not thorough and not mpi", own, seconds)
             killer = killer or find_killer(tree, clean, "not thorough", tests, seconds)

@@ -30,8 +30,8 @@ def cost(count: int, topology: Topology, *transport) -> float:
 
     best = float("inf")
     with distributed(problem, topology, *transport) as matrices:
-        found = trace(program(), problem, comm.rank, fresh=False)
-        with Executor(found, matrices, prefetch="all") as executor:
+        traced = trace(program(), problem, comm.rank, fresh=False)
+        with Executor(traced, matrices, prefetch="all") as executor:
             for _ in range(9):
                 executor.prepare()
                 comm.Barrier()

@@ -191,7 +191,7 @@ def describe_page(app, page, template, context, doctree):
     """Give a page a description, its first sentences; let linked files be shown, not saved."""
     if doctree is not None:
         context["body"] = context["body"].replace(' download=""', "")
-        first = next((each.astext() for each in doctree.findall(nodes.paragraph)), "")
+        first = next((paragraph.astext() for paragraph in doctree.findall(nodes.paragraph)), "")
         text = html.escape(" ".join(first.split())[:300])
         context["metatags"] += f'<meta name="description" content="{text}">'
     if page == "search":
@@ -212,9 +212,9 @@ def describe_case(app, what, name, thing, options, lines):
     """Describe the parameters of a case as the command line does."""
     if name == "drbench.Case":
         lines[:] = [lines[0], ""]
-        for each in FIELDS.values():
-            default = f" Default: {each.default_text}." * bool(each.default_text)
-            lines.append(f":param {each.name}: {each.help}{default}")
+        for field in FIELDS.values():
+            default = f" Default: {field.default_text}." * bool(field.default_text)
+            lines.append(f":param {field.name}: {field.help}{default}")
         lines.append(":param options: Options of the algorithm, such as ``stationary``, by name.")
 
 
@@ -227,7 +227,7 @@ def write_other_files(app, error):
             built = (out / f"{page}.html").read_text("utf-8")
             texts[page] = re.search(r'<article role="main".*</article>', built, re.S)[0]
         (out / "_static/texts.js").write_text(f"const TEXTS = {json.dumps(texts)}", "utf-8")
-        (options,) = next(each.explain for each in committed() if each.figure == "layouts")
+        (options,) = next(figure.explain for figure in committed() if figure.figure == "layouts")
         with TemporaryDirectory() as folder:
             explain(options, Path(folder, "runs.json"))
             cases = json.loads(Path(folder, "runs.json").read_text("utf-8"))["cases"]

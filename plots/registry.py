@@ -31,11 +31,11 @@ class Drawn(NamedTuple):
 
 def figures() -> dict[str, Figure]:
     """Every figure, by name, in the order of names."""
-    found = {}
+    known = {}
     for module in _modules():
         for figure in getattr(import_module(module), "FIGURES", ()):
-            found[figure.name] = figure
-    return dict(sorted(found.items()))
+            known[figure.name] = figure
+    return dict(sorted(known.items()))
 
 
 def _modules() -> Iterator[str]:
@@ -71,11 +71,11 @@ def kinds() -> list[str]:
     >>> [kind for kind in kinds() if "-" in kind]
     ['llm-… (4)', 'overlap-… (3)']
     """
-    found = []
-    for family, each in groupby(figures(), lambda name: name.partition("-")[0]):
-        named = list(each)
-        found += named if len(named) < 3 else [f"{family}-… ({len(named)})"]
-    return found
+    texts = []
+    for family, members in groupby(figures(), lambda name: name.partition("-")[0]):
+        named = list(members)
+        texts += named if len(named) < 3 else [f"{family}-… ({len(named)})"]
+    return texts
 
 
 def draw(
@@ -115,14 +115,14 @@ def draw(
     for option, value in options.items():
         if option not in figure.takes and value != getattr(Options(), option):
             takes = (
-                ", ".join(f"--{each.replace('_', '-')}" for each in figure.takes) or "no options"
+                ", ".join(f"--{name.replace('_', '-')}" for name in figure.takes) or "no options"
             )
             raise SelectionError(
                 f"figure {name} has no use for --{option.replace('_', '-')}. It takes {takes}."
             )
     formats = formats or suffixes(out)
-    made = figure.make(given(source, figure.read), Options(**options), page_style)
-    return Drawn(save(made.picture, out, formats), made.notes)
+    drawn = figure.make(given(source, figure.read), Options(**options), page_style)
+    return Drawn(save(drawn.picture, out, formats), drawn.notes)
 
 
 def suffixes(out: str | os.PathLike) -> tuple[str, ...]:

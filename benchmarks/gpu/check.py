@@ -90,8 +90,8 @@ def run_stage(stage: Stage, log: Path, limit_s: float = math.inf) -> dict:
     lines, words = [], [*text.splitlines(), *filter(None, [late])]
     for line in [*words]:
         with suppress(ValueError):
-            found = json.loads(line)
-            lines += found if isinstance(found, list) else [found]
+            value = json.loads(line)
+            lines += value if isinstance(value, list) else [value]
             words.remove(line)
     return {
         "name": stage.name,
@@ -140,16 +140,16 @@ def checks_of(
         elif not (rows and fine):
             value = f"exit {stage['exit']} {end}"[:120].strip()
             missing = end.endswith((_USED_UP, "No module named pytest")) or kind == "libraries"
-            found = CheckLine(name, value, "exit 0", fine and kind != "predicted")
-            yield found.where(not missing)
+            check = CheckLine(name, value, "exit 0", fine and kind != "predicted")
+            yield check.where(not missing)
         for row in filter(is_ok, rows if name == "speed on 1" else ()):
             yield from _rates_of_one_rank(row, ended)
         findings = [line for line in stage["lines"] if "level" in line]
-        right = all(each["level"] != "missing" for each in findings)
-        for each in findings:  # of doctor
-            verified = right and each["subject"] == "GPU pairs"
-            ok = False if each["level"] == "missing" else verified or None
-            yield CheckLine(each["subject"], each["text"], "right bytes" * verified, ok)
+        right = all(finding["level"] != "missing" for finding in findings)
+        for finding in findings:  # of doctor
+            verified = right and finding["subject"] == "GPU pairs"
+            ok = False if finding["level"] == "missing" else verified or None
+            yield CheckLine(finding["subject"], finding["text"], "right bytes" * verified, ok)
         yield from (CheckLine(*line["check"]) for line in stage["lines"] if "check" in line)
     yield from checks_of_node(node, ended)
 
@@ -183,8 +183,8 @@ def check(todo: list[Stage], node: GpuNode, print_line: Callable[[str], None]) -
     """Run all stages, write the page and ``gpu_check.json`` after each of them, print the page, and
     return the exit code: 1 if anything is wrong, and not merely slow."""
     node.out.mkdir(parents=True, exist_ok=True)
-    made = [stage.records for stage in todo if stage.records]
-    for path in (*made, node.out / "here.toml"):  # of an earlier check
+    paths = [stage.records for stage in todo if stage.records]
+    for path in (*paths, node.out / "here.toml"):  # of an earlier check
         path.unlink(missing_ok=True)
     log, ended, records, begin = node.out / "log.txt", [], {}, time.monotonic()
     log.write_text("", encoding="utf-8")

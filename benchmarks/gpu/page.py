@@ -132,9 +132,9 @@ def checks_of_node(node: GpuNode, ended: Iterable[dict]) -> Iterator[CheckLine]:
         if count:
             share = inside.count(True) / count
             what, bar = f"times in the interval of {machine}", f">= {_INSIDE} (intervals)"
-            found = CheckLine(what, f"{share:.2f} ({inside.count(True)} of {count})", bar)
+            check = CheckLine(what, f"{share:.2f} ({inside.count(True)} of {count})", bar)
             decided = node.is_modelled or machine != MODEL
-            yield found._replace(ok=share >= _INSIDE).where(decided)
+            yield check._replace(ok=share >= _INSIDE).where(decided)
     yield from _of_layers(list(filter(is_ok, node.rows("node"))), node.is_modelled)
 
 
@@ -151,8 +151,8 @@ def _of_transfers(lines: list[dict], decided: bool) -> Iterator[CheckLine]:
     for name, rate in rates.items():
         what = f"{name} of {bytes_text(nbytes)}, all GPUs at once"
         bar = f">= {least:.0f} (slower end of {MODEL})"
-        found = CheckLine(what, f"{rate:.0f} GB/s", bar, rate >= least)
-        yield found.where(name == "get" and decided)
+        check = CheckLine(what, f"{rate:.0f} GB/s", bar, rate >= least)
+        yield check.where(name == "get" and decided)
     if {"get", "accumulate"} <= rates.keys():
         share, least = rates["accumulate"] / rates["get"], machine.accumulate_efficiency
         bar = f">= {least} (the paper, 5.1)"
@@ -165,7 +165,7 @@ def _of_layers(rows: list[Record], decided: bool) -> Iterator[CheckLine]:
     rows = [row for row in rows if row.algorithm == "universal" and row.compute == "fp32"]
     best: dict[tuple, float] = {}
     for row in sorted(rows, key=lambda row: (row.k, row.stationary)):
-        if row.m == max(each.m for each in rows):
+        if row.m == max(other.m for other in rows):
             key = shape_name((row.m, row.n, row.k)), row.stationary
             best[key] = max(best.get(key, 0.0), (row.percent_of_gemm_only or 0.0) / 100)
     for (shape, stationary), share in best.items():
@@ -271,7 +271,7 @@ def _libraries(node: GpuNode, ended: list[dict]) -> Iterator[str]:
     yield "".join(f"- {line}\n" for stage in ended for line in stage["without"])
     ours, lines = [row for row in node.rows("node") if is_ok(row)], []
     for row in node.rows("libraries"):
-        times = [each.time_s for each in ours if problem_of(each) == problem_of(row)]
+        times = [case.time_s for case in ours if problem_of(case) == problem_of(row)]
         words = [row.algorithm, row.dataflow, row.preset]
         words.append("(C in bfloat16)" if row.dtype == "bfloat16" else None)
         cells = [f"{row.status}: {row.reason}"[:80]]
@@ -295,10 +295,10 @@ def _table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
     | a      | 1.5 |
     | longer |     |
     """
-    made = Table(*header, box=MARKDOWN)
+    table = Table(*header, box=MARKDOWN)
     for line in lines:
-        made.add_row(*(str(cell).replace("|", "/") for cell in line))
-    return _text(made).strip(" \n") + "\n"
+        table.add_row(*(str(cell).replace("|", "/") for cell in line))
+    return _text(table).strip(" \n") + "\n"
 
 
 def _text(*parts: object) -> str:

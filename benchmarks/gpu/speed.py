@@ -29,10 +29,10 @@ def matrix(device, rows, cols, matrix=None, dtype="float32"):
     """A matrix on the device until that is closed, filled like A or B."""
     dtype = numpy_type(dtype)
     memory = device.allocate(rows * cols * dtype.itemsize)
-    made = at_address(memory.address, rows * cols, dtype).reshape(rows, cols)
+    array = at_address(memory.address, rows * cols, dtype).reshape(rows, cols)
     if matrix:
-        device.fill(made, Fill("integer", 0, _EXTENT), matrix, 0, 0)
-    return made
+        device.fill(array, Fill("integer", 0, _EXTENT), matrix, 0, 0)
+    return array
 
 
 #: arithmetic: (dtype of A and B, of C, --compute).
@@ -52,7 +52,7 @@ def gemms() -> None:
         whole = [matrix(device, _EXTENT, _EXTENT, name, dtype) for name in "AB"]
         whole.append(matrix(device, _EXTENT, _EXTENT, dtype=result))
         for n in (_TILE, _EXTENT):
-            a, b, c = (each[:n, :n] for each in whole)
+            a, b, c = (operand[:n, :n] for operand in whole)
             took = timer.behind(lambda: device.gemm(a, b, c, 0.0, stream), stream)
             tflops = 2 * n**3 / took / 1e12
             check = (f"GEMM of {n} cubed, {kind}", f"{tflops:.1f} TFLOP/s", "", None)
@@ -86,20 +86,20 @@ def overlap() -> None:
     for arithmetic in ("fp32", "tf32"):
         for blocks in (_ALL, 32, 16, 12, 8, 4):
             device = cuda_device(0, 1, _ARITHMETIC[arithmetic][2], blocks)
-            one, other = device.stream("GEMMs", multiplies=True), device.stream("transfers")
+            gemm_stream, other = device.stream("GEMMs", multiplies=True), device.stream("transfers")
             timer = Timer(device)
             a, b, c = (matrix(device, _EXTENT, _EXTENT, name) for name in ("A", "B", None))
             source, target = (matrix(device, _EXTENT, _WIDTH, name) for name in "AB")
-            multiply = lambda: device.gemm(a, b, c, 0.0, one)
+            multiply = lambda: device.gemm(a, b, c, 0.0, gemm_stream)
             add = lambda: device.accumulate(target, source, other)
-            single, gemm_s = timer.seconds(add, other), timer.seconds(multiply, one)
+            single, gemm_s = timer.seconds(add, other), timer.seconds(multiply, gemm_stream)
             alone_s.setdefault(arithmetic, gemm_s)
             count = max(1, round(gemm_s / single))
             many = lambda: [add() for _ in range(count)]
             transfers = timer.seconds(many, other)
-            device.reserve(one, True)
-            both = timer.together(one, {one: multiply, other: many})
-            alone = timer.seconds(multiply, one)
+            device.reserve(gemm_stream, True)
+            both = timer.together(gemm_stream, {gemm_stream: multiply, other: many})
+            alone = timer.seconds(multiply, gemm_stream)
             rate, longer = count * source.nbytes / transfers / 1e9, both / alone_s[arithmetic]
             hidden = (alone + transfers - both) / min(alone, transfers)
             limited = None if blocks == _ALL else blocks

@@ -46,10 +46,10 @@ def list_chains() -> Iterator[tuple[Asked, list[str]]]:
 
 def planned(asked: Asked, fix: list[str], machine, budget_s: float):
     """The predicted record of a chain, with its interval, and what runs it."""
-    found = answer(asked, machine, RANKS, fix=fix, programs=LIBRARY)
+    result = answer(asked, machine, RANKS, fix=fix, programs=LIBRARY)
     fill = fill_of(asked.chain(), None, "float32")
-    order = order_of(found.search.best, asked, machine.name, fill, budget_s=budget_s)
-    return replace(records_of(found)[0], case=asked.name), order
+    order = order_of(result.search.best, asked, machine.name, fill, budget_s=budget_s)
+    return replace(records_of(result)[0], case=asked.name), order
 
 
 def measured(orders: dict, rounds: int) -> dict:
@@ -58,7 +58,7 @@ def measured(orders: dict, rounds: int) -> dict:
     for round_index in range(rounds):
         for name in rotate_order([*orders], round_index):
             ran[name].append(run_order(orders[name]))
-    return {name: replace(pool_records(found), case=name) for name, found in ran.items()}
+    return {name: replace(pool_records(records), case=name) for name, records in ran.items()}
 
 
 def points(path: Path) -> DataFrame:
@@ -87,8 +87,8 @@ def main() -> None:
     ran = measured({name: order for name, (_, order) in plans.items()}, words.rounds)
     for name, (predicted, _) in plans.items():
         append_csv(path, predicted, ran[name])
-    found = points(path)
-    print(found, *summary(found), sep="\n")
+    table = points(path)
+    print(table, *summary(table), sep="\n")
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ def paired(measured, predicted, column: str = "time_s"):
         Of the measured, several rows may be of one case (:data:`CASE`).
     """
     values = predicted[[*CASE, column]].rename(columns={column: "predicted_s"})
-    found = measured[measured.status == "ok"].merge(values, on=CASE)
-    return found[found[column].notna()]
+    pairs = measured[measured.status == "ok"].merge(values, on=CASE)
+    return pairs[pairs[column].notna()]
 
 
 def with_intervals(pairs: DataFrame, column: str = "time_s") -> DataFrame:
@@ -90,8 +90,10 @@ def with_intervals(pairs: DataFrame, column: str = "time_s") -> DataFrame:
     programs: these are dealt to two halves, pseudo-randomly but always the same."""
     value, predicted = pairs[column], pairs.predicted_s
     half = pairs[CASE].astype(str).agg(" ".join, axis=1).map(choose_half)
-    ends = {each: spread(list((value / predicted)[half != each])) for each in (False, True)}
-    low, high = (half.map({each: pair[at] for each, pair in ends.items()}) for at in (0, 1))
+    ends = {
+        is_first: spread(list((value / predicted)[half != is_first])) for is_first in (False, True)
+    }
+    low, high = (half.map({is_first: pair[at] for is_first, pair in ends.items()}) for at in (0, 1))
     unit, intervals = UNITS[column], {"low": low * predicted, "high": high * predicted}
     return pairs.assign(unit=unit, value=value, predicted=predicted, **intervals)
 
@@ -106,11 +108,13 @@ def main() -> None:
     if measured.nodes.gt(1).any():  # measured rows name the transport that auto came to
         predicted["transport"] = measured.transport.dropna().iloc[0]
         columns.append("percent_of_gemm_only")
-    found = {each: with_intervals(paired(measured, predicted, each), each) for each in columns}
-    pairs = found[columns[-1]]
+    tables = {
+        column: with_intervals(paired(measured, predicted, column), column) for column in columns
+    }
+    pairs = tables[columns[-1]]
     shapes = pairs.groupby(["m", "n", "k"], sort=False)
-    found |= {shape_text(*shape): each for shape, each in shapes}
-    print(table(["", *SUMMARY], [(name, *summary(each)) for name, each in found.items()]), end="")
+    tables |= {shape_text(*shape): rows for shape, rows in shapes}
+    print(table(["", *SUMMARY], [(name, *summary(rows)) for name, rows in tables.items()]), end="")
     print(f"{len(measured) - len(pairs)} cases are not ok, or were not predicted")
 
 

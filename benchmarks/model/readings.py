@@ -25,10 +25,10 @@ from drbench.plots.select.records import frame
 NAMES = ("P7", "P10")
 
 
-def lines_of(found, description: dict):
+def lines_of(cases, description: dict):
     """The rows of lines.csv."""
-    for layer in dict.fromkeys(found.layer):
-        figure = Figures(found)[description["machine"], layer]
+    for layer in dict.fromkeys(cases.layer):
+        figure = Figures(cases)[description["machine"], layer]
         for name, line in figure.lines.items():
             for stationary in "BC":
                 best = figure.best(name, stationary=stationary)
@@ -50,32 +50,32 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "results/simulated/readings")
     out = parser.parse_args().out
     command = "python -m benchmarks model.readings"
-    made = {"command": command, "date": date.today(), "commit": commit()}
+    origin = {"command": command, "date": date.today(), "commit": commit()}
     file = read_toml(Path(__file__).with_suffix(".toml"))
-    runs = [(each, program) for each in file["readings"] for program in each["programs"]]
-    found = {}
-    for each, program in runs:
-        machine = find_machine(each["machine"])
+    runs = [(reading, program) for reading in file["readings"] for program in reading["programs"]]
+    tables = {}
+    for point, program in runs:
+        machine = find_machine(point["machine"])
         cases = cases_for_claims("mlp2", machine.devices, options=file["programs"][program])
-        for path, value in each.get("changes", {}).items():
+        for path, value in point.get("changes", {}).items():
             machine = machine.with_value(path, value)
         (records,) = predict_on([machine], cases, machine.devices)
-        found[each["machine"], each["reading"], program] = frame(records)
-        print(f"{each['machine']}, {each['reading']}, {program}: {len(cases)} cases", flush=True)
+        tables[point["machine"], point["reading"], program] = frame(records)
+        print(f"{point['machine']}, {point['reading']}, {program}: {len(cases)} cases", flush=True)
     lines, verdicts = [], []
-    for each, program in runs:
-        name, reading = each["machine"], each["reading"]
-        ours = found[name, reading, program]
-        others = found["h100x8" if name == "pvc12" else "pvc12", "as it is", program]
-        for replicas in each["most_replicas"]:
+    for point, program in runs:
+        name, reading = point["machine"], point["reading"]
+        ours = tables[name, reading, program]
+        others = tables["h100x8" if name == "pvc12" else "pvc12", "as it is", program]
+        for replicas in point["most_replicas"]:
             description = {"machine": name, "program": program, "reading": reading}
             description["most_replicas"] = replicas
-            kept = ours[[a <= replicas for a, _, _ in ours.factors]]
-            lines += [row | made for row in lines_of(kept, description)]
-            table = concat([kept, others], ignore_index=True)
+            admitted = ours[[a <= replicas for a, _, _ in ours.factors]]
+            lines += [row | origin for row in lines_of(admitted, description)]
+            table = concat([admitted, others], ignore_index=True)
             for verdict in check_claims(CLAIMS, Figures(table), NAMES.__contains__):
                 row = description | {"claim": verdict.claim.name, "holds": verdict.holds}
-                verdicts.append(row | made)
+                verdicts.append(row | origin)
     write_rows(out / "lines.csv", lines)
     write_rows(out / "verdicts.csv", verdicts)
 

@@ -158,7 +158,7 @@ def every_program(request: TuneRequest, machine: Machine) -> list[Case]:
     candidates, cases = Candidates(request, ByTime(request, machine), SearchResult()), []
     for source in candidates.sources:
         while source.next < inf:
-            cases += [each.case for each in candidates.take(source, Ratios(), inf)]
+            cases += [candidate.case for candidate in candidates.take(source, Ratios(), inf)]
     return cases
 
 
@@ -204,19 +204,19 @@ def verdicts(again: DataFrame) -> dict[str, ChoiceVerdict]:
     >>> times = {"choice": (1.0, 2.0), "1": (0.9, 1.8), "2": (1.2, 2.1)}
     >>> rows = [("tall", who, n, s) for who, own in times.items() for n, s in enumerate(own)]
     >>> columns = ["problem", "contender", "turn", "time_s"]
-    >>> found = verdicts(DataFrame(rows, columns=columns))["tall"]
-    >>> found.fastest, f"{found.ratio.middle:.3f}"
+    >>> verdict = verdicts(DataFrame(rows, columns=columns))["tall"]
+    >>> verdict.fastest, f"{verdict.ratio.middle:.3f}"
     ('1', '1.111')
     """
-    found = {}
+    verdict_of = {}
     for problem, rows in again.groupby("problem", sort=False):
         times = {
             who: own.set_index("turn").time_s for who, own in rows.groupby("contender", sort=False)
         }
         choice = next(who for who in times if who.startswith(CHOICE))
         fastest = min(times, key=lambda who: times[who].median())
-        found[problem] = ChoiceVerdict(fastest, ratio_of(over(times[choice], times[fastest])))
-    return found
+        verdict_of[problem] = ChoiceVerdict(fastest, ratio_of(over(times[choice], times[fastest])))
+    return verdict_of
 
 
 def main() -> int:
@@ -235,10 +235,10 @@ def main() -> int:
                 rows += more
         write_rows(out / "every.csv", every)
         write_rows(out / "again.csv", again)
-    found = verdicts(DataFrame(again))
-    for problem, each in found.items():
-        print(f"{problem}: choice / fastest {each.ratio}, {'met' if each.met else 'not met'}")
-    return int(not all(each.met for each in found.values()))
+    verdict_of = verdicts(DataFrame(again))
+    for problem, verdict in verdict_of.items():
+        print(f"{problem}: choice / fastest {verdict.ratio}, {'met' if verdict.met else 'not met'}")
+    return int(not all(verdict.met for verdict in verdict_of.values()))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def list_pages() -> list[Path]:
 
 def fill(text: str) -> str:
     """A page with its tables from the records."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{eval(found[2])}<!-- docs: end -->", text)
+    return _BLOCK.sub(lambda match: f"{match[1]}{eval(match[2])}<!-- docs: end -->", text)
 
 
 def difference(text: str, name: str) -> list[str]:

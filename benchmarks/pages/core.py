@@ -29,58 +29,58 @@ class BarRows(NamedTuple):
     found: DataFrame
 
 
-def _cases(found: DataFrame, value, low=nan, high=nan, least=nan, most=nan) -> DataFrame:
+def _cases(table: DataFrame, value, low=nan, high=nan, least=nan, most=nan) -> DataFrame:
     """Cases: name, value and its interval, the least and the most allowed (the effective bar), and
     whether the case is noisy."""
-    noisy = found.noisy.astype(str) == "True" if "noisy" in found else False
+    noisy = table.noisy.astype(str) == "True" if "noisy" in table else False
     columns = {"value": value, "low": low, "high": high, "least": least, "most": most}
-    return found[["case"]].assign(noisy=noisy, **columns)
+    return table[["case"]].assign(noisy=noisy, **columns)
 
 
-def _of_roof(found: DataFrame) -> DataFrame:
+def _of_roof(table: DataFrame) -> DataFrame:
     """Ratios to the roof. A case with uneven work cannot exceed its balance limit, so its effective
     bar is the bar times that limit."""
-    share = lambda end: found[f"percent_of_gemm_only{end}"] / 100
+    share = lambda end: table[f"percent_of_gemm_only{end}"] / 100
     low, high = share("_low").fillna(share("_min")), share("_high").fillna(share("_max"))
-    return _cases(found, share(""), low, high, found.bar * found.balance_limit.fillna(1))
+    return _cases(table, share(""), low, high, table.bar * table.balance_limit.fillna(1))
 
 
-def _of_speeds(found: DataFrame) -> DataFrame:
+def _of_speeds(table: DataFrame) -> DataFrame:
     """Ratios of speeds."""
-    return _cases(found, found.ratio, found.low, found.high, found.bar)
+    return _cases(table, table.ratio, table.low, table.high, table.bar)
 
 
-def _of_times(found: DataFrame) -> DataFrame:
+def _of_times(table: DataFrame) -> DataFrame:
     """Ratios of times on slow networks, by the share of the transfers."""
-    named = found.case + found.transfers_over_compute.map(", transfers {:g}".format)
-    found = found.assign(case=named)
-    return _cases(found, found.ratio, found.low, found.high, found.bar_low, found.bar)
+    named = table.case + table.transfers_over_compute.map(", transfers {:g}".format)
+    table = table.assign(case=named)
+    return _cases(table, table.ratio, table.low, table.high, table.bar_low, table.bar)
 
 
-def _of_overlap(found: DataFrame) -> DataFrame:
+def _of_overlap(table: DataFrame) -> DataFrame:
     """Times with a look-ahead of one over the larger of compute and transfers."""
     unknown = {"low": nan, "high": nan, "bar_low": nan}
-    return _of_times(found.assign(bar=OVERLAPPED, **unknown))
+    return _of_times(table.assign(bar=OVERLAPPED, **unknown))
 
 
-def _of_fused(found: DataFrame) -> DataFrame:
+def _of_fused(table: DataFrame) -> DataFrame:
     """Each fused program with the better of the tried tiles: its ratio to the universal algorithm,
     or where there is a bar to the roof, that, with the lower of the two bars."""
-    found = found.sort_values("of_universal").groupby("case", sort=False).tail(1)
-    speed, low, high = found.of_universal, found.of_universal_low, found.of_universal_high
-    if found.bar.isna().all():
-        return _cases(found, speed, low, high, AS_UNIVERSAL)
-    return _of_speeds(found.assign(bar=minimum(found.bar, AS_UNIVERSAL * found.ratio / speed)))
+    table = table.sort_values("of_universal").groupby("case", sort=False).tail(1)
+    speed, low, high = table.of_universal, table.of_universal_low, table.of_universal_high
+    if table.bar.isna().all():
+        return _cases(table, speed, low, high, AS_UNIVERSAL)
+    return _of_speeds(table.assign(bar=minimum(table.bar, AS_UNIVERSAL * table.ratio / speed)))
 
 
-def _of_seconds(found: DataFrame) -> DataFrame:
+def _of_seconds(table: DataFrame) -> DataFrame:
     """Times."""
-    return _cases(found, found.median_s, found.least_s, found.most_s, most=found.bar_s)
+    return _cases(table, table.median_s, table.least_s, table.most_s, most=table.bar_s)
 
 
-def _of_calls(found: DataFrame) -> DataFrame:
+def _of_calls(table: DataFrame) -> DataFrame:
     """Costs of calls of DTensor on drbench beyond others, in seconds."""
-    us = [(call, *call_us(found, call, beyond), bar) for call, beyond, bar in CALLS if bar]
+    us = [(call, *call_us(table, call, beyond), bar) for call, beyond, bar in CALLS if bar]
     columns = DataFrame(us, columns=["case", "median_s", "least_s", "most_s", "bar_s"])
     return _of_seconds(columns.set_index("case").div(1e6).reset_index())
 
@@ -92,8 +92,8 @@ _KINDS = {
     "overlap": _of_overlap,
     "fused": _of_fused,
     "seconds": _of_seconds,
-    "slowest": lambda found: _cases(found, found.most_s, most=found.bar_s),
-    "cost": lambda found: _cases(found, found.cost_s, most=found.bar),
+    "slowest": lambda table: _cases(table, table.most_s, most=table.bar_s),
+    "cost": lambda table: _cases(table, table.cost_s, most=table.bar),
     "calls": _of_calls,
 }
 
@@ -103,11 +103,11 @@ def _bars() -> Iterator[BarRows]:
     for bar in read_toml(Path(__file__).with_name("bars.toml"))["bars"]:
         names = bar["section"].split(", ")
         if names == ["dtensor"]:
-            found = rows(f"{HERE}/dtensor-p2/calls.csv")
+            table = rows(f"{HERE}/dtensor-p2/calls.csv")
         else:
-            found = concat(map(core, names), ignore_index=True)
-        found = found.query(bar["rows"]) if "rows" in bar else found
-        yield BarRows(bar["section"], bar["what"], bar["over"], _KINDS[bar["kind"]](found))
+            table = concat(map(core, names), ignore_index=True)
+        table = table.query(bar["rows"]) if "rows" in bar else table
+        yield BarRows(bar["section"], bar["what"], bar["over"], _KINDS[bar["kind"]](table))
 
 
 def core_bars() -> str:
@@ -133,9 +133,9 @@ def missed_bars() -> str:
 
 def _margins(bar: BarRows) -> DataFrame:
     """The cases of a bar that are not noisy, with their margins: 1 at the bar, less below it."""
-    found = bar.found[~bar.found.noisy]
-    above, below = (found.value / found.least).fillna(inf), (found.most / found.value).fillna(inf)
-    return found.assign(margin=minimum(above, below))
+    quiet = bar.found[~bar.found.noisy]
+    above, below = (quiet.value / quiet.least).fillna(inf), (quiet.most / quiet.value).fillna(inf)
+    return quiet.assign(margin=minimum(above, below))
 
 
 def _cases_met(bar: BarRows) -> tuple[int, int]:
@@ -184,14 +184,14 @@ _MOVES = ("universal", "wang", "collective", "summa", "meshslice")
 
 def algorithms() -> str:
     """Percent of the roof of the algorithms on two ranks, by dataflow and mesh."""
-    found = records(f"{HERE}/algorithms-p2")
-    found = found[found.algorithm.isin(_MOVES) & ~found.a.isin(["row", "column"])]
-    flow = found.dataflow.fillna(found.stationary.map(_DATAFLOW))
-    columns = flow + " " + found.c.str.removeprefix("block:").str.replace("x", "×")
+    cases = records(f"{HERE}/algorithms-p2")
+    cases = cases[cases.algorithm.isin(_MOVES) & ~cases.a.isin(["row", "column"])]
+    flow = cases.dataflow.fillna(cases.stationary.map(_DATAFLOW))
+    columns = flow + " " + cases.c.str.removeprefix("block:").str.replace("x", "×")
     cells = {
         (row.algorithm, column): f"{row.percent_of_gemm_only:.0f} "
         f"({row.percent_of_gemm_only_min:.0f}–{row.percent_of_gemm_only_max:.0f})"
-        for row, column in zip(found.itertuples(), columns)
+        for row, column in zip(cases.itertuples(), columns)
     }
     order = sorted(columns.unique(), key=lambda name: ("OLR".index(name[0]), name))
     return table(

@@ -30,24 +30,24 @@ _LEAST = 20
 
 def gallery(folder: str) -> str:
     """Each figure of a folder below the page that explains it: its finding, and what it draws."""
-    found: dict[str, str] = dict.fromkeys(_PAGES.values(), "")
+    items_of: dict[str, str] = dict.fromkeys(_PAGES.values(), "")
     described: set[tuple[str, str]] = set()
-    for each in committed():
-        name = Path(each.file).name
-        if Path(each.file).parent == Path(folder):
+    for figure in committed():
+        name = Path(figure.file).name
+        if Path(figure.file).parent == Path(folder):
             page = next(page for begin, page in _PAGES.items() if name.startswith(begin))
-            picture, finding = f"../images/{name}.svg", _finding(each)
+            picture, finding = f"../images/{name}.svg", _finding(figure)
             caption = f"**{finding}.** " * bool(finding)
-            if not (finding and (page, each.figure) in described):  # below a page once
-                summary = figures()[each.figure].summary.partition(", of drbench ")[0]
+            if not (finding and (page, figure.figure) in described):  # below a page once
+                summary = figures()[figure.figure].summary.partition(", of drbench ")[0]
                 caption += f"{summary[0].upper()}{summary[1:]}."
-            described.add((page, each.figure))
+            described.add((page, figure.figure))
             lines = textwrap.wrap(caption, 118, break_on_hyphens=False)
-            found[page] += f"- [![{name}]({picture})]({picture})\n"
-            found[page] += textwrap.indent("\n".join(lines) + "\n", "  ")
+            items_of[page] += f"- [![{name}]({picture})]({picture})\n"
+            items_of[page] += textwrap.indent("\n".join(lines) + "\n", "  ")
     return "\n".join(
         f"## [{_title(page)}]({os.path.relpath(page, 'docs/results')})\n\n{items}"
-        for page, items in found.items()
+        for page, items in items_of.items()
         if items
     )
 

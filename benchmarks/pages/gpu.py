@@ -37,15 +37,15 @@ def gpu_runs(machine: str) -> str:
         cells, ran = [], []
         for kind in _RUNS:
             if (folder / f"{kind}-p{ranks}").is_dir():
-                found = records(f"measured/{machine}/{kind}-p{ranks}")
-                ran.append(found[(found.status == "ok") & (found.error == 0)])
-                cells.append(f"{len(ran[-1])} of {(found.status != 'unsupported').sum()}")
+                cases = records(f"measured/{machine}/{kind}-p{ranks}")
+                ran.append(cases[(cases.status == "ok") & (cases.error == 0)])
+                cells.append(f"{len(ran[-1])} of {(cases.status != 'unsupported').sum()}")
             else:
                 cells.append("–")
         exact = concat(ran)
         signals = {*exact.progress} - {"poll"}
         lines.append((ranks, *cells, ", ".join(signals), ", ".join({*exact.collectives})))
-    header = [f"{each}: exact" for each in _RUNS.values()]
+    header = [f"{run}: exact" for run in _RUNS.values()]
     return table(["ranks", *header, "signals", "collectives"], lines)
 
 
@@ -62,23 +62,23 @@ _WORDS = {
 def gpu_checks(machine: str, *without: str) -> str:
     """Speeds on one GPU against their bars, without lines whose name has a word of ``without``."""
     lines = []
-    for each in _gpu(machine)["checks"]:
-        name = each["what"]
-        if each["value"].startswith("exit") or any(word in name for word in without):
+    for check in _gpu(machine)["checks"]:
+        name = check["what"]
+        if check["value"].startswith("exit") or any(word in name for word in without):
             continue
         for old, new in _WORDS.items():
             name = name.replace(old, new)
-        lines.append((name, each["value"], each["bar"].replace(">=", "≥"), say_yes(each["ok"])))
+        lines.append((name, check["value"], check["bar"].replace(">=", "≥"), say_yes(check["ok"])))
     return table(["what", "measured", "bar", "met"], lines)
 
 
 def gpu_overlap(machine: str, *blocks: int) -> str:
     """A GEMM of 8192³ at the same time as accumulates, by the thread blocks that add (0: no
     limit), with the bar where there is one."""
-    found = _gpu(machine)
-    bars = {tuple(each["what"].split(" ", 3)[::3]): each for each in found["checks"]}
+    report = _gpu(machine)
+    bars = {tuple(check["what"].split(" ", 3)[::3]): check for check in report["checks"]}
     lines = []
-    for line in lines_of(found["stages"], kind="overlap", what="accumulates"):
+    for line in lines_of(report["stages"], kind="overlap", what="accumulates"):
         count = line["blocks"] or 0
         key = line["arithmetic"], f"accumulates, {count} blocks"
         bar = bars.get(key, {"bar": "", "ok": None})
@@ -118,5 +118,8 @@ def gpu_expected() -> str:
             if program.endswith(_FASTER):
                 cells = lines.setdefault(f"{layer}, {program}", {})
                 cells[arithmetic] = f"{time}; {row.percent_of_gemm_only:.0f} %"
-    rows = ((name, *(cells.get(each, "–") for each in _EXPECTED)) for name, cells in lines.items())
-    return table(["program", *(each.replace("tf", "TF") for each in _EXPECTED)], rows)
+    rows = (
+        (name, *(cells.get(arithmetic, "–") for arithmetic in _EXPECTED))
+        for name, cells in lines.items()
+    )
+    return table(["program", *(arithmetic.replace("tf", "TF") for arithmetic in _EXPECTED)], rows)

@@ -37,13 +37,13 @@ def libraries(*folders: str) -> str:
 
 def _compare(folder: str) -> Iterator[tuple]:
     """The lines of a folder of records."""
-    found = records(f"measured/{folder}")
+    cases = records(f"measured/{folder}")
     times: dict[tuple, dict[int, float]] = defaultdict(dict)
-    for record in records_of(found):
+    for record in records_of(cases):
         turn, *contender = record.case.split(" | ")
         if record.status == "ok":
             times[tuple(contender)][int(turn)] = record.time_s
-    every = compare_contenders(found)
+    every = compare_contenders(cases)
     fastest = {(line.shape, line.who): line for line in every if line.best}
     default: dict[tuple, ContenderLine] = {}
     for line in every:
@@ -52,11 +52,11 @@ def _compare(folder: str) -> Iterator[tuple]:
     for (shape, who), line in default.items():
         if line.median_s is not None and who in _NAMES:
             cells = [shape, folder.rpartition("-p")[2], _NAMES[who]]
-            for each in (line, fastest[shape, who]):
-                text = f"{each.label}, {1e3 * each.median_s:.1f} ms"
-                ratio = ratio_of(over(times[each[:3]], times[shape, "drbench", _DEFAULT]))
-                is_base = each[1:3] == ("drbench", _DEFAULT)
-                cells.append(f"[{text}]" if each.noisy else text)
+            for setting in (line, fastest[shape, who]):
+                text = f"{setting.label}, {1e3 * setting.median_s:.1f} ms"
+                ratio = ratio_of(over(times[setting[:3]], times[shape, "drbench", _DEFAULT]))
+                is_base = setting[1:3] == ("drbench", _DEFAULT)
+                cells.append(f"[{text}]" if setting.noisy else text)
                 cells.append("1" if is_base else _describe_apart(ratio))
             yield tuple(cells)
 
@@ -85,7 +85,7 @@ def placements() -> str:
         [
             (
                 f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
-                *(f"{1e3 * each.time_s:.1f} ms" for each in (line.stock, line.ours)),
+                *(f"{1e3 * side.time_s:.1f} ms" for side in (line.stock, line.ours)),
                 *map(describe_ratio, (line.time, line.cpu)),
                 line.rounds,
             )

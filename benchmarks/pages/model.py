@@ -14,15 +14,15 @@ def tune_chosen(machine: str) -> str:
     """The choice of ``tune --measure`` for each problem, next to the fastest of all programs."""
     every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
     lines = []
-    for problem, each in verdicts(again).items():
+    for problem, verdict in verdicts(again).items():
         choice = again[(again.problem == problem) & again.contender.str.startswith(CHOICE)]
         sizes = "×".join(str(choice.iloc[0][axis]) for axis in "mnk")
         ran = every[(every.problem == problem) & every.first_s.notna()]
-        fastest = each.fastest.startswith(CHOICE)
-        ratio = "the choice is fastest" if fastest else describe_ratio(each.ratio)
+        fastest = verdict.fastest.startswith(CHOICE)
+        ratio = "the choice is fastest" if fastest else describe_ratio(verdict.ratio)
         time = f"{1e3 * choice.time_s.median():.0f} ms"
         name = _NOT_THE_PAPERS.get(problem, problem)
-        lines.append((f"{name}, {sizes}", len(ran), time, ratio, say_yes(each.met)))
+        lines.append((f"{name}, {sizes}", len(ran), time, ratio, say_yes(verdict.met)))
     return table(["problem", "programs", "time of the choice", "choice / fastest", "met"], lines)
 
 
@@ -53,14 +53,14 @@ def accuracy() -> str:
 def search_regret() -> str:
     """The problems in which the default search of ``tune`` misses what a long search finds, and the
     number of the others."""
-    found = rows("simulated/readings/regret.csv")
+    problems = rows("simulated/readings/regret.csv")
     lines = []
-    for row in found[found.regret >= 0.0005].itertuples():
+    for row in problems[problems.regret >= 0.0005].itertuples():
         layer = f"{row.m}×{row.n}×{row.k}, {row.ranks} {row.machine}"
         layer += ", replicas" if row.replication != "none" else ""
-        times = (f"{1e6 * each:.0f} µs" for each in (row.first_s, row.best_s))
+        times = (f"{1e6 * seconds:.0f} µs" for seconds in (row.first_s, row.best_s))
         lines.append((layer, *times, f"{100 * row.regret:.1f} %", row.left))
-    others = found[found.regret < 0.0005]
+    others = problems[problems.regret < 0.0005]
     lines.append((f"{len(others)} others", "", "", "0.0 %", f"0 in {(others.left == 0).sum()}"))
     heads = "problem, default search, long search, regret, candidates left"
     return table(heads.split(", "), lines)

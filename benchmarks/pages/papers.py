@@ -23,7 +23,7 @@ def _cut(text: str, width: int) -> str:
         return text
     best = ""
     for ends in (r"[,;] |(?<=[%)]) ", r"(?<=\d) "):
-        heads = [text[: found.start()] for found in re.finditer(ends, text[: width - 1])]
+        heads = [text[: match.start()] for match in re.finditer(ends, text[: width - 1])]
         heads = [head for head in heads if head.count("(") == head.count(")")]
         if heads and len(best) < width / 2:
             best = max(best, heads[-1], key=len)
@@ -34,13 +34,13 @@ def claims(paper: str) -> str:
     """Each claim of ``slicing``, ``meshslice`` or ``overlap`` with its verdict and our number, cut
     where a row would be too wide; a claim that is not reproduced has a link to the reason."""
     lines = []
-    for each in papers()[paper].verdicts(RESULTS):
-        claim = each.claim
+    for result in papers()[paper].verdicts(RESULTS):
+        claim = result.claim
         anchor = claim.see.partition("#")[2]
-        verdict = {"PASS": "yes", "KNOWN": f"[no](#{anchor})"}.get(each.word, each.word)
+        verdict = {"PASS": "yes", "KNOWN": f"[no](#{anchor})"}.get(result.word, result.word)
         cells = claim.name, verdict, claim.text
         width = _WIDTH - len("|  |  |  |  |") - sum(map(len, cells))
-        lines.append((*cells, _cut(each.ours.replace("|", "/"), width)))
+        lines.append((*cells, _cut(result.ours.replace("|", "/"), width)))
     return table(["claim", "reproduced", "what the paper states", "our number"], lines)
 
 
@@ -48,21 +48,21 @@ def _sensitivity():
     """The changes of machines, each with a dict of the claims whose verdict it changes. Left out
     are claims whose verdict before the change is not the committed one: fewer cases are simulated
     here than for the committed verdicts."""
-    found = rows("simulated/readings/sensitivity.csv").fillna("")
+    changes = rows("simulated/readings/sensitivity.csv").fillna("")
     committed = rows("claims.csv").set_index("claim").verdict
     words = {"PASS": "holds", "KNOWN": "does not hold"}
-    claims = found.changed_claims.map(
-        lambda text: dict(each.split(" ", 1) for each in text.split("; ") if each)
+    claims = changes.changed_claims.map(
+        lambda text: dict(claim.split(" ", 1) for claim in text.split("; ") if claim)
     )
     known = {
         name
-        for before in claims[found.change == ""]
+        for before in claims[changes.change == ""]
         for name, word in before.items()
         if words.get(committed[name]) == word
     }
     signs = {"holds": "+", "does not hold": "−", "undecided": "?"}
-    signed = lambda each: [f"{signs[word]}{name}" for name, word in each.items() if name in known]
-    return found.assign(signed=claims.map(signed).str.join(", "))
+    signed = lambda words: [f"{signs[word]}{name}" for name, word in words.items() if name in known]
+    return changes.assign(signed=claims.map(signed).str.join(", "))
 
 
 #: Claims by the first letter of their names: whose they are, and the page with the reasons.
@@ -78,10 +78,10 @@ _WHOSE = {
 
 def claim_counts(folder: str) -> str:
     """How many claims of each paper pass; ``folder`` is where the results pages are."""
-    found = rows("claims.csv")
+    verdicts = rows("claims.csv")
     lines = []
     for letter, (whose, page) in _WHOSE.items():
-        mine = found[found.claim.str.startswith(letter)]
+        mine = verdicts[verdicts.claim.str.startswith(letter)]
         counts = [(mine.verdict == word).sum() for word in ("PASS", "KNOWN")]
         sources = " and ".join(dict.fromkeys(mine.source))
         lines.append((letter, whose, sources, *counts, f"[{page}.md]({folder}/{page}.md)"))
@@ -99,17 +99,21 @@ _READINGS = {
 def highest_lines() -> str:
     """The two highest lines of MLP-2 on pvc12, with the matrix that stays, by program and by the
     most replicas of A and B; in bold where P7 holds."""
-    found = where(rows("simulated/readings/lines.csv"), machine="pvc12", layer="mlp2", drawn=True)
+    lines_of = where(
+        rows("simulated/readings/lines.csv"), machine="pvc12", layer="mlp2", drawn=True
+    )
     held = where(rows("simulated/readings/verdicts.csv"), machine="pvc12", claim="P7")
     most, lines = (12, 6, 4, 1), []
     for (program, reading), words in _READINGS.items():
-        each = where(found, program=program, reading=reading)
+        drawn = where(lines_of, program=program, reading=reading)
         judged = where(held, program=program, reading=reading).set_index("most_replicas").holds
         cells = []
         for count in most:
-            means = each[each.most_replicas == count].groupby(["line", "stationary"])
+            means = drawn[drawn.most_replicas == count].groupby(["line", "stationary"])
             best = means.percent_of_peak.mean().sort_values(ascending=False, kind="stable").index
-            text = ", ".join(f"{line.removesuffix(' Prod.')} S-{kept}" for line, kept in best[:2])
+            text = ", ".join(
+                f"{line.removesuffix(' Prod.')} S-{matrix}" for line, matrix in best[:2]
+            )
             cells.append(f"**{text}**" if judged.get(count) else text or "not simulated")
         lines.append((words, *cells))
     return table(["program", *(f"at most {count}" for count in most)], lines)
@@ -118,16 +122,16 @@ def highest_lines() -> str:
 def turns_by_factor(paper: str) -> str:
     """Which verdicts change when one constant of a paper's machines is multiplied by a factor: +P5
     holds then, −P5 does not."""
-    found = _sensitivity()
-    found = found[(found.paper == paper) & found.change.str.contains(" x ")].copy()
-    found[["constant", "factor"]] = found.change.str.split(" x ", expand=True)
+    changes = _sensitivity()
+    changes = changes[(changes.paper == paper) & changes.change.str.contains(" x ")].copy()
+    changes[["constant", "factor"]] = changes.change.str.split(" x ", expand=True)
     index = ["machine", "constant"]
-    cells = found.pivot_table("signed", index, "factor", "first", fill_value="n/a", sort=False)
+    cells = changes.pivot_table("signed", index, "factor", "first", fill_value="n/a", sort=False)
     cells = cells[sorted(cells, key=float)]
     turned = cells[~cells.isin(["", "n/a"]).all(axis=1)]
     lines = [(machine, f"`{constant}`", *row) for (machine, constant), *row in turned.itertuples()]
     others = f"{len(cells) - len(turned)} others"
-    lines.append((", ".join(found.machine.unique()), others, *["none"] * len(cells.columns)))
+    lines.append((", ".join(changes.machine.unique()), others, *["none"] * len(cells.columns)))
     return table([*index, *(f"× {factor}" for factor in cells)], lines)
 
 
@@ -136,7 +140,7 @@ def dtensor_points() -> str:
     points = where(rows("ledger.csv"), group="dtensor-h100")
     errors = (100 * (points.predicted / points.value - 1)).map("{:+.1f}".format)
     points = points.what.str.extract("mlp(?P<layer>.) (?P<line>.*) m=(?P<m>.*)").assign(
-        error=errors.str.replace("-", "\N{MINUS SIGN}"), layer=lambda found: "MLP-" + found.layer
+        error=errors.str.replace("-", "\N{MINUS SIGN}"), layer=lambda table: "MLP-" + table.layer
     )
     index = ["layer", "line"]
     cells = points.pivot_table("error", index, "m", "first", sort=False)
@@ -157,12 +161,12 @@ def optimisations(*machines: str) -> str:
     the case with the most."""
     lines = []
     for machine in machines:
-        found = records(f"simulated/optimisations/{machine}.csv")
-        found = found.assign(
-            offset=found.options.fillna("").str.extract(r"(offset=\w+)").fillna("")
+        cases = records(f"simulated/optimisations/{machine}.csv")
+        cases = cases.assign(
+            offset=cases.options.fillna("").str.extract(r"(offset=\w+)").fillna("")
         )
         case, ran = ["a", "b", "c", "stationary"], ["n", "offset", "prefetch"]
-        times = found.pivot_table("best_s", case, ran, sort=False)
+        times = cases.pivot_table("best_s", case, ran, sort=False)
         for layer, n in (("MLP-1", 49152), ("MLP-2", 12288)):
             cells = []
             for option, prefetch in _SWITCHED_OFF.values():
@@ -170,6 +174,6 @@ def optimisations(*machines: str) -> str:
                 *texts, stationary = ratio.idxmax()
                 most = f"{' · '.join(dict.fromkeys(texts))} S-{stationary}"
                 cells.append(f"{ratio.median():.2f}, {ratio.max():.2f} ({most})")
-            lines.append((f"{machine}, {found.ranks.iloc[0]} ranks", layer, *cells))
+            lines.append((f"{machine}, {cases.ranks.iloc[0]} ranks", layer, *cells))
     header = ["machine", "layer", *(f"without {name}" for name in _SWITCHED_OFF)]
     return table(header, lines)

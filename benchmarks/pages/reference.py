@@ -58,12 +58,14 @@ def _options(heading: str, options: Iterable[tuple[str, Option]]) -> str:
 
 def options_of(name: str) -> str:
     """The options of one algorithm."""
-    return _options("option", ((each.flag, each) for each in algorithms()[name].options.values()))
+    return _options(
+        "option", ((option.flag, option) for option in algorithms()[name].options.values())
+    )
 
 
 def options_of_every_run() -> str:
     """The ``-o`` options of every run."""
-    return _options("option", ((each.flag, each) for each in FIELDS.values() if not each.group))
+    return _options("option", ((field.flag, field) for field in FIELDS.values() if not field.group))
 
 
 def sweep_keys(of: str) -> str:
@@ -74,7 +76,7 @@ def sweep_keys(of: str) -> str:
 def case_keys() -> str:
     """The fields of a case that the command line has, too, by their heading there."""
     names = grouped((name for name in FIELDS if FIELDS[name].group), lambda x: FIELDS[x].group)
-    return table(["options of", "keys"], ((kind, _as_code(each)) for kind, each in names.items()))
+    return table(["options of", "keys"], ((kind, _as_code(group)) for kind, group in names.items()))
 
 
 def layout_forms() -> str:
@@ -96,12 +98,12 @@ def preset_list() -> str:
 def record_columns(first: str, last: str) -> str:
     """Columns of a record, from one to another."""
     columns = fields(Record)
-    start, end = ([each.name for each in columns].index(name) for name in (first, last))
+    start, end = ([column.name for column in columns].index(name) for name in (first, last))
     described = (
-        each.metadata["description"] + " (elements)" * (each.metadata["unit"] == "elements")
-        for each in columns
+        column.metadata["description"] + " (elements)" * (column.metadata["unit"] == "elements")
+        for column in columns
     )
-    lines = [(f"`{each.name}`", text) for each, text in zip(columns, described)]
+    lines = [(f"`{column.name}`", text) for column, text in zip(columns, described)]
     return table(["column", "meaning"], lines[start : end + 1])
 
 
@@ -129,15 +131,15 @@ def _constants(kind: type, prefix: str, *without: str) -> Iterator[tuple[str, st
     """Key and meaning of each constant of a dataclass, with its unit and default if these are not
     what the name and 0 say."""
     columns = meanings(kind)
-    for each in fields(kind):
-        if each.name not in without and not each.name.startswith("_"):
-            notes = ["elements"] * (each.name in _ELEMENTS)
-            if each.default is MISSING:
-                notes += ["needed"] * (each.default_factory is MISSING)
-            elif each.default:
-                notes.append(f"default {_written(each.default)}")
+    for field in fields(kind):
+        if field.name not in without and not field.name.startswith("_"):
+            notes = ["elements"] * (field.name in _ELEMENTS)
+            if field.default is MISSING:
+                notes += ["needed"] * (field.default_factory is MISSING)
+            elif field.default:
+                notes.append(f"default {_written(field.default)}")
             note = f" ({', '.join(notes)})" if notes else ""
-            yield f"`{prefix}{each.name}`", columns[each.name].rstrip(".") + note
+            yield f"`{prefix}{field.name}`", columns[field.name].rstrip(".") + note
 
 
 def _written(value: Any) -> str:

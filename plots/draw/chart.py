@@ -96,8 +96,8 @@ Charts = tuple[list[Chart], list[str]]
 def polyline(name: str, style: LineStyle, at: Sequence[float], spots: dict[float, Spot]) -> Marks:
     """A line through the spots at some places; it breaks at places without a spot, since nothing is
     interpolated."""
-    found = [spots.get(place, Spot(nan)) for place in at]
-    value, case, hollow, low, high, texts = map(list, zip(*found))
+    spots_at = [spots.get(place, Spot(nan)) for place in at]
+    value, case, hollow, low, high, texts = map(list, zip(*spots_at))
     return Marks("line", name, at, value, case, style, None, False, hollow, low, high, texts)
 
 
@@ -213,7 +213,7 @@ def _rows_of(name: str, wide_in: float) -> tuple[list[str], float]:
             rows.append(part)
         else:
             rows = [*rows[:-1], longer]
-    fits = [fitted(each, FONT_PT - 0.5, wide_in) for each in rows]
+    fits = [fitted(row, FONT_PT - 0.5, wide_in) for row in rows]
     return [text for text, _ in fits], min(size for _, size in fits)
 
 
@@ -232,7 +232,7 @@ def label_points(axes: Axes, chart: Chart) -> None:
         if y == y
     ]
     taken = [(x - 3, x + 3, y - 3, y + 3) for x, y, *_ in places]
-    for x, y, place, text, color in sorted(places, key=lambda each: -each[1]):
+    for x, y, place, text, color in sorted(places, key=lambda place: -place[1]):
         if not text:
             continue
         rows = text.splitlines()
@@ -247,7 +247,7 @@ def label_points(axes: Axes, chart: Chart) -> None:
         axes.annotate(text, place, (0, taken[-1][2] - y), **style)
 
 
-def _overlap(one: tuple, other: tuple) -> bool:
+def _overlap(box: tuple, other: tuple) -> bool:
     """Whether two boxes of left, right, bottom and top overlap.
 
     Examples
@@ -255,7 +255,7 @@ def _overlap(one: tuple, other: tuple) -> bool:
     >>> _overlap((0, 2, 0, 2), (1, 3, 1, 3)), _overlap((0, 2, 0, 2), (2, 3, 0, 2))
     (True, False)
     """
-    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+    return box[0] < other[1] and other[0] < box[1] and box[2] < other[3] and other[2] < box[3]
 
 
 def labelled_panels(
@@ -294,12 +294,12 @@ def panels(
     wide_in, highs_in = (page_in() - left_in) / columns, broadcast_to(high_in, len(charts))
     rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
     tops_in = list(accumulate((TITLE_IN + max(row) + _BELOW_IN for row in rows), initial=0))
-    page, found = FigurePage(tops_in[-1], handles, notes, finding), []
+    page, every = FigurePage(tops_in[-1], handles, notes, finding), []
     for index, (chart, high_in) in enumerate(zip(charts, highs_in)):
         row, column = divmod(index, columns)
-        found.append(
+        every.append(
             page.panel(
                 chart[:2], left_in + column * wide_in, tops_in[row], wide_in, high_in, margins_in
             )
         )
-    return page, found
+    return page, every

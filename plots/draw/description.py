@@ -72,14 +72,16 @@ def _axes(axes: Axes) -> Iterator[str]:
         yield f"{name}: {_axis(axes, name)}"
     if axes.get_label() == "<colorbar>":
         return
-    bars = [each for each in axes.containers if isinstance(each, BarContainer) and len(each)]
-    held = {id(bar) for each in bars for bar in each}
-    found = [_line(line, axes) for line in axes.lines]
-    found += [_bars(each) for each in bars]
-    found += [_rectangle(each, axes) for each in axes.patches if id(each) not in held]
-    found += [text for each in axes.collections for text in _collection(each)]
-    found += [_text(text, axes) for text in axes.texts if _name(text)]
-    yield from sorted(filter(None, found))
+    bars = [
+        artist for artist in axes.containers if isinstance(artist, BarContainer) and len(artist)
+    ]
+    held = {id(bar) for artist in bars for bar in artist}
+    lines = [_line(line, axes) for line in axes.lines]
+    lines += [_bars(artist) for artist in bars]
+    lines += [_rectangle(patch, axes) for patch in axes.patches if id(patch) not in held]
+    lines += [text for collection in axes.collections for text in _collection(collection)]
+    lines += [_text(text, axes) for text in axes.texts if _name(text)]
+    yield from sorted(filter(None, lines))
 
 
 def _axis(axes: Axes, name: str) -> str:
@@ -166,21 +168,24 @@ def _rectangle(patch: Patch, axes: Axes) -> str:
     return f"box{_called(patch)} ({_fill(patch)}): {_boxes([ends])}"
 
 
-def _collection(found: Collection) -> Iterator[str]:
-    if isinstance(found, QuadMesh):
-        values = ma.masked_invalid(asarray(found.get_array(), float))
+def _collection(collection: Collection) -> Iterator[str]:
+    if isinstance(collection, QuadMesh):
+        values = ma.masked_invalid(asarray(collection.get_array(), float))
         rows = values.reshape(values.shape[0], -1).filled(float("nan"))
         for number, row in enumerate(rows):
             cells = " ".join(_number(value) for value in row)
-            yield f"cells{_called(found)}, row {number:03d}: {cells}"
+            yield f"cells{_called(collection)}, row {number:03d}: {cells}"
         return
-    if isinstance(found, PathCollection):
-        yield f"points{_called(found)}: {_points(sorted(map(tuple, found.get_offsets())))}"
+    if isinstance(collection, PathCollection):
+        points = sorted(map(tuple, collection.get_offsets()))
+        yield f"points{_called(collection)}: {_points(points)}"
         return
-    boxes = [path.get_extents() for path in found.get_paths()]
-    colors = sorted({to_hex(color) for color in (*found.get_facecolor(), *found.get_edgecolor())})
+    boxes = [path.get_extents() for path in collection.get_paths()]
+    colors = sorted(
+        {to_hex(color) for color in (*collection.get_facecolor(), *collection.get_edgecolor())}
+    )
     described = _boxes((box.x0, box.y0, box.width, box.height) for box in boxes)
-    yield f"spans{_called(found)} ({' '.join(colors)}): {described}"
+    yield f"spans{_called(collection)} ({' '.join(colors)}): {described}"
 
 
 def _text(text: Text, axes: Axes) -> str:

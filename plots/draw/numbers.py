@@ -25,15 +25,15 @@ def round_ticks(low: float, high: float) -> list[float]:
         (1, 3),
         (1,),
     ):
-        found = [
+        ticks = [
             step * 10.0**decade
             for decade in decades
             for step in steps
             if low <= step * 10.0**decade <= high
         ]
-        if len(found) <= _MOST_TICKS:
-            return found
-    return found[:: ceil(len(found) / _MOST_TICKS)]
+        if len(ticks) <= _MOST_TICKS:
+            return ticks
+    return ticks[:: ceil(len(ticks) / _MOST_TICKS)]
 
 
 def log_ticks(low: float, high: float, text: Callable[[float], str]) -> dict[float, str]:

@@ -229,17 +229,17 @@ def title_rows(title: Title, characters: int) -> list[str]:
     makes = [partial(title, most) for most in (3, 2, 1)] if callable(title) else [lambda: title]
     for make in makes:
         text = drawable(make())
-        if len(found := wrap(text, characters)) <= _HEADS:
-            return found
+        if len(rows := wrap(text, characters)) <= _HEADS:
+            return rows
     return wrap(text, characters, max_lines=_HEADS, placeholder=" …")
 
 
 @cache
 def _glyphs() -> frozenset[int]:
     """The characters that both fonts of the figures have."""
-    fonts = (FontProperties(family="DejaVu Sans", weight=each) for each in ("normal", "bold"))
-    found = (get_font(findfont(each)).get_charmap() for each in fonts)
-    return frozenset(set.intersection(*map(set, found)))
+    fonts = (FontProperties(family="DejaVu Sans", weight=weight) for weight in ("normal", "bold"))
+    glyphs = (get_font(findfont(font)).get_charmap() for font in fonts)
+    return frozenset(set.intersection(*map(set, glyphs)))
 
 
 def drawable(text: str, most: int = 400) -> str:
@@ -251,7 +251,10 @@ def drawable(text: str, most: int = 400) -> str:
     ('A·Bᵀ, ��', 'ab…gh')
     """
     text = elided(text, most)
-    return "".join(each if ord(each) in _glyphs() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return "".join(
+        character if ord(character) in _glyphs() else "\N{REPLACEMENT CHARACTER}"
+        for character in text
+    )
 
 
 def small_print(note: str, characters: int) -> list[tuple[str, str]]:
@@ -264,7 +267,7 @@ def small_print(note: str, characters: int) -> list[tuple[str, str]]:
     """
     note = drawable(note, 4000)
     # what begins with a symbol or a name, as in "m = 64 a rank" and "mlp1: ...", keeps it
-    keeps = "=" in note[:5] or any(each.isdigit() for each in note.partition(" ")[0])
+    keeps = "=" in note[:5] or any(character.isdigit() for character in note.partition(" ")[0])
     text = note if keeps else note[:1].upper() + note[1:]
     text = text.removesuffix(".") + "."
     first, *rest = wrap(text, characters, subsequent_indent="   ")

@@ -32,7 +32,7 @@ def draw_product(axes: Axes, sheet: Sheet, case: Json, rank: int, wide: float) -
     far = 1 + _GAP
     at = {"A": (0, far), "B": (far, 0), "C": (far, far)}
     axes.set(xlim=(-0.02, _WIDE - 0.02), ylim=(_HIGH - _EDGE, -_EDGE))
-    squares = {each["name"]: Square(each, *at[each["name"]]) for each in case["matrices"]}
+    squares = {matrix["name"]: Square(matrix, *at[matrix["name"]]) for matrix in case["matrices"]}
     for name, square in squares.items():
         draw_tiles(sheet, axes, square, DIGIT_PT, wide / _WIDE, rank=rank)
         down, va = (1.04, "top") if name == "C" else (-0.03, "bottom")
@@ -50,8 +50,8 @@ def stationary_of(case: Json) -> str | None:
     >>> stationary_of({"name": "universal S-B chunk 256"}), stationary_of({"name": "cannon OS"})
     ('B', 'C')
     """
-    found = re.search(r"\bS-([ABC])\b|\b([OLR])S\b", case["name"])
-    return found and (found[1] or {"O": "C", "L": "A", "R": "B"}[found[2]])
+    match = re.search(r"\bS-([ABC])\b|\b([OLR])S\b", case["name"])
+    return match and (match[1] or {"O": "C", "L": "A", "R": "B"}[match[2]])
 
 
 def kind_of(case: Json, rank: int, bar: Bar) -> tuple[str, str, list[int]]:
@@ -77,10 +77,10 @@ def mark_steps(
     marks: dict[str, tuple[int, str]] = {}
 
     def add_marks(regions: Iterable[int], does: str, first: bool = False) -> None:
-        for each in regions:
-            name, _, *place = case["regions"][each]
+        for region in regions:
+            name, _, *place = case["regions"][region]
             if first or f"{name}{place}" not in marks:
-                marks[f"{name}{place}"] = each, does
+                marks[f"{name}{place}"] = region, does
 
     for bar in bars:
         does, word, regions = kind_of(case, rank, bar)
@@ -102,17 +102,17 @@ def mark_region(axes: Axes, squares: dict[str, Square], case: Json, region: int,
 def lines_of(case: Json, rank: int, bars: Iterable[Bar]) -> list[Line]:
     """What a rank does in some steps: a line for each kind, with the tiles by the ranks that store
     them, and from whom they come where it is another rank."""
-    found: dict[Line, tuple[dict[str, set[int]], set[int]]] = {}
+    kinds: dict[Line, tuple[dict[str, set[int]], set[int]]] = {}
     for bar in bars:
         does, word, regions = kind_of(case, rank, bar)
         if bar.moves or bar.does in ("multiply", "collective"):
-            tiles, senders = found.setdefault((does, word), ({}, set()))
-            for name, owners in (owners_of(case, each) for each in regions):
+            tiles, senders = kinds.setdefault((does, word), ({}, set()))
+            for name, owners in (owners_of(case, region) for region in regions):
                 others = {*owners} - {rank} if does == "collective" else {*owners}
                 tiles.setdefault(name, set()).update(others or owners)
             senders.update(source for source, target, _ in bar.moves if target == rank)
     lines = []
-    for (does, word), (tiles, senders) in found.items():
+    for (does, word), (tiles, senders) in kinds.items():
         parts = [
             f"{name}\N{NO-BREAK SPACE}{numbers_text(owners)}" for name, owners in tiles.items()
         ]
@@ -142,8 +142,8 @@ def ranks_text(numbers: Iterable[int]) -> str:
     >>> ranks_text([2]), ranks_text([0, 1])
     ('rank 2', 'ranks 0, 1')
     """
-    found = numbers_text(numbers)
-    return f"rank{'s' * (',' in found)} {found}"
+    text = numbers_text(numbers)
+    return f"rank{'s' * (',' in text)} {text}"
 
 
 def lines_in(lines: Sequence[Line], wide: float) -> float:

@@ -32,8 +32,8 @@ def svg_text(picture: Figure) -> str:
     text = io.StringIO()
     with matplotlib.rc_context(RC):
         picture.savefig(text, format="svg", metadata={"Date": None})
-    found = _NUMBERED.sub("", _HEAD.sub("", text.getvalue()))
-    return _QUOTED.sub(lambda value: _DECIMALS.sub(r"\1", value[0]), found)
+    svg = _NUMBERED.sub("", _HEAD.sub("", text.getvalue()))
+    return _QUOTED.sub(lambda value: _DECIMALS.sub(r"\1", value[0]), svg)
 
 
 def svg_file(picture: Figure) -> str:
@@ -41,7 +41,9 @@ def svg_file(picture: Figure) -> str:
     for readers who do not see it."""
     head, end, rest = svg_text(picture).partition(">")
     described = "".join(
-        each for each in describe_picture(picture) if each == "\n" or each.isprintable()
+        character
+        for character in describe_picture(picture)
+        if character == "\n" or character.isprintable()
     )
     return f"{_XML}{head}{end}<desc>{escape(described, quote=False)}</desc>{DARK}{rest}"
 
@@ -54,8 +56,8 @@ def description_in(text: str) -> str:
     >>> description_in("<svg><desc>a &lt; b</desc></svg>"), description_in("<svg/>")
     ('a < b', '')
     """
-    found = _DESCRIBED.search(text)
-    return unescape(found[1]) if found else ""
+    match = _DESCRIBED.search(text)
+    return unescape(match[1]) if match else ""
 
 
 def spots(picture: Figure) -> list[list[float]]:
@@ -66,12 +68,12 @@ def spots(picture: Figure) -> list[list[float]]:
     :func:`drbench.plots.draw.description.named` has the cases.
     """
     wide, high = picture.bbox.size
-    found = []
+    marks = []
     for box, case in _boxes(picture):
         if isfinite(box.extents).all():
             place = box.xmin / wide, 1 - box.ymax / high, box.width / wide, box.height / high
-            found.append([*(round(1000 * abs(part), 1) for part in place), case])
-    return found
+            marks.append([*(round(1000 * abs(part), 1) for part in place), case])
+    return marks
 
 
 def _boxes(picture: Figure) -> Iterator[tuple[Bbox, int]]:
@@ -82,14 +84,14 @@ def _boxes(picture: Figure) -> Iterator[tuple[Bbox, int]]:
                 continue
             at = None if isinstance(artist, BarContainer) else artist.get_transform().transform
             if at is None:
-                found = [bar.get_window_extent() for bar in artist]
+                boxes = [bar.get_window_extent() for bar in artist]
             elif isinstance(artist, QuadMesh):
                 grid = artist.get_coordinates()
                 down, across = (range(size - 1) for size in grid.shape[:2])
-                found = [
+                boxes = [
                     Bbox(at([grid[y, x], grid[y + 1, x + 1]]))
                     for y, x in itertools.product(down, across)
                 ]
             else:
-                found = [Bbox([point, point]) for point in at(artist.get_xydata())]
-            yield from ((box, case) for box, case in zip(found, cases) if case is not None)
+                boxes = [Bbox([point, point]) for point in at(artist.get_xydata())]
+            yield from ((box, case) for box, case in zip(boxes, cases) if case is not None)

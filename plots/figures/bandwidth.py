@@ -44,8 +44,8 @@ def _panels(rows: Iterable[BandwidthRow]) -> list[tuple[tuple, list[BandwidthRow
         raise SelectionError(
             "there is no bandwidth to draw. Measure some with drbench bandwidth --csv FILE."
         )
-    found = sorted(latest.values(), key=lambda row: (source(row), row.nbytes))
-    return [(key, list(inside)) for key, inside in groupby(found, source)]
+    ordered = sorted(latest.values(), key=lambda row: (source(row), row.nbytes))
+    return [(key, list(inside)) for key, inside in groupby(ordered, source)]
 
 
 def charts(rows: Iterable[BandwidthRow], options: Options) -> Charts:
@@ -61,7 +61,7 @@ def charts(rows: Iterable[BandwidthRow], options: Options) -> Charts:
 def _interval(row: BandwidthRow) -> list[float]:
     """The ends of the interval of the bus bandwidth."""
     ends = row.median_high_s, row.median_low_s
-    return [bus_bandwidth(row.operation, row.nbytes, each, row.ranks)[1] for each in ends]
+    return [bus_bandwidth(row.operation, row.nbytes, end_s, row.ranks)[1] for end_s in ends]
 
 
 def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
@@ -120,14 +120,14 @@ def _largest(chart: Chart) -> str:
 
 def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     """Draw the panels, two in a row."""
-    found, notes = charts(rows, options)
+    described, notes = charts(rows, options)
     description = (
         "a rank's bytes over the median time of the slowest rank, all ranks at once; vertical: "
         "95 % interval of the median. Of allgather and reducescatter (p - 1) / p of their size "
         "crosses a rank's link. copy: inside a rank's own memory"
     )
     text = [description, *notes]
-    page, _ = labelled_panels(found, text, _HIGH_IN, _MARGINS_IN, partial(finding, found))
+    page, _ = labelled_panels(described, text, _HIGH_IN, _MARGINS_IN, partial(finding, described))
     return Made(page.picture, notes)
 
 

@@ -50,24 +50,24 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
     SelectionError
         If no universal case can be drawn.
     """
-    found = frame(records)
-    universal = found[(found.algorithm == UNIVERSAL) & found.stationary.notna()]
+    table = frame(records)
+    universal = table[(table.algorithm == UNIVERSAL) & table.stationary.notna()]
     if universal.empty:
         raise SelectionError(
-            f"no case of the universal algorithm in {len(found)} records. This figure compares "
+            f"no case of the universal algorithm in {len(table)} records. This figure compares "
             "its partitionings."
         )
-    kept, notes = usable(universal, options)
-    if len(universal) < len(found):
-        notes.append(f"not drawn: {cases(len(found) - len(universal))} of other algorithms")
-    panels, more = shown(kept, _MOST_MAPS)
+    drawn, notes = usable(universal, options)
+    if len(universal) < len(table):
+        notes.append(f"not drawn: {cases(len(table) - len(universal))} of other algorithms")
+    panels, more = shown(drawn, _MOST_MAPS)
     chosen = []
     for key, inside in panels:
-        each = inside.assign(
+        ordered = inside.assign(
             row=[row_text(forms(case)) for case in rows(inside)],
             factor=[factors[2] for factors in inside.factors],
         ).sort_values(BY_TIME)
-        cells = each.drop_duplicates(["row", "stationary", "factor"])
+        cells = ordered.drop_duplicates(["row", "stationary", "factor"])
         order = list(dict.fromkeys(cells.row))[:_MOST_ROWS]
         if lost := cells.row.nunique() - len(order):
             notes.append(f"{shape_text(*key[1])}: not drawn: {lost} slower partition triples")
@@ -81,7 +81,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
 
 def row_text(row: tuple[str, str, str]) -> str:
     """The label of a triple: one text for three equal partitions."""
-    row = [each or "?" for each in row]
+    row = [text or "?" for text in row]
     return elided(layouts_text(row), _LABEL_CHARACTERS)
 
 
@@ -131,7 +131,7 @@ def _draw_map(page: FigurePage, map_: Map, top_in: float, left_in: float, subtit
     description = f"{source.text}{brief}{': ' * bool(subtitle)}{subtitle}"
     page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(*shape), description)
     order = sorted(cells.row.unique())
-    still = {each: sorted(own.factor.unique()) for each, own in cells.groupby("stationary")}
+    still = {matrix: sorted(own.factor.unique()) for matrix, own in cells.groupby("stationary")}
     columns = sum(map(len, still.values()))
     width_left_in = page_in() - left_in - MARGIN_IN - _SPACING_IN * (len(still) - 1)
     cell_in, x_in = min(_WIDEST_IN, width_left_in / columns), left_in
@@ -158,11 +158,11 @@ def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int])
     for hollow, name, colors, most in ((False, "", "Blues", 110), (True, "noisy", "Greys", 160)):
         at = {(case.row, case.factor): case for case in every if case.hollow == hollow}
         if at:
-            found = [[at.get((row, factor)) for factor in factors] for row in order]
-            values = [[each.percent if each else nan for each in row] for row in found]
+            grid = [[at.get((row, factor)) for factor in factors] for row in order]
+            values = [[case.percent if case else nan for case in row] for row in grid]
             style = {"vmax": most, "cmap": colors, "edgecolors": "white", "linewidth": 0.4}
             mesh = axes.pcolormesh(*edges, values, vmin=0, **style)
-            named(mesh, name, [each and each.Index for row in found for each in row])
+            named(mesh, name, [cell and cell.Index for row in grid for cell in row])
     axes.set(xlim=(-0.5, len(factors) - 0.5), ylim=(len(order) - 0.5, -0.5))
     axes.set_xticks(range(len(factors)), list(map(str, factors)))
     axes.spines[:].set_visible(False)

@@ -39,20 +39,20 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     inside = wide - 3 * MARGIN_IN
     for case in cases:
         rank = _busiest(case)
-        found = moments(case, rank)
-        said = [lines_at(case, rank, t) for t in found]
+        times = moments(case, rank)
+        said = [lines_at(case, rank, t) for t in times]
         below = TALL * inside + max(lines_in(lines, wide) for lines in said)
-        strips.append((case, rank, found, said, high, below))
+        strips.append((case, rank, times, said, high, below))
         high += 2 * HEAD_IN + below + 2 * _RUN_IN
     sheet = Sheet(high)
-    for case, rank, found, said, top, below in strips:
+    for case, rank, times, said, top, below in strips:
         title = f"{case['name']}, {layouts(case)}"
         about = f"Rank {rank} of {len(case['ranks'])}, its tiles framed. A 1: rank 1's tile of A."
-        about += " Dotted: waits for its GEMM." * any(held(case, rank, t) for t in found)
+        about += " Dotted: waits for its GEMM." * any(held(case, rank, t) for t in times)
         sheet.write(MARGIN_IN, top + MARGIN_IN, title, HEAD_PT, WIDTH_IN - 0.2, bold=True)
         sheet.write(MARGIN_IN, top + MARGIN_IN + 0.22, about, TEXT_PT, WIDTH_IN - 0.2)
         top += 2 * HEAD_IN - 0.05
-        for at, (t, lines) in enumerate(zip(found, said)):
+        for at, (t, lines) in enumerate(zip(times, said)):
             left = at * wide + MARGIN_IN
             axes = sheet.axes(f"moment {at + 1}", left, top, inside, TALL * inside)
             squares = draw_product(axes, sheet, case, rank, inside)
@@ -61,7 +61,7 @@ def make(cases: Sequence[Json], options: Options) -> Made:
             mark_steps(axes, squares, case, rank, active(case, rank, t))
             axes.text(0, 0.2, str(at + 1), **sheet.text(_NUMBER_PT, bold=True, va="top"))
             write_lines(sheet, lines, left, top + TALL * inside, wide)
-        _draw_run(sheet, case, rank, found, top + below + _RUN_IN / 2)
+        _draw_run(sheet, case, rank, times, top + below + _RUN_IN / 2)
     return Made(sheet.picture, [])
 
 
@@ -80,8 +80,8 @@ def held(case: Json, rank: int, t: float) -> list[int]:
 
 def active(case: Json, rank: int, t: float) -> list[Bar]:
     """The steps of a rank at a moment, in the order of :data:`DOES`."""
-    found = [bar for bar in case["ranks"][rank] if bar.start_s <= t < bar.stop_s]
-    return sorted(found, key=lambda bar: [*DOES].index(bar.does))
+    bars = [bar for bar in case["ranks"][rank] if bar.start_s <= t < bar.stop_s]
+    return sorted(bars, key=lambda bar: [*DOES].index(bar.does))
 
 
 def moments(case: Json, rank: int, most: int = _FRAMES) -> list[float]:
@@ -97,7 +97,7 @@ def moments(case: Json, rank: int, most: int = _FRAMES) -> list[float]:
     gemm = lambda state: [text for does, text in state[2] if does == "multiply"]
     chosen = [
         max(same, key=lambda state: (len(state[2]), state[0]))
-        for same in ([*each] for _, each in groupby(states, key=gemm))
+        for same in ([*states] for _, states in groupby(states, key=gemm))
     ]
     chosen = sorted(chosen, reverse=True)[:most]
     rest = sorted((state for state in states if state not in chosen), reverse=True)
@@ -109,7 +109,7 @@ def lines_at(case: Json, rank: int, t: float) -> list[Line]:
     return lines_of(case, rank, active(case, rank, t))
 
 
-def _draw_run(sheet: Sheet, case: Json, rank: int, found: Sequence[float], top: float) -> None:
+def _draw_run(sheet: Sheet, case: Json, rank: int, times: Sequence[float], top: float) -> None:
     """The run of a rank: what it computes above, its transfers below, and the frames' moments."""
     left = 0.62
     sheet.write(MARGIN_IN, top + 0.09, f"rank {rank}", TEXT_PT, left)
@@ -124,7 +124,7 @@ def _draw_run(sheet: Sheet, case: Json, rank: int, found: Sequence[float], top: 
         look = {"facecolor": DOES[does].color, "edgecolor": "white", "linewidth": 0.4}
         look["zorder"] = 1 if does == "send" else 2
         axes.add_patch(Rectangle(place, bar.stop_s - bar.start_s, 0.43, **look))
-    for number, t in enumerate(found, 1):
+    for number, t in enumerate(times, 1):
         axes.plot([t, t], [0, 1], color=INK, linewidth=1.2)
         axes.text(t, -0.06, str(number), **sheet.text(TEXT_PT, bold=True, ha="center", va="bottom"))
 

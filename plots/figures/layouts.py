@@ -31,7 +31,7 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     times = [case["time_s"] for case in cases]
     fastest, slowest = times.index(min(times)), times.index(max(times))
     timed = all(case["timed"] for case in cases)
-    one, unit = time_unit(max(times)) if timed else (max(times) / 100, "%")
+    unit_s, unit = time_unit(max(times)) if timed else (max(times) / 100, "%")
     finding = f"{layouts(cases[0])}: {cases[0]['name']}"
     if fastest != slowest:
         finding = (
@@ -46,16 +46,16 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     sheet = Sheet(body_in, handles, notes, finding, _SCALE)
     wide, top = WIDTH_IN - _LEFT_IN - _RIGHT_IN, 0.0
     for at, (case, high) in enumerate(zip(cases, high_in)):
-        time = f"{number(case['time_s'] / one)} {unit}"
+        time = f"{number(case['time_s'] / unit_s)} {unit}"
         title = f"{layouts(case)}\n{time}, {case['name']}"
         axes = sheet.axes(title, _LEFT_IN, top + _HEAD_IN, wide, high)
-        axes.set(xlim=(0, 1.01 * max(times) / one), ylim=(len(case["ranks"]) - 0.5, -0.5))
+        axes.set(xlim=(0, 1.01 * max(times) / unit_s), ylim=(len(case["ranks"]) - 0.5, -0.5))
         _draw_time_axis(axes, sheet, f"time ({unit})" if case is cases[-1] else "")
-        _draw_ranks(axes, case, one)
+        _draw_ranks(axes, case, unit_s)
         waited = _waited(case) if at == slowest else None
-        _point_at(axes, sheet, waited, one, "waits", -0.15)
+        _point_at(axes, sheet, waited, unit_s, "waits", -0.15)
         if at == fastest and not waited:
-            _point_at(axes, sheet, _hidden(case), one, "hidden behind GEMMs", 0.3)
+            _point_at(axes, sheet, _hidden(case), unit_s, "hidden behind GEMMs", 0.3)
         _draw_case(sheet, case, time, top)
         _draw_names(sheet, len(case["ranks"]), top + _HEAD_IN, high)
         top += _HEAD_IN + high + _BELOW_IN
@@ -75,29 +75,29 @@ def waits(bars: Sequence[Bar], stop_s: float) -> list[Span]:
     >>> waits([Bar(0, "multiply", 1.0, 2.0, 0.0, 0, [], [], [], True)], 2.5)
     [(0.0, 1.0), (2.0, 2.5)]
     """
-    found, end_s = [], 0.0
+    spans, end_s = [], 0.0
     busy = sorted((bar.start_s, bar.stop_s) for bar in bars if bar.computes)
     for start_s, until_s in [*busy, (stop_s, stop_s)]:
         if start_s > end_s:
-            found.append((end_s, start_s))
+            spans.append((end_s, start_s))
         end_s = max(end_s, until_s)
-    return found
+    return spans
 
 
 def _hidden(case: Json) -> tuple[int, Span] | None:
     """The longest transfer that a rank computes during, of the first rank that hardly waits and has
     one, and of equal ones that nearest the middle of the run: the rank, and from when to when."""
     for rank, bars in enumerate(case["ranks"]):
-        idle, found = waits(bars, case["time_s"]), []
+        idle, hidden = waits(bars, case["time_s"]), []
         hardly = sum(map(_length, idle)) <= (1 - _HIDDEN) * case["time_s"]
         for bar in bars if hardly else ():
             span = bar.start_s, bar.stop_s
             seen = sum(max(0.0, min(span[1], stop) - max(span[0], start)) for start, stop in idle)
             if bar.moves and not bar.computes and seen <= (1 - _HIDDEN) * _length(span):
-                found.append(span)
-        if found:
-            least = 0.99 * max(map(_length, found))
-            long = [span for span in found if _length(span) >= least]
+                hidden.append(span)
+        if hidden:
+            least = 0.99 * max(map(_length, hidden))
+            long = [span for span in hidden if _length(span) >= least]
             return rank, min(long, key=lambda span: abs(sum(span) - case["time_s"]))
     return None
 
@@ -116,13 +116,13 @@ def _length(span: Span) -> float:
 
 
 def _point_at(
-    axes: Axes, sheet: Sheet, found: tuple[int, Span] | None, one: float, text: str, lane: float
+    axes: Axes, sheet: Sheet, target: tuple[int, Span] | None, unit_s: float, text: str, lane: float
 ) -> None:
     """An arrow from a text above the timeline to the middle of a span of a rank."""
-    if found is None:
+    if target is None:
         return
-    rank, span = found
-    middle, half = sum(span) / 2 / one, 0.011 * len(text)
+    rank, span = target
+    middle, half = sum(span) / 2 / unit_s, 0.011 * len(text)
     at = min(1 - half, max(half, middle / axes.get_xlim()[1]))
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5 * sheet.unit_in}
     style = sheet.text(_TEXT_PT, textcoords="axes fraction", ha="center", zorder=5)
@@ -139,7 +139,7 @@ def _draw_time_axis(axes: Axes, sheet: Sheet, label: str) -> None:
     axes.grid(axis="x", **GRID)
 
 
-def _draw_ranks(axes: Axes, case: Json, one: float) -> None:
+def _draw_ranks(axes: Axes, case: Json, unit_s: float) -> None:
     """The timelines: what each rank computes above, and when it waits; its transfers below."""
     for rank, bars in enumerate(case["ranks"]):
         lanes = {("wait", True): waits(bars, case["time_s"])}
@@ -147,7 +147,7 @@ def _draw_ranks(axes: Axes, case: Json, one: float) -> None:
             if bar.does != "wait":
                 lanes.setdefault((bar.does, bar.computes), []).append((bar.start_s, bar.stop_s))
         for (does, computes), spans in sorted(lanes.items()):
-            places = [(start / one, (stop - start) / one) for start, stop in spans]
+            places = [(start / unit_s, (stop - start) / unit_s) for start, stop in spans]
             lane = (rank - 0.45, 0.53) if computes else (rank + 0.13, 0.32)
             drawn = axes.broken_barh(places, lane, facecolor=DOES[does].color, linewidth=0)
             named(drawn, f"{DOES[does].name}, rank {rank}")

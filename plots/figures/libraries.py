@@ -63,16 +63,16 @@ def choose(
 ) -> tuple[list[Panel], list[str], list[str]]:
     """Choose the dots of each algorithm or variant: (panels, names from the fastest to the slowest,
     notes)."""
-    kept, notes = usable(records, options)
-    kept = kept.assign(name=kept[by].fillna("unnamed"))
-    moving = compared(list(kept.run))
+    table, notes = usable(records, options)
+    table = table.assign(name=table[by].fillna("unnamed"))
+    moving = compared(list(table.run))
     if not all(moving):
         notes.append(f"not drawn: {cases(moving.count(False))} moving nothing")
-        kept = kept[moving]
-    rounds = kept.run.map(len)
+        table = table[moving]
+    rounds = table.run.map(len)
     if few := (rounds < FEWEST).sum() * (rounds.max() >= FEWEST):
         notes.append(f"{cases(few, 'setting')} of less than {FEWEST} rounds decide nothing")
-    best = concat([_best(each) for _, each in kept.groupby(["source", "shape"], sort=False)])
+    best = concat([_best(inside) for _, inside in table.groupby(["source", "shape"], sort=False)])
     on = best.groupby(best.name)["shape"].transform("nunique")
     rare = sorted(set(best.name[2 * on < best["shape"].nunique()]))
     if rare and by == "algorithm":
@@ -84,15 +84,15 @@ def choose(
     if lost := list(order[_MOST_NAMES:]):
         notes.append(f"not drawn: {names(lost)}: at most {_MOST_NAMES} names")
     best = best[best.name.isin(drawn)]
-    found = [(*key, each) for key, each in best.groupby(["source", "shape"], sort=False)]
-    found.sort(key=lambda panel: (panel[0].text, by_name(panel[1])))
-    lost = [shape_text(*shape) for _, shape, _ in found[_MOST_SHAPES:]]
-    found = found[:_MOST_SHAPES]
-    notes += doubts(case for _, _, dots in found for case in rows(dots))
-    return found, drawn, notes + not_shown(lost, "shapes")
+    panels_ = [(*key, dots) for key, dots in best.groupby(["source", "shape"], sort=False)]
+    panels_.sort(key=lambda panel: (panel[0].text, by_name(panel[1])))
+    lost = [shape_text(*shape) for _, shape, _ in panels_[_MOST_SHAPES:]]
+    panels_ = panels_[:_MOST_SHAPES]
+    notes += doubts(case for _, _, dots in panels_ for case in rows(dots))
+    return panels_, drawn, notes + not_shown(lost, "shapes")
 
 
-def shares(found: DataFrame) -> DataFrame:
+def shares(table: DataFrame) -> DataFrame:
     """Percent of the time of each case that its phases take, a column a phase in the order they
     are stacked; empty where a case has no phases.
 
@@ -106,26 +106,26 @@ def shares(found: DataFrame) -> DataFrame:
     >>> [row.dropna().to_dict() for _, row in shares(frame([case, other])).iterrows()]
     [{'gemm': 60.0, 'fence': 10.0, 'unattributed': 30.0}, {}]
     """
-    phases = found[list(PHASES)].set_axis([style.name for style in PHASES.values()], axis=1)
-    own_s = found.median_s.fillna(found.best_s)
+    phases = table[list(PHASES)].set_axis([style.name for style in PHASES.values()], axis=1)
+    own_s = table.median_s.fillna(table.best_s)
     phases = phases.where(phases > 0).div(own_s, axis=0) * 100
     rest = 100 - phases.sum(axis=1)
     return phases.assign(**{OTHER.name: rest.where(phases.notna().any(axis=1) & (rest > 0))})
 
 
-def _best(kept: DataFrame) -> DataFrame:
+def _best(settings: DataFrame) -> DataFrame:
     """The best setting of each name on a shape, those with unreliable times last, with the ends of
     its interval in GFLOP/s."""
-    each = [(found, found.ratio or Ratio(nan)) for found in decided(kept)]
+    ratios = [(decision, decision.ratio or Ratio(nan)) for decision in decided(settings)]
     order = {
-        "unranked": [not found.ranked for found, _ in each],
-        "unsure": [ratio.low is None and not found.best for found, ratio in each],
-        "ratio": [ratio.middle for _, ratio in each],
+        "unranked": [not decision.ranked for decision, _ in ratios],
+        "unsure": [ratio.low is None and not decision.best for decision, ratio in ratios],
+        "ratio": [ratio.middle for _, ratio in ratios],
     }
-    ordered = kept.assign(**order).sort_values([*order, *BY_TIME])
-    best = kept.loc[ordered.drop_duplicates("name").index]
-    spread = [(min(each), max(each)) if each else (nan, nan) for each in best.samples_s]
-    low, high = (Series(each, best.index, float) for each in zip(*spread))
+    ordered = settings.assign(**order).sort_values([*order, *BY_TIME])
+    best = settings.loc[ordered.drop_duplicates("name").index]
+    spread = [(min(samples), max(samples)) if samples else (nan, nan) for samples in best.samples_s]
+    low, high = (Series(values, best.index, float) for values in zip(*spread))
     work = best[["m", "n", "k"]].astype(float).prod(axis=1) * 2 / 1e9
     return best.assign(
         rate=work / best.time_s,
@@ -134,22 +134,22 @@ def _best(kept: DataFrame) -> DataFrame:
     )
 
 
-def finding(found: Sequence[Panel], most: int = 3) -> tuple[str, list[str]]:
+def finding(chosen: Sequence[Panel], most: int = 3) -> tuple[str, list[str]]:
     """The decision, and notes on the shapes for which it is open: on how many shapes drbench is
     ahead of the fastest other library, tied with it, or behind; without another library the fastest
     of each shape, with at most some names."""
-    panels_ = [(decided(dots), _ours(dots), dots, shape) for _, shape, dots in found]
-    against = [each for each in panels_ if each[1].any() and not each[1].all()]
-    sides = [_side(each, ours) for each, ours, *_ in against]
+    panels_ = [(decided(dots), _ours(dots), dots, shape) for _, shape, dots in chosen]
+    against = [panel for panel in panels_ if panel[1].any() and not panel[1].all()]
+    sides = [_side(decisions, ours) for decisions, ours, *_ in against]
     is_open = [side in _OPEN for side in sides] or [True] * len(panels_)
-    left = [each for each, asks in zip(against or panels_, is_open) if asks]
-    answers = [answer(each, [*dots.name], most) for each, _, dots, _ in left]
+    left = [panel for panel, asks in zip(against or panels_, is_open) if asks]
+    answers = [answer(decisions, [*dots.name], most) for decisions, _, dots, _ in left]
     shapes: dict[str, list[str]] = {}
     for text, (*_, shape) in zip(answers, left):
         if text.startswith((TIED, UNDECIDED)) and len(panels_) > 1:
             shapes.setdefault(text, []).append(shape_text(*shape))
     notes = [f"{', '.join(which)}: {text}" for text, which in shapes.items()]
-    if needs := remedy(*(each for each, *_ in left)):
+    if needs := remedy(*(decisions for decisions, *_ in left)):
         notes.append(f"undecided: {needs}")
     if not sides and len(answers) == 1:
         (title,) = answers
@@ -177,18 +177,18 @@ def _side(decisions: Sequence[Decision], ours: Series) -> str:
         return _NOTHING
     is_ours = [*ours]
     others = {
-        each.state
-        for each, mine in zip(decisions, is_ours)
-        if each.ranked and mine != is_ours[best]
+        decision.state
+        for decision, mine in zip(decisions, is_ours)
+        if decision.ranked and mine != is_ours[best]
     }
     if not others or UNDECIDED in others:
         return UNDECIDED
     return "tied with" if TIED in others else "ahead of" if is_ours[best] else "behind"
 
 
-def _ours(found: DataFrame) -> Series:
+def _ours(table: DataFrame) -> Series:
     """Rows whose roof is of drbench's own BLAS."""
-    return ~found.algorithm.isin([*LIBRARIES, *ON_DRBENCH])
+    return ~table.algorithm.isin([*LIBRARIES, *ON_DRBENCH])
 
 
 def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float], by: str) -> Chart:
@@ -196,7 +196,7 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float], by: s
     # of libraries it would be a limit of drbench's BLAS alone
     roof = dots.gemm_only_gflops[_ours(dots)].median() if by == "variant" else nan
     y = Axis(
-        "", (len(here) - 0.5, -0.5), ticks={at: drawable(each, 30) for at, each in enumerate(here)}
+        "", (len(here) - 0.5, -0.5), ticks={at: drawable(name, 30) for at, name in enumerate(here)}
     )
     marks = [
         Marks(
@@ -235,30 +235,30 @@ def _phases(chart: Chart, dots: DataFrame, here: Sequence[str]) -> list[Chart]:
 
 def make(by: str, records: Records, options: Options) -> Made:
     """Draw the shapes of each source next to each other, with the same rows."""
-    found, drawn, notes = choose(records, options, by)
-    every = concat([dots for _, _, dots in found])
-    here = [name for name in drawn if any((dots.name == name).any() for _, _, dots in found)]
+    chosen, drawn, notes = choose(records, options, by)
+    every = concat([dots for _, _, dots in chosen])
+    here = [name for name in drawn if any((dots.name == name).any() for _, _, dots in chosen)]
     labels = dict(zip(here, here))
     if by == "algorithm":
         labels |= {name: f"drbench {name}" for name in every.name[_ours(every)]}
-    if by == "variant" and len(found) == 1:
-        for case in rows(found[0][2]):
+    if by == "variant" and len(chosen) == 1:
+        for case in rows(chosen[0][2]):
             labels[case.name] = f"{case.name} {configuration(case)}".strip()
     wide_in = max(width_in(drawable(name, 48), FONT_PT - 0.5) for name in labels.values())
     left_in = 0.14 + min(0.32 * page_in(), wide_in)
     ends = every[["rate", "low", "high"] + ["gemm_only_gflops"] * (by == "variant")]
     low, high = ends[["rate", "low", "high"]].min().min(), ends.max().max()
     low = 0.0 if low < 0.5 * high or low == high else low - 0.08 * (high - low)
-    charts = [_chart(panel, here, (low, high + 0.3 * (high - low)), by) for panel in found]
-    phases = _phases(charts[0], found[0][2], here) if by == "variant" and len(found) == 1 else []
+    charts = [_chart(panel, here, (low, high + 0.3 * (high - low)), by) for panel in chosen]
+    phases = _phases(charts[0], chosen[0][2], here) if by == "variant" and len(chosen) == 1 else []
     titled_in = max(width_in(chart.title, FONT_PT + 1, True) for chart in charts) + 0.2
     columns = int((page_in() - left_in) / max(_LEAST_IN, titled_in))
-    columns = max(1, min(_COLUMNS, len(found + phases), columns))
-    sources = list(dict.fromkeys(source.text for source, _, _ in found))
+    columns = max(1, min(_COLUMNS, len(chosen + phases), columns))
+    sources = list(dict.fromkeys(source.text for source, _, _ in chosen))
     if len(sources) > 1:
         charts = [
             chart._replace(subtitle=f"{source.text}, {chart.subtitle}")
-            for chart, (source, _, _) in zip(charts, found)
+            for chart, (source, _, _) in zip(charts, chosen)
         ]
     subtitle = [
         f"{names(sources)}. Dot: the best setting, with its median time; line: the interval of the "
@@ -266,30 +266,30 @@ def make(by: str, records: Records, options: Options) -> Made:
     ]
     if used := sorted({*every.algorithm} & {*LIBRARIES}):
         subtitle.append(f"libraries with a BLAS of their own: {names(used)}")
-    _, more = finding(found)
+    _, more = finding(chosen)
     styles = [marks.style for chart in phases for marks in chart.marks]
     page, axes = panels(
         charts + phases, list(map(patch_handle, styles)), [*subtitle, *notes, *more],
         len(here) * _ROW_IN,
-        columns, (0.08, 0.2), finding=lambda most: finding(found, most)[0], left_in=left_in,
+        columns, (0.08, 0.2), finding=lambda most: finding(chosen, most)[0], left_in=left_in,
     )  # fmt: skip
-    for at, (each, chart) in enumerate(zip(axes, charts + phases)):
-        draw_chart(each, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
-        label_rows(each, list(labels.values()), left_in - 0.14)
-        each.tick_params(axis="y", labelleft=at % columns == 0)
-        each.tick_params(axis="x", labelsize=SMALL_PT)
-        each.locator_params(axis="x", nbins=3)
+    for at, (plot, chart) in enumerate(zip(axes, charts + phases)):
+        draw_chart(plot, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
+        label_rows(plot, list(labels.values()), left_in - 0.14)
+        plot.tick_params(axis="y", labelleft=at % columns == 0)
+        plot.tick_params(axis="x", labelsize=SMALL_PT)
+        plot.locator_params(axis="x", nbins=3)
         titled = at == 0 or chart in phases
-        each.set_xlabel(chart.x.title if titled else "", size=SMALL_PT, ha="left", x=0)
-    for each, (_, _, dots) in zip(axes, found):
+        plot.set_xlabel(chart.x.title if titled else "", size=SMALL_PT, ha="left", x=0)
+    for plot, (_, _, dots) in zip(axes, chosen):
         length, unit = time_unit(dots.time_s.min())
         for case in rows(dots):
             end = max(filter(None, (case.rate, case.high)))
             text = f"{number(case.time_s / length)} {unit}"
             style = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
             at = end, here.index(case.name)
-            note(each, text, at, (5, 0), va="center", bbox=style)
-        each.grid(**GRID)
+            note(plot, text, at, (5, 0), va="center", bbox=style)
+        plot.grid(**GRID)
     return Made(page.picture, notes)
 
 

@@ -77,13 +77,13 @@ def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
 def _largest(drawn: Sequence[Sequence[Line]]) -> list[tuple[list[Line], list, list[Decision]]]:
     """The lines of each panel that are of its own source, their points at the largest batch size,
     and the decision among these."""
-    found = []
+    largest_of = []
     for lines in drawn:
         source = _own(lines).points[0].source
         points = [point for line in lines for point in line.points if point.source == source]
         largest = [point for point in points if point.m == max(point.m for point in points)]
-        found.append((lines, largest, decide([point.run for point in largest])))
-    return found
+        largest_of.append((lines, largest, decide([point.run for point in largest])))
+    return largest_of
 
 
 def finding(drawn: Sequence[Sequence[Line]], most: int = 3) -> str:
@@ -158,8 +158,8 @@ def _chart(groups: Sequence[Sequence[Line]], limits: tuple[int, float], step: in
             STYLES[group[0].name],
             batches,
             {
-                each[0].m: _spot(each[0])._replace(text=_factors(each))
-                for each in zip(*(line.points for line in group))
+                points[0].m: _spot(points[0])._replace(text=_factors(points))
+                for points in zip(*(line.points for line in group))
             },
         )
         for group in groups
@@ -202,8 +202,8 @@ def _names(group: Sequence[Line]) -> str:
 def _factors(points: Sequence) -> str:
     """The replication factors of points drawn as one, one below the other; empty without
     replication."""
-    found = list(dict.fromkeys(point.factor for point in points))
-    return "" if found == ["1"] else "\n".join(found)
+    factors = list(dict.fromkeys(point.factor for point in points))
+    return "" if factors == ["1"] else "\n".join(factors)
 
 
 def _spot(point) -> Spot:
@@ -276,24 +276,26 @@ def _notes(chosen: Panels, drawn: Panels) -> list[str]:
         texts.append("vertical: 95 % interval of the median paired ratio")
     texts += filter(None, [_predicted(points)])
     texts += doubts(points)
-    own_of = {name: [*_elsewhere(each), *missing(chosen[name])] for name, each in drawn.items()}
+    own_of = {name: [*_elsewhere(lines), *missing(chosen[name])] for name, lines in drawn.items()}
     first, *_ = own_of.values()
-    shared = [text for text in first if all(text in each for each in own_of.values())]
+    shared = [text for text in first if all(text in own for own in own_of.values())]
     texts += shared
-    for name, each in own_of.items():
-        texts += [f"{name}: {text}" for text in each if text not in shared]
+    for name, own in own_of.items():
+        texts += [f"{name}: {text}" for text in own if text not in shared]
     return texts
 
 
 def _elsewhere(drawn: Sequence[Line]) -> list[str]:
-    own, found = _own(drawn).points[0], {}
+    own, names_of = _own(drawn).points[0], {}
     for line in drawn:
         record = line.points[0]
         if (record.mode, record.label) != (own.mode, own.label):
-            found.setdefault(f"{record.mode}, {record.label}", []).append(line.name)
+            names_of.setdefault(f"{record.mode}, {record.label}", []).append(line.name)
         elif record.algorithm == "dtensor_mm":
-            found.setdefault("simulated, the fastest of DTensor's strategies", []).append(line.name)
-    return [f"{', '.join(names)}: {origin}" for origin, names in found.items()]
+            names_of.setdefault("simulated, the fastest of DTensor's strategies", []).append(
+                line.name
+            )
+    return [f"{', '.join(names)}: {origin}" for origin, names in names_of.items()]
 
 
 def make(records: Records, options: Options, layer: str | None = None) -> Made:
@@ -303,8 +305,8 @@ def make(records: Records, options: Options, layer: str | None = None) -> Made:
     separate panels. Published numbers become the lines of baselines if they have the same label
     and problem.
     """
-    found = select_panels(records, layer, options.quantity)
-    return Made(figure(found, options.axis), not_drawn(found))
+    panels = select_panels(records, layer, options.quantity)
+    return Made(figure(panels, options.axis), not_drawn(panels))
 
 
 FIGURES = tuple(

@@ -63,8 +63,8 @@ def _stored(matrix: Json) -> str:
         return f"{count} copies: " + " and ".join(
             f"replica {replica} on {ranks_text(on)}" for replica, on in enumerate(ranks)
         )
-    each = len(every) // len({tile.owners for tile in every})
-    what = "a block" if each == 1 else plural(each, "tile")
+    per_rank = len(every) // len({tile.owners for tile in every})
+    what = "a block" if per_rank == 1 else plural(per_rank, "tile")
     for axis, name in enumerate(("columns", "rows")):
         if len(matrix[("rows", "cols")[axis]]) == 1:
             what = f"whole {name}"

@@ -52,24 +52,24 @@ def choose(
 ) -> tuple[list[Panel], list[str]]:
     """One panel for cases whose problem, or whose work a rank, is the same on several numbers of
     ranks: (panels, notes)."""
-    kept, notes = _kept(records, options)
+    table, notes = _kept(records, options)
     by = ["anywhere", "shape", "ranks"]
-    kept["problem"] = kept.groupby(by).ngroup()
-    left, found = kept[[*by, "problem"]].drop_duplicates(), []
+    table["problem"] = table.groupby(by).ngroup()
+    left, families = table[[*by, "problem"]].drop_duplicates(), []
     for grow in growing:
-        each = zip(left["shape"], left.ranks.tolist())
-        left["work"] = [_work(grow, shape, ranks) for shape, ranks in each]
+        sizes = zip(left["shape"], left.ranks.tolist())
+        left["work"] = [_work(grow, shape, ranks) for shape, ranks in sizes]
         for (source, work), inside in groups(left, ["anywhere", "work"]):
             # one shape for each number of ranks, else it is a coincidence and no family
             if len(inside) == inside.ranks.nunique() > 1:
-                cases_of = kept[kept.problem.isin(inside.problem)]
-                found.append((source, _title(work), cases_of))
+                cases_of = table[table.problem.isin(inside.problem)]
+                families.append((source, _title(work), cases_of))
                 left = left.drop(inside.index)
-    lost, what = kept.problem.isin(left.problem).sum(), "problem"
+    lost, what = table.problem.isin(left.problem).sum(), "problem"
     remedy = "Run one problem with several -p and the same --threads."
     if growing is WEAK:
         what, remedy = "work a rank", "Let m grow with -p."
-    if not found:
+    if not families:
         raise SelectionError(
             f"{cases(lost)}, and no {what} that is the same on several numbers of ranks. {remedy}"
         )
@@ -77,7 +77,7 @@ def choose(
         notes.append(
             f"not drawn: {cases(lost)} whose {what} is on one number of ranks only. {remedy}"
         )
-    return _panels(found, notes)
+    return _panels(families, notes)
 
 
 def _each(part: Fraction) -> str:
@@ -86,19 +86,19 @@ def _each(part: Fraction) -> str:
 
 def _kept(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     """The cases to draw, with their source without ranks and nodes, which vary."""
-    kept, notes = usable(records, options)
-    known = kept[(kept.ranks > 0).fillna(False)]
-    if len(known) < len(kept):
-        notes.append(f"not drawn: {cases(len(kept) - len(known))} without a number of ranks")
+    table, notes = usable(records, options)
+    known = table[(table.ranks > 0).fillna(False)]
+    if len(known) < len(table):
+        notes.append(f"not drawn: {cases(len(table) - len(known))} without a number of ranks")
     anywhere = [source._replace(ranks=None, nodes=None) for source in known.source]
     return known.assign(anywhere=anywhere), notes
 
 
 def _panels(
-    found: list[tuple[Source, str, DataFrame]], notes: list[str]
+    families: list[tuple[Source, str, DataFrame]], notes: list[str]
 ) -> tuple[list[Panel], list[str]]:
     panels = []
-    for source, title, inside in found[:_MOST_PANELS]:
+    for source, title, inside in families[:_MOST_PANELS]:
         lines = inside.drop_duplicates(["series", "ranks"]).sort_values("ranks")
         last = lines.drop_duplicates("series", keep="last")
         falling = last.sort_values(
@@ -118,7 +118,7 @@ def _panels(
         place = lambda names: names.map(order.index)
         panels.append((title, source, lines.sort_values("series", key=place, kind="stable")))
     notes += doubts(case for *_, lines in panels for case in rows(lines))
-    return panels, notes + not_shown([title for _, title, _ in found[_MOST_PANELS:]], "problems")
+    return panels, notes + not_shown([title for _, title, _ in families[_MOST_PANELS:]], "problems")
 
 
 def reference(lines: DataFrame) -> Series:
@@ -151,21 +151,28 @@ def _charts(panel: Panel, weak: bool) -> list[Chart]:
     ranks = sorted(set(lines.ranks.tolist()))
     ends = (ranks[0] / 1.12, ranks[-1] * 1.12)
     some = ranks if len(ranks) <= 8 else ranks[:: -(-len(ranks) // 8)]
-    x = Axis("ranks", ends, 2, {each: str(each) for each in some})
+    x = Axis("ranks", ends, 2, {count: str(count) for count in some})
     low, high = lines.median_low_s / lines.time_s, lines.median_high_s / lines.time_s
-    kept = efficiency(lines)
+    percent = efficiency(lines)
     y = Axis(
-        "percent of the ideal (%)", (0, max(112, (kept / low).max() * 1.04, kept.max() * 1.06))
+        "percent of the ideal (%)",
+        (0, max(112, (percent / low).max() * 1.04, percent.max() * 1.06)),
     )
     ideal = Marks("rule", "ideal", ends, [100, 100])
-    found = [
-        Chart(title, source.text, x, y, [*_lines(lines, kept, kept / high, kept / low), ideal])
+    charts = [
+        Chart(
+            title,
+            source.text,
+            x,
+            y,
+            [*_lines(lines, percent, percent / high, percent / low), ideal],
+        )
     ]
     if weak:
-        return found
+        return charts
     start, (length, unit) = reference(lines), time_unit(lines.time_s.min())
     times = lines.time_s / length
-    ideals = [start.time_s * start.ranks / each / length for each in ranks]
+    ideals = [start.time_s * start.ranks / count / length for count in ranks]
     every = [*times, *ideals, *(times * low).dropna(), *(times * high).dropna()]
     headroom = max(1.1, (max(every) / min(every)) ** 0.07)
     limits = min(every) / headroom, max(every) * headroom**0.5
@@ -173,20 +180,20 @@ def _charts(panel: Panel, weak: bool) -> list[Chart]:
     ideal = Marks("rule", "ideal", ranks, ideals)
     return [
         Chart(title, source.text, x, y, [*_lines(lines, times, times * low, times * high), ideal]),
-        *found,
+        *charts,
     ]
 
 
-def finding(found: list[Panel], most: int = 3) -> str:
+def finding(chosen: list[Panel], most: int = 3) -> str:
     """The decision at the most ranks of a problem, with at most some names, and the share of the
     ideal that the fastest series keeps; of several problems how often each is the answer."""
-    asked = [_asked(lines) for *_, lines in found]
-    if len(found) > 1:
+    asked = [_asked(lines) for *_, lines in chosen]
+    if len(chosen) > 1:
         answers = (answer(decisions, list(last.series)) for last, decisions in asked)
         return f"{counted(answers, 'problem')}, on the most ranks"
-    ((last, decisions),), ((*_, lines),) = asked, found
-    kept = efficiency(lines)
-    names = [f"{row.series} with {kept[row.Index]:.0f} % of the ideal" for row in rows(last)]
+    ((last, decisions),), ((*_, lines),) = asked, chosen
+    percent = efficiency(lines)
+    names = [f"{row.series} with {percent[row.Index]:.0f} % of the ideal" for row in rows(last)]
     return f"On {cases(last.ranks.iloc[0], 'rank')} {answer(decisions, names, most)}"
 
 
@@ -194,22 +201,22 @@ def _asked(lines: DataFrame) -> tuple[DataFrame, list[Decision]]:
     """The cases that the title names, and the decision on them: those on the most ranks, or those
     on the fewest, where the ideal starts, if none of these is ranked."""
     ends = (lines[lines.ranks == ranks] for ranks in (lines.ranks.min(), lines.ranks.max()))
-    first, last = ((each, decided(each)) for each in ends)
+    first, last = ((end, decided(end)) for end in ends)
     return first if best_at(first[1]) is None else last
 
 
 def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> Made:
     """Draw the panels, two in a row, with the ideal of each."""
-    found, notes = choose(growing, records, options)
+    chosen, notes = choose(growing, records, options)
     weak = growing is WEAK
-    charts = [chart for panel in found for chart in _charts(panel, weak)]
+    charts = [chart for panel in chosen for chart in _charts(panel, weak)]
     ideal = "ideal: the fastest case on the fewest ranks, " + (
         "its rate a rank kept" if weak else "its time divided by the ranks"
     )
     text = [f"dashed: {ideal}", *notes]
-    if needs := remedy(*(_asked(lines)[1] for *_, lines in found)):
+    if needs := remedy(*(_asked(lines)[1] for *_, lines in chosen)):
         text.append(f"undecided: {needs}")
-    page, _ = labelled_panels(charts, text, _HIGH_IN, _MARGINS_IN, partial(finding, found))
+    page, _ = labelled_panels(charts, text, _HIGH_IN, _MARGINS_IN, partial(finding, chosen))
     return Made(page.picture, notes)
 
 

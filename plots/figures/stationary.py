@@ -78,12 +78,12 @@ def _draw_flow(axes: Axes, sheet: Sheet, case: Json, rank: int, squares: dict[st
     moved: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for bar in case["ranks"][rank] if own else ():
         does, word, regions = kind_of(case, rank, bar)
-        for name, _, rows, cols in (case["regions"][each] for each in regions):
+        for name, _, rows, cols in (case["regions"][region] for region in regions):
             if word in ("fetches", "adds to") and bar.moves and name != stays:
                 moved.setdefault((does, name), []).append(squares[name].middle(rows, cols))
     for (does, _), places in moved.items():
         ends = [squares[stays].middle([own[0].rows], [own[0].cols])]
-        ends.append(tuple(sum(each) / len(places) for each in zip(*places)))
+        ends.append(tuple(sum(coordinates) / len(places) for coordinates in zip(*places)))
         arrow = {"arrowstyle": "-|>", "color": DOES[does].color, "zorder": 5}
         arrow |= dict.fromkeys(("shrinkA", "shrinkB"), 9 * sheet.unit_in)
         arrow |= {"linewidth": 3 * sheet.unit_in, "mutation_scale": 18 * sheet.unit_in}

@@ -91,7 +91,7 @@ def panel(path: str, text: str) -> Panel:
         " ".join(str(word) for word in words if word),
         ", ".join(str(word) for word in subtitle if word),
         rank,
-        {track: found for track, found in tracks.items() if found},
+        {track: steps for track, steps in tracks.items() if steps},
     )
 
 
@@ -119,7 +119,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     """Draw one panel a run, all on one time axis."""
     panels = list(panels)
     longest_s = max(p.stop_s for p in panels)
-    one, unit = time_unit(longest_s)
+    unit_s, unit = time_unit(longest_s)
     fastest, *_, slowest = sorted(panels * 2, key=lambda p: p.stop_s)
     finding = f"{fastest.name} ends first; {slowest.name} takes "
     finding += f"{number(slowest.stop_s / fastest.stop_s)} × its time"
@@ -156,7 +156,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         for y, (track, events) in enumerate(p.tracks.items()):
             style = TRACKS[track]
             spans = axes.broken_barh(
-                [(e.start_s / one, (e.stop_s - e.start_s) / one) for e in events],
+                [(e.start_s / unit_s, (e.stop_s - e.start_s) / unit_s) for e in events],
                 (y - 0.38, 0.76),
                 facecolor=style.color,
                 edgecolor=bar_edge(style.color),
@@ -167,7 +167,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         labels = [TRACKS[track].name for track in p.tracks]
         axes.set_yticks(range(len(labels)), labels, fontsize=FONT_PT - 0.5)
         axes.set_ylim(len(p.tracks) - 0.5, -0.5)
-        axes.set_xlim(0, 1.01 * longest_s / one)
+        axes.set_xlim(0, 1.01 * longest_s / unit_s)
         axes.grid(axis="x", **GRID)
         axes.tick_params(left=False, bottom=p is panels[-1], labelbottom=p is panels[-1])
         top_in += head_in + high_in

@@ -27,44 +27,44 @@ def line_style_of(name: str) -> LineStyle:
     return (STATIONARY.get(still) or style_of(name))._replace(dashes="None")
 
 
-def local_s(found: DataFrame) -> Series:
+def local_s(table: DataFrame) -> Series:
     """The times of the same work without communication, in seconds."""
-    sizes = found[["m", "n", "k"]].astype(float).prod(axis=1)
-    return (2 * sizes / (found.gemm_only_gflops * 1e9)).where(
-        found.gemm_only_gflops > 0, found.local_gemm_s
+    sizes = table[["m", "n", "k"]].astype(float).prod(axis=1)
+    return (2 * sizes / (table.gemm_only_gflops * 1e9)).where(
+        table.gemm_only_gflops > 0, table.local_gemm_s
     )
 
 
 def make(records: Records, options: Options) -> Made:
     """Draw the panels, two in a row, under one legend."""
-    kept, notes = usable(records, options)
-    moving = kept[(kept.moved_bytes > 0).fillna(False)]
+    every, notes = usable(records, options)
+    moving = every[(every.moved_bytes > 0).fillna(False)]
     if moving.empty:
         raise SelectionError(
-            f"none of {len(kept)} cases moves bytes that were recorded. Draw others."
+            f"none of {len(every)} cases moves bytes that were recorded. Draw others."
         )
-    if len(moving) < len(kept):
-        notes.append(f"not drawn: {cases(len(kept) - len(moving))} that move no bytes")
+    if len(moving) < len(every):
+        notes.append(f"not drawn: {cases(len(every) - len(moving))} that move no bytes")
     ours = (moving.algorithm == UNIVERSAL) & moving.stationary.notna()
     moving = moving.assign(name=moving.variant.where(ours, moving.series), local_s=local_s(moving))
     drawn = list(moving.name.value_counts().sort_index().sort_values(kind="stable").index[::-1])
     if lost := drawn[_MOST_NAMES:]:
         notes.append(f"not drawn: {names(sorted(lost))} (fewest cases)")
     drawn = sorted(drawn[:_MOST_NAMES])
-    found, more = shown(moving[moving.name.isin(drawn)], _MOST_PANELS)
-    notes += doubts(case for _, inside in found for case in rows(inside))
-    charts = [_chart(*key, inside) for key, inside in found]
+    chosen, more = shown(moving[moving.name.isin(drawn)], _MOST_PANELS)
+    notes += doubts(case for _, inside in chosen for case in rows(inside))
+    charts = [_chart(*key, inside) for key, inside in chosen]
     handles = [line_handle(name, line_style_of(name)) for name in drawn]
     text = ["a dot: a case; bytes: summed over all ranks, read in place included"]
     text.append("dashed, GEMM-only speed: the same work without communication")
     page, axes = panels(charts, handles, [*text, *notes, *more])
-    for each, chart in zip(axes, charts, strict=True):
-        draw_chart(each, chart, 2.6)
-        each.grid(**GRID)
+    for panel, chart in zip(axes, charts, strict=True):
+        draw_chart(panel, chart, 2.6)
+        panel.grid(**GRID)
         for marks in chart.marks[-1:]:
             if marks.kind == "rule":
-                place = {"xycoords": each.get_yaxis_transform(), "ha": "right", "va": "bottom"}
-                note(each, "GEMM-only", (1, marks.y[0]), (-2, 1), **place)
+                place = {"xycoords": panel.get_yaxis_transform(), "ha": "right", "va": "bottom"}
+                note(panel, "GEMM-only", (1, marks.y[0]), (-2, 1), **place)
     return Made(page.picture, notes + more)
 
 
@@ -72,10 +72,10 @@ def _chart(source, shape, inside: DataFrame) -> Chart:
     length, unit = time_unit(inside.time_s.min())
     marks = [
         Marks(
-            "points", name, list(map(float, each.moved_bytes)), list(each.time_s / length),
-            list(each.index), line_style_of(name), hollow=list(each.hollow),
+            "points", name, list(map(float, dots.moved_bytes)), list(dots.time_s / length),
+            list(dots.index), line_style_of(name), hollow=list(dots.hollow),
         )
-        for name, each in inside.groupby("name")
+        for name, dots in inside.groupby("name")
     ]  # fmt: skip
     low, high = float(inside.moved_bytes.min()) / 1.5, float(inside.moved_bytes.max()) * 1.5
     times, roof = [*inside.time_s / length], inside.local_s.median() / length
@@ -94,8 +94,8 @@ def _chart(source, shape, inside: DataFrame) -> Chart:
 
 def _byte_ticks(low: float, high: float) -> dict[float, str]:
     """Powers of two between two numbers of bytes, at most five."""
-    found = [2.0**power for power in range(64) if low <= 2.0**power <= high]
-    return {place: bytes_text(place) for place in found[:: max(1, -(-len(found) // 5))]}
+    powers = [2.0**power for power in range(64) if low <= 2.0**power <= high]
+    return {place: bytes_text(place) for place in powers[:: max(1, -(-len(powers) // 5))]}
 
 
 FIGURES = (

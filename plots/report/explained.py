@@ -56,7 +56,7 @@ def explained_page(cases: Sequence[Json], version: str, command: str = "") -> st
     script = _SCRIPT.read_text(encoding="utf-8")
     if len({case["name"] for case in cases}) < len(cases):  # they differ in their layouts
         cases = [case | {"name": f"{case['name']}, {case['description'][0]}"} for case in cases]
-    kept = [{name: case[name] for name in _DATA} | {"ranks": _ticks(case)} for case in cases]
+    data = [{name: case[name] for name in _DATA} | {"ranks": _ticks(case)} for case in cases]
     return rendered(
         "explain.html",
         script,
@@ -78,7 +78,7 @@ def explained_page(cases: Sequence[Json], version: str, command: str = "") -> st
         ticks=TICKS,
         version=version,
         command=command,
-        data=embedded({"ticks": TICKS, "cases": kept}),
+        data=embedded({"ticks": TICKS, "cases": data}),
     )
 
 
@@ -89,8 +89,8 @@ def data_text(cases: Sequence[Json], command: str) -> str:
 
 def _ticks(case: Json) -> list[list]:
     """The bars of all ranks, their times in ticks."""
-    one = TICKS / (case["time_s"] or 1.0)
-    tick = lambda seconds: round(seconds * one)
+    per_second = TICKS / (case["time_s"] or 1.0)
+    tick = lambda seconds: round(seconds * per_second)
     return [
         [[*bar[:2], *map(tick, bar[2:5]), *bar[5:9], int(bar[9])] for bar in bars]
         for bars in case["ranks"]
@@ -108,7 +108,7 @@ def verdict(cases: Sequence[Json]) -> list[str]:
             message.append(f"takes {number(times[1] / times[0])} × the time")
         if moved[0]:
             message.append(f"moves {number(moved[1] / moved[0])} × the bytes")
-        one, other = (
+        first, other = (
             f"{name} ({time_text(seconds)})" if all(timed) else name
             for name, seconds in zip(names, times)
         )
@@ -118,7 +118,7 @@ def verdict(cases: Sequence[Json]) -> list[str]:
                 "; each time is in the predicted interval of the other, so the order is not sure"
             )
         if message:
-            lines.append(f"{other} {' and '.join(message)} of {one}{doubt}.")
+            lines.append(f"{other} {' and '.join(message)} of {first}{doubt}.")
     for name, case in zip(names, cases):
         fact = {name: value for name, value, _ in case["facts"]}
         share = f"{100 * fact['local GEMMs'] / fact['time']:.3g} %" if fact["time"] else "all"
@@ -149,9 +149,9 @@ def _names(cases: Sequence[Json]) -> list[str]:
 def _facts(cases: Sequence[Json]) -> list[Json]:
     """A row for each fact: its value for every case, and the ratio of the second to the first."""
     rows = []
-    for found in zip(*(case["facts"] for case in cases)):
-        values = [value for _, value, _ in found]
-        name, _, unit = found[0]
+    for facts in zip(*(case["facts"] for case in cases)):
+        values = [value for _, value, _ in facts]
+        name, _, unit = facts[0]
         comparable = unit == "B" or all(case["timed"] == cases[0]["timed"] for case in cases)
         ratio = f"{number(values[-1] / values[0])} ×" if values[0] and comparable else "–"
         texts = [_value_text(case, value, unit) for case, value in zip(cases, values)]

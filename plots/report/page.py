@@ -65,10 +65,10 @@ def environments(folder: Path) -> list[dict[str, Any]]:
 
     A file that cannot be read is included: its ``trouble`` is the reason.
     """
-    found, own = [], folder / "environment.json"
+    described, own = [], folder / "environment.json"
     within = parts(folder)
     files = [own] if own.is_file() or not within else []
-    files += [each / "environment.json" for each in within]
+    files += [part / "environment.json" for part in within]
     for place in (folder, *within):
         files += sorted((place / "environments").glob("*.json"))
     for file in files:
@@ -81,8 +81,8 @@ def environments(folder: Path) -> list[dict[str, Any]]:
             except (ValueError, OSError, RecursionError) as error:
                 trouble = f"cannot be read: {error}"
         name = file.relative_to(folder).as_posix()
-        found.append({"name": name, "rows": rows[:_MOST_PROVENANCE], "trouble": trouble})
-    return found
+        described.append({"name": name, "rows": rows[:_MOST_PROVENANCE], "trouble": trouble})
+    return described
 
 
 def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
@@ -129,8 +129,10 @@ def caption(table: DataFrame) -> str:
     >>> caption(frame([Record(mode="measured", status="ok", best_s=1.0, label="here", ranks=2)]))
     'measured, here, ranks 2'
     """
-    days = sorted({str(each)[:10] for each in table.timestamp.dropna()})
-    texts = [names([str(each) for each in table[name].dropna().unique()]) for name in _DESCRIPTIONS]
+    days = sorted({str(time)[:10] for time in table.timestamp.dropna()})
+    texts = [
+        names([str(value) for value in table[name].dropna().unique()]) for name in _DESCRIPTIONS
+    ]
     named = [text and f"{what}{text}" for text, what in zip(texts, _DESCRIPTIONS.values())]
     return ", ".join(filter(None, [*named, " to ".join(dict.fromkeys(days[:1] + days[-1:]))]))
 
@@ -138,7 +140,7 @@ def caption(table: DataFrame) -> str:
 def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     """Draw every figure that the records allow: ``[{"name", "title", "notes", "svg", "spots"}]``,
     and the reasons for omitted ones. A figure with one mark compares nothing."""
-    made, lacking = [], []
+    pictures, lacking = [], []
     # a row a library, or a row a data movement
     libraries = table.algorithm.isin(LIBRARIES).any()
     left_out = *_IN_OTHERS, "algorithms" if libraries else "libraries"
@@ -159,8 +161,8 @@ def drawn(table: DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
             continue
         title = figure.summary[:1].upper() + figure.summary[1:]
         described = {"name": figure.name, "title": title, "notes": notes}
-        made.append({**described, "svg": svg_text(picture), "spots": marks})
-    return made, lacking
+        pictures.append({**described, "svg": svg_text(picture), "spots": marks})
+    return pictures, lacking
 
 
 def columns(table: DataFrame) -> dict[str, list]:
@@ -171,18 +173,18 @@ def columns(table: DataFrame) -> dict[str, list]:
     --------
     >>> from drbench.measure.record import Record
     >>> of = lambda m: Record(mode="measured", status="ok", best_s=1 / 3, label="here", m=m)
-    >>> found = columns(frame([of(1), of(2)]))
-    >>> found["m"], found["label"], found["best_s"]
+    >>> by_name = columns(frame([of(1), of(2)]))
+    >>> by_name["m"], by_name["label"], by_name["best_s"]
     ([[1, 2]], [['here'], [0, 0]], [[0.333333], [0, 0]])
     """
-    found = {}
+    values_of = {}
     for name in (*HEADER, "moved_bytes"):
         values = [_short(value) for value in table[name].to_numpy(object, na_value=None)]
         known = {value: place for place, value in enumerate(dict.fromkeys(values))}
         if name != "samples_s" and known.keys() - {None}:
             few = len(known) <= max(1, len(values) // 3)
-            found[name] = [list(known), [known[value] for value in values]] if few else [values]
-    return found
+            values_of[name] = [list(known), [known[value] for value in values]] if few else [values]
+    return values_of
 
 
 def _short(value: Any) -> Any:
@@ -200,14 +202,14 @@ def rendered(template: str, script: str, **values: Any) -> str:
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    made = Environment(
+    templates = Environment(
         autoescape=True,
         loader=FileSystemLoader(_HERE),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return made.get_template(template).render(policy=policy, script=script, **values)
+    return templates.get_template(template).render(policy=policy, script=script, **values)
 
 
 def embedded(value: Any) -> str:

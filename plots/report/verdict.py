@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
     predicted: bool = False
 
 
-def verdict(found: DataFrame) -> Verdict:
+def verdict(table: DataFrame) -> Verdict:
     """Sum up a table of records.
 
     Examples
@@ -84,37 +84,37 @@ def verdict(found: DataFrame) -> Verdict:
     ...     best_s=1e-3,
     ...     phase_gemm_s=8e-4,
     ... )
-    >>> found = verdict(frame([case]))
-    >>> found.counts, found.best[0].limit
+    >>> summary = verdict(frame([case]))
+    >>> summary.counts, summary.best[0].limit
     ([('ok', 1)], 'gemm 80 %, unattributed 20 %')
-    >>> found.best[0].command
+    >>> summary.best[0].command
     'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C'
     """
-    counts = [(status, count) for status, count in found.status.value_counts(sort=False).items()]
-    doubtful = {"noisy": found.hollow, "more ranks than cores": found.oversubscribed.fillna(False)}
-    counts += [(name, int(each.sum())) for name, each in doubtful.items()]
-    every = merged(found)
+    counts = [(status, count) for status, count in table.status.value_counts(sort=False).items()]
+    doubtful = {"noisy": table.hollow, "more ranks than cores": table.oversubscribed.fillna(False)}
+    counts += [(name, int(flags.sum())) for name, flags in doubtful.items()]
+    every = merged(table)
     ok = every[(every.status == "ok") & (every[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
     ok = ok.sort_values(BY_TIME).drop_duplicates([*PROBLEM, *SETTING])
     problems = [
         (rows(inside), decided(inside))
         for _, inside in ok.groupby(PROBLEM, dropna=False, sort=False)
     ]
-    problems.sort(key=lambda each: (*by_name(each[0][0].shape), rising(each[0][0].source)))
-    ranked = [each for each in problems if best_at(each[1]) is not None]
+    problems.sort(key=lambda problem: (*by_name(problem[0][0].shape), rising(problem[0][0].source)))
+    ranked = [problem for problem in problems if best_at(problem[1]) is not None]
     lost = [decisions for _, decisions in problems if best_at(decisions) is None]
     notes = []
     if (left := len(ranked) - _MOST_PROBLEMS) > 0:
         notes.append(f"{left} problems more: the table has them")
     if lost and ranked:
         notes.append(f"{cases(len(lost), 'problem')} without a ranked case: {remedy(*lost)}")
-    kept = [(name, count) for name, count in counts if count]
-    best = [_best(*each) for each in ranked[:_MOST_PROBLEMS]]
+    known = [(name, count) for name, count in counts if count]
+    best = [_best(*problem) for problem in ranked[:_MOST_PROBLEMS]]
     asked = [decisions for _, decisions in ranked] or lost
-    return Verdict(kept, best, notes, remedy(*asked), bool((found["mode"] == "simulated").all()))
+    return Verdict(known, best, notes, remedy(*asked), bool((table["mode"] == "simulated").all()))
 
 
-def headline(found: Verdict) -> str:
+def headline(summary: Verdict) -> str:
     """Who is fastest, in one sentence with its doubt; of several problems the case that leads on
     most of them. Empty if no case is ok.
 
@@ -130,33 +130,33 @@ def headline(found: Verdict) -> str:
     >>> headline(Verdict([], [tied, tied], [], predicted=True))
     'Predicted: ties on 2 of 2 problems; most often among the fastest: S-B row, S-C row, on 2.'
     """
-    if not found.best:
-        counts = dict(found.counts)
+    if not summary.best:
+        counts = dict(summary.counts)
         ok = f"{cases(counts.get('ok', 0), 'result')} correct, but no time can be used"
-        return f"{ok}{f' ({found.needs})' if found.needs else ''}." if counts.get("ok") else ""
-    needs = f" ({found.needs})" if found.needs else ""
-    if len(found.best) == 1:
-        (one,) = found.best
-        share = f", {one.roof} of GEMM-only speed" if one.roof.endswith("%") else ""
-        answer = f"{one.answer[0].upper()}{one.answer[1:]}"
-        return _predicted(found, f"{answer}: {one.time}{share}{one.others}{needs}.")
-    states = Counter(each.state for each in found.best)
-    leads = Counter(name for each in found.best for name in each.leaders)
-    fastest = Counter(each.leaders[0] for each in found.best if each.state == FASTEST)
+        return f"{ok}{f' ({summary.needs})' if summary.needs else ''}." if counts.get("ok") else ""
+    needs = f" ({summary.needs})" if summary.needs else ""
+    if len(summary.best) == 1:
+        (best,) = summary.best
+        share = f", {best.roof} of GEMM-only speed" if best.roof.endswith("%") else ""
+        answer = f"{best.answer[0].upper()}{best.answer[1:]}"
+        return _predicted(summary, f"{answer}: {best.time}{share}{best.others}{needs}.")
+    states = Counter(best.state for best in summary.best)
+    leads = Counter(name for best in summary.best for name in best.leaders)
+    fastest = Counter(best.leaders[0] for best in summary.best if best.state == FASTEST)
     often = max(leads, key=lambda name: (leads[name], fastest[name]))
     alike = [
         name for name in leads if (leads[name], fastest[name]) == (leads[often], fastest[often])
     ]
     said = ", ".join(f"{text} {states[state]}" for state, text in _ON.items() if states[state])
     return _predicted(
-        found,
-        f"{said[0].upper()}{said[1:]} of {cases(len(found.best), 'problem')}{needs}; most often "
+        summary,
+        f"{said[0].upper()}{said[1:]} of {cases(len(summary.best), 'problem')}{needs}; most often "
         f"among the fastest: {names(alike, 3)}, on {leads[often]}.",
     )
 
 
-def _predicted(found: Verdict, text: str) -> str:
-    return f"Predicted: {text[0].lower()}{text[1:]}" if found.predicted else text
+def _predicted(summary: Verdict, text: str) -> str:
+    return f"Predicted: {text[0].lower()}{text[1:]}" if summary.predicted else text
 
 
 def _best(every: list, decisions: list[Decision]) -> Best:
@@ -165,9 +165,9 @@ def _best(every: list, decisions: list[Decision]) -> Best:
     row = every[best_at(decisions)]
     first = leaders(decisions)
     slower = sorted(
-        (each.ratio.middle, str(each.ratio))
-        for each in decisions
-        if each.ranked and each.state == SLOWER and each.ratio
+        (decision.ratio.middle, str(decision.ratio))
+        for decision in decisions
+        if decision.ranked and decision.state == SLOWER and decision.ratio
     )
     percent = lambda value, other: other if value is None else f"{value:.0f} %"
     roof = percent(row.percent_of_gemm_only, "")

@@ -342,7 +342,7 @@ def cases(count: int, word: str = "case") -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def names(found: Sequence[str], most: int = NAMED) -> str:
+def names(texts: Sequence[str], most: int = NAMED) -> str:
     """List names, at most some of them.
 
     Examples
@@ -350,8 +350,8 @@ def names(found: Sequence[str], most: int = NAMED) -> str:
     >>> names(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
-    described = ", ".join(found[:most])
-    return described if len(found) <= most else f"{described} and {len(found) - most} more"
+    described = ", ".join(texts[:most])
+    return described if len(texts) <= most else f"{described} and {len(texts) - most} more"
 
 
 def elided(text: str, most: int) -> str:

@@ -38,17 +38,17 @@ def select_panels(
     SelectionError
         If no record is of a layer.
     """
-    found = frame(records)
-    wanted = [each for each in ([layer] if layer else LAYERS) if (found.layer == each).any()]
+    table = frame(records)
+    wanted = [name for name in ([layer] if layer else LAYERS) if (table.layer == name).any()]
     if not wanted:
         asked = f"case of {layer}" if layer else "MLP layer"
         shape = {"mlp1": "n = 4k", "mlp2": "k = 4n"}.get(layer, "n = 4k or k = 4n")
         raise SelectionError(
-            f"no {asked} in {len(found)} records: none has {shape}. Give it the records of an "
+            f"no {asked} in {len(table)} records: none has {shape}. Give it the records of an "
             "MLP sweep."
         )
     panels = [
-        (layer, *panel) for layer in wanted for panel in _of_layer(found[found.layer == layer])
+        (layer, *panel) for layer in wanted for panel in _of_layer(table[table.layer == layer])
     ]
     panels.sort(key=lambda panel: (panel[1], wanted.index(panel[0])))
     several = {layer: sum(panel[0] == layer for panel in panels) > 1 for layer in wanted}
@@ -61,32 +61,32 @@ def select_panels(
     return named
 
 
-def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
+def _of_layer(table: DataFrame) -> list[tuple[tuple, DataFrame]]:
     """The cases of each panel of a layer, each with a key that sorts panels."""
     # cases of other algorithms have no line, sources of other problems no panel
-    universal = found.algorithm == UNIVERSAL
+    universal = table.algorithm == UNIVERSAL
     by, used, panels = ["source", "k"], set(), []
     own, baselines = (
-        sorted(found.loc[those, by].groupby(by).groups.items(), key=lambda each: rising(each[0]))
-        for those in (universal, ~universal & found.line.notna())
+        sorted(table.loc[those, by].groupby(by).groups.items(), key=lambda group: rising(group[0]))
+        for those in (universal, ~universal & table.line.notna())
     )
     for key, inside in own:
         source, k = key
         # only our cases choose threads: a baseline of the same label may have none
-        closeness = lambda each: (
-            _place(each[0]) != _place(key),
-            each[0][0].mode != "published",
-            rising(each[0]),
+        closeness = lambda group: (
+            _place(group[0]) != _place(key),
+            group[0][0].mode != "published",
+            rising(group[0]),
         )
         same = lambda source, k: (source.family, source.dtype, k)
-        rivals = [each for each in baselines if same(*each[0]) == same(source, k)]
+        rivals = [group for group in baselines if same(*group[0]) == same(source, k)]
         for other, theirs in sorted(rivals, key=closeness)[:1]:
             used.add(other)
             inside = inside.append(theirs)
-        panels.append((_order(key), found.loc[inside]))
-    panels += [(_order(key), found.loc[inside]) for key, inside in baselines if key not in used]
+        panels.append((_order(key), table.loc[inside]))
+    panels += [(_order(key), table.loc[inside]) for key, inside in baselines if key not in used]
     # a panel without lines gives the reasons
-    return panels or [((0,), found)]
+    return panels or [((0,), table)]
 
 
 def _place(key: tuple) -> tuple:

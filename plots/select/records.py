@@ -103,8 +103,10 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         files = [] if os.fspath(path) == STDIN else csv_files(path)
         data = [(file.read_bytes(), file) for file in files]
         data = data or [(_standard_input(), "standard input")]
-        tables = [_parse(*each) for each in data]
-        joined = _joined([each | {_SWEEP: [next(number)] * len(each["case"])} for each in tables])
+        tables = [_parse(*file) for file in data]
+        joined = _joined(
+            [table | {_SWEEP: [next(number)] * len(table["case"])} for table in tables]
+        )
         for column, values in joined.items():
             columns[column] += values
         turns = _rounds_next_to(files)
@@ -114,14 +116,14 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
 
 def _rounds_next_to(files: Iterable[Path]) -> dict[str, dict[int, Record]]:
     """The records of each case by round, of sweeps with rows of their rounds."""
-    found: dict[str, dict[int, Record]] = {}
+    rounds: dict[str, dict[int, Record]] = {}
     for file in files:
         if file.name == _RECORDS and (inside := file.parent / _ROUNDS / _RECORDS).is_file():
             for record in read_csv(inside):
                 turn, _, case = str(record.case).partition(" | ")
                 if turn.isdecimal():
-                    found.setdefault(case, {})[int(turn)] = record
-    return found
+                    rounds.setdefault(case, {})[int(turn)] = record
+    return rounds
 
 
 def with_input(words: Sequence[str]) -> list[str]:
@@ -181,7 +183,7 @@ def frame(records: Records) -> DataFrame:
     return _frame(_columns(list(records)))
 
 
-def rows(found: DataFrame) -> list:
+def rows(table: DataFrame) -> list:
     """The rows as named tuples of plain values, ``None`` where a cell is empty; ``Index`` is the
     number of the row.
 
@@ -191,9 +193,9 @@ def rows(found: DataFrame) -> list:
     >>> row.Index, row.n, row.m, row.best_s, row.algorithm, row.status
     (0, 3, None, None, None, 'failed')
     """
-    case = namedtuple("Case", ["Index", *found.columns])
-    columns = found.to_numpy(object, na_value=None).T.tolist()
-    return list(map(case, found.index.tolist(), *columns))
+    case = namedtuple("Case", ["Index", *table.columns])
+    columns = table.to_numpy(object, na_value=None).T.tolist()
+    return list(map(case, table.index.tolist(), *columns))
 
 
 def read_published(path: str | os.PathLike) -> list[Record]:
@@ -216,19 +218,19 @@ def csv_files(path: str | os.PathLike) -> list[Path]:
     path = Path(path)
     if not path.is_dir():
         return [path]
-    found = [each / _RECORDS for each in (path, *parts(path)) if (each / _RECORDS).is_file()]
-    found = found or sorted(each for each in path.glob("*.csv") if each.is_file())
-    if not found:
+    files = [folder / _RECORDS for folder in (path, *parts(path)) if (folder / _RECORDS).is_file()]
+    files = files or sorted(file for file in path.glob("*.csv") if file.is_file())
+    if not files:
         raise RecordError(
             f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file."
         )
-    return found
+    return files
 
 
 def parts(folder: Path) -> list[Path]:
     """The folders of the parts of a sweep, in order."""
-    numbered = {re.fullmatch("part-([0-9]+)", each.name): each for each in folder.glob("part-*")}
-    return [numbered[each] for each in sorted(filter(None, numbered), key=lambda m: int(m[1]))]
+    numbered = {re.fullmatch("part-([0-9]+)", part.name): part for part in folder.glob("part-*")}
+    return [numbered[match] for match in sorted(filter(None, numbered), key=lambda m: int(m[1]))]
 
 
 def _joined(tables: list[Columns]) -> Columns:
@@ -246,11 +248,11 @@ def _columns(records: list[Record]) -> Columns:
 
 
 def _frame(columns: Columns, rounds: Iterable[dict] | None = None) -> DataFrame:
-    found = DataFrame({name: Series(columns[name], dtype=_TYPES[name]) for name in HEADER})
-    counts = found[list(COUNTERS)]
+    table = DataFrame({name: Series(columns[name], dtype=_TYPES[name]) for name in HEADER})
+    counts = table[list(COUNTERS)]
     total = sum(counts[name].fillna(0) for name in COUNTERS).mask(counts.isna().all(axis=1))
     once = map(measured_once, columns["mode"], columns["samples_s"], columns["case"])
-    once = Series(list(once), found.index, bool)
+    once = Series(list(once), table.index, bool)
     named = [_Named(*values) for values in zip(*(columns[name] for name in NAMING))]
     derived = {
         "source": list(map(Source, *(columns[name] for name in Source._fields))),
@@ -259,13 +261,13 @@ def _frame(columns: Columns, rounds: Iterable[dict] | None = None) -> DataFrame:
     for name, function in _NAMES.items():
         known = {case: function(case) for case in set(named)}
         derived[name] = [known[case] for case in named]
-    return found.assign(
-        time_s=found.median_s.fillna(found.best_s),
-        hollow=found.noisy.fillna(False).astype(bool) | once,
+    return table.assign(
+        time_s=table.median_s.fillna(table.best_s),
+        hollow=table.noisy.fillna(False).astype(bool) | once,
         once=once,
         moved_bytes=total,
         sweep=columns.get(_SWEEP, 0),
-        rounds=list(rounds) if rounds is not None else [{}] * len(found),
+        rounds=list(rounds) if rounds is not None else [{}] * len(table),
         **{name: Series(values, dtype=object) for name, values in derived.items()},
     )
 

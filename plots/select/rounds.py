@@ -41,7 +41,7 @@ _CHANGED = "best_s median_s samples_s iqr_s median_low_s median_high_s stable".s
 _CHANGED += "time_s hollow once gflops percent_of_gemm_only percent_of_peak".split()
 
 
-def merged(found: DataFrame) -> DataFrame:
+def merged(table: DataFrame) -> DataFrame:
     """One row for each case over all its rounds, with its rows by round in the column ``run``, its
     place among equal times in ``tie``, and in ``paired_s`` the time that puts cases of a problem in
     order: that of the best, times the ratio to it. The median of other rounds, in which the machine
@@ -60,12 +60,12 @@ def merged(found: DataFrame) -> DataFrame:
     >>> row.time_s, list(row.run), row.Index
     (3.0, [1, 2, 3], 1)
     """
-    if "run" in found:
-        return found
-    found = found.assign(source=found.source.map(Source.on_known_nodes))
-    every = dict(zip(found.index, rows(found)))
-    turns = found.case.astype("string").str.extract(_TURN, expand=False)
-    in_rounds = found[turns.notna()]
+    if "run" in table:
+        return table
+    table = table.assign(source=table.source.map(Source.on_known_nodes))
+    every = dict(zip(table.index, rows(table)))
+    turns = table.case.astype("string").str.extract(_TURN, expand=False)
+    in_rounds = table[turns.notna()]
     keys = in_rounds[PROBLEM + SETTING].astype(object)
     keys = list(keys.where(keys.notna(), None).itertuples(index=False, name=None))
     keys = completed(keys, in_rounds.status == "ok")
@@ -74,37 +74,39 @@ def merged(found: DataFrame) -> DataFrame:
         at = int(turns[place]) + _APART * every[place].sweep
         # two contenders may be one setting, such as a named matrix that is the default: the first
         runs.setdefault(setting, {}).setdefault(at, every[place])
-    kept: dict[Any, dict] = {}
+    values_of: dict[Any, dict] = {}
     for run in runs.values():
         bad = [row for row in run.values() if row.status != "ok"]
         near = bad[0] if bad else _nearest(list(run.values()))
-        kept[near.Index] = ({} if bad else _over(run, near)) | {"run": run}
-    for place in found.index[turns.isna()]:
+        values_of[near.Index] = ({} if bad else _over(run, near)) | {"run": run}
+    for place in table.index[turns.isna()]:
         run = {at + _APART * every[place].sweep: row for at, row in every[place].rounds.items()}
-        kept[place] = {"run": run or {0: every[place]}}
+        values_of[place] = {"run": run or {0: every[place]}}
         if run:
-            kept[place]["hollow"] = is_noisy_run(run.values())
-    one = found.loc[[place for place in found.index if place in kept]]
+            values_of[place]["hollow"] = is_noisy_run(run.values())
+    merged_rows = table.loc[[place for place in table.index if place in values_of]]
     changed = {
         name: Series(
-            [kept[place].get(name, value) for place, value in one[name].items()],
-            one.index,
-            one[name].dtype,
+            [values_of[place].get(name, value) for place, value in merged_rows[name].items()],
+            merged_rows.index,
+            merged_rows[name].dtype,
         )
         for name in _CHANGED
     }
-    run = Series([kept[place]["run"] for place in one.index], one.index, object)
-    order = [tie_order(every[place]) for place in one.index]
-    place_of = {each: place for place, each in enumerate(sorted(set(order)))}
-    one = one.assign(**changed, run=run, tie=[place_of[each] for each in order])
-    paired_s = one.time_s.copy()
-    several = one[(one.status == "ok") & run.map(len).gt(1)]
+    run = Series(
+        [values_of[place]["run"] for place in merged_rows.index], merged_rows.index, object
+    )
+    order = [tie_order(every[place]) for place in merged_rows.index]
+    place_of = {key: place for place, key in enumerate(sorted(set(order)))}
+    merged_rows = merged_rows.assign(**changed, run=run, tie=[place_of[key] for key in order])
+    paired_s = merged_rows.time_s.copy()
+    several = merged_rows[(merged_rows.status == "ok") & run.map(len).gt(1)]
     for _, inside in several.groupby(PROBLEM, dropna=False, sort=False):
         decisions = decided(inside)
-        for place, each in zip(inside.index, decisions):
-            if each.ranked and each.ratio:
-                paired_s[place] = each.ratio.middle * inside.time_s.iloc[best_at(decisions)]
-    return one.assign(paired_s=paired_s)
+        for place, decision in zip(inside.index, decisions):
+            if decision.ranked and decision.ratio:
+                paired_s[place] = decision.ratio.middle * inside.time_s.iloc[best_at(decisions)]
+    return merged_rows.assign(paired_s=paired_s)
 
 
 def completed(keys: Sequence[tuple], ok: Iterable[bool]) -> list[tuple]:
@@ -149,11 +151,11 @@ def _over(run: Run, near: Any) -> dict:
     return columns | {name: value * faster for name, value in rates.items() if value}
 
 
-def decided(found: DataFrame) -> list[Decision]:
+def decided(table: DataFrame) -> list[Decision]:
     """The decision on each row of :func:`merged` of one problem; one that is compared with no
     other is not ranked."""
     apart = Decision(UNDECIDED, None, OK, False)
-    return [each or apart for each in decide_compared(list(found.run))]
+    return [decision or apart for decision in decide_compared(list(table.run))]
 
 
 def counted(answers: Iterable[str], what: str = "shape") -> str:
@@ -165,5 +167,5 @@ def counted(answers: Iterable[str], what: str = "shape") -> str:
     'A is fastest on 1, tied on 2 of 3 shapes'
     """
     counts = Counter(re.split("[:,]", text, maxsplit=1)[0] for text in answers)
-    text = ", ".join(f"{each} on {count}" for each, count in counts.items())
+    text = ", ".join(f"{state} on {count}" for state, count in counts.items())
     return f"{text[0].upper()}{text[1:]} of {cases(counts.total(), what)}"

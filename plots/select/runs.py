@@ -47,8 +47,8 @@ def read(paths: Sequence[str]) -> list[Json]:
     cases = []
     for path in paths:
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
-            for case in found:
+            runs = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
+            for case in runs:
                 ranks = [[Bar(*bar) for bar in bars] for bars in case["ranks"]]
                 _ = case["matrices"], case["time_s"], case["name"]
                 cases.append(case | {"ranks": ranks})
@@ -84,7 +84,7 @@ def tiles(matrix: Json) -> Iterator[Tile]:
 def owners_of(case: Json, region: int) -> tuple[str, list[int]]:
     """The matrix of a region of the run, and the ranks whose tiles it is in."""
     name, replica, rows, cols = case["regions"][region]
-    (matrix,) = [each for each in case["matrices"] if each["name"] == name]
+    (matrix,) = [matrix for matrix in case["matrices"] if matrix["name"] == name]
     meets = lambda ranges, span: any(start < span[1] and span[0] < stop for start, stop in ranges)
-    found = [each for each in tiles(matrix) if meets(rows, each.rows) and meets(cols, each.cols)]
-    return name, sorted({each.owners[replica] for each in found})
+    met = [tile for tile in tiles(matrix) if meets(rows, tile.rows) and meets(cols, tile.cols)]
+    return name, sorted({tile.owners[replica] for tile in met})

@@ -59,30 +59,30 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     >>> from drbench.measure.record import Record
     >>> ok = Record(mode="measured", status="ok", best_s=1.0, m=4, n=4, k=4, get_bytes=0)
     >>> late = Record(mode="measured", status="timeout", reason="60 s", m=4, n=4, k=4)
-    >>> kept, notes = usable([ok, late], Options())
-    >>> len(kept), notes
+    >>> table, notes = usable([ok, late], Options())
+    >>> len(table), notes
     (1, ['not drawn: 1 case not ok (1 timeout)'])
     """
-    found, notes = merged(_of_shape(frame(records), options.shape)), []
+    table, notes = merged(_of_shape(frame(records), options.shape)), []
     stages = {
-        f"not ok ({_statuses(found, sort=False)})": found.status == "ok",
-        "over a throttled transport": ~_throttled(found),
-        "without sizes": (found[["m", "n", "k"]] > 0).fillna(False).all(axis=1),
+        f"not ok ({_statuses(table, sort=False)})": table.status == "ok",
+        "over a throttled transport": ~_throttled(table),
+        "without sizes": (table[["m", "n", "k"]] > 0).fillna(False).all(axis=1),
     }
     if options.moving_only:
-        stages["that move no bytes"] = (found.moved_bytes != 0).fillna(True)
-    kept = found.status.notna()
+        stages["that move no bytes"] = (table.moved_bytes != 0).fillna(True)
+    keep = table.status.notna()
     for what, keeps in stages.items():
-        lost = (kept & ~keeps).sum()
+        lost = (keep & ~keeps).sum()
         if lost:
             notes.append(f"not drawn: {cases(lost)} {what}")
-        kept &= keeps
-    if not kept.any():
+        keep &= keeps
+    if not keep.any():
         raise SelectionError(
-            f"nothing to draw in {len(found)} records{': ' * bool(notes)}{'; '.join(notes)}. "
+            f"nothing to draw in {len(table)} records{': ' * bool(notes)}{'; '.join(notes)}. "
             "Run more cases."
         )
-    return found[kept].sort_values(BY_TIME), notes
+    return table[keep].sort_values(BY_TIME), notes
 
 
 def doubts(drawn: Iterable[Any], mark: str = "hollow") -> list[str]:
@@ -102,17 +102,17 @@ def doubts(drawn: Iterable[Any], mark: str = "hollow") -> list[str]:
     ...     "samples_s": [1.0, 2.0],
     ... }
     >>> cases = [Record(**known, best_s=s, noisy=s == 1, stable=s == 3) for s in (1.0, 2.0, 3.0)]
-    >>> kept, _ = usable(cases, Options())
-    >>> doubts(rows(kept))
+    >>> table, _ = usable(cases, Options())
+    >>> doubts(rows(table))
     ['hollow: 1 noisy case, never ranked', '2 cases not stable: ...; intervals are compared']
     """
     drawn = list(drawn)
     noise, single, oversubscribed = (
-        sum(bool(getattr(each, name)) for each in drawn)
+        sum(bool(getattr(case, name)) for case in drawn)
         for name in ("hollow", "once", "oversubscribed")
     )
-    alone = all(len(each.run) == 1 for each in drawn)
-    unsure = alone * sum(each.stable is not None and not each.stable for each in drawn)
+    alone = all(len(case.run) == 1 for case in drawn)
+    unsure = alone * sum(case.stable is not None and not case.stable for case in drawn)
     counted = cases(noise, "noisy case") + f" ({single} measured once)" * bool(single)
     message = [f"{mark}: {counted}, never ranked"] if noise else []
     if unsure:
@@ -124,21 +124,21 @@ def doubts(drawn: Iterable[Any], mark: str = "hollow") -> list[str]:
     return message
 
 
-def _throttled(found: DataFrame) -> Series:
-    return found.transport.str.contains("throttled", na=False)
+def _throttled(table: DataFrame) -> Series:
+    return table.transport.str.contains("throttled", na=False)
 
 
-def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
-    chosen = found if shape is None else found[found["shape"].map(shape.__eq__).astype(bool)]
-    if chosen.empty and not found.empty:
-        shapes = ["x".join(map(str, each)) for each in sorted(set(found["shape"]), key=rising)]
+def _of_shape(table: DataFrame, shape: Shape | None) -> DataFrame:
+    chosen = table if shape is None else table[table["shape"].map(shape.__eq__).astype(bool)]
+    if chosen.empty and not table.empty:
+        shapes = ["x".join(map(str, sizes)) for sizes in sorted(set(table["shape"]), key=rising)]
         raise SelectionError(
             f"no case of shape {'x'.join(map(str, shape))}; there are {names(shapes)}. Choose one."
         )
     return chosen
 
 
-def quantity_of(found: DataFrame, asked: str = "auto") -> str:
+def quantity_of(table: DataFrame, asked: str = "auto") -> str:
     """The field to draw of some cases: the requested one, or for ``auto`` percent of peak if every
     case has it and none was measured with GEMM-only speed, which is measured between the repeats,
     so that drifts of the machine change both.
@@ -150,25 +150,25 @@ def quantity_of(found: DataFrame, asked: str = "auto") -> str:
     >>> case = Record(mode="simulated", status="ok", best_s=1.0, percent_of_peak=50.0)
     >>> concurrent = replace(case, mode="measured", percent_of_gemm_only=60.0)
     >>> (
-    ...     [quantity_of(frame([each])) for each in (case, concurrent)],
+    ...     [quantity_of(frame([row])) for row in (case, concurrent)],
     ...     quantity_of(frame([concurrent]), "peak"),
     ... )
     (['percent_of_peak', 'percent_of_gemm_only'], 'percent_of_peak')
     """
     peak, roof = QUANTITIES.values()
-    roofed = (found["mode"] == "measured") & found[roof].notna()
-    auto = peak if isfinite(found[peak]).all() and not roofed.any() else roof
+    roofed = (table["mode"] == "measured") & table[roof].notna()
+    auto = peak if isfinite(table[peak]).all() and not roofed.any() else roof
     return QUANTITIES.get(asked, auto)
 
 
-def groups(found: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]:
+def groups(table: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]:
     """The cases of each key, keys in rising order of their texts, numbers as numbers."""
-    return sorted(found.groupby(by, sort=False, observed=True), key=lambda each: rising(each[0]))
+    return sorted(table.groupby(by, sort=False, observed=True), key=lambda group: rising(group[0]))
 
 
-def shown(found: DataFrame, most: int) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
+def shown(table: DataFrame, most: int) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
     """The cases of each source and shape, at most some of them, and a note on the others."""
-    every = groups(found, ["source", "shape"])
+    every = groups(table, ["source", "shape"])
     left = [shape_text(*shape) for (_, shape), _ in every[most:]]
     return every[:most], not_shown(left, "shapes")
 
@@ -256,44 +256,44 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     >>> lines[0].legend, lines[0].why, lines[-1].why
     ('UA - Row', 'no record', '')
     """
-    found = frame(records)
-    found = merged(found[found.layer == layer])
-    own, kept, why = found.algorithm == UNIVERSAL, found.line.notna(), {}
+    table = frame(records)
+    table = merged(table[table.layer == layer])
+    own, chosen, why = table.algorithm == UNIVERSAL, table.line.notna(), {}
 
     def keep(reason: str, keeps: Series) -> None:
-        nonlocal kept
-        left = kept & keeps
-        why.update(dict.fromkeys({*found.line[kept]} - {*found.line[left]}, reason))
-        kept = left
+        nonlocal chosen
+        left = chosen & keeps
+        why.update(dict.fromkeys({*table.line[chosen]} - {*table.line[left]}, reason))
+        chosen = left
 
-    keep("no case is ok", (found.status == "ok") & (found.m > 0).fillna(False))
+    keep("no case is ok", (table.status == "ok") & (table.m > 0).fillna(False))
     for name in why:
-        text = _statuses(found[found.line == name])
+        text = _statuses(table[table.line == name])
         why[name] += ": " * bool(text) + text
-    keep("only throttled transports", ~_throttled(found))
-    for reason, keeps in _direct(found, layer):
+    keep("only throttled transports", ~_throttled(table))
+    for reason, keeps in _direct(table, layer):
         keep(reason, ~own | keeps)
     _check_comparable(
-        found[kept & own], ("mode", "label", "machine", "ranks", "nodes", "threads", "dtype", "k")
+        table[chosen & own], ("mode", "label", "machine", "ranks", "nodes", "threads", "dtype", "k")
     )
-    for k, dtype in found.loc[kept & own, ["k", "dtype"]][:1].itertuples(index=False):
+    for k, dtype in table.loc[chosen & own, ["k", "dtype"]][:1].itertuples(index=False):
         # a baseline's cases of another machine stay, and the legend names it
-        same = (found.k == k) & (found["dtype"] == dtype)
+        same = (table.k == k) & (table["dtype"] == dtype)
         keep(f"no case with k = {k} in {dtype}", own | same)
-    _check_comparable(found[kept & ~own], ("mode", "label", "ranks", "dtype", "k"))
+    _check_comparable(table[chosen & ~own], ("mode", "label", "ranks", "dtype", "k"))
 
     # baselines alone can still make a figure
-    decides = kept & own if (kept & own).any() else kept
-    quantity = quantity_of(found[decides], quantity)
-    keep(f"no {quantity} in its records", found[quantity].notna())
+    decides = chosen & own if (chosen & own).any() else chosen
+    quantity = quantity_of(table[decides], quantity)
+    keep(f"no {quantity} in its records", table[quantity].notna())
 
-    drawn = found.loc[kept, ["line", "m", *BY_TIME]]
-    drawn["still"] = found.stationary.where(own, "").str.upper()
+    drawn = table.loc[chosen, ["line", "m", *BY_TIME]]
+    drawn["still"] = table.stationary.where(own, "").str.upper()
     # the largest batch size decides even if one movement has no case there
     falling = [False, True, True, True]
     stays = drawn.sort_values(["m", *BY_TIME], ascending=falling).groupby("line").still.first()
     drawn = drawn[drawn.still == drawn.line.map(stays)].sort_values(["m", *BY_TIME])
-    best = found.loc[drawn.drop_duplicates(["line", "m"]).index]
+    best = table.loc[drawn.drop_duplicates(["line", "m"]).index]
     best["value"] = best[quantity]
     # those of predictions would cover each other: the small print has them
     known = (best["mode"] == "measured") & (quantity == QUANTITIES["gemm_only"])
@@ -337,24 +337,24 @@ def missing(lines: Sequence[Line]) -> list[str]:
     return message
 
 
-def _direct(found: DataFrame, layer: str) -> list[tuple[str, Series]]:
+def _direct(table: DataFrame, layer: str) -> list[tuple[str, Series]]:
     """The rules for our own cases in the order they apply, each with the reason for a line without
     cases."""
     return [
         (
             "only lowered programs, and the paper's figures are of direct execution",
-            found.schedule.isna() | (found.schedule == "direct"),
+            table.schedule.isna() | (table.schedule == "direct"),
         ),
-        ("bytes not recorded", found.moved_bytes.notna()),
+        ("bytes not recorded", table.moved_bytes.notna()),
         # collectives are no part of direct execution
         (
             "moves no bytes",
-            (found.moved_bytes > found.collective_bytes.fillna(0)).fillna(False),
+            (table.moved_bytes > table.collective_bytes.fillna(0)).fillna(False),
         ),
-        ("no Stationary B or C case", found.stationary.str.upper().isin(["B", "C"])),
+        ("no Stationary B or C case", table.stationary.str.upper().isin(["B", "C"])),
         (
             "no case with an admitted replication factor",
-            found.factors.map(partial(_admitted, layer)).astype(bool),
+            table.factors.map(partial(_admitted, layer)).astype(bool),
         ),
     ]
 
@@ -364,14 +364,14 @@ def _admitted(layer: str, factors: tuple[int, int, int]) -> bool:
     return a == b and (b == c or layer == "mlp2")
 
 
-def _statuses(found: DataFrame, sort: bool = True) -> str:
-    counts = found.status[found.status != "ok"].value_counts(sort=sort)
+def _statuses(table: DataFrame, sort: bool = True) -> str:
+    counts = table.status[table.status != "ok"].value_counts(sort=sort)
     return ", ".join(f"{count} {status}" for status, count in counts.items() if count)
 
 
-def _check_comparable(found: DataFrame, columns: Sequence[str]) -> None:
+def _check_comparable(table: DataFrame, columns: Sequence[str]) -> None:
     for name in columns:
-        values = sorted(set(map(str, found[name].unique())))
+        values = sorted(set(map(str, table[name].unique())))
         if len(values) > 1:
             raise SelectionError(
                 f"one figure compares cases of one {name}; got {', '.join(values)}. Give it the "

@@ -60,11 +60,11 @@ class RowFiles(NamedTuple):
 
     def _read(self, path: Path) -> Iterator:
         kinds = {
-            name: (*get_args(each), each)[0] for name, each in self.kind.__annotations__.items()
+            name: (*get_args(kind), kind)[0] for name, kind in self.kind.__annotations__.items()
         }
-        kinds = {name: _flag if each is bool else each for name, each in kinds.items()}
+        kinds = {name: _flag if kind is bool else kind for name, kind in kinds.items()}
         columns, added = self.kind._fields, len(self.kind._field_defaults)
-        decimal = [name for name, each in kinds.items() if each is float]
+        decimal = [name for name, kind in kinds.items() if kind is float]
         known, rows = read_cells(path.read_bytes(), path, decimal)
         if known not in (columns, columns[: -added or None]):
             raise RecordError(
