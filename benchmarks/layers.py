@@ -1,6 +1,6 @@
 """Check the imports of all modules, also those inside functions, against the table of layers in
-docs/explanation/internals.md, and that no two classes have the same name. ``make lint`` runs it; it
-prints a line for each fault."""
+docs/explanation/internals.md, that no two classes have the same name, and that locals are named for
+what they are. ``make lint`` runs it; it prints a line for each fault."""
 
 import ast
 import os
@@ -10,11 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from symtable import SymbolTable, symtable
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/explanation/internals.md"
 #: Most modules of one folder.
 MOST_MODULES = 14
+#: No local has one of these names, for a noun would say what it is, in files that begin like this.
+NO_NOUNS = {"found", "each", "one", "made", "kept"}
+NAMED = "benchmarks/", "drbench/plots/"
 #: Packages that only some modules may import.
 ONLY_IN = {
     "mpi4py": (
@@ -171,6 +175,15 @@ def named_twice(texts: dict[str, str]) -> Iterator[str]:
             yield f"the class {name} is defined in {', '.join(paths)}"
 
 
+def no_nouns(table: SymbolTable) -> Iterator[str]:
+    """A line for each local of a function whose name is no noun, of those inside too."""
+    if table.get_type() == "function":
+        for name in sorted(NO_NOUNS & {*table.get_locals()}):
+            yield f"line {table.get_lineno()}: {table.get_name()} has a local {name}"
+    for inner in table.get_children():
+        yield from no_nouns(inner)
+
+
 def modules() -> dict[str, Path]:
     """Every module of drbench and its file, by the links to its parts."""
     paths = {}
@@ -187,6 +200,12 @@ if __name__ == "__main__":
     }
     paths = [*modules().values(), *(ROOT / "benchmarks").rglob("*.py")]
     texts = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in paths}
-    found = [*check(sources, Layers(PAGE.read_text("utf-8"))), *crowded(paths), *named_twice(texts)]
-    print("\n".join(found) or f"{len(sources)} modules import what their layers may")
-    sys.exit(bool(found))
+    faults = [
+        *check(sources, Layers(PAGE.read_text("utf-8"))),
+        *crowded(paths),
+        *named_twice(texts),
+    ]
+    for path in filter(lambda path: path.startswith(NAMED), texts):
+        faults += [f"{path}, {line}" for line in no_nouns(symtable(texts[path], path, "exec"))]
+    print("\n".join(faults) or f"{len(sources)} modules import what their layers may")
+    sys.exit(bool(faults))

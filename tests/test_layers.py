@@ -1,10 +1,11 @@
 """The check of imports in ``make lint`` finds what is forbidden."""
 
 from pathlib import Path
+from symtable import symtable
 
 import pytest
 
-from benchmarks.layers import PAGE, Layers, check, named_twice
+from benchmarks.layers import PAGE, Layers, check, named_twice, no_nouns
 
 LAYERS = Layers(PAGE.read_text("utf-8"))
 
@@ -53,3 +54,9 @@ def test_a_name_of_classes_in_two_modules_is_reported():
         {"a.py": "class A: ...\nclass B: ...", "b.py": "class C:\n    class A: ..."}
     )
     assert line == "the class A is defined in a.py, b.py"
+
+
+def test_a_local_whose_name_is_no_noun_is_reported():
+    text = "found = 1\ndef f(x, kept=0):\n    row = [each for each in x]\n    return found"
+    f, comprehension = no_nouns(symtable(text, "a.py", "exec"))
+    assert f == "line 2: f has a local kept" and comprehension.endswith("has a local each")
