@@ -16,8 +16,10 @@ from ..dtensor_rows import CALLS, call_us
 from .records import HERE, core, records, rows
 from .tables import table
 
-#: The least speed of fused programs over the universal algorithm in the same rounds.
-AS_UNIVERSAL = 0.97
+_FILE = read_toml(Path(__file__).with_name("bars.toml"))
+#: Limits that its expressions name: the least speed of fused programs over the universal algorithm
+#: in the same rounds, and the most time of overlapped ones.
+_LIMITS = {"AS_UNIVERSAL": 0.97, "OVERLAPPED": OVERLAPPED}
 
 
 class BarRows(NamedTuple):
@@ -26,88 +28,40 @@ class BarRows(NamedTuple):
     section: str
     what: str
     over: str
-    found: DataFrame
+    cases: DataFrame
 
 
-def _cases(table: DataFrame, value, low=nan, high=nan, least=nan, most=nan) -> DataFrame:
-    """Cases: name, value and its interval, the least and the most allowed (the effective bar), and
-    whether the case is noisy."""
+def _cases(table: DataFrame, kind: str) -> DataFrame:
+    """Cases: name, value and its interval, the least and the most allowed (the effective bar), as
+    a kind of bars.toml has them, and whether the case is noisy. Of a program with several tiles
+    the best is the case."""
+    if "of_universal" in table:
+        table = table.sort_values("of_universal").groupby("case", sort=False).tail(1)
+    names = table.case
+    if "transfers_over_compute" in table:
+        names = names + table.transfers_over_compute.map(", transfers {:g}".format)
     noisy = table.noisy.astype(str) == "True" if "noisy" in table else False
-    columns = {"value": value, "low": low, "high": high, "least": least, "most": most}
-    return table[["case"]].assign(noisy=noisy, **columns)
+    columns = dict.fromkeys(("value", "low", "high", "least", "most"), nan)
+    for name, text in _FILE["kinds"][kind].items():
+        columns[name] = table.eval(text, local_dict=_LIMITS)
+    return DataFrame({"case": names, "noisy": noisy} | columns)
 
 
-def _of_roof(table: DataFrame) -> DataFrame:
-    """Ratios to the roof. A case with uneven work cannot exceed its balance limit, so its effective
-    bar is the bar times that limit."""
-    share = lambda end: table[f"percent_of_gemm_only{end}"] / 100
-    low, high = share("_low").fillna(share("_min")), share("_high").fillna(share("_max"))
-    return _cases(table, share(""), low, high, table.bar * table.balance_limit.fillna(1))
-
-
-def _of_speeds(table: DataFrame) -> DataFrame:
-    """Ratios of speeds."""
-    return _cases(table, table.ratio, table.low, table.high, table.bar)
-
-
-def _of_times(table: DataFrame) -> DataFrame:
-    """Ratios of times on slow networks, by the share of the transfers."""
-    named = table.case + table.transfers_over_compute.map(", transfers {:g}".format)
-    table = table.assign(case=named)
-    return _cases(table, table.ratio, table.low, table.high, table.bar_low, table.bar)
-
-
-def _of_overlap(table: DataFrame) -> DataFrame:
-    """Times with a look-ahead of one over the larger of compute and transfers."""
-    unknown = {"low": nan, "high": nan, "bar_low": nan}
-    return _of_times(table.assign(bar=OVERLAPPED, **unknown))
-
-
-def _of_fused(table: DataFrame) -> DataFrame:
-    """Each fused program with the better of the tried tiles: its ratio to the universal algorithm,
-    or where there is a bar to the roof, that, with the lower of the two bars."""
-    table = table.sort_values("of_universal").groupby("case", sort=False).tail(1)
-    speed, low, high = table.of_universal, table.of_universal_low, table.of_universal_high
-    if table.bar.isna().all():
-        return _cases(table, speed, low, high, AS_UNIVERSAL)
-    return _of_speeds(table.assign(bar=minimum(table.bar, AS_UNIVERSAL * table.ratio / speed)))
-
-
-def _of_seconds(table: DataFrame) -> DataFrame:
-    """Times."""
-    return _cases(table, table.median_s, table.least_s, table.most_s, most=table.bar_s)
-
-
-def _of_calls(table: DataFrame) -> DataFrame:
+def _calls() -> DataFrame:
     """Costs of calls of DTensor on drbench beyond others, in seconds."""
+    table = rows(f"{HERE}/dtensor-p2/calls.csv")
     us = [(call, *call_us(table, call, beyond), bar) for call, beyond, bar in CALLS if bar]
-    columns = DataFrame(us, columns=["case", "median_s", "least_s", "most_s", "bar_s"])
-    return _of_seconds(columns.set_index("case").div(1e6).reset_index())
-
-
-_KINDS = {
-    "roof": _of_roof,
-    "speeds": _of_speeds,
-    "times": _of_times,
-    "overlap": _of_overlap,
-    "fused": _of_fused,
-    "seconds": _of_seconds,
-    "slowest": lambda table: _cases(table, table.most_s, most=table.bar_s),
-    "cost": lambda table: _cases(table, table.cost_s, most=table.bar),
-    "calls": _of_calls,
-}
+    columns = ["case", "median_s", "least_s", "most_s", "bar_s"]
+    return DataFrame(us, columns=columns).set_index("case").div(1e6).reset_index()
 
 
 def _bars() -> Iterator[BarRows]:
     """Every bar of the core, in the order of the page."""
-    for bar in read_toml(Path(__file__).with_name("bars.toml"))["bars"]:
+    for bar in _FILE["bars"]:
         names = bar["section"].split(", ")
-        if names == ["dtensor"]:
-            table = rows(f"{HERE}/dtensor-p2/calls.csv")
-        else:
-            table = concat(map(core, names), ignore_index=True)
-        table = table.query(bar["rows"]) if "rows" in bar else table
-        yield BarRows(bar["section"], bar["what"], bar["over"], _KINDS[bar["kind"]](table))
+        table = _calls() if names == ["dtensor"] else concat(map(core, names), ignore_index=True)
+        cases = _cases(table.query(bar.get("rows", "case > ''")), bar["kind"])
+        yield BarRows(bar["section"], bar["what"], bar["over"], cases)
 
 
 def core_bars() -> str:
@@ -133,7 +87,7 @@ def missed_bars() -> str:
 
 def _margins(bar: BarRows) -> DataFrame:
     """The cases of a bar that are not noisy, with their margins: 1 at the bar, less below it."""
-    quiet = bar.found[~bar.found.noisy]
+    quiet = bar.cases[~bar.cases.noisy]
     above, below = (quiet.value / quiet.least).fillna(inf), (quiet.most / quiet.value).fillna(inf)
     return quiet.assign(margin=minimum(above, below))
 
@@ -148,7 +102,7 @@ def _line(bar: BarRows) -> tuple:
     """A bar with its worst case, and how many of its cases meet it."""
     quiet, (met, known) = _margins(bar), _cases_met(bar)
     worst = quiet.loc[quiet.margin.idxmin()]
-    noisy = f", {len(bar.found) - known} noisy" if known < len(bar.found) else ""
+    noisy = f", {len(bar.cases) - known} noisy" if known < len(bar.cases) else ""
     case = worst.case.removeprefix("universal, ")
     cells = _describe_bar(worst, "{:.2f}".format if bar.over else time_text)
     return f"`{bar.section}`", bar.what, case, *cells, f"{met} of {known}{noisy}"

@@ -84,7 +84,7 @@ def test_a_bar_is_multiplied_by_the_balance_limit_and_noisy_cases_do_not_count(m
         ],
         columns=("case", "percent_of_gemm_only", *columns),
     ).assign(percent_of_gemm_only_min=0.0, percent_of_gemm_only_max=200.0)
-    bar = core.BarRows("here", "all", "GEMM-only", core._of_roof(made))
+    bar = core.BarRows("here", "all", "GEMM-only", core._cases(made, "roof"))
     monkeypatch.setattr(core, "_bars", lambda: [bar])
     assert core.missed_bars().splitlines()[2] == (
         "| `here` | all | uneven | 0.79 (0.79–0.82) | ≥ 0.80 | 1 of 2, 1 noisy |"
