@@ -55,7 +55,7 @@ SHARES = (0.3, 0.7, 1.0)
 #: Bytes that a run moves between ranks, and columns of :func:`spread` of times.
 MOVED = "direct_bytes get_bytes put_bytes accumulate_bytes collective_bytes".split()
 SECONDS = "median_s least_s most_s".split()
-#: Of a row that compares with the roof: what the record of the run calls it.
+#: Of a row that compares with GEMM-only speed: what the record of the run calls it.
 MEASURED = (
     "status percent_of_gemm_only percent_of_gemm_only_min percent_of_gemm_only_max "
     "percent_of_gemm_only_low percent_of_gemm_only_high stable noisy median_s gemm_only_gflops "
@@ -96,15 +96,20 @@ def run(case: Case, ranks: int, environ: dict, root: Path = ROOT) -> dict:
     return json.loads(done.stdout) | {"command": " ".join([*settings, command])}
 
 
-def interleave(contenders: dict) -> dict:
-    """The records of each way to run a case (arguments of :func:`run`), one a round, in an order
-    that alternates; the rounds share the budget of the case."""
-    records: dict = {contender: [] for contender in contenders}
-    for round_index in range(ROUNDS):
-        for contender in rotate_order(list(contenders), round_index):
-            case, *how = contenders[contender]
-            records[contender].append(run(replace(case, budget=case.budget / ROUNDS), *how))
-    return records
+def interleave(contenders: dict, run: Callable, rounds: int = ROUNDS) -> dict:
+    """What a function returns of each contender, once a round, in an order that alternates."""
+    results: dict = {name: [] for name in contenders}
+    for round_index in range(rounds):
+        for name in rotate_order(list(contenders), round_index):
+            results[name].append(run(contenders[name]))
+    return results
+
+
+def run_round(how: tuple) -> dict:
+    """The record of a round of a way to run a case, arguments of :func:`run`; the rounds share the
+    budget of the case."""
+    case, *others = how
+    return run(replace(case, budget=case.budget / ROUNDS), *others)
 
 
 def shares(records: list[dict]) -> list[float]:
@@ -113,7 +118,7 @@ def shares(records: list[dict]) -> list[float]:
 
 
 def ratios(records: list[dict], base: list[dict]) -> list[float]:
-    """The speed of one over that of the other, each as a share of the roof next to it."""
+    """The speed of one over that of the other, as shares of the GEMM-only speed next to them."""
     return [ours / other for ours, other in zip(shares(records), shares(base))]
 
 
@@ -123,7 +128,7 @@ def spread(samples: list[float], name="ratio", low="low", high="high") -> dict:
 
 
 def of_roof(section: str, scale: str, limits: dict) -> Iterator[dict]:
-    """Ratios to the roof."""
+    """Shares of GEMM-only speed."""
     for description, *case in cases(section, scale, **limits):
         record = run(*case)
         measured = {column: record.get(column) for column in MEASURED}
@@ -134,7 +139,7 @@ def versus(base: Callable, section: str, scale: str, limits: dict) -> Iterator[d
     """Ratios to another way to run each case, which ``base`` makes of the arguments of
     :func:`run`."""
     for description, *how in cases(section, scale, **limits):
-        ours, theirs = interleave({"ours": how, "theirs": base(*how)}).values()
+        ours, theirs = interleave({"ours": how, "theirs": base(*how)}, run_round).values()
         row = description | spread(ratios(ours, theirs)) | {"rounds": ROUNDS}
         yield row | {"median_s": ours[-1]["median_s"], "command": ours[-1]["command"]}
 
@@ -149,7 +154,7 @@ def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
 
     Compute is the same program on a free network, less what MPI's own collectives take there: on a
     slow one that is hidden in the transfer. The machine's speed may differ from run to run, so both
-    are divided by the roof next to them, and compute is given at the throttled run's speed.
+    are divided by GEMM-only speed next to them, and compute is given at the throttled run's speed.
     """
     done: dict = {}
     for description, case, *how in cases(section, scale, **limits):
@@ -159,7 +164,7 @@ def throttled(section: str, scale: str, limits: dict) -> Iterator[dict]:
         for share in SHARES:
             rate = sum(free[name] for name in MOVED) / 2 / (share * free_s) / 1e9
             slow[share] = (replace(case, transport=f"throttled:{rate:.6f},0"), *how)
-        for share, records in interleave(slow).items():
+        for share, records in interleave(slow, run_round).items():
             samples, done[description["case"], share] = [], records
             for record, slower in zip(records, ratios(records, [free] * ROUNDS)):
                 compute_s = slower * record["median_s"] * free_s / free["median_s"]
@@ -177,7 +182,7 @@ def together(summary: Callable, section: str, scale: str, limits: dict) -> Itera
     records of a case and those of the first of its kind."""
     kind = lambda case: case[0].get("kind")
     for group in grouped(cases(section, scale, **limits), kind).values():
-        records = interleave({at: how for at, (_, *how) in enumerate(group)})
+        records = interleave({at: how for at, (_, *how) in enumerate(group)}, run_round)
         for at, (description, *_) in enumerate(group):
             row = description | summary(records[at], records[0]) | {"rounds": ROUNDS}
             yield row | {"command": records[at][0]["command"]}
@@ -195,7 +200,7 @@ def step_s(records: list[dict], _) -> dict:
 
 
 def of_both(records: list[dict], universal: list[dict]) -> dict:
-    """Shares of the roof, and ratios to the universal algorithm on the same layouts."""
+    """Shares of GEMM-only speed, and ratios to the universal algorithm on the same layouts."""
     over = spread(
         ratios(records, universal), "of_universal", "of_universal_low", "of_universal_high"
     )

@@ -32,7 +32,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import drbench.torch
 from benchmarks.__main__ import parser_of
 from benchmarks.core import write_rows
-from benchmarks.dtensor_rows import CALLS, call_us, steps
+from benchmarks.dtensor_rows import call_costs, steps
 from drbench.clock import Clock
 from drbench.launch.studies.libraries import OURS, STOCK
 from drbench.launch.sweeps.rounds import rotate_order
@@ -194,7 +194,7 @@ def calls(sides: dict, budget_s: float) -> Iterator[dict]:
 
 def main() -> int:
     parser = parser_of(__doc__)
-    tables = {function.__name__: function for function in (mlp, calls)}
+    tables = {"mlp": (mlp, steps), "calls": (calls, call_costs)}
     parser.add_argument("what", nargs="*", choices=tables, help="default: both")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of a step of mlp [8]")
     parser.add_argument("--out", type=Path, help="folder for a CSV file each")
@@ -202,18 +202,10 @@ def main() -> int:
     torch.set_num_threads(1)
     sides = drbench_under_torch()
     for name in given.what or tables:
-        rows = list(tables[name](sides, given.budget))
+        measure, compare = tables[name]
+        rows = list(measure(sides, given.budget))
         if COMM.rank == 0:
-            table = DataFrame(rows)
-            results = (
-                steps(table)
-                if name == "mlp"
-                else [
-                    (call, "beyond", beyond, "us", call_us(table, call, beyond), "bar", bar)
-                    for call, beyond, bar in CALLS
-                ]
-            )
-            print(*results, sep="\n", flush=True)
+            print(DataFrame(compare(DataFrame(rows))).to_string(), flush=True)
             if given.out:
                 write_rows(given.out / f"{name}.csv", rows)
     drbench.torch.uninstall()

@@ -67,7 +67,7 @@ def call_us(table: DataFrame, call: str, beyond: str | None = None) -> tuple[flo
 
 
 #: Comparisons of calls: a call, its baseline, and the bar in microseconds.
-CALLS = (
+_CALLS = (
     ("the local GEMMs alone", None, None),
     ("S(0) · S(0), stock", "the local GEMMs alone", None),
     ("S(0) · S(0), on drbench", "the local GEMMs alone", 50),
@@ -75,3 +75,10 @@ CALLS = (
     ("S(0) · R, kept by stock, on drbench", "S(0) · R, stock", 3),
     ("first call of a layout, on drbench", None, 10_000),
 )
+
+
+def call_costs(table: DataFrame) -> DataFrame:
+    """A row a comparison: the call as ``case``, ``beyond`` which other, the median in microseconds
+    with its interval, and the bar, NaN without one."""
+    lines = [(call, beyond, *call_us(table, call, beyond), bar) for call, beyond, bar in _CALLS]
+    return DataFrame(lines, columns=["case", "beyond", "us", "low", "high", "bar"])

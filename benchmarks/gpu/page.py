@@ -1,4 +1,4 @@
-"""The page of ``launch/gpu_check.sh``: what held and what did not, and measured next to predicted
+"""The page of ``launch/gpu_check.sh``: which bars are met, and measured next to predicted
 times on all GPUs of the node."""
 
 import re

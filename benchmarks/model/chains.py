@@ -18,6 +18,7 @@ from pathlib import Path
 from pandas import DataFrame
 
 from benchmarks.__main__ import parser_of
+from benchmarks.core import interleave
 from drbench.chains.answer import answer, records_of
 from drbench.chains.model.description import lines
 from drbench.chains.model.presets import text_of
@@ -25,7 +26,7 @@ from drbench.chains.model.programs import LIBRARY
 from drbench.chains.order import Asked, fill_of, order_of, run_order
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_values import read_toml
-from drbench.launch.sweeps.rounds import pool_records, rotate_order
+from drbench.launch.sweeps.rounds import pool_records
 from drbench.mappings import grouped
 from drbench.measure.record_file import append_csv, read_csv
 
@@ -52,15 +53,6 @@ def planned(asked: Asked, fix: list[str], machine, budget_s: float):
     return replace(records_of(result)[0], case=asked.name), order
 
 
-def measured(orders: dict, rounds: int) -> dict:
-    """The records of chains, each of all its rounds."""
-    ran = {name: [] for name in orders}
-    for round_index in range(rounds):
-        for name in rotate_order([*orders], round_index):
-            ran[name].append(run_order(orders[name]))
-    return {name: replace(pool_records(records), case=name) for name, records in ran.items()}
-
-
 def points(path: Path) -> DataFrame:
     """The chains of a file of records, as rows of :func:`.model.summary`."""
     both = grouped(read_csv(path), lambda record: record.case).values()
@@ -84,9 +76,9 @@ def main() -> None:
     path.unlink(missing_ok=True)
     shutil.copyfile(words.machine, words.out / "machine.toml")
     plans = {asked.name: planned(asked, fix, machine, words.budget) for asked, fix in list_chains()}
-    ran = measured({name: order for name, (_, order) in plans.items()}, words.rounds)
-    for name, (predicted, _) in plans.items():
-        append_csv(path, predicted, ran[name])
+    orders = {name: order for name, (_, order) in plans.items()}
+    for name, records in interleave(orders, run_order, words.rounds).items():
+        append_csv(path, plans[name][0], replace(pool_records(records), case=name))
     table = points(path)
     print(table, *summary(table), sep="\n")
 

@@ -12,8 +12,8 @@ both MLP shapes with hidden size 1024. Wants a quiet machine; about a minute and
 On two virtual nodes of this machine (MPICH's ``MPIR_CVAR_NUM_CLIQUES=2
 MPIR_CVAR_CLIQUES_BY_BLOCK=1``) four ranks take the place of the two, ``calibrate --nodes`` makes
 the file, and both sweeps get ``-o transport=auto -o gemm_only=true -o budget=0``: tiles are read in
-place inside a node, and cross by RMA. The roof, local GEMMs alone, is timed between the repeats,
-and shares of the roof are compared: a shared machine may be half as fast for minutes as when it was
+place inside a node, and cross by RMA. GEMM-only time is taken between the repeats, and shares of
+GEMM-only speed are compared: a shared machine may be half as fast for minutes as when it was
 calibrated, which no order of cases corrects.
 
 The columns are those of docs/results/model-accuracy.md.
@@ -33,7 +33,7 @@ from drbench.texts import shape_text
 
 #: Columns in which a measured and a predicted row of one case agree.
 CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport", "ranks"]
-#: What is compared, and its unit in the ledger: of the roof the percentage.
+#: What is compared, and its unit in the ledger: of GEMM-only speed the percentage.
 UNITS = {"time_s": "s", "percent_of_gemm_only": "%"}
 #: Columns of :func:`summary`.
 SUMMARY = ("numbers", "pairs in order", "mean error", "bias", "range", "in interval")
@@ -56,7 +56,7 @@ def summary(rows: DataFrame) -> tuple:
     >>> summary(DataFrame(rows))
     (2, '1.000 of 1', '10.0 %', '+0.0 %', '−10 to +10 %', '50 % in ±18 %')
     """
-    of_time = rows.unit == "s"  # a share of the roof is inverse to a time
+    of_time = rows.unit == "s"  # a share of GEMM-only speed is inverse to a time
     times = (rows[name].where(of_time, 1 / rows[name]) for name in ("value", "predicted"))
     right, count = concordance(*times)
     percent = 100 * time_errors(rows)
@@ -87,7 +87,7 @@ def paired(measured, predicted, column: str = "time_s"):
 
 def with_intervals(pairs: DataFrame, column: str = "time_s") -> DataFrame:
     """The pairs as rows of the ledger, with intervals from the residuals of the other half of the
-    programs: these are dealt to two halves, pseudo-randomly but always the same."""
+    programs: these are distributed to two halves, pseudo-randomly but always the same."""
     value, predicted = pairs[column], pairs.predicted_s
     half = pairs[CASE].astype(str).agg(" ".join, axis=1).map(choose_half)
     ends = {

@@ -96,20 +96,9 @@ def base_of(problem: str) -> Case:
 
 
 def drbench(*words: object) -> str:
-    """The output of a command; its messages are shown on the terminal.
-
-    Raises
-    ------
-    CaseFailed
-        If it does not end with 0.
-    """
+    """The output of a command, which must end with 0; its messages are shown on the terminal."""
     command = [sys.executable, "-m", "drbench", *map(str, words)]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=without_pins(), check=False
-    )
-    if done.returncode:
-        raise CaseFailed(f"{' '.join(command[1:])} ended with {done.returncode}: {done.stdout}")
-    return done.stdout
+    return subprocess.check_output(command, text=True, cwd=ROOT, env=without_pins())
 
 
 def chosen(problem: str, model: Path) -> Case:

@@ -12,7 +12,7 @@ from drbench.launch.cases.sweep_values import read_toml
 from drbench.launch.papers.measured import OVERLAPPED
 from drbench.texts import time_text
 
-from ..dtensor_rows import CALLS, call_us
+from ..dtensor_rows import call_costs
 from .records import HERE, core, records, rows
 from .tables import table
 
@@ -47,19 +47,13 @@ def _cases(table: DataFrame, kind: str) -> DataFrame:
     return DataFrame({"case": names, "noisy": noisy} | columns)
 
 
-def _calls() -> DataFrame:
-    """Costs of calls of DTensor on drbench beyond others, in seconds."""
-    table = rows(f"{HERE}/dtensor-p2/calls.csv")
-    us = [(call, *call_us(table, call, beyond), bar) for call, beyond, bar in CALLS if bar]
-    columns = ["case", "median_s", "least_s", "most_s", "bar_s"]
-    return DataFrame(us, columns=columns).set_index("case").div(1e6).reset_index()
-
-
 def _bars() -> Iterator[BarRows]:
     """Every bar of the core, in the order of the page."""
     for bar in _FILE["bars"]:
-        names = bar["section"].split(", ")
-        table = _calls() if names == ["dtensor"] else concat(map(core, names), ignore_index=True)
+        if bar["section"] == "dtensor":
+            table = call_costs(rows(f"{HERE}/dtensor-p2/calls.csv")).dropna(subset="bar")
+        else:
+            table = concat(map(core, bar["section"].split(", ")), ignore_index=True)
         cases = _cases(table.query(bar.get("rows", "case > ''")), bar["kind"])
         yield BarRows(bar["section"], bar["what"], bar["over"], cases)
 
@@ -137,7 +131,7 @@ _MOVES = ("universal", "wang", "collective", "summa", "meshslice")
 
 
 def algorithms() -> str:
-    """Percent of the roof of the algorithms on two ranks, by dataflow and mesh."""
+    """Percent of GEMM-only speed of the algorithms on two ranks, by dataflow and mesh."""
     cases = records(f"{HERE}/algorithms-p2")
     cases = cases[cases.algorithm.isin(_MOVES) & ~cases.a.isin(["row", "column"])]
     flow = cases.dataflow.fillna(cases.stationary.map(_DATAFLOW))

@@ -97,16 +97,16 @@ _READINGS = {
 
 
 def highest_lines() -> str:
-    """The two highest lines of MLP-2 on pvc12, with the matrix that stays, by program and by the
+    """The two highest lines of MLP-2 on pvc12, with the stationary matrix, by program and by the
     most replicas of A and B; in bold where P7 holds."""
     lines_of = where(
         rows("simulated/readings/lines.csv"), machine="pvc12", layer="mlp2", drawn=True
     )
-    held = where(rows("simulated/readings/verdicts.csv"), machine="pvc12", claim="P7")
+    verdicts = where(rows("simulated/readings/verdicts.csv"), machine="pvc12", claim="P7")
     most, lines = (12, 6, 4, 1), []
     for (program, reading), words in _READINGS.items():
         drawn = where(lines_of, program=program, reading=reading)
-        judged = where(held, program=program, reading=reading).set_index("most_replicas").holds
+        judged = where(verdicts, program=program, reading=reading).set_index("most_replicas").holds
         cells = []
         for count in most:
             means = drawn[drawn.most_replicas == count].groupby(["line", "stationary"])
