@@ -28,6 +28,7 @@ from .page import (
     page_in,
     width_in,
 )
+from .sheet import rows_of
 from .style import FONT_PT, SMALL_PT, FillStyle, LineStyle
 
 _LEAST_IN = 1.2  # of a panel, across
@@ -177,7 +178,7 @@ def label_rows(axes: Axes, names: Sequence[str], wide_in: float) -> None:
 
 def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
     """Write the names of each line at its end, right of the panel; names that would overlap are
-    moved apart."""
+    moved up or down."""
     high_pt = 72 * axes.get_position().height * axes.figure.get_size_inches()[1]
     row = 1.2 * FONT_PT / high_pt
     share = lambda y: axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]
@@ -187,7 +188,11 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
         if marks.kind == "line" and known:
             ends.append((share(known[-1]), marks.name, marks.style.text or marks.style.color))
     ordered = sorted(ends, reverse=True)
-    texts = [_rows_of(name, wide_in - 0.12) for _, name, _ in ordered]
+    texts = []
+    for _, name, _ in ordered:
+        rows = rows_of(name, FONT_PT - 0.5, wide_in - 0.12, ", ")
+        shown, sizes = zip(*(fitted(row, FONT_PT - 0.5, wide_in - 0.12) for row in rows))
+        texts.append((shown, min(sizes)))
     halves = [row * len(text) / 2 for text, _ in texts]
     at, above = [], 1 + row / 2
     for (place, *_), half in zip(ordered, halves):
@@ -201,20 +206,6 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
         style = {"va": "center", "size": size, "color": color, "annotation_clip": False}
         style |= {"xycoords": "axes fraction", "textcoords": "offset points", "linespacing": 1.1}
         named(axes.annotate("\n".join(text), (1, place), (6, 0), **style), name)
-
-
-def _rows_of(name: str, wide_in: float) -> tuple[list[str], float]:
-    """The rows of the names at the end of a line, cut after commas only, and their size."""
-    rows: list[str] = []
-    for part in name.split(", "):
-        longer = f"{rows[-1]}, {part}" if rows else part
-        if rows and width_in(longer, FONT_PT - 0.5) > wide_in:
-            rows[-1] += ","
-            rows.append(part)
-        else:
-            rows = [*rows[:-1], longer]
-    fits = [fitted(row, FONT_PT - 0.5, wide_in) for row in rows]
-    return [text for text, _ in fits], min(size for _, size in fits)
 
 
 def label_points(axes: Axes, chart: Chart) -> None:

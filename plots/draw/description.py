@@ -75,10 +75,10 @@ def _axes(axes: Axes) -> Iterator[str]:
     bars = [
         artist for artist in axes.containers if isinstance(artist, BarContainer) and len(artist)
     ]
-    held = {id(bar) for artist in bars for bar in artist}
+    in_bars = {id(bar) for artist in bars for bar in artist}
     lines = [_line(line, axes) for line in axes.lines]
     lines += [_bars(artist) for artist in bars]
-    lines += [_rectangle(patch, axes) for patch in axes.patches if id(patch) not in held]
+    lines += [_rectangle(patch, axes) for patch in axes.patches if id(patch) not in in_bars]
     lines += [text for collection in axes.collections for text in _collection(collection)]
     lines += [_text(text, axes) for text in axes.texts if _name(text)]
     yield from sorted(filter(None, lines))

@@ -110,17 +110,19 @@ def draw_tiles(
             axes.text(left + place[0] * wide, top + place[1] * high, text, **style)
 
 
-def mark(axes: Axes, square: Square, rows: Ranges, cols: Ranges, does: str) -> None:
-    """Mark a block as ``read`` by a GEMM, as ``held``, or by what a step does to it."""
-    color = DOES[{"read": "multiply", "held": "fetch"}.get(does, does)].color
-    for box in square.boxes(rows, cols):
-        if does != "held":
+def mark(axes: Axes, squares: dict[str, Square], case: Json, region: int, does: str) -> None:
+    """Mark a region of a run as ``read`` by a GEMM, as ``waiting`` for one after it was fetched, or
+    by what a step does to it."""
+    name, _, rows, cols = case["regions"][region]
+    color = DOES[{"read": "multiply", "waiting": "fetch"}.get(does, does)].color
+    for box in squares[name].boxes(rows, cols):
+        if does != "waiting":
             hatch = "" if does in ("read", "multiply") else "////"
             alpha = 0.28 if does == "read" else 0.62
             _draw_box(
                 axes, box, facecolor=color, edgecolor="white", linewidth=0, hatch=hatch, alpha=alpha
             )
-        dashes = (0, (1, 1.2)) if does == "held" else "-"
+        dashes = (0, (1, 1.2)) if does == "waiting" else "-"
         _draw_box(axes, box, fill=False, edgecolor=color, linewidth=1.2, linestyle=dashes)
 
 

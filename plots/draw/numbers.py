@@ -1,7 +1,8 @@
 """Ticks of axes at round numbers."""
 
-from collections.abc import Callable
 from math import ceil, floor, log10
+
+from drbench.texts import number
 
 _MOST_TICKS = 7
 
@@ -36,6 +37,6 @@ def round_ticks(low: float, high: float) -> list[float]:
     return ticks[:: ceil(len(ticks) / _MOST_TICKS)]
 
 
-def log_ticks(low: float, high: float, text: Callable[[float], str]) -> dict[float, str]:
+def log_ticks(low: float, high: float) -> dict[float, str]:
     """The round ticks of a log axis, place -> text."""
-    return {place: text(place) for place in round_ticks(low, high)}
+    return {place: number(place) for place in round_ticks(low, high)}

@@ -42,7 +42,7 @@ def draw_product(axes: Axes, sheet: Sheet, case: Json, rank: int, wide: float) -
 
 
 def stationary_of(case: Json) -> str | None:
-    """The matrix that stays, where the name of the program has it; OS, LS and RS are the words of
+    """The stationary matrix, where the name of the program has it; OS, LS and RS are the words of
     other papers.
 
     Examples
@@ -90,13 +90,7 @@ def mark_steps(
         elif bar.moves or bar.does == "collective":
             add_marks(regions, does, word != "fetches and adds")
     for region, does in marks.values():
-        mark_region(axes, squares, case, region, does)
-
-
-def mark_region(axes: Axes, squares: dict[str, Square], case: Json, region: int, does: str) -> None:
-    """Mark a region of a run."""
-    name, _, rows, cols = case["regions"][region]
-    mark(axes, squares[name], rows, cols, does)
+        mark(axes, squares, case, region, does)
 
 
 def lines_of(case: Json, rank: int, bars: Iterable[Bar]) -> list[Line]:

@@ -71,20 +71,24 @@ class Sheet:
         return top
 
 
-def rows_of(text: str, points: float, wide: float) -> list[str]:
-    """The rows of a text of some size that is ``wide`` inches wide.
+def rows_of(text: str, points: float, wide: float, ends: str = " ") -> list[str]:
+    """The rows of a text of some size that is ``wide`` inches wide, cut after ``ends`` only.
 
     Examples
     --------
     >>> rows_of("multiplies own A · own B", 10.0, 1.5)
     ['multiplies own A ·', 'own B']
+    >>> rows_of("Inner Prod., Row (S-C)", 10.0, 1.0, ", ")
+    ['Inner Prod.,', 'Row (S-C)']
     """
-    rows: list[str] = []
-    for word in text.split(" "):
-        longer = f"{rows[-1]} {word}" if rows else word
-        if rows and width_in(longer, points) <= wide:
+    row, *words = text.split(ends)
+    rows = [row]
+    for word in words:
+        longer = f"{rows[-1]}{ends}{word}"
+        if width_in(longer, points) <= wide:
             rows[-1] = longer
         else:
+            rows[-1] += ends.rstrip()
             rows.append(word)
     return rows
 

@@ -84,20 +84,9 @@ PHASES = {
 }
 OTHER = FillStyle("unattributed", "#BBBBBB")
 
-_HUES = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#5B3A8C",
-    "#8B5A2B",
-    "#333333",
-    "#7F7F00",
-    "#8C8C8C",
-)
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d", "*")
+_HUES = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #5B3A8C #8B5A2B #333333".split()
+_HUES += ["#7F7F00", "#8C8C8C"]
+_MARKERS = "os^DvPX<>phd*"
 
 
 def style_of(name: str) -> LineStyle:

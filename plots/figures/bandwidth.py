@@ -89,7 +89,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
             {size: bytes_text(size) for size in sizes[::step] if log2(size) % 1 == 0}
             or {size: bytes_text(size) for size in sizes[::step]},
         ),
-        Axis("bus bandwidth (GB/s)", limits, 10, log_ticks(*limits, number)),
+        Axis("bus bandwidth (GB/s)", limits, 10, log_ticks(*limits)),
         marks,
     )
 

@@ -131,11 +131,13 @@ def _draw_map(page: FigurePage, map_: Map, top_in: float, left_in: float, subtit
     description = f"{source.text}{brief}{': ' * bool(subtitle)}{subtitle}"
     page.title(MARGIN_IN, top_in, page_in() - 2 * MARGIN_IN, shape_text(*shape), description)
     order = sorted(cells.row.unique())
-    still = {matrix: sorted(own.factor.unique()) for matrix, own in cells.groupby("stationary")}
-    columns = sum(map(len, still.values()))
-    width_left_in = page_in() - left_in - MARGIN_IN - _SPACING_IN * (len(still) - 1)
+    factors_of = {
+        matrix: sorted(own.factor.unique()) for matrix, own in cells.groupby("stationary")
+    }
+    columns = sum(map(len, factors_of.values()))
+    width_left_in = page_in() - left_in - MARGIN_IN - _SPACING_IN * (len(factors_of) - 1)
     cell_in, x_in = min(_WIDEST_IN, width_left_in / columns), left_in
-    for matrix, factors in still.items():
+    for matrix, factors in factors_of.items():
         own = cells[cells.stationary == matrix]
         place = (x_in, top_in + TITLE_IN + _HEAD_IN, cell_in * len(factors), len(order) * _ROW_IN)
         axes = named(page.axes(*place), f"{shape_text(*shape)}, Stationary {matrix}\n{description}")

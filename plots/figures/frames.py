@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 from matplotlib.patches import Rectangle
 
 from drbench.plots.draw.figure import Figure, Made
-from drbench.plots.draw.matrices import DOES, LINE
+from drbench.plots.draw.matrices import DOES, LINE, mark
 from drbench.plots.draw.page import MARGIN_IN
 from drbench.plots.draw.product import (
     HEAD_IN,
@@ -18,7 +18,6 @@ from drbench.plots.draw.product import (
     kind_of,
     lines_in,
     lines_of,
-    mark_region,
     mark_steps,
     write_lines,
 )
@@ -48,7 +47,7 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     for case, rank, times, said, top, below in strips:
         title = f"{case['name']}, {layouts(case)}"
         about = f"Rank {rank} of {len(case['ranks'])}, its tiles framed. A 1: rank 1's tile of A."
-        about += " Dotted: waits for its GEMM." * any(held(case, rank, t) for t in times)
+        about += " Dotted: waits for its GEMM." * any(find_waiting(case, rank, t) for t in times)
         sheet.write(MARGIN_IN, top + MARGIN_IN, title, HEAD_PT, WIDTH_IN - 0.2, bold=True)
         sheet.write(MARGIN_IN, top + MARGIN_IN + 0.22, about, TEXT_PT, WIDTH_IN - 0.2)
         top += 2 * HEAD_IN - 0.05
@@ -56,8 +55,8 @@ def make(cases: Sequence[Json], options: Options) -> Made:
             left = at * wide + MARGIN_IN
             axes = sheet.axes(f"moment {at + 1}", left, top, inside, TALL * inside)
             squares = draw_product(axes, sheet, case, rank, inside)
-            for region in held(case, rank, t):
-                mark_region(axes, squares, case, region, "held")
+            for region in find_waiting(case, rank, t):
+                mark(axes, squares, case, region, "waiting")
             mark_steps(axes, squares, case, rank, active(case, rank, t))
             axes.text(0, 0.2, str(at + 1), **sheet.text(_NUMBER_PT, bold=True, va="top"))
             write_lines(sheet, lines, left, top + TALL * inside, wide)
@@ -71,7 +70,7 @@ def _busiest(case: Json) -> int:
     return moved.index(max(moved)) if len({*moved}) > 1 else len(moved) // 2
 
 
-def held(case: Json, rank: int, t: float) -> list[int]:
+def find_waiting(case: Json, rank: int, t: float) -> list[int]:
     """The regions that a rank has fetched before a moment and multiplies after it."""
     used = {region for bar in active(case, rank, t) for region in bar.reads}
     bars = [bar for bar in case["ranks"][rank] if not bar.computes and bar.stop_s <= t < bar.held_s]

@@ -187,14 +187,14 @@ def _side(decisions: Sequence[Decision], ours: Series) -> str:
 
 
 def _ours(table: DataFrame) -> Series:
-    """Rows whose roof is of drbench's own BLAS."""
+    """Rows whose GEMM-only speed is of drbench's own BLAS."""
     return ~table.algorithm.isin([*LIBRARIES, *ON_DRBENCH])
 
 
 def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float], by: str) -> Chart:
     _, shape, dots = panel
     # of libraries it would be a limit of drbench's BLAS alone
-    roof = dots.gemm_only_gflops[_ours(dots)].median() if by == "variant" else nan
+    gemm_only = dots.gemm_only_gflops[_ours(dots)].median() if by == "variant" else nan
     y = Axis(
         "", (len(here) - 0.5, -0.5), ticks={at: drawable(name, 30) for at, name in enumerate(here)}
     )
@@ -206,8 +206,8 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float], by: s
         )
         for case in rows(dots)
     ]  # fmt: skip
-    if roof > 0:
-        marks.append(Marks("rule", "GEMM-only speed", [roof, roof], y.limits))
+    if gemm_only > 0:
+        marks.append(Marks("rule", "GEMM-only speed", [gemm_only, gemm_only], y.limits))
     x = Axis("GFLOP/s, all ranks together", limits)
     name, sizes = shape_name(shape), shape_text(*shape)
     return Chart(name, sizes * (name != sizes), x, y, marks)

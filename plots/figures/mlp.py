@@ -54,15 +54,15 @@ def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
         raise SelectionError(f"nothing to draw for {'; '.join(not_drawn(chosen))}. Run more cases.")
     points = [p for lines in drawn.values() for line in lines for p in line.points]
     limits, step = ends([end for p in points for end in (p.value, p.low, p.high) if end], axis)
-    apart = LINE_MARKER_PT / (72 * _HIGH_IN) * (limits[1] - limits[0])
-    alike = {name: coinciding(lines, apart) for name, lines in drawn.items()}
+    distance = LINE_MARKER_PT / (72 * _HIGH_IN) * (limits[1] - limits[0])
+    alike = {name: coinciding(lines, distance) for name, lines in drawn.items()}
     described = [_chart(groups, limits, step) for groups in alike.values()]
     notes = _notes(chosen, drawn)
     replicated = any(p.factor not in ("", "1") for p in points)
     if any(len(group) > 1 for groups in alike.values() for group in groups):
         notes.append(
-            f"several names at a line: they differ by less than {apart:.1f} points at every batch "
-            "size; drawn is the first" + ", with the factors of all" * replicated
+            f"several names at a line: they differ by less than {distance:.1f} points at every "
+            "batch size; drawn is the first" + ", with the factors of all" * replicated
         )
     if needs := remedy(*(decisions for *_, decisions in _largest([*drawn.values()]))):
         notes.append(f"undecided: {needs}")
@@ -103,7 +103,7 @@ def finding(drawn: Sequence[Sequence[Line]], most: int = 3) -> str:
     return "; ".join(f"{of(*key)}: {text}" for key, text in texts.items())
 
 
-def coinciding(lines: Sequence[Line], apart: float) -> list[list[Line]]:
+def coinciding(lines: Sequence[Line], distance: float) -> list[list[Line]]:
     """The lines in groups: each has one line and all others of its kind that are nowhere farther
     from it than this, the highest at the largest batch size first.
 
@@ -121,7 +121,7 @@ def coinciding(lines: Sequence[Line], apart: float) -> list[list[Line]]:
     """
     groups: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: -line.points[-1].value):
-        same = (group for group in groups if _is_near(line, group[0], apart))
+        same = (group for group in groups if _is_near(line, group[0], distance))
         if (group := next(same, None)) is not None:
             group.append(line)
         else:
@@ -129,10 +129,10 @@ def coinciding(lines: Sequence[Line], apart: float) -> list[list[Line]]:
     return groups
 
 
-def _is_near(line: Line, other: Line, apart: float) -> bool:
+def _is_near(line: Line, other: Line, distance: float) -> bool:
     kind = lambda line: [bool(line.stationary), *((p.m, p.hollow) for p in line.points)]
     pairs = zip(line.points, other.points)
-    return kind(line) == kind(other) and all(abs(a.value - b.value) <= apart for a, b in pairs)
+    return kind(line) == kind(other) and all(abs(a.value - b.value) <= distance for a, b in pairs)
 
 
 def _chart(groups: Sequence[Sequence[Line]], limits: tuple[int, float], step: int) -> Chart:
@@ -146,9 +146,9 @@ def _chart(groups: Sequence[Sequence[Line]], limits: tuple[int, float], step: in
     if all(point.hollow for point in points):
         facts.append("every case noisy")
     together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
-    roof = drawn[0].quantity == "percent_of_gemm_only"
+    of_gemm_only = drawn[0].quantity == "percent_of_gemm_only"
     y = Axis(
-        f"percent of {_WHAT[drawn[0].quantity]} (%)" + f", {together}" * (not roof),
+        f"percent of {_WHAT[drawn[0].quantity]} (%)" + f", {together}" * (not of_gemm_only),
         limits,
         ticks={at: str(at) for at in range(limits[0], int(limits[1]) + 1, step)},
     )
@@ -195,8 +195,10 @@ def _names(group: Sequence[Line]) -> str:
     names: dict[str, list[str]] = {}
     for line in group:
         names.setdefault(line.stationary, []).append(line.name.removeprefix("UA - "))
-    texts = ((", ".join(of), still) for still, of in names.items())
-    return ", ".join(f"{text} (S-{still})" if still else text for text, still in texts)
+    texts = ((", ".join(of), stationary) for stationary, of in names.items())
+    return ", ".join(
+        f"{text} (S-{stationary})" if stationary else text for text, stationary in texts
+    )
 
 
 def _factors(points: Sequence) -> str:
@@ -259,8 +261,8 @@ def _notes(chosen: Panels, drawn: Panels) -> list[str]:
     omitted lines; notes of all panels once."""
     lines = list(chain.from_iterable(drawn.values()))
     points = [point for line in lines for point in line.points]
-    still = any(line.stationary for line in lines)
-    texts = ["S-C, S-B: C or B is stationary, which means that it does not move"] * still
+    stationary = any(line.stationary for line in lines)
+    texts = ["S-C, S-B: C or B is stationary, which means that it does not move"] * stationary
     factors = {point.factor for point in points} - {""}
     if factors - {"1"}:
         mixed = any("-" in factor for factor in factors)

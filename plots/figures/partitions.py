@@ -33,14 +33,14 @@ def make(cases: Sequence[Json], options: Options) -> Made:
 
 def _draw_replicas(sheet: Sheet, matrix: Json, left: float, top: float, wide: float) -> None:
     """The replicas of a matrix next to each other; terms with a plus between them."""
-    count, apart = len(matrix["places"][2]), 0.16
-    side = min(_SQUARE_IN, (wide - apart * (count - 1)) / count)
+    count, gap_in = len(matrix["places"][2]), 0.16
+    side = min(_SQUARE_IN, (wide - gap_in * (count - 1)) / count)
     axes = sheet.axes(matrix["text"], left, top, wide, _SQUARE_IN)
     for replica in range(count):
-        square = Square(matrix, replica * (side + apart), 0.0, side)
+        square = Square(matrix, replica * (side + gap_in), 0.0, side)
         draw_tiles(sheet, axes, square, DIGIT_PT, replica=replica)
         if replica and any(matrix["terms"]):
-            place = square.left - apart / 2, side / 2
+            place = square.left - gap_in / 2, side / 2
             axes.text(*place, "+", **sheet.text(TEXT_PT, ha="center", va="center"))
 
 

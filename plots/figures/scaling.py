@@ -176,7 +176,7 @@ def _charts(panel: Panel, weak: bool) -> list[Chart]:
     every = [*times, *ideals, *(times * low).dropna(), *(times * high).dropna()]
     headroom = max(1.1, (max(every) / min(every)) ** 0.07)
     limits = min(every) / headroom, max(every) * headroom**0.5
-    y = Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number))
+    y = Axis(f"time ({unit})", limits, 10, log_ticks(*limits))
     ideal = Marks("rule", "ideal", ranks, ideals)
     return [
         Chart(title, source.text, x, y, [*_lines(lines, times, times * low, times * high), ideal]),

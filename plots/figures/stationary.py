@@ -1,4 +1,4 @@
-"""Which matrix stays, and what a rank moves in a whole run, from the data of
+"""Which matrix is stationary, and what a rank moves in a whole run, from the data of
 ``drbench explain --save FILE.json``."""
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _COLUMNS, _ABOVE_IN = 3, 0.46
 
 def make(cases: Sequence[Json], options: Options) -> Made:
     """Draw what a rank moves in a whole run, a panel for each case, and for each rank that has the
-    same tile of the matrix that stays as the first."""
+    same tile of the stationary matrix as the first."""
     panels = [(case, rank) for case in cases for rank in _sharing(case)]
     wide = WIDTH_IN / max(_COLUMNS, len(panels))
     inside = wide - 5 * MARGIN_IN
@@ -40,8 +40,8 @@ def make(cases: Sequence[Json], options: Options) -> Made:
     high = _ABOVE_IN + TALL * inside + max(lines_in(lines, inside) for lines in said)
     sheet = Sheet(high)
     for at, ((case, rank), lines) in enumerate(zip(panels, said)):
-        left, top, still = at * wide + MARGIN_IN, MARGIN_IN, stationary_of(case)
-        title = f"{f'S-{still}' if still else case['name']}, {layouts(case)}"
+        left, top, stationary = at * wide + MARGIN_IN, MARGIN_IN, stationary_of(case)
+        title = f"{f'S-{stationary}' if stationary else case['name']}, {layouts(case)}"
         sheet.write(left, top, title, HEAD_PT, WIDTH_IN / len(panels) - 0.2, bold=True)
         sheet.write(left, top + 0.22, f"what {_place(case, rank)} does", TEXT_PT, inside)
         top += _ABOVE_IN - MARGIN_IN
@@ -54,7 +54,7 @@ def make(cases: Sequence[Json], options: Options) -> Made:
 
 
 def _sharing(case: Json) -> Sequence[int]:
-    """The ranks that have the first tile of the matrix that stays; else rank 0."""
+    """The ranks that have the first tile of the stationary matrix; else rank 0."""
     for matrix in case["matrices"]:
         if matrix["name"] == stationary_of(case):
             return next(tiles(matrix)).owners[:_COLUMNS]
@@ -62,7 +62,7 @@ def _sharing(case: Json) -> Sequence[int]:
 
 
 def _place(case: Json, rank: int) -> str:
-    """A rank, and which replica of the matrix that stays it has."""
+    """A rank, and which replica of the stationary matrix it has."""
     for matrix in case["matrices"]:
         owners = next((tile.owners for tile in tiles(matrix) if rank in tile.owners), ())
         if matrix["name"] == stationary_of(case) and len(owners) > 1:
@@ -71,18 +71,22 @@ def _place(case: Json, rank: int) -> str:
 
 
 def _draw_flow(axes: Axes, sheet: Sheet, case: Json, rank: int, squares: dict[str, Square]) -> None:
-    """Arrows from what a rank fetches to its tile of the matrix that stays, and from there to what
+    """Arrows from what a rank fetches to its tile of the stationary matrix, and from there to what
     it adds to."""
-    stays = stationary_of(case)
-    own = [tile for tile in tiles(squares[stays].matrix) if rank in tile.owners] if stays else []
+    stationary = stationary_of(case)
+    own = (
+        [tile for tile in tiles(squares[stationary].matrix) if rank in tile.owners]
+        if stationary
+        else []
+    )
     moved: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for bar in case["ranks"][rank] if own else ():
         does, word, regions = kind_of(case, rank, bar)
         for name, _, rows, cols in (case["regions"][region] for region in regions):
-            if word in ("fetches", "adds to") and bar.moves and name != stays:
+            if word in ("fetches", "adds to") and bar.moves and name != stationary:
                 moved.setdefault((does, name), []).append(squares[name].middle(rows, cols))
     for (does, _), places in moved.items():
-        ends = [squares[stays].middle([own[0].rows], [own[0].cols])]
+        ends = [squares[stationary].middle([own[0].rows], [own[0].cols])]
         ends.append(tuple(sum(coordinates) / len(places) for coordinates in zip(*places)))
         arrow = {"arrowstyle": "-|>", "color": DOES[does].color, "zorder": 5}
         arrow |= dict.fromkeys(("shrinkA", "shrinkB"), 9 * sheet.unit_in)

@@ -2,12 +2,14 @@
 of real runs (MeshSlice, Figure 4)."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from drbench.clock import StepTime
+from drbench.mappings import grouped
 from drbench.measure.timeline import read_chrome_trace
 from drbench.plots.draw.description import named
 from drbench.plots.draw.figure import Figure, Made
@@ -67,13 +69,12 @@ def panel(path: str, text: str) -> Panel:
         ) from None
     if not events:
         raise SelectionError(f"{path}: the trace has no steps.")
-    busy: dict[int, float] = {}
+    busy: dict[int, float] = defaultdict(float)
     for event in events:
-        busy[event.rank] = busy.get(event.rank, 0.0) + (
-            event.stop_s - event.start_s if event.track == "compute" else 0.0
-        )
+        busy[event.rank] += (event.stop_s - event.start_s) * (event.track == "compute")
     rank = max(sorted(busy), key=busy.get)
-    tracks = {track: [e for e in events if e.rank == rank and e.track == track] for track in TRACKS}
+    own = grouped((event for event in events if event.rank == rank), lambda event: event.track)
+    tracks = {track: own[track] for track in TRACKS if track in own}
     words = [
         description.get("algorithm"),
         description.get("dataflow"),
@@ -91,7 +92,7 @@ def panel(path: str, text: str) -> Panel:
         " ".join(str(word) for word in words if word),
         ", ".join(str(word) for word in subtitle if word),
         rank,
-        {track: steps for track, steps in tracks.items() if steps},
+        tracks,
     )
 
 

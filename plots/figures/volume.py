@@ -16,15 +16,15 @@ from drbench.plots.select.cases import UNIVERSAL, Options, SelectionError, cases
 from drbench.plots.select.records import Records, rows
 from drbench.plots.select.selection import doubts, shown, usable
 from drbench.plots.summaries import SUMMARIES
-from drbench.texts import bytes_text, number, shape_text, time_unit
+from drbench.texts import bytes_text, shape_text, time_unit
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
 
 
 def line_style_of(name: str) -> LineStyle:
     """The style of a name: that of the matrix that does not move, or of the algorithm."""
-    still = name.removeprefix(f"{UNIVERSAL} S-")
-    return (STATIONARY.get(still) or style_of(name))._replace(dashes="None")
+    matrix = name.removeprefix(f"{UNIVERSAL} S-")
+    return (STATIONARY.get(matrix) or style_of(name))._replace(dashes="None")
 
 
 def local_s(table: DataFrame) -> Series:
@@ -78,16 +78,16 @@ def _chart(source, shape, inside: DataFrame) -> Chart:
         for name, dots in inside.groupby("name")
     ]  # fmt: skip
     low, high = float(inside.moved_bytes.min()) / 1.5, float(inside.moved_bytes.max()) * 1.5
-    times, roof = [*inside.time_s / length], inside.local_s.median() / length
-    if roof > 0:
-        times.append(roof)
-        marks.append(Marks("rule", "GEMM-only speed", (low, high), [roof, roof]))
+    times, gemm_only = [*inside.time_s / length], inside.local_s.median() / length
+    if gemm_only > 0:
+        times.append(gemm_only)
+        marks.append(Marks("rule", "GEMM-only speed", (low, high), [gemm_only, gemm_only]))
     limits = min(times) / 1.15, max(times) * 1.15
     return Chart(
         shape_text(*shape),
         f"{source.text}; {cases(len(inside))}",
         Axis("bytes moved, all ranks together", (low, high), 2, _byte_ticks(low, high)),
-        Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number)),
+        Axis(f"time ({unit})", limits, 10, log_ticks(*limits)),
         marks,
     )
 

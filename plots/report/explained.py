@@ -140,10 +140,8 @@ def verdict(cases: Sequence[Json]) -> list[str]:
 def _names(cases: Sequence[Json]) -> list[str]:
     """What distinguishes the cases: their layouts, else their programs, or both."""
     layouts = [case["description"][0] for case in cases]
-    programs = [case["name"] for case in cases]
-    if len({*layouts}) == len(cases) > 1:
-        return layouts
-    return programs
+    distinct = len({*layouts}) == len(cases) > 1
+    return layouts if distinct else [case["name"] for case in cases]
 
 
 def _facts(cases: Sequence[Json]) -> list[Json]:

@@ -7,7 +7,6 @@ own scripts alone, by their hash.
 """
 
 import json
-import math
 import os
 from base64 import b64encode
 from collections.abc import Sequence
@@ -220,17 +219,10 @@ def embedded(value: Any) -> str:
     >>> embedded({"a": "</script>"})
     '{"a":"\\\\u003c/script\\\\u003e"}'
     """
-    text = json.dumps(_finite(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    # NaN and infinity, which JSON has not, become null
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    text = json.dumps(finite, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: those become null."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _flat(key: str, value: Any) -> list[tuple[str, str]]:
@@ -249,11 +241,5 @@ def _flat(key: str, value: Any) -> list[tuple[str, str]]:
         ]
     if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
         return [row for number, item in enumerate(value) for row in _flat(f"{key}.{number}", item)]
-    text = (
-        ", ".join(map(str, value))
-        if isinstance(value, list)
-        else ""
-        if value is None
-        else str(value)
-    )
-    return [(key, text)]
+    text = ", ".join(map(str, value)) if isinstance(value, list) else value
+    return [(key, "" if text is None else str(text))]

@@ -6,21 +6,12 @@ from typing import NamedTuple
 from .typed_rows import RowFiles
 
 #: The measured operations, by their names in machine models.
-OPERATIONS = (
-    "get",
-    "put",
-    "accumulate",
-    "broadcast",
-    "allgather",
-    "reduce",
-    "reducescatter",
-    "shift",
-)
+OPERATIONS = "get put accumulate broadcast allgather reduce reducescatter shift".split()
 #: Collectives of which each rank has a share already, or keeps one: (p - 1) / p of their size
 #: crosses its link.
 DIVIDED = ("allgather", "reducescatter")
-#: The roof: a copy inside a rank's own memory, through the same executor. STREAM counts twice as
-#: much, the bytes that are read and those that are written.
+#: The upper limit: a copy inside a rank's own memory, through the same executor. STREAM counts
+#: twice as much, the bytes that are read and those that are written.
 COPY = "copy"
 
 

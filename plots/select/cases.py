@@ -22,14 +22,8 @@ Shape = tuple[int, int, int]
 
 QUANTITIES = {"peak": "percent_of_peak", "gemm_only": "percent_of_gemm_only"}
 #: Columns for the names of a case.
-NAMING = ("mode", "algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
-    "transpose",
-    "alpha",
-    "beta",
-    "experts",
-    "topk",
-    "routing",
-)
+NAMING = "mode algorithm a b c preset stationary dataflow n k transpose alpha beta".split()
+NAMING += "experts topk routing".split()
 #: Texts of more names than this end in "and 12 more".
 NAMED = 8
 
@@ -327,14 +321,10 @@ def by_name(shape: Shape) -> tuple:
 def rising(value) -> tuple:
     """A sort key for mixed tuples: nothing first, then numbers, then texts."""
     if isinstance(value, tuple):
-        return tuple(rising(part) for part in value)
-    return (
-        (0, 0, "")
-        if value is None
-        else (1, value, "")
-        if isinstance(value, Real)
-        else (2, 0, str(value))
-    )
+        return tuple(map(rising, value))
+    if value is None:
+        return 0, 0, ""
+    return (1, value, "") if isinstance(value, Real) else (2, 0, str(value))
 
 
 def cases(count: int, word: str = "case") -> str:

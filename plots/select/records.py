@@ -239,8 +239,8 @@ def _joined(tables: list[Columns]) -> Columns:
     if len(tables) == 1:
         return columns
     known = set()
-    stays = [case is None or not (case in known or known.add(case)) for case in columns["case"]]
-    return {name: list(compress(values, stays)) for name, values in columns.items()}
+    is_first = [case is None or not (case in known or known.add(case)) for case in columns["case"]]
+    return {name: list(compress(values, is_first)) for name, values in columns.items()}
 
 
 def _columns(records: list[Record]) -> Columns:

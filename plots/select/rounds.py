@@ -154,8 +154,8 @@ def _over(run: Run, near: Any) -> dict:
 def decided(table: DataFrame) -> list[Decision]:
     """The decision on each row of :func:`merged` of one problem; one that is compared with no
     other is not ranked."""
-    apart = Decision(UNDECIDED, None, OK, False)
-    return [decision or apart for decision in decide_compared(list(table.run))]
+    uncompared = Decision(UNDECIDED, None, OK, False)
+    return [decision or uncompared for decision in decide_compared(list(table.run))]
 
 
 def counted(answers: Iterable[str], what: str = "shape") -> str:

@@ -1,7 +1,7 @@
 """The cases to draw: those that every figure leaves out, and the lines of the MLP figures.
 
-No case is chosen by its ratio to a roof: of several cases the one with the smallest time is the
-best; a noisy one is drawn, hollow, only without another.
+No case is chosen by its share of GEMM-only speed: of several cases the one with the smallest time
+is the best; a noisy one is drawn, hollow, only without another.
 
 The rules of the MLP lines are those of Figures 2 and 3 of the paper, in this order: a case that
 moves no bytes at all is left out; only Stationary C and Stationary B compete; for each partitioning
@@ -72,11 +72,11 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     if options.moving_only:
         stages["that move no bytes"] = (table.moved_bytes != 0).fillna(True)
     keep = table.status.notna()
-    for what, keeps in stages.items():
-        lost = (keep & ~keeps).sum()
+    for what, mask in stages.items():
+        lost = (keep & ~mask).sum()
         if lost:
             notes.append(f"not drawn: {cases(lost)} {what}")
-        keep &= keeps
+        keep &= mask
     if not keep.any():
         raise SelectionError(
             f"nothing to draw in {len(table)} records{': ' * bool(notes)}{'; '.join(notes)}. "
@@ -155,9 +155,9 @@ def quantity_of(table: DataFrame, asked: str = "auto") -> str:
     ... )
     (['percent_of_peak', 'percent_of_gemm_only'], 'percent_of_peak')
     """
-    peak, roof = QUANTITIES.values()
-    roofed = (table["mode"] == "measured") & table[roof].notna()
-    auto = peak if isfinite(table[peak]).all() and not roofed.any() else roof
+    peak, gemm_only = QUANTITIES.values()
+    timed = (table["mode"] == "measured") & table[gemm_only].notna()
+    auto = peak if isfinite(table[peak]).all() and not timed.any() else gemm_only
     return QUANTITIES.get(asked, auto)
 
 
@@ -260,9 +260,9 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     table = merged(table[table.layer == layer])
     own, chosen, why = table.algorithm == UNIVERSAL, table.line.notna(), {}
 
-    def keep(reason: str, keeps: Series) -> None:
+    def keep(reason: str, mask: Series) -> None:
         nonlocal chosen
-        left = chosen & keeps
+        left = chosen & mask
         why.update(dict.fromkeys({*table.line[chosen]} - {*table.line[left]}, reason))
         chosen = left
 
@@ -271,8 +271,8 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
         text = _statuses(table[table.line == name])
         why[name] += ": " * bool(text) + text
     keep("only throttled transports", ~_throttled(table))
-    for reason, keeps in _direct(table, layer):
-        keep(reason, ~own | keeps)
+    for reason, mask in _direct(table, layer):
+        keep(reason, ~own | mask)
     _check_comparable(
         table[chosen & own], ("mode", "label", "machine", "ranks", "nodes", "threads", "dtype", "k")
     )
@@ -288,11 +288,11 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     keep(f"no {quantity} in its records", table[quantity].notna())
 
     drawn = table.loc[chosen, ["line", "m", *BY_TIME]]
-    drawn["still"] = table.stationary.where(own, "").str.upper()
+    drawn["matrix"] = table.stationary.where(own, "").str.upper()
     # the largest batch size decides even if one movement has no case there
     falling = [False, True, True, True]
-    stays = drawn.sort_values(["m", *BY_TIME], ascending=falling).groupby("line").still.first()
-    drawn = drawn[drawn.still == drawn.line.map(stays)].sort_values(["m", *BY_TIME])
+    matrix_of = drawn.sort_values(["m", *BY_TIME], ascending=falling).groupby("line").matrix.first()
+    drawn = drawn[drawn.matrix == drawn.line.map(matrix_of)].sort_values(["m", *BY_TIME])
     best = table.loc[drawn.drop_duplicates(["line", "m"]).index]
     best["value"] = best[quantity]
     # those of predictions would cover each other: the small print has them
@@ -306,9 +306,9 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
         Line(
             name,
             quantity,
-            stays.get(name, ""),
+            matrix_of.get(name, ""),
             tuple(point for point in points if point.line == name),
-            "" if name in stays else why.get(name, "no record" if LEGEND[name] else ""),
+            "" if name in matrix_of else why.get(name, "no record" if LEGEND[name] else ""),
         )
         for name in LEGEND
     ]
