@@ -92,7 +92,7 @@ def _against(
     styles = {name: style._replace(dashes="None") for name, style in zip(series.unique(), _STYLES)}
     ends = [(0.9 * both[side].min(), 1.1 * max(both[side].max(), 1.0)) for side in "xy"]
     x, y = (
-        Axis(text, limits, 10, log_ticks(*limits, number))
+        Axis(text, limits, 10, log_ticks(*limits))
         for text, limits in zip((title, "ours ÷ the paper's"), ends)
     )
     charts = []
