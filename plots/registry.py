@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,11 +31,9 @@ class Drawn(NamedTuple):
 
 def figures() -> dict[str, Figure]:
     """Every figure, by name, in the order of names."""
-    known = {}
-    for module in _modules():
-        for figure in getattr(import_module(module), "FIGURES", ()):
-            known[figure.name] = figure
-    return dict(sorted(known.items()))
+    every = (getattr(import_module(module), "FIGURES", ()) for module in _modules())
+    named = {figure.name: figure for figure in chain.from_iterable(every)}
+    return dict(sorted(named.items()))
 
 
 def _modules() -> Iterator[str]:

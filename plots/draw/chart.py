@@ -22,7 +22,7 @@ from .page import (
     FigurePage,
     Title,
     bar_edge,
-    fitted,
+    fit_text,
     line_keywords,
     marker_pt,
     page_in,
@@ -169,7 +169,7 @@ def draw_axis(axes: Axes, name: str, axis: Axis) -> None:
 
 def label_rows(axes: Axes, names: Sequence[str], wide_in: float) -> None:
     """Write the names of rows left of a panel, shortened to the space."""
-    short = [fitted(name, FONT_PT - 1, wide_in) for name in names]
+    short = [fit_text(name, FONT_PT - 1, wide_in) for name in names]
     axes.set_yticks(range(len(names)), [text for text, _ in short])
     for label, name, (_, size) in zip(axes.get_yticklabels(), names, short):
         named(label, name).set_size(size)
@@ -191,7 +191,7 @@ def label_lines(axes: Axes, chart: Chart, wide_in: float) -> None:
     texts = []
     for _, name, _ in ordered:
         rows = rows_of(name, FONT_PT - 0.5, wide_in - 0.12, ", ")
-        shown, sizes = zip(*(fitted(row, FONT_PT - 0.5, wide_in - 0.12) for row in rows))
+        shown, sizes = zip(*(fit_text(row, FONT_PT - 0.5, wide_in - 0.12) for row in rows))
         texts.append((shown, min(sizes)))
     halves = [row * len(text) / 2 for text, _ in texts]
     at, above = [], 1 + row / 2

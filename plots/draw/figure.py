@@ -8,6 +8,7 @@ import matplotlib
 
 from drbench.plots.select.cases import Options
 from drbench.plots.select.records import read_records
+from drbench.plots.summaries import SUMMARIES
 
 from .page import PAGE_STYLE, PRINTED, PageStyle
 from .style import RC
@@ -30,6 +31,11 @@ class Figure(NamedTuple):
     page: Callable[[Any, Options], Made]
     takes: tuple[str, ...] = ()
     read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
+
+    @classmethod
+    def listed(cls, name: str, *how: Any, **more: Any) -> "Figure":
+        """A figure with its line of :mod:`drbench.plots.summaries`, and its other fields."""
+        return cls(name, SUMMARIES[name], *how, **more)
 
     def make(self, source: Any, options: Options, page_style: PageStyle = PRINTED) -> Made:
         """Draw the figure in the style of all figures."""

@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from drbench.plots.select.cases import elided
+from drbench.plots.select.cases import shorten
 
 from .description import describe_picture, named
 from .style import FONT_PT, RC, SMALL_PT, FillStyle, LineStyle
@@ -67,12 +67,12 @@ class PageStyle(NamedTuple):
 
 PRINTED = PageStyle()
 #: The look of the current figure; :meth:`drbench.plots.draw.figure.Figure.make` sets it.
-PAGE_STYLE: ContextVar[PageStyle] = ContextVar("page_style")
+PAGE_STYLE: ContextVar[PageStyle] = ContextVar("page_style", default=PRINTED)
 
 
 def page_in() -> float:
     """The width of a page."""
-    return PAGE_STYLE.get(PRINTED).width_in
+    return PAGE_STYLE.get().width_in
 
 
 def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tuple[Path, ...]:
@@ -122,7 +122,7 @@ class FigurePage:
         finding: Title = "",
         scale: float = 1.0,
     ):
-        page_style, wide_in = PAGE_STYLE.get(PRINTED), page_in()
+        page_style, wide_in = PAGE_STYLE.get(), page_in()
         notes = notes if page_style.notes else ()
         per_in = wide_in / scale
         rows = [row for text in notes for row in small_print(text, int(_NOTE_PER_IN * per_in))]
@@ -206,7 +206,7 @@ class FigurePage:
             (0.06, name, FONT_PT + 1, bold),
             (0.21, subtitle, FONT_PT, {}),
         ):
-            text, size = fitted(text, size, wide_in, bool(style))
+            text, size = fit_text(text, size, wide_in, bool(style))
             # named in the panel below
             named(self.text(left_in, top_in + down_in, text, size, **style), "")
 
@@ -228,7 +228,7 @@ def title_rows(title: Title, characters: int) -> list[str]:
     """
     makes = [partial(title, most) for most in (3, 2, 1)] if callable(title) else [lambda: title]
     for make in makes:
-        text = drawable(make())
+        text = make_drawable(make())
         if len(rows := wrap(text, characters)) <= _HEADS:
             return rows
     return wrap(text, characters, max_lines=_HEADS, placeholder=" …")
@@ -242,15 +242,15 @@ def _glyphs() -> frozenset[int]:
     return frozenset(set.intersection(*map(set, glyphs)))
 
 
-def drawable(text: str, most: int = 400) -> str:
+def make_drawable(text: str, most: int = 400) -> str:
     """A text of at most some characters, without those that the font would draw as boxes.
 
     Examples
     --------
-    >>> drawable("A·Bᵀ, 日本"), drawable("abcdefgh", 5)
+    >>> make_drawable("A·Bᵀ, 日本"), make_drawable("abcdefgh", 5)
     ('A·Bᵀ, ��', 'ab…gh')
     """
-    text = elided(text, most)
+    text = shorten(text, most)
     return "".join(
         character if ord(character) in _glyphs() else "\N{REPLACEMENT CHARACTER}"
         for character in text
@@ -265,7 +265,7 @@ def small_print(note: str, characters: int) -> list[tuple[str, str]]:
     >>> small_print("not drawn: 2 cases", 12)
     [('Not drawn: 2', 'Not drawn: 2 cases.'), ('   cases.', '')]
     """
-    note = drawable(note, 4000)
+    note = make_drawable(note, 4000)
     # what begins with a symbol or a name, as in "m = 64 a rank" and "mlp1: ...", keeps it
     keeps = "=" in note[:5] or any(character.isdigit() for character in note.partition(" ")[0])
     text = note if keeps else note[:1].upper() + note[1:]
@@ -286,17 +286,17 @@ def width_in(text: str, size: float, bold: bool = False) -> float:
     return 1.03 * _renderer().get_text_width_height_descent(text, font, False)[0] / 72
 
 
-def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[str, float]:
+def fit_text(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[str, float]:
     """Fit a text into a width: smaller, and at the smallest readable size shorter; returns text and
     size."""
-    text = drawable(text)
+    text = make_drawable(text)
     wide = width_in(text, size, bold)
     if wide <= wide_in:
         return text, size
     smaller = max(min(SMALL_PT, size), size * wide_in / wide)
-    width = lambda most: width_in(elided(text, most), smaller, bold)
+    width = lambda most: width_in(shorten(text, most), smaller, bold)
     most = 3 + bisect_right(range(4, len(text) + 1), wide_in, key=width)
-    return elided(text, max(most, 4)), smaller
+    return shorten(text, max(most, 4)), smaller
 
 
 def line_handle(name: str, style: LineStyle) -> Line2D:
@@ -341,5 +341,5 @@ def marker_pt(style: LineStyle | None, size: float = MARKER_PT) -> float:
 
 def label(name: str) -> str:
     """A name for a legend: matplotlib hides names that begin with an underscore."""
-    name = drawable(name, 60) or "unnamed"
+    name = make_drawable(name, 60) or "unnamed"
     return f" {name}" if name.startswith("_") else name

@@ -6,7 +6,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from .description import named
-from .page import FigurePage, fitted, page_in, width_in
+from .page import FigurePage, fit_text, page_in, width_in
 
 INK = "#1a1a1a"
 WIDTH_IN = 7.0
@@ -56,7 +56,7 @@ class Sheet:
     ) -> None:
         """A text in one row, smaller where it is longer than ``wide`` inches."""
         text = text.replace("\N{NO-BREAK SPACE}", " ")
-        shown, size = fitted(text, points * self.unit_in, wide * self.unit_in, bold)
+        shown, size = fit_text(text, points * self.unit_in, wide * self.unit_in, bold)
         style = self.text(points, bold) | {"size": size}
         drawn = self._page.text(
             left * self.unit_in, top * self.unit_in, shown, style.pop("size"), **style

@@ -17,7 +17,6 @@ from drbench.plots.draw.page import GREY
 from drbench.plots.draw.style import LineStyle
 from drbench.plots.select.bandwidth_rows import COPY, OPERATIONS, ROWS, BandwidthRow, bus_bandwidth
 from drbench.plots.select.cases import Options, SelectionError, cases
-from drbench.plots.summaries import SUMMARIES
 from drbench.texts import bytes_text, number
 
 _DASHED = (0, (4, 1.6))
@@ -131,11 +130,4 @@ def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
     return Made(page.picture, notes)
 
 
-FIGURES = (
-    Figure(
-        "bandwidth",
-        SUMMARIES["bandwidth"],
-        make,
-        read=ROWS.read,
-    ),
-)
+FIGURES = (Figure.listed("bandwidth", make, read=ROWS.read),)

@@ -24,13 +24,12 @@ from drbench.plots.select.cases import (
     Shape,
     Source,
     cases,
-    elided,
     forms,
+    shorten,
 )
 from drbench.plots.select.records import Records, frame, rows
 from drbench.plots.select.rounds import counted, decided
-from drbench.plots.select.selection import BY_TIME, doubts, shown, usable
-from drbench.plots.summaries import SUMMARIES
+from drbench.plots.select.selection import BY_TIME, doubts, select_usable, shown
 from drbench.texts import layouts_text, shape_text, time_text
 
 _MOST_MAPS, _MOST_ROWS, _LABEL_CHARACTERS = 6, 40, 44
@@ -57,7 +56,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
             f"no case of the universal algorithm in {len(table)} records. This figure compares "
             "its partitionings."
         )
-    drawn, notes = usable(universal, options)
+    drawn, notes = select_usable(universal, options)
     if len(universal) < len(table):
         notes.append(f"not drawn: {cases(len(table) - len(universal))} of other algorithms")
     panels, more = shown(drawn, _MOST_MAPS)
@@ -82,7 +81,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
 def row_text(row: tuple[str, str, str]) -> str:
     """The label of a triple: one text for three equal partitions."""
     row = [text or "?" for text in row]
-    return elided(layouts_text(row), _LABEL_CHARACTERS)
+    return shorten(layouts_text(row), _LABEL_CHARACTERS)
 
 
 def finding(cells: DataFrame, most: int = 3) -> str:
@@ -170,11 +169,4 @@ def _draw_cells(axes: Any, own: DataFrame, order: list[str], factors: list[int])
     axes.spines[:].set_visible(False)
 
 
-FIGURES = (
-    Figure(
-        "best",
-        SUMMARIES["best"],
-        make,
-        ("moving_only", "shape"),
-    ),
-)
+FIGURES = (Figure.listed("best", make, ("moving_only", "shape")),)

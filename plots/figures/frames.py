@@ -24,7 +24,6 @@ from drbench.plots.draw.product import (
 from drbench.plots.draw.sheet import INK, WIDTH_IN, Sheet
 from drbench.plots.select.cases import Options
 from drbench.plots.select.runs import Bar, Json, read
-from drbench.plots.summaries import SUMMARIES
 
 from .layouts import layouts
 
@@ -128,4 +127,4 @@ def _draw_run(sheet: Sheet, case: Json, rank: int, times: Sequence[float], top: 
         axes.text(t, -0.06, str(number), **sheet.text(TEXT_PT, bold=True, ha="center", va="bottom"))
 
 
-FIGURES = (Figure("frames", SUMMARIES["frames"], make, (), read),)
+FIGURES = (Figure.listed("frames", make, (), read),)

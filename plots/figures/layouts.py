@@ -13,7 +13,6 @@ from drbench.plots.draw.page import GRID, MARGIN_IN, patch_handle
 from drbench.plots.draw.sheet import INK, WIDTH_IN, Sheet
 from drbench.plots.select.cases import Options
 from drbench.plots.select.runs import Bar, Json, read
-from drbench.plots.summaries import SUMMARIES
 from drbench.texts import bytes_text, layouts_text, number, time_unit
 
 Span = tuple[float, float]
@@ -186,4 +185,4 @@ def _draw_names(sheet: Sheet, count: int, top: float, high: float) -> None:
     axes.text(1, -0.55, "rank", **sheet.text(_TEXT_PT - 2, ha="right", va="bottom"))
 
 
-FIGURES = (Figure("layouts", SUMMARIES["layouts"], make, (), read),)
+FIGURES = (Figure.listed("layouts", make, (), read),)

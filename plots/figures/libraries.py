@@ -26,7 +26,15 @@ from drbench.measure.decision import (
 from drbench.measure.noise import FEWEST, Ratio
 from drbench.plots.draw.chart import Axis, Chart, Marks, draw_chart, label_rows, panels
 from drbench.plots.draw.figure import Figure, Made
-from drbench.plots.draw.page import GRID, MARKER_PT, drawable, note, page_in, patch_handle, width_in
+from drbench.plots.draw.page import (
+    GRID,
+    MARKER_PT,
+    make_drawable,
+    note,
+    page_in,
+    patch_handle,
+    width_in,
+)
 from drbench.plots.draw.style import (
     FONT_PT,
     LIBRARIES,
@@ -47,8 +55,7 @@ from drbench.plots.select.cases import (
 )
 from drbench.plots.select.records import Records, rows
 from drbench.plots.select.rounds import counted, decided
-from drbench.plots.select.selection import BY_TIME, doubts, not_shown, usable
-from drbench.plots.summaries import SUMMARIES
+from drbench.plots.select.selection import BY_TIME, doubts, not_shown, select_usable
 from drbench.texts import number, shape_text, time_unit
 
 _MOST_NAMES, _MOST_SHAPES, _COLUMNS, _ROW_IN, _LEAST_IN = 32, 24, 4, 0.14, 1.48
@@ -63,7 +70,7 @@ def choose(
 ) -> tuple[list[Panel], list[str], list[str]]:
     """Choose the dots of each algorithm or variant: (panels, names from the fastest to the slowest,
     notes)."""
-    table, notes = usable(records, options)
+    table, notes = select_usable(records, options)
     table = table.assign(name=table[by].fillna("unnamed"))
     moving = compared(list(table.run))
     if not all(moving):
@@ -196,7 +203,9 @@ def _chart(panel: Panel, here: Sequence[str], limits: tuple[float, float], by: s
     # of libraries it would be a limit of drbench's BLAS alone
     gemm_only = dots.gemm_only_gflops[_ours(dots)].median() if by == "variant" else nan
     y = Axis(
-        "", (len(here) - 0.5, -0.5), ticks={at: drawable(name, 30) for at, name in enumerate(here)}
+        "",
+        (len(here) - 0.5, -0.5),
+        ticks={at: make_drawable(name, 30) for at, name in enumerate(here)},
     )
     marks = [
         Marks(
@@ -244,7 +253,7 @@ def make(by: str, records: Records, options: Options) -> Made:
     if by == "variant" and len(chosen) == 1:
         for case in rows(chosen[0][2]):
             labels[case.name] = f"{case.name} {configuration(case)}".strip()
-    wide_in = max(width_in(drawable(name, 48), FONT_PT - 0.5) for name in labels.values())
+    wide_in = max(width_in(make_drawable(name, 48), FONT_PT - 0.5) for name in labels.values())
     left_in = 0.14 + min(0.32 * page_in(), wide_in)
     ends = every[["rate", "low", "high"] + ["gemm_only_gflops"] * (by == "variant")]
     low, high = ends[["rate", "low", "high"]].min().min(), ends.max().max()
@@ -294,6 +303,6 @@ def make(by: str, records: Records, options: Options) -> Made:
 
 
 FIGURES = tuple(
-    Figure(name, SUMMARIES[name], partial(make, by), ("moving_only", "shape"))
+    Figure.listed(name, partial(make, by), ("moving_only", "shape"))
     for name, by in (("algorithms", "variant"), ("libraries", "algorithm"))
 )

@@ -24,7 +24,6 @@ from drbench.plots.select.panels import select_panels
 from drbench.plots.select.records import Records
 from drbench.plots.select.rounds import counted
 from drbench.plots.select.selection import Line, doubts, missing
-from drbench.plots.summaries import SUMMARIES
 
 _HIGH_IN, _MARGINS_IN = 2.5, (0.5, 1.2)
 _GRID = GRID | {"axis": "y", "color": "#DDDDDD"}
@@ -55,7 +54,7 @@ def figure(chosen: Panels, axis: str = Options.axis) -> Figure:
     points = [p for lines in drawn.values() for line in lines for p in line.points]
     limits, step = ends([end for p in points for end in (p.value, p.low, p.high) if end], axis)
     distance = LINE_MARKER_PT / (72 * _HIGH_IN) * (limits[1] - limits[0])
-    alike = {name: coinciding(lines, distance) for name, lines in drawn.items()}
+    alike = {name: group_lines(lines, distance) for name, lines in drawn.items()}
     described = [_chart(groups, limits, step) for groups in alike.values()]
     notes = _notes(chosen, drawn)
     replicated = any(p.factor not in ("", "1") for p in points)
@@ -103,7 +102,7 @@ def finding(drawn: Sequence[Sequence[Line]], most: int = 3) -> str:
     return "; ".join(f"{of(*key)}: {text}" for key, text in texts.items())
 
 
-def coinciding(lines: Sequence[Line], distance: float) -> list[list[Line]]:
+def group_lines(lines: Sequence[Line], distance: float) -> list[list[Line]]:
     """The lines in groups: each has one line and all others of its kind that are nowhere farther
     from it than this, the highest at the largest batch size first.
 
@@ -116,7 +115,7 @@ def coinciding(lines: Sequence[Line], distance: float) -> list[list[Line]]:
     ...     Line(name, "", "C", tuple(point(m, value, False) for m, value in enumerate(values)))
     ...     for name, values in rates.items()
     ... ]
-    >>> [[line.name for line in group] for group in coinciding(lines, 0.5)]
+    >>> [[line.name for line in group] for group in group_lines(lines, 0.5)]
     [['UA - Column'], ['UA - Block', 'UA - Row']]
     """
     groups: list[list[Line]] = []
@@ -312,6 +311,6 @@ def make(records: Records, options: Options, layer: str | None = None) -> Made:
 
 
 FIGURES = tuple(
-    Figure_(name, SUMMARIES[name], partial(make, layer=layer), ("quantity", "axis"))
+    Figure_.listed(name, partial(make, layer=layer), ("quantity", "axis"))
     for name, layer in {"mlp": None, "mlp1": "mlp1", "mlp2": "mlp2"}.items()
 )

@@ -9,7 +9,6 @@ from drbench.plots.draw.product import DIGIT_PT, HEAD_IN, HEAD_PT, TEXT_PT, rank
 from drbench.plots.draw.sheet import WIDTH_IN, Sheet
 from drbench.plots.select.cases import Options
 from drbench.plots.select.runs import Json, read, tiles
-from drbench.plots.summaries import SUMMARIES
 from drbench.texts import plural
 
 _SCALE, _SQUARE_IN, _STORED_IN, _COLUMNS = 1.4, 1.25, 2.1, 3
@@ -71,4 +70,4 @@ def _stored(matrix: Json) -> str:
     return f"each rank stores {what}"
 
 
-FIGURES = (Figure("partitions", SUMMARIES["partitions"], make, (), read),)
+FIGURES = (Figure.listed("partitions", make, (), read),)

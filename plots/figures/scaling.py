@@ -16,8 +16,7 @@ from drbench.plots.draw.style import style_of
 from drbench.plots.select.cases import Options, SelectionError, Shape, Source, cases, names
 from drbench.plots.select.records import Records, rows
 from drbench.plots.select.rounds import counted, decided
-from drbench.plots.select.selection import BY_TIME, doubts, groups, not_shown, usable
-from drbench.plots.summaries import SUMMARIES
+from drbench.plots.select.selection import BY_TIME, doubts, groups, not_shown, select_usable
 from drbench.texts import number, time_unit
 
 _MOST_PANELS, _MOST_LINES, _HIGH_IN, _MARGINS_IN = 6, 12, 2.2, (0.56, 1.15)
@@ -86,7 +85,7 @@ def _each(part: Fraction) -> str:
 
 def _kept(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     """The cases to draw, with their source without ranks and nodes, which vary."""
-    table, notes = usable(records, options)
+    table, notes = select_usable(records, options)
     known = table[(table.ranks > 0).fillna(False)]
     if len(known) < len(table):
         notes.append(f"not drawn: {cases(len(table) - len(known))} without a number of ranks")
@@ -221,16 +220,6 @@ def make(growing: list[tuple[str, ...]], records: Records, options: Options) -> 
 
 
 FIGURES = (
-    Figure(
-        "strong",
-        SUMMARIES["strong"],
-        partial(make, STRONG),
-        ("moving_only", "shape"),
-    ),
-    Figure(
-        "weak",
-        SUMMARIES["weak"],
-        partial(make, WEAK),
-        ("moving_only",),
-    ),
+    Figure.listed("strong", partial(make, STRONG), ("moving_only", "shape")),
+    Figure.listed("weak", partial(make, WEAK), ("moving_only",)),
 )

@@ -23,7 +23,6 @@ from drbench.plots.draw.product import (
 from drbench.plots.draw.sheet import WIDTH_IN, Sheet
 from drbench.plots.select.cases import Options
 from drbench.plots.select.runs import Json, read, tiles
-from drbench.plots.summaries import SUMMARIES
 
 from .layouts import layouts
 
@@ -94,4 +93,4 @@ def _draw_flow(axes: Axes, sheet: Sheet, case: Json, rank: int, squares: dict[st
         axes.annotate("", *(ends if does == "fetch" else ends[::-1]), arrowprops=arrow)
 
 
-FIGURES = (Figure("stationary", SUMMARIES["stationary"], make, (), read),)
+FIGURES = (Figure.listed("stationary", make, (), read),)

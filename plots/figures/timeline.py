@@ -13,10 +13,9 @@ from drbench.mappings import grouped
 from drbench.measure.timeline import read_chrome_trace
 from drbench.plots.draw.description import named
 from drbench.plots.draw.figure import Figure, Made
-from drbench.plots.draw.page import GRID, MARGIN_IN, FigurePage, bar_edge, fitted, page_in
+from drbench.plots.draw.page import GRID, MARGIN_IN, FigurePage, bar_edge, fit_text, page_in
 from drbench.plots.draw.style import FONT_PT, FillStyle
-from drbench.plots.select.cases import Options, SelectionError, elided, names
-from drbench.plots.summaries import SUMMARIES
+from drbench.plots.select.cases import Options, SelectionError, names, shorten
 from drbench.texts import number, shape_text, time_text, time_unit
 
 #: Tracks from top to bottom: name in the trace -> label and look.
@@ -50,7 +49,7 @@ class Panel(NamedTuple):
         """Its name, its time, and the ratio of that to the time of its local GEMMs."""
         busy_s = sum(event.stop_s - event.start_s for event in self.tracks.get("compute", ()))
         times = f", {self.stop_s / busy_s:.1f} × local GEMM time" if busy_s else ""
-        return f"{elided(self.name, 60)}: {time_text(self.stop_s)}{times}"
+        return f"{shorten(self.name, 60)}: {time_text(self.stop_s)}{times}"
 
 
 def panel(path: str, text: str) -> Panel:
@@ -145,11 +144,11 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     top_in = MARGIN_IN
     for p, described, head_in, high_in in zip(panels, changed, heads_in, heights_in):
         if described:
-            text, size = fitted(p.subtitle, FONT_PT, page_in() - 2 * MARGIN_IN)
+            text, size = fit_text(p.subtitle, FONT_PT, page_in() - 2 * MARGIN_IN)
             at_in = top_in + head_in - _NAME_IN - _SUBTITLE_IN
             named(page.text(MARGIN_IN, at_in, text, size), "")
         wide_in = page_in() - _LEFT_IN - _RIGHT_IN
-        text, size = fitted(p.title, FONT_PT + 0.5, wide_in, True)
+        text, size = fit_text(p.title, FONT_PT + 0.5, wide_in, True)
         at_in = top_in + head_in - 0.17
         named(page.text(_LEFT_IN, at_in, text, size, weight="bold", color="black"), "")
         axes = page.axes(_LEFT_IN, top_in + head_in, wide_in, high_in)
@@ -176,12 +175,4 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     return Made(page.picture, notes)
 
 
-FIGURES = (
-    Figure(
-        "timeline",
-        SUMMARIES["timeline"],
-        make,
-        (),
-        read,
-    ),
-)
+FIGURES = (Figure.listed("timeline", make, (), read),)

@@ -14,8 +14,7 @@ from drbench.plots.draw.page import GRID, line_handle, note
 from drbench.plots.draw.style import STATIONARY, LineStyle, style_of
 from drbench.plots.select.cases import UNIVERSAL, Options, SelectionError, cases, names
 from drbench.plots.select.records import Records, rows
-from drbench.plots.select.selection import doubts, shown, usable
-from drbench.plots.summaries import SUMMARIES
+from drbench.plots.select.selection import doubts, select_usable, shown
 from drbench.texts import bytes_text, shape_text, time_unit
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
@@ -37,7 +36,7 @@ def local_s(table: DataFrame) -> Series:
 
 def make(records: Records, options: Options) -> Made:
     """Draw the panels, two in a row, under one legend."""
-    every, notes = usable(records, options)
+    every, notes = select_usable(records, options)
     moving = every[(every.moved_bytes > 0).fillna(False)]
     if moving.empty:
         raise SelectionError(
@@ -98,11 +97,4 @@ def _byte_ticks(low: float, high: float) -> dict[float, str]:
     return {place: bytes_text(place) for place in powers[:: max(1, -(-len(powers) // 5))]}
 
 
-FIGURES = (
-    Figure(
-        "volume",
-        SUMMARIES["volume"],
-        make,
-        ("moving_only", "shape"),
-    ),
-)
+FIGURES = (Figure.listed("volume", make, ("moving_only", "shape")),)

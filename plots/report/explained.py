@@ -12,7 +12,7 @@ from pathlib import Path
 from drbench.plots.select.runs import Json
 from drbench.texts import bytes_text, number, span, time_text
 
-from .page import embedded, rendered
+from .page import embed_json, render_page
 
 _SCRIPT = Path(__file__).parent / "explain.js"
 #: Times in the page are whole numbers of this part of each run.
@@ -57,7 +57,7 @@ def explained_page(cases: Sequence[Json], version: str, command: str = "") -> st
     if len({case["name"] for case in cases}) < len(cases):  # they differ in their layouts
         cases = [case | {"name": f"{case['name']}, {case['description'][0]}"} for case in cases]
     data = [{name: case[name] for name in _DATA} | {"ranks": _ticks(case)} for case in cases]
-    return rendered(
+    return render_page(
         "explain.html",
         script,
         name=" and ".join(case["name"] for case in cases),
@@ -78,7 +78,7 @@ def explained_page(cases: Sequence[Json], version: str, command: str = "") -> st
         ticks=TICKS,
         version=version,
         command=command,
-        data=embedded({"ticks": TICKS, "cases": data}),
+        data=embed_json({"ticks": TICKS, "cases": data}),
     )
 
 

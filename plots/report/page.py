@@ -102,7 +102,7 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
     figures, lacking = drawn(table)
     every = rows(table)
     script = (_HERE / "report.js").read_text(encoding="utf-8")
-    return rendered(
+    return render_page(
         "report.html",
         script,
         name=name,
@@ -113,7 +113,7 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
         lacking=lacking,
         failures=[row for row in every if row.status != "ok"],
         provenance=provenance,
-        data=embedded(
+        data=embed_json(
             {"count": len(every), "columns": columns(table), "spots": [f["spots"] for f in figures]}
         ),
     )
@@ -192,7 +192,7 @@ def _short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def rendered(template: str, script: str, **values: Any) -> str:
+def render_page(template: str, script: str, **values: Any) -> str:
     """A page from a template of this folder, with a policy that allows this script alone."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -211,12 +211,12 @@ def rendered(template: str, script: str, **values: Any) -> str:
     return templates.get_template(template).render(policy=policy, script=script, **values)
 
 
-def embedded(value: Any) -> str:
+def embed_json(value: Any) -> str:
     """JSON that is safe inside a script element: without ``<``, ``>`` and ``&``.
 
     Examples
     --------
-    >>> embedded({"a": "</script>"})
+    >>> embed_json({"a": "</script>"})
     '{"a":"\\\\u003c/script\\\\u003e"}'
     """
     # NaN and infinity, which JSON has not, become null

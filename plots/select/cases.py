@@ -344,12 +344,12 @@ def names(texts: Sequence[str], most: int = NAMED) -> str:
     return described if len(texts) <= most else f"{described} and {len(texts) - most} more"
 
 
-def elided(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Shorten a text in its middle; unprintable characters become a replacement character.
 
     Examples
     --------
-    >>> elided("abcdefgh", 5), elided("abc", 5)
+    >>> shorten("abcdefgh", 5), shorten("abc", 5)
     ('ab…gh', 'abc')
     """
     # no font has those

@@ -44,7 +44,7 @@ BY_TIME = ["hollow", "paired_s", "tie"]
 NOT_STABLE = f"the median is not known within {100 * STABLE:.0f} %"
 
 
-def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
+def select_usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     """Return the cases a figure may draw, over all their rounds (:func:`.rounds.merged`), by time
     and noisy ones last, and notes with the numbers of those left out. :func:`doubts` has those on
     the cases that are then drawn.
@@ -59,7 +59,7 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     >>> from drbench.measure.record import Record
     >>> ok = Record(mode="measured", status="ok", best_s=1.0, m=4, n=4, k=4, get_bytes=0)
     >>> late = Record(mode="measured", status="timeout", reason="60 s", m=4, n=4, k=4)
-    >>> table, notes = usable([ok, late], Options())
+    >>> table, notes = select_usable([ok, late], Options())
     >>> len(table), notes
     (1, ['not drawn: 1 case not ok (1 timeout)'])
     """
@@ -102,7 +102,7 @@ def doubts(drawn: Iterable[Any], mark: str = "hollow") -> list[str]:
     ...     "samples_s": [1.0, 2.0],
     ... }
     >>> cases = [Record(**known, best_s=s, noisy=s == 1, stable=s == 3) for s in (1.0, 2.0, 3.0)]
-    >>> table, _ = usable(cases, Options())
+    >>> table, _ = select_usable(cases, Options())
     >>> doubts(rows(table))
     ['hollow: 1 noisy case, never ranked', '2 cases not stable: ...; intervals are compared']
     """
