@@ -122,7 +122,7 @@ def checks_of(
     >>> line = {"check": ["strided copy / whole copy", "0.93 (1900 GB/s)", ">= 0.9", True]}
     >>> speed = {"name": "speed", "kind": "", "exit": 0, "end": [], "lines": [line]}
     >>> [*checks_of([speed], {}, GpuNode(Path("none"), 1))][1]
-    Check(what='strided copy / whole copy', value='0.93 (1900 GB/s)', bar='>= 0.9', ok=True)
+    CheckLine(what='strided copy / whole copy', value='0.93 (1900 GB/s)', bar='>= 0.9', ok=True)
     """
     for stage in ended:
         name, kind, rows = stage["name"], stage["kind"], records.get(stage["name"], [])
