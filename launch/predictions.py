@@ -94,14 +94,14 @@ class Choice:
     def rows(self) -> list[dict[str, Any]]:
         """The ranking as rows of a table, for ``pandas.DataFrame``."""
         rows = []
-        for place, each in zip(self.found.ranking, self.ranking):
-            low, high = each.interval_s or (None, None)
-            layouts: dict[str, Any] = dict(zip("ABC", each.layouts))
+        for place, choice in zip(self.found.ranking, self.ranking):
+            low, high = choice.interval_s or (None, None)
+            layouts: dict[str, Any] = dict(zip("ABC", choice.layouts))
             rows.append(
                 layouts
-                | {"algorithm": each.algorithm, "time_ms": 1e3 * each.time_s}
+                | {"algorithm": choice.algorithm, "time_ms": 1e3 * choice.time_s}
                 | {"low_ms": low and 1e3 * low, "high_ms": high and 1e3 * high}
-                | {"percent_of_gemm_only": each.record.percent_of_gemm_only}
+                | {"percent_of_gemm_only": choice.record.percent_of_gemm_only}
                 | {"moved_MiB": place.moved_bytes / 2**20, "memory_MiB": place.memory / 2**20}
             )
         return rows
@@ -255,11 +255,11 @@ def tune(
         top=top,
         multiplications=multiplications,
     )
-    found = search(request, model)
-    ranking = [Prediction(each.case, each.record) for each in found.ranking if each.record]
-    mine = found.mine
+    result = search(request, model)
+    ranking = [Prediction(place.case, place.record) for place in result.ranking if place.record]
+    mine = result.mine
     yours = Prediction(mine.case, mine.record) if mine and mine.record else None
-    return Choice(ranking, yours, "\n".join(answer(found, request)), found)
+    return Choice(ranking, yours, "\n".join(answer(result, request)), result)
 
 
 def explain(case: Case, machine: str, ranks: int | None = None, other: Case | None = None) -> Page:
@@ -299,8 +299,8 @@ def explain(case: Case, machine: str, ranks: int | None = None, other: Case | No
     from drbench.plots.report.explained import explained_page, verdict
 
     shown = []
-    for each in filter(None, (case, other)):
-        model, checked, count = _checked(each, machine, ranks)
+    for given in filter(None, (case, other)):
+        model, checked, count = _checked(given, machine, ranks)
         shown.append(explained(checked, model, count))
     return Page(explained_page(shown, __version__), "\n".join(filter(None, verdict(shown))))
 

@@ -280,16 +280,18 @@ class Case:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 
 
-_DESCRIBED = {each.name: each for each in fields(Case) if each.metadata}
+_DESCRIBED = {entry.name: entry for entry in fields(Case) if entry.metadata}
 #: Fields of a case, without the algorithm's options, as options by name.
 FIELDS: dict[str, Option] = {
     name: Option(
-        name, default=None if each.default is MISSING else each.default, **each.metadata["words"]
+        name,
+        default=None if described.default is MISSING else described.default,
+        **described.metadata["words"],
     )
-    for name, each in _DESCRIBED.items()
+    for name, described in _DESCRIBED.items()
 }
 #: Fields that only our executor uses, not a library.
-OURS = {name for name, each in _DESCRIBED.items() if each.metadata["ours"]}
+OURS = {name for name, described in _DESCRIBED.items() if described.metadata["ours"]}
 
 
 def shape_of(text: str) -> tuple[int, ...]:
@@ -424,12 +426,12 @@ def resolved_keys(case: Case, resolved: dict) -> dict:
     >>> resolved_keys(Case(64, 64, 64), {"stationary": "B", "sums": "push", "shade": "a;b"})
     {'stationary': 'B', 'options': 'sums=push;shade=a%3Bb', 'prefetch': None}
     """
-    ahead, found, others = case.ahead(resolved), {}, {}
+    ahead, columns, others = case.ahead(resolved), {}, {}
     for name, value in resolved.items():
-        of = found if name in HEADER else others
+        of = columns if name in HEADER else others
         of[name] = None if value in ("auto", "none") else value
-    found["options"] = options_text(others) if others else None
-    return found | {"prefetch": None if ahead == "all" else ahead}
+    columns["options"] = options_text(others) if others else None
+    return columns | {"prefetch": None if ahead == "all" else ahead}
 
 
 def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:

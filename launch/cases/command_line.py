@@ -70,7 +70,7 @@ def describe(record: Record, sizes: bool = False) -> str:
     'ag_gemm push tile 512'
     """
     algorithm = get_algorithm(record.algorithm)
-    others = [each.partition("=") for each in (record.options or "").split(";") if each]
+    others = [pair.partition("=") for pair in (record.options or "").split(";") if pair]
     plain = {name: option.default_text for name, option in algorithm.options.items()}
     words = [
         record.algorithm,

@@ -165,12 +165,12 @@ def _launcher_of(name: str, table: dict, file: str) -> Launcher:
 def _texts(table, where: str, pattern: re.Pattern) -> dict[str, str]:
     """A table of texts and numbers as texts; each NAME=TEXT must match a pattern."""
     require(isinstance(table, dict), where, "a table", table)
-    found = {}
+    texts = {}
     for key, value in table.items():
-        found[key] = check_text(str(value) if type(value) is int else value, f"{where}: {key}")
-        if not pattern.fullmatch(f"{key}\n{found[key]}"):
+        texts[key] = check_text(str(value) if type(value) is int else value, f"{where}: {key}")
+        if not pattern.fullmatch(f"{key}\n{texts[key]}"):
             raise UsageError(f"{where}: {key} = {value!r}: {_HARMLESS[pattern]}.")
-    return found
+    return texts
 
 
 def _words(value, where: str) -> tuple[str, ...]:

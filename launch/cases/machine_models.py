@@ -178,9 +178,9 @@ def write_model(path: str | os.PathLike, model: dict) -> str:
     if "model" in document:
         document.remove("model")
     own.add("model", _table(model))
-    kept, text = (tomlkit.dumps(each).strip("\n") for each in (document, own))
+    rest, text = (tomlkit.dumps(part).strip("\n") for part in (document, own))
     with refuse_os_errors(f"--save {path}", "Use a file that can be written."):
-        write_whole(Path(path), f"{kept}\n\n{text}\n" if kept else f"{text}\n")
+        write_whole(Path(path), f"{rest}\n\n{text}\n" if rest else f"{text}\n")
     return text
 
 

@@ -162,8 +162,8 @@ def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) ->
     try:
         gflops = float(text)
     except ValueError:
-        if found := _of_file(text):
-            return found
+        if peaks := _of_file(text):
+            return peaks
         raise UsageError(
             f"--peak {Path(text).name}: give GFLOP/s of one rank, none, or a file (.toml) or "
             "machine (drbench list machines) with a table [peak.DTYPE] or a vendor's peak in its "
@@ -202,15 +202,15 @@ def _of_file(name: str) -> Peaks:
     tables, where = document.get("peak", {}), f"{path.name}: peak"
     require(isinstance(tables, dict), where, "tables, as [peak.float32]", tables)
     check_keys(tables, ARITHMETICS, f"{where}.")
-    found = _of_model(document.get("model"), path.stem)
+    peaks = _of_model(document.get("model"), path.stem)
     for dtype, table in tables.items():
         given = read_table(table, _RATES | named(Option("source")), f"{where}.{dtype}")
         rates = [key for key in _RATES if key in given]
         what = f"a table with one of {', '.join(_RATES)}, and its source"
         require(len(rates) == 1 and "source" in given, f"{where}.{dtype}", what, table)
         per = rates[0].partition("_")[0]
-        found[dtype] = Peak(per, given[rates[0]], given["source"])
-    return found
+        peaks[dtype] = Peak(per, given[rates[0]], given["source"])
+    return peaks
 
 
 def _of_model(section, name: str) -> Peaks:

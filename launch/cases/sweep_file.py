@@ -148,8 +148,8 @@ _INSTEAD = {
 #: and algorithm, and five more that change predictions.
 _MEASURED = {"rounds"} | {
     name
-    for name, each in FIELDS.items()
-    if each.group not in ("Problem", "Layout", "Algorithm")
+    for name, option in FIELDS.items()
+    if option.group not in ("Problem", "Layout", "Algorithm")
     and name not in ("transport", "threads", "prefetch", "compute", "pool")
 }
 #: Keys of predictions alone.
@@ -294,10 +294,10 @@ def ranks_of(
     value = overrides_of(overrides, _described).get("ranks", read_toml(path).get("ranks"))
     if value is None:
         return None
-    found = _axis("ranks", value, 1, f"{path.name}: ranks")
-    if "doubling" in found:
+    counts = _axis("ranks", value, 1, f"{path.name}: ranks")
+    if "doubling" in counts:
         return (*(1 << step for step in range(((most or 1) - 1).bit_length())), most or 1)
-    return tuple(sorted({*found}))
+    return tuple(sorted({*counts}))
 
 
 def expand(
@@ -354,15 +354,15 @@ def expand(
         twins = block.pop("same_tiles", False)
         twins = read_at(f"{where}: same_tiles", [BLOCK_KEYS["same_tiles"]], twins)
         for values in _choices(block, ranks, where, len(cases)):
-            kept = _taken(values, mine, where)
-            if kept is None:
+            fitting = _taken(values, mine, where)
+            if fitting is None:
                 continue
-            unused -= kept.keys()
-            made = [_case(kept, ranks, factor, where)]
+            unused -= fitting.keys()
+            pair = [_case(fitting, ranks, factor, where)]
             if twins:
                 with suppress(UnsupportedError):  # not on this mesh: gets a row with the reason
-                    made.append(_universal(*made, ranks, where))
-            for case in made:
+                    pair.append(_universal(*pair, ranks, where))
+            for case in pair:
                 if grow:
                     changes[grow] = ranks * getattr(case, grow)
                 if simulate and case.algorithm == "dtensor":  # on what the machine model is of
@@ -372,18 +372,18 @@ def expand(
                 cases.setdefault(repr(case), case)
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} uses it. Leave it out.")
-    found = tuple(cases.values())
+    distinct = tuple(cases.values())
     if simulate and top["paper"]:
-        found = tuple(as_in_the_paper(case, ranks) for case in found)
+        distinct = tuple(as_in_the_paper(case, ranks) for case in distinct)
     rounds = 0 if top["rounds"] == 1 else top["rounds"]
-    return Sweep(top["name"], top["description"], found, factor, rounds, top["view"])
+    return Sweep(top["name"], top["description"], distinct, factor, rounds, top["view"])
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:
     """The overrides of a block: of its own keys, and of keys that no block has. Layout keys count
     as one, and so do those of libraries and of sizes."""
     kin = lambda key: next((keys for keys in (_LAYOUT, _LIBRARIES, _SIZES) if key in keys), {key})
-    named = {key for each in blocks for key in each}
+    named = {key for other in blocks for key in other}
     return {
         key: value
         for key, value in given.items()
@@ -411,28 +411,30 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
     if key == "replication":
         words = {word: make(ranks) for word, make in REPLICATIONS.items()}
     elif key == "algorithm":  # all in algorithms/ that run on a process mesh
-        words["all"] = [name for name, each in algorithms().items() if "mesh" in each.options]
+        words["all"] = [
+            name for name, algorithm in algorithms().items() if "mesh" in algorithm.options
+        ]
     elif key == "shape":
         words = {**_LAYERS, "all": [shape for layer in _LAYERS.values() for shape in layer]}
     elif key in ("partitions", "libraries"):
         words["all"] = itertools.product(KINDS, repeat=3) if key == "partitions" else LIBRARIES
-    elif tried := next((each.tried for each in options if each.tried), ()):
+    elif tried := next((option.tried for option in options if option.tried), ()):
         words["all"] = tried(ranks) if callable(tried) else tried
-    listed, found = value if isinstance(value, list) else [value], []
+    listed, values = value if isinstance(value, list) else [value], []
     require(listed, where, "a list that is not empty", value)
-    for each in listed:
-        if isinstance(each, str) and each in words:
-            found += words[each]
-        elif isinstance(each, dict):
-            numbers = range_of(each, where, options)
-            found += [(number,) * 3 for number in numbers] if key in _TRIPLES else numbers
+    for item in listed:
+        if isinstance(item, str) and item in words:
+            values += words[item]
+        elif isinstance(item, dict):
+            numbers = range_of(item, where, options)
+            values += [(number,) * 3 for number in numbers] if key in _TRIPLES else numbers
         elif key in _TRIPLES:
-            three = each if isinstance(each, list) else [each] * 3
-            require(len(three) == 3, where, "three values, for A, B and C", each)
-            found.append(tuple(read_at(where, options, one) for one in three))
+            three = item if isinstance(item, list) else [item] * 3
+            require(len(three) == 3, where, "three values, for A, B and C", item)
+            values.append(tuple(read_at(where, options, part) for part in three))
         else:
-            found.append(read_at(where, options, each))
-    return found
+            values.append(read_at(where, options, item))
+    return values
 
 
 def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]:
@@ -443,7 +445,7 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
     groups, settings = block.pop("zip", []), block.pop("settings", ["default"])
     block.pop("bar", None)
     axes = {
-        key: [{key: each} for each in _axis(key, value, ranks, f"{where}: {key}")]
+        key: [{key: item} for item in _axis(key, value, ranks, f"{where}: {key}")]
         for key, value in block.items()
     }
     if "libraries" in axes:
@@ -454,7 +456,7 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
             for fields in get_library(name["libraries"]).settings(ranks)[: None if every else 1]
         ]
     if "shape" in axes:
-        axes["shape"] = [dict(zip(_SHAPE, each["shape"])) for each in axes["shape"]]
+        axes["shape"] = [dict(zip(_SHAPE, entry["shape"])) for entry in axes["shape"]]
     given = [key for axis in axes.values() for key in axis[0] if key in _SHAPE]
     if sorted(given) != sorted(_SHAPE):
         missing = ", ".join(sorted({*_SHAPE} - {*given}))
@@ -475,7 +477,7 @@ def _choices(block: dict, ranks: int, where: str, before: int) -> Iterator[dict]
                 f"{where}: keys that advance together need lists of one length, got {lengths}."
             )
         first = min(keys, key=[*axes].index)
-        axes[first] = [_joined(each) for each in zip(*(axes[key] for key in keys))]
+        axes[first] = [_joined(parts) for parts in zip(*(axes[key] for key in keys))]
         axes = {key: axes[key] for key in axes if key == first or key not in keys}
     if (count := before + prod(map(len, axes.values()))) > _MOST_CASES:
         lists = ", ".join(f"{len(axis)} of {key}" for key, axis in axes.items() if len(axis) > 1)
@@ -502,13 +504,15 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
         return values
     takes = FIELDS.keys() | BLOCK_KEYS.keys() | taker.options.keys()
     takes -= OURS if name in LIBRARIES else set()
-    kept = {key: value for key, value in values.items() if key not in given or key in takes}
+    fitting = {key: value for key, value in values.items() if key not in given or key in takes}
     try:
         if name not in LIBRARIES:
-            check_options(taker.options, {key: kept[key] for key in given.keys() & kept.keys()})
+            check_options(
+                taker.options, {key: fitting[key] for key in given.keys() & fitting.keys()}
+            )
     except UsageError:
         return None
-    return kept
+    return fitting
 
 
 def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:

@@ -25,8 +25,8 @@ def shipped(kind: str) -> dict[str, Path]:
     >>> "exhaustive" in shipped("sweeps"), "pvc12" in shipped("machines")
     (True, True)
     """
-    found = {path.stem: path for path in (_DATA / kind).glob("*.toml")}
-    return dict(sorted(found.items()))
+    paths = {path.stem: path for path in (_DATA / kind).glob("*.toml")}
+    return dict(sorted(paths.items()))
 
 
 def read_toml(
@@ -131,12 +131,12 @@ def scaled_size(size: int, scale: Fraction, where: str = "") -> int:
     >>> scaled_size(12288, Fraction(1, 16)), scaled_size(3, Fraction(1, 16))
     (768, 1)
     """
-    found = max(1, int(size * scale))
-    if found >= 1 << 63:
+    extent = max(1, int(size * scale))
+    if extent >= 1 << 63:
         raise UsageError(
             f"{where}{size} times the scale {shown(str(scale))} is too large. Use a lower one."
         )
-    return found
+    return extent
 
 
 def check_text(value: Any, where: str) -> str:
@@ -170,13 +170,13 @@ def range_of(table: dict, where: str, options: list[Option]) -> list[int]:
     require({*table} == {"start", "stop", by}, where, what, table)
     at, stop = (read_at(where, options, table[key]) for key in ("start", "stop"))
     move = read_at(where, [Option(type=int, least=1 + (by == "factor"))], table[by])
-    found = range(at, stop, move)
+    values = range(at, stop, move)
     if by == "factor":
         require(at, where, "a range with a factor that starts at 1 or more", table)
-        found = list(takewhile(stop.__gt__, (at * move**power for power in count())))
+        values = list(takewhile(stop.__gt__, (at * move**power for power in count())))
     what = f"a range that is not empty (stop is not in it), of at most {_MOST} values"
-    require(0 < len(found) <= _MOST, where, what, table)
-    return [*found]
+    require(0 < len(values) <= _MOST, where, what, table)
+    return [*values]
 
 
 def overrides_of(
@@ -198,7 +198,7 @@ def overrides_of(
     >>> overrides_of(pairs, lambda key: [known[key]])
     {'m': ['1', '2'], 'a': ['S(0),R@2x3'], 'x': [1, 2, 'y']}
     """
-    found: dict[str, list] = {}
+    lists: dict[str, list] = {}
     for key, text in pairs:
         options, text = described(key), str(text)
         if text[:1] in ("[", "{"):
@@ -209,8 +209,8 @@ def overrides_of(
             words = value if isinstance(value, list) else [value]
         else:
             words = [text] if _is_one(text, options) else map(str.strip, text.split(","))
-        found.setdefault(key, []).extend(words)
-    return found
+        lists.setdefault(key, []).extend(words)
+    return lists
 
 
 def _is_one(text: str, options: list[Option]) -> bool:

@@ -73,7 +73,7 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     place = CheckSettings(Path(out), quick, only=tuple(only.split(",")) if only else ())
     check_records(place.results)
     check_output("--csv", csv_path)
-    found, print_line, start = [], console(), time.monotonic()
+    results, print_line, start = [], console(), time.monotonic()
     if sensitivity:
         rows, show = _variations(place), _show_variation
     else:
@@ -81,15 +81,15 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
         progress = console(stderr=True, soft_wrap=True)
         rows, show = check_artifact(place, progress.print), _show
     for row in rows:
-        found.append(row)
+        results.append(row)
         if not as_json:
             show(print_line, row)
-    if not found:
+    if not results:
         names = "P7, M, F, T1" if sensitivity else "step1, R, A, P7, M, S, T1"
         raise UsageError(
             f"--only {only}: no check has a name that begins like this. Names: {names}."
         )
-    words = [row._asdict() for row in found]
+    words = [row._asdict() for row in results]
     for row in () if sensitivity else words:
         row["verdict"] = describe_word(row["verdict"])
     if csv_path:
@@ -100,11 +100,11 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
         return 0
     if not as_json:
         minutes = (time.monotonic() - start) / 60
-        for name, checks in _by_kind(found).items():
+        for name, checks in _by_kind(results).items():
             print_line.line(f"{name:21} {count_words(check.verdict for check in checks)}")
-        total = count_words(check.verdict for check in found)
+        total = count_words(check.verdict for check in results)
         print_line.line(f"{total} in {minutes:.1f} minutes")
-    return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
+    return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in results) else "ok"]
 
 
 def _variations(place: CheckSettings):
@@ -120,10 +120,10 @@ def _show_variation(print_line, variation: Variation) -> None:
     print_line.line(text)
 
 
-def _by_kind(found: list[Check]) -> dict[str, list[Check]]:
+def _by_kind(checks: list[Check]) -> dict[str, list[Check]]:
     """Claims by the source of our number, and all other checks."""
     source = lambda check: f"claims, {check.source.split()[0].strip(',')}"
-    return grouped(found, lambda check: source(check) if check.tolerance else "all but claims")
+    return grouped(checks, lambda check: source(check) if check.tolerance else "all but claims")
 
 
 def _show(print_line, check: Check) -> None:

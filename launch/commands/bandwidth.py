@@ -88,13 +88,13 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
         return run_ranks(ranks or 2, list(arguments), timeout)
     from drbench.launch.ranks.bandwidth import measure_here
 
-    description, found = measure_here(case, sizes, names)
+    description, measured = measure_here(case, sizes, names)
     if not description.pop("first"):
         return EXIT_CODES["ok"]
     from drbench.plots.select.bandwidth_rows import ROWS, row_of
 
     description |= {"label": case.label, "backend": case.backend, "dtype": case.dtype}
-    rows = [row_of(each, **description) for each in found]
+    rows = [row_of(transfer, **description) for transfer in measured]
     if csv_path:
         ROWS.write(csv_path, [*rows_before(csv_path, ROWS.read), *rows])
     if as_json:

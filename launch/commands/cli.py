@@ -87,7 +87,7 @@ def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     if context is not None and isinstance(error, click.UsageError):
-        takes = {each.name for each in context.command.params}
+        takes = {parameter.name for parameter in context.command.params}
         if isinstance(error, click.NoSuchOption) and "option" in takes:
             text += " Options of an algorithm are given by -o, as -o chunk=256."
         return f"{text} See {context.command_path} --help."
@@ -143,8 +143,12 @@ class CommandGroup(click.Group):
         if not module:
             hint = did_you_mean(name, _COMMANDS)
             raise UsageError(f"there is no command {name!r}.{hint} See drbench --help.")
-        found = vars(importlib.import_module(f".{module}", __package__)).values()
-        return next(each for each in found if isinstance(each, click.Command) and each.name == name)
+        members = vars(importlib.import_module(f".{module}", __package__)).values()
+        return next(
+            member
+            for member in members
+            if isinstance(member, click.Command) and member.name == name
+        )
 
     def format_options(self, ctx, formatter):
         """Write a line per command without importing any; the epilogue has the group's options."""
@@ -159,9 +163,9 @@ class _Version:
     """The version and the commit; git is asked for it only if they are printed."""
 
     def __str__(self):
-        found = git_state()
-        commit = f", commit {found['commit']}" if found["commit"] else ""
-        return __version__ + commit + " with changes" * found.get("dirty", False)
+        state = git_state()
+        commit = f", commit {state['commit']}" if state["commit"] else ""
+        return __version__ + commit + " with changes" * state.get("dirty", False)
 
 
 @click.group(

@@ -92,8 +92,8 @@ def names_of(*kinds: str, or_file: bool = False) -> Completion:
 
     def complete(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
         names = (name for kind in kinds for name in NAMES[kind]())
-        found = one_of(*names)(context, parameter, incomplete)
-        return found or [CompletionItem(incomplete, type="file")] * or_file
+        items = one_of(*names)(context, parameter, incomplete)
+        return items or [CompletionItem(incomplete, type="file")] * or_file
 
     return complete
 
@@ -106,12 +106,13 @@ def complete_list(context: Context, parameter: Parameter, incomplete: str) -> li
 
 def complete_names(*kinds: str) -> Completion:
     """A function that completes the last name of a list with commas."""
-    one = names_of(*kinds)
+    complete_name = names_of(*kinds)
 
     def complete(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
         before, comma, last = incomplete.rpartition(",")
         return [
-            CompletionItem(before + comma + each.value) for each in one(context, parameter, last)
+            CompletionItem(before + comma + item.value)
+            for item in complete_name(context, parameter, last)
         ]
 
     return complete
@@ -121,9 +122,9 @@ def complete_pair(context: Context, parameter: Parameter, incomplete: str) -> li
     """Complete ``NAME=`` of an option of the algorithm, then its values, as ``-o sums=push``."""
     name, equals, _ = incomplete.partition("=")
     known = dict(taker_of(context.params.get("algorithm") or FIELDS["algorithm"].default).options)
-    known |= {each.name: each for each in FIELDS.values() if not each.group}
+    known |= {option.name: option for option in FIELDS.values() if not option.group}
     if not equals:
-        found = [f"{each}=" for each in known if each not in OWN]
+        words = [f"{option}=" for option in known if option not in OWN]
     else:
-        found = [f"{name}={word}" for word in words_of(known[name])] if name in known else []
-    return one_of(*found)(context, parameter, incomplete)
+        words = [f"{name}={word}" for word in words_of(known[name])] if name in known else []
+    return one_of(*words)(context, parameter, incomplete)

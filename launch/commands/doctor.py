@@ -65,15 +65,15 @@ def doctor(ranks, as_json, verbose):
     if here is not None and here.rank:
         return EXIT_CODES["ok"]
     given = here.size if here else 1  # a shell of srun is one process
-    mpi, one = [*_mpi(ranks, given), *_cores(ranks)], measure_kernels()
+    mpi, single = [*_mpi(ranks, given), *_cores(ranks)], measure_kernels()
     gpus, pairs = _gpus(given)
-    peaks, share = _peaks(one)
-    every = [*mpi, *_blas(one), *peaks, *_memory(), *gpus, _others(share)]
+    peaks, share = _peaks(single)
+    every = [*mpi, *_blas(single), *peaks, *_memory(), *gpus, _others(share)]
     if as_json:
-        print(json.dumps([each._asdict() for each in every] + [pairs] * bool(pairs)))
+        print(json.dumps([finding._asdict() for finding in every] + [pairs] * bool(pairs)))
     else:
         style = {"ok": "green", "advice": "yellow", "missing": "red"}
-        shown = [each for each in every if verbose or each.subject not in _DETAILS]
+        shown = [finding for finding in every if verbose or finding.subject not in _DETAILS]
         rows = [
             (subject, Text(level, style[level]), text + (f"\n-> {remedy}" if remedy else ""))
             for subject, level, text, remedy in shown
@@ -81,7 +81,9 @@ def doctor(ranks, as_json, verbose):
         out = console()
         out.print(table("|!|!~", rows), *pair_tables(pairs))
         out.line(summary(every, ranks))
-    return EXIT_CODES["unsupported" if any(each.level == "missing" for each in every) else "ok"]
+    return EXIT_CODES[
+        "unsupported" if any(finding.level == "missing" for finding in every) else "ok"
+    ]
 
 
 def _mpi(ranks: int, given: int) -> Iterator[Finding]:
@@ -217,11 +219,11 @@ def _peaks(single: KernelSpeed) -> tuple[list[Finding], float]:
     its core that a process had; that of one core in float32 is known."""
     cores, shares, found_ = usable_cores(), [single.core_share], []
     for dtype in ("float32", "float64"):
-        one = single if dtype == "float32" else measure_kernels(dtype=dtype)
+        core = single if dtype == "float32" else measure_kernels(dtype=dtype)
         every = measure_kernels(dtype=dtype, processes=cores)
-        shares += [one.core_share, every.core_share]
+        shares += [core.core_share, every.core_share]
         rate = every.flops_per_s / 1e9
-        text = f"{one.flops_per_s / 1e9:.0f} GFLOP/s on one core, {rate:.0f} on each of {cores}"
+        text = f"{core.flops_per_s / 1e9:.0f} GFLOP/s on one core, {rate:.0f} on each of {cores}"
         busy = min(shares[-2:]) < LEAST_SHARE
         give = f"--peak {rate:.0f} for ranks of one core (optional)"
         found_.append(
@@ -256,9 +258,11 @@ def summary(every: Sequence[Finding], ranks: int) -> str:
     >>> summary([fine, Finding("MPI", "missing", "no mpiexec", "pip install mpich")], 2)
     'Not ready: MPI: no mpiexec; pip install mpich.'
     """
-    missing = [each for each in every if each.level == "missing"]
-    advice = [each for each in every if each.level == "advice" and each.remedy != _QUIET]
-    named = lambda each: f"{each.subject}: {each.remedy}"
+    missing = [finding for finding in every if finding.level == "missing"]
+    advice = [
+        finding for finding in every if finding.level == "advice" and finding.remedy != _QUIET
+    ]
+    named = lambda finding: f"{finding.subject}: {finding.remedy}"
     if missing:
         first = missing[0]
         more = f" (and {len(missing) - 1} more)" if missing[1:] else ""

@@ -102,14 +102,14 @@ def _check_name(name: str, known: Iterable[str], what: str) -> None:
 
 
 def _algorithm(name: str) -> str:
-    found = get_algorithm(name)
-    return f"{name}: {found.description}\n\n{_options(name, found.options, ())}"
+    algorithm = get_algorithm(name)
+    return f"{name}: {algorithm.description}\n\n{_options(name, algorithm.options, ())}"
 
 
 def _library(name: str) -> str:
     library = get_library(name)
-    found = library.available()
-    described = found.what if found.ok else f"{found.what}. {found.get}"
+    state = library.available()
+    described = state.what if state.ok else f"{state.what}. {state.get}"
     options = _options(name, library.options, OURS)
     return f"{name}: {library.description}\n{described}\n\n{options}"
 
@@ -117,11 +117,13 @@ def _library(name: str) -> str:
 def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]) -> str:
     """The options of an algorithm or library, and those of every run by ``-o``."""
     out = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
-    every = [each for each in FIELDS.values() if not (each.group or each.name in out_of_reach)]
+    every = [
+        option for option in FIELDS.values() if not (option.group or option.name in out_of_reach)
+    ]
     for title, options in ((f"Options of {name}", own.values()), ("Of every run, by -o", every)):
         if options:
             with out.section(title):
-                out.write_dl([_described(each) for each in options])
+                out.write_dl([_described(option) for option in options])
     return out.getvalue()
 
 
@@ -139,9 +141,9 @@ def _described(option: Option) -> tuple[str, str]:
 
 
 def _preset(name: str) -> str:
-    found = PRESETS[name]
-    texts = ", ".join(f"{x} {text}" for x, text in zip("ABC", found.operands))
-    return f"{name}: {found.description}\n{texts}\n{found.source}"
+    layouts = PRESETS[name]
+    texts = ", ".join(f"{x} {text}" for x, text in zip("ABC", layouts.operands))
+    return f"{name}: {layouts.description}\n{texts}\n{layouts.source}"
 
 
 def _machine(name: str) -> str:
@@ -151,9 +153,9 @@ def _machine(name: str) -> str:
 
 def _library_row(name: str) -> Row:
     library = get_library(name)
-    found = library.available()
-    where = "here" if found.ok else "not here"
-    return name, f"{library.description} ({where}: {found.what})"
+    state = library.available()
+    where = "here" if state.ok else "not here"
+    return name, f"{library.description} ({where}: {state.what})"
 
 
 def _machine_row(name: str) -> Row:
@@ -166,9 +168,9 @@ def _machine_row(name: str) -> Row:
     )
     peaks = machine.peaks
     described = (
-        f"{each} {number(peaks[each] / 1e12, 4)}"
-        for each in ("float32", "bfloat16")
-        if each in peaks
+        f"{dtype} {number(peaks[dtype] / 1e12, 4)}"
+        for dtype in ("float32", "bfloat16")
+        if dtype in peaks
     )
     ranks = "RxC" if machine.torus else str(machine.devices or "any")
     return name, f"{ranks} ranks", f"{', '.join(links)} GB/s", f"{', '.join(described)} TFLOP/s"
@@ -186,7 +188,7 @@ def _figures() -> Iterable[Row]:
 
     registry = sys.modules.get("drbench.plots.registry")
     every = registry.figures().values() if registry else ()
-    return [*(SUMMARIES | {each.name: each.summary for each in every}).items()]
+    return [*(SUMMARIES | {figure.name: figure.summary for figure in every}).items()]
 
 
 def _chains() -> Iterable[Row]:
@@ -215,13 +217,13 @@ _TRANSPORTS = [
 KINDS = {
     "algorithms": _Listing(
         "algorithm|about",
-        lambda: [(name, each.description) for name, each in algorithms().items()],
+        lambda: [(name, algorithm.description) for name, algorithm in algorithms().items()],
         _algorithm,
     ),
     "partitions": _Listing("partition|about", lambda: [*LAYOUT_FORMS, *added_kinds()]),
     "presets": _Listing(
         "preset|about|source",
-        lambda: [(name, each.description, each.source) for name, each in PRESETS.items()],
+        lambda: [(name, layouts.description, layouts.source) for name, layouts in PRESETS.items()],
         _preset,
     ),
     "libraries": _Listing("library|about", lambda: map(_library_row, LIBRARIES), _library),

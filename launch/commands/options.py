@@ -62,29 +62,29 @@ class _Command(click.Command):
         if context.resilient_parsing:  # a shell completes the line
             return left
         given = {f"-o {name}" for name in values.get("option", ((), ()))[1]}
-        for each in reported:  # includes arguments that were not given
-            value = values.get(each.name)
+        for parameter in reported:  # includes arguments that were not given
+            value = values.get(parameter.name)
             if value is not None and value is not False:
-                given.add(each.opts[0])
+                given.add(parameter.opts[0])
         for flag, words in self.needs.items():
             if flag in given and given.isdisjoint(words.split()):
                 needed = " or ".join(words.split())
                 raise UsageError(f"{flag} belongs to {needed}. Give both, or leave it out.")
         for flag, words in self.useless.items():
-            for each in words.split():
-                if {flag, each} <= given:
-                    raise UsageError(f"{flag} has no use for {each}. Leave one of them out.")
+            for parameter in words.split():
+                if {flag, parameter} <= given:
+                    raise UsageError(f"{flag} has no use for {parameter}. Leave one of them out.")
         return left
 
     def format_options(self, context, formatter):
-        found: dict = {}
+        records: dict = {}
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
             if record and isinstance(parameter, click.Option):
-                found.setdefault(getattr(parameter, "group", "Options"), []).append(record)
-        for heading in sorted(found, key=_HEADINGS.index):
+                records.setdefault(getattr(parameter, "group", "Options"), []).append(record)
+        for heading in sorted(records, key=_HEADINGS.index):
             with formatter.section(heading):
-                formatter.write_dl(found[heading])
+                formatter.write_dl(records[heading])
 
 
 #: A command with grouped help; it refuses options by ``needs`` and ``useless``.
@@ -312,7 +312,7 @@ def problem_options(*fields: str, required: bool = True, **dtype):
     element types, and ``fields`` of a case are given by ``-o``, like the algorithm's options."""
 
     def add(command):
-        for each in reversed(
+        for add_option in reversed(
             [
                 of_case("m", "n", "k", required=required),
                 of_case("transpose", "alpha", "beta"),
@@ -336,7 +336,7 @@ def problem_options(*fields: str, required: bool = True, **dtype):
                 pairs_option(*fields),
             ]
         ):
-            command = each(command)
+            command = add_option(command)
         return command
 
     return add
@@ -344,7 +344,7 @@ def problem_options(*fields: str, required: bool = True, **dtype):
 
 def pair(text: str, form: str = "NAME=VALUE", example: str = "chunk=256") -> tuple[str, str]:
     """Name and text of ``NAME=VALUE``."""
-    name, _, value = (each.strip() for each in text.partition("="))
+    name, _, value = (part.strip() for part in text.partition("="))
     if not (name and value):
         raise UsageError(f"{text!r} has no value. Write {form}, as {example}.")
     return name.replace("-", "_"), value
@@ -357,7 +357,7 @@ def pairs_option(
     :func:`take_options` reads it."""
 
     def once(context, parameter, pairs) -> tuple[tuple, dict]:
-        own = {each.name: each.opts[0] for each in context.command.params}
+        own = {parameter.name: parameter.opts[0] for parameter in context.command.params}
         for at, (name, text) in enumerate(pairs):
             if name in own:
                 raise UsageError(f"{name} is a separate option: use {own[name]} {text}.")

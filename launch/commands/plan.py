@@ -90,12 +90,12 @@ def plan(ranks, rank, limit, checks, as_json, **values):
     model = of_schedule(case.machine, resolved, case.transport, case.dtype)
     verdict = _checked(algorithm, problem, model, resolved) if checks else None
     rows, signalled = {}, []
-    for each in range(ranks) if rank == "all" else [rank]:
+    for shown in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
-        trace = algorithm.trace(problem, each, model, **resolved)
+        trace = algorithm.trace(problem, shown, model, **resolved)
         plan_s, moved = Clock.now() - start, traffic(trace)
         held = memory_bytes(trace, case.ahead(resolved))
-        rows[each] = {
+        rows[shown] = {
             "flops": trace.flops,
             "panel_bytes": trace.panel_bytes,
             "plan_s": plan_s,
@@ -107,7 +107,7 @@ def plan(ranks, rank, limit, checks, as_json, **values):
         if trace.signals:
             signalled.append(trace)
     sums, flops = ("plan_s", "steps", "flops", *COUNTERS, "panel_bytes"), [*_column(rows, "flops")]
-    found = {
+    totals = {
         "algorithm": algorithm.name,
         **{name: getattr(case, name) for name in "mnk"},
         "dtype": problem.dtype,
@@ -121,30 +121,30 @@ def plan(ranks, rank, limit, checks, as_json, **values):
     }
     if rank == "all":
         if signalled and not (verdict and verdict.findings):  # each must have its counterpart
-            found["signals"] = len(pairs_of(signalled))
-        found["balance_limit"] = balance(flops)
+            totals["signals"] = len(pairs_of(signalled))
+        totals["balance_limit"] = balance(flops)
     for name in ("tile", "pool", "pool_direct"):
-        found[f"{name}_bytes"] = max(_column(rows, name))
+        totals[f"{name}_bytes"] = max(_column(rows, name))
     code = EXIT_CODES["wrong" if verdict and verdict.findings else "ok"]
     verbose = as_json == "verbose"
     if as_json and not verbose:
         if verdict:
-            found["checked_steps"] = verdict.steps
-            found["findings"] = verdict.described() if as_json == "json" else len(verdict.findings)
-        print(json.dumps(found) if as_json == "json" else brief(found))
+            totals["checked_steps"] = verdict.steps
+            totals["findings"] = verdict.described() if as_json == "json" else len(verdict.findings)
+        print(json.dumps(totals) if as_json == "json" else brief(totals))
         return code
     out, print_line = printing()
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     moved_text = ", ".join(
-        f"{name.removesuffix('_bytes')} {bytes_text(found[name])}"
+        f"{name.removesuffix('_bytes')} {bytes_text(totals[name])}"
         for name in COUNTERS
-        if found[name]
+        if totals[name]
     )
-    still = f", Stationary {found['stationary']}" if found["stationary"] else ""
+    still = f", Stationary {totals['stationary']}" if totals["stationary"] else ""
     most = max(rows.values(), key=lambda row: row["tile"] + row["pool"])
     print_line(
-        f"{algorithm.name}{still}, {who}: {plural(found['steps'], 'step')}, moves "
-        f"{moved_text or 'nothing'}, {flops_text(found['flops'])}; the "
+        f"{algorithm.name}{still}, {who}: {plural(totals['steps'], 'step')}, moves "
+        f"{moved_text or 'nothing'}, {flops_text(totals['flops'])}; the "
         f"{'largest ' * (rank == 'all')}rank holds {bytes_text(most['tile'])} of tiles and at most "
         f"{bytes_text(most['pool'])} of buffers."
     )
@@ -152,21 +152,21 @@ def plan(ranks, rank, limit, checks, as_json, **values):
         print_line(multiplication_text(replace(case, options=resolved)))
     out.print(drawing(problem))
     print_line("(a character for each tile: the rank that owns it, in replica 0)\n")
-    if found.get("balance_limit", 1) < 1:
+    if totals.get("balance_limit", 1) < 1:
         print_line(
             f"load balance: rank {flops.index(max(flops))} has the most FLOPs; no run exceeds "
-            f"{100 * found['balance_limit']:.1f} % of GEMM-only speed"
+            f"{100 * totals['balance_limit']:.1f} % of GEMM-only speed"
         )
     if verbose:
         if algorithm.name == "universal":
             for line in why(problem, in_place, ranks=list(rows), machine=model, **options):
                 print_line(line)
-        if "signals" in found:
-            print_line(f"signals: {found['signals']}, each with its counterpart; no deadlock")
+        if "signals" in totals:
+            print_line(f"signals: {totals['signals']}, each with its counterpart; no deadlock")
         tiles = " + ".join(f"{name} {bytes_text(most[name])}" for name in "ABC")
         print_line(
             f"tiles {tiles}; buffers {bytes_text(most['pool_direct'])} if every tile is read in "
-            f"place; planned in {time_text(found['plan_s'])}"
+            f"place; planned in {time_text(totals['plan_s'])}"
         )
     if rank == "all":
         for row in rows.values():

@@ -84,20 +84,20 @@ def compare(old, new, by, tolerance, allow, limit, csv_path, as_json, verbose):
 
     with reading():
         tables = [read_records([path]) for path in (old, new) if path is not None]
-    chosen = {name: values for name, _, values in (each.partition("=") for each in by)}
+    chosen = {name: values for name, _, values in (text.partition("=") for text in by)}
     pairs, notes = judge(*select_sides(tables[0], *tables[1:] or [None], chosen), tolerance, chosen)
-    found = summarise(pairs)
-    fails = list_failures(found, allow)
+    counts = summarise(pairs)
+    fails = list_failures(counts, allow)
     rows = [_row(pair) for pair in pairs]
     if csv_path:
         write_table(csv_path, rows)
     for text in notes:
         click.echo(text, err=True)
     if as_json:
-        values = {"tolerance": tolerance, "summary": found, "fails": fails, "cases": rows}
+        values = {"tolerance": tolerance, "summary": counts, "fails": fails, "cases": rows}
         click.echo(json.dumps(values, allow_nan=False))
     else:
-        _show(pairs, found, tolerance, limit, chosen, verbose)
+        _show(pairs, counts, tolerance, limit, chosen, verbose)
         if fails:
             click.echo(f"failed: {', '.join(fails)}")
     return EXIT_CODES["wrong" if fails else "ok"]
@@ -114,24 +114,24 @@ def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
     from drbench.plots.select.rounds import merged
 
     with reading():
-        found = read_records([path])
-    if found.empty:
+        records = read_records([path])
+    if records.empty:
         raise UsageError(f"{path} holds no records. Give it a result file or a sweep that ran.")
-    every = rows(merged(found))
+    every = rows(merged(records))
     out, _ = printing()
-    show_answer(verdict(found), list_cases(every), out, path, limit, verbose)
+    show_answer(verdict(records), list_cases(every), out, path, limit, verbose)
     return EXIT_CODES["ok"] if "failing" in allow else exit_code(every)
 
 
 def _row(pair) -> dict:
-    found = dict(zip(_RATIOS, pair[2:]))
+    row = dict(zip(_RATIOS, pair[2:]))
     for name in ("best_s", "median_s", "status", "reason"):
-        found |= {f"old_{name}": getattr(pair.old, name, None)}
-        found |= {f"new_{name}": getattr(pair.new, name, None)}
-    return found | {name: getattr(pair.new or pair.old, name) for name in IDENTITY}
+        row |= {f"old_{name}": getattr(pair.old, name, None)}
+        row |= {f"new_{name}": getattr(pair.new, name, None)}
+    return row | {name: getattr(pair.new or pair.old, name) for name in IDENTITY}
 
 
-def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: bool) -> None:
+def _show(pairs, counts: dict, tolerance: float, limit: int | None, by, verbose: bool) -> None:
     from drbench.launch.host.show import table
     from drbench.launch.views.tables import find_varying
 
@@ -141,7 +141,7 @@ def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: 
     every = [pair.new or pair.old for pair in pairs]
     names = [name for name in find_varying(every) if name not in (*by, "preset")] or ["algorithm"]
     out, print_line = printing()
-    print_line(compare_answer(found, len(pairs), tolerance))
+    print_line(compare_answer(counts, len(pairs), tolerance))
     if listed:
         limit = _MOST_PAIRS if limit is None else limit
         rows = [
@@ -158,19 +158,19 @@ def _show(pairs, found: dict, tolerance: float, limit: int | None, by, verbose: 
         out.print(table("!~case|>!before|>!after|>!change|!|~why", rows))
         if left := len(listed) - len(rows):
             print_line(f"{left} more: --limit {len(listed)}")
-    if found["unknown_noise"]:
+    if counts["unknown_noise"]:
         print_line(
-            f"noise unknown: {plural(found['unknown_noise'], 'case')}, with fewer than 3 samples "
+            f"noise unknown: {plural(counts['unknown_noise'], 'case')}, with fewer than 3 samples "
             "on a side"
         )
 
 
-def compare_answer(found: dict, pairs: int, tolerance: float) -> str:
+def compare_answer(counts: dict, pairs: int, tolerance: float) -> str:
     """What changed, in one sentence.
 
     Examples
     --------
-    >>> found = {
+    >>> counts = {
     ...     "slower": 1,
     ...     "same": 5,
     ...     "compared": 6,
@@ -178,17 +178,17 @@ def compare_answer(found: dict, pairs: int, tolerance: float) -> str:
     ...     "best": 1.0,
     ...     "gemm_only": 0.98,
     ... }
-    >>> compare_answer(found, 6, 0.05).partition(". ")[2]
+    >>> compare_answer(counts, 6, 0.05).partition(". ")[2]
     "Times × 1.000; the machine's GEMM-only speed × 0.980 (medians)."
     """
     from drbench.launch.studies.compare import OUTCOMES
 
-    counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found.get(name))
-    text = f"{counts} of {plural(pairs, 'case')} (±{100 * tolerance:g} %)."
-    if not found["compared"]:
+    listed = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts.get(name))
+    text = f"{listed} of {plural(pairs, 'case')} (±{100 * tolerance:g} %)."
+    if not counts["compared"]:
         return text
-    middle = found["median"] if found["median"] is not None else found["best"]
-    speed = found["gemm_only"]
+    middle = counts["median"] if counts["median"] is not None else counts["best"]
+    speed = counts["gemm_only"]
     more = f"; the machine's GEMM-only speed × {speed:.3f}" if speed is not None else ""
     return f"{text} Times × {middle:.3f}{more} (medians)."
 
@@ -298,8 +298,8 @@ def report(folders, save):
     \b
       drbench report results/measured/here --save report.html
     """
-    one = Path(folders[0])
-    folder = one if one.is_dir() else one.parent
+    path = Path(folders[0])
+    folder = path if path.is_dir() else path.parent
     out = Path(save) if save else (folder if len(folders) == 1 else Path()) / "report.html"
     check_output("--save", out)
     import drbench.launch.papers  # noqa: F401  (its figures)

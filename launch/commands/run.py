@@ -71,7 +71,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     named, values["machine"] = machine_of(values)
     on_cores = values["backend"] == "numpy" and values["options"].get("device") != "cuda"
     peaks = {} if peak else read_peaks(None, (), named)
-    kinds = {each.per for each in peaks.values()}
+    kinds = {rate.per for rate in peaks.values()}
     if named and not values["machine"] and not kinds & {"rank", "core" if on_cores else "device"}:
         raise UsageError(
             f"--machine {named}: this run uses neither its times nor its peak. Leave it out."

@@ -45,8 +45,8 @@ from .options import (
 
 def _part(text: str) -> str:
     """Check the text ``i/n``, the i-th part of n, and return it."""
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
-    if not (found and 1 <= int(found[1]) <= int(found[2])):
+    parts = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    if not (parts and 1 <= int(parts[1]) <= int(parts[2])):
         raise UsageError(f"{text!r} is not a part. Use for example 2/4, the second of four.")
     return text
 
@@ -266,7 +266,7 @@ def draw_figure(name: str, rows: list, path: Path) -> list[str]:
     from drbench.plots.registry import draw
 
     drawn = draw(name, rows, path)
-    return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
+    return [*drawn.notes, *(f"figure: {path}" for path in drawn.paths)]
 
 
 #: Rows of a table of which every row is an answer.
@@ -275,21 +275,23 @@ _MOST_ROWS = 20
 _DRAWN = ("mlp", "libraries", "algorithms")
 
 
-def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, found: dict) -> None:
+def _show(sweep, out: Path, screen, as_json: bool, csv_path: str | None, runs: dict) -> None:
     """Print the tables of a sweep, or write them as JSON or CSV, and draw its figure."""
     from drbench.launch.views import rows_of, tables_of
 
-    tables, print_line = tables_of(sweep.view, found), screen.print
+    tables, print_line = tables_of(sweep.view, runs), screen.print
     if as_json:
-        print(json.dumps({"name": sweep.name, "tables": [each.to_json_dict() for each in tables]}))
+        print(
+            json.dumps({"name": sweep.name, "tables": [table.to_json_dict() for table in tables]})
+        )
     if csv_path:
         write_table(csv_path, rows_of(tables))
         print_line(f"table: {csv_path}")
-    shapes = {(row.m, row.n, row.k) for run in found.values() for row in run.values()}
-    alone = len(shapes) == sum(map(bool, found.values()))  # every case is a separate problem
+    shapes = {(row.m, row.n, row.k) for run in runs.values() for row in run.values()}
+    alone = len(shapes) == sum(map(bool, runs.values()))  # every case is a separate problem
     if sweep.view == "scaling" or alone:
-        for each in () if as_json else tables:
-            each.show(screen, out, _MOST_ROWS)
+        for table in () if as_json else tables:
+            table.show(screen, out, _MOST_ROWS)
     if alone and not sweep.view:
         return
     from drbench.launch.views.problems import show_answer

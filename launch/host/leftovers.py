@@ -57,13 +57,13 @@ def new_token() -> str:
 
 def family(token: str) -> list[int]:
     """Running processes with this token, without zombies."""
-    mark, found = f"{TOKEN}={token}".encode(), []
+    mark, pids = f"{TOKEN}={token}".encode(), []
     for pid in _pids():
         with suppress(OSError):  # it has just ended, or belongs to another user
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             if mark in words and is_alive(pid):
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def end_family(token: str, patience_s: float = 0.0) -> set[str]:
@@ -98,13 +98,13 @@ def _pids() -> Iterator[int]:
 def _written(since: float) -> set[str]:
     """Files of ranks that crash before MPI has started, as when ``/dev/shm`` is full: no process
     was seen using them."""
-    found = set()
+    paths = set()
     for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
         with suppress(OSError):  # gone already
             seen = entry.stat(follow_symlinks=False)
             if seen.st_mtime >= since - 0.05 and seen.st_uid == os.geteuid():
-                found.add(entry.path)
-    return found
+                paths.add(entry.path)
+    return paths
 
 
 def mapped_files(pid: int | str = "self") -> set[str]:
@@ -115,11 +115,11 @@ def mapped_files(pid: int | str = "self") -> set[str]:
 
 def held_files(pids=None) -> set[str]:
     """Files under /dev/shm that these processes (by default all) have open or mapped."""
-    start, found = f"{SHARED_MEMORY}/", set()
+    start, paths = f"{SHARED_MEMORY}/", set()
     for pid in _pids() if pids is None else pids:
         with suppress(OSError):  # it has just ended, or belongs to another user
-            found |= mapped_files(pid)
+            paths |= mapped_files(pid)
             for handle in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):  # it has just been closed
-                    found.add(os.readlink(f"/proc/{pid}/fd/{handle}"))
-    return {path for path in found if path.startswith(start) and not path.endswith("(deleted)")}
+                    paths.add(os.readlink(f"/proc/{pid}/fd/{handle}"))
+    return {path for path in paths if path.startswith(start) and not path.endswith("(deleted)")}

@@ -32,7 +32,7 @@ def windows_bytes(shared: list[int]) -> int:
     >>> windows_bytes([4096, 4096]) // mmap.PAGESIZE
     42
     """
-    pages = [-(-each // mmap.PAGESIZE) + _WINDOWS * _EXTRA_PAGES for each in shared]
+    pages = [-(-nbytes // mmap.PAGESIZE) + _WINDOWS * _EXTRA_PAGES for nbytes in shared]
     return sum(pages) * mmap.PAGESIZE
 
 

@@ -47,9 +47,9 @@ def find_mpiexec() -> str:
     names = ["mpiexec", "mpirun"]
     if "libmpich" in os.path.realpath(chosen or ""):  # Debian's mpiexec may be Open MPI's
         names.insert(0, "mpiexec.mpich")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found:
-        return found
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path:
+        return path
     if chosen:
         raise MissingError(
             f"no mpiexec on PATH belongs to MPI4PY_LIBMPI={chosen}. Put that MPI's on "
@@ -93,14 +93,14 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     lost: list[DrbenchError] = []
     with running(f"the {ranks} ranks", command, environ, **_PIPES) as process:
         copies = [
-            Thread(target=_copy, args=(*each, lost), daemon=True)
-            for each in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+            Thread(target=_copy, args=(*pipe, lost), daemon=True)
+            for pipe in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
         ]
-        for each in copies:
-            each.start()
+        for copy in copies:
+            copy.start()
         code = process.wait(timeout)
-        for each in copies:
-            each.join(_PASSED_ON_S)
+        for copy in copies:
+            copy.join(_PASSED_ON_S)
     if lost:
         raise lost[0]
     if code == STRANGERS:

@@ -56,12 +56,12 @@ def load_plugins(given: Iterable[str] = ()) -> None:
 def _installed() -> list[str]:
     """Modules in the entry points of installed packages; the packages are found without importing
     importlib.metadata, which takes longer than everything else that a command imports."""
-    files = (each for path in sys.path for each in Path(path).glob("*-info/entry_points.txt"))
+    files = (file for path in sys.path for file in Path(path).glob("*-info/entry_points.txt"))
     if not any(b"[drbench.plugins]" in file.read_bytes() for file in files):
         return []
     from importlib.metadata import entry_points
 
-    return [each.value for each in entry_points(group="drbench.plugins")]
+    return [entry.value for entry in entry_points(group="drbench.plugins")]
 
 
 def _load(name: str) -> None:

@@ -28,8 +28,8 @@ def parse(line: str, mark: str) -> dict | None:
     >>> parse("hello", ANSWER) is None
     True
     """
-    _, found, text = line.partition(mark)
-    if not found:
+    _, marked, text = line.partition(mark)
+    if not marked:
         return None
     try:
         message = json.loads(text)

@@ -91,13 +91,13 @@ class _Fitted(Table):
     def __rich_console__(self, console, options):
         every = self.columns
         fits = lambda widths: sum(widths.values()) + 3 * len(widths) <= options.max_width + 1
-        kept = dict(enumerate(map(self._whole_width, every)))
-        free = [at for at in kept if at and at not in self.keys]
-        while free and not fits(kept):
-            del kept[free.pop()]
-        self.columns = [every[at] for at in kept]
+        shown = dict(enumerate(map(self._whole_width, every)))
+        free = [at for at in shown if at and at not in self.keys]
+        while free and not fits(shown):
+            del shown[free.pop()]
+        self.columns = [every[at] for at in shown]
         yield from super().__rich_console__(console, options)
-        if left := [str(column.header) for at, column in enumerate(every) if at not in kept]:
+        if left := [str(column.header) for at, column in enumerate(every) if at not in shown]:
             yield Text(f"Not shown in {options.max_width} columns: {', '.join(left)}.")
         self.columns = every
 
@@ -136,20 +136,20 @@ def table(columns: str, rows: Iterable[Iterable]) -> Table:
     Not shown in 28 columns:
     memory.
     """
-    made = _Fitted(
+    fitted = _Fitted(
         box=SIMPLE_HEAD,
         show_header=bool(columns.strip("|~!>")),
         pad_edge=False,
     )
-    made.keys = {at for at, name in enumerate(columns.split("|")) if name.strip(">~")[:1] == "!"}
+    fitted.keys = {at for at, name in enumerate(columns.split("|")) if name.strip(">~")[:1] == "!"}
     for name in columns.split("|"):
         text = name.lstrip(">~! ")
         how = name.removesuffix(text)
         justify = "right" if ">" in how else "left"
-        made.add_column(text, justify=justify, no_wrap="~" not in how, overflow="fold")
+        fitted.add_column(text, justify=justify, no_wrap="~" not in how, overflow="fold")
     for cells in rows:
-        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-    return made
+        fitted.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    return fitted
 
 
 def answer_text(record: Record) -> str:
@@ -237,20 +237,20 @@ def show_record(record: Record, verbose: bool = False) -> None:
     doubtful = record.noisy or record.oversubscribed
     colour = "red" if not fine else "" if simulated else "yellow" if doubtful else "green"
     out.line(Text(answer_text(record), colour))
-    made = table("|!~", ())
-    made.columns[0].style = "bold"
+    rows = table("|!~", ())
+    rows.columns[0].style = "bold"
 
     def add(name: str, *values: str | Text | None, detail: bool = False) -> None:
         """Add a row with the values that are known; no row if there are none."""
         described = list(filter(None, values))
         if described and (verbose or not detail):
-            made.add_row(name, Text(", ").join(map(Text.assemble, described)))
+            rows.add_row(name, Text(", ").join(map(Text.assemble, described)))
 
     _add_problem(record, add)
     if record.best_s is not None:
         _add_times(record, add)
         _add_details(record, add)
-    out.print(made)
+    out.print(rows)
     if words := next_command(record):
         out.line(f"Are other layouts faster? {words}")
 
@@ -415,10 +415,10 @@ def time_bar(record: Record, width: int = 24) -> list[str]:
     shares = {key: (getattr(record, f"phase_{name}_s") or 0) / total for name, key in _BAR.items()}
     rest = 1 - sum(shares.values())
     shares = {key: share for key, share in shares.items() if share >= _LEAST_SHARE}
-    found = sorted(shares.items(), key=lambda each: -each[1])
-    found += [("- other", rest)] * (rest >= _LEAST_SHARE)
-    bar = "".join(key[0] * round(width * share) for key, share in found)[:width]
-    return [bar, *(f"{key} {100 * share:.0f} %" for key, share in found)]
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    ordered += [("- other", rest)] * (rest >= _LEAST_SHARE)
+    bar = "".join(key[0] * round(width * share) for key, share in ordered)[:width]
+    return [bar, *(f"{key} {100 * share:.0f} %" for key, share in ordered)]
 
 
 def _all_in_place(record: Record) -> bool:

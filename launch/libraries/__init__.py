@@ -39,9 +39,9 @@ def get_library(name: str) -> type[Library]:
         return _ADDED[name]
     if name not in LIBRARIES:
         raise KeyError(name)
-    found = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").LIBRARY
-    found.options = LIBRARIES[name]
-    return found
+    library = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").LIBRARY
+    library.options = LIBRARIES[name]
+    return library
 
 
 def known_options() -> dict[str, dict[str, Option]]:
@@ -52,12 +52,12 @@ def known_options() -> dict[str, dict[str, Option]]:
     >>> list(known_options()["block"])
     ['meshslice', 'scalapack']
     """
-    found: dict[str, dict[str, Option]] = {}
-    ours = {name: each.options for name, each in algorithms().items()}
+    options_by_name: dict[str, dict[str, Option]] = {}
+    ours = {name: algorithm.options for name, algorithm in algorithms().items()}
     for taker, options in (ours | LIBRARIES).items():
         for name, option in options.items():
-            found.setdefault(name, {})[taker] = option
-    return found
+            options_by_name.setdefault(name, {})[taker] = option
+    return options_by_name
 
 
 def present(library: type[Library]) -> str:
@@ -68,7 +68,7 @@ def present(library: type[Library]) -> str:
     MissingError
         If it is not installed, with how to install it.
     """
-    found = library.available()
-    if not found.ok:
-        raise MissingError(f"{library.name} is not available: {found.what}. {found.get}")
-    return found.what
+    state = library.available()
+    if not state.ok:
+        raise MissingError(f"{library.name} is not available: {state.what}. {state.get}")
+    return state.what

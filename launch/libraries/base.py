@@ -54,10 +54,10 @@ def installed(get: str, *packages: str, least: str = "") -> Availability:
     from importlib.metadata import packages_distributions, version  # slow, and rarely needed
 
     name = packages_distributions().get(packages[0], packages)[0]
-    found = version(name)
-    if least and _release(found) < _release(least):
-        return Availability(False, f"{name} {found} is older than {least}", get)
-    return Availability(True, f"{name} {found}")
+    release = version(name)
+    if least and _release(release) < _release(least):
+        return Availability(False, f"{name} {release} is older than {least}", get)
+    return Availability(True, f"{name} {release}")
 
 
 def _release(version: str) -> list[int]:
@@ -298,12 +298,12 @@ class Library:
             What identifies the GPU of this rank on its node; None without a GPU.
         """
         gpus = self.topology.node.allgather(gpu)
-        found = None
+        problem = None
         if None in gpus:
-            found = f"a node has no GPU for {gpus.count(None)} of its {len(gpus)} ranks"
+            problem = f"a node has no GPU for {gpus.count(None)} of its {len(gpus)} ranks"
         elif len({*gpus}) < len(gpus):
-            found = f"{len(gpus)} ranks of a node have only {len({*gpus})} together"
-        for described in filter(None, self.topology.comm.allgather(found)):
+            problem = f"{len(gpus)} ranks of a node have only {len({*gpus})} together"
+        for described in filter(None, self.topology.comm.allgather(problem)):
             raise MissingError(
                 f"{self.name} needs a GPU per rank, but {described}. Use fewer ranks per node, and "
                 "show every rank all GPUs of the node (srun --gpus-per-node, no --gpu-bind)."

@@ -55,7 +55,7 @@ class Cosma(Library):
     def settings(nprocs):
         """Its own choice; the same with overlap; and every parallel strategy with and without
         overlap."""
-        variants = [{}, *({"variant": each} for each in strategies(nprocs))]
+        variants = [{}, *({"variant": variant} for variant in strategies(nprocs))]
         overlaps = {}, {"overlap": "on"}
         return [
             {"options": forced | more} for forced, more in itertools.product(variants, overlaps)
@@ -156,10 +156,10 @@ def read_times(text: str) -> list[float]:
     ... )
     [0.012, 0.013]
     """
-    found = re.search(r"COSMA TIMES \[ms\] =((?:\s+\d+(?:\.\d+)?)+)", text)
-    if not found:
+    line = re.search(r"COSMA TIMES \[ms\] =((?:\s+\d+(?:\.\d+)?)+)", text)
+    if not line:
         raise CaseFailed(f"{_PROGRAM} printed no times; its last line: {last_line(text)}")
-    return [float(word) / 1000 for word in found[1].split()]
+    return [float(word) / 1000 for word in line[1].split()]
 
 
 def read_strategy(text: str) -> str:
@@ -170,8 +170,8 @@ def read_strategy(text: str) -> str:
     >>> read_strategy("Divisions strategy: \\nparallel (n / 2)\\nsequential (k / 3)\\n")
     'pn2,sk3'
     """
-    found = re.findall(r"^(parallel|sequential) \(([mnk]) / (\d+)\)", text, re.MULTILINE)
-    return ",".join(f"{kind[0]}{axis}{parts}" for kind, axis, parts in dict.fromkeys(found))
+    splits = re.findall(r"^(parallel|sequential) \(([mnk]) / (\d+)\)", text, re.MULTILINE)
+    return ",".join(f"{kind[0]}{axis}{parts}" for kind, axis, parts in dict.fromkeys(splits))
 
 
 def _printed(command: tuple, environ: tuple, timeout: float | None) -> str:
@@ -202,10 +202,10 @@ def _is_correct(command: tuple, environ: tuple, timeout: float | None) -> bool:
         If it reports neither result.
     """
     text = _printed((*command, "--test"), environ, timeout)
-    found = re.findall(r"Result is( NOT)? CORRECT!", text)
-    if not found:
+    results = re.findall(r"Result is( NOT)? CORRECT!", text)
+    if not results:
         raise CaseFailed(f"{_PROGRAM} --test reports no result; its last line: {last_line(text)}")
-    return not any(found)
+    return not any(results)
 
 
 LIBRARY = Cosma

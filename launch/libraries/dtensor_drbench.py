@@ -17,7 +17,7 @@ class Served(DTensorLibrary):
 
         import drbench.torch
 
-        shapes = [each.partition.local_shape(self.rank) for each in self.work.operands]
+        shapes = [operand.partition.local_shape(self.rank) for operand in self.work.operands]
         # two results at once, aligned; and partial sums of replicas and operands of a
         # multiplication
         nbytes = 2 * self.work.itemsize * sum(map(prod, shapes))
@@ -26,19 +26,19 @@ class Served(DTensorLibrary):
         drbench.torch.install(self.topology.comm, heap=nbytes, when="always")
 
     def _dealt(self, local, mesh, placements, shape):
-        made = self._served.empty(shape, mesh, placements, local.dtype)
-        made.to_local().copy_(local)
-        return made
+        tensor = self._served.empty(shape, mesh, placements, local.dtype)
+        tensor.to_local().copy_(local)
+        return tensor
 
     def _inspect(self) -> None:
         self.run()
         self.run()
         with self._served.out(*self.placed[2][1]):
-            found = self._served.explain(*self.operands)
+            plan = self._served.explain(*self.operands)
         stock = ", ".join(self._served.counts().stock)
-        dataflow = f"stock: {stock}" if stock else f"one-sided S-{found.stationary}"
+        dataflow = f"stock: {stock}" if stock else f"one-sided S-{plan.stationary}"
         self.resolved |= {"dataflow": dataflow, "transport": "one-sided"}
-        self.moved = found.own_bytes
+        self.moved = plan.own_bytes
 
     def run(self) -> None:
         """Call torch.matmul, with C computed in its placements."""

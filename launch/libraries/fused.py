@@ -14,25 +14,25 @@ LAYOUTS = {"AG": ("row", "column", "column"), "RS": ("column", "row", "row")}
 @functools.cache
 def devices() -> int:
     """The number of GPUs of the driver, without initialising any."""
-    found = ctypes.c_int(0)
+    count = ctypes.c_int(0)
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-        if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
+        if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
             return 0
     except (OSError, AttributeError):
         return 0
-    return found.value
+    return count.value
 
 
-def with_gpu(found: Availability) -> Availability:
+def with_gpu(package: Availability) -> Availability:
     """The availability of an installed library, if there is also a GPU."""
-    if found.ok and not devices():
+    if package.ok and not devices():
         return Availability(
             False,
-            f"{found.what} is installed, but its driver finds no GPU",
+            f"{package.what} is installed, but its driver finds no GPU",
             "It needs GPUs: install it and run on a machine with one GPU per rank.",
         )
-    return found
+    return package
 
 
 class Fused(Library):

@@ -61,8 +61,10 @@ class Heat(TorchLibrary):
         self._multiply = heat.matmul
         comm = heat.communication.MPICommunication(self.topology.comm)
         operands = self.work.a, self.work.b
-        splits = [split_of(each.partition) for each in operands]
-        self.check_even(*(each.axes[at] for each, at in zip(operands, splits) if at is not None))
+        splits = [split_of(operand.partition) for operand in operands]
+        self.check_even(
+            *(operand.axes[at] for operand, at in zip(operands, splits) if at is not None)
+        )
         self.operands = [
             heat.array(self.load(local), is_split=split, comm=comm)
             for local, split in zip(self.filled(), splits)

@@ -68,6 +68,6 @@ def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     out = []
     for placements, mesh in operands:
         ends = list(accumulate(mesh, mul))  # ends of its dimensions: the first beyond a boundary
-        found = tuple(placements[bisect(ends, low)] for low, _ in steps)
-        out.append((found or placements[:1], extents))
+        dims = tuple(placements[bisect(ends, low)] for low, _ in steps)
+        out.append((dims or placements[:1], extents))
     return out

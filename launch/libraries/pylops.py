@@ -22,7 +22,7 @@ class Pylops(Library):
     def prepare(self, options):
         """Make the operator, and B as one of its vectors."""
         comm, work, side = self.topology.comm, self.work, isqrt(self.work.nprocs)
-        empty = any(0 in each.partition.local_shape(comm.size - 1) for each in work.operands)
+        empty = any(0 in operand.partition.local_shape(comm.size - 1) for operand in work.operands)
         if side * side != comm.size or empty:  # its constructor raises on some ranks only
             raise UnsupportedError(
                 "pylops: Number of processes must be a square number, and each must have elements "

@@ -58,8 +58,8 @@ def find_library() -> str | None:
         return chosen if os.path.exists(chosen) else None
     folders = [*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *_FOLDERS]
     pairs = itertools.product(folders, _PATTERNS)
-    found = (sorted(Path(folder).glob(pattern)) for folder, pattern in pairs)
-    return next((str(paths[0]) for paths in found if paths), None)
+    matches = (sorted(Path(folder).glob(pattern)) for folder, pattern in pairs)
+    return next((str(paths[0]) for paths in matches if paths), None)
 
 
 class Scalapack(Library):
@@ -228,10 +228,10 @@ def _descriptor(context: int, shape, block: int, local: np.ndarray):
 def _pgemm(library, extents, arrays, descriptors, transpose: str = "") -> None:
     """C = op(A)·op(B) on block-cyclic column-major local arrays."""
     letter, real = _REALS[arrays[2].dtype.name]
-    m, n, k, one = (ctypes.byref(ctypes.c_int(value)) for value in (*extents, 1))
+    m, n, k, first = (ctypes.byref(ctypes.c_int(value)) for value in (*extents, 1))
     alpha, beta = (ctypes.byref(real(value)) for value in (1, 0))
     a, b, c = (
-        (ctypes.c_void_p(array.ctypes.data), one, one, descriptor)
+        (ctypes.c_void_p(array.ctypes.data), first, first, descriptor)
         for array, descriptor in zip(arrays, descriptors)
     )
     forms = [b"T" if name in transpose else b"N" for name in "ab"]
@@ -269,7 +269,7 @@ def _own_blas() -> Blas:
         If it has no cblas, which the roof needs.
     """
     reference = {"internal_api": "libblas.so.3", "version": "(one thread)", "architecture": "plain"}
-    loaded = [each for each in blas_pools() if not re.search("numpy|scipy|torch", each["filepath"])]
+    loaded = [pool for pool in blas_pools() if not re.search("numpy|scipy|torch", pool["filepath"])]
     pool = (loaded or [reference | {"filepath": "libblas.so.3"}])[0]
     blas = blas_in(pool["filepath"], pool)
     if blas is None:

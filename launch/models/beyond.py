@@ -53,22 +53,22 @@ def beyond(
     known = machine.calibrated
     if not known:
         return None
-    found = []
+    needs = []
     if ranks > known.get("ranks", ranks):
-        found.append(f"{plural(ranks, 'rank')} (calibrated on {known['ranks']})")
+        needs.append(f"{plural(ranks, 'rank')} (calibrated on {known['ranks']})")
     size = known.get("node")
     if size and ceil(ranks / size) > known.get("nodes", 1):
-        found.append(f"{plural(ceil(ranks / size), 'node')} ({known.get('nodes', 1)})")
+        needs.append(f"{plural(ceil(ranks / size), 'node')} ({known.get('nodes', 1)})")
     if threads and threads != known.get("threads", threads):
-        found.append(f"{plural(threads, 'thread')} per rank ({known['threads']})")
+        needs.append(f"{plural(threads, 'thread')} per rank ({known['threads']})")
     if machine.dtype not in known.get("dtypes", [machine.dtype]):
-        found.append(f"{machine.dtype} ({', '.join(known['dtypes'])})")
+        needs.append(f"{machine.dtype} ({', '.join(known['dtypes'])})")
     if any(name in known for name in _RANGES):
         needed = _needed(machine, traces, Costs.of(machine, problem))
-        found += [
+        needs += [
             _describe_range(name, needed[name], known[name]) for name in _RANGES if name in known
         ]
-    return "; ".join(filter(None, found)) or None
+    return "; ".join(filter(None, needs)) or None
 
 
 def _describe_range(name: str, needed: set[int], known: list) -> str:
@@ -93,16 +93,16 @@ def _describe_range(name: str, needed: set[int], known: list) -> str:
 
 def _needed(machine: Machine, traces: Iterable[Trace], costs: Costs) -> dict[str, set[int]]:
     """The values of each range that the traces need."""
-    found: dict[str, set[int]] = {name: set() for name in _RANGES}
+    values: dict[str, set[int]] = {name: set() for name in _RANGES}
     for trace in traces:
         for extents in gemms_of(trace, machine):
             for name, extent in zip("mnk", extents):
-                found[name].add(extent)
+                values[name].add(extent)
         free = set(free_steps(trace, machine))
         for step in trace.steps:
             if step.grouped:
-                found["shards"].add(costs.item(step) * step.shard())
+                values["shards"].add(costs.item(step) * step.shard())
             elif step.index not in free:
                 item = costs.item(step)
-                found["bytes"].update(item * count for _, count in step.moved(trace.rank))
-    return found
+                values["bytes"].update(item * count for _, count in step.moved(trace.rank))
+    return values

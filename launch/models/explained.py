@@ -77,11 +77,11 @@ def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]
     with no_collection():
         programs = programs_of(case, model, ranks, everyone=True)
         known = machine is not None
-        record, found = predict_with(
-            case, model, ranks, timeline=True, made=programs, interval=known
+        record, simulation = predict_with(
+            case, model, ranks, timeline=True, programs=programs, interval=known
         )
         refuse_failed(record)
-        described = _describe_case(case, model, programs, found.timeline, known)
+        described = _describe_case(case, model, programs, simulation.timeline, known)
     if known:
         ends = [record.median_low_s, record.median_high_s]
         described["interval"] = None if None in ends else ends
@@ -171,27 +171,27 @@ def _describe_case(
 ) -> dict[str, Any]:
     """The run as plain data, with its texts."""
     problem, traces = programs.problem, programs.traces
-    found = describe_run(traces, events)
+    run = describe_run(traces, events)
     keys = simulated_keys(case, model, problem.nprocs) | resolved_keys(case, programs.resolved)
-    record = Record(**keys | problem.texts, status="ok", best_s=found["time_s"])
+    record = Record(**keys | problem.texts, status="ok", best_s=run["time_s"])
     moved = loads(traces)
     gemms_s = [
-        sum(bar[3] - bar[2] for bar in bars if bar[1] == "multiply") for bars in found["ranks"]
+        sum(bar[3] - bar[2] for bar in bars if bar[1] == "multiply") for bars in run["ranks"]
     ]
     links = carried_by_links(traces, programs.machine) if programs.machine.links else []
     facts = [
-        ["time", found["time_s"], "s"],
+        ["time", run["time_s"], "s"],
         ["local GEMMs", max(gemms_s), "s"],
         ["mean of the ranks", sum(gemms_s) / len(gemms_s), "s"],
         ["moved", moved.moved_bytes, "B"],
         ["busiest", moved.busiest_bytes, "B"],
-        ["buffers", _most_held(found["ranks"]), "B"],
+        ["buffers", _most_held(run["ranks"]), "B"],
     ]
     layouts = layouts_text([*problem.texts.values()])
     where = (
         f"simulated on {model.name}" if timed else "no machine: 100 FLOPs take as long as a byte"
     )
-    return found | {
+    return run | {
         "name": describe(record, sizes=True),
         "multiplication": multiplication_text(case),
         "description": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
@@ -199,7 +199,7 @@ def _describe_case(
         "facts": facts,
         "interval": None,
         "percent_of_peak": None,
-        "links": [[*each[:2], round(each.nbytes), each.seconds] for each in links[:_MOST_LINKS]],
+        "links": [[*link[:2], round(link.nbytes), link.seconds] for link in links[:_MOST_LINKS]],
     }
 
 

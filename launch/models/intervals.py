@@ -66,8 +66,8 @@ def residuals_of(machine: Machine, transport: str) -> list[float]:
     known, kind = machine.residuals, parse_transport(transport).kind
     if kind == "auto" and "transports" in machine.sources and not machine.links:
         kind = "direct"
-    found = known.get(kind) or known.get("any") or [*chain.from_iterable(known.values())]
-    return found or ([*PUBLISHED] if machine.assumed else [])
+    ratios = known.get(kind) or known.get("any") or [*chain.from_iterable(known.values())]
+    return ratios or ([*PUBLISHED] if machine.assumed else [])
 
 
 def doubted(machine: Machine) -> list[Machine]:
@@ -102,8 +102,8 @@ def otherwise(machine: Machine) -> list[Machine]:
     >>> [other.arbitration for other in otherwise(find_machine("h100x8,arbitration=fifo"))]
     ['fair']
     """
-    others = [each for each in ARBITRATIONS if each != machine.arbitration]
-    return [machine.with_value("arbitration", each) for each in others if machine.assumed]
+    others = [rule for rule in ARBITRATIONS if rule != machine.arbitration]
+    return [machine.with_value("arbitration", rule) for rule in others if machine.assumed]
 
 
 def alternatives(machine: Machine) -> tuple[list[Machine], list[Machine]]:
@@ -144,20 +144,20 @@ def combined(
 
     Returns
     -------
-    Interval or None
+    FactorInterval or None
         None without any of them.
 
     Examples
     --------
     >>> combined([], 2.0, [[1.8, 2.4]]), combined([], 1.0, [])
-    (Interval(low=0.9, high=1.2), None)
+    (FactorInterval(low=0.9, high=1.2), None)
     >>> combined([1.0, 1.0, 1.0], 1.0, [])
-    Interval(low=1.0, high=1.0)
+    FactorInterval(low=1.0, high=1.0)
     """
     residuals = list(residuals)
     ends = [spread(residuals)] if len(residuals) > 1 else []
-    for each in others:
-        shares = [1.0, *(seconds / time_s for seconds in each)]
+    for times in others:
+        shares = [1.0, *(seconds / time_s for seconds in times)]
         ends += [(min(shares), max(shares))] if len(shares) > 1 else []
     if not ends:
         return None

@@ -76,31 +76,31 @@ def predict_with(
     timeline: bool = False,
     pool: bool = False,
     within_s: float = inf,
-    made: "Programs | None" = None,
+    programs: "Programs | None" = None,
     interval: bool = False,
 ) -> tuple[Record, Simulated | None]:
     """(record of :func:`predict`, simulation); the latter is None if the case was refused.
 
     ``timeline`` keeps a bar for each step; ``pool`` also plans the receive memory, which takes as
     long as the rest. A simulation stops where the case exceeds ``within_s``
-    (:class:`drbench.model.simulate.Beyond`). ``made``: its programs, if known from another
+    (:class:`drbench.model.simulate.Beyond`). ``programs``: its own, if known from another
     look-ahead. ``interval`` adds the interval (:func:`with_interval`).
     """
     ranks = ranks_on(machine, ranks)
     keys = simulated_keys(case, machine, ranks)
     try:
-        made = made or programs_of(case, machine, ranks, timeline)
-        keys |= made.problem.texts | resolved_keys(case, made.resolved)
-        record, found = _simulated(case, made, keys, timeline, pool, within_s)
+        programs = programs or programs_of(case, machine, ranks, timeline)
+        keys |= programs.problem.texts | resolved_keys(case, programs.resolved)
+        record, simulation = _simulated(case, programs, keys, timeline, pool, within_s)
     except UsageError:
         raise
     except DrbenchError as error:
         return Record(**keys, status=error.status, reason=str(error)), None
-    return with_interval(record, case, machine, ranks, made) if interval else record, found
+    return with_interval(record, case, machine, ranks, programs) if interval else record, simulation
 
 
 def with_interval(
-    record: Record, case: Case, machine: Machine, ranks: int, made: "Programs | None" = None
+    record: Record, case: Case, machine: Machine, ranks: int, programs: "Programs | None" = None
 ) -> Record:
     """A simulated record with the interval of its time, in the columns of the interval of a
     measured median, and with its times under other assumptions (:func:`.intervals.alternatives`)
@@ -112,7 +112,7 @@ def with_interval(
         From :func:`drbench.launch.models.predict.predict` for the same case, machine and ranks.
     case, machine, ranks
         As there.
-    made : Programs, optional
+    programs : Programs, optional
         The programs of the case on this machine, if known.
 
     Examples
@@ -127,24 +127,24 @@ def with_interval(
         return record
     times = [
         [
-            predict_with(case, other, ranks, made=made and made.on(case, other))[0]
+            predict_with(case, other, ranks, programs=programs and programs.on(case, other))[0]
             for other in changed
         ]
         for changed in alternatives(machine)
     ]
-    found = combined(
+    factors = combined(
         residuals_of(machine, case.transport),
         record.best_s,
-        [[other.best_s for other in each if other.status == "ok"] for each in times],
+        [[other.best_s for other in records if other.status == "ok"] for records in times],
     )
-    if found is None:
+    if factors is None:
         return record
     roof = {
-        "percent_of_gemm_only_low": record.percent_of_gemm_only / found.high,
-        "percent_of_gemm_only_high": record.percent_of_gemm_only / found.low,
+        "percent_of_gemm_only_low": record.percent_of_gemm_only / factors.high,
+        "percent_of_gemm_only_high": record.percent_of_gemm_only / factors.low,
     }
-    low, high = record.best_s * found.low, record.best_s * found.high
-    samples = [record.best_s, *(other.best_s for each in times for other in each)]
+    low, high = record.best_s * factors.low, record.best_s * factors.high
+    samples = [record.best_s, *(other.best_s for records in times for other in records)]
     samples = [] if None in samples else samples
     return replace(
         record, median_low_s=low, median_high_s=high, samples_s=samples or record.samples_s, **roof
@@ -234,16 +234,16 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
     if not machine.adds_on_core or ranks == 1:
         return [0] * ranks
     inside = {"throttled", *machine.sources.get("transports", ())}
-    found, first = [0], [0]
+    nodes, first = [0], [0]
     for rank in range(1, ranks):
         for other in first:
             if machine.link(other, rank).name in inside:
-                found.append(other)
+                nodes.append(other)
                 break
         else:
-            found.append(rank)
+            nodes.append(rank)
             first.append(rank)
-    return found
+    return nodes
 
 
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
@@ -294,7 +294,7 @@ class Programs:
             tiles, arena = sum(problem.tile_bytes(trace.rank).values()), pool_bytes(trace, ahead)
             most = max(most, arena)
             if tiles + arena > machine.memory_bytes:
-                copies = max(each.partition.replicas for each in problem.operands) > 1
+                copies = max(operand.partition.replicas for operand in problem.operands) > 1
                 raise OutOfMemory(
                     f"rank {trace.rank} needs {bytes_text(tiles + arena)} (tiles "
                     f"{bytes_text(tiles)}, pool {bytes_text(arena)}); a device of "
@@ -349,21 +349,21 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 
 
 def _simulated(
-    case: Case, made: Programs, keys: dict, timeline: bool, pool: bool, within_s: float
+    case: Case, programs: Programs, keys: dict, timeline: bool, pool: bool, within_s: float
 ) -> tuple[Record, Simulated]:
-    machine, problem, traces = made.machine, made.problem, made.traces
-    ranks, ahead = problem.nprocs, case.ahead(made.resolved)
+    machine, problem, traces = programs.machine, programs.problem, programs.traces
+    ranks, ahead = problem.nprocs, case.ahead(programs.resolved)
     ranks_per_trace = ranks // len(traces)
-    might_not_fit, received = made.most_bytes > machine.memory_bytes, None
+    might_not_fit, received = programs.most_bytes > machine.memory_bytes, None
     if might_not_fit:  # refuse it before the simulation
-        received = made.receive_bytes(ahead)
+        received = programs.receive_bytes(ahead)
     algorithm = get_algorithm(case.algorithm)
-    waits = algorithm.dispatches(problem, **made.resolved) if algorithm.dispatches else 0
+    waits = algorithm.dispatches(problem, **programs.resolved) if algorithm.dispatches else 0
     host_s = machine.dispatch_s * waits  # the device waits
-    found = made.simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
-    time_s = host_s + found.time_s
+    simulation = programs.simulator.run(ahead, timeline=timeline, within_s=within_s - host_s)
+    time_s = host_s + simulation.time_s
     if pool and not might_not_fit:
-        received = made.receive_bytes(ahead)
+        received = programs.receive_bytes(ahead)
     local_s = min(_local_s(problem, machine, *shape) for shape in problem.local_shapes())
     record = Record(
         **keys,
@@ -377,16 +377,16 @@ def _simulated(
         **_of_peak(machine, problem.flops / time_s, ranks),
         local_gemm_s=local_s,
         effective_communication_s=time_s - local_s,
-        plan_s=made.plan_s,
+        plan_s=programs.plan_s,
         steps=ranks_per_trace * sum(len(trace.steps) for trace in traces),
         pool_bytes=received,
         panel_bytes=ranks_per_trace * sum(trace.panel_bytes for trace in traces),
         balance_limit=balance([trace.flops for trace in traces]),
         beyond=beyond(machine, ranks, traces, problem, case.threads),
-        **found.counters,
-        **{f"phase_{name}_s": found.phases[name] for name in PHASES},
+        **simulation.counters,
+        **{f"phase_{name}_s": simulation.phases[name] for name in PHASES},
     )
-    return record, found
+    return record, simulation
 
 
 def _local_s(problem: Problem, machine: Machine, rows: tuple[int, ...], n: int, k: int) -> float:

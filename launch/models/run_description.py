@@ -79,8 +79,8 @@ class Regions:
         key = rank, step.index
         if key not in self._known:
             self._known[key] = None  # during the search
-            found = self._derive(rank, step)
-            self._known[key] = found if found and found.shape == step.shape else None
+            region = self._derive(rank, step)
+            self._known[key] = region if region and region.shape == step.shape else None
         return self._known[key]
 
     def _derive(self, rank: int, step: Any) -> Region | None:
@@ -124,15 +124,15 @@ class Regions:
         """The region of a part of a value, of several values joined, or of a filled Scratch."""
         is_filled = not hasattr(step, "axis")
         seen = [self.of(rank, value) for value in step.inputs[is_filled:]]
-        found = [each for each in seen if each is not None]
-        if not found or len(found) < len(seen):
+        regions = [region for region in seen if region is not None]
+        if not regions or len(regions) < len(seen):
             return None
         if is_filled:
-            rows, cols = (union(sum(each, ())) for each in zip(*(part[2:] for part in found)))
-            return found[0]._replace(rows=tuple(rows), cols=tuple(cols))
+            rows, cols = (union(sum(side, ())) for side in zip(*(part[2:] for part in regions)))
+            return regions[0]._replace(rows=tuple(rows), cols=tuple(cols))
         if not hasattr(step, "start"):
-            return _join(found, step.axis)
-        (region,) = found
+            return _join(regions, step.axis)
+        (region,) = regions
         cut = (region.rows, region.cols)[step.axis]
         cut = tuple(split(cut, [step.start, step.stop])[1])
         return region._replace(rows=cut) if step.axis == 0 else region._replace(cols=cut)
@@ -193,7 +193,7 @@ def describe_run(traces: Sequence[Trace], timeline: Iterable[StepTime]) -> dict[
     number = lambda region: numbers.setdefault(_plain(region), len(numbers))
     ranks = [_bars(trace, regions, bars, number) for trace in traces]
     return {
-        "time_s": max((stop for each in bars.values() for _, stop in each.values()), default=0.0),
+        "time_s": max((stop for spans in bars.values() for _, stop in spans.values()), default=0.0),
         "does": list(DOES),
         "matrices": [layout(operand) for operand in problem.operands],
         "regions": [
@@ -236,7 +236,7 @@ def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
     """The bars of one rank."""
     rank, mine = trace.rank, bars[trace.rank]
     widths, held = trace.element_types(trace.problem.itemsizes), _held(trace, regions, bars)
-    found: list[list] = []
+    out: list[list] = []
     takes: dict[int, int] = {}  # step -> the first that uses its value
     for step in reversed(trace.steps):
         takes.update((value.index, step.index) for value in step.inputs)
@@ -244,7 +244,7 @@ def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
     for step in trace.steps:
         at = mine.get(step.index)
         moves = passed.pop(step.index, [])
-        moves += [list(each[:3]) for each in moved_by(step, rank, widths[step.index])]
+        moves += [list(move[:3]) for move in moved_by(step, rank, widths[step.index])]
         if at is None and step.anytime:  # it takes no time: received when it was sent
             source, index = regions.sent[rank, step.index]
             at = (bars[source].get(index, (0.0, 0.0))[1],) * 2
@@ -255,9 +255,9 @@ def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
         reads, writes = _read_and_written(rank, step, regions)
         rows, cols = step.shape if until else (0, 0)
         nbytes = rows * cols * widths[step.index]
-        of = [[number(each) for each in side if each is not None] for side in (reads, writes)]
-        found.append([step.index, step.does, *at, until, nbytes, *of, moves, step.computes])
-    return sorted(found, key=lambda each: each[2:4])
+        of = [[number(region) for region in side if region is not None] for side in (reads, writes)]
+        out.append([step.index, step.does, *at, until, nbytes, *of, moves, step.computes])
+    return sorted(out, key=lambda bar: bar[2:4])
 
 
 def _read_and_written(rank: int, step: Any, regions: Regions) -> tuple[list, list]:
@@ -308,12 +308,12 @@ def _fragment(fragment: Any) -> Region:
 
 def _join(regions: Sequence[Region], axis: int) -> Region | None:
     """Regions joined along rows (0) or columns (1); empty ones are skipped."""
-    regions = [each for each in regions if all(each.shape)] or list(regions)
+    regions = [region for region in regions if all(region.shape)] or list(regions)
     first = regions[0]
-    other = lambda each: each.cols if axis == 0 else each.rows
-    if any(each.matrix != first.matrix or other(each) != other(first) for each in regions):
+    other = lambda region: region.cols if axis == 0 else region.rows
+    if any(region.matrix != first.matrix or other(region) != other(first) for region in regions):
         return None
-    along = tuple(span for each in regions for span in (each.cols if axis else each.rows))
+    along = tuple(span for region in regions for span in (region.cols if axis else region.rows))
     return first._replace(cols=along) if axis else first._replace(rows=along)
 
 
@@ -323,5 +323,5 @@ def _plain(region: Region) -> Region:
 
 
 def _rising(ranges: Ranges) -> Ranges:
-    found = union(ranges)
-    return ((found[0][0], found[-1][1]),) if len(found) > _MOST_RANGES else tuple(found)
+    joined = union(ranges)
+    return ((joined[0][0], joined[-1][1]),) if len(joined) > _MOST_RANGES else tuple(joined)

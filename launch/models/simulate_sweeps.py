@@ -93,5 +93,8 @@ def predict_on(
 
 
 def _on_each(machines: Sequence[Machine], ranks: int, case: Case) -> list[Record]:
-    made = programs_of(case, machines[0], ranks)
-    return [predict_with(case, each, ranks, made=made.on(case, each))[0] for each in machines]
+    programs = programs_of(case, machines[0], ranks)
+    return [
+        predict_with(case, machine, ranks, programs=programs.on(case, machine))[0]
+        for machine in machines
+    ]

@@ -107,7 +107,7 @@ class ByTime:
             within_s = (within - extra) * (1 + 1e-9)
             with suppress(Beyond):
                 record, _ = predict_with(
-                    case, self.machine, self.ranks, pool=True, within_s=within_s, made=programs
+                    case, self.machine, self.ranks, pool=True, within_s=within_s, programs=programs
                 )
                 refuse_failed(record)
                 key = (record.best_s + extra, *attrgetter(*COUNTERS)(record))

@@ -78,7 +78,7 @@ def outcome(row: dict) -> dict:
         for line in steps_of(*given, made):
             rank = int(line.partition(":")[0])
             hashes.setdefault(rank, hashlib.sha256()).update(line.encode() + b"\n")
-        found, _ = predict_with(*given, made=made)
+        found, _ = predict_with(*given, programs=made)
         steps = " ".join(each.hexdigest()[:6] for each in hashes.values())
         return row | {"steps": steps, "seconds": f"{found.best_s:.9g}" if found.best_s else ""}
     except DrbenchError as error:

@@ -86,14 +86,20 @@ def explain(context, save, compare, **values):
     from drbench.plots.report.explained import data_text, explained_page, verdict
 
     check_output("--save", save)
-    flags = {each.name: each.opts[0] for each in context.command.params if each.name in values}
+    flags = {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in values
+    }
     source = context.get_parameter_source
     asked = [name for name in flags if source(name) is click.core.ParameterSource.COMMANDLINE]
     described = [(dict(values), asked)]
     if compare is not None:
         given = _given(context, values, compare)
         described.append((_case_to_compare(values, given), given))
-    cases = [_options_given(each, [flags[name] for name in names]) for each, names in described]
+    cases = [
+        _options_given(options, [flags[name] for name in names]) for options, names in described
+    ]
     made_by = shlex.join(["drbench", *sys.argv[1:]])
     kind = Path(save).suffix or ".html"
     if kind == ".html":
@@ -139,9 +145,9 @@ def _given(context: click.Context, values: dict, text: str) -> dict:
                 f"--compare: --{refused[0]} applies to the whole page. Leave it out there."
             )
         return {
-            each.name: each.process_value(own, each.consume_value(own, options)[0])
-            for each in context.command.params
-            if each.name in options
+            parameter.name: parameter.process_value(own, parameter.consume_value(own, options)[0])
+            for parameter in context.command.params
+            if parameter.name in options
         }
     except ValueError as error:
         raise UsageError(f"--compare {text}: {error}. Close the quotes.") from None

@@ -83,13 +83,13 @@ def simulate(ranks, csv_path, timeline, as_json, **values):
             f"--threads applies to machines calibrated on cores; {model.name} is not. Leave it out."
         )
     case = case_of(values, ranks)
-    record, found = predict_with(
+    record, simulation = predict_with(
         case, model, ranks, timeline=bool(timeline), pool=True, interval=True
     )
     code = output_record(record, csv_path, as_json)
-    if timeline and found:
+    if timeline and simulation:
         description = {name: getattr(record, name) for name in DESCRIPTION_FIELDS}
-        write_output("--timeline", timeline, chrome_trace(found.timeline, description))
+        write_output("--timeline", timeline, chrome_trace(simulation.timeline, description))
     return code
 
 

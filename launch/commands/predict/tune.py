@@ -50,10 +50,10 @@ _MOST_PROBED = 8
 
 def _letters(text: str) -> str:
     """The matrices of ``--fix``, such as ``a,c`` or ``AC``, as small letters."""
-    found = text.lower().replace(",", "").replace(" ", "")
-    if not found or set(found) - set("abc"):
+    letters = text.lower().replace(",", "").replace(" ", "")
+    if not letters or set(letters) - set("abc"):
         raise UsageError(f"--fix names matrices, got {text!r}. Use some of A,B,C.")
-    return found
+    return letters
 
 
 @command(
@@ -205,38 +205,38 @@ def tune_command(
         top=max(top, measure or 0),
         multiplications=multiplications,
     )
-    found = tune(request, model)
+    result = tune(request, model)
     how = {"iters": iters, "budget": budget}  # for the measurement, not for the shown command
     measured = (
         []
         if measure is None
-        else _measure(found, request, measure, how, as_json in ("json", "brief"))
+        else _measure(result, request, measure, how, as_json in ("json", "brief"))
     )
-    predicted = [place.record for place in found.ranking if place.record]
-    add_records(csv_path, *predicted, *(each.record for each in measured))
+    predicted = [place.record for place in result.ranking if place.record]
+    add_records(csv_path, *predicted, *(run.record for run in measured))
     rows = [
-        row_of(place, request, found.least_bytes) | {"place": at} | _measured_values(ran)
-        for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1)
+        row_of(place, request, result.least_bytes) | {"place": at} | _measured_values(ran)
+        for at, (place, ran) in enumerate(zip_longest(result.ranking, measured), 1)
     ]
-    chosen, decisions = _chosen(measured), [each.decision for each in measured]
+    chosen, decisions = _chosen(measured), [run.decision for run in measured]
     verbose = as_json == "verbose"
     if as_json == "json":
-        print(json.dumps(_as_json(found, rows, chosen, model, request)))
+        print(json.dumps(_as_json(result, rows, chosen, model, request)))
     elif as_json == "brief":
-        print(_brief(found, request))
+        print(_brief(result, request))
     else:
         out, print_line = printing()
         if measured:
             names = [f"{row['what']} on {_layouts(row)}" for row in rows]
             more = f" ({needs})" if (needs := remedy(decisions)) else ""
             print_line(f"Measured here: {decided(decisions, names)}{more}.")
-        for line in answer(found, request):
+        for line in answer(result, request):
             print_line(line)
-        shown = merged(rows, found, request)[:top]
+        shown = merged(rows, result, request)[:top]
         Table("", _COLUMNS, shown).show(out, limit=len(shown), verbose=verbose)
-        for line in _notes(found, chosen, model, request, verbose):
+        for line in _notes(result, chosen, model, request, verbose):
             print_line(line)
-    return max((EXIT_CODES[each.record.status] for each in measured), default=0)
+    return max((EXIT_CODES[run.record.status] for run in measured), default=0)
 
 
 def row_of(place, request, least_bytes: float) -> dict:
@@ -273,12 +273,12 @@ def row_of(place, request, least_bytes: float) -> dict:
     }
 
 
-def merged(rows: list[dict], found, request) -> list[dict]:
+def merged(rows: list[dict], result, request) -> list[dict]:
     """The rows of places, with one for the variants of an algorithm on the same layouts that look
     alike, that may be as fast as the first, or that were measured: the fastest of these."""
     alike: dict = {}
-    near = {*found.within(request.multiplications)}
-    for row, place in zip(rows, found.ranking):
+    near = {*result.within(request.multiplications)}
+    for row, place in zip(rows, result.ranking):
         ran, first = "ran" in row, row["place"] in {1, *near}
         name = place.case.algorithm if ran or first else row["what"]
         mark = row["marks"] if ran else "=" * (bool(near) and first)
@@ -286,7 +286,7 @@ def merged(rows: list[dict], found, request) -> list[dict]:
     return [
         first | {"what": first["what"] + f", {len(more)} more" * bool(more), "place": at}
         for at, (first, *more) in enumerate(
-            (sorted(each, key=_order) for each in alike.values()), 1
+            (sorted(variants, key=_order) for variants in alike.values()), 1
         )
     ]
 
@@ -361,25 +361,25 @@ _COLUMNS = (
 _FOUND = "times_better least_bytes tried left refused too_large".split()
 
 
-def _as_json(found, rows: list[dict], chosen: int, machine, request) -> dict:
+def _as_json(result, rows: list[dict], chosen: int, machine, request) -> dict:
     return {
         "ranked_by": "bytes" if machine is None else "time",
         "machine": machine and machine.name,
-        "mine": found.mine and row_of(found.mine, request, found.least_bytes),
-        "why_not": found.why_not or None,
-        "pays_after_multiplications": found.pays_after,
-        "gap": None if found.gap == inf else found.gap,
-        "simulated" if machine else "counted": found.judged,
-        **{name: getattr(found, name) for name in _FOUND},
+        "mine": result.mine and row_of(result.mine, request, result.least_bytes),
+        "why_not": result.why_not or None,
+        "pays_after_multiplications": result.pays_after,
+        "gap": None if result.gap == inf else result.gap,
+        "simulated" if machine else "counted": result.judged,
+        **{name: getattr(result, name) for name in _FOUND},
         "chosen": chosen,
-        "within_interval": found.within(request.multiplications),
+        "within_interval": result.within(request.multiplications),
         "ranking": rows,
     }
 
 
-def _brief(found, request) -> str:
+def _brief(result, request) -> str:
     """The line that ``--brief`` prints: the first place next to the current layouts."""
-    first, mine = found.ranking[0], found.mine
+    first, mine = result.ranking[0], result.mine
     cost = "busiest_bytes" if first.record is None else "time_s"
     values = {
         cost: first.cost,
@@ -388,14 +388,14 @@ def _brief(found, request) -> str:
         "memory_bytes": first.memory,
         "redistribution_bytes": first.moving.moved_bytes,
         "redistribution_s": first.moving.seconds,
-        "pays_after_multiplications": found.pays_after,
+        "pays_after_multiplications": result.pays_after,
     }
     values |= {name: getattr(request.case, name) for name in ("m", "n", "k", "dtype")}
     values |= {"ranks": request.ranks} | dict(zip("abc", first.layouts))
     return brief(values | {"algorithm": first.case.algorithm} | first.case.options)
 
 
-def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
+def _notes(result, chosen: int, machine, request, verbose: bool) -> list[str]:
     """The lines below the ranking: what to run, and with ``verbose`` how the answer was found."""
     from drbench.launch.cases.machine_models import CALIBRATE
     from drbench.launch.tune.costs import EVEN
@@ -403,14 +403,14 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
 
     case, ranks, lines = request.case, request.ranks, []
     name = "the best" if chosen == 1 else "the fastest measured one"
-    lines.append(f"Run {name}: {plugged(run_command(found.ranking[chosen - 1].case, ranks))}")
-    if found.better and verbose:
-        lines.append(f"Run yours: {plugged(run_command(found.mine.case, ranks))}")
+    lines.append(f"Run {name}: {plugged(run_command(result.ranking[chosen - 1].case, ranks))}")
+    if result.better and verbose:
+        lines.append(f"Run yours: {plugged(run_command(result.mine.case, ranks))}")
     if machine is None:
         lines.append(f"Ranked by bytes. For times: {CALIBRATE}, then --machine mine.toml")
-    elif found.ranking[0].record.median_high_s is None:
+    elif result.ranking[0].record.median_high_s is None:
         lines.append(f"{machine.name} has no intervals: calibrate it again.")
-    if tell_doubt(found):
+    if tell_doubt(result):
         lines.append(f"Search longer: --effort {4 * request.effort:g}")
     if not verbose:
         return lines
@@ -419,7 +419,7 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
             "busiest: the most bytes that a rank sends or receives; layouts that give a rank "
             f"over {EVEN:g} times its share of the FLOPs are last"
         )
-        least = bytes_text(round(found.least_bytes))
+        least = bytes_text(round(result.least_bytes))
         lines.append(
             f"bound: some rank stores or moves at least {least} of A, B and C, with any schedule"
         )
@@ -427,14 +427,14 @@ def _notes(found, chosen: int, machine, request, verbose: bool) -> list[str]:
         lines.append(
             "least time: no run of the program is faster than its local GEMMs, or its busiest link"
         )
-        if needed := found.ranking[0].record.beyond:
+        if needed := result.ranking[0].record.beyond:
             lines.append(f"outside the calibration of {machine.name}: {needed}")
     judged = "simulated" if machine else "counted on all ranks"
-    rest = f"{found.left} left" if found.left else "the others excluded by their lower bound"
+    rest = f"{result.left} left" if result.left else "the others excluded by their lower bound"
     where = f" of {machine.name}" if machine else ""
     lines.append(
-        f"{multiplication_text(case)}, {case.dtype}, {ranks} ranks{where}: {found.tried} "
-        f"candidates, {found.refused} refused, {found.too_large} too large, {found.judged} "
+        f"{multiplication_text(case)}, {case.dtype}, {ranks} ranks{where}: {result.tried} "
+        f"candidates, {result.refused} refused, {result.too_large} too large, {result.judged} "
         f"{judged}, {rest}"
     )
     return lines
@@ -452,11 +452,11 @@ class Measured(NamedTuple):
 def _chosen(measured: list[Measured]) -> int:
     """The place to run: the first of those that may be the fastest as measured, or of all if none
     was."""
-    near = leaders([each.decision for each in measured])
+    near = leaders([run.decision for run in measured])
     return 1 + min((at for at in near if not measured[at].dropped), default=0)
 
 
-def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measured]:
+def _measure(result, request, count: int, how: dict, quiet: bool) -> list[Measured]:
     """Run the first ``count`` places in rounds, in a temporary folder. With ``count`` 0: up to the
     last place whose interval overlaps that of the first, at least two."""
     from drbench.launch.host.show import console
@@ -464,14 +464,14 @@ def _measure(found, request, count: int, how: dict, quiet: bool) -> list[Measure
     from drbench.launch.sweeps.rounds import pool_records
     from drbench.launch.sweeps.supervisor import Settings
 
-    likely = min(_MOST_PROBED, max(found.within(request.multiplications), default=2))
+    likely = min(_MOST_PROBED, max(result.within(request.multiplications), default=2))
     # with the GEMM-only speed, which shows the drift of the machine
-    places = found.ranking[: count or likely]
+    places = result.ranking[: count or likely]
     cases = [replace(place.case, **how, gemm_only=True) for place in places]
     print_line = console(stderr=quiet, soft_wrap=True)
     runs = run_rounds(cases, request.ranks, Settings(), print_line, probe=True)
     records = [pool_records(run.values()) for run in runs]
     most = max(map(len, runs))
     dropped = [len(run) < most and row.status == "ok" for run, row in zip(runs, records)]
-    decisions = decide(runs, [at for at, each in enumerate(dropped) if each])
+    decisions = decide(runs, [at for at, is_dropped in enumerate(dropped) if is_dropped])
     return list(map(Measured, records, decisions, dropped))
