@@ -14,7 +14,7 @@ from rich.table import Table
 
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.peaks import compute_column
-from drbench.launch.models.intervals import doubted
+from drbench.launch.models.intervals import vary_assumed
 from drbench.launch.views.findings import pair_tables
 from drbench.measure.record import Record, RecordError
 from drbench.measure.record_file import read_csv
@@ -144,7 +144,7 @@ def _of_transfers(lines: list[dict], decided: bool) -> Iterator[CheckLine]:
     of_most = [line for line in lines if line["nbytes"] == nbytes and line["bus_gbps"]]
     rates = {line["operation"]: line["bus_gbps"] for line in of_most}
     machine = find_machine(MODEL)
-    _, slower = doubted(machine)
+    _, slower = vary_assumed(machine)
     link = slower.link(0, 1)
     time_s = nbytes / link.bandwidth_bytes_per_s + link.latency_s + slower.fence_s
     least = nbytes / time_s / 1e9

@@ -15,7 +15,7 @@ from drbench.chains.order import Asked, dtype_of, keys_of, order_of
 from drbench.chains.script import script_text
 from drbench.errors import UsageError
 from drbench.launch.cases.machine_models import find_machine
-from drbench.launch.models.intervals import alternatives, combined, residuals_of
+from drbench.launch.models.intervals import alternatives, combine_errors, residuals_of
 from drbench.launch.models.predict import ranks_on
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
@@ -342,7 +342,7 @@ def answer(
     for name, solution in known.items():
         # computed like those of single multiplications
         time_s = solution.time_s
-        ends = combined(residuals, time_s, map(solution.times_on, others)) or (None, None)
+        ends = combine_errors(residuals, time_s, map(solution.times_on, others)) or (None, None)
         ranking.append(ShardingRow(name, solution, *(end and time_s * end for end in ends)))
     return ShardingChoice(asked, search, ranking)
 

@@ -468,7 +468,7 @@ def _space_of_rank(values: dict, ranks: int) -> int | None:
     return -(-(m * k + k * n + m * n) // ranks) + values["pool"] // itemsize
 
 
-def taker_of(name: str) -> Any:
+def get_algorithm_or_library(name: str) -> Any:
     """The algorithm or library of that name.
 
     Raises
@@ -494,19 +494,19 @@ def refuse_library(name: str) -> None:
         )
 
 
-def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
+def bind_case(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     """The algorithm or library of a case, its problem on ``ranks`` ranks, and the given options.
 
     Examples
     --------
-    >>> algorithm, problem, options = bound(Case(8, 8, 8, options={"stationary": "B"}), 2)
+    >>> algorithm, problem, options = bind_case(Case(8, 8, 8, options={"stationary": "B"}), 2)
     >>> algorithm.name, problem.nprocs, options
     ('universal', 2, {'stationary': 'B'})
     """
-    taker = taker_of(case.algorithm)
-    options = taker.pick(case.options)
+    algorithm_or_library = get_algorithm_or_library(case.algorithm)
+    options = algorithm_or_library.pick(case.options)
     try:
-        problem = taker.problem(
+        problem = algorithm_or_library.problem(
             case.m,
             case.n,
             case.k,
@@ -520,10 +520,10 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
         problem = replace(problem, dtype=case.dtype, updates=case.beta is not None)
     except LayoutError as error:
         raise UsageError(str(error)) from None
-    return taker, problem, options
+    return algorithm_or_library, problem, options
 
 
-def bound_on(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
+def bind_on_nodes(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
     """The same with the node of each rank. Every plan, prediction and run on known nodes calls
     this, so that all use the same program.
 
@@ -531,11 +531,11 @@ def bound_on(case: Case, node_of: Sequence[int]) -> tuple[Any, Problem, dict]:
     --------
     >>> case = Case(8, 8, 8, options={"stationary": "B"})
     >>> for node_of in [0, 0, 0, 0], [0, 0, 2, 2]:
-    ...     print(bound_on(case, node_of)[1].nodes)
+    ...     print(bind_on_nodes(case, node_of)[1].nodes)
     ()
     (0, 0, 2, 2)
     """
-    algorithm, problem, options = bound(case, len(node_of))
+    algorithm, problem, options = bind_case(case, len(node_of))
     if case.backend == "numpy" and case.algorithm not in LIBRARIES:
         problem = problem.on_nodes(node_of)
     return algorithm, problem, options

@@ -102,7 +102,7 @@ class Launcher:
             "ranks_per_node": min(ranks, self.ranks_per_node or ranks),
             "nodes": self.nodes(ranks),
         }
-        value_of = lambda place: str(values[place[1]])
+        value_of = lambda name: str(values[name[1]])
         return [re.sub(r"\{(\w+)\}", value_of, word) for word in self.words]
 
 

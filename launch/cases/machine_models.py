@@ -110,7 +110,7 @@ def find_machine(name: str) -> Machine:
     return Machine.load(shipped("machines")[file], **changes)
 
 
-def of_schedule(
+def find_planning_model(
     model: str | None, resolved: dict, transport: str = "auto", dtype: str = "float32"
 ) -> Machine | None:
     """The performance model that the schedule of these options depends on; None if there is none,
@@ -125,11 +125,14 @@ def of_schedule(
 
     Examples
     --------
-    >>> of_schedule("pvc12", {"schedule": "cost"}).name
+    >>> find_planning_model("pvc12", {"schedule": "cost"}).name
     'pvc12'
-    >>> of_schedule("pvc12", {"schedule": "greedy"}), of_schedule(None, {"schedule": "cost"})
+    >>> (
+    ...     find_planning_model("pvc12", {"schedule": "greedy"}),
+    ...     find_planning_model(None, {"schedule": "cost"}),
+    ... )
     (None, None)
-    >>> of_schedule(None, {"pack": "auto"}).name
+    >>> find_planning_model(None, {"pack": "auto"}).name
     'cores'
     """
     if model is None and resolved.get("pack", "never") != "never":

@@ -28,11 +28,11 @@ from .case import (
     FIELDS,
     OURS,
     Case,
-    bound,
+    bind_case,
+    get_algorithm_or_library,
     partition_texts,
     refuse_our_options,
     shape_of,
-    taker_of,
 )
 from .machine_models import find_machine
 from .sweep_values import (
@@ -396,7 +396,7 @@ def _described(key: str, where: str = "-o ") -> list[Option]:
     if key in FIELDS:
         return [FIELDS[key]]
     options = known_options()
-    known = {key: list(takers.values()) for key, takers in options.items()}
+    known = {key: list(described.values()) for key, described in options.items()}
     known |= {key: [option] for key, option in (BLOCK_KEYS | FILE_KEYS).items()} | {"scale": []}
     if key not in known:
         hint = did_you_mean(key, (*FIELDS, *known))
@@ -420,9 +420,9 @@ def _axis(key: str, value: Any, ranks: int, where: str) -> list:
         words["all"] = itertools.product(KINDS, repeat=3) if key == "partitions" else LIBRARIES
     elif tried := next((option.tried for option in options if option.tried), ()):
         words["all"] = tried(ranks) if callable(tried) else tried
-    listed, values = value if isinstance(value, list) else [value], []
-    require(listed, where, "a list that is not empty", value)
-    for item in listed:
+    items, values = value if isinstance(value, list) else [value], []
+    require(items, where, "a list that is not empty", value)
+    for item in items:
         if isinstance(item, str) and item in words:
             values += words[item]
         elif isinstance(item, dict):
@@ -497,18 +497,19 @@ def _taken(values: dict, given: dict, where: str) -> dict | None:
     refuses the value of one: OS is not a dataflow of every algorithm with dataflows."""
     name = values.get("algorithm", Case.algorithm)
     try:
-        taker = taker_of(name)
+        algorithm_or_library = get_algorithm_or_library(name)
     except UsageError as error:
         raise UsageError(f"{where}: algorithm: {error}") from None
     if not given:
         return values
-    takes = FIELDS.keys() | BLOCK_KEYS.keys() | taker.options.keys()
+    takes = FIELDS.keys() | BLOCK_KEYS.keys() | algorithm_or_library.options.keys()
     takes -= OURS if name in LIBRARIES else set()
     fitting = {key: value for key, value in values.items() if key not in given or key in takes}
     try:
         if name not in LIBRARIES:
             check_options(
-                taker.options, {key: fitting[key] for key in given.keys() & fitting.keys()}
+                algorithm_or_library.options,
+                {key: fitting[key] for key in given.keys() & fitting.keys()},
             )
     except UsageError:
         return None
@@ -546,7 +547,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
         texts[key] += replica_suffix(factor)
     case = Case(**values | texts, options=options)
     try:
-        taker_of(name).pick(options)
+        get_algorithm_or_library(name).pick(options)
         if name in LIBRARIES:
             refuse_our_options(case)
         if case.machine and not (needs_model(options) or find_machine(case.machine).adds_on_core):
@@ -567,7 +568,7 @@ def _universal(case: Case, ranks: int, where: str) -> Case:
             f"{where}: same_tiles: {case.algorithm} is a library with its own tiles. Leave "
             "same_tiles out."
         )
-    algorithm, problem, options = bound(case, ranks)
+    algorithm, problem, options = bind_case(case, ranks)
     algorithm.resolve(problem, **options)
     stationary = _STATIONARY.get(options.get("dataflow"), "auto")
     options = {"stationary": stationary}

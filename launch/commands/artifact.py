@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.text import Text
 
 from drbench.errors import EXIT_CODES, UsageError
-from drbench.launch.host.files import check_output, made_folder, write_table
+from drbench.launch.host.files import check_output, make_folder, write_table
 from drbench.launch.host.show import console
 from drbench.launch.papers import papers
 from drbench.launch.papers.artifact import Check, CheckSettings, check_artifact, check_records
@@ -70,16 +70,16 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
       drbench artifact --only R
     """
     refuse_ranks("artifact")
-    place = CheckSettings(Path(out), quick, only=tuple(only.split(",")) if only else ())
-    check_records(place.results)
+    settings = CheckSettings(Path(out), quick, only=tuple(only.split(",")) if only else ())
+    check_records(settings.results)
     check_output("--csv", csv_path)
     results, print_line, start = [], console(), time.monotonic()
     if sensitivity:
-        rows, show = _variations(place), _show_variation
+        rows, show = _variations(settings), _show_variation
     else:
-        made_folder(out)
+        make_folder(out)
         progress = console(stderr=True, soft_wrap=True)
-        rows, show = check_artifact(place, progress.print), _show
+        rows, show = check_artifact(settings, progress.print), _show
     for row in rows:
         results.append(row)
         if not as_json:
@@ -107,10 +107,10 @@ def artifact(quick, only, sensitivity, out, csv_path, as_json):
     return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in results) else "ok"]
 
 
-def _variations(place: CheckSettings):
+def _variations(settings: CheckSettings):
     for name, paper in papers().items():
-        if paper.simulate and any(place.wants(claim.name) for claim in paper.claims):
-            yield from vary(name, paper, place.results)
+        if paper.simulate and any(settings.wants(claim.name) for claim in paper.claims):
+            yield from vary(name, paper, settings.results)
 
 
 def _show_variation(print_line, variation: Variation) -> None:

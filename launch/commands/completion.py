@@ -9,7 +9,7 @@ from click import Context, Parameter
 from click.shell_completion import CompletionItem
 
 from drbench.algorithms import algorithms
-from drbench.launch.cases.case import FIELDS, taker_of
+from drbench.launch.cases.case import FIELDS, Case, get_algorithm_or_library
 from drbench.launch.cases.sweep_values import shipped
 from drbench.launch.libraries import LIBRARIES
 from drbench.options import Option
@@ -121,7 +121,8 @@ def complete_names(*kinds: str) -> Completion:
 def complete_pair(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete ``NAME=`` of an option of the algorithm, then its values, as ``-o sums=push``."""
     name, equals, _ = incomplete.partition("=")
-    known = dict(taker_of(context.params.get("algorithm") or FIELDS["algorithm"].default).options)
+    algorithm = context.params.get("algorithm") or Case.algorithm
+    known = dict(get_algorithm_or_library(algorithm).options)
     known |= {option.name: option for option in FIELDS.values() if not option.group}
     if not equals:
         words = [f"{option}=" for option in known if option not in OWN]

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import DrbenchError, MissingError, UsageError, did_you_mean
-from drbench.launch.cases.case import FIELDS, Case, partition_texts, taker_of
+from drbench.launch.cases.case import FIELDS, Case, get_algorithm_or_library, partition_texts
 from drbench.launch.cases.peaks import check_peak
 from drbench.launch.cases.sweep_values import scale_of
 from drbench.launch.host.files import refuse_os_errors
@@ -402,7 +402,7 @@ def take_options(values: dict) -> dict:
     fields, pairs = values.pop("option")
     values |= {name: FIELDS[name].default for name in fields if name not in values}
     algorithm = values.get("algorithm")
-    known = taker_of(algorithm).options if algorithm else {}
+    known = get_algorithm_or_library(algorithm).options if algorithm else {}
     given = {name: values.pop(name, None) for name in OWN} | pairs
     options = {}
     for name, text in given.items():
@@ -453,12 +453,12 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
     text, options = values["machine"], values["options"]
     if text is None:
         return None, None
-    from drbench.launch.cases.machine_models import find_machine, of_schedule
+    from drbench.launch.cases.machine_models import find_machine, find_planning_model
 
     dtype = values.get("dtype") or "float32"
     transport = values.get("transport", "auto")
     of_cores = find_machine(text).adds_on_core and options.get("pack") != "never"
-    return text, text if of_schedule(text, options, transport, dtype) or of_cores else None
+    return text, text if find_planning_model(text, options, transport, dtype) or of_cores else None
 
 
 def modelled(values: dict, ranks: int | None) -> tuple:

@@ -10,8 +10,8 @@ import click
 from drbench.algorithms.universal.explain import why
 from drbench.clock import Clock
 from drbench.errors import EXIT_CODES, UsageError
-from drbench.launch.cases.case import Case, bound, refuse_library
-from drbench.launch.cases.machine_models import find_machine, of_schedule
+from drbench.launch.cases.case import Case, bind_case, refuse_library
+from drbench.launch.cases.machine_models import find_machine, find_planning_model
 from drbench.launch.host.show import brief, drawing, multiplication_text, table
 from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
@@ -87,22 +87,22 @@ def plan(ranks, rank, limit, checks, as_json, **values):
     resolved = algorithm.resolve(problem, in_place, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    model = of_schedule(case.machine, resolved, case.transport, case.dtype)
+    model = find_planning_model(case.machine, resolved, case.transport, case.dtype)
     verdict = _checked(algorithm, problem, model, resolved) if checks else None
     rows, signalled = {}, []
     for shown in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
         trace = algorithm.trace(problem, shown, model, **resolved)
         plan_s, moved = Clock.now() - start, traffic(trace)
-        held = memory_bytes(trace, case.ahead(resolved))
+        memory = memory_bytes(trace, case.ahead(resolved))
         rows[shown] = {
             "flops": trace.flops,
             "panel_bytes": trace.panel_bytes,
             "plan_s": plan_s,
             "steps": len(trace.steps),
-            "tile": sum(map(held.get, "ABC")),
+            "tile": sum(map(memory.get, "ABC")),
             **moved.counters,
-            **held,
+            **memory,
         }
         if trace.signals:
             signalled.append(trace)
@@ -140,10 +140,10 @@ def plan(ranks, rank, limit, checks, as_json, **values):
         for name in COUNTERS
         if totals[name]
     )
-    still = f", Stationary {totals['stationary']}" if totals["stationary"] else ""
+    stationary = f", Stationary {totals['stationary']}" if totals["stationary"] else ""
     most = max(rows.values(), key=lambda row: row["tile"] + row["pool"])
     print_line(
-        f"{algorithm.name}{still}, {who}: {plural(totals['steps'], 'step')}, moves "
+        f"{algorithm.name}{stationary}, {who}: {plural(totals['steps'], 'step')}, moves "
         f"{moved_text or 'nothing'}, {flops_text(totals['flops'])}; the "
         f"{'largest ' * (rank == 'all')}rank holds {bytes_text(most['tile'])} of tiles and at most "
         f"{bytes_text(most['pool'])} of buffers."
@@ -199,7 +199,7 @@ def _placed(case: Case, machine: str | None, ranks: int) -> tuple:
     """(algorithm, problem, options, whether all tiles are read in place) of a case, with ranks on
     the nodes of a machine, or all on one node without a machine."""
     if machine is None:
-        return *bound(case, ranks), True
+        return *bind_case(case, ranks), True
     from drbench.launch.models.predict import placed_on
 
     seen = find_machine(machine).for_transport(parse_transport(case.transport))

@@ -6,14 +6,14 @@ from functools import partial
 import click
 
 from drbench.errors import UsageError
-from drbench.launch.cases.case import FIELDS, bound, refuse_our_options, run_program
+from drbench.launch.cases.case import FIELDS, bind_case, refuse_our_options, run_program
 from drbench.launch.cases.peaks import read_peaks, with_peak
 from drbench.launch.host.files import check_csv, check_output, output_record
 from drbench.launch.host.kernels import pinned, without_weaker_pins
 from drbench.launch.host.memory import available_memory
 from drbench.launch.host.mpi import run_ranks
 from drbench.launch.host.python import PYTHON, importable
-from drbench.launch.libraries import LIBRARIES, get_library, present
+from drbench.launch.libraries import LIBRARIES, get_library, require_library
 
 from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
@@ -94,13 +94,13 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
         return run_here(lambda size: case_of(values, size), csv_path, as_json, peaks_of)
     # refuse what does not fit before any rank starts
     if values["algorithm"] in LIBRARIES:
-        present(get_library(values["algorithm"]))
+        require_library(get_library(values["algorithm"]))
     case = case_of(values, ranks)
     if case.algorithm in LIBRARIES:
         refuse_our_options(case)
     check_csv(csv_path)
     check_output("--timeline", case.timeline)
-    algorithm_or_library, problem, options = bound(case, ranks)
+    algorithm_or_library, problem, options = bind_case(case, ranks)
     if case.algorithm not in LIBRARIES:
         needed = sum(sum(problem.tile_bytes(rank).values()) for rank in range(ranks))
         if needed < available_memory():  # else ranks record what is missing, before they plan

@@ -70,7 +70,7 @@ def refuse_os_errors(where: str, remedy: str) -> Iterator[None]:
         raise kind(f"{': '.join(texts)}. {remedy}") from None
 
 
-def made_folder(path: str | os.PathLike) -> Path:
+def make_folder(path: str | os.PathLike) -> Path:
     """The folder of ``--out``, created if needed.
 
     Raises

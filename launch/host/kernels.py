@@ -75,12 +75,12 @@ def without_weaker_pins(print_line: Callable[[str], None]) -> dict[str, str]:
     """The environment for ranks on this machine: without pins to other, slower kernels than the
     best of its processor, which is reported in one line."""
     if pinned():
-        held, free = measure_kernels(), measure_kernels(without_pins())
-        if held.name != free.name and free.flops_per_s > 1.05 * held.flops_per_s:
+        now, free = measure_kernels(), measure_kernels(without_pins())
+        if now.name != free.name and free.flops_per_s > 1.05 * now.flops_per_s:
             names = " and ".join(f"{name}={value}" for name, value in pinned().items())
             print_line(
-                f"{names} holds this processor to {held.name} kernels "
-                f"({held.flops_per_s / 1e9:.0f} GFLOP/s per thread); unset for this run: "
+                f"{names} holds this processor to {now.name} kernels "
+                f"({now.flops_per_s / 1e9:.0f} GFLOP/s per thread); unset for this run: "
                 f"{free.name} kernels reach {free.flops_per_s / 1e9:.0f} GFLOP/s"
             )
             return without_pins()

@@ -26,13 +26,13 @@ _SHARED = re.compile(
 )
 
 
-def remove_files(held: set[str], since: float = float("inf")) -> set[str]:
+def remove_files(used: set[str], since: float = float("inf")) -> set[str]:
     """Remove files of shared memory with names of MPI or drbench that no living process has open or
-    mapped, from ``held`` and from those that this user wrote since ``since`` (s since the epoch);
+    mapped, from ``used`` and from those that this user wrote since ``since`` (s since the epoch);
     return the removed ones."""
-    ours = {path for path in held | _written(since) if _SHARED.fullmatch(os.path.basename(path))}
+    ours = {path for path in used | _written(since) if _SHARED.fullmatch(os.path.basename(path))}
     removed = set()
-    for path in ours - held_files() if ours else ():
+    for path in ours - list_used_files() if ours else ():
         with suppress(OSError):  # gone already
             os.unlink(path)
             removed.add(path)
@@ -74,7 +74,7 @@ def end_family(token: str, patience_s: float = 0.0) -> set[str]:
         if time.monotonic() >= deadline:
             for pid in members:
                 _signal(pid, signal.SIGSTOP)  # so that their files do not change meanwhile
-            files |= held_files(members)
+            files |= list_used_files(members)
             for pid in members:
                 _signal(pid, signal.SIGKILL)
             while any(map(is_alive, members)):  # files are in use until the end
@@ -113,7 +113,7 @@ def mapped_files(pid: int | str = "self") -> set[str]:
     return {line[line.index("/") :] for line in lines if "/" in line}
 
 
-def held_files(pids=None) -> set[str]:
+def list_used_files(pids=None) -> set[str]:
     """Files under /dev/shm that these processes (by default all) have open or mapped."""
     start, paths = f"{SHARED_MEMORY}/", set()
     for pid in _pids() if pids is None else pids:

@@ -47,11 +47,11 @@ def available_memory(root: Path = Path("/")) -> int:
 def left_to_process() -> dict[str, int]:
     """Bytes that this process may map in addition by the limits of its shell: with "-v" in all,
     with "-d" of its own; without those that are not limited."""
-    held = psutil.Process().memory_info()
-    limits = {"-v": (resource.RLIMIT_AS, held.vms), "-d": (resource.RLIMIT_DATA, held.data)}
+    used = psutil.Process().memory_info()
+    limits = {"-v": (resource.RLIMIT_AS, used.vms), "-d": (resource.RLIMIT_DATA, used.data)}
     return {
-        flag: max(0, most - used)
-        for flag, (limit, used) in limits.items()
+        flag: max(0, most - now)
+        for flag, (limit, now) in limits.items()
         if (most := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY
     }
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from drbench.errors import CaseTimeout
 from drbench.host.launcher import in_slurm_step
 
-from .leftovers import TOKEN, end_family, family, held_files, new_token, remove_files
+from .leftovers import TOKEN, end_family, family, list_used_files, new_token, remove_files
 from .python import PYTHON, importable
 
 #: Prefixes of the variables by which launchers identify ranks.
@@ -68,7 +68,7 @@ class Started:
         this host), and remove their leftovers. May be called again after an interruption."""
         code = self.process.poll()
         orderly = code == 0
-        files = set() if orderly else held_files(family(self.token))
+        files = set() if orderly else list_used_files(family(self.token))
         if at_once and code is None:
             # stopped before they are killed, so that none of their files is missed
             files |= end_family(self.token)

@@ -385,12 +385,14 @@ def _add_details(record: Record, add: Callable) -> None:
     add("moved", named((name, bytes_text(count)) for name, count in counts if count) or nothing)
     if _all_in_place(record):
         add("", "all tiles were read in place: no transfer, nothing to overlap", detail=True)
-    held = {
+    sizes = {
         "buffers": record.pool_bytes,
         "process": record.peak_rss_bytes,
         "on the device": record.peak_device_bytes,
     }
-    described = [f"{name} {bytes_text(count)}" for name, count in held.items() if count is not None]
+    described = [
+        f"{name} {bytes_text(count)}" for name, count in sizes.items() if count is not None
+    ]
     if described:
         add("memory", f"{', '.join(described)} (largest rank)")
     if record.mode != "simulated":
@@ -530,34 +532,34 @@ def drawing(problem: Problem) -> Table:
         if p.terms > 1:
             more += f"\ntheir sum over {p.terms} terms pending"
         table.add_column(
-            f"{operand.name} {rows} × {cols}: {p.text}{more}\n{_dealt(p)}{_left_out(p)}"
+            f"{operand.name} {rows} × {cols}: {p.text}{more}\n{_tiles_text(p)}{_left_out(p)}"
         )
         cells.append(_raster(tile_owners(p, _MOST_LINES, _MOST_CHARACTERS)))
     table.add_row(*cells)
     return table
 
 
-def _dealt(partition: Partition) -> str:
+def _tiles_text(partition: Partition) -> str:
     """The tiles of a partition, and their distribution.
 
     Examples
     --------
     >>> from drbench.partitions import partition
-    >>> print(_dealt(partition("block", (8, 8), 4)))
+    >>> print(_tiles_text(partition("block", (8, 8), 4)))
     tiles 4 × 4
     grid 2x2
-    >>> print(_dealt(partition("S(0),R@2x2", (8, 8), 4)))
+    >>> print(_tiles_text(partition("S(0),R@2x2", (8, 8), 4)))
     tiles 4 × 8
     ranks of replica 0: 0 2
-    >>> print(_dealt(partition("_S(0,2)", (9, 8), 2)))
+    >>> print(_tiles_text(partition("_S(0,2)", (9, 8), 2)))
     tiles up to 3 × 8
     grid 2x1
     """
     height, width = partition.tile_shape
     equal = all(isinstance(axis, Dealt) for axis in (partition.rows, partition.cols))
     ranks = partition.members(0)
-    listed = " ".join(map(str, ranks[:8])) + " ..." * (len(ranks) > 8)
-    where = f"grid {partition.grid}" if partition.grid else f"ranks of replica 0: {listed}"
+    first = " ".join(map(str, ranks[:8])) + " ..." * (len(ranks) > 8)
+    where = f"grid {partition.grid}" if partition.grid else f"ranks of replica 0: {first}"
     return f"tiles {'' if equal else 'up to '}{height} × {width}\n{where}"
 
 

@@ -54,13 +54,13 @@ def known_options() -> dict[str, dict[str, Option]]:
     """
     options_by_name: dict[str, dict[str, Option]] = {}
     ours = {name: algorithm.options for name, algorithm in algorithms().items()}
-    for taker, options in (ours | LIBRARIES).items():
+    for owner, options in (ours | LIBRARIES).items():
         for name, option in options.items():
-            options_by_name.setdefault(name, {})[taker] = option
+            options_by_name.setdefault(name, {})[owner] = option
     return options_by_name
 
 
-def present(library: type[Library]) -> str:
+def require_library(library: type[Library]) -> str:
     """The version of an installed library.
 
     Raises

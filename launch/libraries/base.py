@@ -339,7 +339,7 @@ class Library:
 
 
 class ArrayBlas:
-    """The GEMM of an array package, for the roof of libraries that multiply with it.
+    """The GEMM of an array package, for the GEMM-only speed of libraries that multiply with it.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ import functools
 import re
 from dataclasses import replace
 
-from .meshes import on_one_mesh, placed
+from .meshes import find_placements, share_mesh
 from .torch_side import TorchLibrary
 
 #: Operations that wait for, or wrap, a collective, and move no data themselves.
@@ -48,7 +48,8 @@ class DTensorLibrary(TorchLibrary):
         from drbench.torch.layouts import layout_text
 
         device, texts, self.placed = self.torch_device.type, [], []
-        for dims, mesh in on_one_mesh([placed(operand.stored) for operand in self.work.operands]):
+        own = [find_placements(operand.stored) for operand in self.work.operands]
+        for dims, mesh in share_mesh(own):
             placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
             self.placed.append((_mesh(device, mesh), placements))
             # chunks of chunks, as torch splits on a finer mesh
@@ -57,15 +58,15 @@ class DTensorLibrary(TorchLibrary):
         self._begin()
         self.operands = []
         for operand, local, where in zip(self.work.operands, self.filled(), self.placed):
-            dealt = self._dealt(self.load(local), *where, operand.stored.shape)
-            self.operands.append(dealt.t() if operand.transposed else dealt)  # a view
+            tensor = self._make_operand(self.load(local), *where, operand.stored.shape)
+            self.operands.append(tensor.t() if operand.transposed else tensor)  # a view
         self.resolved |= {"mesh": "x".join(map(str, self.placed[0][0].shape))}
         self._inspect()
 
     def _begin(self) -> None:
         """Runs before operands are made (collective)."""
 
-    def _dealt(self, local, mesh, placements, shape):
+    def _make_operand(self, local, mesh, placements, shape):
         """An operand from a local tensor."""
         from torch.distributed.tensor import DTensor
 

@@ -25,7 +25,7 @@ class Served(DTensorLibrary):
         self._served = drbench.torch
         drbench.torch.install(self.topology.comm, heap=nbytes, when="always")
 
-    def _dealt(self, local, mesh, placements, shape):
+    def _make_operand(self, local, mesh, placements, shape):
         tensor = self._served.empty(shape, mesh, placements, local.dtype)
         tensor.to_local().copy_(local)
         return tensor

@@ -12,7 +12,7 @@ from drbench.partitions.text import parse
 Placed = tuple[tuple, tuple]
 
 
-def placed(bound: Partition) -> Placed:
+def find_placements(bound: Partition) -> Placed:
     """The placements of a partition on its own mesh.
 
     Raises
@@ -23,7 +23,10 @@ def placed(bound: Partition) -> Placed:
     Examples
     --------
     >>> from drbench.partitions import partition
-    >>> placed(partition("row/c2", (8, 8), 8)), placed(partition("block", (8, 8), 4))
+    >>> (
+    ...     find_placements(partition("row/c2", (8, 8), 8)),
+    ...     find_placements(partition("block", (8, 8), 4)),
+    ... )
     (((None, 0), (2, 4)), ((0, 1), (2, 2)))
     """
     try:
@@ -39,7 +42,7 @@ def placed(bound: Partition) -> Placed:
     return spec.placements, spec.mesh or (bound.nprocs,)
 
 
-def on_one_mesh(operands: list[Placed]) -> list[Placed]:
+def share_mesh(operands: list[Placed]) -> list[Placed]:
     """The same placements on a mesh shared by all operands, if there is one; else by all but the
     last, which is unchanged.
 
@@ -51,19 +54,19 @@ def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     --------
     Rows over four ranks, and 2-D blocks:
 
-    >>> on_one_mesh([((0,), (4,)), ((0, 1), (2, 2))])
+    >>> share_mesh([((0,), (4,)), ((0, 1), (2, 2))])
     [((0, 0), (2, 2)), ((0, 1), (2, 2))]
 
     No mesh refines both 2x3 and 3x2:
 
-    >>> on_one_mesh([((0, 1), (2, 3)), ((0, 1), (3, 2))])
+    >>> share_mesh([((0, 1), (2, 3)), ((0, 1), (3, 2))])
     [((0, 1), (2, 3)), ((0, 1), (3, 2))]
     """
     # cumulative extents
     boundaries = sorted({at for _, mesh in operands for at in accumulate(mesh, mul, initial=1)})
     steps = list(pairwise(boundaries))
     if any(high % low for low, high in steps):
-        return [*on_one_mesh(operands[:-1]), operands[-1]]
+        return [*share_mesh(operands[:-1]), operands[-1]]
     extents = tuple(high // low for low, high in steps) or (1,)
     out = []
     for placements, mesh in operands:

@@ -266,7 +266,7 @@ def _own_blas() -> Blas:
     Raises
     ------
     MissingError
-        If it has no cblas, which the roof needs.
+        If it has no cblas, by which GEMM-only speed is measured.
     """
     reference = {"internal_api": "libblas.so.3", "version": "(one thread)", "architecture": "plain"}
     loaded = [pool for pool in blas_pools() if not re.search("numpy|scipy|torch", pool["filepath"])]

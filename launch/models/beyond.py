@@ -22,7 +22,7 @@ _RANGES = {
 _OF_BYTES = ("bytes", "shards")
 
 
-def beyond(
+def describe_uncalibrated(
     machine: Machine,
     ranks: int,
     traces: Iterable[Trace],
@@ -47,7 +47,7 @@ def beyond(
     >>> from dataclasses import replace
     >>> from drbench.launch.cases.machine_models import find_machine
     >>> machine = replace(find_machine("pvc12"), calibrated={"ranks": 2, "threads": 1})
-    >>> beyond(machine, 4, [], None, 2), beyond(machine, 2, [], None)
+    >>> describe_uncalibrated(machine, 4, [], None, 2), describe_uncalibrated(machine, 2, [], None)
     ('4 ranks (calibrated on 2); 2 threads per rank (1)', None)
     """
     known = machine.calibrated

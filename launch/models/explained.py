@@ -10,9 +10,9 @@ from drbench.algorithms import get_algorithm
 from drbench.algorithms.lowering.op_costs import BALANCE
 from drbench.clock import StepTime
 from drbench.errors import UsageError
-from drbench.launch.cases.case import FIELDS, Case, bound, resolved_keys
+from drbench.launch.cases.case import FIELDS, Case, bind_case, resolved_keys
 from drbench.launch.cases.command_line import describe
-from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.cases.machine_models import find_planning_model
 from drbench.launch.cases.peaks import arithmetic
 from drbench.launch.host.show import multiplication_text
 from drbench.measure.record import OPTION_COLUMNS, Record, read_options
@@ -109,14 +109,13 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         raise UsageError("--timeline: it has no steps. Give a file that drbench run wrote.")
     ranks, case = description["ranks"], case_of_timeline(description)
     with no_collection():
-        algorithm, problem, options = bound(case, ranks)
-        uncut = description.get("mode") == "measured" or description.get("chunk") is None
+        algorithm, problem, options = bind_case(case, ranks)
+        measured = description.get("mode") == "measured"
+        uncut = measured or description.get("chunk") is None
         in_place = case.transport in ("auto", "direct") and uncut
         resolved = algorithm.resolve(problem, in_place, **options)
-        if (
-            description.get("mode") == "measured" and case.backend == "numpy"
-        ):  # as its ranks planned it
-            planned_by = of_schedule(None, resolved, case.transport, case.dtype)
+        if measured and case.backend == "numpy":  # as its ranks planned it
+            planned_by = find_planning_model(None, resolved, case.transport, case.dtype)
         else:
             planned_by = machine and planning_model(machine, resolved)
         trace = partial(algorithm.trace, problem, machine=planned_by, **resolved)
@@ -185,7 +184,7 @@ def _describe_case(
         ["mean of the ranks", sum(gemms_s) / len(gemms_s), "s"],
         ["moved", moved.moved_bytes, "B"],
         ["busiest", moved.busiest_bytes, "B"],
-        ["buffers", _most_held(run["ranks"]), "B"],
+        ["buffers", _most_stored(run["ranks"]), "B"],
     ]
     layouts = layouts_text([*problem.texts.values()])
     where = (
@@ -203,17 +202,19 @@ def _describe_case(
     }
 
 
-def _most_held(ranks: list[list]) -> int:
+def _most_stored(ranks: list[list]) -> int:
     """The most bytes of values that a rank stores at the same time.
 
     Examples
     --------
-    >>> _most_held([[[0, "fetch", 0, 1, 3, 8], [1, "fetch", 1, 2, 4, 8], [2, "fetch", 3, 4, 5, 8]]])
+    >>> _most_stored(
+    ...     [[[0, "fetch", 0, 1, 3, 8], [1, "fetch", 1, 2, 4, 8], [2, "fetch", 3, 4, 5, 8]]]
+    ... )
     16
     """
-    held = []
+    sums = []
     for bars in ranks:
         events = [(bar[3], bar[5]) for bar in bars if bar[4]]
         events += [(bar[4], -bar[5]) for bar in bars if bar[4]]
-        held += accumulate(nbytes for _, nbytes in sorted(events))
-    return max(held, default=0)
+        sums += accumulate(nbytes for _, nbytes in sorted(events))
+    return max(sums, default=0)

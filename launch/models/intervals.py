@@ -70,7 +70,7 @@ def residuals_of(machine: Machine, transport: str) -> list[float]:
     return ratios or ([*PUBLISHED] if machine.assumed else [])
 
 
-def doubted(machine: Machine) -> list[Machine]:
+def vary_assumed(machine: Machine) -> list[Machine]:
     """The machine with all assumed constants at their faster end, and with all at their slower one;
     none if it assumes nothing.
 
@@ -84,22 +84,25 @@ def doubted(machine: Machine) -> list[Machine]:
     ...         "assumed": ["fence_s", "packets", "compute.sustained"],
     ...     }
     ... )
-    >>> [(end.fence_s, end.packets, round(end.compute.sustained, 3)) for end in doubted(machine)]
+    >>> [
+    ...     (end.fence_s, end.packets, round(end.compute.sustained, 3))
+    ...     for end in vary_assumed(machine)
+    ... ]
     [(0.5, 2, 1.0), (2.0, 6, 0.864)]
     """
     if not machine.assumed:
         return []
-    return [_moved(machine, slower) for slower in (False, True)]
+    return [_vary(machine, slower) for slower in (False, True)]
 
 
-def otherwise(machine: Machine) -> list[Machine]:
+def swap_arbitration(machine: Machine) -> list[Machine]:
     """The machine with the other rule of sharing links, if constants are assumed: calibrated
     residuals include this error.
 
     Examples
     --------
     >>> from drbench.launch.cases.machine_models import find_machine
-    >>> [other.arbitration for other in otherwise(find_machine("h100x8,arbitration=fifo"))]
+    >>> [other.arbitration for other in swap_arbitration(find_machine("h100x8,arbitration=fifo"))]
     ['fair']
     """
     others = [rule for rule in ARBITRATIONS if rule != machine.arbitration]
@@ -109,27 +112,27 @@ def otherwise(machine: Machine) -> list[Machine]:
 def alternatives(machine: Machine) -> tuple[list[Machine], list[Machine]]:
     """Alternatives of a machine: with other constants, and with the other rule of sharing links.
     They are made once for each machine."""
-    make = lambda: (doubted(machine), otherwise(machine))
+    make = lambda: (vary_assumed(machine), swap_arbitration(machine))
     return remembered(machine.known, "alternatives", make)
 
 
-def _moved(machine: Machine, slower: bool) -> Machine:
+def _vary(machine: Machine, slower: bool) -> Machine:
     values = {}
     for path in machine.assumed:
         share = path.endswith(_SHARES)
         rate = share or path.endswith(_RATES)
         by = machine.factors.get(path) or (RATED if rate else GUESSED)
-        values[path] = partial(_times, by=by if slower != rate else 1 / by, share=share)
+        values[path] = partial(_scale, by=by if slower != rate else 1 / by, share=share)
     return machine.with_values(values)
 
 
-def _times(value: float, by: float, share: bool) -> float:
+def _scale(value: float, by: float, share: bool) -> float:
     if isinstance(value, int):
         return max(1, round(value * by))
     return min(1.0, value * by) if share else value * by
 
 
-def combined(
+def combine_errors(
     residuals: Iterable[float], time_s: float, others: Iterable[Iterable[float]]
 ) -> FactorInterval | None:
     """The interval of a time from residuals and from times under other assumptions.
@@ -149,9 +152,9 @@ def combined(
 
     Examples
     --------
-    >>> combined([], 2.0, [[1.8, 2.4]]), combined([], 1.0, [])
+    >>> combine_errors([], 2.0, [[1.8, 2.4]]), combine_errors([], 1.0, [])
     (FactorInterval(low=0.9, high=1.2), None)
-    >>> combined([1.0, 1.0, 1.0], 1.0, [])
+    >>> combine_errors([1.0, 1.0, 1.0], 1.0, [])
     FactorInterval(low=1.0, high=1.0)
     """
     residuals = list(residuals)

@@ -11,8 +11,8 @@ from drbench.clock import PHASES, Clock
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.launch.cases.case import (
     Case,
-    bound,
-    bound_on,
+    bind_case,
+    bind_on_nodes,
     case_keys,
     refuse_library,
     resolved_keys,
@@ -30,8 +30,8 @@ from drbench.program.trace import Trace, no_collection
 from drbench.texts import bytes_text
 from drbench.transport import parse_transport
 
-from .beyond import beyond
-from .intervals import alternatives, combined, residuals_of
+from .beyond import describe_uncalibrated
+from .intervals import alternatives, combine_errors, residuals_of
 
 #: Columns that have no meaning without real matrices.
 UNREAL = ("fill", "seed", "get", "progress", "iters", "budget_s", "warmup", "backend")
@@ -132,14 +132,14 @@ def with_interval(
         ]
         for changed in alternatives(machine)
     ]
-    factors = combined(
+    factors = combine_errors(
         residuals_of(machine, case.transport),
         record.best_s,
         [[other.best_s for other in records if other.status == "ok"] for records in times],
     )
     if factors is None:
         return record
-    roof = {
+    percents = {
         "percent_of_gemm_only_low": record.percent_of_gemm_only / factors.high,
         "percent_of_gemm_only_high": record.percent_of_gemm_only / factors.low,
     }
@@ -147,7 +147,11 @@ def with_interval(
     samples = [record.best_s, *(other.best_s for records in times for other in records)]
     samples = [] if None in samples else samples
     return replace(
-        record, median_low_s=low, median_high_s=high, samples_s=samples or record.samples_s, **roof
+        record,
+        median_low_s=low,
+        median_high_s=high,
+        samples_s=samples or record.samples_s,
+        **percents,
     )
 
 
@@ -249,7 +253,7 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
 def placed_on(case: Case, machine: Machine, ranks: int) -> tuple:
     """(algorithm, problem, options, whether all tiles are read in place) of a case on the machine
     of :func:`seen_by`."""
-    return *bound_on(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
+    return *bind_on_nodes(case, nodes_on(machine, ranks)), reads_in_place(machine, ranks)
 
 
 @dataclass(frozen=True)
@@ -382,7 +386,7 @@ def _simulated(
         pool_bytes=received,
         panel_bytes=ranks_per_trace * sum(trace.panel_bytes for trace in traces),
         balance_limit=balance([trace.flops for trace in traces]),
-        beyond=beyond(machine, ranks, traces, problem, case.threads),
+        beyond=describe_uncalibrated(machine, ranks, traces, problem, case.threads),
         **simulation.counters,
         **{f"phase_{name}_s": simulation.phases[name] for name in PHASES},
     )
@@ -411,7 +415,7 @@ def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:
 
 def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
     """The trace of one rank in a case, on a machine whose gets are copies."""
-    algorithm, problem, options = bound(case, ranks)
+    algorithm, problem, options = bind_case(case, ranks)
     return algorithm.trace(problem, rank, **algorithm.resolve(problem, False, **options))
 
 

@@ -235,7 +235,10 @@ def layout(operand: Operand) -> dict[str, Any]:
 def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[list]:
     """The bars of one rank."""
     rank, mine = trace.rank, bars[trace.rank]
-    widths, held = trace.element_types(trace.problem.itemsizes), _held(trace, regions, bars)
+    widths, lifetimes = (
+        trace.element_types(trace.problem.itemsizes),
+        _lifetimes(trace, regions, bars),
+    )
     out: list[list] = []
     takes: dict[int, int] = {}  # step -> the first that uses its value
     for step in reversed(trace.steps):
@@ -251,7 +254,7 @@ def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
         if at is None:  # read in place, while its value is used
             passed.setdefault(takes.get(step.index, -1), []).extend(moves)
             continue
-        until = held.get(step.index, 0.0)
+        until = lifetimes.get(step.index, 0.0)
         reads, writes = _read_and_written(rank, step, regions)
         rows, cols = step.shape if until else (0, 0)
         nbytes = rows * cols * widths[step.index]
@@ -274,7 +277,7 @@ def _read_and_written(rank: int, step: Any, regions: Regions) -> tuple[list, lis
     return reads, writes
 
 
-def _held(trace: Trace, regions: Regions, bars: dict) -> dict[int, float]:
+def _lifetimes(trace: Trace, regions: Regions, bars: dict) -> dict[int, float]:
     """Step -> end of the lifetime of its value, if it has memory of its own."""
     until: dict[int, float] = {}
     for step in reversed(trace.steps):
@@ -287,11 +290,11 @@ def _held(trace: Trace, regions: Regions, bars: dict) -> dict[int, float]:
             last = max(own, until.get(step.index, 0.0)) if same else own
             if value.shape is not None:
                 until[value.index] = max(until.get(value.index, 0.0), last)
-    keeps = lambda step: step.anytime or step.elements() and (step.computes or step.does)
+    has_memory = lambda step: step.anytime or step.elements() and (step.computes or step.does)
     return {
         step.index: until[step.index]
         for step in trace.steps
-        if step.index in until and step.shape is not None and step.onto is None and keeps(step)
+        if step.index in until and step.shape is not None and step.onto is None and has_memory(step)
     }
 
 

@@ -40,9 +40,9 @@ from drbench.host.topology import Topology, mpi_version, start_mpi
 from drbench.launch.cases.case import (
     DESCRIPTION_FIELDS,
     Case,
+    bind_case,
+    bind_on_nodes,
     blocks_in_place,
-    bound,
-    bound_on,
     case_keys,
     check_case,
     check_rounding,
@@ -50,12 +50,12 @@ from drbench.launch.cases.case import (
     refuse_our_options,
     resolved_keys,
 )
-from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.cases.machine_models import find_planning_model
 from drbench.launch.cases.peaks import Peaks, compute_column, with_peak
 from drbench.launch.host.files import check_csv, check_output, output_record, write_output
 from drbench.launch.host.leftovers import mapped_files
 from drbench.launch.host.mpi import STRANGERS, launched, started_by_us
-from drbench.launch.libraries import LIBRARIES, get_library, present
+from drbench.launch.libraries import LIBRARIES, get_library, require_library
 from drbench.launch.libraries.base import host_type
 from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
 from drbench.measure.record import HEADER, Record
@@ -286,7 +286,7 @@ def _prepare_program(
     check_case(case)
     comm = topology.comm
     choice = parse_transport(case.transport)
-    algorithm, problem, options = bound_on(case, topology.node_of)
+    algorithm, problem, options = bind_on_nodes(case, topology.node_of)
     columns.update(problem.texts)
     terms = problem.c.partition.terms
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars, case.dtype, terms)
@@ -376,7 +376,7 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
         )
     ahead, machine = case.ahead(resolved), None
     if case.machine or case.backend == "numpy":
-        machine = of_schedule(case.machine, resolved, case.transport, case.dtype)
+        machine = find_planning_model(case.machine, resolved, case.transport, case.dtype)
     start = Clock.now()
     # the search may be refused on one rank alone, for a part that is too large
     trace = call_together(comm, lambda: algorithm.trace(problem, comm.rank, machine, **resolved))
@@ -414,8 +414,8 @@ def _prepare_library(
             f"{library.name} is a separate program: start it with drbench run -p {comm.size}, "
             "not under mpirun."
         )
-    call_together(comm, lambda: present(library))
-    _, problem, options = bound(case, comm.size)
+    call_together(comm, lambda: require_library(library))
+    _, problem, options = bind_case(case, comm.size)
     columns.update(problem.texts, **dict.fromkeys(("transport", "prefetch", "get", "progress")))
     fill = Fill(case.fill, case.seed, case.k, dtype=case.dtype)
     threads = case.threads or topology.cores_per_rank

@@ -10,10 +10,10 @@ from rich.progress import track
 from rich.text import Text
 
 from drbench.errors import DrbenchError
-from drbench.launch.cases.case import Case, blocks_in_place, bound_on, in_place_on
-from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.cases.case import Case, bind_on_nodes, blocks_in_place, in_place_on
+from drbench.launch.cases.machine_models import find_planning_model
 from drbench.launch.host.show import console as screen_of
-from drbench.launch.libraries import LIBRARIES, get_library, present
+from drbench.launch.libraries import LIBRARIES, get_library, require_library
 from drbench.measure.noise import FEWEST
 from drbench.partitions import LayoutError
 from drbench.plan.explain import moves
@@ -64,12 +64,12 @@ def plan_needs(
     pools, moving = [0] * ranks, True  # of a library only the tiles are known
     try:
         if case.algorithm in LIBRARIES:
-            present(get_library(case.algorithm))
+            require_library(get_library(case.algorithm))
         node_of = node_of or [0] * ranks
-        algorithm, problem, options = bound_on(case, node_of)
+        algorithm, problem, options = bind_on_nodes(case, node_of)
         if case.algorithm not in LIBRARIES:
             resolved = algorithm.resolve(problem, in_place_on(case, len({*node_of})), **options)
-            model = of_schedule(case.machine, resolved, case.transport, case.dtype)
+            model = find_planning_model(case.machine, resolved, case.transport, case.dtype)
             steps = (algorithm.steps(problem, rank, model, **resolved) for rank in range(ranks))
             moving = any(moves(program, rank) for rank, program in enumerate(steps))
             for rank in range(ranks) if buffers else ():

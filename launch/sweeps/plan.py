@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple
 
 from drbench.errors import DrbenchError
-from drbench.launch.cases.case import bound
+from drbench.launch.cases.case import bind_case
 from drbench.launch.cases.launchers import Launcher, load_launcher
 from drbench.launch.cases.machine_models import find_machine, model_version
 from drbench.launch.cases.sweep_file import Sweep, load_sweep, ranks_of
@@ -116,7 +116,7 @@ class SweepPlan(NamedTuple):
 def _tiles(job: Job) -> tuple:
     """The layouts of a case; unique for a refused case, which is compared with nothing."""
     try:
-        return tuple(bound(job.case, job.ranks)[1].texts.values())
+        return tuple(bind_case(job.case, job.ranks)[1].texts.values())
     except (DrbenchError, LayoutError):
         return (job.name,)
 

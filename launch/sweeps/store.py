@@ -27,7 +27,7 @@ from rich.console import Console
 
 from drbench.errors import CaseFailed, UsageError
 from drbench.launch.cases.case import GOOD, Case
-from drbench.launch.host.files import FULL, made_folder, sync_folder
+from drbench.launch.host.files import FULL, make_folder, sync_folder
 from drbench.launch.host.processes import interruptible
 from drbench.launch.host.protocol import append_journal, read_journal
 from drbench.measure.record import SCHEMA_VERSION, Record, RecordError
@@ -100,7 +100,7 @@ def open_store(
     CaseFailed
         If the disk is full.
     """
-    folder = made_folder(folder)
+    folder = make_folder(folder)
     warn = partial(print_line.print, style="yellow")
     try:
         with interruptible(), hold_folder(folder, warn):

@@ -26,7 +26,7 @@ from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace
 from drbench.texts import bytes_text
 
-from .counts import counted, share_of
+from .counts import count_case, share_of
 from .enumerate import list_movements, with_copies
 from .request import TuneRequest
 from .result import Moving, Place
@@ -141,7 +141,7 @@ class ByBytes:
     def judge(
         self, cases: Sequence[Case], moving: Moving, _within: float, _until_s: float
     ) -> Iterator[Place]:
-        counts, count = counted(cases[0], self.request.ranks), self.request.multiplications
+        counts, count = count_case(cases[0], self.request.ranks), self.request.multiplications
         if counts.memory > self.memory_bytes:
             raise OutOfMemory(f"it needs {bytes_text(counts.memory)}")
         total = counts.loads

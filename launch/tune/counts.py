@@ -3,7 +3,7 @@ bound of the bytes that some rank needs with any schedule."""
 
 from typing import NamedTuple
 
-from drbench.launch.cases.case import Case, bound, refuse_library
+from drbench.launch.cases.case import Case, bind_case, refuse_library
 from drbench.model.bounds import io_bound
 from drbench.plan.explain import Loads, loads, transfers
 from drbench.plan.schedule import pool_bytes
@@ -40,7 +40,7 @@ def share_of(total: Loads, problem: Problem) -> float:
 
 
 @no_collection()
-def counted(case: Case, ranks: int) -> Counted:
+def count_case(case: Case, ranks: int) -> Counted:
     """Count a case on ``ranks`` ranks whose gets are copies.
 
     Raises
@@ -50,12 +50,12 @@ def counted(case: Case, ranks: int) -> Counted:
 
     Examples
     --------
-    >>> counts = counted(Case(8, 8, 8, "column", "column", "column"), 2)
+    >>> counts = count_case(Case(8, 8, 8, "column", "column", "column"), 2)
     >>> counts.loads.busiest_bytes, counts.memory, counts.share
     (128, 512, 1.0)
     """
     refuse_library(case.algorithm)
-    algorithm, problem, options = bound(case, ranks)
+    algorithm, problem, options = bind_case(case, ranks)
     resolved = algorithm.resolve(problem, False, **options)
     traces = [algorithm.trace(problem, rank, **resolved) for rank in range(ranks)]
     memory = needed = 0

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from drbench.algorithms import algorithms, get_algorithm
-from drbench.launch.cases.case import Case, bound
+from drbench.launch.cases.case import Case, bind_case
 from drbench.partitions import LayoutError, divisors, frontier, layouts
 from drbench.partitions.partition import replica_suffix
 from drbench.program.problem import Problem
@@ -214,14 +214,14 @@ def change(case: Case, kind: str, value) -> Case:
 
 def with_copies(case: Case, ranks: int) -> tuple:
     """The case with all replicas of C complete, not only the first, and the algorithm, problem and
-    options of :func:`drbench.launch.cases.case.bound`.
+    options of :func:`drbench.launch.cases.case.bind_case`.
 
     Examples
     --------
     >>> with_copies(Case(8, 8, 8, c="R"), 2)[0].options, with_copies(Case(8, 8, 8), 2)[0].options
     ({'replicate_result': True}, {})
     """
-    algorithm, problem, options = bound(case, ranks)
+    algorithm, problem, options = bind_case(case, ranks)
     if len(problem.c.partition.copies()) > 1 and "replicate_result" in algorithm.options:
         options = options | {"replicate_result": True}
         case = replace(case, options=case.options | {"replicate_result": True})

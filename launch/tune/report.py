@@ -81,8 +81,8 @@ def _costs(place: Place) -> str:
     """The layouts of a place, its cost, and its program."""
     named, record, counts = layouts_text(place.layouts), place.record, place.counts
     if record is not None:
-        of_roof = f"{record.percent_of_gemm_only:.0f} % of GEMM-only speed"
-        return f"{named}: {predicted_text(record)} predicted, {of_roof}, {name_of(place)}"
+        percent = f"{record.percent_of_gemm_only:.0f} % of GEMM-only speed"
+        return f"{named}: {predicted_text(record)} predicted, {percent}, {name_of(place)}"
     moves = bytes_text(counts.loads.busiest_bytes)
     uneven = f", one rank has {counts.share:.2f} times its share of the work"
     work = "" if round(counts.share, 2) <= 1 else uneven

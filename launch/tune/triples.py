@@ -131,8 +131,8 @@ def bounds_of(
     >>> bounds_of(layouts, (8, 8, 8), rates)[0][..., 0].ravel().tolist()
     [32.0, 48.0]
     """
-    held = {
-        name: _held([operand.partition for operand in operands])
+    own_tiles = {
+        name: _own_tiles([operand.partition for operand in operands])
         for name, operands in layouts.items()
     }
     shape = [*map(len, layouts.values()), 3]
@@ -145,20 +145,21 @@ def bounds_of(
             for array in (bounds, guesses, gemms)
         ]
         for at, stationary in enumerate(layouts[name]):
-            tiles, replicas = held[name]
-            every = _multiplied(stationary, tiles[at], replicas[at], dict(zip("mnk", sizes)))
+            tiles, replicas = own_tiles[name]
+            every = _ranges_multiplied(stationary, tiles[at], replicas[at], dict(zip("mnk", sizes)))
             for rank in rates.links:
                 extents = [int(np.ptp(every[axis][:, rank])) for axis in "mnk"]
                 if 0 in extents:
                     continue
                 (first, first_cuts), (second, second_cuts) = (
-                    _moved(rank, other, *held[other], every, rates) for other in others
+                    _price_transfers(rank, other, *own_tiles[other], every, rates)
+                    for other in others
                 )
                 moves = sure = (first[:, None] + second).max(axis=2)
                 partition = stationary.partition
                 if partition.replicas > 1 and partition.grid_shape != (1, 1):
                     first, second = (
-                        _fewest(rank, other, held[other][0], every, stationary, rates)
+                        _bound_transfers(rank, other, own_tiles[other][0], every, stationary, rates)
                         for other in others
                     )
                     sure = (first[:, None] + second).max(axis=2)
@@ -183,14 +184,14 @@ def _work(extents: list[int], rates: Rates, cut_on: str | None) -> tuple[float, 
     return least, max(least, compute.gemm_s(m, n, k))
 
 
-def _held(partitions: list[Partition]) -> tuple[np.ndarray, np.ndarray]:
+def _own_tiles(partitions: list[Partition]) -> tuple[np.ndarray, np.ndarray]:
     """(row0, row1, col0, col1) of the one tile of each rank, an array (layout, 4, rank), and the
     replica of each, (layout, rank); zeros where it has none, or several.
 
     Examples
     --------
     >>> from drbench.partitions import partition
-    >>> tiles, replicas = _held([partition("column/c2", (6, 8), 4)])
+    >>> tiles, replicas = _own_tiles([partition("column/c2", (6, 8), 4)])
     >>> tiles[0].T.tolist(), replicas[0].tolist()
     ([[0, 6, 0, 4], [0, 6, 4, 8], [0, 6, 0, 4], [0, 6, 4, 8]], [0, 0, 1, 1])
     """
@@ -205,7 +206,9 @@ def _held(partitions: list[Partition]) -> tuple[np.ndarray, np.ndarray]:
     return tiles, replicas
 
 
-def _multiplied(stationary: Operand, tiles: np.ndarray, replicas: np.ndarray, sizes: dict) -> dict:
+def _ranges_multiplied(
+    stationary: Operand, tiles: np.ndarray, replicas: np.ndarray, sizes: dict
+) -> dict:
     """The ranges of m, n and k that each rank multiplies, by axis: arrays (2, rank)."""
     (free,) = sizes.keys() - {*stationary.axes}
     count = stationary.partition.replicas
@@ -213,7 +216,7 @@ def _multiplied(stationary: Operand, tiles: np.ndarray, replicas: np.ndarray, si
     return dict(zip((*stationary.axes, free), (tiles[:2], tiles[2:], shares[replicas].T)))
 
 
-def _moved(
+def _price_transfers(
     rank: int, name: str, tiles: np.ndarray, replicas: np.ndarray, every: dict, rates: Rates
 ) -> tuple[np.ndarray, np.ndarray]:
     """The cost of a rank's transfers on each of its links for layouts of a matrix, if all ranks
@@ -232,7 +235,7 @@ def _moved(
     return cost * rates.moved[name], 1 + np.count_nonzero(own, axis=1)
 
 
-def _fewest(
+def _bound_transfers(
     rank: int, name: str, tiles: np.ndarray, every: dict, stationary: Operand, rates: Rates
 ):
     """The cost of a rank's own transfers in each direction for layouts of a matrix, if all its

@@ -16,7 +16,7 @@ from drbench.algorithms.universal.packed import multiply_packed, packed_gemms
 from drbench.algorithms.universal.packing import CORES, Packing, choose_packing
 from drbench.errors import UsageError
 from drbench.launch.cases.case import Case
-from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.cases.machine_models import find_planning_model
 from drbench.launch.models.predict import predict_with, programs_of
 from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
@@ -206,7 +206,7 @@ def test_run_and_simulator_have_the_same_program():
 def test_without_a_model_types_that_cores_multiply_are_packed(dtype, is_packed):
     problem = Problem(4096, 4096, 4096, 2, *CYCLIC, dtype=dtype)
     resolved = universal.resolve(problem, stationary="C")
-    machine = of_schedule(None, resolved, dtype=dtype)
+    machine = find_planning_model(None, resolved, dtype=dtype)
     assert bool(universal.trace(problem, 0, machine, **resolved).panel_bytes) == is_packed
 
 
@@ -238,7 +238,7 @@ def test_a_run_without_a_model_knows_its_throttled_links():
     resolved = universal.resolve(problem, stationary="B")
     panels = {
         transport: universal.trace(
-            problem, 0, of_schedule(None, resolved, transport), **resolved
+            problem, 0, find_planning_model(None, resolved, transport), **resolved
         ).panel_bytes
         for transport in ("auto", "throttled:0.25,50", "throttled:1000,0")
     }
@@ -252,7 +252,7 @@ def test_never_disables_packing_with_a_model_too():
     is_packed = {}
     for pack in ("auto", "never"):
         resolved = universal.resolve(problem, stationary="C", pack=pack)
-        machine = of_schedule(None, resolved, dtype="float32")
+        machine = find_planning_model(None, resolved, dtype="float32")
         assert resolved["pack"] == pack and (machine is None) == (pack == "never")
         steps = universal.trace(problem, 0, machine or CORES, **resolved).steps
         is_packed[pack] = sum(type(step) is Pack for step in steps)

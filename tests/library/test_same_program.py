@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from drbench.launch.cases.case import Case, bound_on
-from drbench.launch.cases.machine_models import of_schedule
+from drbench.launch.cases.case import Case, bind_on_nodes
+from drbench.launch.cases.machine_models import find_planning_model
 from drbench.library.plan import Multiplication
 from drbench.library.spec import TYPES, Specs
 from drbench.partitions import divisors
@@ -31,9 +31,9 @@ def run_here(p, shape, texts, stationary, in_place, nodes, dtype):
     """The traces of ``drbench run`` with a result in all replicas."""
     options = {"stationary": stationary, "replicate_result": True, "sums": "accumulate"}
     case = Case(*shape, *texts, dtype=dtype, options=options)
-    algorithm, problem, options = bound_on(case, nodes)
+    algorithm, problem, options = bind_on_nodes(case, nodes)
     resolved = algorithm.resolve(problem, in_place, **options)
-    machine = of_schedule(None, resolved, "auto", dtype)
+    machine = find_planning_model(None, resolved, "auto", dtype)
     return [algorithm.trace(problem, rank, machine, **resolved) for rank in range(p)]
 
 

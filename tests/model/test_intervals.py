@@ -18,7 +18,12 @@ from drbench.errors import UsageError
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.commands.cli import main
-from drbench.launch.models.intervals import combined, doubted, otherwise, residuals_of
+from drbench.launch.models.intervals import (
+    combine_errors,
+    residuals_of,
+    swap_arbitration,
+    vary_assumed,
+)
 from drbench.launch.models.predict import predict, programs_of, with_interval
 from drbench.model.fit import spread
 from drbench.model.machine import Machine
@@ -67,13 +72,13 @@ def test_one_residual_and_wrong_ones_are_refused():
 
 
 def test_independent_errors_add_up_by_their_squares():
-    found = combined([1.0] * 40, 2.0, [[1.0, 4.0], [3.0]])
+    found = combine_errors([1.0] * 40, 2.0, [[1.0, 4.0], [3.0]])
     assert found.low == pytest.approx(0.5)
     assert log(found.high) == pytest.approx((log(2) ** 2 + log(1.5) ** 2) ** 0.5)
 
 
 def test_assumed_constants_are_at_their_ends_together_and_no_others_change():
-    faster, slower = doubted(Machine.from_dict(SECTION | {"assumed": ASSUMED}))
+    faster, slower = vary_assumed(Machine.from_dict(SECTION | {"assumed": ASSUMED}))
     text = lambda machine: (
         machine.compute.sustained,
         machine.links[0].bandwidth_bytes_per_s,
@@ -86,7 +91,7 @@ def test_assumed_constants_are_at_their_ends_together_and_no_others_change():
 
 def test_a_file_may_give_the_range_of_a_constant():
     assumed = ["links.*.bandwidth_bytes_per_s by 1.25", "compute.launch_s"]
-    ends = doubted(Machine.from_dict(SECTION | {"assumed": assumed}))
+    ends = vary_assumed(Machine.from_dict(SECTION | {"assumed": assumed}))
     assert [end.links[0].bandwidth_bytes_per_s for end in ends] == pytest.approx([1.25e9, 0.8e9])
     assert [end.compute.launch_s for end in ends] == pytest.approx([5e-7, 2e-6])
 
@@ -108,8 +113,10 @@ def test_the_interval_covers_the_times_at_the_ends_and_a_model_without_assumptio
     exact = {"residuals": {"any": [1.0, 1.0, 1.0]}}
     doubtful = Machine.from_dict(section | {"assumed": ASSUMED} | exact)
     found = with_interval(record, CASE, doubtful, 4)
-    faster, slower = (predict(CASE, end, 4).best_s / record.best_s for end in doubted(doubtful))
-    (other,) = (predict(CASE, end, 4).best_s / record.best_s for end in otherwise(doubtful))
+    faster, slower = (
+        predict(CASE, end, 4).best_s / record.best_s for end in vary_assumed(doubtful)
+    )
+    (other,) = (predict(CASE, end, 4).best_s / record.best_s for end in swap_arbitration(doubtful))
     assert faster < 1 < other < slower  # fair sharing of links is slower here
     assert found.median_low_s == pytest.approx(record.best_s * faster)
     high = exp((log(slower) ** 2 + log(other) ** 2) ** 0.5)
@@ -131,7 +138,9 @@ def test_the_interval_is_the_same_from_programs_that_are_known(a, stationary):
     options = {"stationary": stationary} | ({} if signals else {"pack": "never"})
     case = Case(256, 512, 256, a, "block", "row", options=options)
     record, made = predict(case, machine, 4), programs_of(case, machine, 4)
-    others = [made.on(case, other) for other in (*doubted(machine), *otherwise(machine))]
+    others = [
+        made.on(case, other) for other in (*vary_assumed(machine), *swap_arbitration(machine))
+    ]
     assert [other is None for other in others] == [signals, signals, False]
     found = with_interval(record, case, machine, 4, made)
     assert found == with_interval(record, case, machine, 4)

@@ -9,7 +9,7 @@ import pytest
 from hostile_files import machine_section, mutate, odd_numbers, sweep_table, write
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.launch.cases.case import Case, bound
+from drbench.launch.cases.case import Case, bind_case
 from drbench.launch.cases.sweep_file import load_sweep
 from drbench.launch.libraries import LIBRARIES
 from drbench.launch.models.predict import predict, with_interval
@@ -91,7 +91,7 @@ def try_sweep(seed, folder):
         for size in (case.m, case.n, case.k):
             assert type(size) is int and 1 <= size < 2**63
         try:
-            taker, problem, options = bound(case, 4)
+            taker, problem, options = bind_case(case, 4)
             if case.algorithm not in LIBRARIES:
                 taker.resolve(problem, True, **options)
         except DrbenchError as error:

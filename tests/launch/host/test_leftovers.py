@@ -17,8 +17,8 @@ from drbench.launch.host.leftovers import (
     TOKEN,
     end_family,
     family,
-    held_files,
     is_alive,
+    list_used_files,
     new_token,
     remove_files,
 )
@@ -99,7 +99,7 @@ def test_a_file_that_ranks_of_drbench_held_is_removed_and_no_other_of_its_type(f
 def test_a_file_that_a_living_process_has_open_or_mapped_stays(file, holder, name, how):
     held, free = file(name), file(name)
     process = holder(held, how=how)
-    assert str(held) in held_files() and str(held) in held_files([process.pid])
+    assert str(held) in list_used_files() and str(held) in list_used_files([process.pid])
     assert len(remove_files({str(held), str(free)})) == 1
     assert held.exists() and not free.exists()
     process.kill()

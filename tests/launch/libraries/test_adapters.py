@@ -9,7 +9,7 @@ import pytest
 
 from drbench.algorithms.mesh import parse_mesh
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
-from drbench.launch.libraries import LIBRARIES, get_library, present
+from drbench.launch.libraries import LIBRARIES, get_library, require_library
 from drbench.launch.libraries.base import own_words
 from drbench.launch.libraries.cosma import read_times
 from drbench.launch.libraries.dtensor import moved_bytes
@@ -112,7 +112,7 @@ def test_arithmetic_that_a_library_does_not_have_is_refused(name, dtype, compute
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_missing_library_is_refused_in_one_line_with_the_install_command(name, nothing_installed):
     with pytest.raises(MissingError) as raised:
-        present(get_library(name))
+        require_library(get_library(name))
     described = str(raised.value)
     assert (
         described.startswith(f"{name} is not available: ")

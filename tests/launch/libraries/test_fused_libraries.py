@@ -6,7 +6,7 @@ import importlib.util
 import pytest
 
 from drbench.errors import MissingError, UnsupportedError, UsageError
-from drbench.launch.libraries import Availability, get_library, present
+from drbench.launch.libraries import Availability, get_library, require_library
 from drbench.launch.libraries.fused import devices, with_gpu
 
 
@@ -55,7 +55,7 @@ def test_a_missing_package_is_refused_in_one_line_with_the_install_command(
     pretend(monkeypatch, versions)
     monkeypatch.setattr("drbench.launch.libraries.fused.devices", lambda: count)
     with pytest.raises(MissingError) as raised:
-        present(get_library(name))
+        require_library(get_library(name))
     text = str(raised.value)
     assert text.startswith(f"{name} is not available: {words}") and "\n" not in text
     assert raised.value.exit_code == 3

@@ -7,7 +7,7 @@ import pytest
 from oracles import exhaustive
 
 from drbench.errors import UnsupportedError
-from drbench.launch.libraries.meshes import on_one_mesh, placed
+from drbench.launch.libraries.meshes import find_placements, share_mesh
 from drbench.partitions import partition
 from drbench.partitions.enumerate import KINDS
 
@@ -43,7 +43,7 @@ def test_every_triple_of_a_power_of_two_has_one_mesh_with_the_same_elements_on_e
     some = list(exhaustive(nprocs))[:: 7 if nprocs == 8 else 1]
     for texts in some:
         bound = [partition(text, shape, nprocs) for text in texts]
-        together = on_one_mesh([placed(one) for one in bound])
+        together = share_mesh([find_placements(one) for one in bound])
         assert len({mesh for _, mesh in together}) == 1
         for one, (placements, mesh) in zip(bound, together):
             assert prod(mesh) == nprocs and len(placements) == len(mesh)
@@ -58,16 +58,16 @@ def test_every_triple_of_a_power_of_two_has_one_mesh_with_the_same_elements_on_e
 def test_placements_are_read_back_as_the_same_partition(text):
     shape = (16, 32)
     bound = partition(text, shape, 4)
-    placements, mesh = placed(bound)
+    placements, mesh = find_placements(bound)
     words = ",".join("R" if d is None else f"S({d})" for d in placements)
     assert partition(f"{words}@{'x'.join(map(str, mesh))}", shape, 4) == bound
 
 
 def test_meshes_without_a_common_refinement_stay_separate():
     apart = [((0, 1), (2, 3)), ((0, 1), (3, 2)), ((0,), (6,))]
-    assert on_one_mesh(apart) == apart
+    assert share_mesh(apart) == apart
 
 
 def test_block_cyclic_tiles_are_refused_with_a_remedy():
     with pytest.raises(UnsupportedError, match="dtensor: tiles:2x2.* use block"):
-        placed(partition("tiles:2x2@2x2", (16, 16), 4))
+        find_placements(partition("tiles:2x2@2x2", (16, 16), 4))

@@ -3,7 +3,7 @@
 import pytest
 
 from drbench.launch.cases.case import Case
-from drbench.launch.models.intervals import doubted
+from drbench.launch.models.intervals import vary_assumed
 from drbench.launch.models.predict import predict, with_interval
 from drbench.model.machine import Machine
 
@@ -42,6 +42,6 @@ def test_the_interval_includes_an_assumed_host_time():
     section = SECTION | {"dispatch_s": 0.5, "assumed": ["dispatch_s"]}
     machine = Machine.from_dict(section | {"residuals": {"any": [1.0, 1.0, 1.0]}})
     found = with_interval(predict(case, machine, 4), case, machine, 4)
-    faster, slower = (predict(case, end, 4).best_s for end in doubted(machine))
+    faster, slower = (predict(case, end, 4).best_s for end in vary_assumed(machine))
     assert slower - faster == pytest.approx(0.75)
     assert (found.median_low_s, found.median_high_s) == pytest.approx((faster, slower))

@@ -10,7 +10,7 @@ from drbench.algorithms import algorithms, get_algorithm
 from drbench.errors import UnsupportedError
 from drbench.launch.cases.case import Case
 from drbench.launch.models.predict import predict
-from drbench.launch.tune.counts import counted
+from drbench.launch.tune.counts import count_case
 from drbench.model.bounds import bound_of, carried_by_links
 from drbench.model.costs import Costs
 from drbench.model.gemm import Compute
@@ -46,7 +46,7 @@ def test_operands_move_two_bytes_an_element_and_partial_sums_four(layouts, stati
         assert (record.status, record.dtype) == ("ok", dtype)
         moved = record.get_bytes or 0, record.accumulate_bytes or 0
         assert moved == (2 * (a + b), of_c * c)
-    counts = counted(Case(8, 8, 8, *layouts, dtype=MIXED, options={"stationary": stationary}), 2)
+    counts = count_case(Case(8, 8, 8, *layouts, dtype=MIXED, options={"stationary": stationary}), 2)
     assert counts.loads.moved_bytes == 2 * (a + b) + 4 * c
     # three matrices of 64 elements on two ranks, and the half of what both move
     assert counts.needed == (64 * (2 + 2 + 4) + 2 * (a + b) + 4 * c) // 2

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.errors import UnsupportedError, UsageError
-from drbench.launch.cases.case import bound
+from drbench.launch.cases.case import bind_case
 from drbench.launch.cases.sweep_file import expand, load_sweep, ranks_of
 from drbench.launch.cases.sweep_values import shipped
 from drbench.launch.sweeps.store import case_id
@@ -145,7 +145,7 @@ def test_each_algorithm_is_next_to_the_universal_one_on_its_tiles():
     layouts = {}
     for case in cases:
         with suppress(UnsupportedError):
-            texts = tuple(bound(case, 2)[1].texts.values())
+            texts = tuple(bind_case(case, 2)[1].texts.values())
             layouts.setdefault(texts, []).append(case.algorithm)
     assert all("universal" in names for names in layouts.values())
     first = layouts["block:1x2", "block:1x2", "block:1x2"]

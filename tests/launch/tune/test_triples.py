@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as at_most
 from hypothesis import strategies as st
 
-from drbench.launch.cases.case import Case, bound
+from drbench.launch.cases.case import Case, bind_case
 from drbench.launch.models.predict import predict_with, programs_of, seen_by
 from drbench.launch.tune.enumerate import change, list_settings, on_triple, with_copies
 from drbench.launch.tune.rank import tune
@@ -102,7 +102,7 @@ def test_bytes_are_those_of_the_traces(items):
         offset = draw.choice(["axis", "interval"])
         options = {"stationary": "CBA"[which], "chunk": "none", "offset": offset}
         case = Case(*sizes, *(named[x] for x in triple), options=options)
-        algorithm, problem, options = bound(case, ranks)
+        algorithm, problem, options = bind_case(case, ranks)
         resolved = algorithm.resolve(problem, False, **options)
         comes, goes = Counter(), Counter()
         for rank in range(ranks):
@@ -203,7 +203,7 @@ def test_replication_factors_vary_as_requested(factors, fits):
         Case(64, 64, 64), 4, ("universal",), replication=factors, top=200, effort=0.0
     )
     for place in tune(request, None).ranking:
-        _, problem, _ = bound(place.case, 4)
+        _, problem, _ = bind_case(place.case, 4)
         of_a, of_b, of_c = (operand.partition.replicas for operand in problem.operands)
         assert {of_a, of_b, of_c} <= fits
         assert of_a == of_b and (factors == "paired" or of_b == of_c)

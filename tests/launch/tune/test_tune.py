@@ -15,12 +15,12 @@ from starting import within
 
 from drbench.clock import Clock
 from drbench.errors import OutOfMemory, UnsupportedError
-from drbench.launch.cases.case import Case, bound
+from drbench.launch.cases.case import Case, bind_case
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.models.predict import predict_with
 from drbench.launch.sweeps.rounds import round_of
 from drbench.launch.tune.costs import EVEN
-from drbench.launch.tune.counts import counted
+from drbench.launch.tune.counts import count_case
 from drbench.launch.tune.enumerate import (
     list_layouts,
     list_movements,
@@ -340,7 +340,9 @@ def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
     for place in (place for place in places if place.case.algorithm != "gemm_ar"):
         partial = replace(place.case, options={**place.case.options, "replicate_result": False})
         c_bytes = 4 * BASE.m * BASE.n
-        more = counted(place.case, 4).loads.moved_bytes - counted(partial, 4).loads.moved_bytes
+        more = (
+            count_case(place.case, 4).loads.moved_bytes - count_case(partial, 4).loads.moved_bytes
+        )
         assert more == 3 * c_bytes
 
 
@@ -353,7 +355,7 @@ def test_leaving_the_layout_of_today_costs_its_redistribution(machine):
         request = replace(request, replication="none", case=replace(BASE, a="column"))
     ranking = tune(request, machine).ranking
     for place in ranking:
-        _, problem, _ = bound(place.case, ranks)
+        _, problem, _ = bind_case(place.case, ranks)
         expected = 0
         for operand, text in zip(problem.operands, today):
             held = partition(text, operand.partition.shape, ranks)

@@ -10,7 +10,7 @@ import pytest
 
 from drbench.launch.cases.case import Case
 from drbench.launch.commands.predict.tune import merged
-from drbench.launch.tune.counts import counted, least_bytes
+from drbench.launch.tune.counts import count_case, least_bytes
 from drbench.launch.tune.rank import tune
 from drbench.launch.tune.request import TuneRequest
 from drbench.model.machine import Machine
@@ -77,7 +77,7 @@ def test_layouts_that_do_not_fit_the_memory_are_reported():
 def test_rows_need_the_stored_and_the_fetched_bytes_and_no_layout_less_than_the_bound():
     """All by rows, C staying: of 8 ranks one has 96 rows of A and C, and needs all of B."""
     case = Case(768, 8, 16, a="row", b="row", c="row", options={"stationary": "C"})
-    assert counted(case, 8).needed == 4 * (96 * 16 + 16 * 8 + 96 * 8)
+    assert count_case(case, 8).needed == 4 * (96 * 16 + 16 * 8 + 96 * 8)
     found = tune(TuneRequest(Case(512, 512, 512), 8, ("universal", "summa"), replication="none"))
     assert min(place.counts.needed for place in found.ranking) == least_bytes(
         Case(512, 512, 512), 8
