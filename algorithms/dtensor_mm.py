@@ -36,7 +36,7 @@ def resolve(problem: Problem, in_place: bool = True, *, strategy: str | None = N
     always the fastest (the reduction of a partial C is not counted)."""
     placed = [_placement(operand) for operand in problem.operands]
     fits = {
-        name: sum(_moved(*each) for each in zip((problem.a, problem.b), placed, wanted))
+        name: sum(_moved(*move) for move in zip((problem.a, problem.b), placed, wanted))
         for name, (*wanted, left) in _STRATEGIES.items()
         if left in ("partial", placed[2]) or problem.nprocs == 1
     }
@@ -103,13 +103,13 @@ def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Steps:
         if have == "column" and p > 1:
             token = yield Copy(token)
     else:  # all to all: of each tile this rank's rows or columns
-        found, across = Tiles(operand), _cut(operand, wanted, p)[rank]
+        stored, across = Tiles(operand), _cut(operand, wanted, p)[rank]
         fragments = []
         for other, own in enumerate(_cut(operand, have, p)):
             if have == "row":
-                block = found.block(other, 0, own, across)
+                block = stored.block(other, 0, own, across)
             else:
-                block = found.block(0, other, across, own)
+                block = stored.block(0, other, across, own)
             fragments.append((yield Get(block)))
         token = yield Join(fragments, axis=_axis(have))
         if p > 1:
@@ -123,8 +123,8 @@ def _cut(operand: Operand, by: str, p: int) -> list[tuple[int, int]]:
 
 
 def _tiles(operand: Operand, by: str, p: int) -> list:
-    found = Tiles(operand)
-    return [found.tile(q, 0) if by == "row" else found.tile(0, q) for q in range(p)]
+    tiles = Tiles(operand)
+    return [tiles.tile(q, 0) if by == "row" else tiles.tile(0, q) for q in range(p)]
 
 
 def _axis(by: str) -> int:

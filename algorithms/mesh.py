@@ -179,7 +179,7 @@ def parse_mesh(text: str | None, nprocs: int, square: bool = False) -> tuple[int
     if not rows * cols:
         raise UsageError(f"mesh must be rows x columns such as 2x3, got {text!r}.")
     if rows * cols != nprocs:
-        fits = [each for each in MESH.tried(nprocs) if not square or len({*each.split("x")}) == 1]
+        fits = [grid for grid in MESH.tried(nprocs) if not square or len({*grid.split("x")}) == 1]
         raise UsageError(
             f"mesh {rows}x{cols} needs {rows * cols} ranks, got {nprocs}. Use "
             f"{', '.join([*fits, ''])}{'or ' * bool(fits)}{rows * cols} ranks."
@@ -315,9 +315,9 @@ def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:
     """
     return [
         (begin, min(end, begin + (width or end)), x, y)
-        for x, one in enumerate(first)
+        for x, span in enumerate(first)
         for y, other in enumerate(second)
-        for start, end in [intersect(one, other)]
+        for start, end in [intersect(span, other)]
         for begin in range(start, end, width or max(1, end))
     ]
 

@@ -230,9 +230,9 @@ def algorithm(
     """
     known = named(*options)
     defaults = {  # a switch that is off is left out
-        each.name: each.default
-        for each in options
-        if each.default is not None and each.default is not False
+        option.name: option.default
+        for option in options
+        if option.default is not None and option.default is not False
     }
     decide = resolve or (lambda problem, in_place, **given: given)
 
@@ -280,9 +280,9 @@ def algorithms(*, plain: bool | None = None) -> dict[str, Algorithm]:
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
         importlib.import_module(module.name)
     return {
-        name: found
-        for name, found in sorted(_REGISTRY.items())
-        if plain in (None, found.bind is None)
+        name: entry
+        for name, entry in sorted(_REGISTRY.items())
+        if plain in (None, entry.bind is None)
     }
 
 

@@ -108,7 +108,7 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Steps:
 
 def parts(token: Step, axis: int, ranges: list) -> Steps:
     """The ranges of a gathered matrix, side by side."""
-    found = []
+    pieces = []
     for start, stop in ranges:
-        found.append((yield Part(token, axis, start, stop)))
-    return (yield from joined(found, axis))
+        pieces.append((yield Part(token, axis, start, stop)))
+    return (yield from joined(pieces, axis))

@@ -38,8 +38,7 @@ def cholesky(A, block):
 def factor(ctx, n, block):
     """L, and the largest element of |A - L·Lᵀ|."""
     A, whole = (ctx.empty((n, n), f"tiles:{block}x{block}", "float64") for _ in range(2))
-    for each in (A, whole):
-        each.local[...] = matrix(A.rows, A.columns)
+    A.local[...] = whole.local[...] = matrix(A.rows, A.columns)
     cholesky(A, block)
     A.local[A.rows[:, None] < A.columns[None, :]] = 0
     drbench.multiply(A, A.T, out=whole, alpha=-1, beta=1)

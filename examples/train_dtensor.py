@@ -63,7 +63,7 @@ def main(steps):
     }
     parallelize_module(model, mesh, plan)
     drbench.torch.adopt(model)
-    x, wanted = (distribute_tensor(each, mesh, [Shard(0)]) for each in (x, wanted))
+    x, wanted = (distribute_tensor(tensor, mesh, [Shard(0)]) for tensor in (x, wanted))
     losses = train(model, x, wanted, steps)
     if MPI.COMM_WORLD.rank == 0:
         print(f"loss {losses[0]:.12g} to {losses[-1]:.12g}; {drbench.torch.counts()}")

@@ -270,14 +270,14 @@ def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[in
     >>> axis_of(8, [[(0, 2)], [(4, 6)], [(2, 4)], [(6, 8)]])
     (Dealt(extent=8, tile=2, parts=4), [0, 2, 1, 3])
     """
-    found = sorted((start, stop, x) for x, mine in enumerate(held) for start, stop in mine)
-    ends = [0, *(stop for _, stop, _ in found)]
-    if [start for start, *_ in found] != ends[:-1] or ends[-1] != extent:
+    pieces = sorted((start, stop, x) for x, mine in enumerate(held) for start, stop in mine)
+    ends = [0, *(stop for _, stop, _ in pieces)]
+    if [start for start, *_ in pieces] != ends[:-1] or ends[-1] != extent:
         raise LayoutError(f"the ranges {held} do not divide [0, {extent}); give each index once")
-    numbers = list(dict.fromkeys([*(x for *_, x in found), *range(len(held))]))
+    numbers = list(dict.fromkeys([*(x for *_, x in pieces), *range(len(held))]))
     new, local = {x: y for y, x in enumerate(numbers)}, [0] * len(held)
     segments = []
-    for start, stop, x in found:
+    for start, stop, x in pieces:
         segments.append(Segment(start, stop, new[x], local[x]))
         local[x] += stop - start
     tile = segments[0].stop if segments else 1
@@ -311,7 +311,7 @@ def strided(ranges: list[Range], parts: int, factor: int) -> list[list[Range]]:
     [[(0, 2), (5, 6)], [(2, 4), (6, 7)], [(4, 5), (7, 8)], [(8, 9)]]
     """
     chunks = [chunked(chunk, parts) for chunk in chunked(ranges, factor)]
-    return [union(each for chunk in chunks for each in chunk[x]) for x in range(parts)]
+    return [union(span for chunk in chunks for span in chunk[x]) for x in range(parts)]
 
 
 def balanced_axis(axis: Axis) -> tuple[Axis, list[int]]:
@@ -361,19 +361,19 @@ def stored_runs(axis: Axis, ranges: Iterable[Range]) -> list[Segment]:
     >>> [tuple(run) for run in stored_runs(Dealt(6, 2, 1), [(1, 2), (2, 4), (4, 6)])]
     [(1, 6, 0, 1)]
     """
-    found: list[Segment] = []
+    runs: list[Segment] = []
     ahead: tuple = ()  # the start, coordinate and local start of a neighbour stored next
     for start, stop in ranges:
         first, _, coordinate, local = axis[axis.at(start)]
         run = Segment(start, stop, coordinate, local + start - first)
         if (start, coordinate, run.local) == ahead:
-            run = found.pop()._replace(stop=stop)
-        found.append(run)
+            run = runs.pop()._replace(stop=stop)
+        runs.append(run)
         ahead = stop, coordinate, local + stop - first
-    return found
+    return runs
 
 
-def common_segments(one: Axis, other: Axis) -> Iterator[tuple[Interval, int, int]]:
+def common_segments(axis: Axis, other: Axis) -> Iterator[tuple[Interval, int, int]]:
     """Yield (range, segment of one, segment of the other) for each part of two axes of one extent
     that no boundary of either cuts.
 
@@ -382,6 +382,6 @@ def common_segments(one: Axis, other: Axis) -> Iterator[tuple[Interval, int, int
     >>> [(tuple(span), x, y) for span, x, y in common_segments(Dealt(6, 3, 2), Dealt(6, 2, 2))]
     [((0, 2), 0, 0), ((2, 3), 0, 1), ((3, 4), 1, 1), ((4, 6), 1, 2)]
     """
-    both = sorted({*one.cuts(0, one.extent), *other.cuts(0, one.extent)})
+    both = sorted({*axis.cuts(0, axis.extent), *other.cuts(0, axis.extent)})
     for start, end in between(both):
-        yield Interval(start, end), one.at(start), other.at(start)
+        yield Interval(start, end), axis.at(start), other.at(start)

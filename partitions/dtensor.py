@@ -223,8 +223,8 @@ def _spec_by_strides(partition: Partition) -> PlacementSpec | None:
         return None
     places = partition.places
     sides = zip((0, 1, REPLICATE), (places.rows, places.cols, places.replicas))
-    found = [(stride, count, dim) for dim, side in sides for stride, count in _digits(side)]
-    ordered = sorted(found, reverse=True) or [(1, 1, REPLICATE)]
+    dims = [(stride, count, dim) for dim, side in sides for stride, count in _digits(side)]
+    ordered = sorted(dims, reverse=True) or [(1, 1, REPLICATE)]
     spec = PlacementSpec(tuple(d for *_, d in ordered), tuple(n for _, n, _ in ordered))
     if prod(spec.mesh) != partition.nprocs or spec.bind(partition.shape, partition.nprocs) != (
         partition
@@ -241,15 +241,15 @@ def _digits(side: Sequence[int]) -> list[tuple[int, int]]:
     >>> _digits(range(0, 8, 2)), _digits((0, 1, 4, 5)), _digits(range(1))
     ([(2, 4)], [(4, 2), (1, 2)], [])
     """
-    found: list[tuple[int, int]] = []
+    digits: list[tuple[int, int]] = []
     count = 1
     while count < len(side):
         stride, extent = side[count], 1
         while extent * count < len(side) and side[extent * count] == extent * stride:
             extent += 1
-        found.insert(0, (stride, extent))
+        digits.insert(0, (stride, extent))
         count *= extent
-    return found
+    return digits
 
 
 def _placement(word: str, text: str) -> Placement:

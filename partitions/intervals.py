@@ -87,13 +87,13 @@ def union(ranges: Iterable[Range]) -> list[Range]:
     >>> union([(4, 6), (0, 2), (2, 3), (5, 9), (7, 7)])
     [(0, 3), (4, 9)]
     """
-    found: list[Range] = []
+    joined: list[Range] = []
     for start, stop in sorted(ranges):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], stop)
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
         elif start < stop:
-            found.append((start, stop))
-    return found
+            joined.append((start, stop))
+    return joined
 
 
 def split(ranges: Iterable[Range], ends: Sequence[int]) -> list[list[Range]]:
@@ -111,15 +111,15 @@ def split(ranges: Iterable[Range], ends: Sequence[int]) -> list[list[Range]]:
     >>> split([(0, 4), (10, 16)], [5, 5, 8])
     [[(0, 4), (10, 11)], [], [(11, 14)]]
     """
-    found: list[list[Range]] = [[] for _ in ends]
+    lists: list[list[Range]] = [[] for _ in ends]
     x = counted = 0
     for start, stop in ranges:
         while start < stop:
             while x < len(ends) and ends[x] <= counted:
                 x += 1
             if x == len(ends):
-                return found
+                return lists
             cut = min(stop, start + ends[x] - counted)
-            found[x].append((start, cut))
+            lists[x].append((start, cut))
             counted, start = counted + cut - start, cut
-    return found
+    return lists

@@ -112,8 +112,8 @@ class Partition:
                 f"{placed[0]}x{placed[1]}; use one coordinate each"
             )
         # the class is frozen; attributes are set here only
-        made = object.__new__(cls)
-        put = partial(object.__setattr__, made)
+        partition = object.__new__(cls)
+        put = partial(object.__setattr__, partition)
         put("rows", rows)
         put("cols", cols)
         put("places", places)
@@ -125,8 +125,8 @@ class Partition:
         put("part_of", None)
         put("text", text)
         if not text:
-            put("text", explicit_text(made))
-        return made
+            put("text", explicit_text(partition))
+        return partition
 
     def __reduce__(self):
         if self.part_of is not None:
@@ -225,9 +225,9 @@ class Partition:
             )
         (down, i), (across, j) = _clipped(self.rows, rows), _clipped(self.cols, cols)
         text = f"[{rows.start}:{rows.stop}, {cols.start}:{cols.stop}] of {self.text}"
-        made = Partition.of(down, across, self.places.renumbered(i, j), text)
-        object.__setattr__(made, "part_of", (self, rows, cols))
-        return made
+        partition = Partition.of(down, across, self.places.renumbered(i, j), text)
+        object.__setattr__(partition, "part_of", (self, rows, cols))
+        return partition
 
     # -- tiles ---------------------------------------------------------------
 
@@ -507,7 +507,7 @@ def _transposed_text(text: str) -> str:
     ['R,S(1),_S(0,2)@2x2x2', 'column/c2', '']
     """
     if text[:1] in "RPS_":
-        return re.sub(r"S\(([01])", lambda found: f"S({1 - int(found[1])}", text)
+        return re.sub(r"S\(([01])", lambda match: f"S({1 - int(match[1])}", text)
     kind, slash, factor = text.partition("/")
     other = {"row": "column", "column": "row"}.get(kind)
     return other + slash + factor if other else ""

@@ -126,10 +126,10 @@ def _copy(old: Partition, term: int, number: int) -> int:
 def _shared(old: Axis, new: Axis) -> list[list[tuple[int, int]]]:
     """For each coordinate of the new axis those of the old one that share indices with it, and the
     number of shared indices."""
-    found: Counter = Counter()
+    counts: Counter = Counter()
     for (start, stop), ours, theirs in common_segments(old, new):
-        found[new[theirs].coordinate, old[ours].coordinate] += stop - start
+        counts[new[theirs].coordinate, old[ours].coordinate] += stop - start
     shared: list[list[tuple[int, int]]] = [[] for _ in range(new.parts)]
-    for (coordinate, other), elements in found.items():
+    for (coordinate, other), elements in counts.items():
         shared[coordinate].append((other, elements))
     return shared

@@ -180,7 +180,7 @@ class PartitionSpec:
         shapes = ((rows, cols), (cols, rows))
         grids = dict.fromkeys(ProcessGrid(*shape, grid.order) for shape in shapes)
         fitting = " or ".join(
-            str(PartitionSpec(self.kind, self.tile, each, self.replicas)) for each in grids
+            str(PartitionSpec(self.kind, self.tile, grid, self.replicas)) for grid in grids
         )
         return LayoutError(
             f"{self} needs {_count(grid.size, 'rank')} a replica;"
@@ -216,8 +216,8 @@ class AddedSpec:
 
     def bind(self, shape: Pair, nprocs: int, role: str | None = None) -> Partition:
         """Apply the spec, as :meth:`PartitionSpec.bind` does."""
-        made = _ADDED[self.kind](self.details, shape, nprocs, role)
-        return Partition.of(made.rows, made.cols, made.places, str(self))
+        layout = _ADDED[self.kind](self.details, shape, nprocs, role)
+        return Partition.of(layout.rows, layout.cols, layout.places, str(self))
 
 
 Spec = PartitionSpec | PlacementSpec | GridSpec | AddedSpec | TransposedSpec
@@ -470,10 +470,10 @@ def extents(text: str) -> Pair | None:
 
 
 def _extents(text: str, part: str, wanted: str) -> Pair:
-    found = extents(part)
-    if not found:
+    numbers = extents(part)
+    if not numbers:
         raise LayoutError(f"{text!r} needs {wanted}, got {part!r}; write two integers as RxC")
-    return found
+    return numbers
 
 
 def _order(text: str, order: str) -> str:

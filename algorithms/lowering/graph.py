@@ -94,7 +94,7 @@ class Graph:
     def __init__(self, trace: Trace):
         self.trace, self.nodes, self._sums = trace, [], {}
         fetched: dict[tuple, int] = {}  # blocks of A and B -> the node that fetches them
-        found: dict[int, int] = {}  # step -> node
+        node_of: dict[int, int] = {}  # step -> node
         zeros: dict[tuple, int] = {}
         fence, since = None, []  # the last Fence, and the nodes that have accessed C since
         for step in trace.steps:
@@ -103,26 +103,26 @@ class Graph:
                 if block.owner == trace.rank:
                     continue
                 if block.key in fetched:
-                    found[step.index] = fetched[block.key]
+                    node_of[step.index] = fetched[block.key]
                     continue
                 fetched[block.key] = len(self.nodes)
             elif kind is Part:
                 continue  # of a fetched block
             needs, of_sum = set(), None
             if kind is Gemm and block is None:
-                of_sum = found[step.index] = (
-                    step.index if step.onto is None else found[step.onto.index]
+                of_sum = node_of[step.index] = (
+                    step.index if step.onto is None else node_of[step.onto.index]
                 )
                 self._sums.setdefault(of_sum, []).append(len(self.nodes))
             else:
-                found[step.index] = len(self.nodes)
+                node_of[step.index] = len(self.nodes)
             for value in map(_whole, step.inputs):
                 if value is step.onto or (type(value) is Get and value.block.owner == trace.rank):
                     continue
                 if type(value) is Gemm and value.block is None:
-                    needs.update(self._sums[found[value.index]])
+                    needs.update(self._sums[node_of[value.index]])
                 else:
-                    needs.add(found[value.index])
+                    needs.add(node_of[value.index])
             if kind is Fence or step.matrix == trace.written:
                 if fence is not None:
                     needs.add(fence)

@@ -50,15 +50,15 @@ def read_schedule(text: str) -> tuple[str, int, int]:
     (('greedy', 1, 2), ('cost', 3, 4))
     """
     strategy, _, bounds = text.partition(":")
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", bounds, re.ASCII)
-    if strategy not in SCHEDULES or (bounds and (not found or strategy == "direct")):
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", bounds, re.ASCII)
+    if strategy not in SCHEDULES or (bounds and (not match or strategy == "direct")):
         raise UsageError(
             f"must be one of {', '.join(SCHEDULES)}, all but direct with the most computes and "
             f"transfers at a time if it is not {strategy}:{MAX_COMPUTE}x{MAX_COMM}, got {text!r}."
             if strategy in SCHEDULES[1:]
             else f"must be one of {', '.join(SCHEDULES)}, got {text!r}."
         )
-    most = map(int, found.groups()) if found else (MAX_COMPUTE, MAX_COMM)
+    most = map(int, match.groups()) if match else (MAX_COMPUTE, MAX_COMM)
     return strategy, *most
 
 
@@ -127,10 +127,10 @@ def lowered_operations(
     if schedule == "greedy":
         return greedy(graph, max_compute, max_comm)
     costs = costs_of(graph, cost)
-    found = cost_greedy(graph, costs, max_compute, max_comm)
+    operations = cost_greedy(graph, costs, max_compute, max_comm)
     if schedule == "cost":
-        return found
-    return Search(graph, costs, max_compute, max_comm).run(found)
+        return operations
+    return Search(graph, costs, max_compute, max_comm).run(operations)
 
 
 def greedy(graph: Graph, max_compute: int, max_comm: int) -> list[Operation]:
@@ -151,14 +151,14 @@ def cost_greedy(
 ) -> list[Operation]:
     """The cheapest of: greedy; filling by cost; balancing, with one compute in an operation or with
     the most allowed."""
-    found = [
+    candidates = [
         greedy(graph, max_compute, max_comm),
         _by_cost(graph, costs, max_compute, max_comm, fill=True),
     ]
-    found += [
+    candidates += [
         _by_cost(graph, costs, bound, max_comm, fill=False) for bound in sorted({1, max_compute})
     ]
-    return min(found, key=lambda operations: program_s(operations, costs))
+    return min(candidates, key=lambda operations: program_s(operations, costs))
 
 
 def _by_cost(

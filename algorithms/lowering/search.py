@@ -152,7 +152,7 @@ class Search:
         self._count_effort(sum(comb(count, size) * (count if size < most else 1) for size in sizes))
         for size in sizes:
             for chosen in combinations(eligible, size):
-                if any(number not in chosen for each in chosen for number in before[each]):
+                if any(number not in chosen for node in chosen for number in before[node]):
                     continue
                 more = []
                 if size < most:

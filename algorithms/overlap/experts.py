@@ -62,12 +62,12 @@ def _routing(text: str) -> str:
     >>> _routing("Skewed:7"), _routing("uniform:0")
     ('skewed:7', 'uniform')
     """
-    found = re.fullmatch(rf"({'|'.join(ROUTINGS)})(?::0*(\d{{0,9}}))?", text.strip().lower())
-    if not found:
+    match = re.fullmatch(rf"({'|'.join(ROUTINGS)})(?::0*(\d{{0,9}}))?", text.strip().lower())
+    if not match:
         raise UsageError(
             f"must be {' or '.join(ROUTINGS)}, with a seed as skewed:7 if need be, got {text!r}."
         )
-    return ":".join(filter(None, found.groups()))
+    return ":".join(filter(None, match.groups()))
 
 
 EXPERTS = Option(
@@ -116,9 +116,9 @@ class Batch(NamedTuple):
 def _batches(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[list[Batch]]:
     """For each expert its batch of each rank's tokens, empty ones included."""
     counts, given = _counts(m, nprocs, experts, topk, routing), [0] * nprocs
-    found, row = [], 0
+    batches, row = [], 0
     for expert in range(experts):
-        found.append([])
+        batches.append([])
         for rank in range(nprocs):
             (start, stop), tokens, first = share(m, rank, nprocs), [], row
             end = given[rank] + counts[rank][expert]
@@ -128,8 +128,8 @@ def _batches(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list
                 tokens.append((cycle, start + at, start + at + count))
                 given[rank] += count
                 row += count
-            found[-1].append(Batch(expert, (first, row), tokens))
-    return found
+            batches[-1].append(Batch(expert, (first, row), tokens))
+    return batches
 
 
 def _counts(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[list[int]]:
@@ -140,9 +140,9 @@ def _counts(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[
     if kind == "skewed":
         for place, expert in enumerate(sorted(range(experts), key=lambda _: chance.random())):
             popularity[expert] = 1 / (1 + place)
-    below, found = list(accumulate(popularity)), []
+    below, counts = list(accumulate(popularity)), []
     for rank in range(nprocs):
-        found.append([0] * experts)
+        counts.append([0] * experts)
         for _ in range(*share(m, rank, nprocs)):
             chosen: set[int] = set()
             while len(chosen) < topk:
@@ -150,8 +150,8 @@ def _counts(m: int, nprocs: int, experts: int, topk: int, routing: str) -> list[
                 if expert not in chosen:
                     chance.random()  # unused, but committed records depend on it
                     chosen.add(expert)
-                    found[-1][expert] += 1
-    return found
+                    counts[-1][expert] += 1
+    return counts
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class ExpertProblem(Problem):
 
     @property
     def baseline(self) -> tuple[str, dict]:
-        own = {each.name: getattr(self, each.name) for each in OF_EXPERTS}
+        own = {option.name: getattr(self, option.name) for option in OF_EXPERTS}
         return "moe_collective", {"dataflow": "RS" if self.second else "AG", **own}
 
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -208,17 +208,17 @@ class ExpertProblem(Problem):
             (of[0].pairs[0], of[-1].pairs[1]),
             [span for batch in of for span in batch.tokens],
         )
-        found = [whole(of) if rank is None else of[rank] for of in every]
-        return [batch for batch in found if batch.tokens]
+        batches = [whole(of) if rank is None else of[rank] for of in every]
+        return [batch for batch in batches if batch.tokens]
 
     def gemms(self) -> list[tuple[Tile, Tile, int]]:
-        found = []
+        gemms = []
         for expert, (row, _), tokens in self.batches():
             for _, start, stop in tokens:
                 rows = (row, row + stop - start), (start, stop)
-                found.append((*(rows[::-1] if self.second else rows), expert))
+                gemms.append((*(rows[::-1] if self.second else rows), expert))
                 row += stop - start
-        return found
+        return gemms
 
     def matrix(self, expert: int, k: Tile, cols: Tile) -> Block:
         """Rows and columns of an expert's matrix."""
@@ -262,7 +262,7 @@ def multiplied(problem: ExpertProblem, rank: int, rows: TiledRows, gathered: Gat
         return
     cols, kernel = own.cols, Kernel(problem.rows, own.shape[1], problem.k)
     weights: dict[int, Step] = {}
-    for tile in sorted((t for each in rows.tiles for t in each), key=gathered.order_key):
+    for tile in sorted((t for tiles in rows.tiles for t in tiles), key=gathered.order_key):
         tokens = yield from awaited(rows, gathered, [tile])
         for expert, pairs, spans in problem.batches(rows.owner(tile)):
             a = yield from cut(repeat(tokens), tile[0], spans)
@@ -273,10 +273,10 @@ def multiplied(problem: ExpertProblem, rank: int, rows: TiledRows, gathered: Gat
 
 def cut(values: Iterable[Step], top: int, spans: list[tuple[int, int, int]]) -> Steps:
     """The rows of a batch: a span of each value, which begins at token ``top``."""
-    found = []
+    parts = []
     for value, (_, start, stop) in zip(values, spans):
-        found.append((yield Part(value, 0, start - top, stop - top)))
-    return (yield from joined(found))
+        parts.append((yield Part(value, 0, start - top, stop - top)))
+    return (yield from joined(parts))
 
 
 class Sums:

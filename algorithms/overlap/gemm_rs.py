@@ -41,9 +41,9 @@ VARIANT = Option(
 LAYOUT = "column", "row", "row"
 
 
-def check_ring(name: str, problem: Problem, found: dict) -> None:
+def check_ring(name: str, problem: Problem, options: dict) -> None:
     """Refuse a ring of ranks some of which have no share of k."""
-    if found["variant"] == "ring" and not all(owners(problem, "A")):
+    if options["variant"] == "ring" and not all(owners(problem, "A")):
         raise UnsupportedError(
             f"{name} -o variant=ring needs a share of k on every rank (algorithm requirement); "
             f"k = {problem.k} on {problem.nprocs} ranks. Use -o variant=write."
@@ -76,8 +76,8 @@ def ordered(rows: TiledRows, order: Sequence[int], part: int, across: bool) -> l
     ``across`` a part may have tiles of several ranks."""
     order_key = rows.order_key(order)
     shares = [None] if across else [[rank] for rank in order]
-    found = [each for ranks in shares for each in rows.parts(part, ranks)]
-    return sorted(found, key=lambda each: min(map(order_key, each)))
+    parts = [tiles for ranks in shares for tiles in rows.parts(part, ranks)]
+    return sorted(parts, key=lambda tiles: min(map(order_key, tiles)))
 
 
 class PartialGemms:
@@ -159,7 +159,9 @@ def received(
         yield Fence()
         return
     makes, others = owners(problem, "A"), ring(rank, problem.nprocs, 1)[:-1]
-    sources = [each for each in (others[:1] if variant == "ring" else others[::-1]) if makes[each]]
+    sources = [
+        source for source in (others[:1] if variant == "ring" else others[::-1]) if makes[source]
+    ]
     tiles, sums = rows.tiles[rank] if sources else (), {}
     if variant != "pull":  # slots of one source are contiguous, so that one GEMM may fill them
         for source in sources:
@@ -196,14 +198,14 @@ def own_last(rank: int, nprocs: int, swizzle: str = "ranks") -> list[int]:
     return ring(rank, nprocs, 1) if swizzle == "ranks" else list(range(nprocs))
 
 
-def decide_copies(name: str, problem: Problem, found: dict) -> None:
+def decide_copies(name: str, problem: Problem, options: dict) -> None:
     """Make every copy of C hold the result; refuse beta other than 0."""
     if problem.updates:
         raise UnsupportedError(
             f"{name} overwrites C (our implementation); got beta other than 0. Use gemm_rs, or "
             "--algorithm universal."
         )
-    found["replicate_result"] = True
+    options["replicate_result"] = True
 
 
 @tiled("gemm_ar", (*LAYOUT[:2], "R"), SWIZZLE, TILE, PART, KERNEL, UNITS, checks=[decide_copies])

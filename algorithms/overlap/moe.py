@@ -23,9 +23,9 @@ def second_layout(*sizes: int, experts: int = 8, **options) -> Texts:
     return "column", f"_S(0,{experts})", "row"
 
 
-def of_experts(name: str, problem: ExpertProblem, found: dict) -> None:
+def of_experts(name: str, problem: ExpertProblem, options: dict) -> None:
     """Add the undecided options of experts."""
-    found |= {each.name: getattr(problem, each.name) for each in OF_EXPERTS}
+    options |= {option.name: getattr(problem, option.name) for option in OF_EXPERTS}
 
 
 def layer(name: str, second: bool, option: Option, *checks: Callable):
@@ -82,7 +82,7 @@ def baseline_layout(*sizes: int, dataflow: str | None = None, **options) -> Text
     return second_layout(**options) if dataflow == "RS" else ag_gemm.LAYOUT
 
 
-def check_share(name: str, problem: ExpertProblem, found: dict) -> None:
+def check_share(name: str, problem: ExpertProblem, options: dict) -> None:
     """Refuse a ReduceScatter with ranks that have no share of k."""
     if problem.second and not all(owners(problem, "A")):
         raise UnsupportedError(

@@ -82,23 +82,25 @@ def tiled(
     """Register a program in tiles (:func:`drbench.algorithms.registry.algorithm`): the default
     of an option is its first word; each of ``checks(name, problem, options)`` may refuse options
     or decide more."""
-    words = {each.name: each.type[0] for each in options if isinstance(each.type, tuple)}
+    words = {option.name: option.type[0] for option in options if isinstance(option.type, tuple)}
 
     def resolve(problem: Problem, in_place: bool = True, **given) -> dict:
-        found = words | {each: value for each, value in given.items() if value is not None}
-        check_layout(problem, " ".join((name, found.get("dataflow", ""))).strip(), layout, **found)
+        decided = words | {option: value for option, value in given.items() if value is not None}
+        check_layout(
+            problem, " ".join((name, decided.get("dataflow", ""))).strip(), layout, **decided
+        )
         if TILE in options:
-            tile = found.get("tile")
-            found["tile"] = tile_rows(problem.m, problem.nprocs, tile, in_place)
-            found.setdefault("part", LEAST)
-        if "units" in found and found["kernel"] != "fused":
+            tile = decided.get("tile")
+            decided["tile"] = tile_rows(problem.m, problem.nprocs, tile, in_place)
+            decided.setdefault("part", LEAST)
+        if "units" in decided and decided["kernel"] != "fused":
             raise UnsupportedError(
                 f"{name} -o units is about the one kernel of all parts (our implementation), got "
-                f"-o kernel={found['kernel']}. Leave one of them out."
+                f"-o kernel={decided['kernel']}. Leave one of them out."
             )
         for check in checks:
-            check(name, problem, found)
-        return found
+            check(name, problem, decided)
+        return decided
 
     return algorithm(name, options=options, resolve=resolve, layout=layout, signals=signals, **more)
 
@@ -152,7 +154,7 @@ class TiledRows:
     def of(cls, operand: Operand, tile: int) -> "TiledRows":
         """The rows of the ranks that own a matrix by rows."""
         own = (own_tile(operand, rank) for rank in range(operand.partition.nprocs))
-        return cls([each.rows if each else (0, 0) for each in own], tile, operand)
+        return cls([block.rows if block else (0, 0) for block in own], tile, operand)
 
     def block(self, tile: Tile) -> Block:
         """All columns of a tile, of the rows' matrix."""
@@ -175,7 +177,7 @@ class TiledRows:
     def parts(self, least: int, ranks: Iterable[int] | None = None) -> list[list[Tile]]:
         """All tiles (or those of some ranks), in row order, grouped into parts of at least a number
         of rows; the last part also has the remaining tiles."""
-        found: list[list[Tile]] = []
+        groups: list[list[Tile]] = []
         part: list[Tile] = []
         for tile in sorted(
             tile
@@ -183,16 +185,16 @@ class TiledRows:
             for tile in self.tiles[rank]
         ):
             if part and (part[-1][1] != tile[0] or part[-1][1] - part[0][0] >= least):
-                found.append(part)
+                groups.append(part)
                 part = []
             part.append(tile)
         if part:
-            joins = found and found[-1][-1][1] == part[0][0]
+            joins = groups and groups[-1][-1][1] == part[0][0]
             if joins and part[-1][1] - part[0][0] < least:
-                found[-1] += part
+                groups[-1] += part
             else:
-                found.append(part)
-        return found
+                groups.append(part)
+        return groups
 
     def order_key(self, order: Sequence[int]) -> Callable[[Tile], tuple]:
         """A sort key of tiles by the order of their ranks.

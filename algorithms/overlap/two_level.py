@@ -22,17 +22,17 @@ from .rows import (
 )
 
 
-def check_nodes(name: str, problem: Problem, found: dict) -> None:
+def check_nodes(name: str, problem: Problem, options: dict) -> None:
     """Decide the number of ranks on a node; refuse one that does not divide all ranks, and ranks
     without a share."""
     p = problem.nprocs
-    per_node = found["per_node"] = found.get("per_node") or (p if p % 2 else p // 2)
+    per_node = options["per_node"] = options.get("per_node") or (p if p % 2 else p // 2)
     if p % per_node:
         raise UnsupportedError(
             f"{name} needs as many ranks on each node (algorithm requirement); got {p} ranks, "
             f"{per_node} a node. Use -o per_node={', '.join(map(str, divisors(p)))}."
         )
-    if not all(all(owners(problem, each)) for each in "AC"):
+    if not all(all(owners(problem, matrix)) for matrix in "AC"):
         raise UnsupportedError(
             f"{name} needs a share of A and of C on every rank (algorithm requirement); "
             f"{problem.m}x{problem.n}x{problem.k} on {p} ranks leaves some without. Use fewer "

@@ -60,11 +60,11 @@ class PartialSums:
         >>> PartialSums(Problem(8, 8, 8, 2, a="row", b="row", c="row"), "B").slots
         [32, 32]
         """
-        found = [0] * len(self.ranks)
+        sizes = [0] * len(self.ranks)
         for region, makers in self.makers.items():
             for owner, elements in self.owners[region].items():
-                found[owner] += elements * (len(makers) - (owner in makers))
-        return found
+                sizes[owner] += elements * (len(makers) - (owner in makers))
+        return sizes
 
     def of(self, owner: int) -> list[int]:
         """The other ranks that have partial sums of a rank's tiles of C, in rising order.
@@ -74,13 +74,13 @@ class PartialSums:
         >>> PartialSums(Problem(8, 8, 8, 4, a="block", b="block", c="block"), "B").of(0)
         [2]
         """
-        found = {
+        sources = {
             rank
             for region, makers in self.makers.items()
             if owner in self.owners[region]
             for rank in makers
         }
-        return sorted(found - {owner})
+        return sorted(sources - {owner})
 
 
 partial_sums = lru_cache(maxsize=2)(PartialSums)
@@ -88,11 +88,11 @@ partial_sums = lru_cache(maxsize=2)(PartialSums)
 
 def _summed(share: Share) -> set[tuple]:
     """The ranges of rows and of columns of C that a rank has partial sums of."""
-    found: set[tuple] = set()
+    ranges: set[tuple] = set()
     for rows, cols in map(share.layout.tile_bounds, share.tiles if share.interval else ()):
         sides = {share.p: [rows], share.q: [cols], share.free: share.interval}
-        found |= {(x, y) for x in sides["m"] for y in sides["n"]}
-    return found
+        ranges |= {(x, y) for x in sides["m"] for y in sides["n"]}
+    return ranges
 
 
 class _Work(NamedTuple):
@@ -155,10 +155,10 @@ class Arrivals:
         share = Share(self.problem, rank, self.stationary, self.work, self.offset)
         whole = gemms_of(share)
         axis = cut_along(whole, rank, self.stationary)
-        found = _cut(self.problem, whole, rank, self.tile, axis)
+        works = _cut(self.problem, whole, rank, self.tile, axis)
         launched = self.machine is not None and not self.machine.adds_on_core
         if axis != "k" and launched:
-            found = _join(self.problem, found)
+            works = _join(self.problem, works)
 
         def launch(work: _Work) -> tuple | None:
             """The operand that the parts of a kernel share: the one that is not divided. None where
@@ -167,11 +167,11 @@ class Arrivals:
                 return None
             return tuple(block.key for block in (work.b if axis == "m" else work.a))
 
-        found = arrange(found, rank, self.problem, launch, self.machine)
-        kernels = _kernels(found, launch, axis)
-        left = Counter(work.c.key for work in found)
+        works = arrange(works, rank, self.problem, launch, self.machine)
+        kernels = _kernels(works, launch, axis)
+        left = Counter(work.c.key for work in works)
         gemms = []
-        for work in found:
+        for work in works:
             left[work.c.key] -= 1
             gemms.append(PushedGemm(*work, not left[work.c.key], kernels.get(launch(work))))
         return gemms
@@ -180,21 +180,21 @@ class Arrivals:
         """The partial sums that others push to a rank, as (source, block), in the order in which it
         adds them: the first of each source first, and each rank begins with the next source."""
         ranks = self.problem.nprocs
-        found = [
+        pushes = [
             (position, (source - rank) % ranks, source, c)
             for source in self.sums.of(rank)
             for position, c in self._pushes(source).get(rank, ())
         ]
-        return [(source, c) for *_, source, c in sorted(found, key=itemgetter(0, 1))]
+        return [(source, c) for *_, source, c in sorted(pushes, key=itemgetter(0, 1))]
 
     def _pushes(self, rank: int) -> dict[int, list[tuple[int, Block]]]:
         """Owner -> blocks that a rank pushes to it, each with its number among all."""
         if rank not in self._pushed:
-            complete = [each.c for each in self.gemms(rank) if each.last]
-            found: dict[int, list] = {}
+            complete = [gemm.c for gemm in self.gemms(rank) if gemm.last]
+            by_owner: dict[int, list] = {}
             for position, c in enumerate(c for c in complete if c.owner != rank):
-                found.setdefault(c.owner, []).append((position, c))
-            self._pushed[rank] = found
+                by_owner.setdefault(c.owner, []).append((position, c))
+            self._pushed[rank] = by_owner
         return self._pushed[rank]
 
 
@@ -207,10 +207,10 @@ def arrivals(
     machine: Machine | None,
 ) -> Arrivals:
     """The :class:`Arrivals` of all ranks, kept while ranks of the same problem need them."""
-    kept = _kept(problem, stationary, work, offset, tile, id(machine))
-    if not kept:  # they hold the machine, so that no other one has its id
-        kept.append(Arrivals(problem, stationary, work, offset, tile, machine))
-    return kept[0]
+    cache = _kept(problem, stationary, work, offset, tile, id(machine))
+    if not cache:  # they hold the machine, so that no other one has its id
+        cache.append(Arrivals(problem, stationary, work, offset, tile, machine))
+    return cache[0]
 
 
 @lru_cache(maxsize=2)
@@ -250,20 +250,20 @@ def _fetched(gemms: list[LocalGemm], operand: int, rank: int) -> int:
     return sum(block.size for block in blocks.values() if block.owner != rank)
 
 
-def _kernels(found: list[_Work], launch: Callable, axis: str) -> dict[tuple, Kernel]:
+def _kernels(works: list[_Work], launch: Callable, axis: str) -> dict[tuple, Kernel]:
     """The kernels of a rank that consist of several parts."""
     shapes: dict[tuple, list] = {}
-    for work in found:
+    for work in works:
         if (name := launch(work)) is not None:
             shapes.setdefault(name, []).append((*work.c.shape, work.k))
     kernels = {}
-    for name, each in shapes.items():
-        m, n, k = each[0]
+    for name, parts in shapes.items():
+        m, n, k = parts[0]
         if axis == "m":
-            m = sum(shape[0] for shape in each)
+            m = sum(shape[0] for shape in parts)
         else:
-            n = sum(shape[1] for shape in each)
-        if len(each) > 1:
+            n = sum(shape[1] for shape in parts)
+        if len(parts) > 1:
             kernels[name] = Kernel(m, n, k)
     return kernels
 
@@ -276,7 +276,7 @@ def _cut(
     known: dict[tuple, Block] = {}
     remote = any(block.owner != rank for gemm in gemms for block in gemm[:3])
     fragments: dict[tuple, list] = {}
-    found = []
+    works = []
     for gemm in gemms:
         whole = start, stop = _range(gemm, axis)
         if whole not in fragments:
@@ -290,21 +290,21 @@ def _cut(
                 for operand, block in zip(problem.operands, gemm[:3])
             )
             a, b, c = (known.setdefault(block.key, block) for block in blocks)
-            found.append(_Work((a,), (b,), c))
-    return found
+            works.append(_Work((a,), (b,), c))
+    return works
 
 
-def _join(problem: Problem, found: list[_Work]) -> list[_Work]:
+def _join(problem: Problem, works: list[_Work]) -> list[_Work]:
     """The GEMMs of each partial sum as one along k: parts of one launch, on devices."""
-    sums = grouped(found, lambda work: work.c)
+    sums = grouped(works, lambda work: work.c)
     known: dict[tuple, Block] = {}
     joined = []
-    for c, each in sums.items():
-        each.sort(key=lambda work: work.a[0].col0)
+    for c, terms in sums.items():
+        terms.sort(key=lambda work: work.a[0].col0)
         a, b = (
             tuple(
                 known.setdefault(block.key, block)
-                for block in _merge(operand, [block for work in each for block in work[x]], x)
+                for block in _merge(operand, [block for work in terms for block in work[x]], x)
             )
             for x, operand in enumerate(problem.operands[:2])
         )
@@ -315,16 +315,16 @@ def _join(problem: Problem, found: list[_Work]) -> list[_Work]:
 def _merge(operand: Operand, blocks: list[Block], x: int) -> list[Block]:
     """Consecutive blocks along k, neighbours of one tile joined to one block."""
     ends = lambda block: block.rows if x else block.cols
-    found: list[Block] = []
+    merged: list[Block] = []
     for block in blocks:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is not None and last.tile == block.tile and ends(last)[1] == ends(block)[0]:
             along = ends(last)[0], ends(block)[1]
             sides = (along, last.cols) if x else (last.rows, along)
-            found[-1] = operand.block(*sides, block.replica)
+            merged[-1] = operand.block(*sides, block.replica)
         else:
-            found.append(block)
-    return found
+            merged.append(block)
+    return merged
 
 
 def _range(gemm: LocalGemm, axis: str) -> Range:
@@ -341,7 +341,7 @@ def _within(operand: Operand, block: Block, axis: str, cut: Range) -> Block:
 
 
 def arrange(
-    found: list[_Work],
+    works: list[_Work],
     rank: int,
     problem: Problem,
     launch: Callable[[_Work], tuple | None],
@@ -357,23 +357,23 @@ def arrange(
     """
     node = problem.ranks_of_node(rank)
     remote = lambda work: work.from_outside(node)
-    sums = grouped(found, lambda work: work.c)
+    sums = grouped(works, lambda work: work.c)
     positions: dict[tuple | None, int] = {}
-    for work in found:
+    for work in works:
         positions.setdefault(launch(work), len(positions))
-    pushed = [each for c, each in sums.items() if c.owner != rank]
-    pushed.sort(key=lambda each: each[0].c.owner in node)
-    kept = [work for work in found if work.c.owner == rank]
-    kept.sort(key=lambda work: positions[launch(work)])  # parts of a kernel follow each other
-    due = [*pushed, *([work] for work in kept if work.from_outside({rank}))]
-    gemm_s, get_s = _seconds(found, rank, problem, machine)
+    pushed = [terms for c, terms in sums.items() if c.owner != rank]
+    pushed.sort(key=lambda terms: terms[0].c.owner in node)
+    own = [work for work in works if work.c.owner == rank]
+    own.sort(key=lambda work: positions[launch(work)])  # parts of a kernel follow each other
+    due = [*pushed, *([work] for work in own if work.from_outside({rank}))]
+    gemm_s, get_s = _seconds(works, rank, problem, machine)
     arrives, clock = {}, 0.0
-    for block in (block for each in due for work in each for block in remote(work)):
+    for block in (block for terms in due for work in terms for block in remote(work)):
         if block not in arrives:
             clock += get_s(block)
             arrives[block] = clock
-    ready = [work for each in pushed for work in each if not remote(work)]
-    ready += [work for work in kept if not work.from_outside({rank})]
+    ready = [work for terms in pushed for work in terms if not remote(work)]
+    ready += [work for work in own if not work.from_outside({rank})]
     order: dict[int, _Work] = {}
     now, filled = 0.0, 0  # the number of ready GEMMs that have run
 
@@ -383,13 +383,13 @@ def arrange(
         order[id(work)] = work
         return gemm_s(work)
 
-    for each in due:
-        arrival = max((arrives[block] for work in each for block in remote(work)), default=0.0)
+    for terms in due:
+        arrival = max((arrives[block] for work in terms for block in remote(work)), default=0.0)
         while now < arrival and filled < len(ready):
             now += run(ready[filled])
             filled += 1
         now = max(now, arrival)
-        for work in each:
+        for work in terms:
             now += run(work)
     for work in ready:
         run(work)
@@ -397,7 +397,7 @@ def arrange(
 
 
 def _seconds(
-    found: list[_Work], rank: int, problem: Problem, machine: Machine | None
+    works: list[_Work], rank: int, problem: Problem, machine: Machine | None
 ) -> tuple[Callable[[_Work], float], Callable[[Block], float]]:
     """Functions for the seconds of a GEMM, and of the transfer of a block to this rank; without a
     model in multiply-adds, where all transfers of the rank take as long as all its GEMMs."""
@@ -410,8 +410,8 @@ def _seconds(
             lambda block: step_s(step_cost(machine, Get(block), rank, itemsize)),
         )
     node = problem.ranks_of_node(rank)
-    moved = {work.c: work.c.size for work in found if work.c.owner not in node}
-    moved |= {block: block.size for work in found for block in work.from_outside(node)}
+    moved = {work.c: work.c.size for work in works if work.c.owner not in node}
+    moved |= {block: block.size for work in works for block in work.from_outside(node)}
     size = lambda work: work.c.size * work.k
-    each = sum(map(size, found)) / max(1, sum(moved.values()))
-    return size, lambda block: block.size * each
+    per_element = sum(map(size, works)) / max(1, sum(moved.values()))
+    return size, lambda block: block.size * per_element

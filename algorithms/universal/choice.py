@@ -29,7 +29,7 @@ def fewest_moved(problem: Problem, among: Iterable[str] = "CBA") -> str:
     >>> [fewest_moved(Problem(m, 64, 64, 4, a="row", b="row", c="row")) for m in (256, 8)]
     ['C', 'B']
     """
-    return min(among, key=lambda each: busiest_rank(problem, each))
+    return min(among, key=lambda matrix: busiest_rank(problem, matrix))
 
 
 def busiest_rank(problem: Problem, stationary: str) -> int:
@@ -69,8 +69,8 @@ def choose_offset(
     >>> [choose_offset(Problem(8, 8, 8, ranks, *texts[ranks]), "C") for ranks in texts]
     ['axis', 'interval']
     """
-    kept = _kept(problem, stationary, work, tiles, id(machine))
-    if not kept:  # it holds the machine, so that no other one has its id
+    cache = _kept(problem, stationary, work, tiles, id(machine))
+    if not cache:  # it holds the machine, so that no other one has its id
         *_, chosen = _least(problem, stationary, work, tiles)
         if machine and any(link.shared == "pair" for link in machine.links) and chosen == "axis":
             layout = work_of(problem, stationary, work)
@@ -78,8 +78,8 @@ def choose_offset(
             shares = lambda offset: (share(rank, offset) for rank in range(problem.nprocs))
             busiest_s = lambda offset: moving_s(_flows(shares(offset), tiles, machine), machine)
             chosen = min(("axis", "interval"), key=busiest_s)
-        kept += [chosen, machine]
-    return kept[0]
+        cache += [chosen, machine]
+    return cache[0]
 
 
 @lru_cache(maxsize=2)
@@ -93,9 +93,9 @@ def _flows(
     """(source, target, bytes) of ranks; of partial sums as many as a copy in the same time."""
     for share in shares:
         rank, problem = share.rank, share.problem
-        for each in problem.operands:
-            nbytes, sums = problem.itemsizes[each.name], each.name == "C"
-            for owner, elements in share.owners(each, tiles and not sums).items():
+        for operand in problem.operands:
+            nbytes, sums = problem.itemsizes[operand.name], operand.name == "C"
+            for owner, elements in share.owners(operand, tiles and not sums).items():
                 if sums and owner != rank:
                     yield rank, owner, elements * nbytes / machine.accumulate_efficiency
                 elif owner != rank:
@@ -117,8 +117,8 @@ def _least(
 
     def moved(offset: str) -> tuple[int, int, str]:
         shares = (Footprint(problem, rank, stationary, balanced, offset) for rank in ranks)
-        each = [moved_by(share, tiles) for share in shares]
-        return max(each), sum(each), offset
+        elements = [moved_by(share, tiles) for share in shares]
+        return max(elements), sum(elements), offset
 
     return min(map(moved, ("axis", "interval")[: min(layout.replicas, 2)]))  # on a tie the axis
 

@@ -67,11 +67,11 @@ def _at_home(still: Partition, c: Partition, along: int) -> bool:
     )
 
 
-def _same_places(one: Places, other: Places, along: int) -> bool:
+def _same_places(first: Places, other: Places, along: int) -> bool:
     """True if every rank that holds a part of one matrix has the same coordinate along an axis of
     the other."""
-    return one.holders <= other.holders and all(
-        one.coords(x)[along] == other.coords(x)[along] for x in range(one.holders)
+    return first.holders <= other.holders and all(
+        first.coords(x)[along] == other.coords(x)[along] for x in range(first.holders)
     )
 
 
@@ -113,7 +113,8 @@ def keeps_rows(problem: Problem, stationary: str) -> bool:
     [True, False]
     """
     return all(
-        (each.stored.cols.parts == 1) or each.name == stationary for each in (problem.a, problem.b)
+        (operand.stored.cols.parts == 1) or operand.name == stationary
+        for operand in (problem.a, problem.b)
     )
 
 

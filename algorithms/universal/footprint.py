@@ -93,10 +93,10 @@ def owners_of(
 def _elements(axis: Axis, ranges: tuple[Range, ...], tiles: bool) -> Counter:
     """Coordinate -> elements that it has of some ranges of an axis, as in :func:`owners_of`; equal
     for all ranks of a row or column, so it is kept."""
-    parts = [(axis[x], each) for each in ranges for x in axis.covering(*each)]
+    parts = [(axis[x], span) for span in ranges for x in axis.covering(*span)]
     if tiles:
         parts = [(segment, segment[:2]) for segment in {segment for segment, _ in parts}]
-    found: Counter = Counter()
+    elements: Counter = Counter()
     for (low, high, at, _), (start, stop) in parts:
-        found[at] += min(high, stop) - max(low, start)
-    return found
+        elements[at] += min(high, stop) - max(low, start)
+    return elements

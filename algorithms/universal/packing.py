@@ -134,13 +134,13 @@ def choose_packing(
         return None  # a rank of empty tiles multiplies nothing
     atoms = {axis: share.cut(axis) for axis in "mnk"}
     if chunk:
-        cut = (_chunks([each], chunk) for each in atoms[share.free])
-        atoms[share.free] = [each for groups in cut for (each,) in groups]
-    if not always and all(len(each) == 1 for each in atoms.values()):
+        cut = (_chunks([span], chunk) for span in atoms[share.free])
+        atoms[share.free] = [span for groups in cut for (span,) in groups]
+    if not always and all(len(ranges) == 1 for ranges in atoms.values()):
         return None  # one GEMM of whole blocks
     costs = _Costs(share, machine, copies)
     transfer_s = _transfer_s(share, machine)
-    blocks = {axis: _Cut(axis, [[each] for each in atoms[axis]], problem) for axis in "mnk"}
+    blocks = {axis: _Cut(axis, [[span] for span in atoms[axis]], problem) for axis in "mnk"}
     blocks_s, number = costs.gemms_s(blocks)
     blocks_s = max(blocks_s, transfer_s)  # blocks arrive and leave while others are multiplied
     whole = (blocks[axis].total for axis in "mnk")
@@ -149,7 +149,7 @@ def choose_packing(
     if not always and blocks_s - whole_s < least_s:
         return None  # nothing to gain even if copies were free
     tried = {axis: _tried(axis, share, chunk) for axis in "mnk"}
-    tiles = (each.partition.local_size(share.rank) for each in problem.operands)
+    tiles = (operand.partition.local_size(share.rank) for operand in problem.operands)
     budget = max(_LEAST_BUDGET, sum(tiles))
     best: tuple | None = None
     for cuts in itertools.product(*tried.values()):
@@ -184,13 +184,13 @@ class _Cut:
         #: that are one such range.
         self.fragments: dict[str, int] = {}
         self.single: dict[str, int] = {}
-        for each in problem.operands:
-            if axis not in each.axes:
+        for operand in problem.operands:
+            if axis not in operand.axes:
                 continue
-            cuts = partial(each.cuts, axis)
+            cuts = partial(operand.cuts, axis)
             counts = [sum(len(cuts(*span)) - 1 for span in group) for group in groups]
-            self.fragments[each.name] = sum(counts)
-            self.single[each.name] = sum(n for n, count in zip(lengths, counts) if count == 1)
+            self.fragments[operand.name] = sum(counts)
+            self.single[operand.name] = sum(n for n, count in zip(lengths, counts) if count == 1)
 
 
 class _Costs:
@@ -214,7 +214,7 @@ class _Costs:
             return count * (self.step_s + self.compute.gemm_s(*mean, self.itemsize)), count
         seconds = sum(
             x * y * z * self.compute.gemm_s(m, n, k, self.itemsize)
-            for (m, x), (n, y), (k, z) in itertools.product(*(each.items() for each in sizes))
+            for (m, x), (n, y), (k, z) in itertools.product(*(counts.items() for counts in sizes))
         )
         return seconds + count * self.step_s, count
 
@@ -229,8 +229,8 @@ class _Costs:
             times = 1
             if other.count > 1 and outer != "k":
                 leads = outer == ("m" if name == "A" else "n")
-                kept = along.count == 1 and (leads or across.count == 1)
-                times = 1 if kept else other.count
+                copied_once = along.count == 1 and (leads or across.count == 1)
+                times = 1 if copied_once else other.count
             again |= times > 1
             copied += times * elements
             fragments = across.fragments[name] * along.fragments[name]
@@ -240,8 +240,8 @@ class _Costs:
                 memory += held * along.most * (1 if across.count * along.count == 1 else 2)
         elements = m.total * n.total - m.single["C"] * n.single["C"]
         if elements or self.copied < 1:
-            one = m.most * n.most * (1 if m.count * n.count == 1 else 2)
-            memory += m.total * n.total if outer == "k" else one
+            scratch = m.most * n.most * (1 if m.count * n.count == 1 else 2)
+            memory += m.total * n.total if outer == "k" else scratch
         if elements:
             copied += int(self.copied * elements)
             seconds += self.copied * m.fragments["C"] * n.fragments["C"] * self.step_s
@@ -274,11 +274,14 @@ def _tried(axis: str, share: Footprint, chunk: int | None) -> list[_Cut]:
     most = chunk if chunk and axis == share.free else None
     total = length(runs)
     cuts = [_chunks(runs, min(limit, most or limit)) for limit in (total, *_LENGTHS[axis])]
-    for of in (*([each] for each in operands if axis in each.axes), *([[]] if axis == "k" else ())):
+    for of in (
+        *([operand] for operand in operands if axis in operand.axes),
+        *([[]] if axis == "k" else ()),
+    ):
         atoms = share.cut(axis, *of)
-        cuts.append([each for one in atoms for each in _chunks([one], most or total)])
-    found = {tuple(map(tuple, cut)): cut for cut in cuts}
-    return [_Cut(axis, cut, share.problem) for cut in found.values()]
+        cuts.append([group for span in atoms for group in _chunks([span], most or total)])
+    unique = {tuple(map(tuple, cut)): cut for cut in cuts}
+    return [_Cut(axis, cut, share.problem) for cut in unique.values()]
 
 
 def _chunks(runs: list[Range], limit: int) -> list[Group]:

@@ -46,18 +46,20 @@ class ShardingRow(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """The row for a table or for JSON."""
-        found = self.solution
+        solution = self.solution
         return {
-            "name": found.name,
-            "time_s": found.time_s,
+            "name": solution.name,
+            "time_s": solution.time_s,
             "low_s": self.low_s,
             "high_s": self.high_s,
-            "mesh": str(found.mesh),
-            "memory_bytes": found.memory_bytes,
-            "memory": found.memory,
-            "layouts": {x: found.mesh.text(layout) for x, layout in found.layouts.items()},
-            "how": {one.c: found.describe(one) for one in found.chain.multiplications},
-            "bytes": {name: count for name, count in found.counters.items() if count},
+            "mesh": str(solution.mesh),
+            "memory_bytes": solution.memory_bytes,
+            "memory": solution.memory,
+            "layouts": {x: solution.mesh.text(layout) for x, layout in solution.layouts.items()},
+            "how": {
+                matmul.c: solution.describe(matmul) for matmul in solution.chain.multiplications
+            },
+            "bytes": {name: count for name, count in solution.counters.items() if count},
         }
 
 
@@ -119,7 +121,7 @@ class ShardingChoice:
         """Known schemes that may be as fast as the choice: their times are in its interval."""
         first, *others = self.ranking
         most_s = first.high_s or 0.0
-        return [each.name for each in others if each.solution.time_s <= most_s]
+        return [row.name for row in others if row.solution.time_s <= most_s]
 
     def row(self, name: str) -> ShardingRow:
         """The row of a name.
@@ -337,8 +339,8 @@ def answer(
     fixed = fixed_of(chain, fix)
     search = choose(chain, costs, fixed=fixed, limit=limit, effort_s=effort_s, tell=tell)
     residuals, ranking = residuals_of(machine, transport), []
-    others = [[seen(each, dtype, transport) for each in group] for group in alternatives(machine)]
-    known = {"chosen": search.best} | {each.name: each for each in search.contenders}
+    others = [[seen(other, dtype, transport) for other in group] for group in alternatives(machine)]
+    known = {"chosen": search.best} | {solution.name: solution for solution in search.contenders}
     for name, solution in known.items():
         # computed like those of single multiplications
         time_s = solution.time_s
@@ -379,18 +381,18 @@ def records_of(choice: ShardingChoice) -> list[Record]:
     machine = choice.search.best.costs.machine
     return [
         Record(
-            **keys_of(order_of(found, choice.asked, machine.name, "uniform"), "simulated")
+            **keys_of(order_of(solution, choice.asked, machine.name, "uniform"), "simulated")
             | {"case": name},
             arbitration=machine.arbitration,
             status="ok",
-            best_s=found.time_s,
-            median_s=found.time_s,
+            best_s=solution.time_s,
+            median_s=solution.time_s,
             median_low_s=low_s,
             median_high_s=high_s,
-            samples_s=[found.time_s],
-            gflops=found.chain.flops / found.time_s / 1e9,
-            pool_bytes=found.memory_bytes,
-            **found.counters,
+            samples_s=[solution.time_s],
+            gflops=solution.chain.flops / solution.time_s / 1e9,
+            pool_bytes=solution.memory_bytes,
+            **solution.counters,
         )
-        for name, found, low_s, high_s in choice.ranking
+        for name, solution, low_s, high_s in choice.ranking
     ]

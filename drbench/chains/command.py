@@ -178,7 +178,7 @@ def chain_command(
         name, machine, ranks, mesh, tokens, backward, dtype, run
     )
     chain = asked.chain()
-    if run and any(each.experts[0] for each in chain.multiplications):
+    if run and any(matmul.experts[0] for matmul in chain.multiplications):
         raise UnsupportedError(
             f"--run multiplies no experts (our implementation), got {chain.name}. Leave --run out: "
             "the chain is predicted."

@@ -67,26 +67,26 @@ class ChainOrder:
     @classmethod
     def read(cls, text: str) -> "ChainOrder":
         """The order of a text."""
-        found = json.loads(text)
-        return cls(Asked(**found.pop("asked")), **found)
+        given = json.loads(text)
+        return cls(Asked(**given.pop("asked")), **given)
 
 
-def order_of(found: Solution, asked: Asked, machine: str | None, fill: str, **how) -> ChainOrder:
+def order_of(solution: Solution, asked: Asked, machine: str | None, fill: str, **how) -> ChainOrder:
     """The order to run a chain with layouts; ``how`` it is measured."""
-    mesh = found.mesh
+    mesh = solution.mesh
     multiplications = {
-        each.operation: [*map(mesh.text, each.inner), each.gemm.program.stationary]
-        for each in found.ways
+        way.operation: [*map(mesh.text, way.inner), way.gemm.program.stationary]
+        for way in solution.ways
     }
     return ChainOrder(
         asked,
         mesh.ranks,
-        found.costs.dtype,
-        {name: mesh.text(layout) for name, layout in found.layouts.items()},
+        solution.costs.dtype,
+        {name: mesh.text(layout) for name, layout in solution.layouts.items()},
         multiplications,
         fill,
         machine=machine,
-        training=found.costs.training._asdict(),
+        training=solution.costs.training._asdict(),
         **how,
     )
 
@@ -174,15 +174,16 @@ def fill_of(chain: Chain, asked: str | None, dtype: str) -> str:
 def why_not_exact(chain: Chain, dtype: str) -> str | None:
     """The reason why sums of integers may be rounded; None if they are exact."""
     limit = {"float32": 1 << 24, "float64": 1 << 53, "bfloat16": 1 << 8}[dtype]
-    most = {name: 1 for name, each in chain.matrices.items() if each.kind != "made"}
-    for each in chain.operations:
-        if isinstance(each, LocalMap):
-            if each.function.name not in _WHOLE:
-                return f"results of {each.function.name} are not integers"
-            taken = [most[name] for name in each.takes]
-            most[each.c] = sum(taken) if each.function.name == "add" else taken[0]
+    most = {name: 1 for name, matrix in chain.matrices.items() if matrix.kind != "made"}
+    for operation in chain.operations:
+        if isinstance(operation, LocalMap):
+            if operation.function.name not in _WHOLE:
+                return f"results of {operation.function.name} are not integers"
+            taken = [most[name] for name in operation.takes]
+            most[operation.c] = sum(taken) if operation.function.name == "add" else taken[0]
         else:
-            most[each.c] = most[each.a] * most[each.b] * chain.extents(each)[2]
-        if most[each.c] >= limit:
-            return f"elements of {each.c} may be as large as {most[each.c]}, which {dtype} rounds"
+            most[operation.c] = most[operation.a] * most[operation.b] * chain.extents(operation)[2]
+        size = most[operation.c]
+        if size >= limit:
+            return f"elements of {operation.c} may be as large as {size}, which {dtype} rounds"
     return None

@@ -38,14 +38,18 @@ def script_text(solution: Solution) -> str:
     import jinja2
 
     chain, mesh, forward = solution.chain, solution.mesh, _forward(solution.chain)
-    operations = [each for each in chain.operations if each.c in forward]
-    matmuls = [each for each in operations if isinstance(each, Matmul)]
+    operations = [operation for operation in chain.operations if operation.c in forward]
+    matmuls = [operation for operation in operations if isinstance(operation, Matmul)]
     # Sizes that all ranks share evenly; rows of each expert, too.
-    heads = [one.function for one in operations if one not in matmuls and one.function.heads]
+    heads = [
+        operation.function
+        for operation in operations
+        if operation not in matmuls and operation.function.heads
+    ]
     sequence = gcd(chain.matrices["X"].rows, *(of.rows for of in heads))
-    pairs = (one.experts for one in matmuls if one.experts[1])
+    pairs = (matmul.experts for matmul in matmuls if matmul.experts[1])
     few = mesh.ranks * lcm(*(count // gcd(count, topk) for count, topk in pairs))
-    sizes = (each.shape[each.kind != "weight" :] for each in chain.matrices.values())
+    sizes = (matrix.shape[matrix.kind != "weight" :] for matrix in chain.matrices.values())
     part = gcd(*sum(sizes, ()), *(of.head_dim * mesh.ranks for of in heads))
 
     def placed(name, layout=None, transposed=False):
@@ -55,7 +59,7 @@ def script_text(solution: Solution) -> str:
     return jinja2.Template(_TEMPLATE.read_text("utf-8"), keep_trailing_newline=True).render(
         solution=solution,
         n=mesh.ranks,
-        given=[each for each in chain.matrices.values() if each.kind != "made"],
+        given=[matrix for matrix in chain.matrices.values() if matrix.kind != "made"],
         forward=forward,
         operations=operations,
         matmuls=matmuls,
@@ -70,21 +74,26 @@ def script_text(solution: Solution) -> str:
 def _scheme(solution: Solution, matmuls: list[Matmul]) -> Iterator[str]:
     """Lines: the plan of tensor parallelism, and calls for data parallelism."""
     mesh, matrices, copied, cut = solution.mesh, solution.chain.matrices, [], []
-    matmuls = [one for one in matmuls if matrices[one.b].kind == "weight"]
-    linear = [one for one in matmuls if matrices[one.b].count == 1]
+    matmuls = [matmul for matmul in matmuls if matrices[matmul.b].kind == "weight"]
+    linear = [matmul for matmul in matmuls if matrices[matmul.b].count == 1]
     for x, name in enumerate(mesh.names):
         at = lambda matrix: solution.layout(matrix)[x]
-        keys = {one: (*(each[x] for each in solution.inner[one.c]), at(one.b)) for one in matmuls}
+        keys = {
+            matmul: (*(layout[x] for layout in solution.inner[matmul.c]), at(matmul.b))
+            for matmul in matmuls
+        }
         kinds = {(*key[:3], key[3] == "R") for key in keys.values()}
-        if linear and all(keys[one] in _TENSOR for one in linear):
+        if linear and all(keys[matmul] in _TENSOR for matmul in linear):
             yield f'# parallelize_module(model, mesh["{name}"], plan); activations: tokens x width'
             yield "plan = {"
             if at(linear[0].a) == "S(0)":
                 yield '    "norm": SequenceParallel(sequence_dim=0),'
-            for one in linear:
-                a, c = (mesh.torch([at(end)])[1:-1].replace("1", "-1") for end in (one.a, one.c))
+            for matmul in linear:
+                a, c = (
+                    mesh.torch([at(end)])[1:-1].replace("1", "-1") for end in (matmul.a, matmul.c)
+                )
                 layouts = f"input_layouts={a}, output_layouts={c}"
-                yield f'    "{one.b}": {_TENSOR[keys[one]]}Parallel({layouts}),'
+                yield f'    "{matmul.b}": {_TENSOR[keys[matmul]]}Parallel({layouts}),'
             yield "}"
             linear = []
         elif kinds == {("S(0)", "R", "S(0)", True)} and len(cut) < 2:

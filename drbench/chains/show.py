@@ -66,13 +66,13 @@ def headlines(choice: ShardingChoice) -> list[str]:
     rate = best.chain.flops / best.time_s / best.mesh.ranks
     share = 100 * rate / best.costs.machine.compute.peak_flops
     doubt = f"optimality gap at most {100 * choice.search.gap:.0f} % (--effort searches longer)"
-    ties = [each for each in others if each.name in choice.within and each.name != best.name]
+    ties = [row for row in others if row.name in choice.within and row.name != best.name]
     word = "Best found" if not choice.decided else "Tied for fastest" if ties else "Fastest"
     ends = [doubt] * (not choice.decided)
-    ends += [f"tied with {', '.join(each.name for each in ties)}"] * bool(ties)
+    ends += [f"tied with {', '.join(row.name for row in ties)}"] * bool(ties)
     lines = [
         f"{word}: {name} on {best.mesh}, {time} predicted, {share:.0f} % of peak"
-        f"{''.join(f'; {each}' for each in ends)}."
+        f"{''.join(f'; {end}' for end in ends)}."
     ]
     saved = {
         name: f"{bytes_text(tied.memory_bytes)} instead of {bytes_text(best.memory_bytes)} a rank, "
@@ -82,7 +82,7 @@ def headlines(choice: ShardingChoice) -> list[str]:
     }
     lines += [f"{name} needs {less}." for name, less in list(saved.items())[:1]]
     if best.name == "chosen" and others and not ties:
-        known = min(others, key=lambda each: each.solution.time_s)
+        known = min(others, key=lambda row: row.solution.time_s)
         longer = known.solution.time_s / best.time_s
         lines.append(
             f"The fastest known scheme, {known.name}, takes {_percent(longer)[1:]} longer."
@@ -139,15 +139,15 @@ def measured_text(chosen: ShardingRow, measured: Record) -> str:
 
 
 def _cells(row: ShardingRow, choice: ShardingChoice) -> tuple[str, ...]:
-    one, best = row.solution, choice.search.best
-    flops = one.chain.flops / one.time_s / one.mesh.ranks
+    solution, best = row.solution, choice.search.best
+    flops = solution.chain.flops / solution.time_s / solution.mesh.ranks
     tied = choice.within and (row.name in (*choice.within, best.name))
     return (
         "found here" if row.name == "chosen" else row.name,
-        str(one.mesh),
-        marked(between(one.time_s, row.low_s, row.high_s), "=" if tied else ""),
-        bytes_text(one.memory_bytes),
-        f"{one.time_s / best.time_s:.3f}",
+        str(solution.mesh),
+        marked(between(solution.time_s, row.low_s, row.high_s), "=" if tied else ""),
+        bytes_text(solution.memory_bytes),
+        f"{solution.time_s / best.time_s:.3f}",
         number(flops / 1e12, 4),
     )
 
@@ -155,10 +155,10 @@ def _cells(row: ShardingRow, choice: ShardingChoice) -> tuple[str, ...]:
 def operation_rows(solution: Solution) -> list[tuple[str, str, str]]:
     """(operation, layouts of its operands and result, algorithm) of a chain with layouts."""
     rows = []
-    for each in solution.chain.operations:
-        taken = ", ".join(f"{name} {layout_text(solution, name)}" for name in each.takes)
-        how = solution.describe(each) if isinstance(each, Matmul) else "own tiles"
-        rows.append((str(each), f"{taken} → {layout_text(solution, each.c)}", how))
+    for operation in solution.chain.operations:
+        taken = ", ".join(f"{name} {layout_text(solution, name)}" for name in operation.takes)
+        how = solution.describe(operation) if isinstance(operation, Matmul) else "own tiles"
+        rows.append((str(operation), f"{taken} → {layout_text(solution, operation.c)}", how))
     return rows
 
 

@@ -171,9 +171,9 @@ class Context:
         UsageError, OutOfMemory
             For the reasons of :meth:`empty`.
         """
-        made = self.empty(shape, layout, dtype)
-        self.ground.zero(made.local)
-        return made
+        matrix = self.empty(shape, layout, dtype)
+        self.ground.zero(matrix.local)
+        return matrix
 
     def wrap(self, local: ArrayLike, layout: Layout, shape: Sequence[int]) -> Matrix:
         """A matrix made of existing local arrays (not collective).
@@ -249,14 +249,14 @@ class Context:
             For the reasons of :meth:`empty`.
         """
         array = self.ground.taken(plain(array))
-        made = self.empty(array.shape, layout, array.dtype)
-        whole = made.spec.partition
+        matrix = self.empty(array.shape, layout, array.dtype)
+        whole = matrix.spec.partition
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
-            self.ground.zero(made.local)
-            return made
-        for there, here in made.spec.fragments():
-            self.ground.copy(made.local[here], array[there])
-        return made
+            self.ground.zero(matrix.local)
+            return matrix
+        for there, here in matrix.spec.fragments():
+            self.ground.copy(matrix.local[here], array[there])
+        return matrix
 
     def holds(self, local: np.ndarray) -> bool:
         """Whether :meth:`wrap` uses a local array without a copy (not collective).
@@ -518,9 +518,9 @@ class Context:
                 root = rank
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
             here = root in (None, self.rank)
-            found = self.ground.empty(A.shape if here else (0, 0), A.dtype)
-            self.redistribution(A.spec, whole, root).run(A.place, None, (A.serial,), found)
-            return found if here else None
+            array = self.ground.empty(A.shape if here else (0, 0), A.dtype)
+            self.redistribution(A.spec, whole, root).run(A.place, None, (A.serial,), array)
+            return array if here else None
 
     def _summed(self, A: Matrix) -> Matrix:
         """A, or if A is Partial its reduction in another layout (collective then)."""
@@ -550,10 +550,10 @@ class Context:
     def _kept(self, key: tuple, make: Callable[[], Any]) -> Any:
         """The plan of a key, made once; if there are many, the oldest are forgotten."""
         if key not in self._plans:
-            made = make()
+            plan = make()
             if len(self._plans) >= _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[key] = made
+            self._plans[key] = plan
         return self._plans[key]
 
     def _new(self, spec: Spec) -> tuple[Matrix | None, DrbenchError | None]:
@@ -584,10 +584,10 @@ class Context:
 
     def _check(self, *matrices: Matrix) -> None:
         self._check_open()
-        for each in matrices:
-            if context_of(each) is not self:
+        for matrix in matrices:
+            if context_of(matrix) is not self:
                 raise UsageError(
-                    f"{each} is of another context. Wrap its local arrays in this one."
+                    f"{matrix} is of another context. Wrap its local arrays in this one."
                 )
 
     # -- the end

@@ -81,8 +81,11 @@ class Exchange:
         factors = self._factors.tobytes()
         # ranks in different operations have different factors, too
         if factors != factors[:24] * self.comm.size and self._all_start:
-            made = ", ".join(str(each or "new") for each in serials)
-            texts = "alpha={} beta={}".format(*given), f"matrices no. {made} in the order of making"
+            numbers = ", ".join(str(serial or "new") for serial in serials)
+            texts = (
+                "alpha={} beta={}".format(*given),
+                f"matrices no. {numbers} in the order of making",
+            )
             self._check_same(*texts)
         return self._fixed.tobytes()
 
@@ -106,7 +109,7 @@ class Exchange:
             if first is not None:
                 text = str(first)
                 raise type(first)(text if text.startswith("rank ") else f"rank {rank}: {text}")
-        other = next(rank for rank, each in enumerate(heard) if each != heard[0])
+        other = next(rank for rank, call in enumerate(heard) if call != heard[0])
         raise UsageError(
             f"ranks call in different order: rank 0 {heard[0][0]}, rank {other} {heard[other][0]}. "
             "Make the same calls in the same order on every rank."

@@ -65,8 +65,8 @@ class PlanExplanation:
             plan.what,
             plan.stationary,
             {name: cost * item for name, cost in plan.costs.items()},
-            [sum(traffic(each).counters.values()) for each in traces],
-            [len(each.steps) for each in traces],
+            [sum(traffic(trace).counters.values()) for trace in traces],
+            [len(trace.steps) for trace in traces],
             memory_bytes(traces[plan.ground.rank])["pool"],
             time_s,
         )

@@ -123,9 +123,9 @@ class Ground:
         earlier executor."""
         if trace.problem is None:
             return Mover(trace, matrices, self.arena)  # type: ignore[unreachable]
-        found = Executor(trace, matrices, blas=self.blas, prefetch=prefetch, arena=self.arena)
-        found.yields = self.yields
-        return found
+        executor = Executor(trace, matrices, blas=self.blas, prefetch=prefetch, arena=self.arena)
+        executor.yields = self.yields
+        return executor
 
     def arena(self, nbytes: int) -> np.ndarray:
         """Receive and scratch memory, shared by all executors, which run one after the other."""

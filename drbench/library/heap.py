@@ -271,12 +271,12 @@ def parse_bytes(text: str | int) -> int:
     """
     if isinstance(text, str):
         short = text.strip().lower().removesuffix("b").removesuffix("i")
-        found = whole_number(short + "i" * short.endswith(tuple("kmgt")), "bytes")
+        size = whole_number(short + "i" * short.endswith(tuple("kmgt")), "bytes")
     else:
-        found = int(text) if isinstance(text, int | np.integer) else None
-    if found is None or found < 1:
+        size = int(text) if isinstance(text, int | np.integer) else None
+    if size is None or size < 1:
         raise UsageError(f"heap must be a size such as 64M or 1G, or bytes, got {text!r}.")
-    return found
+    return size
 
 
 def _check_capacity(topology: Topology, nbytes: int) -> None:
@@ -287,10 +287,10 @@ def _check_capacity(topology: Topology, nbytes: int) -> None:
         shared = shared_memory_free()
         if shared is not None and topology.node.size > 1 and shared < capacity[1]:
             capacity = SHARED_MEMORY, shared
-    found = topology.comm.allgather((nbytes, capacity))
+    heaps = topology.comm.allgather((nbytes, capacity))
     for lowest in sorted(set(topology.node_of)):
-        sizes = [size for (size, _), node in zip(found, topology.node_of) if node == lowest]
-        (where, there), wanted = found[lowest][1], sum(sizes) + _MARGIN
+        sizes = [size for (size, _), node in zip(heaps, topology.node_of) if node == lowest]
+        (where, there), wanted = heaps[lowest][1], sum(sizes) + _MARGIN
         if wanted > there:
             raise OutOfMemory(
                 f"the heaps of the {len(sizes)} ranks on rank {lowest}'s node need {wanted} bytes, "

@@ -433,8 +433,8 @@ class Matrix:
             assert self.placed is not None  # from the first fence on
             steps = program(self.placed.operand, ground.rank, origin)
             name = self.placed.operand.name
-            found = trace(steps, None, ground.rank, fresh=False, written=name)
-            with Executor(found, {name: self.placed}) as executor:
+            traced = trace(steps, None, ground.rank, fresh=False, written=name)
+            with Executor(traced, {name: self.placed}) as executor:
                 executor.yields = ground.yields
                 executor.run()
 

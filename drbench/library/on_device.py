@@ -48,8 +48,8 @@ class DeviceHeap(Heap):
         super().__init__(topology, nbytes, transport)
 
     def _open(self, topology: Topology, transport: TransportChoice) -> Slab:
-        found = topology.comm.allgather((self.nbytes, self.device.free_bytes()))
-        for rank, (wanted, free) in enumerate(found):
+        sizes = topology.comm.allgather((self.nbytes, self.device.free_bytes()))
+        for rank, (wanted, free) in enumerate(sizes):
             if wanted > free:
                 raise OutOfMemory(
                     f"the heap of rank {rank} needs {wanted} bytes of device memory, {free} are "
@@ -192,11 +192,11 @@ def _found(topology: Topology) -> Device:
     except DrbenchError as error:
         refusal = type(error)(f"device='gpu': {error}")
     refusals = topology.comm.allgather(refusal)
-    for rank, each in enumerate(refusals):
-        if each is not None:
+    for rank, fault in enumerate(refusals):
+        if fault is not None:
             if device is not None:
                 device.close()
-            raise each if rank == topology.comm.rank else type(each)(str(each))
+            raise fault if rank == topology.comm.rank else type(fault)(str(fault))
     places = topology.node.allgather(device.bus_id)
     device.sharers = places.count(device.bus_id)
     return device

@@ -17,6 +17,7 @@ from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.matrix import Location
 from drbench.host.topology import mpi_adds
+from drbench.partitions.intervals import Pair
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
 from drbench.program.steps import Step
@@ -140,11 +141,10 @@ class Plan:
     def _check_apart(self, places: dict[str, list[Location]]) -> None:
         """Raise, on every rank, if C shares memory with a matrix that is read."""
         size = self.specs["C"].dtype.itemsize
-        for name in places:
-            for rank in range(self.ground.comm.size):
-                one, two = (self.specs[each].partition.local_shape(rank) for each in (name, "C"))
-                here, there = (places[each][rank] for each in (name, "C"))
-                if name != "C" and overlap(here, there, one, two, size):
+        for name in list(places)[:-1]:  # all but C
+            for rank, (read, written) in enumerate(zip(places[name], places["C"])):
+                shape, of_c = (self.specs[x].partition.local_shape(rank) for x in (name, "C"))
+                if overlap(read, written, shape, of_c, size):
                     raise UsageError(
                         f"{self.what}: C shares memory with {name} on rank {rank}. Write into "
                         "another matrix."
@@ -167,7 +167,7 @@ class Multiplication(Plan):
         self.problem = problem.on_nodes(ground.nodes)
         self.update = update
         adds = ground.in_place or mpi_adds(c.dtype)
-        can = [each for each in "CBA" if adds or result_stays(self.problem, each)]
+        can = [matrix for matrix in "CBA" if adds or result_stays(self.problem, matrix)]
         if stationary not in ("auto", *can):
             raise UnsupportedError(
                 f"with stationary {stationary} partial sums of {a.dtype} are added by MPI, which "
@@ -192,7 +192,7 @@ class Multiplication(Plan):
     def costs(self) -> dict[str, int]:
         """For each matrix that may be stationary the elements that the busiest rank would move (an
         accumulate counts three times); without those that need MPI to add bfloat16."""
-        return {each: busiest_rank(self.problem, each) for each in self._can}
+        return {matrix: busiest_rank(self.problem, matrix) for matrix in self._can}
 
     def trace(self, rank: int) -> Trace:
         machine = cores(self.problem.dtype) if self.ground.on_cores else None
@@ -220,9 +220,7 @@ def _nothing() -> Generator[Step, Any, None]:
     yield from ()
 
 
-def overlap(
-    one: Location, two: Location, shape_one: tuple[int, int], shape_two: tuple[int, int], item: int
-) -> bool:
+def overlap(one: Location, other: Location, shape: Pair, other_shape: Pair, item: int) -> bool:
     """Whether two local arrays of one rank share memory, as NumPy decides it; also where steps of
     more than two different sizes make that too hard to decide.
 
@@ -236,12 +234,12 @@ def overlap(
     True
     """
     views = []
-    for at, shape in ((one, shape_one), (two, shape_two)):
+    for at, extents in ((one, shape), (other, other_shape)):
         interface: dict[str, Any] = {
             "data": (_SOMEWHERE + at.offset, True),
             "strides": (at.by_row, at.by_col),
         }
-        interface |= {"shape": shape, "typestr": f"|V{item}", "version": 3}
+        interface |= {"shape": extents, "typestr": f"|V{item}", "version": 3}
         views.append(np.asarray(SimpleNamespace(__array_interface__=interface)))
     try:
         return np.shares_memory(views[0], views[1], max_work=_MOST_WORK)

@@ -101,8 +101,8 @@ class Spec:
             except TypeError as error:
                 raise UsageError(f"a part of a matrix is two ranges, got {span}: {error}") from None
             spans.append((start, max(start, stop)))
-        found = self._parts.get(key := tuple(spans))
-        if found is None:
+        entry = self._parts.get(key := tuple(spans))
+        if entry is None:
             if len(self._parts) > _MOST:
                 self._parts.clear()
             part = Spec(self.partition.part(*spans), self.dtype, self.rank)
@@ -110,8 +110,8 @@ class Spec:
                 slice(*map(int, np.searchsorted(index, span)))
                 for index, span in zip(self.indices, spans)
             )
-            found = self._parts[key] = part, down, across
-        return found
+            entry = self._parts[key] = part, down, across
+        return entry
 
     @cached_property
     def whole(self) -> "Spec":
@@ -148,13 +148,13 @@ class Spec:
     @cached_property
     def indices(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows, and the columns, of the whole matrix that the local array has."""
-        found = []
+        indices = []
         for axis in (0, 1):
             index = np.empty(self.local_shape[axis], np.int64)
             for start, stop, local in self.runs(axis):
                 index[local : local + stop - start] = np.arange(start, stop)
-            found.append(index)
-        return found[0], found[1]
+            indices.append(index)
+        return indices[0], indices[1]
 
     def within(self, other: "Spec") -> Pair | None:
         """The start of this local array in that of ``other``, on this rank, if on every rank it is
@@ -222,10 +222,10 @@ def extents(shape: Sequence[int]) -> Pair:
     drbench.errors.UsageError: a matrix has two extents, got shape (4.0, 2).
     """
     pair = isinstance(shape, (tuple, list)) and len(shape) == 2
-    found = tuple(each for each in map(as_int, shape) if each is not None) if pair else ()
-    if len(found) != 2:
+    sizes = tuple(size for size in map(as_int, shape) if size is not None) if pair else ()
+    if len(sizes) != 2:
         raise UsageError(f"a matrix has two extents, got shape {shape!r}.")
-    return found
+    return sizes
 
 
 def factor(value: float, dtype: np.dtype) -> float:
@@ -245,12 +245,12 @@ def factor(value: float, dtype: np.dtype) -> float:
         return value
     real = ctypes.c_double if dtype.itemsize == 8 else ctypes.c_float
     try:
-        found = real(float(value + 0.0)).value  # texts are no numbers
+        number = real(float(value + 0.0)).value  # texts are no numbers
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+        number = math.nan
+    if not math.isfinite(number):
         raise UsageError(f"alpha and beta are finite numbers of {dtype}, got {shown(value)}.")
-    return found
+    return number
 
 
 def plain(array: ArrayLike) -> ArrayLike:
@@ -267,10 +267,10 @@ def plain(array: ArrayLike) -> ArrayLike:
     Traceback (most recent call last):
     drbench.errors.UsageError: a MaskedArray has more than elements, ...
     """
-    for each in (array, *array) if isinstance(array, list | tuple) else (array,):
-        if isinstance(each, np.ndarray) and type(each) not in (np.ndarray, np.memmap):
+    for item in (array, *array) if isinstance(array, list | tuple) else (array,):
+        if isinstance(item, np.ndarray) and type(item) not in (np.ndarray, np.memmap):
             raise UsageError(
-                f"a {type(each).__name__} has more than elements, which drbench would lose. Give "
+                f"a {type(item).__name__} has more than elements, which drbench would lose. Give "
                 "its elements, as np.asarray(array); of a masked array array.filled(0.0)."
             )
     return array
@@ -294,14 +294,14 @@ class Specs:
         """
         key = extents(shape), layout, dtype
         try:
-            found = self._found.get(key)
+            spec = self._found.get(key)
         except TypeError:  # a list cannot be a key
             return self._make(*key)
-        if found is None:
+        if spec is None:
             if len(self._found) > _MOST:
                 self._found.clear()
-            found = self._found[key] = self._make(*key)
-        return found
+            spec = self._found[key] = self._make(*key)
+        return spec
 
     def _make(self, shape: Pair, layout: Layout, dtype: DTypeLike) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
@@ -337,7 +337,7 @@ class Specs:
             whole.text,
             kind,
         )  # different texts of the same layout share all but the text
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = Spec(whole, kind, self._rank)
-        return found
+        spec = self._found.get(key)
+        if spec is None:
+            spec = self._found[key] = Spec(whole, kind, self._rank)
+        return spec

@@ -147,11 +147,11 @@ def decide(
     UsageError
         If the requested placements do not fit.
     """
-    specs = *terms, sa, sb = [spec_of(each) for each in args]
+    specs = *terms, sa, sb = [spec_of(arg) for arg in args]
     mesh, meta = sa.mesh, sa.tensor_meta
-    if any(each.mesh != mesh for each in specs):
+    if any(spec.mesh != mesh for spec in specs):
         return DispatchDecision("stock", "operands are on different meshes")
-    shapes = [tuple(each.tensor_meta.shape) for each in specs]
+    shapes = [tuple(spec.tensor_meta.shape) for spec in specs]
     if not _fit(*shapes):
         return DispatchDecision("stock", "the shapes of operands do not fit")
     if placements is not None:
@@ -174,7 +174,7 @@ def decide(
         spec = type(sa)(mesh, placements, tensor_meta=meta._replace(shape=torch.Size((m, n))))
         changes = None
     layouts: tuple[str, ...] = ()
-    if any(each.tensor_meta.dtype != meta.dtype for each in specs):
+    if any(spec.tensor_meta.dtype != meta.dtype for spec in specs):
         why = "operands have different types"
     elif meta.dtype not in TYPES:
         why = f"{str(meta.dtype).removeprefix('torch.')} is multiplied by torch alone"
@@ -184,7 +184,7 @@ def decide(
         why = f"MPI has started {ranks} ranks, the mesh has others"
     elif not all(map(in_default_order, (sa, sb, spec))):
         why = "mesh dimensions shard in another order than from left to right"
-    moves = changes is None or any(stock_steps(*each) for each in changes)
+    moves = changes is None or any(stock_steps(*change) for change in changes)
     if when == "auto" and not (why or moves):
         still = all(old.placements == new.placements for old, new in changes or ())
         local = op is MM and still and mesh.get_coordinate() is not None
@@ -192,11 +192,11 @@ def decide(
     bias = bias_layout(terms[0], spec) if terms and not why else ()
     if not why:
         try:
-            layouts = tuple(layout_text(each.placements, mesh.shape) for each in (sa, sb, spec))
+            layouts = tuple(layout_text(spec.placements, mesh.shape) for spec in (sa, sb, spec))
         except ValueError as error:
             why = str(error)
     if changes and when == "auto" and not why and 0 not in (m, n, k):
-        stock = sum(cost_of(stock_steps(*each), each[0]) for each in changes)
+        stock = sum(cost_of(stock_steps(*change), change[0]) for change in changes)
         ours = _moved((m, n, k), layouts, mesh.size())
         if bias:
             read = spec_like(terms[0], bias[0])
@@ -210,7 +210,7 @@ def decide(
         why = "stock cannot multiply these placements"
     elif not moves:
         why = "nothing has to move, but drbench is to multiply always"
-    elif not any(stock_steps(*each) for each in changes[:-1]):
+    elif not any(stock_steps(*change) for change in changes[:-1]):
         why = "stock would redistribute its result"
     return DispatchDecision("drbench", why, spec, layouts, changes, bias)
 
@@ -219,7 +219,9 @@ def _fit(*shapes: tuple) -> bool:
     """Whether A and B can be multiplied, and the term before them expands to C."""
     *terms, (m, k), (also_k, n) = shapes
     try:
-        return k == also_k and all(torch.broadcast_shapes(each, (m, n)) == (m, n) for each in terms)
+        return k == also_k and all(
+            torch.broadcast_shapes(shape, (m, n)) == (m, n) for shape in terms
+        )
     except RuntimeError:
         return False
 
@@ -266,8 +268,8 @@ def cost_of(steps: list, spec: Any, add: int = 3) -> float:
     """
     shape, cost = spec.tensor_meta.shape, 0.0
     for ranks, share, old, new in steps:
-        extents = [shape[each.dim] for each in (old, new) if hasattr(each, "dim")]
-        padded = prod(ceil_div(each, ranks) * ranks / max(each, 1) for each in extents[:1])
+        extents = [shape[placement.dim] for placement in (old, new) if hasattr(placement, "dim")]
+        padded = prod(ceil_div(extent, ranks) * ranks / max(extent, 1) for extent in extents[:1])
         remote = prod(shape) * share * padded * (ranks - 1) / ranks
         # on CPUs torch gathers, too, where it changes the sharded dimension
         cost += remote * (add + new.is_replicate() if old.is_partial() else 1)
@@ -285,7 +287,7 @@ def _moved(sizes: tuple[int, int, int], layouts: tuple[str, ...], ranks: int) ->
     pending = [pair for pair in zip((A, B), whole) if pair[0] is not pair[1]]
     sums = sum(elements for pair in pending for *_, elements in flows(*pair))
     problem = Problem(m, n, k, ranks, *whole, C)  # type: ignore[arg-type]  # bound there
-    return 3 * sums / ranks + min(busiest_rank(problem, each) for each in "CBA")
+    return 3 * sums / ranks + min(busiest_rank(problem, matrix) for matrix in "CBA")
 
 
 def _fitting(placements: tuple, mesh: Any) -> tuple:
@@ -295,13 +297,13 @@ def _fitting(placements: tuple, mesh: Any) -> tuple:
             f"drbench.torch.out has {len(placements)} placements, the mesh of the result has "
             f"{mesh.ndim} dimensions. Give one placement for each."
         )
-    found = []
-    for each in placements:
-        dim = getattr(each, "dim", 0)
+    checked = []
+    for placement in placements:
+        dim = getattr(placement, "dim", 0)
         if not -2 <= dim < 2:
             raise UsageError(
-                f"drbench.torch.out({each}): the result is a matrix. Use Shard(0) for its rows "
-                "(all dimensions but the last), Shard(1) for its columns."
+                f"drbench.torch.out({placement}): the result is a matrix. Use Shard(0) for its "
+                "rows (all dimensions but the last), Shard(1) for its columns."
             )
-        found.append(type(each)(dim + 2) if dim < 0 else each)
-    return tuple(found)
+        checked.append(type(placement)(dim + 2) if dim < 0 else placement)
+    return tuple(checked)

@@ -177,12 +177,12 @@ class Installed:
         DispatchDecision
         """
         placements = wanted()
-        specs = [private.spec_of(each) for each in args]
+        specs = [private.spec_of(arg) for arg in args]
         # comparing specs is slower than multiplying; their hash shows whether one was changed
         known = (op, placements, *map(id, specs), *map(hash, specs))
-        found = self._known.get(known)
-        if found is not None:
-            return found[0]
+        entry = self._known.get(known)
+        if entry is not None:
+            return entry[0]
         key = (op, placements, *specs)
         decision = self._decisions.get(key)
         if decision is None:
@@ -196,8 +196,8 @@ class Installed:
         return decision
 
     def _forget(self) -> None:
-        for each in (self._known, self._decisions, self._multiplications):
-            each.clear()
+        for cache in (self._known, self._decisions, self._multiplications):
+            cache.clear()
 
     def multiplication(
         self, decision: DispatchDecision, args: tuple
@@ -216,16 +216,18 @@ class Installed:
         DTensorMultiplication or None
             None on ranks that are not on the mesh.
         """
-        found = self._multiplications.get(id(decision))
-        if found is None:
+        multiplication = self._multiplications.get(id(decision))
+        if multiplication is None:
             a, b = args[-2:]
             context = self.context(a.device_mesh)
             if context is None:
                 return None
             shape = (a.shape[0], b.shape[1], a.shape[1])
-            found = DTensorMultiplication(context, shape, decision.layouts, TYPES[a.dtype])
-            self._multiplications[id(decision)] = found  # decisions are kept: ids stay unique
-        return found
+            multiplication = DTensorMultiplication(context, shape, decision.layouts, TYPES[a.dtype])
+            self._multiplications[id(decision)] = (
+                multiplication  # decisions are kept: ids stay unique
+            )
+        return multiplication
 
     def multiply(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """The handler of mm and addmm (collective over the mesh).
@@ -242,7 +244,7 @@ class Installed:
         DTensor
             The result, by drbench or by stock torch.
         """
-        if not all(isinstance(each, DTensor) for each in args):
+        if not all(isinstance(arg, DTensor) for arg in args):
             return self._stock(op, args, kwargs, "an operand is no DTensor")
         if torch.compiler.is_compiling() or any(map(private.is_traced, args)):
             return self._stock(op, args, kwargs, "torch.compile traces the program")
@@ -282,12 +284,12 @@ class Installed:
         table = private.handlers()
         table.pop(op, None)  # another thread may be here, too
         try:
-            made = op(*args, **kwargs)
+            result = op(*args, **kwargs)
         finally:
             table[op] = self._handled[op]
-        if spec is not None and made.placements != spec.placements:
-            made = private.redistributed(made, spec)
-        return made
+        if spec is not None and result.placements != spec.placements:
+            result = private.redistributed(result, spec)
+        return result
 
     def _handle_batched(self, op: Any, args: tuple, kwargs: dict) -> Any:
         return self._stock(op, args, kwargs, "batched multiplications are done by torch alone")
@@ -326,7 +328,7 @@ def installed() -> Installed:
         If drbench is not installed.
     """
     handler = private.handlers().get(private.MM)
-    found = getattr(handler, "__self__", None)
-    if not isinstance(found, Installed):
+    owner = getattr(handler, "__self__", None)
+    if not isinstance(owner, Installed):
         raise UsageError("drbench.torch is not installed. Call drbench.torch.install() first.")
-    return found
+    return owner

@@ -93,10 +93,10 @@ def explain(A: DTensor, B: DTensor, bias: DTensor | None = None) -> Explanation:
     drbench
     >>> drbench.torch.uninstall()
     """
-    for each in (A, B):
-        if not isinstance(each, DTensor) or each.ndim != 2:
+    for tensor in (A, B):
+        if not isinstance(tensor, DTensor) or tensor.ndim != 2:
             raise UsageError(
-                f"explain needs DTensors of two dimensions, got {type(each).__name__}."
+                f"explain needs DTensors of two dimensions, got {type(tensor).__name__}."
             )
     state = installed()
     op, args = (private.MM, (A, B)) if bias is None else (private.ADDMM, (bias, A, B))
@@ -105,9 +105,9 @@ def explain(A: DTensor, B: DTensor, bias: DTensor | None = None) -> Explanation:
     if decision.who == "drbench":
         multiplication = state.multiplication(decision, (A, B))
         if multiplication is not None:
-            found = multiplication.explain()
-            moved, plan = sum(found.moved_bytes), str(found)
-            stationary, own = found.stationary, multiplication.own_bytes()
+            explanation = multiplication.explain()
+            moved, plan = sum(explanation.moved_bytes), str(explanation)
+            stationary, own = explanation.stationary, multiplication.own_bytes()
     moves, nbytes = _stock_moves(decision)
     return Explanation(
         decision.who,

@@ -82,9 +82,9 @@ def install(
     check_ranks(comm)
     private.probe(init_device_mesh("cpu", (comm.size,)))
     chosen = TorchBlas() if isinstance(blas, str) and blas == "torch" else blas
-    made = Installed(comm.Dup(), heap, when, {"blas": chosen, "transport": transport})
-    made.enter()
-    return made
+    state = Installed(comm.Dup(), heap, when, {"blas": chosen, "transport": transport})
+    state.enter()
+    return state
 
 
 def _handler() -> Any:

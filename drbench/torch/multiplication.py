@@ -76,11 +76,11 @@ class DTensorMultiplication:
 
     def plan(self, update: bool = False) -> Multiplication:
         """The plan; with ``update`` A·B is added to C."""
-        found = self._plans.get(update)
-        if found is None:
+        plan = self._plans.get(update)
+        if plan is None:
             specs = self.a.whole, self.b.whole, self.c
-            found = self._plans[update] = self.context.multiplication(*specs, update=update)
-        return found
+            plan = self._plans[update] = self.context.multiplication(*specs, update=update)
+        return plan
 
     def explain(self) -> PlanExplanation:
         """What the plan moves and does, without the reduction of Partial operands."""
@@ -177,15 +177,15 @@ class DTensorMultiplication:
                 f"the local tensor of {spec} is {'x'.join(map(str, local.shape))}, its placements "
                 f"give it {rows}x{cols}."
             )
-        made, place = None, place_of(local, self.context)
+        copy, place = None, place_of(local, self.context)
         if place is None:
             if counts is not None:
                 counts["copied"] += 1
-            made, place = copied(local, self.context)
+            copy, place = copied(local, self.context)
         if total is None:
-            return place, made
+            return place, copy
         whole, behind = new_local(spec.whole, self.context)
-        return place + behind, made, whole
+        return place + behind, copy, whole
 
 
 @contextmanager
@@ -222,15 +222,15 @@ def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, Sizes]:
     """A copy in the heap, and its place; a transposed matrix stays transposed."""
     (rows, cols), (by_row, by_col) = local.shape, local.stride()
     transposed = by_row == 1 and by_col >= rows and by_col > 1
-    made, place = _new((cols, rows) if transposed else (rows, cols), _NUMPY[local.dtype], context)
+    tensor, place = _new((cols, rows) if transposed else (rows, cols), _NUMPY[local.dtype], context)
     if transposed:
-        made, place = made.t(), (place[0], place[2], place[1])
-    made.copy_(local)
-    return made, place
+        tensor, place = tensor.t(), (place[0], place[2], place[1])
+    tensor.copy_(local)
+    return tensor, place
 
 
 def _new(shape: tuple[int, int], dtype: np.dtype, context: Context) -> tuple[torch.Tensor, Sizes]:
     array, offset = context.heap.allocate(shape, dtype)
-    made = tensor_of(array, dtype.itemsize == 2)  # reading its name costs 2 us
+    tensor = tensor_of(array, dtype.itemsize == 2)  # reading its name costs 2 us
     by_row, by_col = array.strides
-    return made, (offset, by_row, by_col)
+    return tensor, (offset, by_row, by_col)

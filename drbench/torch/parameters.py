@@ -148,9 +148,9 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
             break
     for context in meshes.values():
         faults = context.comm.allgather(fault)
-        for rank, each in enumerate(faults):
-            if each is not None:
-                raise type(each)(f"adopt, rank {rank}: {each}")
+        for rank, refusal in enumerate(faults):
+            if refusal is not None:
+                raise type(refusal)(f"adopt, rank {rank}: {refusal}")
     for local, new in moved:
         local.data = new
     return module

@@ -163,19 +163,19 @@ def probe(mesh: Any) -> None:
         if _lacking:
             raise _lacking
         ones = torch.ones(1, 1)
-        one = DTensor.from_local(ones, mesh, [Replicate()] * mesh.ndim, run_check=False)
-        sharding = stock_sharding(MM, (one, one), {})
+        tensor = DTensor.from_local(ones, mesh, [Replicate()] * mesh.ndim, run_check=False)
+        sharding = stock_sharding(MM, (tensor, tensor), {})
         spec = sharding.output_spec
         other = spec_like(spec, (Shard(0), *[Partial()] * (mesh.ndim - 1)))
         good = (
             not sharding.needs_redistribute
             and in_default_order(spec)
-            and spec_of(one).tensor_meta.shape == (1, 1)
+            and spec_of(tensor).tensor_meta.shape == (1, 1)
             and split_factor(strided_shard(0, 2)) == 2
             and split_factor(Shard(0)) is None
             and spec_of(wrapped(ones, other)).placements == other.placements
-            and hash(spec_of(one)) is not None
-            and not (is_traced(one) or other_memory(one) or watched())
+            and hash(spec_of(tensor)) is not None
+            and not (is_traced(tensor) or other_memory(tensor) or watched())
             and holders(ones.clone()) == 1
             and len(stock_steps(other, spec)) == (mesh.size(0) > 1)
         )
@@ -188,7 +188,7 @@ def probe(mesh: Any) -> None:
 
         table[MM] = handler
         try:
-            one @ one
+            tensor @ tensor
         finally:
             del table[MM]
             if before is not None:

@@ -69,11 +69,11 @@ def start_process_group(comm: MPI.Comm, nodes: int = 1, backend: str = "gloo") -
 
 def check_ranks(comm: MPI.Comm) -> None:
     """Refuse a process group whose ranks are not those of the communicator (collective)."""
-    found = comm.allgather((dist.get_rank(), dist.get_world_size()))
-    for rank, each in enumerate(found):
-        if each != (rank, comm.size):
+    of_torch = comm.allgather((dist.get_rank(), dist.get_world_size()))
+    for rank, pair in enumerate(of_torch):
+        if pair != (rank, comm.size):
             raise UsageError(
-                f"rank {rank} of {comm.size} of MPI is rank {each[0]} of {each[1]} of "
+                f"rank {rank} of {comm.size} of MPI is rank {pair[0]} of {pair[1]} of "
                 "torch.distributed. Let drbench.torch.install() start the process group, or give "
                 "init_process_group the ranks of MPI."
             )

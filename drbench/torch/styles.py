@@ -81,7 +81,7 @@ def _set_result_layouts(
     def run(x: torch.Tensor) -> torch.Tensor:
         if not _are_rows(layouts, x.shape, mesh):
             return forward(x)
-        with out(*(_of_matrix(each, x.shape) for each in layouts)):
+        with out(*(_of_matrix(layout, x.shape) for layout in layouts)):
             return forward(x)
 
     module.forward = run
@@ -95,10 +95,10 @@ def _are_rows(layouts: Sequence[Placement], shape: Sequence[int], mesh: DeviceMe
     if torch.compiler.is_compiling():
         return False
     return len(shape) == 2 or all(
-        not each.is_shard()
-        or each.dim % len(shape) == len(shape) - 1
-        or shape[each.dim] % mesh.size(x) == 0
-        for x, each in enumerate(layouts)
+        not layout.is_shard()
+        or layout.dim % len(shape) == len(shape) - 1
+        or shape[layout.dim] % mesh.size(x) == 0
+        for x, layout in enumerate(layouts)
     )
 
 

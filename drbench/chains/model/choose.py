@@ -60,7 +60,7 @@ class Solution:
     def of(cls, name: str, chain: Chain, costs: LayoutCosts, label: Label) -> "Solution":
         """The chain that a label of the search describes."""
         by = {way.operation: way for way in label.how}
-        ways = tuple(by[each.c] for each in chain.multiplications)
+        ways = tuple(by[matmul.c] for matmul in chain.multiplications)
         return cls(name, chain, costs, dict(label.chosen), ways)
 
     @property
@@ -71,49 +71,56 @@ class Solution:
     def inner(self) -> dict[str, tuple[Layout, ...]]:
         """By the result of each multiplication: the layouts of A, B and C in which its local GEMMs
         run, or would without overlap."""
-        return {each.c: divided(each, self.way(each).inner) for each in self.chain.multiplications}
+        return {
+            matmul.c: divided(matmul, self.way(matmul).inner)
+            for matmul in self.chain.multiplications
+        }
 
     @property
     def uses(self) -> list[Use]:
         """The programs of multiplications and redistributions."""
-        return [use for each in self.ways for use in each.uses]
+        return [use for way in self.ways for use in way.uses]
 
     @property
     def programs(self) -> list[ChainProgram]:
         """Every program once."""
-        return list(dict.fromkeys(each.program for each in self.uses))
+        return list(dict.fromkeys(use.program for use in self.uses))
 
     @property
     def time_s(self) -> float:
         """Seconds of the whole chain."""
-        return self._time_s(self.costs.machine, {each: each.times for each in self.programs})
+        return self._time_s(
+            self.costs.machine, {program: program.times for program in self.programs}
+        )
 
     def times_on(self, machines: Sequence[Machine]) -> list[float]:
         """The time with other performance models."""
         return [
-            self._time_s(machine, {each: each.times_on(machine) for each in self.programs})
+            self._time_s(machine, {program: program.times_on(machine) for program in self.programs})
             for machine in machines
         ]
 
     def _time_s(self, machine: Machine, times: Mapping[ChainProgram, ProgramTimes]) -> float:
         total = Label()
-        for each in self.chain.operations:
-            if isinstance(each, LocalMap):
-                load = Load(self.costs.map_s(self.chain, each, self.layout(each.c), machine))
+        for operation in self.chain.operations:
+            if isinstance(operation, LocalMap):
+                load = Load(
+                    self.costs.map_s(self.chain, operation, self.layout(operation.c), machine)
+                )
             else:
-                loads = (use.load(times[use.program]) for use in self.way(each).uses)
+                loads = (use.load(times[use.program]) for use in self.way(operation).uses)
                 load = reduce(Load.then, loads)
-            total = total.then(self.costs.label(self.chain, each.c, load))
+            total = total.then(self.costs.label(self.chain, operation.c, load))
         return total.time_s
 
-    def way(self, each: Matmul) -> Way:
+    def way(self, matmul: Matmul) -> Way:
         """How a multiplication is computed."""
-        return next(way for way in self.ways if way.operation == each.c)
+        return next(way for way in self.ways if way.operation == matmul.c)
 
     @property
     def moves(self) -> int:
         """Redistributions of matrices."""
-        return sum(bool(each.matrix) for each in self.uses)
+        return sum(bool(use.matrix) for use in self.uses)
 
     def layout(self, name: str) -> Layout:
         """The layout of a matrix."""
@@ -122,29 +129,29 @@ class Solution:
     @property
     def counters(self) -> dict[str, int]:
         """Bytes by kind, of all ranks."""
-        found = [each.program.simulated.counters for each in self.uses]
+        counters = [use.program.simulated.counters for use in self.uses]
         scale = [self.mesh.ranks // g.extent if (g := u.program.group) else 1 for u in self.uses]
-        return {n: sum(x * each[n] for x, each in zip(scale, found)) for n in COUNTERS}
+        return {n: sum(x * counts[n] for x, counts in zip(scale, counters)) for n in COUNTERS}
 
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of the rank that holds most: weights, gradients, optimizer, activations, and
         buffers."""
-        found: Counter[str] = Counter()
+        nbytes: Counter[str] = Counter()
         for variable, layout in self.layouts.items():
-            found.update(self.costs.held(self.chain, variable, layout))
+            nbytes.update(self.costs.held(self.chain, variable, layout))
         pools = [sum(use.program.pool for use in way.uses) for way in self.ways]
-        return dict(found) | {"buffers": max(pools, default=0)}
+        return dict(nbytes) | {"buffers": max(pools, default=0)}
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the rank that needs most."""
         return sum(self.memory.values())
 
-    def describe(self, each: Matmul) -> str:
+    def describe(self, matmul: Matmul) -> str:
         """How a multiplication is computed: its redistributions and its program."""
-        words, names = [], dict(zip("ABC", (*each.takes, each.c)))
-        for use in self.way(each).uses:
+        words, names = [], dict(zip("ABC", (*matmul.takes, matmul.c)))
+        for use in self.way(matmul).uses:
             if use.program.group:
                 matrix = f" {names[use.matrix]}" if use.matrix else ""
                 hidden = " hidden" if use.hidden else ""
@@ -198,9 +205,9 @@ def choose(
         If a given layout fits no mesh.
     """
     limit = min(inf if limit is None else limit, costs[0].machine.memory_bytes)
-    found = ShardingSearch(chain, costs, limit, dict(fixed or {}), tell)
-    found.run(Clock.cpu() + effort_s)
-    return found
+    result = ShardingSearch(chain, costs, limit, dict(fixed or {}), tell)
+    result.run(Clock.cpu() + effort_s)
+    return result
 
 
 class ShardingSearch:
@@ -247,8 +254,8 @@ class ShardingSearch:
     @property
     def counts(self) -> tuple[int, int]:
         """The numbers of programs with a time or a bound, and of simulated ones."""
-        programs = [each for costs in self.costs for each in costs.programs]
-        return len(programs), sum(each.simulated is not None for each in programs)
+        programs = [program for costs in self.costs for program in costs.programs]
+        return len(programs), sum(program.simulated is not None for program in programs)
 
     def run(self, ends_s: float) -> None:
         """Simulate contenders, then search each mesh until the effort is spent."""
@@ -263,7 +270,7 @@ class ShardingSearch:
             raise errors[0]
         for costs, of in domains.items():
             least = sum(
-                min(sum(costs.held(self.chain, name, one).values()) for one in layouts)
+                min(sum(costs.held(self.chain, name, layout).values()) for layout in layouts)
                 for name, layouts in of.items()
             )
             if least > self.limit:  # no layout fits
@@ -272,11 +279,11 @@ class ShardingSearch:
             self._simulate_contenders(costs, of)
         self.contenders.sort(key=_time)
         try:
-            for each in self.contenders:  # in their layouts transfers may overlap
-                of = domains[each.costs]
-                alone = {variable: [one] for variable, one in each.layouts.items()}
-                if all(one in of[name] for name, [one] in alone.items()):
-                    self._search(each.costs, alone, ends_s)
+            for solution in self.contenders:  # in their layouts transfers may overlap
+                of = domains[solution.costs]
+                alone = {variable: [layout] for variable, layout in solution.layouts.items()}
+                if all(layout in of[name] for name, [layout] in alone.items()):
+                    self._search(solution.costs, alone, ends_s)
             fitting = [costs for costs in domains if self._least[costs] < inf]
             for costs in fitting:  # a bound of each mesh first
                 self.line = f"bounds of mesh {costs.mesh}"
@@ -298,27 +305,29 @@ class ShardingSearch:
         self._keep_the_fastest_contenders()
         self.tried.sort(key=_time)
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
-        self.best = min(equal, key=lambda each: (each.moves, each.memory_bytes, each.time_s))
+        self.best = min(
+            equal, key=lambda solution: (solution.moves, solution.memory_bytes, solution.time_s)
+        )
 
     def _domains(self, costs: LayoutCosts) -> dict[str, list[Layout]]:
         """The layouts that each variable may have on a mesh, given ones fixed."""
         given = {name: costs.mesh.layout(text) for name, text in self.fixed.items()}
         if why := self._why_not(costs, given):
             raise UsageError(f"{why}.")
-        return costs.domains(self.chain) | {name: [one] for name, one in given.items()}
+        return costs.domains(self.chain) | {name: [layout] for name, layout in given.items()}
 
     def _why_not(self, costs: LayoutCosts, layouts: Mapping[str, Layout]) -> str | None:
         """The reason why a function cannot be computed in layouts of variables."""
-        for each in self.chain.operations:
-            layout = layouts.get(self.chain.variable(each.c))
-            if layout and isinstance(each, LocalMap):
-                if why := why_not_aligned(each, self.chain, layout, costs.mesh):
-                    return f"{each.c} as {costs.mesh.text(layout)}: {why}"
+        for operation in self.chain.operations:
+            layout = layouts.get(self.chain.variable(operation.c))
+            if layout and isinstance(operation, LocalMap):
+                if why := why_not_aligned(operation, self.chain, layout, costs.mesh):
+                    return f"{operation.c} as {costs.mesh.text(layout)}: {why}"
         return None
 
     def _best_s(self) -> float:
         """The time of the fastest chain that was found."""
-        return min((each.time_s for each in self.tried), default=inf)
+        return min((solution.time_s for solution in self.tried), default=inf)
 
     def _search(
         self,
@@ -334,19 +343,19 @@ class ShardingSearch:
             so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
             self.tell(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
             factors = costs.factors(self.chain, domains, None, ends_s if self.tried else inf)
-            found = search(domains, factors, self.limit)
+            optimum = search(domains, factors, self.limit)
             if whole:
-                known_s = found.least_s if found else inf
+                known_s = optimum.least_s if optimum else inf
                 self._least[costs] = max(self._least[costs], min(known_s, self._best_s()))
-            if found is None or not simulate:
+            if optimum is None or not simulate:
                 return
-            one = Solution.of("chosen", self.chain, costs, found.label)
-            new = [each for each in one.programs if each.simulated is None]
-            for each in new:
-                costs.simulate(each)
-            if one.memory_bytes <= self.limit:
-                self.tried.append(one)
-            if not new or self._best_s() <= (1 + _EQUAL) * found.label.time_s:
+            solution = Solution.of("chosen", self.chain, costs, optimum.label)
+            new = [program for program in solution.programs if program.simulated is None]
+            for program in new:
+                costs.simulate(program)
+            if solution.memory_bytes <= self.limit:
+                self.tried.append(solution)
+            if not new or self._best_s() <= (1 + _EQUAL) * optimum.label.time_s:
                 return
 
     # -- contenders
@@ -357,16 +366,17 @@ class ShardingSearch:
             if inner != outer and len(costs.mesh.extents) < 2:
                 self.refused.setdefault(name, "it needs a mesh of two dimensions, as dp=2,tp=4")
                 continue
-            found = self._contender(costs, name)
-            if isinstance(found, str):
-                self.refused.setdefault(name, found)
+            solution = self._contender(costs, name)
+            if isinstance(solution, str):
+                self.refused.setdefault(name, solution)
                 continue
-            self.contenders.append(found)
-            allowed = all(layout in domains[var] for var, layout in found.layouts.items())
+            self.contenders.append(solution)
+            allowed = all(layout in domains[var] for var, layout in solution.layouts.items())
             if allowed and all(
-                each.name in costs.allowed or each.name == "local" for each in found.programs
+                program.name in costs.allowed or program.name == "local"
+                for program in solution.programs
             ):
-                self.tried.append(found)
+                self.tried.append(solution)
 
     def _contender(self, costs: LayoutCosts, name: str) -> Solution | str:
         """A published chain on a mesh, or the reason why it is not possible."""
@@ -374,31 +384,31 @@ class ShardingSearch:
         if why := self._why_not(costs, layouts):
             return why.partition(": ")[2]  # of which matrix follows from the scheme
         domains = {variable: [layout] for variable, layout in layouts.items()}
-        found = search(domains, costs.factors(self.chain, domains, still))
-        if found is None:
+        optimum = search(domains, costs.factors(self.chain, domains, still))
+        if optimum is None:
             return "no collective redistributes its matrices"
-        one = Solution.of(name, self.chain, costs, found.label)
-        for each in one.programs:
-            costs.simulate(each)
-        if one.memory_bytes <= self.limit:
-            return one
-        if self.smallest is None or one.memory_bytes < self.smallest.memory_bytes:
-            self.smallest = one
-        return f"it {self._lack(one)}"
+        solution = Solution.of(name, self.chain, costs, optimum.label)
+        for program in solution.programs:
+            costs.simulate(program)
+        if solution.memory_bytes <= self.limit:
+            return solution
+        if self.smallest is None or solution.memory_bytes < self.smallest.memory_bytes:
+            self.smallest = solution
+        return f"it {self._lack(solution)}"
 
-    def _lack(self, one: Solution) -> str:
+    def _lack(self, solution: Solution) -> str:
         """What a solution that does not fit needs."""
-        parts = ", ".join(f"{k} {v / 2**30:.3g}" for k, v in one.memory.items() if v > 2**20)
+        parts = ", ".join(f"{k} {v / 2**30:.3g}" for k, v in solution.memory.items() if v > 2**20)
         return (
-            f"needs {one.memory_bytes / 2**30:.4g} GiB a rank ({parts}), of "
+            f"needs {solution.memory_bytes / 2**30:.4g} GiB a rank ({parts}), of "
             f"{self.limit / 2**30:.4g}"
         )
 
     def _keep_the_fastest_contenders(self) -> None:
         """One of each name."""
         fastest: dict[str, Solution] = {}
-        for each in self.contenders:
-            fastest.setdefault(each.name, each)
+        for solution in self.contenders:
+            fastest.setdefault(solution.name, solution)
         self.contenders = list(fastest.values())
         for name in fastest:
             self.refused.pop(name, None)

@@ -70,17 +70,17 @@ def contender(
 def _tensor_parallel(chain: Chain) -> tuple[dict[str, str], set[str]]:
     """Megatron's placement of every variable, and the variables of weights."""
     variables, seen = chain.variables, {"X"}
-    found: dict[str, str] = {}
+    placements: dict[str, str] = {}
     divided = "R"  # the input's placement: copies, or columns
-    for each in chain.multiplications:
-        if chain.is_gradient(each.c):
+    for matmul in chain.multiplications:
+        if chain.is_gradient(matmul.c):
             break
-        if chain.matrices[each.b].kind != "weight":
+        if chain.matrices[matmul.b].kind != "weight":
             continue
-        b, c = variables[each.b], variables[each.c]
+        b, c = variables[matmul.b], variables[matmul.c]
         divided = "S(1)" if divided == "R" and c not in seen else "R"
-        found[b] = "S(1)" if divided == "S(1)" else "S(0)"
-        found.setdefault(c, divided)
+        placements[b] = "S(1)" if divided == "S(1)" else "S(0)"
+        placements.setdefault(c, divided)
         seen.add(c)
     weights = {name for name in variables.values() if chain.matrices[name].kind == "weight"}
-    return dict.fromkeys(variables.values(), "R") | found | {variables["X"]: "R"}, weights
+    return dict.fromkeys(variables.values(), "R") | placements | {variables["X"]: "R"}, weights

@@ -156,12 +156,15 @@ class Way(NamedTuple):
         return (*self.moves, self.gemm)
 
 
-def why_not_aligned(each: LocalMap, chain: Chain, layout: Layout, mesh: DeviceMesh) -> str | None:
+def why_not_aligned(
+    operation: LocalMap, chain: Chain, layout: Layout, mesh: DeviceMesh
+) -> str | None:
     """The reason why a layout does not suit a function; None if each rank has the inputs of its
     tiles."""
-    of, (rows, cols) = each.function, chain.matrices[each.c].shape
+    of, (rows, cols) = operation.function, chain.matrices[operation.c].shape
     parts = [
-        prod(p for p, one in zip(mesh.extents, layout) if one == f"S({side})") for side in (0, 1)
+        prod(p for p, placement in zip(mesh.extents, layout) if placement == f"S({side})")
+        for side in (0, 1)
     ]
     if parts[0] > 1 and of.rows > 1 and rows % (parts[0] * of.rows):
         return (
@@ -179,14 +182,14 @@ def function_s(machine: Machine, of: Function, shape: Pair, itemsize: int) -> fl
     """Seconds of a function that computes a block of this shape: of its GEMMs and its elements; of
     their memory traffic where elements were not measured."""
     (rows, cols), compute = shape, machine.compute
-    gemms_s = sum(compute.gemm_s(*each, itemsize) for each in of.gemms(rows, cols))
+    gemms_s = sum(compute.gemm_s(*sizes, itemsize) for sizes in of.gemms(rows, cols))
     element_s = compute.functions.get(of.name)
     if element_s is not None:
         return gemms_s + compute.launch_s + element_s * of.elements(rows, cols)
     return gemms_s + compute.memory_s(itemsize * rows * (cols + cols // of.gives * sum(of.takes)))
 
 
-def divided(each: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
+def divided(matmul: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
     """The layouts of A, B and C for GEMMs of each rank alone, where ranks of a dimension multiply
     together in others.
 
@@ -198,7 +201,7 @@ def divided(each: Matmul, inner: Sequence[Layout]) -> tuple[Layout, ...]:
     alike = lambda triple: max(
         _DIVIDED.values(), key=lambda other: sum(a == b for a, b in zip(triple, other))
     )
-    return tuple(_as_operands(each, zip(*map(alike, zip(*_as_operands(each, inner))))))
+    return tuple(_as_operands(matmul, zip(*map(alike, zip(*_as_operands(matmul, inner))))))
 
 
 class Training(NamedTuple):
@@ -265,16 +268,16 @@ class LayoutCosts:
 
     def domains(self, chain: Chain) -> dict[str, list[Layout]]:
         """The layouts that each variable may have."""
-        found = {variable: self.mesh.layouts() for variable in chain.variables.values()}
-        for each in chain.operations:
-            if isinstance(each, LocalMap):
-                variable = chain.variable(each.c)
-                found[variable] = [
+        domains = {variable: self.mesh.layouts() for variable in chain.variables.values()}
+        for operation in chain.operations:
+            if isinstance(operation, LocalMap):
+                variable = chain.variable(operation.c)
+                domains[variable] = [
                     layout
-                    for layout in found[variable]
-                    if not why_not_aligned(each, chain, layout, self.mesh)
+                    for layout in domains[variable]
+                    if not why_not_aligned(operation, chain, layout, self.mesh)
                 ]
-        return found
+        return domains
 
     def factors(
         self,
@@ -299,25 +302,29 @@ class LayoutCosts:
         Spent
             After ``ends_s``.
         """
-        found = [
+        factors = [
             Factor((variable,), {(x,): [self._held(chain, variable, x)] for x in domains[variable]})
             for variable in dict.fromkeys(chain.variables.values())
         ]
-        for each in chain.operations:
+        for operation in chain.operations:
             if Clock.cpu() > ends_s:
                 raise Spent
-            names = (*each.takes, each.c) if isinstance(each, Matmul) else (each.c,)
+            names = (
+                (*operation.takes, operation.c) if isinstance(operation, Matmul) else (operation.c,)
+            )
             variables = [chain.variable(name) for name in names]
             scope = tuple(dict.fromkeys(variables))
             table = {}
             for key in itertools.product(*(domains[name] for name in scope)):
-                if isinstance(each, LocalMap):
-                    table[key] = [self.label(chain, each.c, Load(self.map_s(chain, each, key[0])))]
+                if isinstance(operation, LocalMap):
+                    table[key] = [
+                        self.label(chain, operation.c, Load(self.map_s(chain, operation, key[0])))
+                    ]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
-                table[key] = self._labels(chain, each, stored, still)
-            found.append(Factor(scope, table))
-        return found
+                table[key] = self._labels(chain, operation, stored, still)
+            factors.append(Factor(scope, table))
+        return factors
 
     def label(self, chain: Chain, of: str, load: Load, how: tuple = ()) -> Label:
         """The label of an operation of the forward or the backward pass. What the backward pass
@@ -328,17 +335,17 @@ class LayoutCosts:
         again_s = serial_s if self.training.recompute and chain.has_backward else 0.0
         return Label((serial_s, between_s, inside_s, again_s, 0.0, 0.0), 0, pool, how)
 
-    def _labels(self, chain: Chain, each: Matmul, stored: Sequence[Layout], still) -> list:
+    def _labels(self, chain: Chain, matmul: Matmul, stored: Sequence[Layout], still) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
         theirs is simulated."""
-        key = each.c, *stored
+        key = matmul.c, *stored
         if key not in self._best or still is not None:
             labels = []
-            for way in self.ways(chain, each, stored, still):
+            for way in self.ways(chain, matmul, stored, still):
                 times = way.gemm.program.times
                 if times.seconds < inf:
                     load = way.moved.then(way.gemm.load(times))
-                    labels.append(self.label(chain, each.c, load, (way,)))
+                    labels.append(self.label(chain, matmul.c, load, (way,)))
             if still is not None:
                 return best(labels)
             self._best[key] = best(labels)
@@ -353,7 +360,7 @@ class LayoutCosts:
 
     def held(self, chain: Chain, variable: str, layout: Layout) -> dict[str, int]:
         """Bytes of a variable's matrices on the rank that holds most, by what they are."""
-        found = dict.fromkeys(("weights", "gradients", "optimizer", "activations"), 0)
+        nbytes = dict.fromkeys(("weights", "gradients", "optimizer", "activations"), 0)
         layers, backward = self.training.layers, chain.has_backward
         for name, matrix in chain.matrices.items():
             if chain.variable(name) != variable:
@@ -361,66 +368,68 @@ class LayoutCosts:
             size = matrix.count * prod(cut(matrix.shape[x], layout, x, self.mesh) for x in (0, 1))
             if chain.is_gradient(name):
                 kind = "gradients" if chain.stays(name) else "activations"
-                found[kind] += size * self.item * (layers if chain.stays(name) else 1)
+                nbytes[kind] += size * self.item * (layers if chain.stays(name) else 1)
             elif matrix.kind == "weight":
-                found["weights"] += size * self.item * layers
+                nbytes["weights"] += size * self.item * layers
                 if backward:
-                    found["optimizer"] += size * _OPTIMIZER_BYTES[self.item] * layers
+                    nbytes["optimizer"] += size * _OPTIMIZER_BYTES[self.item] * layers
             else:
-                kept = backward and (matrix.kind == "input" or not self.training.recompute)
-                found["activations"] += size * self.item * (layers if kept else 1)
-        return found
+                is_stored = backward and (matrix.kind == "input" or not self.training.recompute)
+                nbytes["activations"] += size * self.item * (layers if is_stored else 1)
+        return nbytes
 
     def _held(self, chain: Chain, variable: str, layout: Layout) -> Label:
         return Label(nbytes=sum(self.held(chain, variable, layout).values()))
 
-    def map_s(self, chain: Chain, each: LocalMap, layout: Layout, machine: Machine | None = None):
+    def map_s(
+        self, chain: Chain, operation: LocalMap, layout: Layout, machine: Machine | None = None
+    ):
         """Seconds of a function on the rank with most work, by this or another performance
         model."""
-        shape = chain.matrices[each.c].shape
+        shape = chain.matrices[operation.c].shape
         local = tuple(cut(shape[x], layout, x, self.mesh) for x in (0, 1))
-        return function_s(machine or self.machine, each.function, local, self.item)
+        return function_s(machine or self.machine, operation.function, local, self.item)
 
     # -- ways to multiply
 
     def ways(
         self,
         chain: Chain,
-        each: Matmul,
+        matmul: Matmul,
         stored: Sequence[Layout],
         still: Sequence[Collection[str]] | None = None,
     ) -> list[Way]:
         """Every way to compute a multiplication of matrices in these layouts."""
         if still is not None:
-            return list(self._new_ways(chain, each, stored, still))
-        key = each.c, *stored
+            return list(self._new_ways(chain, matmul, stored, still))
+        key = matmul.c, *stored
         if key not in self._ways:
-            self._ways[key] = list(self._new_ways(chain, each, stored, None))
+            self._ways[key] = list(self._new_ways(chain, matmul, stored, None))
             for way in self._ways[key]:
                 if way.gemm.program.simulated is None:
                     self._users[way.gemm.program].add(key)
         return self._ways[key]
 
-    def _new_ways(self, chain: Chain, each: Matmul, stored, still) -> Iterator[Way]:
-        placed, extents = [*zip(*_as_operands(each, stored))], chain.extents(each)
+    def _new_ways(self, chain: Chain, matmul: Matmul, stored, still) -> Iterator[Way]:
+        placed, extents = [*zip(*_as_operands(matmul, stored))], chain.extents(matmul)
         reads = self._one_sided and still is None
-        kinds = ["weight" if chain.stays(name) else "made" for name in (*each.takes, each.c)]
+        kinds = ["weight" if chain.stays(name) else "made" for name in (*matmul.takes, matmul.c)]
         fixed = [
             [x for x in range(3) if kinds[x] in along] for along in still or [()] * len(placed)
         ]
         overlapping = [d for d in range(len(placed)) if self._overlaps(placed[d], d)]
         for active in (None, *(overlapping if still is None else ())):
             for axes in itertools.product(*self._axes(placed, fixed, active)):
-                inner = _as_operands(each, zip(*map(_DIVIDED.get, axes, placed)))
+                inner = _as_operands(matmul, zip(*map(_DIVIDED.get, axes, placed)))
                 (uses_a, load_a), (uses_b, load_b), (uses_c, load_c) = (
-                    self._redistributed(chain, each, x, reads, stored[x], inner[x])
+                    self._redistributed(chain, matmul, x, reads, stored[x], inner[x])
                     for x in range(3)
                 )
                 uses = *uses_a, *uses_b, *uses_c
                 moved = load_a.then(load_b).then(load_c)
                 local = tuple(cut(x, axes, axis, self.mesh) for axis, x in zip("mnk", extents))
-                for program in self._gemms(each, local, active, placed):
-                    yield Way(each.c, uses, Use(each.c, "", program), tuple(inner), moved)
+                for program in self._gemms(matmul, local, active, placed):
+                    yield Way(matmul.c, uses, Use(matmul.c, "", program), tuple(inner), moved)
 
     def _axes(
         self, placed: Sequence[Placed], fixed: Sequence[Sequence[int]], active: int | None
@@ -456,33 +465,36 @@ class LayoutCosts:
         few = extent <= _MOST_RANKS or self._one_sided
         return extent > 1 and few and placed not in _DIVIDED.values()
 
-    def _redistributed(self, chain, each: Matmul, x: int, reads: bool, stored, inner) -> tuple:
+    def _redistributed(self, chain, matmul: Matmul, x: int, reads: bool, stored, inner) -> tuple:
         """The redistributions of a multiplication's matrix A, B or C, by one-sided reads or by
         collectives, and their load."""
-        key = each.c, x, reads, stored, inner
+        key = matmul.c, x, reads, stored, inner
         if key not in self._moves:
-            name, layouts = (*each.takes, each.c)[x], (inner, stored) if x == 2 else (stored, inner)
-            first = each is chain.multiplications[0] and self.training.layers == 1
-            hidden = chain.stays(name) or chain.stays(each.c)
+            name, layouts = (
+                (*matmul.takes, matmul.c)[x],
+                (inner, stored) if x == 2 else (stored, inner),
+            )
+            first = matmul is chain.multiplications[0] and self.training.layers == 1
+            hidden = chain.stays(name) or chain.stays(matmul.c)
             hidden = hidden and not self.machine.adds_on_core and (x == 2 or not first)
             uses, load = [], Load()
             for program in self.moves(chain.matrices[name], *layouts, reads):
                 once = program.name == "reduce" and hidden and x == 2
                 share = 1 / self.training.micro_batches if once else 1.0
-                uses.append(Use(each.c, "ABC"[x], program, hidden, share))
+                uses.append(Use(matmul.c, "ABC"[x], program, hidden, share))
                 load = load.then(uses[-1].load(program.times))
             self._moves[key] = uses, load
         return self._moves[key]
 
-    def _gemms(self, each: Matmul, extents, active: int | None, placed) -> list[ChainProgram]:
+    def _gemms(self, matmul: Matmul, extents, active: int | None, placed) -> list[ChainProgram]:
         """The programs that multiply, locally or along a dimension."""
         here = None if active is None else placed[active]
-        key = extents, each.transpose, each.experts, active, here
+        key = extents, matmul.transpose, matmul.experts, active, here
         if key not in self.known and active is None:
-            of = extents, each.transpose, self.dtype, self.machine, each.experts[0]
+            of = extents, matmul.transpose, self.dtype, self.machine, matmul.experts[0]
             self.known[key] = [LocalProgram(*of)]
         elif key not in self.known:
-            self.known[key] = list(self._overlapping(extents, each, here, active))
+            self.known[key] = list(self._overlapping(extents, matmul, here, active))
         return self.known[key]
 
     def _group(self, dims: Sequence[int]) -> RankGroup:
@@ -491,19 +503,21 @@ class LayoutCosts:
         stride, extent = mesh.strides[dims[-1]], prod(mesh.extents[d] for d in dims)
         return RankGroup(stride, extent, mesh.ranks, stride * extent <= node < mesh.ranks)
 
-    def _overlapping(self, extents, each: Matmul, placed, d: int) -> Iterator[ChainProgram]:
+    def _overlapping(self, extents, matmul: Matmul, placed, d: int) -> Iterator[ChainProgram]:
         """The programs along a dimension in which transfers and a GEMM overlap."""
         group, (m, n, k) = self._group((d,)), extents
-        texts = [_WORDS.get(one, one) for (one,) in _as_operands(each, zip(placed))]
-        experts, topk = each.experts
+        texts = [
+            _WORDS.get(placement, placement) for (placement,) in _as_operands(matmul, zip(placed))
+        ]
+        experts, topk = matmul.experts
         if experts:
             of = {"experts": experts, "topk": topk}
             sizes = m // topk, n, k, group.extent
             make = lambda name: replace(get_algorithm(name).problem(*sizes, **of), dtype=self.dtype)
         else:
             of = {}
-            make = lambda _: Problem(m, n, k, group.extent, *texts, self.dtype, each.transpose)
-        known = {} if experts and each.transpose else OF_EXPERTS if experts else OVERLAPPING
+            make = lambda _: Problem(m, n, k, group.extent, *texts, self.dtype, matmul.transpose)
+        known = {} if experts and matmul.transpose else OF_EXPERTS if experts else OVERLAPPING
         for name, (algorithm, options, taken) in known.items():
             if name in self.allowed and taken in (None, placed):
                 bound = self._bound(extents, placed, group, options, topk or 1)
@@ -531,7 +545,7 @@ class LayoutCosts:
         for axis, needed in _DIVIDED.items():
             if not axis or (where is not None and placed[where] not in ("R", needed[where])):
                 continue
-            sizes = [-(-x // p) if one == axis else x for x, one in zip((m, n, k), "mnk")]
+            sizes = [-(-x // p) if name == axis else x for x, name in zip((m, n, k), "mnk")]
             shapes = (m / topk, k), (k, n), (m / topk, n)
             shares = [_lacked(placed[x], needed[x], p, x == 2, where is not None) for x in range(3)]
             a, b, c = (
@@ -569,8 +583,10 @@ class LayoutCosts:
                 rows, cols = rows_cols
                 rows *= group.extent if before == "S(0)" else 1
                 cols *= group.extent if before == "S(1)" else 1
-                one, two = (_WORDS.get(each, each) for each in (before, now[dims[0]]))
-                problem = Problem(rows, cols, cols, group.extent, one, "row", two, self.dtype)
+                source, target = (
+                    _WORDS.get(placement, placement) for placement in (before, now[dims[0]])
+                )
+                problem = Problem(rows, cols, cols, group.extent, source, "row", target, self.dtype)
                 program = reads(problem, group, self.machine)
                 program.simulate()  # these do not change
                 yield program
@@ -598,9 +614,11 @@ def steps(old: Layout, new: Layout) -> Iterator[Change]:
     sides = "S(0)", "S(1)"
     leaving, joining = {}, {}
     for side in sides:
-        one, two = ([d for d, each in enumerate(layout) if each == side] for layout in (old, new))
-        same = len(commonprefix([one, two]))
-        leaving[side], joining[side] = one[same:], two[same:]
+        before, after = (
+            [d for d, placement in enumerate(layout) if placement == side] for layout in (old, new)
+        )
+        same = len(commonprefix([before, after]))
+        leaving[side], joining[side] = before[same:], after[same:]
     late, exchanged = [], []
     for side, other in (sides, sides[::-1]):
         if len(leaving[side]) == 1 and leaving[side] == joining[other] and not leaving[other]:
@@ -611,7 +629,9 @@ def steps(old: Layout, new: Layout) -> Iterator[Change]:
         (late if waits else []).append(side)
         if not waits:
             yield from _joined(joins[side], old)
-    yield from _runs("reduce", [d for d, each in enumerate(old) if each == "P" and new[d] == "R"])
+    yield from _runs(
+        "reduce", [d for d, placement in enumerate(old) if placement == "P" and new[d] == "R"]
+    )
     for d in exchanged:
         yield "exchange", (d,)
     for side in sides:
@@ -622,8 +642,8 @@ def steps(old: Layout, new: Layout) -> Iterator[Change]:
 
 def _joined(dims: Sequence[int], old: Layout) -> Iterator[Change]:
     """Dimensions that divide a side after those that do already: sums are scattered, copies cut."""
-    for scatters, each in itertools.groupby(dims, lambda d: old[d] == PENDING):
-        yield from _runs("scatter" if scatters else "cut", list(each))
+    for scatters, group in itertools.groupby(dims, lambda d: old[d] == PENDING):
+        yield from _runs("scatter" if scatters else "cut", list(group))
 
 
 def _runs(kind: str, dims: Sequence[int]) -> Iterator[Change]:
@@ -640,14 +660,16 @@ def _runs(kind: str, dims: Sequence[int]) -> Iterator[Change]:
 def _alike(placed: Placed, axis: str) -> bool:
     """Whether both matrices that have an axis are divided by it along a dimension, or neither. A
     dimension inside may divide that axis then: members of the group have the same part of it."""
-    divided = {one == part for one, part in zip(placed, _DIVIDED[axis]) if part in _SWAPPED}
+    divided = {
+        placement == part for placement, part in zip(placed, _DIVIDED[axis]) if part in _SWAPPED
+    }
     return len(divided) < 2
 
 
-def _as_operands(each: Matmul, layouts: Iterable[Layout]) -> list[Layout]:
+def _as_operands(matmul: Matmul, layouts: Iterable[Layout]) -> list[Layout]:
     """The layouts of A, B and C as they are multiplied, from those as they are stored; or back."""
     return [
-        _transposed(layout) if side in each.transpose else layout
+        _transposed(layout) if side in matmul.transpose else layout
         for side, layout in zip("abc", layouts)
     ]
 
@@ -655,7 +677,7 @@ def _as_operands(each: Matmul, layouts: Iterable[Layout]) -> list[Layout]:
 @lru_cache(maxsize=256)
 def _transposed(layout: Layout) -> Layout:
     """The layout of the transposed matrix."""
-    return tuple(_SWAPPED.get(one, one) for one in layout)
+    return tuple(_SWAPPED.get(placement, placement) for placement in layout)
 
 
 @lru_cache(maxsize=64)

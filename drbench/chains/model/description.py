@@ -65,9 +65,11 @@ class Matmul(NamedTuple):
         return (self.a, "a" in self.transpose), (self.b, "b" in self.transpose)
 
     def __str__(self) -> str:
-        one, two = (f"{name}{'ᵀ' * transposed}" for name, transposed in self.operands)
+        left, right = (f"{name}{'ᵀ' * transposed}" for name, transposed in self.operands)
         count, topk = self.experts
-        return f"{self.c} = {one}·{two}" + (f" ({count} experts, {topk} a token)" if topk else "")
+        return f"{self.c} = {left}·{right}" + (
+            f" ({count} experts, {topk} a token)" if topk else ""
+        )
 
 
 class LocalMap(NamedTuple):
@@ -123,9 +125,9 @@ class Chain:
         self._alike[name] = name
         return name
 
-    def join(self, one: str, two: str) -> None:
+    def join(self, name: str, other: str) -> None:
         """Give both matrices the same layout."""
-        first, second = self.variable(one), self.variable(two)
+        first, second = self.variable(name), self.variable(other)
         if first != second:
             order = list(self.matrices)
             first, second = sorted((first, second), key=order.index)
@@ -146,10 +148,10 @@ class Chain:
         self, c: str, a: str, b: str, transpose: str = "", experts: tuple[int, int] = (0, 0)
     ) -> str:
         """Append c = op(a)·op(b), which makes c; with ``experts``, rows of X are tokens."""
-        one, (count, topk) = Matmul(c, a, b, transpose, experts), experts
+        matmul, (count, topk) = Matmul(c, a, b, transpose, experts), experts
         (m, k), (l, n) = (
             self.matrices[name].shape[:: -1 if transposed else 1]
-            for name, transposed in one.operands
+            for name, transposed in matmul.operands
         )
         most = max(count, self.matrices[a].count, self.matrices[b].count)
         if most > 1 or topk:
@@ -164,10 +166,10 @@ class Chain:
         if k != l:
             raise UsageError(f"{a} and {b} do not fit: the one gives {k} columns, {l} are needed.")
         self.add(c, m, n, count=most if "a" in transpose else 1)
-        self.operations.append(one)
+        self.operations.append(matmul)
         return c
 
-    def extents(self, each: Matmul) -> tuple[int, int, int]:
+    def extents(self, matmul: Matmul) -> tuple[int, int, int]:
         """m, n and k of a multiplication; of experts the rows are pairs.
 
         Examples
@@ -177,9 +179,9 @@ class Chain:
         >>> [chain.extents(each) for each in chain.multiplications]
         [(12, 5, 4), (4, 5, 12), (12, 4, 5)]
         """
-        a, b, c = (self.matrices[name] for name in (each.a, each.b, each.c))
-        if "a" in each.transpose:
-            return c.rows, c.cols, max(a.rows, b.shape["b" in each.transpose])
+        a, b, c = (self.matrices[name] for name in (matmul.a, matmul.b, matmul.c))
+        if "a" in matmul.transpose:
+            return c.rows, c.cols, max(a.rows, b.shape["b" in matmul.transpose])
         return max(a.rows, c.rows), c.cols, a.cols
 
     def between(self, c: str, of: Function, *takes: str) -> str:
@@ -187,12 +189,10 @@ class Chain:
         first = self.matrices[takes[0]]
         units, left = divmod(first.cols, of.takes[0])
         for x, name in enumerate(takes):
-            found = self.matrices[name]
-            if found[1:3] != (first.rows, units * of.takes[x]) or left or found.count > 1:
-                raise UsageError(
-                    f"{of.name} takes {', '.join(f'{each} columns' for each in of.takes)} a unit; "
-                    f"got {found}."
-                )
+            matrix = self.matrices[name]
+            if matrix[1:3] != (first.rows, units * of.takes[x]) or left or matrix.count > 1:
+                columns = ", ".join(f"{count} columns" for count in of.takes)
+                raise UsageError(f"{of.name} takes {columns} a unit; got {matrix}.")
         if first.rows % of.rows:
             raise UsageError(
                 f"{of.name} takes whole sequences of {of.rows} rows, got {first.rows} rows. Use a "
@@ -214,18 +214,18 @@ class Chain:
 
     @property
     def multiplications(self) -> list[Matmul]:
-        return [each for each in self.operations if isinstance(each, Matmul)]
+        return [operation for operation in self.operations if isinstance(operation, Matmul)]
 
     @property
     def flops(self) -> int:
         """2·m·n·k of all multiplications, those inside functions included."""
         return sum(
             2 * m * n * k
-            for each in self.operations
+            for operation in self.operations
             for m, n, k in (
-                [self.extents(each)]
-                if isinstance(each, Matmul)
-                else each.function.gemms(*self.matrices[each.c].shape)
+                [self.extents(operation)]
+                if isinstance(operation, Matmul)
+                else operation.function.gemms(*self.matrices[operation.c].shape)
             )
         )
 
@@ -311,13 +311,12 @@ def read(text: str, name: str, *, backward: bool = False) -> Chain:
     if not given or given.kind != "input" or not chain.multiplications:
         raise UsageError(f"{name} needs a line X = input(rows, columns), and a multiplication.")
     *others, result = chain.matrices
-    taken = {each for one in chain.operations for each in one.takes}
-    for each in others:
-        if each not in taken:
-            raise UsageError(
-                f"line {places[each]} of {name}: {each} is not used, and the result is {result}, "
-                "the last. Use it, or delete the line."
-            )
+    taken = {name for operation in chain.operations for name in operation.takes}
+    if unused := [matrix for matrix in others if matrix not in taken]:
+        raise UsageError(
+            f"line {places[unused[0]]} of {name}: {unused[0]} is not used, and the result is "
+            f"{result}, the last. Use it, or delete the line."
+        )
     # A residual connection and the next layer need the result in the layout of X.
     if given.shape == chain.matrices[result].shape:
         chain.join("X", result)
@@ -328,18 +327,18 @@ def read(text: str, name: str, *, backward: bool = False) -> Chain:
 
 def _read(chain: Chain, line: str) -> str:
     """Append what a line makes; the name of its matrix."""
-    c, _, right = (each.strip() for each in line.partition("="))
+    c, _, right = (side.strip() for side in line.partition("="))
     try:
-        made = ast.parse(right, mode="eval").body if c.isidentifier() else None
+        tree = ast.parse(right, mode="eval").body if c.isidentifier() else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        made = None
-    match made:
+        tree = None
+    match tree:
         case ast.BinOp(ast.Name(a), ast.MatMult(), ast.Name(b)):
             return chain.multiply(c, a, b)
         case ast.BinOp(ast.Name(a), ast.Add(), ast.Name(b)):
             return chain.between(c, function("add"), a, b)
         case ast.Call(ast.Name(of), args, given):
-            sizes = {str(each.arg): _size(each.value) for each in given}
+            sizes = {str(argument.arg): _size(argument.value) for argument in given}
             match of, args, sorted(sizes):
                 case "input", [rows, cols], []:
                     return chain.add(c, _size(rows), _size(cols), "input")
@@ -370,30 +369,30 @@ def _differentiate(chain: Chain, result: str) -> None:
     forward, chain.forward = list(chain.operations), frozenset(chain.matrices)
     known = {result: chain.add(f"d{result}", last.rows, last.cols, "input")}
     chain.join(known[result], result)
-    left = Counter(name for each in forward for name in each.takes)
-    for each in reversed(forward):
-        grad = known[each.c]
-        for name, made in _gradients(chain, each, grad):
+    left = Counter(name for operation in forward for name in operation.takes)
+    for operation in reversed(forward):
+        grad = known[operation.c]
+        for name, make in _gradients(chain, operation, grad):
             left[name] -= 1
             c = f"d{name}.{left[name]}" if left[name] else f"d{name}"
             if name in known:  # used twice: the gradients add up
-                known[name] = chain.between(c, function("add"), known[name], made(f"{c}+"))
+                known[name] = chain.between(c, function("add"), known[name], make(f"{c}+"))
             else:
-                known[name] = made(c)
+                known[name] = make(c)
             chain.join(known[name], name)
 
 
-def _gradients(chain: Chain, each: Operation, grad: str) -> Iterator:
+def _gradients(chain: Chain, operation: Operation, grad: str) -> Iterator:
     """(input, function that appends its gradient under a name) of one operation; first of weights,
     for whose gradients no operation waits."""
-    if isinstance(each, Matmul):
-        a, b = each.a, each.b
-        yield b, lambda name: chain.multiply(name, a, grad, "a", each.experts)
-        yield a, lambda name: chain.multiply(name, grad, b, "b", each.experts)
-    elif each.function.name == "add":
-        for name in each.takes:
+    if isinstance(operation, Matmul):
+        a, b = operation.a, operation.b
+        yield b, lambda name: chain.multiply(name, a, grad, "a", operation.experts)
+        yield a, lambda name: chain.multiply(name, grad, b, "b", operation.experts)
+    elif operation.function.name == "add":
+        for name in operation.takes:
             yield name, lambda _: grad  # the same
     else:
-        of = gradient(each.function)
-        (taken,) = each.takes
+        of = gradient(operation.function)
+        (taken,) = operation.takes
         yield taken, lambda name: chain.between(name, of, grad, taken)

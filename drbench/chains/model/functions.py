@@ -207,7 +207,7 @@ def apply(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None:
     compute, height = _ELEMENTWISE[of.name][2], max(1, _CHUNK // max(1, out.shape[1]))
     for row in range(0, out.shape[0], height):
         chunk = slice(row, row + height)
-        out[chunk] = compute(*(each[chunk] for each in inputs))
+        out[chunk] = compute(*(array[chunk] for array in inputs))
 
 
 def _attend(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None:
@@ -256,15 +256,15 @@ def function_seconds(spent: Callable[[Callable[[], None]], float], code: str) ->
     code : str
         NumPy's element type.
     """
-    rng, found = np.random.default_rng(0), {}
+    rng, by_name = np.random.default_rng(0), {}
     heads = attention(*_HEADS)
     for of in (*map(function, functions()), heads, gradient(heads)):
         rows, units = (of.rows, 1) if of.heads else (_SHAPE[0], _SHAPE[1] // of.gives)
         out = np.empty((rows, units * of.gives), code)
-        inputs = [rng.standard_normal((rows, units * each)).astype(code) for each in of.takes]
+        inputs = [rng.standard_normal((rows, units * columns)).astype(code) for columns in of.takes]
         seconds = spent(partial(apply, of, out, inputs))
         for m, n, k in of.gemms(*out.shape):
             a, b, c = (rng.random(shape).astype(code) for shape in ((m, k), (k, n), (m, n)))
             seconds -= spent(partial(np.matmul, a, b, c))
-        found[of.name] = max(0.0, seconds) / of.elements(*out.shape)
-    return found
+        by_name[of.name] = max(0.0, seconds) / of.elements(*out.shape)
+    return by_name

@@ -62,10 +62,10 @@ class DeviceMesh:
         UnsupportedError
             If it has pipeline or context parallelism.
         """
-        found = re.findall(r"\s*([A-Za-z_]\w*)\s*=\s*([1-9]\d*)\s*(?:,|$)", text)
-        if len(found) != text.count(",") + 1 or len(dict(found)) < len(found):
+        pairs = re.findall(r"\s*([A-Za-z_]\w*)\s*=\s*([1-9]\d*)\s*(?:,|$)", text)
+        if len(pairs) != text.count(",") + 1 or len(dict(pairs)) < len(pairs):
             raise UsageError(f"--mesh needs different names with ranks, dp=8,tp=8; got {text!r}.")
-        names, extents = zip(*found)
+        names, extents = zip(*pairs)
         for name in names:
             if name in _ABSENT:
                 raise UnsupportedError(
@@ -116,7 +116,7 @@ class DeviceMesh:
         '[Replicate(), Shard(0)]'
         """
         swapped = {"S(0)": "S(1)", "S(1)": "S(0)"} if transposed else {}
-        return f"[{', '.join(_TORCH[swapped.get(each, each)] for each in layout)}]"
+        return f"[{', '.join(_TORCH[swapped.get(placement, placement)] for placement in layout)}]"
 
     def jax(self, layout: Layout) -> str:
         """JAX's PartitionSpec.
@@ -127,7 +127,10 @@ class DeviceMesh:
         >>> mesh.jax(("S(0)", "R")), mesh.jax(("S(1)", "S(1)"))
         ("P('dp', None)", "P(None, ('dp', 'tp'))")
         """
-        cut = [[n for n, each in zip(self.names, layout) if each == f"S({x})"] for x in range(2)]
+        cut = [
+            [n for n, placement in zip(self.names, layout) if placement == f"S({x})"]
+            for x in range(2)
+        ]
         side = lambda names: repr(tuple(names) if len(names) > 1 else names[0] if names else None)
         return f"P({', '.join(map(side, cut))})"
 
@@ -156,28 +159,30 @@ class DeviceMesh:
         if whole == "block" and len(self.extents) == 2:
             return "S(0)", "S(1)"
         try:
-            found = parse_placements(text if "@" in text else f"{text}@{self.shape}")
+            spec = parse_placements(text if "@" in text else f"{text}@{self.shape}")
         except LayoutError:
-            found = None
-        if found is None or found.mesh != self.extents:
+            spec = None
+        if spec is None or spec.mesh != self.extents:
             raise UsageError(
                 f"layout {text!r} does not fit mesh {self}. Give R, S(0) or S(1) for each of "
                 f"{', '.join(self.names)}."
             )
-        layout = tuple(str(found).partition("@")[0].split(","))
+        layout = tuple(str(spec).partition("@")[0].split(","))
         if not set(layout) <= {*PLACEMENTS}:
             raise UsageError(f"layout {text!r}: matrices of a chain have S(0), S(1) or R.")
         return self.plain(layout)
 
     def plain(self, layout: Layout) -> Layout:
         """The layout with ``R`` for dimensions of one rank."""
-        return tuple(each if parts > 1 else "R" for each, parts in zip(layout, self.extents))
+        return tuple(
+            placement if parts > 1 else "R" for placement, parts in zip(layout, self.extents)
+        )
 
     def _of_jax(self, text: str) -> Layout:
         """The layout of a PartitionSpec."""
         try:
             sides = ast.literal_eval(text.strip().partition("(")[2].removesuffix(")") + ",")
-            sides = [(each,) if isinstance(each, str) else each or () for each in sides]
+            sides = [(side,) if isinstance(side, str) else side or () for side in sides]
             names = [name for side in sides for name in side]
         except (SyntaxError, ValueError, TypeError):
             names, sides = [""], []
@@ -198,11 +203,11 @@ class DeviceMesh:
 
     def layouts(self) -> list[Layout]:
         """All layouts of a stored matrix."""
-        found: list[Layout] = [()]
+        layouts: list[Layout] = [()]
         for extent in self.extents:
             here = PLACEMENTS if extent > 1 else ("R",)
-            found = [(*each, one) for each in found for one in here]
-        return found
+            layouts = [(*layout, placement) for layout in layouts for placement in here]
+        return layouts
 
 
 def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Iterator[DeviceMesh]:
@@ -243,7 +248,7 @@ def cut(extent: int, divided: Sequence[str], by: str | int, mesh: DeviceMesh) ->
     (2, 3)
     """
     by = by if isinstance(by, str) else f"S({by})"
-    for each, parts in zip(divided, mesh.extents):
-        if each == by:
+    for axis, parts in zip(divided, mesh.extents):
+        if axis == by:
             extent = -(-extent // parts)
     return extent

@@ -73,7 +73,7 @@ def _changes_shapes(key: str, value: object) -> bool:
     if not value or value == "default" or _NO_SHAPE.search(key):
         return False
     if key == "layer_types" and isinstance(value, list):
-        return any(each not in _SAME for each in value)
+        return any(kind not in _SAME for kind in value)
     if re.search("(freq|frequency|interval|step|period)$", key):
         return value != 1
     is_size = type(value) is int and value != 1 or isinstance(value, (list, dict))
@@ -98,15 +98,15 @@ def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, st
 
     def size(*keys, default=None):
         known.update(keys)
-        found = {key: config[key] for key in keys if config.get(key) is not None}
-        values = [*found.values()] or [default]
+        given = {key: config[key] for key in keys if config.get(key) is not None}
+        values = [*given.values()] or [default]
         if any(type(value) is not int or value < (default != 0) for value in values):
             raise UsageError(
-                f"{name}: {' or '.join(found or keys)} must be an integer above 0, got "
+                f"{name}: {' or '.join(given or keys)} must be an integer above 0, got "
                 f"{shown(values[0])}. Correct the file."
             )
         if len({*values}) > 1:
-            raise UsageError(f"{name}: {' and '.join(found)} differ. Leave one out.")
+            raise UsageError(f"{name}: {' and '.join(given)} differ. Leave one out.")
         return values[0]
 
     act = str(config["hidden_act"])
@@ -145,21 +145,21 @@ def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, st
             f"{name}: drbench does not know how {', '.join(unknown[:9])} change the layers of "
             f"model_type {shown(kind)}. Describe the layer in a file of its own."
         )
-    add, found, experts = partial(lines, "X", rows=tokens), {}, (count, topk)
+    add, texts, experts = partial(lines, "X", rows=tokens), {}, (count, topk)
     if not count or dense:
-        found["mlp"] = add((width, inner, width), of)
+        texts["mlp"] = add((width, inner, width), of)
     if count:
-        found["experts"] = add((width, expert, width), of, experts)
+        texts["experts"] = add((width, expert, width), of, experts)
     if shared:
-        found["shared-expert"] = add((width, shared, width), of)
+        texts["shared-expert"] = add((width, shared, width), of)
     if latent:
-        return found | {
+        return texts | {
             "query": add((width, *[query][: query > 0], heads * head)),
             "key-value": add((width, latent, heads * (nope + value))),
             "output": add((heads * value, width)),
         }
     sizes = f"heads={heads}, kv_heads={kv_heads}, head_dim={head_dim}"
-    found["attention"] = dedent(f"""\
+    texts["attention"] = dedent(f"""\
         X = input({tokens}, {width})
         Wqkv = weight({width}, {(heads + 2 * kv_heads) * head_dim})
         QKV = X @ Wqkv
@@ -169,8 +169,8 @@ def parts(name: str, config: Mapping, tokens: int | None = None) -> dict[str, st
     if not shared:
         is_parallel = config.get("use_parallel_residual", kind in _PARALLEL)
         mlp = lines("X" if is_parallel else "Z", (width, expert, width), of, experts)
-        found["block"] = f"{found['attention']}\nZ = X + Y\n{mlp}\nS = Z + Y2"
-    return found
+        texts["block"] = f"{texts['attention']}\nZ = X + Y\n{mlp}\nS = Z + Y2"
+    return texts
 
 
 def presets() -> list[str]:
@@ -222,13 +222,13 @@ def text_of(name: str, tokens: int | None = None) -> str:
         config = json.loads(Path(model).read_text("utf-8")) if isfile(model) else MODELS.get(model)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} cannot be read: {error}. Use a text or a config.json.") from None
-    found = parts(model, config, tokens) if isinstance(config, dict) else {}
-    if part not in found:
-        known = [f"{model}:{each}" for each in found] or presets()
+    texts = parts(model, config, tokens) if isinstance(config, dict) else {}
+    if part not in texts:
+        known = [f"{model}:{part}" for part in texts] or presets()
         hint = did_you_mean(name, known)
-        listed = "" if hint and not found else f"; there are {', '.join(known)}"
+        listed = "" if hint and not texts else f"; there are {', '.join(known)}"
         raise UsageError(f"no preset and no file of a chain {name!r}{listed}.{hint}")
-    return found[part]
+    return texts[part]
 
 
 def preset(name: str, tokens: int | None = None, *, backward: bool = False) -> Chain:

@@ -169,17 +169,17 @@ class CollectiveProgram(ChainProgram):
         self.pool = shard * group.extent if kind == "gather" else shard
 
     def times_on(self, machine):
-        one, members = self.group.on(machine), tuple(range(self.group.extent))
+        seen, members = self.group.on(machine), tuple(range(self.group.extent))
         if self.name == "exchange":
             part = self._shard // len(members)
             pairs = [(x, y, part) for x in members[:_SOURCES] for y in members if x != y]
-            launch_s, sync_s = one.collective("shift").starts(members)
-            seconds = launch_s + sync_s + moving_s(pairs, one)
+            launch_s, sync_s = seen.collective("shift").starts(members)
+            seconds = launch_s + sync_s + moving_s(pairs, seen)
         else:
             steps = {"gather": [AllGather], "scatter": [ReduceScatter]}
-            rate = min(one.link(x, (x + 1) % len(members)).bandwidth_bytes_per_s for x in members)
+            rate = min(seen.link(x, (x + 1) % len(members)).bandwidth_bytes_per_s for x in members)
             seconds = sum(
-                sum(group_parts(step, one, len(members), self._shard, rate, "row", members))
+                sum(group_parts(step, seen, len(members), self._shard, rate, "row", members))
                 for step in steps.get(self.name, [ReduceScatter, AllGather])
             )
         return ProgramTimes(seconds, seconds if machine.adds_on_core else 0.0, seconds)
@@ -230,23 +230,23 @@ class SimulatedProgram(ChainProgram):
 
     @no_collection()
     def _run(self, machine: Machine) -> tuple[ProgramTimes, Simulated, int]:
-        one, problem, found = self.group.on(machine), self._problem(), self._algorithm
-        if found is None:
+        seen, problem, algorithm = self.group.on(machine), self._problem(), self._algorithm
+        if algorithm is None:
             program = lambda rank: redistribute(problem.a, problem.c, rank, _CHUNKS)
             traced = lambda rank: trace(program(rank), problem, rank, fresh=False)
             ahead: int | str = 1
         else:
-            options, in_place = dict(self._options), bool(one.links)
-            for link in one.links:
+            options, in_place = dict(self._options), bool(seen.links)
+            for link in seen.links:
                 in_place &= link.reads_in_place and not link.own_timer
-            if found.name == "universal" and len(problem.c.partition.copies()) > 1:
+            if algorithm.name == "universal" and len(problem.c.partition.copies()) > 1:
                 options["replicate_result"] = True
-            options = found.resolve(problem, in_place, **options)
-            model = one if found.name == "universal" else None
-            traced = lambda rank: found.trace(problem, rank, model, **options)
-            ahead = found.prefetch(**options)
+            options = algorithm.resolve(problem, in_place, **options)
+            model = seen if algorithm.name == "universal" else None
+            traced = lambda rank: algorithm.trace(problem, rank, model, **options)
+            ahead = algorithm.prefetch(**options)
         traces = [traced(rank) for rank in range(self.group.extent)]
-        simulated = Simulator(traces, one).run(ahead)
+        simulated = Simulator(traces, seen).run(ahead)
         return (
             ProgramTimes(simulated.time_s, *self._bound[1:]),
             simulated,

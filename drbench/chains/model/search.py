@@ -105,12 +105,12 @@ def best(labels: Iterable[Label]) -> list[Label]:
     >>> best([neither, small, fast]) == [fast, small]
     True
     """
-    kept: list[tuple[tuple, Label]] = []
-    for each in sorted(labels, key=lambda label: label.time_s):
-        mine = *each.seconds, each.nbytes, each.pool
-        if not any(all(a <= b for a, b in zip(other, mine)) for other, _ in kept):
-            kept.append((mine, each))
-    return [each for _, each in kept]
+    front: list[tuple[tuple, Label]] = []
+    for candidate in sorted(labels, key=lambda label: label.time_s):
+        mine = *candidate.seconds, candidate.nbytes, candidate.pool
+        if not any(all(a <= b for a, b in zip(other, mine)) for other, _ in front):
+            front.append((mine, candidate))
+    return [label for _, label in front]
 
 
 def search(
@@ -158,8 +158,10 @@ class _Problem:
         self.best: Label | None = None  # that fits
         self.fastest: Label | None = None
         self.least_s, self.of, self.found = 0.0, _SERIAL, []
-        self._places = {name: {one: x for x, one in enumerate(of)} for name, of in domains.items()}
-        self._tables = [self._array(each) for each in factors]
+        self._places = {
+            name: {choice: x for x, choice in enumerate(of)} for name, of in domains.items()
+        }
+        self._tables = [self._array(factor) for factor in factors]
 
     def consider(self, label: Label) -> bool:
         """Keep a choice if it is the fastest; whether it fits."""
@@ -177,8 +179,8 @@ class _Problem:
             if self.consider(smallest):
                 return True
             for labels, table in self._tables:
-                for key, found in labels.items():
-                    for x, label in enumerate(found):
+                for key, alternatives in labels.items():
+                    for x, label in enumerate(alternatives):
                         if label.pool > self.limit - smallest.nbytes:
                             table[(*key, x)] = inf
         return False
@@ -187,15 +189,17 @@ class _Problem:
         """The labels by the indices of choices, and their numbers in one array."""
         places = [self._places[name] for name in factor.scope]
         labels = {
-            tuple(place[one] for place, one in zip(places, key)): found
-            for key, found in factor.table.items()
-            if all(one in place for place, one in zip(places, key))
+            tuple(place[choice] for place, choice in zip(places, key)): alternatives
+            for key, alternatives in factor.table.items()
+            if all(choice in place for place, choice in zip(places, key))
         }
         most = max(map(len, labels.values()), default=1) or 1
         table = np.full((*map(len, places), most, 7), inf)
-        for key, found in labels.items():
-            if found:
-                table[key][: len(found)] = [(*label.seconds, label.nbytes) for label in found]
+        for key, alternatives in labels.items():
+            if alternatives:
+                table[key][: len(alternatives)] = [
+                    (*label.seconds, label.nbytes) for label in alternatives
+                ]
         return labels, table
 
     def weigh(self, price: float) -> bool:
@@ -205,8 +209,8 @@ class _Problem:
         bound_s, self.of = -inf, _SERIAL
         for _ in range(_STEPS):
             if self.found:
-                seconds = np.array([each.seconds for each in self.found]).reshape(-1, 2, 3)
-                extra_s = np.array([self._paid_s(each, price) for each in self.found])
+                seconds = np.array([label.seconds for label in self.found]).reshape(-1, 2, 3)
+                extra_s = np.array([self._paid_s(label, price) for label in self.found])
                 self.of = _weights(seconds, extra_s)
                 most_s = ((seconds * self.of).sum(axis=(1, 2)) + extra_s).min()
                 if bound_s >= _ENOUGH * most_s:
@@ -230,8 +234,8 @@ class _Problem:
         of = np.array(weights)
         with np.errstate(invalid="ignore"):
             sums = [np.where(np.isinf(t[..., 0]), inf, t @ of) for _, t in self._tables]
-        picked = [each.argmin(axis=-1) for each in sums]
-        tables = [(f.scope, each.min(axis=-1)) for f, each in zip(self.factors, sums)]
+        picked = [costs.argmin(axis=-1) for costs in sums]
+        tables = [(f.scope, costs.min(axis=-1)) for f, costs in zip(self.factors, sums)]
         at = _least(list(self.domains), [len(x) for x in self.domains.values()], tables)
         if at is None:
             return None
@@ -248,7 +252,7 @@ class _Problem:
     def improve(self) -> None:
         """Find the fastest alternatives for the choices of each candidate; then change one variable
         of the best at a time, as long as that is faster."""
-        at_of = lambda label: {name: self._places[name][one] for name, one in label.chosen}
+        at_of = lambda label: {name: self._places[name][choice] for name, choice in label.chosen}
         for label in self.found:
             self._choose_alternatives(at_of(label))
         before = None
@@ -265,16 +269,16 @@ class _Problem:
         options = [table[key] for key, (_, table) in zip(keys, self._tables)]
         options.append(np.zeros((2, 7)))  # next to these, one factor changes alone
         of = self.of.ravel()
-        if any(np.isinf(each[:, 0]).all() for each in options):
+        if any(np.isinf(costs[:, 0]).all() for costs in options):
             return
-        ways = [int((each[:, :6] @ of).argmin()) for each in options]
-        total = sum(each[way] for each, way in zip(options, ways))
+        ways = [int((costs[:, :6] @ of).argmin()) for costs in options]
+        total = sum(costs[way] for costs, way in zip(options, ways))
         if total[:6] @ of >= self.best.time_s * (1 - 1e-9):  # no alternatives are faster
             return
-        several = [x for x, each in enumerate(options) if len(each) > 1]
+        several = [x for x, costs in enumerate(options) if len(costs) > 1]
         for x, y in combinations(several, 2):
-            one, two = options[x], options[y]
-            sums = total - one[ways[x]] - two[ways[y]] + one[:, None] + two
+            first, second = options[x], options[y]
+            sums = total - first[ways[x]] - second[ways[y]] + first[:, None] + second
             times = sums[..., :3].max(axis=-1) + sums[..., 3:6].max(axis=-1)
             times += 1e-2 * (sums[..., :6] @ of)  # also where the other links are longer
             times[sums[..., 6] > self.limit] = inf
@@ -285,7 +289,7 @@ class _Problem:
         self.consider(self._total(at, ways))
 
 
-def _weights(found: np.ndarray, extra_s: np.ndarray) -> np.ndarray:
+def _weights(seconds: np.ndarray, extra_s: np.ndarray) -> np.ndarray:
     """Weights of the three seconds of each pass for which the least sum over candidates is largest,
     by exponentiated gradients (Kivinen and Warmuth, 1997).
 
@@ -302,13 +306,13 @@ def _weights(found: np.ndarray, extra_s: np.ndarray) -> np.ndarray:
     array([0.5, 0.5, 0. ])
     """
     logs, total = np.zeros((2, 3)), np.zeros((2, 3))
-    most = 2 * found.max(axis=2).sum(axis=1).min() or 1.0  # larger ones do not matter
-    found, extra_s = np.minimum(found, most) / most, extra_s / most
+    most = 2 * seconds.max(axis=2).sum(axis=1).min() or 1.0  # larger ones do not matter
+    seconds, extra_s = np.minimum(seconds, most) / most, extra_s / most
     for step in range(1, _GRADIENTS + 1):
         of = np.exp(logs - logs.max(axis=1, keepdims=True))
         of /= of.sum(axis=1, keepdims=True)
         total += of * (step > _GRADIENTS // 2)
-        least = found[((found * of).sum(axis=(1, 2)) + extra_s).argmin()]
+        least = seconds[((seconds * of).sum(axis=(1, 2)) + extra_s).argmin()]
         logs += 8 * least / step**0.5
     return total / total.sum(axis=1, keepdims=True)
 
@@ -322,20 +326,20 @@ def _least(
         degree = lambda name: len({x for scope, _ in tables if name in scope for x in scope})
         name = min(left, key=degree)
         left.remove(name)
-        touching = [each for each in tables if name in each[0]]
-        tables = [each for each in tables if name not in each[0]]
-        scope = tuple(dict.fromkeys(x for each, _ in touching for x in each if x != name))
+        touching = [table for table in tables if name in table[0]]
+        tables = [table for table in tables if name not in table[0]]
+        scope = tuple(dict.fromkeys(x for variables, _ in touching for x in variables if x != name))
         whole = (*scope, name)
         total = np.zeros([size[x] for x in whole])
-        for each, table in touching:
-            order = [each.index(x) for x in whole if x in each]
-            shape = [size[x] if x in each else 1 for x in whole]
+        for variables, table in touching:
+            order = [variables.index(x) for x in whole if x in variables]
+            shape = [size[x] if x in variables else 1 for x in whole]
             total = total + table.transpose(order).reshape(shape)
         decided.append((name, scope, total.argmin(axis=-1)))
         tables.append((scope, total.min(axis=-1)))
     if not np.isfinite(sum(float(table) for _, table in tables)):
         return None
-    found: dict[str, int] = {}
+    choices: dict[str, int] = {}
     for name, scope, choice in reversed(decided):
-        found[name] = int(choice[tuple(found[x] for x in scope)])
-    return found
+        choices[name] = int(choice[tuple(choices[x] for x in scope)])
+    return choices

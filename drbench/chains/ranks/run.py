@@ -59,17 +59,17 @@ class ChainRun:
             name: context.empty(matrix.shape, layouts[chain.variable(name)], dtype)
             for name, matrix in chain.matrices.items()
         }
-        for each in chain.operations:
-            if isinstance(each, LocalMap):
-                inputs = [self.matrices[name].local for name in each.takes]
-                c = self.matrices[each.c]
-                self._calls.append(partial(apply, each.function, c.local, inputs))
+        for operation in chain.operations:
+            if isinstance(operation, LocalMap):
+                inputs = [self.matrices[name].local for name in operation.takes]
+                c = self.matrices[operation.c]
+                self._calls.append(partial(apply, operation.function, c.local, inputs))
             else:
-                self._add_multiplication(each, *multiplications[each.c])
+                self._add_multiplication(operation, *multiplications[operation.c])
 
-    def _add_multiplication(self, each: Matmul, a: str, b: str, c: str, stationary: str) -> None:
-        operands, result = [], self.matrices[each.c]
-        for (name, transposed), layout in zip(each.operands, (a, b)):
+    def _add_multiplication(self, matmul: Matmul, a: str, b: str, c: str, stationary: str) -> None:
+        operands, result = [], self.matrices[matmul.c]
+        for (name, transposed), layout in zip(matmul.operands, (a, b)):
             stored = self.matrices[name]
             moved = self.context.redistribute(stored, layout)
             shared = np.shares_memory(moved.local, stored.local)  # false without elements
@@ -100,17 +100,17 @@ class ChainRun:
         wanted = {
             name: (lambda out, name=name: given[name](self.matrices[name], out)) for name in given
         }
-        for each in self.chain.operations:
-            if isinstance(each, Matmul):
+        for operation in self.chain.operations:
+            if isinstance(operation, Matmul):
                 a, b = (
                     self.matrices[name].T if transposed else self.matrices[name]
-                    for name, transposed in each.operands
+                    for name, transposed in operation.operands
                 )
-                error = multiplication_error(comm, self.matrices[each.c], a, b, exact, seed)
+                error = multiplication_error(comm, self.matrices[operation.c], a, b, exact, seed)
                 worst = max(worst, error)
             else:
-                inputs = [self.matrices[name].local for name in each.takes]
-                wanted[each.c] = partial(apply, each.function, inputs=inputs)
+                inputs = [self.matrices[name].local for name in operation.takes]
+                wanted[operation.c] = partial(apply, operation.function, inputs=inputs)
         for name, write in wanted.items():
             local = self.matrices[name].local
             write(out := np.empty_like(local))
@@ -122,19 +122,19 @@ class ChainRun:
 def heap_bytes(chain: Chain, order: ChainOrder) -> int:
     """The most bytes of the heap that a chain needs on a rank, including copies in other
     layouts."""
-    found = 0
+    nbytes = 0
     for name, matrix in chain.matrices.items():
         texts = [order.layouts[chain.variable(name)]]
-        for each in chain.multiplications:
+        for matmul in chain.multiplications:
             texts += [
                 layout
-                for other, layout in zip((*each.takes, each.c), order.multiplications[each.c])
+                for other, layout in zip((*matmul.takes, matmul.c), order.multiplications[matmul.c])
                 if other == name
             ]
         for text in texts:
             size = partition(text, matrix.shape, order.ranks).local_size(0)
-            found += 8 * size + _HEAP_MARGIN
-    return found
+            nbytes += 8 * size + _HEAP_MARGIN
+    return nbytes
 
 
 def run_chain(order: ChainOrder, comm=None) -> Record:
@@ -154,13 +154,13 @@ def run_chain(order: ChainOrder, comm=None) -> Record:
 def elements(fill: str, seed: int, name: str):
     """A function that fills the local array of an input matrix, independent of its layout: with -1,
     0 or 1, or multiples of 2⁻²³ in [-1, 1)."""
-    found = Fill(fill, seed + zlib.crc32(name.encode()) % (1 << 20), 1)
+    filler = Fill(fill, seed + zlib.crc32(name.encode()) % (1 << 20), 1)
     if fill == "integer":
-        found.bound = 1
+        filler.bound = 1
 
     def write(matrix, out):
         if out.size:
-            found.into(out, "A", int(matrix.rows[0]), int(matrix.columns[0]))
+            filler.into(out, "A", int(matrix.rows[0]), int(matrix.columns[0]))
 
     return write
 
@@ -169,8 +169,8 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
     comm, chain = topology.comm, run.chain
     given = {
         name: elements(order.fill, order.seed, name)
-        for name, each in chain.matrices.items()
-        if each.kind != "made"
+        for name, matrix in chain.matrices.items()
+        if matrix.kind != "made"
     }
     for name, write in given.items():
         write(run.matrices[name], run.matrices[name].local)
@@ -182,16 +182,16 @@ def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float
 
     once(0)  # plans, pages, buffers of MPI
     plan_s = Clock.now() - start
-    found, _, _ = sample(comm, once, order.iters, order.budget_s, topology.core_due(1))
+    statistics, _, _ = sample(comm, once, order.iters, order.budget_s, topology.core_due(1))
     exact = order.fill == "integer"
     error = run.error(exact, order.seed, given)
     ok = error <= (0.0 if exact else 1.0)
     return Record(
         **keys_of(order),
-        **found,
+        **statistics,
         status="ok" if ok else "wrong",
         reason=None if ok else f"some operation is wrong: {error:g} times the tolerance",
-        gflops=chain.flops / found["median_s"] / 1e9,
+        gflops=chain.flops / statistics["median_s"] / 1e9,
         error=error,
         plan_s=plan_s,
         threads=1,
