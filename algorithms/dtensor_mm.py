@@ -36,7 +36,7 @@ def resolve(problem: Problem, in_place: bool = True, *, strategy: str | None = N
     always the fastest (the reduction of a partial C is not counted)."""
     placed = [_placement(operand) for operand in problem.operands]
     fits = {
-        name: sum(_moved(*move) for move in zip((problem.a, problem.b), placed, wanted))
+        name: sum(_count_received(*move) for move in zip((problem.a, problem.b), placed, wanted))
         for name, (*wanted, left) in _STRATEGIES.items()
         if left in ("partial", placed[2]) or problem.nprocs == 1
     }
@@ -131,7 +131,7 @@ def _axis(by: str) -> int:
     return _PLACEMENTS.index(by)
 
 
-def _moved(operand: Operand, have: str, wanted: str) -> float:
+def _count_received(operand: Operand, have: str, wanted: str) -> float:
     """Elements that a rank receives."""
     if have == wanted:
         return 0.0

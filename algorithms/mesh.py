@@ -3,7 +3,7 @@ three matrices on it.
 
 Chip (i, j) of a Pr × Pc mesh is rank i·Pc + j. In the dataflow OS all three matrices are divided
 into blocks on the mesh. LS computes the paper's C = A·Bᵀ and RS its C = Aᵀ·B (MeshSlice, §2.3.1);
-here the matrix stored transposed there is an ordinary one whose blocks are dealt to a Pc × Pr grid
+here the matrix stored transposed there is an ordinary one, whose blocks are on a Pc × Pr grid
 column by column, so that chip (i, j) holds block (j, i) of it.
 
 ========  ==========  =================  =================  =================
@@ -23,7 +23,6 @@ from drbench.algorithms.universal.distribution import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
 from drbench.options import Option
 from drbench.partitions import (
-    Partition,
     divisors,
     extents,
     intersect,
@@ -43,7 +42,7 @@ DATAFLOWS = ("OS", "LS", "RS")
 DATAFLOW = Option(
     "dataflow",
     ("auto", *DATAFLOWS),
-    help="which matrix stays: C (OS), A (LS) or B (RS); auto: the largest.",
+    help="stationary matrix: C (OS), A (LS) or B (RS); auto: the largest.",
     default_text="auto",
     tried=DATAFLOWS,
 )
@@ -284,16 +283,12 @@ def check_layout(problem: Problem, who: str, layout: Layout, **resolved) -> None
     for operand, other in zip(problem.operands, needed.operands):
         placed = operand.partition
         if placed != other.partition or placed.places != other.partition.places:
+            stored = other.partition.transposed() if operand.transposed else other.partition
             raise UnsupportedError(
-                f"{who} needs {operand.name} as {_as_stored(operand, other).text} (algorithm "
-                f"requirement); got {operand.stored.text}. "
+                f"{who} needs {operand.name} as {stored.text} (algorithm requirement); got "
+                f"{operand.stored.text}. "
                 f"Leave --{operand.name.lower()} out, or use --algorithm universal."
             )
-
-
-def _as_stored(operand: Operand, needed: Operand) -> Partition:
-    """The required partition, of the matrix as it is stored."""
-    return needed.partition.transposed() if operand.transposed else needed.partition
 
 
 def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:

@@ -23,7 +23,7 @@ from .arithmetic import (
     near_square,
     part,
 )
-from .axes import Axis, Dealt, axis_of, balanced_axis, stored_runs
+from .axes import Axis, CyclicAxis, axis_of, balanced_axis, stored_runs
 from .dtensor import to_placements
 from .enumerate import layouts
 from .errors import LayoutError

@@ -1,11 +1,11 @@
 """One dimension of a partition: its segments, and the coordinate of the process mesh that holds
 each of them.
 
-Rows and columns of a matrix are dealt independently: every layout here is a Cartesian product of
-two axes. An axis is a list of segments in rising order, each with the coordinate that holds it. A
-coordinate stores its segments in that order: its *local* indices, as in ScaLAPACK's and DTensor's
-local arrays. Equal tiles dealt cyclically are computed (:class:`Dealt`); any other list is stored
-(:class:`Listed`).
+Rows and columns of a matrix are distributed independently: every layout here is a Cartesian product
+of two axes. An axis is a list of segments in rising order, each with the coordinate that holds it.
+A coordinate stores its segments in that order: its *local* indices, as in ScaLAPACK's and DTensor's
+local arrays. Equal tiles distributed cyclically are computed (:class:`CyclicAxis`); any other list
+is stored (:class:`ExplicitAxis`).
 """
 
 from bisect import bisect_left, bisect_right
@@ -54,9 +54,9 @@ class _Covered:
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt(_Covered):
-    """Equal segments, the last one shorter, dealt to the coordinates cyclically; every method is
-    O(1).
+class CyclicAxis(_Covered):
+    """Equal segments, the last one shorter, distributed to the coordinates cyclically; every method
+    is O(1).
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Dealt(_Covered):
 
     Examples
     --------
-    >>> axis = Dealt(10, 3, 2)
+    >>> axis = CyclicAxis(10, 3, 2)
     >>> axis[len(axis) - 1]
     Segment(start=9, stop=10, coordinate=1, local=3)
     """
@@ -113,9 +113,9 @@ class Dealt(_Covered):
 
         Examples
         --------
-        Ten elements in tiles of 3 (3, 3, 3, 1) dealt to two coordinates:
+        Ten elements in tiles of 3 (3, 3, 3, 1) distributed to two coordinates:
 
-        >>> [Dealt(10, 3, 2).length(coordinate) for coordinate in range(2)]
+        >>> [CyclicAxis(10, 3, 2).length(coordinate) for coordinate in range(2)]
         [6, 4]
         """
         whole_tiles, tail = divmod(self.extent, self.tile)
@@ -130,7 +130,7 @@ class Dealt(_Covered):
 
         Examples
         --------
-        >>> axis = Dealt(10, 3, 1)
+        >>> axis = CyclicAxis(10, 3, 1)
         >>> axis.cuts(2, 9), axis.cuts(4, 5), axis.cuts(5, 5)
         ([2, 3, 6, 9], [4, 5], [])
         """
@@ -154,7 +154,7 @@ class Dealt(_Covered):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(_Covered):
+class ExplicitAxis(_Covered):
     """Any segments; methods are O(log of their number).
 
     Parameters
@@ -170,7 +170,7 @@ class Listed(_Covered):
 
     >>> axis, _ = axis_of(7, [[(0, 2)], [(2, 4)], [], [(4, 5)], [(5, 6)], [(6, 7)]])
     >>> type(axis).__name__, axis.length(0), axis.at(5), axis.cuts(1, 6)
-    ('Listed', 2, 3, [1, 2, 4, 5, 6])
+    ('ExplicitAxis', 2, 3, [1, 2, 4, 5, 6])
     """
 
     extent: int
@@ -187,7 +187,7 @@ class Listed(_Covered):
         object.__setattr__(self, "_held", tuple(map(tuple, held)))
 
     def __hash__(self) -> int:
-        # not of all segments: that would take longer than what is kept by axis
+        # not of all segments: that would take longer than what is cached by axis
         return hash((self.extent, self.parts, len(self.segments)))
 
     def __len__(self) -> int:
@@ -198,7 +198,7 @@ class Listed(_Covered):
 
     @property
     def longest(self) -> int:
-        """As in :class:`Dealt`, like all methods below."""
+        """As in :class:`CyclicAxis`, like all methods below."""
         return max((stop - start for start, stop, *_ in self.segments), default=1)
 
     @property
@@ -238,14 +238,14 @@ class Listed(_Covered):
         return False
 
 
-Axis = Dealt | Listed
+Axis = CyclicAxis | ExplicitAxis
 
 
 def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[int]]:
     """The axis on which each coordinate holds its given ranges, in rising order.
 
-    Equal segments dealt cyclically become :class:`Dealt`, whatever the given order of coordinates,
-    so that equal axes are equal.
+    Equal segments distributed cyclically become :class:`CyclicAxis`, whatever the given order of
+    coordinates, so that equal axes are equal.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[in
 
     Returns
     -------
-    axis : Dealt or Listed
+    axis : CyclicAxis or ExplicitAxis
         With coordinates numbered by their first segment, those that hold nothing last.
     numbers : list of int
         For each coordinate of the axis its number in ``held``.
@@ -268,7 +268,7 @@ def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[in
     Examples
     --------
     >>> axis_of(8, [[(0, 2)], [(4, 6)], [(2, 4)], [(6, 8)]])
-    (Dealt(extent=8, tile=2, parts=4), [0, 2, 1, 3])
+    (CyclicAxis(extent=8, tile=2, parts=4), [0, 2, 1, 3])
     """
     pieces = sorted((start, stop, x) for x, mine in enumerate(held) for start, stop in mine)
     ends = [0, *(stop for _, stop, _ in pieces)]
@@ -281,9 +281,10 @@ def axis_of(extent: int, held: Sequence[Sequence[Range]]) -> tuple[Axis, list[in
         segments.append(Segment(start, stop, new[x], local[x]))
         local[x] += stop - start
     tile = segments[0].stop if segments else 1
-    dealt, listed = Dealt(extent, tile, len(held)), Listed(extent, len(held), tuple(segments))
-    alike = len(dealt) == len(listed) and all(dealt[x] == listed[x] for x in range(len(listed)))
-    return dealt if alike else listed, numbers
+    cyclic = CyclicAxis(extent, tile, len(held))
+    if len(cyclic) == len(segments) and all(cyclic[x] == y for x, y in enumerate(segments)):
+        return cyclic, numbers
+    return ExplicitAxis(extent, len(held), tuple(segments)), numbers
 
 
 def chunked(ranges: list[Range], parts: int) -> list[list[Range]]:
@@ -325,10 +326,10 @@ def balanced_axis(axis: Axis) -> tuple[Axis, list[int]]:
 
     Examples
     --------
-    >>> axis, numbers = balanced_axis(Dealt(10, 4, 2))
+    >>> axis, numbers = balanced_axis(CyclicAxis(10, 4, 2))
     >>> [tuple(segment[:3]) for segment in axis], numbers
     ([(0, 4, 0), (4, 8, 1), (8, 9, 0), (9, 10, 1)], [0, 1])
-    >>> axis, numbers = balanced_axis(Dealt(9, 3, 4))
+    >>> axis, numbers = balanced_axis(CyclicAxis(9, 3, 4))
     >>> [tuple(segment[:3]) for segment in axis], numbers
     ([(0, 3, 0), (3, 5, 1), (5, 6, 2), (6, 8, 3), (8, 9, 2)], [0, 1, 3, 2])
     """
@@ -358,7 +359,7 @@ def stored_runs(axis: Axis, ranges: Iterable[Range]) -> list[Segment]:
     >>> axis, _ = axis_of(6, [[(0, 1), (2, 6)], [(1, 2)]])
     >>> [tuple(run) for run in stored_runs(axis, [(0, 1), (2, 6)])]
     [(0, 1, 0, 0), (2, 6, 0, 1)]
-    >>> [tuple(run) for run in stored_runs(Dealt(6, 2, 1), [(1, 2), (2, 4), (4, 6)])]
+    >>> [tuple(run) for run in stored_runs(CyclicAxis(6, 2, 1), [(1, 2), (2, 4), (4, 6)])]
     [(1, 6, 0, 1)]
     """
     runs: list[Segment] = []
@@ -379,7 +380,10 @@ def common_segments(axis: Axis, other: Axis) -> Iterator[tuple[Interval, int, in
 
     Examples
     --------
-    >>> [(tuple(span), x, y) for span, x, y in common_segments(Dealt(6, 3, 2), Dealt(6, 2, 2))]
+    >>> [
+    ...     (tuple(span), x, y)
+    ...     for span, x, y in common_segments(CyclicAxis(6, 3, 2), CyclicAxis(6, 2, 2))
+    ... ]
     [((0, 2), 0, 0), ((2, 3), 0, 1), ((3, 4), 1, 1), ((4, 6), 1, 2)]
     """
     both = sorted({*axis.cuts(0, axis.extent), *other.cuts(0, axis.extent)})

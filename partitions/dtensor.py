@@ -202,7 +202,7 @@ def to_placements(partition: Partition) -> str:
         grid = partition.grid
         height, width = partition.tile_shape
         raise LayoutError(
-            f"{partition.text} deals tiles of {height}x{width} over "
+            f"{partition.text} distributes tiles of {height}x{width} over "
             f"{partition.shape[0]}x{partition.shape[1]} elements; a DTensor shard is one "
             f"ceil-sized chunk a rank: use {f'block:{grid}' if grid else 'S(0) or S(1)'}"
         )

@@ -1,9 +1,9 @@
 """A partition: the rank that holds each part of one matrix, as pure index arithmetic.
 
-Rows and columns are dealt independently, each an axis of segments; a tile is a segment of rows
-times a segment of columns. Places map coordinates and replicas to ranks. ScaLAPACK's block-cyclic
-layouts with contiguous replicas are the common case; DTensor's placements and every other Cartesian
-product of two axes are the same class.
+Rows and columns are distributed independently, each an axis of segments; a tile is a segment of
+rows times a segment of columns. Places map coordinates and replicas to ranks. ScaLAPACK's
+block-cyclic layouts with contiguous replicas are the common case; DTensor's placements and every
+other Cartesian product of two axes are the same class.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from .arithmetic import ProcessGrid
-from .axes import Axis, Dealt, axis_of
+from .axes import Axis, CyclicAxis, axis_of
 from .errors import LayoutError
 from .intervals import Interval, Pair, Range
 from .places import Places, regular
@@ -19,7 +19,7 @@ from .places import Places, regular
 
 @dataclass(frozen=True, init=False, eq=False, repr=False, slots=True)
 class Partition:
-    """One matrix shape, split into tiles and dealt to a number of ranks.
+    """One matrix shape, split into tiles and distributed to a number of ranks.
 
     Made by :func:`drbench.partitions.partition` of a text, or by :meth:`of`. With equal tiles every
     method is O(1) or O(what it returns). Two partitions are equal when the same ranks hold the same
@@ -27,8 +27,8 @@ class Partition:
 
     Attributes
     ----------
-    rows, cols : Dealt or Listed
-        How each dimension is divided and dealt (:mod:`drbench.partitions.axes`).
+    rows, cols : CyclicAxis or ExplicitAxis
+        How each dimension is divided and distributed (:mod:`drbench.partitions.axes`).
     places : Places
         The rank at each (row, column, replica) coordinate.
     text : str
@@ -48,7 +48,7 @@ class Partition:
 
     Examples
     --------
-    Ten rows and four columns in tiles of 3x4, dealt to two ranks; the last tile is short:
+    Ten rows and four columns in tiles of 3x4, distributed to two ranks; the last tile is short:
 
     >>> from drbench.partitions import partition
     >>> p = partition("tiles:3x4@2x1", (10, 4), 2)
@@ -83,7 +83,7 @@ class Partition:
 
         Parameters
         ----------
-        rows, cols : Dealt or Listed
+        rows, cols : CyclicAxis or ExplicitAxis
             With as many coordinates as the places have.
         places : Places
         text : str
@@ -99,10 +99,10 @@ class Partition:
 
         Examples
         --------
-        >>> from drbench.partitions.axes import Dealt
+        >>> from drbench.partitions.axes import CyclicAxis
         >>> from drbench.partitions.places import mesh_places
         >>> places = mesh_places([(2, "cols"), (3, "rows")])
-        >>> Partition.of(Dealt(6, 2, 3), Dealt(6, 3, 2), places).text
+        >>> Partition.of(CyclicAxis(6, 2, 3), CyclicAxis(6, 3, 2), places).text
         'tiles:2x3@3x2:col'
         """
         parts, placed = (rows.parts, cols.parts), (len(places.rows), len(places.cols))
@@ -136,7 +136,7 @@ class Partition:
     def __repr__(self) -> str:
         return f"<Partition {self.text} of {self.shape[0]}x{self.shape[1]} on {self.nprocs} ranks>"
 
-    def _placed(self) -> tuple:
+    def _key(self) -> tuple:
         """The key that decides which rank of a replica holds which tile; tiles beyond the matrix,
         and coordinates without a tile, are ignored."""
         places, rows, cols = self.places, self.rows, self.cols
@@ -154,10 +154,10 @@ class Partition:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Partition):
             return NotImplemented
-        return self._placed() == other._placed()
+        return self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(self._placed())
+        return hash(self._key())
 
     @property
     def nprocs(self) -> int:
@@ -451,7 +451,7 @@ TRANSPOSED = "transposed "
 
 def _explicit(partition: Partition) -> bool:
     """Whether a tile shape, a process grid and a number of replicas define the partition."""
-    alike = isinstance(partition.rows, Dealt) and isinstance(partition.cols, Dealt)
+    alike = isinstance(partition.rows, CyclicAxis) and isinstance(partition.cols, CyclicAxis)
     return alike and partition.grid is not None and not partition.places.terms
 
 

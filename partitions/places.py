@@ -130,7 +130,7 @@ def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
     Parameters
     ----------
     dimensions : list of (extent, role)
-        Outermost first. A role is ``rows`` or ``cols``, which are dealt, ``copies``, or ``terms``
+        Outermost first. A role is ``rows`` or ``cols``, which are divided, ``copies``, or ``terms``
         of a pending sum. Coordinates along rows, columns and replicas count the dimensions of
         their role in the same order.
     """
@@ -150,7 +150,8 @@ def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
 
 
 def regular(values: Sequence[int]) -> Sequence[int]:
-    """A range where values rise from 0 in equal steps, else a tuple: equal values are equal."""
+    """The normal form of a sequence: a range if its values are 0, s, 2s, …, otherwise a tuple.
+    Equal sequences have equal normal forms."""
     if len(values) < 2:
         return range(values[0], values[0] + 1) if len(values) else ()
     step = values[1] - values[0]

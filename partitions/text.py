@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from math import lcm
 
 from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_square
-from .axes import Dealt
+from .axes import CyclicAxis
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
 from .grids import GridSpec, parse_grid
@@ -153,7 +153,7 @@ class PartitionSpec:
             tile = ceil_div(shape[0], grid.rows), ceil_div(shape[1], grid.cols)
         # a matrix without elements still needs a tile shape
         tile = max(1, tile[0]), max(1, tile[1])
-        rows, cols = map(Dealt, shape, tile, (grid.rows, grid.cols))
+        rows, cols = map(CyclicAxis, shape, tile, (grid.rows, grid.cols))
         return Partition.of(rows, cols, grid_places(grid, self.replicas), str(self), grid)
 
     def _fit_grid(self, nprocs: int) -> ProcessGrid:

@@ -234,8 +234,8 @@ def program_ar(
             yield Push(partial_sum, rows.owner(t), t)
     for source in reversed(others):
         for t in rows.tiles[rank] if makes[source] else ():
-            brought = yield Await(source, t, (t[1] - t[0], n))
-            sums[t] = (yield Add(brought, into=sums[t], side=True)) if t in sums else brought
+            arrived = yield Await(source, t, (t[1] - t[0], n))
+            sums[t] = (yield Add(arrived, into=sums[t], side=True)) if t in sums else arrived
     for t in rows.tiles[rank]:
         for r in others:
             yield Push(sums[t], r, ("sum", t))

@@ -114,16 +114,16 @@ def scattered_over_nodes(problem: Problem, rank: int, rows: TiledRows, gemms, lo
             if home and sums[t] is not None:
                 yield Copy(sums[t], into=rows.block(t))
         for t in rows.tiles[like]:
-            brought = []
+            arrived = []
             for i in range(1, local):
-                brought.append((yield Await(at(d, l - i), t, rows.block(t).shape)))
-            if brought and home:
-                yield Add(brought, into=rows.block(t), side=True)
-            elif brought:
-                sums[t] = yield Add(brought, into=sums[t], side=True)
+                arrived.append((yield Await(at(d, l - i), t, rows.block(t).shape)))
+            if arrived and home:
+                yield Add(arrived, into=rows.block(t), side=True)
+            elif arrived:
+                sums[t] = yield Add(arrived, into=sums[t], side=True)
             if not home:
                 yield Push(sums[t], like, t)
     for e in range(1, nodes):
         for t in rows.tiles[rank]:
-            brought = yield Await(at(d - e, l), t, rows.block(t).shape)
-            yield Add(brought, into=rows.block(t), side=True)
+            arrived = yield Await(at(d - e, l), t, rows.block(t).shape)
+            yield Add(arrived, into=rows.block(t), side=True)

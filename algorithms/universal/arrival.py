@@ -4,23 +4,22 @@ Each rank must know which rank pushes which partial sums to which owner. It does
 of every rank follows from the problem alone.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from functools import cached_property, lru_cache
-from math import ceil
 from operator import itemgetter
 from typing import NamedTuple
 
 from drbench.mappings import grouped, remembered
 from drbench.model.costs import step_cost
 from drbench.model.machine import Machine
-from drbench.partitions.intervals import Range, between
+from drbench.partitions.intervals import Range
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Get, Kernel
 
 from .algorithm1 import FREE_AXIS, LocalGemm, Share, local_gemms
 from .distribution import work_of
 from .footprint import owners_of
+from .order import cut_evenly
 
 
 class PushedGemm(NamedTuple):
@@ -30,9 +29,18 @@ class PushedGemm(NamedTuple):
     b: tuple[Block, ...]
     c: Block
     #: No later GEMM of the rank adds to this partial sum: it is complete.
-    last: bool
+    last: bool = False
     #: The launch that the GEMM is a part of, on devices.
-    kernel: Kernel | None
+    kernel: Kernel | None = None
+
+    @property
+    def k(self) -> int:
+        """Elements of k."""
+        return sum(block.col1 - block.col0 for block in self.a)
+
+    def from_outside(self, ranks: Collection[int]) -> list[Block]:
+        """The operands whose owner is not in ``ranks``."""
+        return [block for block in (*self.a, *self.b) if block.owner not in ranks]
 
 
 class PartialSums:
@@ -95,24 +103,6 @@ def _summed(share: Share) -> set[tuple]:
     return ranges
 
 
-class _Work(NamedTuple):
-    """One GEMM c += a·b that is not yet ordered: blocks of A next to each other, blocks of B one
-    below the other."""
-
-    a: tuple[Block, ...]
-    b: tuple[Block, ...]
-    c: Block
-
-    @property
-    def k(self) -> int:
-        """Elements of k."""
-        return sum(block.col1 - block.col0 for block in self.a)
-
-    def from_outside(self, ranks: Collection[int]) -> list[Block]:
-        """The operands that other ranks than these own."""
-        return [block for block in (*self.a, *self.b) if block.owner not in ranks]
-
-
 class Arrivals:
     """The GEMMs of every rank in the order in which operands arrive, and the partial sums that
     ranks push to each other; planned on demand and kept, since each rank also needs that of others.
@@ -155,26 +145,25 @@ class Arrivals:
         share = Share(self.problem, rank, self.stationary, self.work, self.offset)
         whole = gemms_of(share)
         axis = cut_along(whole, rank, self.stationary)
-        works = _cut(self.problem, whole, rank, self.tile, axis)
+        gemms = _cut(self.problem, whole, rank, self.tile, axis)
         launched = self.machine is not None and not self.machine.adds_on_core
         if axis != "k" and launched:
-            works = _join(self.problem, works)
+            gemms = _join(self.problem, gemms)
 
-        def launch(work: _Work) -> tuple | None:
+        def launch(gemm: PushedGemm) -> tuple | None:
             """The operand that the parts of a kernel share: the one that is not divided. None where
             k is divided: such GEMMs add to the same elements, one after another."""
             if axis == "k":
                 return None
-            return tuple(block.key for block in (work.b if axis == "m" else work.a))
+            return tuple(block.key for block in (gemm.b if axis == "m" else gemm.a))
 
-        works = arrange(works, rank, self.problem, launch, self.machine)
-        kernels = _kernels(works, launch, axis)
-        left = Counter(work.c.key for work in works)
-        gemms = []
-        for work in works:
-            left[work.c.key] -= 1
-            gemms.append(PushedGemm(*work, not left[work.c.key], kernels.get(launch(work))))
-        return gemms
+        gemms = arrange(gemms, rank, self.problem, launch, self.machine)
+        kernels = _kernels(gemms, launch, axis)
+        ends = {gemm.c.key: x for x, gemm in enumerate(gemms)}
+        return [
+            gemm._replace(last=ends[gemm.c.key] == x, kernel=kernels.get(launch(gemm)))
+            for x, gemm in enumerate(gemms)
+        ]
 
     def arriving(self, rank: int) -> list[tuple[int, Block]]:
         """The partial sums that others push to a rank, as (source, block), in the order in which it
@@ -207,14 +196,14 @@ def arrivals(
     machine: Machine | None,
 ) -> Arrivals:
     """The :class:`Arrivals` of all ranks, kept while ranks of the same problem need them."""
-    cache = _kept(problem, stationary, work, offset, tile, id(machine))
+    cache = _cache(problem, stationary, work, offset, tile, id(machine))
     if not cache:  # they hold the machine, so that no other one has its id
         cache.append(Arrivals(problem, stationary, work, offset, tile, machine))
     return cache[0]
 
 
 @lru_cache(maxsize=2)
-def _kept(*asked) -> list[Arrivals]:
+def _cache(*asked) -> list[Arrivals]:
     return []
 
 
@@ -250,12 +239,12 @@ def _fetched(gemms: list[LocalGemm], operand: int, rank: int) -> int:
     return sum(block.size for block in blocks.values() if block.owner != rank)
 
 
-def _kernels(works: list[_Work], launch: Callable, axis: str) -> dict[tuple, Kernel]:
+def _kernels(gemms: list[PushedGemm], launch: Callable, axis: str) -> dict[tuple, Kernel]:
     """The kernels of a rank that consist of several parts."""
     shapes: dict[tuple, list] = {}
-    for work in works:
-        if (name := launch(work)) is not None:
-            shapes.setdefault(name, []).append((*work.c.shape, work.k))
+    for gemm in gemms:
+        if (name := launch(gemm)) is not None:
+            shapes.setdefault(name, []).append((*gemm.c.shape, gemm.k))
     kernels = {}
     for name, parts in shapes.items():
         m, n, k = parts[0]
@@ -270,45 +259,39 @@ def _kernels(works: list[_Work], launch: Callable, axis: str) -> dict[tuple, Ker
 
 def _cut(
     problem: Problem, gemms: list[LocalGemm], rank: int, tile: int | None, axis: str
-) -> list[_Work]:
+) -> list[PushedGemm]:
     """The GEMMs of a rank, each divided into communication tiles along an axis; not divided if none
     needs a transfer. Equal blocks are one object."""
     known: dict[tuple, Block] = {}
     remote = any(block.owner != rank for gemm in gemms for block in gemm[:3])
-    fragments: dict[tuple, list] = {}
-    works = []
+    cuts = []
     for gemm in gemms:
-        whole = start, stop = _range(gemm, axis)
-        if whole not in fragments:
-            count = ceil((stop - start) / tile) if tile and remote else 1
-            fragments[whole] = between(
-                [start + (stop - start) * x // count for x in range(count + 1)]
-            )
-        for cut in fragments[whole]:
+        whole = _range(gemm, axis)
+        for cut in cut_evenly(whole, tile if remote else None) or [whole]:
             blocks = (
                 _within(operand, block, axis, cut)
                 for operand, block in zip(problem.operands, gemm[:3])
             )
             a, b, c = (known.setdefault(block.key, block) for block in blocks)
-            works.append(_Work((a,), (b,), c))
-    return works
+            cuts.append(PushedGemm((a,), (b,), c))
+    return cuts
 
 
-def _join(problem: Problem, works: list[_Work]) -> list[_Work]:
+def _join(problem: Problem, gemms: list[PushedGemm]) -> list[PushedGemm]:
     """The GEMMs of each partial sum as one along k: parts of one launch, on devices."""
-    sums = grouped(works, lambda work: work.c)
+    sums = grouped(gemms, lambda gemm: gemm.c)
     known: dict[tuple, Block] = {}
     joined = []
     for c, terms in sums.items():
-        terms.sort(key=lambda work: work.a[0].col0)
+        terms.sort(key=lambda gemm: gemm.a[0].col0)
         a, b = (
             tuple(
                 known.setdefault(block.key, block)
-                for block in _merge(operand, [block for work in terms for block in work[x]], x)
+                for block in _merge(operand, [block for gemm in terms for block in gemm[x]], x)
             )
             for x, operand in enumerate(problem.operands[:2])
         )
-        joined.append(_Work(a, b, c))
+        joined.append(PushedGemm(a, b, c))
     return joined
 
 
@@ -341,12 +324,12 @@ def _within(operand: Operand, block: Block, axis: str, cut: Range) -> Block:
 
 
 def arrange(
-    works: list[_Work],
+    gemms: list[PushedGemm],
     rank: int,
     problem: Problem,
-    launch: Callable[[_Work], tuple | None],
+    launch: Callable[[PushedGemm], tuple | None],
     machine: Machine | None = None,
-) -> list[_Work]:
+) -> list[PushedGemm]:
     """The GEMMs of a rank in the order of simulated arrival.
 
     GEMMs for other ranks are first, each partial sum as a whole, as soon as its operands have
@@ -356,49 +339,49 @@ def arrange(
     are simulated one after another, in the order in which GEMMs need them.
     """
     node = problem.ranks_of_node(rank)
-    remote = lambda work: work.from_outside(node)
-    sums = grouped(works, lambda work: work.c)
+    remote = lambda gemm: gemm.from_outside(node)
+    sums = grouped(gemms, lambda gemm: gemm.c)
     positions: dict[tuple | None, int] = {}
-    for work in works:
-        positions.setdefault(launch(work), len(positions))
+    for gemm in gemms:
+        positions.setdefault(launch(gemm), len(positions))
     pushed = [terms for c, terms in sums.items() if c.owner != rank]
     pushed.sort(key=lambda terms: terms[0].c.owner in node)
-    own = [work for work in works if work.c.owner == rank]
-    own.sort(key=lambda work: positions[launch(work)])  # parts of a kernel follow each other
-    due = [*pushed, *([work] for work in own if work.from_outside({rank}))]
-    gemm_s, get_s = _seconds(works, rank, problem, machine)
+    own = [gemm for gemm in gemms if gemm.c.owner == rank]
+    own.sort(key=lambda gemm: positions[launch(gemm)])  # parts of a kernel follow each other
+    due = [*pushed, *([gemm] for gemm in own if gemm.from_outside({rank}))]
+    gemm_s, get_s = _seconds(gemms, rank, problem, machine)
     arrives, clock = {}, 0.0
-    for block in (block for terms in due for work in terms for block in remote(work)):
+    for block in (block for terms in due for gemm in terms for block in remote(gemm)):
         if block not in arrives:
             clock += get_s(block)
             arrives[block] = clock
-    ready = [work for terms in pushed for work in terms if not remote(work)]
-    ready += [work for work in own if not work.from_outside({rank})]
-    order: dict[int, _Work] = {}
+    ready = [gemm for terms in pushed for gemm in terms if not remote(gemm)]
+    ready += [gemm for gemm in own if not gemm.from_outside({rank})]
+    order: dict[int, PushedGemm] = {}
     now, filled = 0.0, 0  # the number of ready GEMMs that have run
 
-    def run(work: _Work) -> float:
-        if id(work) in order:
+    def run(gemm: PushedGemm) -> float:
+        if id(gemm) in order:
             return 0.0
-        order[id(work)] = work
-        return gemm_s(work)
+        order[id(gemm)] = gemm
+        return gemm_s(gemm)
 
     for terms in due:
-        arrival = max((arrives[block] for work in terms for block in remote(work)), default=0.0)
+        arrival = max((arrives[block] for gemm in terms for block in remote(gemm)), default=0.0)
         while now < arrival and filled < len(ready):
             now += run(ready[filled])
             filled += 1
         now = max(now, arrival)
-        for work in terms:
-            now += run(work)
-    for work in ready:
-        run(work)
+        for gemm in terms:
+            now += run(gemm)
+    for gemm in ready:
+        run(gemm)
     return list(order.values())
 
 
 def _seconds(
-    works: list[_Work], rank: int, problem: Problem, machine: Machine | None
-) -> tuple[Callable[[_Work], float], Callable[[Block], float]]:
+    gemms: list[PushedGemm], rank: int, problem: Problem, machine: Machine | None
+) -> tuple[Callable[[PushedGemm], float], Callable[[Block], float]]:
     """Functions for the seconds of a GEMM, and of the transfer of a block to this rank; without a
     model in multiply-adds, where all transfers of the rank take as long as all its GEMMs."""
     itemsize = problem.itemsize
@@ -406,12 +389,12 @@ def _seconds(
         gemm_s = lru_cache(maxsize=None)(machine.compute.gemm_s)
         step_s = lambda cost: max(cost.link_s, cost.core_s)
         return (
-            lambda work: gemm_s(*work.c.shape, work.k, itemsize),
+            lambda gemm: gemm_s(*gemm.c.shape, gemm.k, itemsize),
             lambda block: step_s(step_cost(machine, Get(block), rank, itemsize)),
         )
     node = problem.ranks_of_node(rank)
-    moved = {work.c: work.c.size for work in works if work.c.owner not in node}
-    moved |= {block: block.size for work in works for block in work.from_outside(node)}
-    size = lambda work: work.c.size * work.k
-    per_element = sum(map(size, works)) / max(1, sum(moved.values()))
+    moved = {gemm.c: gemm.c.size for gemm in gemms if gemm.c.owner not in node}
+    moved |= {block: block.size for gemm in gemms for block in gemm.from_outside(node)}
+    size = lambda gemm: gemm.c.size * gemm.k
+    per_element = sum(map(size, gemms)) / max(1, sum(moved.values()))
     return size, lambda block: block.size * per_element

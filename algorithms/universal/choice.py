@@ -69,7 +69,7 @@ def choose_offset(
     >>> [choose_offset(Problem(8, 8, 8, ranks, *texts[ranks]), "C") for ranks in texts]
     ['axis', 'interval']
     """
-    cache = _kept(problem, stationary, work, tiles, id(machine))
+    cache = _cache(problem, stationary, work, tiles, id(machine))
     if not cache:  # it holds the machine, so that no other one has its id
         *_, chosen = _least(problem, stationary, work, tiles)
         if machine and any(link.shared == "pair" for link in machine.links) and chosen == "axis":
@@ -83,7 +83,7 @@ def choose_offset(
 
 
 @lru_cache(maxsize=2)
-def _kept(*asked) -> list:
+def _cache(*asked) -> list:
     return []
 
 

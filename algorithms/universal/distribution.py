@@ -32,7 +32,7 @@ def largest_matrix(m: int, n: int, k: int) -> str:
     return max(sizes, key=sizes.get)  # max keeps the first of equals
 
 
-def result_stays(problem: Problem, stationary: str, work: Operand | None = None) -> bool:
+def result_is_local(problem: Problem, stationary: str, work: Operand | None = None) -> bool:
     """True if every GEMM of every rank computes its own tile of C, so that no rank accumulates into
     another's.
 
@@ -43,7 +43,7 @@ def result_stays(problem: Problem, stationary: str, work: Operand | None = None)
     Examples
     --------
     >>> [
-    ...     result_stays(Problem(8, 8, 8, 4, b=b, c=c), "B")
+    ...     result_is_local(Problem(8, 8, 8, 4, b=b, c=c), "B")
     ...     for b, c in [("column", "column"), ("column", "row"), ("block", "block")]
     ... ]
     [True, False, False]
@@ -57,13 +57,13 @@ def result_stays(problem: Problem, stationary: str, work: Operand | None = None)
 
 
 @lru_cache(maxsize=64)
-def _at_home(still: Partition, c: Partition, along: int) -> bool:
+def _at_home(stored: Partition, c: Partition, along: int) -> bool:
     """True if every rank holds the same ranges of C and of the stationary matrix along their shared
     axis, and C is not divided along the other one."""
     return (
         _axes(c)[1 - along].parts == 1
-        and _axes(still)[along].key == _axes(c)[along].key
-        and (still.places == c.places or _same_places(still.places, c.places, along))
+        and _axes(stored)[along].key == _axes(c)[along].key
+        and (stored.places == c.places or _same_places(stored.places, c.places, along))
     )
 
 
@@ -80,9 +80,8 @@ def _axes(partition: Partition) -> tuple[Axis, Axis]:
 
 
 def cuts_rows(problem: Problem, stationary: str) -> bool:
-    """Whether dividing the free axis divides rows, as they are stored, of other ranks' tiles.
-
-    Parts of such rows are not contiguous, and a rank's core packs them.
+    """Whether chunks along the free axis would cut stored rows of remote tiles, so that they are
+    not contiguous: a rank's core has to pack them.
 
     Examples
     --------
@@ -103,13 +102,13 @@ def cuts_rows(problem: Problem, stationary: str) -> bool:
     return False
 
 
-def keeps_rows(problem: Problem, stationary: str) -> bool:
-    """Whether no tile boundary divides rows, as they are stored, of the moving matrices A and B:
-    then blocks of whole rows are contiguous, also where they are packed.
+def has_whole_rows(problem: Problem, stationary: str) -> bool:
+    """Whether every tile of A and of B, unless it is stationary, has whole stored rows: then blocks
+    of whole rows are contiguous, also where they are packed.
 
     Examples
     --------
-    >>> [keeps_rows(Problem(8, 8, 8, 4, a, "row", "row"), "C") for a in ("row", "column")]
+    >>> [has_whole_rows(Problem(8, 8, 8, 4, a, "row", "row"), "C") for a in ("row", "column")]
     [True, False]
     """
     return all(
@@ -134,11 +133,11 @@ def own_first_balances(problem: Problem, stationary: str) -> bool:
     ... ]
     [True, True, False]
     """
-    still, c = problem.operand(stationary).partition, problem.c.partition
+    stored, c = problem.operand(stationary).partition, problem.c.partition
     along = 0 if stationary == "A" else 1
-    even = all(axis.even for p in (still, c) for axis in _axes(p))
-    alike = still.places == c.places and _axes(still)[along].key == _axes(c)[along].key
-    own = still.replicas == 1 and still.places.holders <= c.places.holders
+    even = all(axis.even for p in (stored, c) for axis in _axes(p))
+    alike = stored.places == c.places and _axes(stored)[along].key == _axes(c)[along].key
+    own = stored.replicas == 1 and stored.places.holders <= c.places.holders
     return even and own and (_axes(c)[along].parts == 1 or alike)
 
 

@@ -26,7 +26,7 @@ class Operands:
 
     def __init__(self, share: "Share", fetch: str = "slice"):
         self.share, self.fetch = share, fetch
-        self._kept = share.stationary if share.work else ""
+        self._reused = share.stationary if share.work else ""
         self._tokens: dict[object, Step] = {}
         self._wider: dict[tuple, Step] = {}
         self._tile: object = None
@@ -35,8 +35,8 @@ class Operands:
         """Release the blocks of the last round, and rows of the last stationary tile."""
         self._tokens = {
             block: token
-            for block, token in (self._tokens.items() if self._kept else ())
-            if isinstance(block, Block) and block.matrix == self._kept
+            for block, token in (self._tokens.items() if self._reused else ())
+            if isinstance(block, Block) and block.matrix == self._reused
         }
         if self.fetch == "rows" and gemms:
             tile = gemms[0]["ABC".index(self.share.stationary)].tile

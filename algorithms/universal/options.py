@@ -13,7 +13,7 @@ from drbench.program.replicas import REDUCTIONS
 from .algorithm1 import FREE_AXIS, Share
 from .arrival import PartialSums, partial_sums
 from .choice import choose_offset, fewest_moved
-from .distribution import cuts_rows, grid_of, keeps_rows, result_stays, work_of
+from .distribution import cuts_rows, grid_of, has_whole_rows, result_is_local, work_of
 from .fetch import FETCH
 from .pushed import tile_of
 
@@ -66,10 +66,10 @@ class Resolved:
         return work_of(self.problem, self.stationary, self.work)
 
     @cached_property
-    def result_stays(self) -> bool:
+    def result_is_local(self) -> bool:
         """Whether no rank accumulates into the tiles of another."""
         pushes = self.sums == "push"
-        return pushes or result_stays(self.problem, self.stationary, self.layout)
+        return pushes or result_is_local(self.problem, self.stationary, self.layout)
 
     @property
     def replicas(self) -> int:
@@ -79,7 +79,7 @@ class Resolved:
     @property
     def may_pack(self) -> bool:
         """Whether blocks are fetched so that they can be packed."""
-        whole_rows = self.fetch == "rows" and keeps_rows(self.problem, self.stationary)
+        whole_rows = self.fetch == "rows" and has_whole_rows(self.problem, self.stationary)
         return self.schedule == "direct" and (self.fetch == "slice" or whole_rows)
 
     def choose_offset(self, machine: Machine | None) -> str:
@@ -236,7 +236,7 @@ def why_accumulated(resolved: Resolved, in_place: bool) -> str | None:
     problem = resolved.problem
     if resolved.schedule != "direct":
         return f"the schedule {resolved.schedule} has operations"
-    if result_stays(problem, resolved.stationary, resolved.layout):
+    if result_is_local(problem, resolved.stationary, resolved.layout):
         return "no rank adds to the tiles of another"
     if in_place:
         return "every tile is read and added to in place"

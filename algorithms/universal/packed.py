@@ -74,7 +74,9 @@ class PackedOperands(Operands):
         return (yield FilledScratch(into, blocks))
 
 
-def multiply_packed(share: Share, packing: Packing, own_first: bool, stays: bool) -> Steps:
+def multiply_packed(
+    share: Share, packing: Packing, own_first: bool, result_is_local: bool
+) -> Steps:
     """Yield the steps of one rank with packed operands.
 
     Parameters
@@ -83,13 +85,13 @@ def multiply_packed(share: Share, packing: Packing, own_first: bool, stays: bool
     packing : Packing
     own_first : bool
         GEMMs that compute parts of own tiles are first, then the rank passes a Fence.
-    stays : bool
+    result_is_local : bool
         No rank accumulates into another's tiles, so that there is no Fence. Without either the
         Fence is before all GEMMs.
     """
     rank, operands = share.rank, PackedOperands(share)
     exclusive = True  # no other rank accumulates into this rank's tiles yet
-    if not (stays or own_first):
+    if not (result_is_local or own_first):
         yield Fence()
         exclusive = False
     partial: dict[Block | Packed, Step] = {}

@@ -54,8 +54,8 @@ class Packing:
     blocks, gemms : int
         GEMMs without packing, of single blocks, and with it.
     blocks_s, seconds : float
-        Their seconds by the model, with all copies; over links of the model also with transfers,
-        which overlap with GEMMs of blocks, but not with GEMMs of packed operands.
+        Their seconds by the model, with all copies. If the model has links, both include transfers:
+        overlapped with the GEMMs of blocks, not overlapped with packed GEMMs.
     copied : int
         Elements of A and B that are copied into packed operands, and of C from scratch memory.
     """

@@ -61,21 +61,21 @@ def _multiply(resolved: Resolved, rank: int, machine: Machine | None) -> Steps:
         all_ranks = arrivals(resolved.problem, *work, chunk, machine)
         yield from multiply_pushed(share, all_ranks, resolved.fetch)
         return
-    stays, first = resolved.result_stays, own_tiles_first(resolved)
+    is_local, first = resolved.result_is_local, own_tiles_first(resolved)
     if packing := choose_packing_of(resolved, share, machine):
-        yield from multiply_packed(share, packing, first, stays)
+        yield from multiply_packed(share, packing, first, is_local)
         return
     rounds: Iterable[Round] = local_gemms(share, chunk)
     if first:
         rounds = _own_first(rounds, rank)
-    elif not stays:
+    elif not is_local:
         rounds = _fence_first(rounds)
     yield from multiply(share, rounds, Operands(share, resolved.fetch))
 
 
 def own_tiles_first(resolved: Resolved) -> bool:
     """Whether ranks multiply for their own tiles of C before a Fence, then for those of others."""
-    if resolved.result_stays or resolved.layout:
+    if resolved.result_is_local or resolved.layout:
         return False
     return own_first_balances(resolved.problem, resolved.stationary)
 
@@ -105,7 +105,7 @@ def choose_packing_of(
     if resolved.pack == "never" or not (always or (machine and machine.adds_on_core)):
         return None
     machine = machine or cores(resolved.problem.type_of("A")) or CORES
-    copies = resolved.result_stays or own_tiles_first(resolved)
+    copies = resolved.result_is_local or own_tiles_first(resolved)
     return choose_packing(share, resolved.chunk, machine, copies, always)
 
 
@@ -113,7 +113,7 @@ def _with_replicas(steps: Steps, resolved: Resolved, rank: int) -> Steps:
     """The steps, then the reduction and broadcast of replicas of C."""
     c = resolved.problem.c
     yield from steps
-    if c.partition.replicas > 1 or not resolved.result_stays:
+    if c.partition.replicas > 1 or not resolved.result_is_local:
         yield Fence()  # the partial results are complete
     if c.partition.replicas > 1:
         yield from reduce_replicas(c, rank, how=resolved.reduce)  # replica 0 += the others

@@ -33,7 +33,7 @@ from drbench.program.steps import Add, Block, Gemm, Join, Step, Steps
 
 from .algorithm1 import FREE_AXIS, Share, common_ranges
 from .arrival import Arrivals
-from .distribution import cuts_rows, result_stays, work_of
+from .distribution import cuts_rows, result_is_local, work_of
 from .fetch import Operands
 
 #: Default number of tiles in a rank's share of the axis that is divided, and their least size.
@@ -62,7 +62,7 @@ def tile_of(
     """
     layout, axes = work_of(problem, stationary, work), FREE_AXIS[stationary]
     if stationary == "C":
-        axes = "mnk" if result_stays(problem, stationary, layout) else "mn"
+        axes = "mnk" if result_is_local(problem, stationary, layout) else "mn"
     if tile is None and problem.nodes:
         tile = max(problem.m, problem.n, problem.k)
         if not cuts_rows(problem, stationary):

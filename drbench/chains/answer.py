@@ -271,11 +271,9 @@ def choose_sharding(
             "layers and micro_batches must be at least 1, and micro_batches and recompute belong "
             f"to backward=True; got {layers=}, {micro_batches=}, {recompute=}, {backward=}."
         )
-    asked, model, where, dtype = read_request(chain, machine, ranks, mesh, tokens, backward, dtype)
+    request = read_request(chain, machine, ranks, mesh, tokens, backward, dtype)
     training = Training(layers, micro_batches, recompute)
-    return answer(
-        asked, model, where, dtype, transport, training, fix, limit=memory, effort_s=effort
-    )
+    return answer(*request, transport, training, fix, limit=memory, effort_s=effort)
 
 
 def read_request(
@@ -311,7 +309,7 @@ def answer(
     programs: Collection[str] = EVERYTHING,
     limit: float | None = None,
     effort_s: float = EFFORT_S,
-    tell: Callable[[str], None] = lambda line: None,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> ShardingChoice:
     """Choose the layouts of a chain, and compare them with published ones, with intervals.
 
@@ -329,15 +327,14 @@ def answer(
         ``NAME=LAYOUT`` of matrices.
     training, programs
         As of :class:`drbench.chains.model.costs.LayoutCosts`.
-    limit, effort_s, tell
+    limit, effort_s, progress
         As of :func:`drbench.chains.model.choose.choose`.
     """
     chain, of = asked.chain(), seen(machine, dtype, transport)
-    node = of.node_ranks
-    tried = [ranks] if isinstance(ranks, DeviceMesh) else meshes(ranks, node or ranks, of.torus)
+    is_mesh = isinstance(ranks, DeviceMesh)
+    tried = [ranks] if is_mesh else meshes(ranks, of.node_ranks or ranks, of.torus)
     costs = [LayoutCosts(of, mesh, dtype, training, programs) for mesh in tried]
-    fixed = fixed_of(chain, fix)
-    search = choose(chain, costs, fixed=fixed, limit=limit, effort_s=effort_s, tell=tell)
+    search = choose(chain, costs, fixed_of(chain, fix), limit, effort_s, progress)
     residuals, ranking = residuals_of(machine, transport), []
     others = [[seen(other, dtype, transport) for other in group] for group in alternatives(machine)]
     known = {"chosen": search.best} | {solution.name: solution for solution in search.contenders}

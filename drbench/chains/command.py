@@ -184,7 +184,7 @@ def chain_command(
             "the chain is predicted."
         )
     fill, seed = fill_of(chain, values["fill"], dtype) if run else None, values["seed"]
-    tell = progress()
+    progress = progress_line()
     choice = answer(
         asked,
         model,
@@ -196,9 +196,9 @@ def chain_command(
         LIBRARY if run else EVERYTHING,
         memory,
         effort_s,
-        tell,
+        progress,
     )
-    tell("")
+    progress("")
     records, code, measured = records_of(choice), 0, None
     if run:
         how = {"seed": seed, "iters": iters, "budget_s": budget, "transport": transport}
@@ -220,7 +220,7 @@ def chain_command(
     return code
 
 
-def progress():
+def progress_line():
     """A function that replaces the line of progress on a terminal's standard error."""
     if not sys.stderr.isatty():
         return lambda line: None

@@ -45,7 +45,7 @@ def show_choice(
         out.print(table("operation|~!layouts|~!how", operation_rows(best)))
         out.print(table("matrix|~!drbench|~!PyTorch|~!JAX", layout_rows(best)))
         (bounded, simulated), chain = search.counts, best.chain
-        ended = "it was interrupted" if search.interrupted else "the effort was spent"
+        ended = "it was interrupted" if search.interrupted else "the effort was exhausted"
         out.line(
             f"{chain.name}: {len(chain.multiplications)} multiplications, "
             f"{number(chain.flops / 1e12, 4)} TFLOP, {best.costs.dtype}, {best.mesh.ranks} ranks "

@@ -33,7 +33,7 @@ from .exchange import Exchange
 from .explain import PlanExplanation
 from .heap import parse_bytes
 from .matrix import Matrix
-from .on_device import open_ground
+from .on_device import open_runtime
 from .plan import Multiplication, Redistribution
 from .spec import Layout, Spec, as_int, factor, plain
 
@@ -75,13 +75,12 @@ class Context:
 
     def __init__(
         self,
-        comm: MPI.Intracomm | None = None,
-        heap: str | int = "1G",
-        blas: Any = "auto",
-        *,
-        transport: str = "auto",
-        threads: int | None = None,
-        device: str | Device | None = None,
+        comm: MPI.Intracomm | None,
+        heap: str | int,
+        blas: Any,
+        transport: str,
+        threads: int | None,
+        device: str | Device | None,
     ):
         nbytes, choice = parse_bytes(heap), parse_transport(transport)
         if choice.kind == "throttled":
@@ -96,12 +95,12 @@ class Context:
             raise UsageError(f"blas must be auto or an object with a method gemm, got {blas!r}.")
         if threads is not None and (as_int(threads) or 0) < 1:
             raise UsageError(f"threads must be at least 1, got {threads!r}.")
-        self.ground = open_ground(world, nbytes, blas, choice, device)
-        self.comm, self.heap = self.ground.comm, self.ground.heap
-        self.rank, self.size = self.ground.rank, self.ground.size
+        self.runtime = open_runtime(world, nbytes, blas, choice, device)
+        self.comm, self.heap = self.runtime.comm, self.runtime.heap
+        self.rank, self.size = self.runtime.rank, self.runtime.size
         # for callers that keep matrices of their own, as drbench.torch: they get plans of specs
         # from multiplication() and redistribution(), and run these themselves
-        self.specs = self.ground.specs
+        self.specs = self.runtime.specs
         if threads is not None:
             threadpoolctl.threadpool_limits(int(threads))
         self.closed = self._freed = False
@@ -172,7 +171,7 @@ class Context:
             For the reasons of :meth:`empty`.
         """
         matrix = self.empty(shape, layout, dtype)
-        self.ground.zero(matrix.local)
+        self.runtime.zero(matrix.local)
         return matrix
 
     def wrap(self, local: ArrayLike, layout: Layout, shape: Sequence[int]) -> Matrix:
@@ -211,7 +210,7 @@ class Context:
         """
         with self.lock:
             self._check_open()
-            local = self.ground.taken(plain(local))
+            local = self.runtime.taken(plain(local))
             spec = self.specs.of(shape, layout, local.dtype)
             if local.shape != spec.local_shape:
                 rows, cols = spec.local_shape
@@ -224,7 +223,7 @@ class Context:
                 transposed = _by_columns(local)  # a transposed array stays transposed
                 copied, offset = self._allocate(spec, transposed)
                 copied = copied.T if transposed else copied
-                self.ground.copy(copied, local)
+                self.runtime.copy(copied, local)
                 local = copied
             return self._numbered(Matrix(self, spec, local, offset))
 
@@ -248,14 +247,14 @@ class Context:
         UsageError, OutOfMemory
             For the reasons of :meth:`empty`.
         """
-        array = self.ground.taken(plain(array))
+        array = self.runtime.taken(plain(array))
         matrix = self.empty(array.shape, layout, array.dtype)
         whole = matrix.spec.partition
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
-            self.ground.zero(matrix.local)
+            self.runtime.zero(matrix.local)
             return matrix
         for there, here in matrix.spec.fragments():
-            self.ground.copy(matrix.local[here], array[there])
+            self.runtime.copy(matrix.local[here], array[there])
         return matrix
 
     def holds(self, local: np.ndarray) -> bool:
@@ -294,9 +293,9 @@ class Context:
             A, B = self._summed(A), self._summed(B)
             plan = self._multiplication(A, B, out, stationary, beta)
             C, fault = (out, None) if isinstance(out, Matrix) else self._new(plan.specs["C"])
-            places = () if C is None else A.place + B.place + C.place
+            locations = () if C is None else A.location + B.location + C.location
             serials = A.serial, B.serial, C.serial if C else 0
-            plan.run(places, fault, serials, alpha=alpha, beta=beta)
+            plan.run(locations, fault, serials, alpha=alpha, beta=beta)
             assert C is not None  # a fault ends every rank
             return self._numbered(C)
 
@@ -391,10 +390,10 @@ class Context:
 
         def make() -> Multiplication:
             self._check_fit(a, b, c, stationary)
-            return Multiplication(self.ground, *key)
+            return Multiplication(self.runtime, *key)
 
         key = (a, b, c, stationary, update)
-        return self._kept(key, make)
+        return self._cached(key, make)
 
     def _check_fit(self, a: Spec, b: Spec, c: Spec, stationary: str) -> None:
         (m, k), (l, n) = a.shape, b.shape
@@ -429,17 +428,17 @@ class Context:
                 out, fault = layout, None
             else:
                 new = self.specs.of(A.shape, layout, A.dtype)
-                within = self._kept(("within", new, A.spec), lambda: new.within(A.spec))
+                within = self._cached(("within", new, A.spec), lambda: new.within(A.spec))
                 if within is not None and not copy:
                     (row, col), (rows, cols) = within, new.local_shape
-                    local, (at, by_row, by_col) = A.local, A.place
+                    local, (at, by_row, by_col) = A.local, A.location
                     local = local[row : row + rows, col : col + cols]
                     at += row * by_row + col * by_col
                     return Matrix(self, new, local, at, A.serial)
                 out, fault = self._new(new)
             plan = self.redistribution(A.spec, new)
-            places = () if out is None else A.place + out.place
-            plan.run(places, fault, (A.serial, out.serial if out else 0))
+            locations = () if out is None else A.location + out.location
+            plan.run(locations, fault, (A.serial, out.serial if out else 0))
             assert out is not None  # a fault ends every rank
             return self._numbered(out)
 
@@ -475,16 +474,16 @@ class Context:
                     f"tiles of {A} are on a device, where drbench cannot read or change single "
                     "tiles. Use redistribute or to_global."
                 )
-            exchange = self._kept((what, A.spec), lambda: Exchange(self.comm, what))
+            exchange = self._cached((what, A.spec), lambda: Exchange(self.comm, what))
             window = self.heap.window
             window.flush()
             window.sync()
-            exchange.handshake(A.place, serials=(A.serial,))
+            exchange.handshake(A.location, serials=(A.serial,))
             exchange.check()
             window.sync()
             if A.placed is None:
                 operand = Operand("C", A.spec.partition)
-                A.placed = self.ground.matrix(operand, A.dtype, exchange.places(0))
+                A.placed = self.runtime.matrix(operand, A.dtype, exchange.locations(0))
 
     def to_global(self, A: Matrix, root: int | None = None) -> np.ndarray | None:
         """The whole matrix on every rank, or on one (collective).
@@ -518,8 +517,8 @@ class Context:
                 root = rank
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
             here = root in (None, self.rank)
-            array = self.ground.empty(A.shape if here else (0, 0), A.dtype)
-            self.redistribution(A.spec, whole, root).run(A.place, None, (A.serial,), array)
+            array = self.runtime.empty(A.shape if here else (0, 0), A.dtype)
+            self.redistribution(A.spec, whole, root).run(A.location, None, (A.serial,), array)
             return array if here else None
 
     def _summed(self, A: Matrix) -> Matrix:
@@ -545,9 +544,9 @@ class Context:
         Redistribution
             The same object for the same specs.
         """
-        return self._kept((a, c, root), lambda: Redistribution(self.ground, a, c, root))
+        return self._cached((a, c, root), lambda: Redistribution(self.runtime, a, c, root))
 
-    def _kept(self, key: tuple, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: tuple, make: Callable[[], Any]) -> Any:
         """The plan of a key, made once; if there are many, the oldest are forgotten."""
         if key not in self._plans:
             plan = make()
@@ -574,7 +573,7 @@ class Context:
         """A local array in the heap, its rows padded where BLAS reads all of them in place."""
         rows, cols = spec.local_shape
         shape = (cols, rows) if transposed else (rows, cols)
-        return self.heap.allocate(shape, spec.dtype, self.ground.pads)
+        return self.heap.allocate(shape, spec.dtype, self.runtime.pads)
 
     # -- checks
 
@@ -615,7 +614,7 @@ class Context:
             if self.heap.taken:
                 gc.collect()
             self._plans.clear()
-            self.ground.forget()
+            self.runtime.forget()
             while True:  # until all ranks call close
                 self._closing.handshake((self.heap.taken, 0, 0), leaving)
                 if self._closing.agreed:
@@ -625,7 +624,7 @@ class Context:
                 except DrbenchError as error:
                     refusal = error
             self.closed = True
-            if any(taken for taken, *_ in self._closing.places(0)):
+            if any(taken for taken, *_ in self._closing.locations(0)):
                 self._end.close()  # no thread waits for the end of the process
             else:
                 self._free()
@@ -634,7 +633,7 @@ class Context:
     def _free(self) -> None:
         """Free the heap, the plans and the communicator (collective)."""
         self._end.close()
-        self.ground.close()
+        self.runtime.close()
         self._freed = True
         atexit.unregister(self._at_exit)
 
@@ -685,7 +684,7 @@ class MultiplicationPlan:
         May be set between calls; beta between 0 and another value only by a new plan.
     """
 
-    __slots__ = ("context", "plan", "matrices", "alpha", "beta", "_places", "_serials", "_sums")
+    __slots__ = ("context", "plan", "matrices", "alpha", "beta", "_locations", "_serials", "_sums")
 
     def __init__(
         self,
@@ -699,7 +698,7 @@ class MultiplicationPlan:
         self.context, self.plan, self.matrices = context, plan, matrices
         self.alpha, self.beta = alpha, beta
         a, b = operands
-        self._places = a.place + b.place + matrices[2].place
+        self._locations = a.location + b.location + matrices[2].location
         self._serials = a.serial, b.serial, matrices[2].serial
         self._sums = [pair for pair in zip(matrices, operands) if pair[0] is not pair[1]]
 
@@ -722,7 +721,7 @@ class MultiplicationPlan:
                 self.context.redistribute(pending, whole)
             dtype = self.matrices[2].dtype
             alpha, beta = factor(self.alpha, dtype), factor(self.beta, dtype)
-            self.plan.run(self._places, None, self._serials, alpha=alpha, beta=beta)
+            self.plan.run(self._locations, None, self._serials, alpha=alpha, beta=beta)
         return self.matrices[2]
 
     def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> PlanExplanation:

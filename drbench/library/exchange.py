@@ -14,10 +14,10 @@ from mpi4py import MPI
 from drbench.errors import DrbenchError, UsageError
 from drbench.host.matrix import Location
 
-#: A record: three places, the number of the operation, whether this rank cannot; alpha and beta,
+#: A record: three locations, the number of the operation, whether this rank cannot; alpha and beta,
 #: and a number for the matrices.
 _NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 14
-_PLACES = [struct.Struct(f"={3 * n}q") for n in (0, 1, 2, 3)]
+_LOCATIONS = [struct.Struct(f"={3 * n}q") for n in (0, 1, 2, 3)]
 _LAST = struct.Struct("=?7xddq")
 
 
@@ -53,7 +53,7 @@ class Exchange:
 
     def handshake(
         self,
-        places: tuple[int, ...] = (),
+        locations: tuple[int, ...] = (),
         fault: DrbenchError | None = None,
         serials: tuple[int, ...] = (),
         alpha: float = 1.0,
@@ -64,7 +64,7 @@ class Exchange:
         Returns
         -------
         bytes
-            All records without alpha, beta and serials; equal for the same places.
+            All records without alpha, beta and serials; equal for the same locations.
 
         Raises
         ------
@@ -73,8 +73,8 @@ class Exchange:
             same operation.
         """
         mine = self._mine
-        if places:
-            _PLACES[len(places) // 3].pack_into(mine, 0, *places)
+        if locations:
+            _LOCATIONS[len(locations) // 3].pack_into(mine, 0, *locations)
         given = alpha + 0.0, beta + 0.0  # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
         _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, *given, hash(serials))
         self.comm.Allgather(self._send, self._receive)
@@ -124,6 +124,6 @@ class Exchange:
         """Whether all ranks start the same operation."""
         return bool((self._all[:, _NUMBER] == self._number).all())
 
-    def places(self, x: int) -> list[Location]:
-        """The places of array ``x`` on every rank, by the last handshake."""
+    def locations(self, x: int) -> list[Location]:
+        """The locations of array ``x`` on every rank, by the last handshake."""
         return [Location(*row) for row in self._all[:, 3 * x : 3 * x + 3].tolist()]

@@ -54,7 +54,7 @@ class PlanExplanation:
         machine : Machine, or path of a machine file, optional
             The performance model that predicts its time.
         """
-        traces = [plan.trace(rank) for rank in range(plan.ground.size)]
+        traces = [plan.trace(rank) for rank in range(plan.runtime.size)]
         item, time_s = plan.problem.itemsize, None
         if machine is not None:
             if not isinstance(machine, Machine):
@@ -67,7 +67,7 @@ class PlanExplanation:
             {name: cost * item for name, cost in plan.costs.items()},
             [sum(traffic(trace).counters.values()) for trace in traces],
             [len(trace.steps) for trace in traces],
-            memory_bytes(traces[plan.ground.rank])["pool"],
+            memory_bytes(traces[plan.runtime.rank])["pool"],
             time_s,
         )
 

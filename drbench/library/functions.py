@@ -81,7 +81,7 @@ def init(
     ...     print((A @ A).local.tolist(), mine.calls)
     [[1.0, 0.0], [0.0, 1.0]] 1
     """
-    return Context(comm, heap, blas, transport=transport, threads=threads, device=device)
+    return Context(comm, heap, blas, transport, threads, device)
 
 
 def multiply(

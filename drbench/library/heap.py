@@ -204,8 +204,8 @@ class Heap:
         OutOfMemory
             With the bytes that are needed and free.
         """
-        apart = row_bytes(shape[1] * dtype.itemsize, padded)
-        nbytes = shape[0] * apart
+        stride = row_bytes(shape[1] * dtype.itemsize, padded)
+        nbytes = shape[0] * stride
         start = self._take(nbytes)
         if start is None:
             raise OutOfMemory(self._too_small(shape, dtype, nbytes))
@@ -222,7 +222,7 @@ class Heap:
             self.window.gather(max(start, self._gathered), start + nbytes)
             self._gathered = start + nbytes
         holder = _Holder((start, nbytes), self._left)
-        array = self._lent(start, (shape[0], apart // dtype.itemsize), dtype, holder)
+        array = self._lent(start, (shape[0], stride // dtype.itemsize), dtype, holder)
         return array[:, : shape[1]], start
 
     def _lent(self, start: int, shape: Pair, dtype: np.dtype, holder: _Holder) -> np.ndarray:

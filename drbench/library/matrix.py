@@ -54,7 +54,7 @@ class Matrix:
     2x3 float64 row (3, 2) [[5.0, 14.0], [14.0, 50.0]]
     """
 
-    __slots__ = ("context", "spec", "local", "place", "placed", "serial", "__weakref__")
+    __slots__ = ("context", "spec", "local", "location", "placed", "serial", "__weakref__")
     __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
 
     def __init__(
@@ -67,7 +67,7 @@ class Matrix:
         self.serial = serial
         # Where local begins in this rank's part of the heap, and its strides, in bytes.
         by_row, by_col = local.strides
-        self.place = offset, by_row, by_col
+        self.location = offset, by_row, by_col
         # The local arrays of all ranks, known from the first fence on.
         self.placed: DistributedMatrix | None = None
 
@@ -105,7 +105,7 @@ class Matrix:
     @property
     def T(self) -> "Matrix":
         """The transposed matrix, in the same memory."""
-        return Matrix(self.context, self.spec.T, self.local.T, self.place[0], -self.serial)
+        return Matrix(self.context, self.spec.T, self.local.T, self.location[0], -self.serial)
 
     def __getitem__(self, ranges: slice | tuple[slice, slice]) -> "Matrix":
         """A range of rows and one of columns, in the same memory (not collective).
@@ -138,7 +138,7 @@ class Matrix:
             ranges if isinstance(ranges, tuple) and len(ranges) == 2 else (ranges, slice(None))
         )
         spec, down, across = self.spec.part(rows, cols)
-        offset, by_row, by_col = self.place
+        offset, by_row, by_col = self.location
         offset += down.start * by_row + across.start * by_col
         return Matrix(self.context, spec, self.local[down, across], offset, self.serial)
 
@@ -427,15 +427,15 @@ class Matrix:
         copies = len(self.spec.partition.copies())  # of a pending sum those of each term
         if not 0 <= origin < copies:
             raise UsageError(f"{self} has copies 0 to {copies - 1}, got {origin}.")
-        ground = self.context.ground
+        runtime = self.context.runtime
         with self.context.lock:
             self.context.open_tiles(self, f"{program.__name__}({self}, origin={origin})")
             assert self.placed is not None  # from the first fence on
-            steps = program(self.placed.operand, ground.rank, origin)
+            steps = program(self.placed.operand, runtime.rank, origin)
             name = self.placed.operand.name
-            traced = trace(steps, None, ground.rank, fresh=False, written=name)
+            traced = trace(steps, None, runtime.rank, fresh=False, written=name)
             with Executor(traced, {name: self.placed}) as executor:
-                executor.yields = ground.yields
+                executor.yields = runtime.yields
                 executor.run()
 
     def _block(self, idx: Tile, replica: int | None) -> tuple[DistributedMatrix, Block]:

@@ -1,5 +1,5 @@
-"""The ground of a context whose matrices are in device memory: the same heap, plans and exchange,
-but other memory and another executor."""
+"""The runtime of a context whose matrices are in device memory: the same allocator, plans and
+exchange, but other memory and another executor."""
 
 import warnings
 from typing import Any
@@ -19,24 +19,24 @@ from drbench.program.problem import Operand
 from drbench.program.trace import Trace
 from drbench.transport import TransportChoice
 
-from .ground import Ground
 from .heap import Heap
+from .runtime import Runtime
 
 
-def open_ground(
+def open_runtime(
     comm: MPI.Comm,
     nbytes: int,
     blas: Any,
     transport: TransportChoice,
     device: str | Device | None,
-) -> Ground:
-    """The ground of a context (collective), by the arguments of :func:`drbench.init`."""
+) -> Runtime:
+    """The runtime of a context (collective), by the arguments of :func:`drbench.init`."""
     if device is None or device == "cpu":
-        return Ground(comm, nbytes, blas, transport)
+        return Runtime(comm, nbytes, blas, transport)
     if not isinstance(device, Device) and device != "gpu":
         hint = did_you_mean(str(device), ("cpu", "gpu"))
         raise UsageError(f"device must be cpu, gpu or a Device, got {device!r}.{hint}")
-    return DeviceGround(comm, nbytes, blas, transport, device)
+    return DeviceRuntime(comm, nbytes, blas, transport, device)
 
 
 class DeviceHeap(Heap):
@@ -71,7 +71,7 @@ class DeviceHeap(Heap):
         return super().offset_of(self.device.seen(array))
 
 
-class DeviceGround(Ground):
+class DeviceRuntime(Runtime):
     """The ranks of a communicator with a heap on their devices (collective to make and to close).
 
     Attributes

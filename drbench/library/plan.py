@@ -11,7 +11,7 @@ import numpy as np
 
 from drbench.algorithms.registry import get_algorithm
 from drbench.algorithms.universal.choice import busiest_rank, fewest_moved
-from drbench.algorithms.universal.distribution import result_stays
+from drbench.algorithms.universal.distribution import result_is_local
 from drbench.algorithms.universal.packing import cores
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor_base import ExecutorBase
@@ -24,7 +24,7 @@ from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 
 from .exchange import Exchange
-from .ground import Ground
+from .runtime import Runtime
 from .spec import Spec
 
 #: Bound executors that a plan keeps.
@@ -40,7 +40,7 @@ class Plan:
 
     Parameters
     ----------
-    ground : Ground
+    runtime : Runtime
     what : str
         In words, the same on every rank.
     specs : dict of str to Spec
@@ -57,10 +57,10 @@ class Plan:
 
     get = "copy"
 
-    def __init__(self, ground: Ground, what: str, specs: dict[str, Spec], prefetch: int = 1):
-        self.ground, self.what, self.specs, self._prefetch = ground, what, specs, prefetch
-        ground.plans.add(self)
-        self.exchange = Exchange(ground.comm, what)
+    def __init__(self, runtime: Runtime, what: str, specs: dict[str, Spec], prefetch: int = 1):
+        self.runtime, self.what, self.specs, self._prefetch = runtime, what, specs, prefetch
+        runtime.plans.add(self)
+        self.exchange = Exchange(runtime.comm, what)
         self._first: ExecutorBase | None = None
         self._bound: OrderedDict[bytes, ExecutorBase] = OrderedDict()
         self._agreed: dict | None = None
@@ -71,7 +71,7 @@ class Plan:
 
     def run(
         self,
-        places: tuple,
+        locations: tuple,
         fault: DrbenchError | None = None,
         serials: tuple[int, ...] = (),
         private: np.ndarray | None = None,
@@ -82,7 +82,7 @@ class Plan:
 
         Parameters
         ----------
-        places : tuple of int
+        locations : tuple of int
             Of this rank's local arrays, in the order of ``specs``.
         fault : DrbenchError, optional
             Why this rank cannot run it; then no rank does, and all raise it.
@@ -93,34 +93,34 @@ class Plan:
         alpha, beta : float
             C = beta·C + alpha·A·B.
         """
-        ground = self.ground
-        ground.finish_user_work()
-        ground.sync()
-        key = self.exchange.handshake(places, fault, serials, alpha, beta)
+        runtime = self.runtime
+        runtime.finish_user_work()
+        runtime.sync()
+        key = self.exchange.handshake(locations, fault, serials, alpha, beta)
         executor = self._bound.get(key) if private is None else None
         if executor is None:
             self.exchange.check(fault)
             executor = self._bind(key, private)
-        ground.sync()
+        runtime.sync()
         executor.run(alpha, beta)
-        ground.sync()
-        ground.comm.Barrier()  # all reads have ended, and C is complete
-        ground.sync()
+        runtime.sync()
+        runtime.comm.Barrier()  # all reads have ended, and C is complete
+        runtime.sync()
 
     def _bind(self, key: bytes, private: np.ndarray | None) -> ExecutorBase:
-        """An executor for the places of the last handshake."""
-        ground = self.ground
+        """An executor for the locations of the last handshake."""
+        runtime = self.runtime
         matrices = {}
         for x, (name, spec) in enumerate(self.specs.items()):
-            places, local = self.exchange.places(x), private if name == "C" else None
+            locations, local = self.exchange.locations(x), private if name == "C" else None
             if local is not None:
-                places[ground.rank] = Location(0, *local.strides)
-            matrices[name] = ground.matrix(self._operand(name), spec.dtype, places, local)
+                locations[runtime.rank] = Location(0, *local.strides)
+            matrices[name] = runtime.matrix(self._operand(name), spec.dtype, locations, local)
         if private is None:
-            self._check_apart({name: [*matrix.places] for name, matrix in matrices.items()})
+            self._check_disjoint({name: [*matrix.places] for name, matrix in matrices.items()})
         if self._first is None:
-            trace = self.trace(ground.rank)
-            executor = ground.executor(trace, matrices, self._prefetch, self.get, self._agreed)
+            trace = self.trace(runtime.rank)
+            executor = runtime.executor(trace, matrices, self._prefetch, self.get, self._agreed)
             self._first, self._agreed = executor, executor.read_apart
         else:
             executor = self._first.bound(matrices)
@@ -138,11 +138,11 @@ class Plan:
     def _operand(self, name: str) -> Operand:
         return Operand(name, self.specs[name].partition)
 
-    def _check_apart(self, places: dict[str, list[Location]]) -> None:
+    def _check_disjoint(self, locations: dict[str, list[Location]]) -> None:
         """Raise, on every rank, if C shares memory with a matrix that is read."""
         size = self.specs["C"].dtype.itemsize
-        for name in list(places)[:-1]:  # all but C
-            for rank, (read, written) in enumerate(zip(places[name], places["C"])):
+        for name in list(locations)[:-1]:  # all but C
+            for rank, (read, written) in enumerate(zip(locations[name], locations["C"])):
                 shape, of_c = (self.specs[x].partition.local_shape(rank) for x in (name, "C"))
                 if overlap(read, written, shape, of_c, size):
                     raise UsageError(
@@ -160,14 +160,14 @@ class Multiplication(Plan):
         The matrix whose tiles do not move.
     """
 
-    def __init__(self, ground: Ground, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
+    def __init__(self, runtime: Runtime, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
         (m, k), (_, n) = a.shape, b.shape
         A, B, C = map(Operand, "ABC", (a.partition, b.partition, c.partition))
-        problem = Problem(m, n, k, ground.size, A, B, C, a.dtype.name, updates=update)
-        self.problem = problem.on_nodes(ground.nodes)
+        problem = Problem(m, n, k, runtime.size, A, B, C, a.dtype.name, updates=update)
+        self.problem = problem.on_nodes(runtime.nodes)
         self.update = update
-        adds = ground.in_place or mpi_adds(c.dtype)
-        can = [matrix for matrix in "CBA" if adds or result_stays(self.problem, matrix)]
+        adds = runtime.in_place or mpi_adds(c.dtype)
+        can = [matrix for matrix in "CBA" if adds or result_is_local(self.problem, matrix)]
         if stationary not in ("auto", *can):
             raise UnsupportedError(
                 f"with stationary {stationary} partial sums of {a.dtype} are added by MPI, which "
@@ -177,7 +177,7 @@ class Multiplication(Plan):
             stationary = fewest_moved(self.problem, can)
         self._options = get_algorithm("universal").resolve(
             self.problem,
-            ground.in_place,
+            runtime.in_place,
             stationary=stationary,
             replicate_result=True,
             sums="accumulate",  # an inbox would have to be as large as the largest plan's
@@ -186,7 +186,7 @@ class Multiplication(Plan):
         self.stationary, self._can = self._options["stationary"], can
         into = "C +=" if update else "C ="
         what = f"multiply({into} A·B: {a}, {b}, {c}, stationary {self.stationary})"
-        super().__init__(ground, what, {"A": a, "B": b, "C": c})
+        super().__init__(runtime, what, {"A": a, "B": b, "C": c})
 
     @cached_property
     def costs(self) -> dict[str, int]:
@@ -195,7 +195,7 @@ class Multiplication(Plan):
         return {matrix: busiest_rank(self.problem, matrix) for matrix in self._can}
 
     def trace(self, rank: int) -> Trace:
-        machine = cores(self.problem.dtype) if self.ground.on_cores else None
+        machine = cores(self.problem.dtype) if self.runtime.on_cores else None
         universal = get_algorithm("universal")
         return universal.trace(self.problem, rank, machine=machine, **self._options)
 
@@ -205,10 +205,10 @@ class Redistribution(Plan):
 
     get = "view"  # it is a copy
 
-    def __init__(self, ground: Ground, a: Spec, c: Spec, root: int | None = None):
+    def __init__(self, runtime: Runtime, a: Spec, c: Spec, root: int | None = None):
         self.root = root
         to = "" if root is None else f", rank {root}"
-        super().__init__(ground, f"redistribute({a} to {c}{to})", {"A": a, "C": c}, prefetch=4)
+        super().__init__(runtime, f"redistribute({a} to {c}{to})", {"A": a, "C": c}, prefetch=4)
 
     def trace(self, rank: int) -> Trace:
         old, new = (self._operand(name) for name in "AC")

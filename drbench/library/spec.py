@@ -2,8 +2,8 @@
 
 import ctypes
 import math
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from operator import index
 from typing import SupportsIndex, TypeAlias
 
@@ -20,7 +20,7 @@ TYPES = ("float32", "float64", "bfloat16")
 #: How a matrix is laid out: a text form of :mod:`drbench.partitions.text` or
 #: :mod:`drbench.partitions.dtensor`, a partition, or the spec of another matrix.
 Layout: TypeAlias = "str | Partition | Spec"
-#: Requests that are cached; then all are forgotten.
+#: Requests that are cached.
 _MOST = 4096
 
 
@@ -280,8 +280,10 @@ class Specs:
     """The specs of one context."""
 
     def __init__(self, nprocs: int, rank: int, types: tuple[str, ...] = TYPES):
-        self._nprocs, self._rank, self._types = nprocs, rank, types
-        self._found: dict[tuple, Spec] = {}
+        self._nprocs, self._types = nprocs, types
+        self._cached: Callable[..., Spec] = lru_cache(_MOST)(self._read)
+        # different texts of the same layout share all but the text
+        self._make = lru_cache(_MOST)(lambda whole, text, kind: Spec(whole, kind, rank))
 
     def of(self, shape: Sequence[int], layout: Layout, dtype: DTypeLike) -> Spec:
         """The spec of a layout; the same object for the same request.
@@ -294,16 +296,11 @@ class Specs:
         """
         key = extents(shape), layout, dtype
         try:
-            spec = self._found.get(key)
+            return self._cached(*key)
         except TypeError:  # a list cannot be a key
-            return self._make(*key)
-        if spec is None:
-            if len(self._found) > _MOST:
-                self._found.clear()
-            spec = self._found[key] = self._make(*key)
-        return spec
+            return self._read(*key)
 
-    def _make(self, shape: Pair, layout: Layout, dtype: DTypeLike) -> Spec:
+    def _read(self, shape: Pair, layout: Layout, dtype: DTypeLike) -> Spec:
         if not isinstance(layout, str | Partition | Spec):
             raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
         if isinstance(layout, Spec):
@@ -332,12 +329,4 @@ class Specs:
                 f"layout {whole.text} is of {whole.shape[0]}x{whole.shape[1]} on {whole.nprocs} "
                 f"ranks; the matrix is {'x'.join(map(str, shape))} on {self._nprocs}."
             )
-        key: tuple = (
-            whole,
-            whole.text,
-            kind,
-        )  # different texts of the same layout share all but the text
-        spec = self._found.get(key)
-        if spec is None:
-            spec = self._found[key] = Spec(whole, kind, self._rank)
-        return spec
+        return self._make(whole, whole.text, kind)

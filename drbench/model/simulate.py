@@ -49,7 +49,7 @@ from .simulate_groups import GroupSteps
 from .simulate_signals import SimulatedSignals
 
 
-class Beyond(Exception):
+class TimeLimitExceeded(Exception):
     """The simulated time is above the limit, so the simulation was stopped."""
 
 
@@ -104,7 +104,7 @@ def simulate(
 
     Raises
     ------
-    Beyond
+    TimeLimitExceeded
         If the programs have not ended after ``within_s``.
     CaseFailed
         If steps are left that can never start: a program that deadlocks. The message names signals
@@ -209,7 +209,7 @@ class _Simulation:
                 raise TooLong
             # outdated predictions of a rank or link may be due after the end of all programs
             if now > within_s and any(rank.schedule.pending for rank in ranks):
-                raise Beyond
+                raise TimeLimitExceeded
             act(now, one, two)
         stuck = [rank for rank in ranks if rank.schedule.pending]
         if stuck:

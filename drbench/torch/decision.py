@@ -35,8 +35,8 @@ TYPES = {torch.float32: "float32", torch.float64: "float64"}
 if find_spec("ml_dtypes") is not None:
     TYPES[torch.bfloat16] = "bfloat16"
 
-#: Why stock keeps a multiplication of local tensors alone.
-STILL = "nothing has to move"
+#: Why stock multiplies where that needs only local tensors.
+NOTHING_MOVES = "nothing has to move"
 
 #: Placements set by :func:`out`.
 _wanted: ContextVar[tuple | None] = ContextVar("placements of results", default=None)
@@ -59,7 +59,7 @@ class DispatchDecision:
         between ranks, which torch does not check, and with them what is cheaper.
     changes : tuple of (DTensorSpec, DTensorSpec), or None
         What stock would redistribute: the specs of addmm's first argument, A, B and C, each before
-        and after, equal if it stays; None if stock cannot multiply.
+        and after, equal if it does not move; None if stock cannot multiply.
     bias : tuple
         Of addmm's first argument: the placements that drbench reads it in, and whether each rank
         then has just the part that its part of C needs.
@@ -186,9 +186,9 @@ def decide(
         why = "mesh dimensions shard in another order than from left to right"
     moves = changes is None or any(stock_steps(*change) for change in changes)
     if when == "auto" and not (why or moves):
-        still = all(old.placements == new.placements for old, new in changes or ())
-        local = op is MM and still and mesh.get_coordinate() is not None
-        return DispatchDecision("stock", STILL, spec, (), changes, (), local)
+        unchanged = all(old.placements == new.placements for old, new in changes or ())
+        local = op is MM and unchanged and mesh.get_coordinate() is not None
+        return DispatchDecision("stock", NOTHING_MOVES, spec, (), changes, (), local)
     bias = bias_layout(terms[0], spec) if terms and not why else ()
     if not why:
         try:

@@ -128,9 +128,9 @@ class DTensorMultiplication:
                 ends = *ends_a[-3:], *ends_b[-3:], *ends
             except DrbenchError as error:
                 fault, ends, ends_a, ends_b = Declined(str(error)), (), (), ()
-            for total, places in zip(self._sums, (ends_a, ends_b)):
+            for total, locations in zip(self._sums, (ends_a, ends_b)):
                 if total is not None:
-                    total.run(places, fault)
+                    total.run(locations, fault)
                     if counts is not None:
                         counts["summed"] += 1
             exchange = self._exchange(update)
@@ -169,23 +169,23 @@ class DTensorMultiplication:
         return self._nothing or self.plan(update).exchange
 
     def _place(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
-        """The place of a local tensor that peers can read and BLAS can multiply (itself, or a
-        copy), and of the target of its reduction; then the tensors that must stay alive."""
+        """The location of a local tensor that other ranks can read and BLAS can multiply (itself,
+        or a copy), and of the target of its reduction; then the tensors that must stay alive."""
         if local.shape != spec.local_shape:
             rows, cols = spec.local_shape
             raise UnsupportedError(
                 f"the local tensor of {spec} is {'x'.join(map(str, local.shape))}, its placements "
                 f"give it {rows}x{cols}."
             )
-        copy, place = None, place_of(local, self.context)
-        if place is None:
+        copy, location = None, location_of(local, self.context)
+        if location is None:
             if counts is not None:
                 counts["copied"] += 1
-            copy, place = copied(local, self.context)
+            copy, location = copied(local, self.context)
         if total is None:
-            return place, copy
+            return location, copy
         whole, behind = new_local(spec.whole, self.context)
-        return place + behind, copy, whole
+        return location + behind, copy, whole
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def _of_one_shape(exchange: Exchange) -> Iterator[None]:
         ) from None
 
 
-def place_of(local: torch.Tensor, context: Context) -> Sizes | None:
+def location_of(local: torch.Tensor, context: Context) -> Sizes | None:
     """The start of a local matrix in this rank's part of the heap, and its strides, in bytes; None
     if it cannot be used in place."""
     (by_row, by_col), item = local.stride(), local.itemsize
@@ -214,19 +214,20 @@ def place_of(local: torch.Tensor, context: Context) -> Sizes | None:
 
 
 def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, Sizes]:
-    """An uninitialised local matrix in the heap, and its place."""
+    """An uninitialised local matrix in the heap, and its location."""
     return _new(spec.local_shape, spec.dtype, context)
 
 
 def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, Sizes]:
-    """A copy in the heap, and its place; a transposed matrix stays transposed."""
+    """A copy in the heap, and its location; a transposed matrix stays transposed."""
     (rows, cols), (by_row, by_col) = local.shape, local.stride()
     transposed = by_row == 1 and by_col >= rows and by_col > 1
-    tensor, place = _new((cols, rows) if transposed else (rows, cols), _NUMPY[local.dtype], context)
+    shape = (cols, rows) if transposed else (rows, cols)
+    tensor, location = _new(shape, _NUMPY[local.dtype], context)
     if transposed:
-        tensor, place = tensor.t(), (place[0], place[2], place[1])
+        tensor, location = tensor.t(), (location[0], location[2], location[1])
     tensor.copy_(local)
-    return tensor, place
+    return tensor, location
 
 
 def _new(shape: tuple[int, int], dtype: np.dtype, context: Context) -> tuple[torch.Tensor, Sizes]:

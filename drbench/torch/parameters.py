@@ -16,7 +16,7 @@ from . import private
 from .decision import TYPES
 from .dispatch import installed
 from .layouts import layout_text
-from .multiplication import copied, new_local, place_of
+from .multiplication import copied, location_of, new_local
 
 #: How long a tensor of a collective that has ended may still be in use.
 _RELEASED_S = 1.0
@@ -133,7 +133,7 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
             continue
         meshes[id(context)] = context
         local = private.local_of(parameter)
-        if place_of(local, context) is not None:
+        if location_of(local, context) is not None:
             continue
         try:
             if _is_shared(local):

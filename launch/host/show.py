@@ -17,7 +17,7 @@ from drbench.clock import COMPUTING
 from drbench.host.launcher import launched, started_by_us
 from drbench.measure.noise import DOUBTS, cores_text
 from drbench.measure.record import Record, by_balance, options_of
-from drbench.partitions import Dealt, Partition
+from drbench.partitions import CyclicAxis, Partition
 from drbench.plan.explain import tile_owners
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
@@ -556,7 +556,7 @@ def _tiles_text(partition: Partition) -> str:
     grid 2x1
     """
     height, width = partition.tile_shape
-    equal = all(isinstance(axis, Dealt) for axis in (partition.rows, partition.cols))
+    equal = all(isinstance(axis, CyclicAxis) for axis in (partition.rows, partition.cols))
     ranks = partition.members(0)
     first = " ".join(map(str, ranks[:8])) + " ..." * (len(ranks) > 8)
     where = f"grid {partition.grid}" if partition.grid else f"ranks of replica 0: {first}"

@@ -83,8 +83,8 @@ def predict_with(
 
     ``timeline`` keeps a bar for each step; ``pool`` also plans the receive memory, which takes as
     long as the rest. A simulation stops where the case exceeds ``within_s``
-    (:class:`drbench.model.simulate.Beyond`). ``programs``: its own, if known from another
-    look-ahead. ``interval`` adds the interval (:func:`with_interval`).
+    (:class:`drbench.model.simulate.TimeLimitExceeded`). ``programs``: its own, if known from
+    another look-ahead. ``interval`` adds the interval (:func:`with_interval`).
     """
     ranks = ranks_on(machine, ranks)
     keys = simulated_keys(case, machine, ranks)

@@ -20,7 +20,7 @@ from drbench.launch.models.predict import (
 )
 from drbench.model.bounds import bound_of
 from drbench.model.machine import Machine
-from drbench.model.simulate import Beyond, Simulator
+from drbench.model.simulate import Simulator, TimeLimitExceeded
 from drbench.plan.explain import loads
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import Trace
@@ -105,7 +105,7 @@ class ByTime:
         extra = moving.price / self.request.multiplications
         for case in cases:
             within_s = (within - extra) * (1 + 1e-9)
-            with suppress(Beyond):
+            with suppress(TimeLimitExceeded):
                 record, _ = predict_with(
                     case, self.machine, self.ranks, pool=True, within_s=within_s, programs=programs
                 )

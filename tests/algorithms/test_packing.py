@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles import layouts
 
 from drbench.algorithms import get_algorithm
-from drbench.algorithms.universal.distribution import own_first_balances, result_stays
+from drbench.algorithms.universal.distribution import own_first_balances, result_is_local
 from drbench.algorithms.universal.footprint import Footprint
 from drbench.algorithms.universal.packed import multiply_packed, packed_gemms
 from drbench.algorithms.universal.packing import CORES, Packing, choose_packing
@@ -61,7 +61,7 @@ def test_where_gemms_for_own_tiles_come_first_every_rank_with_work_has_one(stati
     texts = ["row", "column", "block", "tiles:3x2", "grid:1x1x1", "grid:2x1x1", "grid:1x2x1"]
     for a, b, c in itertools.product(texts[:4], texts[:4], texts):
         problem = Problem(8, 6, 8, 4, a, b, c)
-        if result_stays(problem, stationary) or not own_first_balances(problem, stationary):
+        if result_is_local(problem, stationary) or not own_first_balances(problem, stationary):
             continue
         for rank in range(4):
             share = Footprint(problem, rank, stationary)
@@ -151,13 +151,13 @@ def test_operands_are_not_packed_where_copies_cost_more_than_short_gemms():
 @given(problems(40, 50, 60, 6), st.sampled_from("ABC"))
 def test_operands_are_packed_where_the_costs_are_lower(problem, stationary):
     for rank in range(problem.nprocs):
-        if not result_stays(problem, stationary):
+        if not result_is_local(problem, stationary):
             return
         share = Footprint(problem, rank, stationary)
         found = choose_packing(share, always=True)
         if found is None:
             continue
-        program = multiply_packed(share, found, own_first=False, stays=True)
+        program = multiply_packed(share, found, own_first=False, result_is_local=True)
         steps = list(trace(program, problem, rank, fresh=False).steps)
         copied = sum(step.block.size for step in steps if type(step) in (Pack, Copy))
         assert copied == found.copied

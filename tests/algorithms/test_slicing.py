@@ -12,7 +12,7 @@ from drbench.algorithms.universal.choice import choose_offset
 from drbench.algorithms.universal.distribution import (
     largest_matrix,
     own_first_balances,
-    result_stays,
+    result_is_local,
 )
 from drbench.launch.cases.case import Case
 from drbench.launch.cases.machine_models import find_machine
@@ -44,8 +44,8 @@ def in_pairs(p, stationary, kinds=KINDS):
 )
 def test_strided_replicas_of_the_result_need_no_accumulate(a, c):
     """Each rank has the rows of C for which it has rows of A: nothing is accumulated."""
-    assert result_stays(Problem(8, 8, 8, 4, a, "R", c), "A")
-    assert not result_stays(Problem(8, 8, 8, 4, a, "R", c + ",R@2x2" * ("@" not in c)), "B")
+    assert result_is_local(Problem(8, 8, 8, 4, a, "R", c), "A")
+    assert not result_is_local(Problem(8, 8, 8, 4, a, "R", c + ",R@2x2" * ("@" not in c)), "B")
 
 
 # -- slices
@@ -107,7 +107,7 @@ def test_predicates_on_own_tiles_of_the_result_hold_on_every_rank(p, stationary)
         triples += [(x, "R", c) if stationary == "A" else ("R", x, c) for x, c in pairs]
     for texts in triples:
         problem = Problem(12, 12, 12, p, *texts)
-        if result_stays(problem, stationary):
+        if result_is_local(problem, stationary):
             stays += 1
             assert {own_share(problem, rank, stationary) for rank in range(p)} <= {1.0, None}, texts
         if own_first_balances(problem, stationary):

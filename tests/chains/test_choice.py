@@ -74,18 +74,18 @@ def test_the_choice_is_never_slower_than_published_layouts():
     times = [each.time_s for each in found.contenders]
     assert times == sorted(times) and found.best.time_s <= times[0]
     for each in found.contenders:  # on its best mesh, in its own layouts
-        known, still = contender(BACK, each.mesh, each.name)
+        known, stationary = contender(BACK, each.mesh, each.name)
         assert each.layouts == known
         for way in each.ways:
             for use in way.moves:
                 one = BACK.multiplications[[x.c for x in BACK.multiplications].index(way.operation)]
                 name = (*one.takes, one.c)["ABC".index(use.matrix)]
-                kind = "weight" if BACK.stays(name) else "made"
+                kind = "weight" if BACK.is_of_weight(name) else "made"
                 stride, extent = use.program.group[:2]
                 moved = [
                     d for d, s in enumerate(each.mesh.strides) if stride <= s < stride * extent
                 ]
-                assert not any(kind in still[d] for d in moved)
+                assert not any(kind in stationary[d] for d in moved)
     equal = [x for x in found.tried if x.time_s <= 1.001 * found.tried[0].time_s]
     rank = lambda each: (each.moves, each.memory_bytes)
     assert found.best in equal and rank(found.best) == min(map(rank, equal))
@@ -124,7 +124,7 @@ LAYER = {  # variable -> placement in a group that does each
     ],
 )
 def test_contenders_are_laid_out_as_they_are_published(name, outer, inner):
-    known, still = contender(preset("llama3-70b:block"), DeviceMesh.read("dp=2,tp=4"), name)
+    known, stationary = contender(preset("llama3-70b:block"), DeviceMesh.read("dp=2,tp=4"), name)
     assert {*known} == {"X", "Wqkv", "QKV", "Wo", "W1", "Y1", "W2"}
     for variable, layout in known.items():
         one, two = (
@@ -136,7 +136,7 @@ def test_contenders_are_laid_out_as_they_are_published(name, outer, inner):
             one = "S(1)"
         assert layout == (one, two), variable
     kept = {"tp": ("weight",), "sp": ("weight",), "fsdp": ("made",), "dp": ("made",)}
-    assert still == [kept[outer], kept[inner]]
+    assert stationary == (kept[outer], kept[inner])
 
 
 def test_a_spent_effort_leaves_published_layouts_and_a_wider_gap():
@@ -157,27 +157,27 @@ def test_a_spent_effort_leaves_published_layouts_and_a_wider_gap():
 def test_an_interrupt_leaves_the_best_so_far(interrupted):
     tried, lines = [costs_of("pvc12", mesh) for mesh in ("tp=4", "dp=2,tp=2")], []
 
-    def tell(line):
+    def progress(line):
         lines.append(line)
         if len(lines) == interrupted:
             raise KeyboardInterrupt
 
-    found = choose(SMALL, tried, tell=tell)
+    found = choose(SMALL, tried, progress=progress)
     assert not found.finished and len(lines) == interrupted
     best_ms = 1e3 * found.contenders[0].time_s
     assert lines[0].endswith(f" simulated; {best_ms:.4g} ms so far")
     assert found.best.time_s <= found.contenders[0].time_s and found.gap > 0
-    whole = choose(SMALL, tried, tell=lines.append)
+    whole = choose(SMALL, tried, progress=lines.append)
     assert whole.finished and whole.gap < found.gap and whole.least_s >= found.least_s
     assert any("mesh dp=2,tp=2" in line for line in lines)
 
 
 def test_an_interrupt_before_anything_is_found_is_no_lack_of_memory():
-    def tell(line):
+    def progress(line):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        choose(SMALL, [costs_of("pvc12", "tp=4")], fixed={"X": "column"}, tell=tell)
+        choose(SMALL, [costs_of("pvc12", "tp=4")], fixed={"X": "column"}, progress=progress)
 
 
 def test_a_given_layout_is_kept_whatever_the_effort():

@@ -151,7 +151,7 @@ def test_memory_of_a_training_step_by_hand(recompute, count):
 def test_optimizer_state_is_adams_in_float32_with_the_weights_of_small_types(dtype, nbytes):
     chain = layers(8, (16, 16), backward=True)
     costs = LayoutCosts(TOY, DeviceMesh.read("tp=1"), dtype)
-    assert costs.held(chain, "W1", ("R",))["optimizer"] == nbytes * 16 * 16
+    assert costs.count_bytes(chain, "W1", ("R",))["optimizer"] == nbytes * 16 * 16
 
 
 def test_experts_are_gemms_of_their_tiles_and_read_all_weights():

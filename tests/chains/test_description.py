@@ -75,7 +75,7 @@ def test_layers_of_experts_have_the_shapes_and_the_work_of_their_algorithms(topk
         a, b, c = (chain.matrices[name] for name in (*each.takes, each.c))
         stacked = b.count * b.rows, b.cols
         assert known.shapes() == {"A": a.shape, "B": stacked, "C": c.shape}
-        assert chain.matrices[f"d{each.b}"][1:3] == b[1:3] and chain.stays(f"d{each.b}")
+        assert chain.matrices[f"d{each.b}"][1:3] == b[1:3] and chain.is_of_weight(f"d{each.b}")
         assert chain.matrices[f"d{each.b}"].count == 3
     assert chain.variable("S") == "X" and chain.variable("dX") == "X"
 

@@ -95,6 +95,6 @@ def test_streams_and_arena_are_shared_by_all_plans(device):
         sizes, allocate = [], device.allocate
         device.allocate = lambda nbytes: sizes.append(nbytes) or allocate(nbytes)
         for nbytes in range(10_000, 100_000, 1000):
-            ctx.ground.arena(nbytes)
+            ctx.runtime.arena(nbytes)
         assert len(sizes) <= 5  # each time at least the double
         A = None

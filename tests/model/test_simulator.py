@@ -21,7 +21,7 @@ from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.links import ARBITRATIONS
 from drbench.model.machine import Link, Machine, Rate
-from drbench.model.simulate import Beyond, Simulator, TooLong, simulate
+from drbench.model.simulate import Simulator, TimeLimitExceeded, TooLong, simulate
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
 from drbench.program.steps import (
@@ -221,7 +221,7 @@ def test_a_program_that_ends_within_its_limit_is_not_cancelled():
     simulator = Simulator(traces_of(problem, **resolved), machine)
     time_s = simulator.run("all").time_s
     assert simulator.run("all", within_s=time_s).time_s == time_s
-    with pytest.raises(Beyond):
+    with pytest.raises(TimeLimitExceeded):
         simulator.run("all", within_s=0.99 * time_s)
     simulator.until_s = 0.0
     with pytest.raises(TooLong):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drbench.partitions import Interval, LayoutError, ceil_div, intersect, part
-from drbench.partitions.axes import Dealt, axis_of, stored_runs
+from drbench.partitions.axes import CyclicAxis, axis_of, stored_runs
 from drbench.partitions.intervals import between, length, split, union
 
 small = st.integers(-5, 25)
@@ -57,7 +57,7 @@ def test_cuts_are_the_ends_and_the_tile_boundaries_between(start, stop, tile, ex
     inside = [x for x in range(start, stop) if 0 <= x < extent]
     expected = [x for x in inside if x == inside[0] or x % tile == 0]
     expected += [inside[-1] + 1] if inside else []
-    assert Dealt(extent, tile, 1).cuts(start, stop) == expected
+    assert CyclicAxis(extent, tile, 1).cuts(start, stop) == expected
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from drbench.algorithms import get_algorithm
-from drbench.partitions import Dealt, Partition, ProcessGrid, divisors, grid_places
+from drbench.partitions import CyclicAxis, Partition, ProcessGrid, divisors, grid_places
 from drbench.partitions.enumerate import KINDS
 from drbench.program.problem import Problem
 from drbench.program.steps import (
@@ -406,7 +406,7 @@ def layouts(draw, shape, nprocs, most_tiles):
 
 def cyclic(shape, tile, grid, replicas=1):
     """Tiles of one shape, dealt cyclically to a grid of ranks, and to each of its replicas."""
-    axes = map(Dealt, shape, tile, (grid.rows, grid.cols))
+    axes = map(CyclicAxis, shape, tile, (grid.rows, grid.cols))
     return Partition.of(*axes, grid_places(grid, replicas), grid=grid)
 
 

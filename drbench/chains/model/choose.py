@@ -19,7 +19,7 @@ from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
 from .contenders import CONTENDERS, contender
-from .costs import LayoutCosts, Load, Spent, Use, Way, divided, why_not_aligned
+from .costs import EffortExhausted, LayoutCosts, Load, Use, Way, divided, why_not_aligned
 from .description import Chain, LocalMap, Matmul
 from .mesh import DeviceMesh, Layout
 from .programs import ChainProgram, ProgramTimes, RankGroup
@@ -104,9 +104,8 @@ class Solution:
         total = Label()
         for operation in self.chain.operations:
             if isinstance(operation, LocalMap):
-                load = Load(
-                    self.costs.map_s(self.chain, operation, self.layout(operation.c), machine)
-                )
+                layout = self.layout(operation.c)
+                load = Load(self.costs.map_s(self.chain, operation, layout, machine))
             else:
                 loads = (use.load(times[use.program]) for use in self.way(operation).uses)
                 load = reduce(Load.then, loads)
@@ -139,7 +138,7 @@ class Solution:
         buffers."""
         nbytes: Counter[str] = Counter()
         for variable, layout in self.layouts.items():
-            nbytes.update(self.costs.held(self.chain, variable, layout))
+            nbytes.update(self.costs.count_bytes(self.chain, variable, layout))
         pools = [sum(use.program.pool for use in way.uses) for way in self.ways]
         return dict(nbytes) | {"buffers": max(pools, default=0)}
 
@@ -172,11 +171,10 @@ class Solution:
 def choose(
     chain: Chain,
     costs: Sequence[LayoutCosts],
-    *,
     fixed: Mapping[str, str] | None = None,
     limit: float | None = None,
     effort_s: float = EFFORT_S,
-    tell: Callable[[str], None] = lambda line: None,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> "ShardingSearch":
     """The layouts of all matrices of a chain, and how its multiplications are computed.
 
@@ -194,7 +192,7 @@ def choose(
         Bytes that a rank may hold; by default the memory of a device.
     effort_s : float
         CPU seconds of one core after which nothing further is simulated.
-    tell : callable
+    progress : callable
         Called with a line on what the search does and has found.
 
     Raises
@@ -205,7 +203,7 @@ def choose(
         If a given layout fits no mesh.
     """
     limit = min(inf if limit is None else limit, costs[0].machine.memory_bytes)
-    result = ShardingSearch(chain, costs, limit, dict(fixed or {}), tell)
+    result = ShardingSearch(chain, costs, limit, dict(fixed or {}), progress)
     result.run(Clock.cpu() + effort_s)
     return result
 
@@ -227,11 +225,19 @@ class ShardingSearch:
     tried : list of Solution
         All simulated ones, the fastest first.
     finished, interrupted : bool
-        The search ended before the effort was spent; by an interrupt.
+        The search ended before the effort was exhausted; by an interrupt.
     """
 
-    def __init__(self, chain: Chain, costs: Sequence[LayoutCosts], limit: float, fixed: dict, tell):
-        self.chain, self.costs, self.limit, self.fixed, self.tell = chain, costs, limit, fixed, tell
+    def __init__(
+        self, chain: Chain, costs: Sequence[LayoutCosts], limit: float, fixed: dict, progress
+    ):
+        self.chain, self.costs, self.limit, self.fixed, self.progress = (
+            chain,
+            costs,
+            limit,
+            fixed,
+            progress,
+        )
         self.tried: list[Solution] = []
         self.contenders: list[Solution] = []
         self.refused: dict[str, str] = {}
@@ -258,7 +264,7 @@ class ShardingSearch:
         return len(programs), sum(program.simulated is not None for program in programs)
 
     def run(self, ends_s: float) -> None:
-        """Simulate contenders, then search each mesh until the effort is spent."""
+        """Simulate contenders, then search each mesh until the effort is exhausted."""
         domains, errors = {}, []
         for costs in self.costs:
             try:
@@ -270,7 +276,7 @@ class ShardingSearch:
             raise errors[0]
         for costs, of in domains.items():
             least = sum(
-                min(sum(costs.held(self.chain, name, layout).values()) for layout in layouts)
+                min(sum(costs.count_bytes(self.chain, name, layout).values()) for layout in layouts)
                 for name, layouts in of.items()
             )
             if least > self.limit:  # no layout fits
@@ -294,7 +300,7 @@ class ShardingSearch:
                 if self._least[costs] < (1 - _EQUAL) * self._best_s():
                     self._search(costs, domains[costs], ends_s, whole=True)
             self.finished = True
-        except Spent:
+        except EffortExhausted:
             pass
         except KeyboardInterrupt:
             if not self.tried:
@@ -302,8 +308,10 @@ class ShardingSearch:
             self.interrupted = True
         if not self.tried:
             raise OutOfMemory(self._why_nothing_fits())
-        self._keep_the_fastest_contenders()
         self.tried.sort(key=_time)
+        fastest = {solution.name: solution for solution in reversed(self.contenders)}
+        self.contenders = sorted(fastest.values(), key=_time)
+        self.refused = {name: why for name, why in self.refused.items() if name not in fastest}
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
         self.best = min(
             equal, key=lambda solution: (solution.moves, solution.memory_bytes, solution.time_s)
@@ -337,11 +345,11 @@ class ShardingSearch:
         whole: bool = False,
         simulate: bool = True,
     ) -> None:
-        """The fastest chain in these layouts, until the effort is spent and some chain is found;
-        ``whole`` if these are all layouts of the mesh, for its bound."""
+        """The fastest chain in these layouts, until the effort is exhausted and some chain is
+        found; ``whole`` if these are all layouts of the mesh, for its bound."""
         while True:
             so_far = f"; {1e3 * self._best_s():.4g} ms so far" if self.tried else ""
-            self.tell(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
+            self.progress(f"{self.line}, {self.counts[1]} programs simulated{so_far}")
             factors = costs.factors(self.chain, domains, None, ends_s if self.tried else inf)
             optimum = search(domains, factors, self.limit)
             if whole:
@@ -380,11 +388,11 @@ class ShardingSearch:
 
     def _contender(self, costs: LayoutCosts, name: str) -> Solution | str:
         """A published chain on a mesh, or the reason why it is not possible."""
-        layouts, still = contender(self.chain, costs.mesh, name)
+        layouts, stationary = contender(self.chain, costs.mesh, name)
         if why := self._why_not(costs, layouts):
             return why.partition(": ")[2]  # of which matrix follows from the scheme
         domains = {variable: [layout] for variable, layout in layouts.items()}
-        optimum = search(domains, costs.factors(self.chain, domains, still))
+        optimum = search(domains, costs.factors(self.chain, domains, stationary))
         if optimum is None:
             return "no collective redistributes its matrices"
         solution = Solution.of(name, self.chain, costs, optimum.label)
@@ -404,20 +412,11 @@ class ShardingSearch:
             f"{self.limit / 2**30:.4g}"
         )
 
-    def _keep_the_fastest_contenders(self) -> None:
-        """One of each name."""
-        fastest: dict[str, Solution] = {}
-        for solution in self.contenders:
-            fastest.setdefault(solution.name, solution)
-        self.contenders = list(fastest.values())
-        for name in fastest:
-            self.refused.pop(name, None)
-
     def _why_nothing_fits(self) -> str:
         fixed = ", ".join(f"{x} {y}" for x, y in self.fixed.items())
         training = self.costs[0].training
-        keeps = self.chain.has_backward and not training.recompute
-        more = ", --recompute" if keeps else ""
+        stores_all = self.chain.has_backward and not training.recompute
+        more = ", --recompute" if stores_all else ""
         least = f"; {self.smallest.name} {self._lack(self.smallest)}" if self.smallest else ""
         return (
             f"no layout of {self.chain.name} on {self.costs[0].mesh.ranks} ranks fits "

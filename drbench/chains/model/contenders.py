@@ -32,13 +32,13 @@ CONTENDERS = {
     "TP × FSDP": ("sp", "fsdp"),
     "TP × DP": ("sp", "dp"),
 }
-#: The matrices that are not redistributed along a dimension.
-_STILL = {"tp": ("weight",), "sp": ("weight",), "fsdp": ("made",), "dp": ("made",)}
+#: The kinds of matrices that are not redistributed along a dimension.
+_STATIONARY = {"tp": ("weight",), "sp": ("weight",), "fsdp": ("made",), "dp": ("made",)}
 
 
 def contender(
     chain: Chain, mesh: DeviceMesh, name: str
-) -> tuple[dict[str, Layout], list[Collection[str]]]:
+) -> tuple[dict[str, Layout], tuple[Collection[str], ...]]:
     """The layout of every variable, and for each dimension the kinds of matrices that are not
     redistributed along it.
 
@@ -46,9 +46,9 @@ def contender(
     --------
     >>> from .presets import preset
     >>> mesh = DeviceMesh.read("dp=2,tp=4")
-    >>> layouts, still = contender(preset("llama3-70b:mlp"), mesh, "TP × FSDP")
-    >>> layouts["X"], layouts["W1"], layouts["W2"], still
-    (('S(0)', 'S(0)'), ('S(0)', 'S(1)'), ('S(1)', 'S(0)'), [('made',), ('weight',)])
+    >>> layouts, stationary = contender(preset("llama3-70b:mlp"), mesh, "TP × FSDP")
+    >>> layouts["X"], layouts["W1"], layouts["W2"], stationary
+    (('S(0)', 'S(0)'), ('S(0)', 'S(1)'), ('S(1)', 'S(0)'), (('made',), ('weight',)))
     """
     inner, outer = CONTENDERS[name]
     kinds = [outer] * (len(mesh.extents) - 1) + [inner]
@@ -64,7 +64,7 @@ def contender(
         by_rows = variable in weights and cut.get(inner) == "S(0)"
         cut["fsdp"] = "S(1)" if by_rows else "S(0)"
         layouts[variable] = mesh.plain(tuple(cut[kind] for kind in kinds))
-    return layouts, [_STILL[kind] for kind in kinds]
+    return layouts, tuple(_STATIONARY[kind] for kind in kinds)
 
 
 def _tensor_parallel(chain: Chain) -> tuple[dict[str, str], set[str]]:

@@ -5,11 +5,12 @@ multiplies the same. Operands are redistributed to this division, and the result
 collectives along one dimension at a time, or along neighbouring dimensions together. Along one
 dimension transfers and GEMM may also overlap, in a program of the ranks of this dimension.
 
-Other operations of the same pass hide these transfers: gathers of weights, which FSDP prefetches
-(Zhao et al., 2023, §3.3); reductions of their gradients, in buckets of DDP (Li et al., 2020, §3.2);
-and operands of a weight's gradient, for which no other operation waits (Korthikanti et al., 2022,
-§4.2.2). So a pass takes the longer of its operations in sequence and of its links. Sums of
-gradients that every rank keeps are reduced once in ``micro_batches``.
+Three kinds of transfers are hidden behind other operations of their pass: gathers of weights, which
+FSDP prefetches (Zhao et al., 2023, §3.3); reductions of the gradients of weights, which DDP puts
+into buckets (Li et al., 2020, §3.2); and redistributions of the operands of these gradients, for
+which no other operation waits (Korthikanti et al., 2022, §4.2.2). So a pass takes as long as its
+operations in sequence, or as its busiest links, whichever is longer. Gradients of which every rank
+stores a sum are reduced once in ``micro_batches``.
 """
 
 import itertools
@@ -68,8 +69,8 @@ _OPTIMIZER_BYTES = {1: 12, 2: 12, 4: 8, 8: 16}
 Change = tuple[str, tuple[int, ...]]
 
 
-class Spent(Exception):
-    """The effort is spent."""
+class EffortExhausted(Exception):
+    """The effort is exhausted."""
 
 
 class Load(NamedTuple):
@@ -229,7 +230,8 @@ ONE_LAYER = Training()
 
 
 class LayoutCosts:
-    """The costs of operations on a mesh by a performance model, each computed once.
+    """The costs of the operations of one chain on a mesh by a performance model, each computed
+    once.
 
     Parameters
     ----------
@@ -283,7 +285,7 @@ class LayoutCosts:
         self,
         chain: Chain,
         domains: Mapping[str, Sequence[Layout]],
-        still: Sequence[Collection[str]] | None = None,
+        stationary: Sequence[Collection[str]] | None = None,
         ends_s: float = inf,
     ) -> list[Factor]:
         """The costs of every operation and the memory of every matrix, by the layouts of its
@@ -291,7 +293,7 @@ class LayoutCosts:
 
         Parameters
         ----------
-        still : sequence of collection of str, optional
+        stationary : sequence of collection of str, optional
             For each dimension the matrices that are not redistributed along it, by kind:
             ``weight`` or ``made``; then nothing overlaps.
         ends_s : float
@@ -299,16 +301,17 @@ class LayoutCosts:
 
         Raises
         ------
-        Spent
+        EffortExhausted
             After ``ends_s``.
         """
+        stored_bytes = lambda *key: sum(self.count_bytes(chain, *key).values())
         factors = [
-            Factor((variable,), {(x,): [self._held(chain, variable, x)] for x in domains[variable]})
-            for variable in dict.fromkeys(chain.variables.values())
+            Factor((name,), {(x,): [Label(nbytes=stored_bytes(name, x))] for x in domains[name]})
+            for name in dict.fromkeys(chain.variables.values())
         ]
         for operation in chain.operations:
             if Clock.cpu() > ends_s:
-                raise Spent
+                raise EffortExhausted
             names = (
                 (*operation.takes, operation.c) if isinstance(operation, Matmul) else (operation.c,)
             )
@@ -322,7 +325,7 @@ class LayoutCosts:
                     ]
                     continue
                 stored = tuple(dict(zip(scope, key))[name] for name in variables)
-                table[key] = self._labels(chain, operation, stored, still)
+                table[key] = self._labels(chain, operation, stored, stationary)
             factors.append(Factor(scope, table))
         return factors
 
@@ -335,19 +338,17 @@ class LayoutCosts:
         again_s = serial_s if self.training.recompute and chain.has_backward else 0.0
         return Label((serial_s, between_s, inside_s, again_s, 0.0, 0.0), 0, pool, how)
 
-    def _labels(self, chain: Chain, matmul: Matmul, stored: Sequence[Layout], still) -> list:
+    def _labels(self, chain: Chain, matmul: Matmul, stored: Sequence[Layout], stationary) -> list:
         """The best labels of a multiplication of matrices in these layouts, until a program of
         theirs is simulated."""
-        key = matmul.c, *stored
-        if key not in self._best or still is not None:
+        key = matmul.c, stationary, *stored
+        if key not in self._best:
             labels = []
-            for way in self.ways(chain, matmul, stored, still):
+            for way in self.ways(chain, matmul, stored, stationary):
                 times = way.gemm.program.times
                 if times.seconds < inf:
                     load = way.moved.then(way.gemm.load(times))
                     labels.append(self.label(chain, matmul.c, load, (way,)))
-            if still is not None:
-                return best(labels)
             self._best[key] = best(labels)
         return self._best[key]
 
@@ -358,7 +359,7 @@ class LayoutCosts:
             for key in self._users.pop(program, ()):
                 self._best.pop(key, None)
 
-    def held(self, chain: Chain, variable: str, layout: Layout) -> dict[str, int]:
+    def count_bytes(self, chain: Chain, variable: str, layout: Layout) -> dict[str, int]:
         """Bytes of a variable's matrices on the rank that holds most, by what they are."""
         nbytes = dict.fromkeys(("weights", "gradients", "optimizer", "activations"), 0)
         layers, backward = self.training.layers, chain.has_backward
@@ -367,19 +368,16 @@ class LayoutCosts:
                 continue
             size = matrix.count * prod(cut(matrix.shape[x], layout, x, self.mesh) for x in (0, 1))
             if chain.is_gradient(name):
-                kind = "gradients" if chain.stays(name) else "activations"
-                nbytes[kind] += size * self.item * (layers if chain.stays(name) else 1)
+                in_all = chain.is_of_weight(name)
+                kind = "gradients" if in_all else "activations"
             elif matrix.kind == "weight":
-                nbytes["weights"] += size * self.item * layers
-                if backward:
-                    nbytes["optimizer"] += size * _OPTIMIZER_BYTES[self.item] * layers
+                kind, in_all = "weights", True
+                nbytes["optimizer"] += backward * size * _OPTIMIZER_BYTES[self.item] * layers
             else:
-                is_stored = backward and (matrix.kind == "input" or not self.training.recompute)
-                nbytes["activations"] += size * self.item * (layers if is_stored else 1)
+                kind = "activations"
+                in_all = backward and (matrix.kind == "input" or not self.training.recompute)
+            nbytes[kind] += size * self.item * (layers if in_all else 1)
         return nbytes
-
-    def _held(self, chain: Chain, variable: str, layout: Layout) -> Label:
-        return Label(nbytes=sum(self.held(chain, variable, layout).values()))
 
     def map_s(
         self, chain: Chain, operation: LocalMap, layout: Layout, machine: Machine | None = None
@@ -397,32 +395,32 @@ class LayoutCosts:
         chain: Chain,
         matmul: Matmul,
         stored: Sequence[Layout],
-        still: Sequence[Collection[str]] | None = None,
+        stationary: Sequence[Collection[str]] | None = None,
     ) -> list[Way]:
         """Every way to compute a multiplication of matrices in these layouts."""
-        if still is not None:
-            return list(self._new_ways(chain, matmul, stored, still))
-        key = matmul.c, *stored
+        key = matmul.c, stationary, *stored
         if key not in self._ways:
-            self._ways[key] = list(self._new_ways(chain, matmul, stored, None))
+            self._ways[key] = list(self._new_ways(chain, matmul, stored, stationary))
             for way in self._ways[key]:
                 if way.gemm.program.simulated is None:
                     self._users[way.gemm.program].add(key)
         return self._ways[key]
 
-    def _new_ways(self, chain: Chain, matmul: Matmul, stored, still) -> Iterator[Way]:
+    def _new_ways(self, chain: Chain, matmul: Matmul, stored, stationary) -> Iterator[Way]:
         placed, extents = [*zip(*_as_operands(matmul, stored))], chain.extents(matmul)
-        reads = self._one_sided and still is None
-        kinds = ["weight" if chain.stays(name) else "made" for name in (*matmul.takes, matmul.c)]
+        reads = self._one_sided and stationary is None
+        kinds = [
+            "weight" if chain.is_of_weight(name) else "made" for name in (*matmul.takes, matmul.c)
+        ]
         fixed = [
-            [x for x in range(3) if kinds[x] in along] for along in still or [()] * len(placed)
+            [x for x in range(3) if kinds[x] in along] for along in stationary or [()] * len(placed)
         ]
         overlapping = [d for d in range(len(placed)) if self._overlaps(placed[d], d)]
-        for active in (None, *(overlapping if still is None else ())):
+        for active in (None, *(overlapping if stationary is None else ())):
             for axes in itertools.product(*self._axes(placed, fixed, active)):
                 inner = _as_operands(matmul, zip(*map(_DIVIDED.get, axes, placed)))
                 (uses_a, load_a), (uses_b, load_b), (uses_c, load_c) = (
-                    self._redistributed(chain, matmul, x, reads, stored[x], inner[x])
+                    self._redistribute_operand(chain, matmul, x, reads, stored[x], inner[x])
                     for x in range(3)
                 )
                 uses = *uses_a, *uses_b, *uses_c
@@ -453,7 +451,7 @@ class LayoutCosts:
             axes = [axis for axis in "mnk" if _DIVIDED[axis] == here]  # nothing moves
             axes = axes or ["m", "n", "k", *[""] * (here[2] == "R")]
             if active is not None and d > active:
-                axes = [axis for axis in axes if _alike(placed[active], axis)]
+                axes = [axis for axis in axes if _divided_alike(placed[active], axis)]
             for x in fixed[d]:
                 axes = [axis for axis in axes if _DIVIDED[axis][x] == here[x]]
             yield axes
@@ -465,7 +463,9 @@ class LayoutCosts:
         few = extent <= _MOST_RANKS or self._one_sided
         return extent > 1 and few and placed not in _DIVIDED.values()
 
-    def _redistributed(self, chain, matmul: Matmul, x: int, reads: bool, stored, inner) -> tuple:
+    def _redistribute_operand(
+        self, chain, matmul: Matmul, x: int, reads: bool, stored, inner
+    ) -> tuple:
         """The redistributions of a multiplication's matrix A, B or C, by one-sided reads or by
         collectives, and their load."""
         key = matmul.c, x, reads, stored, inner
@@ -475,7 +475,7 @@ class LayoutCosts:
                 (inner, stored) if x == 2 else (stored, inner),
             )
             first = matmul is chain.multiplications[0] and self.training.layers == 1
-            hidden = chain.stays(name) or chain.stays(matmul.c)
+            hidden = chain.is_of_weight(name) or chain.is_of_weight(matmul.c)
             hidden = hidden and not self.machine.adds_on_core and (x == 2 or not first)
             uses, load = [], Load()
             for program in self.moves(chain.matrices[name], *layouts, reads):
@@ -490,12 +490,11 @@ class LayoutCosts:
         """The programs that multiply, locally or along a dimension."""
         here = None if active is None else placed[active]
         key = extents, matmul.transpose, matmul.experts, active, here
-        if key not in self.known and active is None:
-            of = extents, matmul.transpose, self.dtype, self.machine, matmul.experts[0]
-            self.known[key] = [LocalProgram(*of)]
-        elif key not in self.known:
-            self.known[key] = list(self._overlapping(extents, matmul, here, active))
-        return self.known[key]
+        of = extents, matmul.transpose, self.dtype, self.machine, matmul.experts[0]
+        if active is None:
+            return remembered(self.known, key, lambda: [LocalProgram(*of)])
+        make = lambda: list(self._overlapping(extents, matmul, here, active))
+        return remembered(self.known, key, make)
 
     def _group(self, dims: Sequence[int]) -> RankGroup:
         """The ranks along neighbouring dimensions."""
@@ -547,7 +546,9 @@ class LayoutCosts:
                 continue
             sizes = [-(-x // p) if name == axis else x for x, name in zip((m, n, k), "mnk")]
             shapes = (m / topk, k), (k, n), (m / topk, n)
-            shares = [_lacked(placed[x], needed[x], p, x == 2, where is not None) for x in range(3)]
+            shares = [
+                _missing_share(placed[x], needed[x], p, x == 2, where is not None) for x in range(3)
+            ]
             a, b, c = (
                 self.item * rows * cols * share for (rows, cols), share in zip(shapes, shares)
             )
@@ -566,10 +567,12 @@ class LayoutCosts:
         if old == new:
             return []
         key = matrix.shape, matrix.count, old, new, one_sided
-        make = lambda: list(self._moved(matrix, old, new, one_sided))
+        make = lambda: list(self._redistribute(matrix, old, new, one_sided))
         return remembered(self.known, key, make)
 
-    def _moved(self, matrix, old: Layout, new: Layout, one_sided: bool) -> Iterator[ChainProgram]:
+    def _redistribute(
+        self, matrix, old: Layout, new: Layout, one_sided: bool
+    ) -> Iterator[ChainProgram]:
         now = list(old)
         size = lambda: [cut(matrix.shape[x], now, x, self.mesh) for x in (0, 1)]
         for kind, dims in steps(old, new):
@@ -628,36 +631,32 @@ def steps(old: Layout, new: Layout) -> Iterator[Change]:
         waits = leaving[side] or any(old[d] in sides for d in joins[side])
         (late if waits else []).append(side)
         if not waits:
-            yield from _joined(joins[side], old)
-    yield from _runs(
+            yield from _join_dims(joins[side], old)
+    yield from _group_neighbours(
         "reduce", [d for d, placement in enumerate(old) if placement == "P" and new[d] == "R"]
     )
     for d in exchanged:
         yield "exchange", (d,)
     for side in sides:
-        yield from _runs("gather", [d for d in leaving[side] if d not in exchanged])
+        yield from _group_neighbours("gather", [d for d in leaving[side] if d not in exchanged])
     for side in late:
-        yield from _joined(joins[side], old)
+        yield from _join_dims(joins[side], old)
 
 
-def _joined(dims: Sequence[int], old: Layout) -> Iterator[Change]:
+def _join_dims(dims: Sequence[int], old: Layout) -> Iterator[Change]:
     """Dimensions that divide a side after those that do already: sums are scattered, copies cut."""
     for scatters, group in itertools.groupby(dims, lambda d: old[d] == PENDING):
-        yield from _runs("scatter" if scatters else "cut", list(group))
+        yield from _group_neighbours("scatter" if scatters else "cut", list(group))
 
 
-def _runs(kind: str, dims: Sequence[int]) -> Iterator[Change]:
+def _group_neighbours(kind: str, dims: Sequence[int]) -> Iterator[Change]:
     """Neighbouring dimensions together, the inner ones first."""
-    runs: list[list[int]] = []
-    for d in dims:
-        if runs and runs[-1][-1] == d - 1:
-            runs[-1].append(d)
-        else:
-            runs.append([d])
-    yield from ((kind, tuple(run)) for run in (runs if kind in ("cut", "scatter") else runs[::-1]))
+    steps = itertools.groupby(enumerate(dims), lambda numbered: numbered[1] - numbered[0])
+    runs = [(kind, tuple(d for _, d in run)) for _, run in steps]
+    yield from runs if kind in ("cut", "scatter") else runs[::-1]
 
 
-def _alike(placed: Placed, axis: str) -> bool:
+def _divided_alike(placed: Placed, axis: str) -> bool:
     """Whether both matrices that have an axis are divided by it along a dimension, or neither. A
     dimension inside may divide that axis then: members of the group have the same part of it."""
     divided = {
@@ -681,16 +680,22 @@ def _transposed(layout: Layout) -> Layout:
 
 
 @lru_cache(maxsize=64)
-def _lacked(has: str, needs: str, parts: int, adds: bool, every: bool) -> float:
+def _missing_share(has: str, needs: str, parts: int, adds: bool, every: bool) -> float:
     """The share of a matrix that a rank receives, or sends of its partial sums, if it has one part
     and needs another; if every rank has the result, and adds up the partial sums of all, if
     ``every``.
 
     Examples
     --------
-    >>> _lacked("S(0)", "R", 4, False, False), _lacked("S(0)", "S(1)", 4, False, False)
+    >>> (
+    ...     _missing_share("S(0)", "R", 4, False, False),
+    ...     _missing_share("S(0)", "S(1)", 4, False, False),
+    ... )
     (0.75, 0.1875)
-    >>> [_lacked(has, "P", 4, True, every) for has, every in (("R", 0), ("R", 1), ("S(0)", 0))]
+    >>> [
+    ...     _missing_share(has, "P", 4, True, every)
+    ...     for has, every in (("R", 0), ("R", 1), ("S(0)", 0))
+    ... ]
     [0.75, 3, 0.75]
     """
     if adds and has == "R":

@@ -204,7 +204,7 @@ class Chain:
         self.operations.append(LocalMap(c, of, takes))
         return c
 
-    def stays(self, name: str) -> bool:
+    def is_of_weight(self, name: str) -> bool:
         """Whether a matrix is a weight or its gradient: each layer has its own."""
         return self.matrices[self.variable(name)].kind == "weight"
 

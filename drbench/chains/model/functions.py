@@ -245,14 +245,14 @@ def _attend(of: Function, out: np.ndarray, inputs: Sequence[np.ndarray]) -> None
 _SHAPE, _HEADS = (2048, 2048), (8, 4, 64, 256)
 
 
-def function_seconds(spent: Callable[[Callable[[], None]], float], code: str) -> dict[str, float]:
+def function_seconds(measure: Callable[[Callable[[], None]], float], code: str) -> dict[str, float]:
     """Seconds an element of every function, all ranks at once (collective); of attention an element
     of the scores, without the GEMMs.
 
     Parameters
     ----------
-    spent : callable
-        ``spent(function)``: seconds of a call on all ranks at once (collective).
+    measure : callable
+        ``measure(function)``: seconds of a call on all ranks at once (collective).
     code : str
         NumPy's element type.
     """
@@ -262,9 +262,9 @@ def function_seconds(spent: Callable[[Callable[[], None]], float], code: str) ->
         rows, units = (of.rows, 1) if of.heads else (_SHAPE[0], _SHAPE[1] // of.gives)
         out = np.empty((rows, units * of.gives), code)
         inputs = [rng.standard_normal((rows, units * columns)).astype(code) for columns in of.takes]
-        seconds = spent(partial(apply, of, out, inputs))
+        seconds = measure(partial(apply, of, out, inputs))
         for m, n, k in of.gemms(*out.shape):
             a, b, c = (rng.random(shape).astype(code) for shape in ((m, k), (k, n), (m, n)))
-            seconds -= spent(partial(np.matmul, a, b, c))
+            seconds -= measure(partial(np.matmul, a, b, c))
         by_name[of.name] = max(0.0, seconds) / of.elements(*out.shape)
     return by_name

@@ -15,6 +15,7 @@ DeepSeek-V3     DeepSeek-AI, 2024, §4.2, and config.json; 4096 tokens in pre-tr
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from functools import partial
 from os.path import isfile
@@ -25,30 +26,14 @@ from drbench.errors import UsageError, did_you_mean, shown
 
 from .description import Chain, lines, read
 
-_KEYS = (
-    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
-    *("max_position_embeddings", "hidden_act", "num_experts", "num_experts_per_tok"),
-    *("moe_intermediate_size", "n_shared_experts", "first_k_dense_replace", "q_lora_rank"),
-    *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
-)
-_DEEPSEEK = (7168, 18432, 128, 128, 4096, "silu", 256, 8, 2048, 1, 3, 1536, 512, 128, 64, 128)
 #: Name -> its config.json.
-MODELS = {
-    name: dict(zip(_KEYS, sizes))
-    for name, sizes in {
-        "gpt3": (12288, 49152, 96, 96, 2048, "gelu"),
-        "llama3-8b": (4096, 14336, 32, 8, 8192, "silu"),
-        "llama3-70b": (8192, 28672, 64, 8, 8192, "silu"),
-        "llama3-405b": (16384, 53248, 128, 8, 8192, "silu"),
-        "mistral-7b": (4096, 14336, 32, 8, 8192, "silu"),
-        "mixtral-8x7b": (4096, 14336, 32, 8, 8192, "silu", 8, 2),
-        "qwen2.5-72b": (8192, 29568, 64, 8, 8192, "silu"),
-        "deepseek-v3": _DEEPSEEK,
-    }.items()
-}
+MODELS = tomllib.loads(Path(__file__).with_name("models.toml").read_text("utf-8"))
 #: The most tokens of a sequence by default.
 _SEQUENCE = 8192
-_REQUIRED = (*_KEYS[:3], "hidden_act", "max_position_embeddings")
+_REQUIRED = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "hidden_act"),
+    "max_position_embeddings",
+)
 #: Where a config of several models has that of the language model.
 _LANGUAGE = ("text_config", "llm_config", "language_config", "thinker_config")
 #: Model types whose MLP without silu is known to have no gate (None: a config without a type).

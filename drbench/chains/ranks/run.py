@@ -95,11 +95,8 @@ class ChainRun:
 
     def error(self, exact: bool, seed: int, given: Mapping[str, Callable]) -> float:
         """The largest error of all operations, each checked against its stored operands, and of the
-        inputs against ``given[name](matrix, out)``: 0 is exact, above 1 is wrong (collective)."""
-        comm, worst = self.context.comm, 0.0
-        wanted = {
-            name: (lambda out, name=name: given[name](self.matrices[name], out)) for name in given
-        }
+        inputs against ``given[name](out)``: 0 is exact, above 1 is wrong (collective)."""
+        comm, worst, wanted = self.context.comm, 0.0, dict(given)
         for operation in self.chain.operations:
             if isinstance(operation, Matmul):
                 a, b = (
@@ -151,14 +148,14 @@ def run_chain(order: ChainOrder, comm=None) -> Record:
             return Record(**keys_of(order), status=error.status, reason=str(error))
 
 
-def elements(fill: str, seed: int, name: str):
-    """A function that fills the local array of an input matrix, independent of its layout: with -1,
-    0 or 1, or multiples of 2⁻²³ in [-1, 1)."""
+def writer_of(matrix, fill: str, seed: int, name: str):
+    """A function that fills a local array of an input matrix, independent of its layout: with -1, 0
+    or 1, or multiples of 2⁻²³ in [-1, 1)."""
     filler = Fill(fill, seed + zlib.crc32(name.encode()) % (1 << 20), 1)
     if fill == "integer":
         filler.bound = 1
 
-    def write(matrix, out):
+    def write(out):
         if out.size:
             filler.into(out, "A", int(matrix.rows[0]), int(matrix.columns[0]))
 
@@ -168,12 +165,12 @@ def elements(fill: str, seed: int, name: str):
 def _measured(order: ChainOrder, run: ChainRun, topology: Topology, start: float) -> Record:
     comm, chain = topology.comm, run.chain
     given = {
-        name: elements(order.fill, order.seed, name)
+        name: writer_of(run.matrices[name], order.fill, order.seed, name)
         for name, matrix in chain.matrices.items()
         if matrix.kind != "made"
     }
     for name, write in given.items():
-        write(run.matrices[name], run.matrices[name].local)
+        write(run.matrices[name].local)
 
     def once(place: int) -> tuple[Timed]:
         run.poison()

@@ -106,7 +106,7 @@ def exact(comm, layouts, seed, count):
             drbench.multiply(*given, stationary=stationary, alpha=alpha, beta=beta)
         except UnsupportedError as error:  # sums of bfloat16 by MPI
             refused += 1
-            assert dtype == KINDS[2] and not ctx.ground.in_place and "cannot add" in str(error)
+            assert dtype == KINDS[2] and not ctx.runtime.in_place and "cannot add" in str(error)
             drbench.multiply(*given, alpha=alpha, beta=beta)
         C[...] = alpha * (A @ B) + beta * C
         right = np.array_equal(host(held[2].to_global()), arrays[2])

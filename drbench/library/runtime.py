@@ -1,4 +1,4 @@
-"""What plans run on: the ranks of a context, their heap, BLAS, and memory that they share."""
+"""Resources that all plans of a context share: ranks, heap, BLAS, scratch memory."""
 
 from typing import Any
 from weakref import WeakSet
@@ -22,7 +22,7 @@ from .heap import Heap
 from .spec import TYPES, Specs
 
 
-class Ground:
+class Runtime:
     """The ranks of a communicator with a heap (collective to make and to close).
 
     Attributes
@@ -79,7 +79,7 @@ class Ground:
     # -- arrays as users have them
 
     def taken(self, array: ArrayLike) -> np.ndarray:
-        """A user's array as one of the type that this ground uses, in the same memory."""
+        """A user's array as one of the type that this runtime uses, in the same memory."""
         return np.asarray(array)
 
     def empty(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
