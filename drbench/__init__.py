@@ -41,11 +41,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LIBRARY:
-        found = globals()[name] = getattr(import_module("drbench.library"), name)
-        return found
+        value = globals()[name] = getattr(import_module("drbench.library"), name)
+        return value
     if name in _PREDICTIONS:
-        found = globals()[name] = getattr(import_module("drbench.launch.predictions"), name)
-        return found
+        value = globals()[name] = getattr(import_module("drbench.launch.predictions"), name)
+        return value
     if name == "torch":
         return import_module("drbench.torch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -123,7 +123,7 @@ def shown(value: object) -> str:
     ("'x'", 80, 'a number of more than 4300 digits')
     """
     try:
-        found = repr(value)
+        text = repr(value)
     except ValueError:  # Python writes no longer numbers
         return "a number of more than 4300 digits"
-    return found if len(found) <= 80 else f"{found[:77]}..."
+    return text if len(text) <= 80 else f"{text[:77]}..."

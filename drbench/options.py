@@ -30,12 +30,12 @@ def whole_number(text: str, unit: str = "elements") -> int | None:
     (2147483648, None)
     """
     point, suffix = r"(?:\.\d{1,9})?" if unit else "", "b?" if unit == "bytes" else ""
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf"(\d{{1,99}}{point})\s*(ki|mi|gi|ti)?{suffix}",
         text.strip().lower(),
         re.ASCII,
     )
-    value = Fraction(found[1]) * _BINARY[found[2] or ""] if found else Fraction(1, 2)
+    value = Fraction(match[1]) * _BINARY[match[2] or ""] if match else Fraction(1, 2)
     return int(value) if value.denominator == 1 else None
 
 
@@ -159,11 +159,11 @@ class Option:
         """
         if value in self.words and isinstance(value, str):
             return value
-        found = self._convert(value)
-        if found is None:
+        converted = self._convert(value)
+        if converted is None:
             hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
             raise UsageError(f"must be {self.allowed}, got {shown(value)}.{hint}")
-        return found if self.check is None else self.check(found)
+        return converted if self.check is None else self.check(converted)
 
     def _convert(self, value: Any) -> Any:
         """The value in the option's type; None if it cannot be converted. A UsageError if the

@@ -105,7 +105,7 @@ def duration_text(seconds: float) -> str:
 
     Examples
     --------
-    >>> [duration_text(each) for each in (12.3, 75, 2280, 29924, 400000)]
+    >>> [duration_text(seconds) for seconds in (12.3, 75, 2280, 29924, 400000)]
     ['12 s', '75 s', '38 min', '8.3 h', '4.6 days']
     """
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):

@@ -25,8 +25,8 @@ def git_state(root: Path = BUILT.parents[1]) -> dict:
         if not (root / ".git").exists():
             return json.loads(BUILT.read_text(encoding="utf-8"))
         commit, changed = (
-            subprocess.run([*git, *each], timeout=20, check=True, **pipes).stdout.strip()
-            for each in (["rev-parse", "HEAD"], changes)
+            subprocess.run([*git, *args], timeout=20, check=True, **pipes).stdout.strip()
+            for args in (["rev-parse", "HEAD"], changes)
         )
     except (OSError, subprocess.SubprocessError):
         return {"commit": None}

@@ -37,8 +37,8 @@ class CheckResult:
     def described(self) -> list[dict]:
         """The findings as JSON has them."""
         return [
-            {**each._asdict(), "steps": [step._asdict() for step in each.steps]}
-            for each in self.findings
+            {**fault._asdict(), "steps": [step._asdict() for step in fault.steps]}
+            for fault in self.findings
         ]
 
     def lines(self) -> Iterator[str]:
@@ -49,9 +49,9 @@ class CheckResult:
                 f"checked: {ranks}, {self.steps} steps, in every order in which they may complete: "
                 "no race, every product once, no sum overwritten."
             )
-        for each in self.findings:
-            yield f"{each.kind}: {each.text}"
-            for culprit in each.steps:
+        for fault in self.findings:
+            yield f"{fault.kind}: {fault.text}"
+            for culprit in fault.steps:
                 yield f"  rank {culprit.rank}, step {culprit.step}: {culprit.text}"
 
 

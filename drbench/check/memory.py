@@ -38,12 +38,12 @@ class SymbolicMemory:
 
     def __init__(self, problem: Problem):
         self.problem, self.products = problem, Products(problem)
-        self._owners = {each.name: owners_of(each) for each in problem.operands}
+        self._owners = {operand.name: owners_of(operand) for operand in problem.operands}
         self._numbers, first = {}, 0
-        for each in (problem.a, problem.b):
-            rows, cols = each.partition.shape
+        for operand in (problem.a, problem.b):
+            rows, cols = operand.partition.shape
             numbers = first + np.arange(rows * cols).reshape(rows, cols, 1)
-            self._numbers[each.name], first = numbers, first + rows * cols
+            self._numbers[operand.name], first = numbers, first + rows * cols
         owners = self._owners["C"]
         keeps = np.array([problem.keeps(rank) for rank in range(problem.nprocs)])[owners]
         self.c = self.products.none(*owners.shape)
@@ -111,8 +111,8 @@ class SymbolicMemory:
         apart = np.argwhere((value[..., HOME] >= 0) & (value[..., HOME] != home))
         if apart.size:
             x = tuple(apart[0])
-            one, other = map(self.products.element, (value[..., HOME][x], home[x]))
-            raise Fault("misplaced", f"a sum of {one} goes into {other}", [(rank, step)])
+            source, other = map(self.products.element, (value[..., HOME][x], home[x]))
+            raise Fault("misplaced", f"a sum of {source} goes into {other}", [(rank, step)])
 
     def _place(self, rank: int, step: Step, block: Block | Fragment) -> tuple[str, tuple]:
         """The matrix of a block, and the index of its elements there."""
@@ -121,7 +121,7 @@ class SymbolicMemory:
             whole = block.block
         else:
             whole, ranges = block, ([block.rows], [block.cols])
-        rows, cols = (np.array([x for each in of for x in range(*each)], int) for of in ranges)
+        rows, cols = (np.array([x for bounds in of for x in range(*bounds)], int) for of in ranges)
         owners = self._owners[whole.matrix]
         indices: tuple = ([whole.replica], rows, cols)
         for numbers, extent in zip(indices, owners.shape):
@@ -159,8 +159,8 @@ class SymbolicMemory:
                 x, row, col = unwritten[0]
                 name = self._name(replicas[x], row, col)
                 yield finding("unwritten", f"{name} is not written at the end", ())
-            elif (kept := np.argwhere(total[..., [OLD, SCALED]] != [0, scaled])).size:
-                row, col, _ = kept[0]
+            elif (wrong := np.argwhere(total[..., [OLD, SCALED]] != [0, scaled])).size:
+                row, col, _ = wrong[0]
                 text = f"C[{row}, {col}] has its old value without beta, or not at all"
                 yield finding("missing", text, self._writers(replicas, row, col))
             if (counts > due).any():
@@ -172,18 +172,18 @@ class SymbolicMemory:
         """The finding of wrong counts of products."""
         row, col, number = np.argwhere(where)[0]
         product, of_a, of_b = self.products.named(row, number, col)
-        made = [
-            (each.rank, each.step)
-            for each in gemms
-            if of_a in each.of_a and of_b in each.of_b and col in each.cols
+        culprits = [
+            (gemm.rank, gemm.step)
+            for gemm in gemms
+            if of_a in gemm.of_a and of_b in gemm.of_b and col in gemm.cols
         ]
         more, name = int(where.sum()) - 1, self._name(replicas[0], row, col)
         others = f", and {plural(more, 'more product')}" if more else ""
         if kind == "twice":
-            made += self._writers(replicas, row, col)
-            return finding(kind, f"{name} has {product} more than once{others}", made)
-        why = "what these multiply does not come there" if made else "no rank multiplies it"
-        return finding(kind, f"{name} lacks {product}{others}: {why}", made)
+            culprits += self._writers(replicas, row, col)
+            return finding(kind, f"{name} has {product} more than once{others}", culprits)
+        why = "what these multiply does not come there" if culprits else "no rank multiplies it"
+        return finding(kind, f"{name} lacks {product}{others}: {why}", culprits)
 
     def _name(self, replica: int, row: int, col: int) -> str:
         """The name of an element of a replica of C."""

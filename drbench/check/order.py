@@ -71,7 +71,7 @@ class Order:
     def before(self) -> list[int]:
         """For each step the set of steps that have ended when it starts, as the bits of a
         number."""
-        found: list[int] = []
+        before: list[int] = []
         computed = fenced = touched = operation = 0
         ops = self.trace.ops
         for step in self.trace.steps:
@@ -80,14 +80,14 @@ class Order:
                 operation = (1 << t) - 1
             ended = operation
             for value in step.inputs:
-                ended |= found[value.index] | 1 << value.index
+                ended |= before[value.index] | 1 << value.index
             if step.computes:
                 ended |= computed
             if type(step) is Fence:
                 ended |= touched | fenced
             elif self.touches(step):
                 ended |= fenced
-            found.append(ended)
+            before.append(ended)
             ended |= 1 << t
             if step.computes:
                 computed = ended
@@ -95,18 +95,18 @@ class Order:
                 fenced = ended
             elif self.touches(step):
                 touched |= ended
-        return found
+        return before
 
     def touches(self, step: Step) -> bool:
         """Whether Fences wait for a step: it reads or writes the result."""
         return step.matrix == self.trace.written
 
-    def ordered(self, one: Step, other: Step) -> bool:
+    def ordered(self, step: Step, other: Step) -> bool:
         """Whether one of two steps always ends before the other starts; for reductions during
         computes, which run one after another, either of them."""
-        if (one.computes and other.computes) or (one.side and other.side):
+        if (step.computes and other.computes) or (step.side and other.side):
             return True
-        low, high = sorted((one.index, other.index))
+        low, high = sorted((step.index, other.index))
         return bool(self.before[high] >> low & 1)
 
     # -- the result
@@ -160,7 +160,9 @@ class Order:
             if (changes or changed) and step is not other and place.overlaps(there) and not ordered:
                 text = f"step {other.index if changed else step.index} changes the value of step "
                 text += f"{place.root}, which the other one uses, in any order"
-                yield finding("race", text, [(self.trace.rank, each) for each in (step, other)])
+                yield finding(
+                    "race", text, [(self.trace.rank, culprit) for culprit in (step, other)]
+                )
 
     @staticmethod
     def _pairs(uses: list) -> Iterator[tuple]:
@@ -211,26 +213,26 @@ def _cut(
     places: list[MemoryRange], rows: tuple[int, int], cols: tuple[int, int]
 ) -> list[MemoryRange]:
     """The places within a range of rows and of columns of their token."""
-    found = []
+    inside = []
     for place in places:
         top, end = max(rows[0], place.row), min(rows[1], place.row + place.height)
         left, side = max(cols[0], place.col), min(cols[1], place.col + place.width)
         if top < end and left < side:
             down, right = place.top + top - place.row, place.left + left - place.col
             at = top - rows[0], left - cols[0]
-            found.append(MemoryRange(*at, place.root, down, right, end - top, side - left))
-    return found
+            inside.append(MemoryRange(*at, place.root, down, right, end - top, side - left))
+    return inside
 
 
 def races(traces: Sequence[Trace]) -> list[ProgramFault]:
     """The first races of the programs of all ranks, at most :data:`MOST_RACES`."""
     orders = [Order(trace) for trace in traces]
-    found: dict[ProgramFault, None] = {}
-    for each in _all_races(orders):
-        found[each] = None
-        if len(found) == MOST_RACES:
+    faults: dict[ProgramFault, None] = {}
+    for fault in _all_races(orders):
+        faults[fault] = None
+        if len(faults) == MOST_RACES:
             break
-    return list(found)
+    return list(faults)
 
 
 def _all_races(orders: list[Order]) -> Iterator[ProgramFault]:
@@ -260,12 +262,12 @@ def _all_races(orders: list[Order]) -> Iterator[ProgramFault]:
         yield from order.races()
 
 
-def _text(one: Access, other: Access) -> str:
+def _text(access: Access, other: Access) -> str:
     """The sentence of a race in the result."""
-    a, b = one.block, other.block
+    a, b = access.block, other.block
     rows = f"{max(a.row0, b.row0)}:{min(a.row1, b.row1)}"
     cols = f"{max(a.col0, b.col0)}:{min(a.col1, b.col1)}"
     where = f"{a.matrix}[{rows}, {cols}]@{a.owner}"
     verbs = {"read": "reads", "write": "writes", "add": "adds to"}
-    ranks = [f"rank {each.rank} {verbs[each.how]}" for each in (one, other)]
+    ranks = [f"rank {x.rank} {verbs[x.how]}" for x in (access, other)]
     return f"{ranks[0]} {where} and {ranks[1]} it, without a Fence between"

@@ -84,8 +84,8 @@ class Products:
             homes = total[..., HOME].copy(), value[..., HOME]
             apart = np.argwhere((homes[0] >= 0) & (homes[1] >= 0) & (homes[0] != homes[1]))
             if apart.size:
-                one, other = (self.element(home[tuple(apart[0])]) for home in homes)
-                text = f"sums of {one} and {other} are added"
+                name, other = (self.element(home[tuple(apart[0])]) for home in homes)
+                text = f"sums of {name} and {other} are added"
                 raise Fault("misplaced", text, [(rank, step)])
             total += value
             total[..., HOME] = np.maximum(*homes)

@@ -112,7 +112,7 @@ class Run:
             if len(here) == len(members):
                 self._meet(here)
         if len(here) < len(members):
-            missing = next(each for each in members if each not in here)
+            missing = next(member for member in members if member not in here)
             return f"rank {missing} {f'in {step.group}' if step.grouped else 'at a Fence'}"
         self._passed[step.group, rank] += 1
         return ""
@@ -134,7 +134,7 @@ class Run:
             within = slice(token.start, token.stop)
             return None if whole is None else whole[within] if token.axis == 0 else whole[:, within]
         if isinstance(token, Join):
-            parts = [self._value(rank, each) for each in token.inputs]
+            parts = [self._value(rank, value) for value in token.inputs]
             return None if any(x is None for x in parts) else np.concatenate(parts, token.axis)
         if isinstance(token, FilledScratch):
             return self._value(rank, token.inputs[0])
@@ -159,16 +159,16 @@ class Run:
             target = self._value(rank, token)
         target[...] = self.products.total(rank, step, target, value) if adds else value
         if isinstance(root, Join):
-            cuts = np.cumsum([each.shape[root.axis] for each in root.inputs])[:-1]
-            for each, part in zip(root.inputs, np.split(whole, cuts, root.axis)):
-                self._store(rank, step, each, part, False)
+            cuts = np.cumsum([piece.shape[root.axis] for piece in root.inputs])[:-1]
+            for piece, part in zip(root.inputs, np.split(whole, cuts, root.axis)):
+                self._store(rank, step, piece, part, False)
 
     def _allocate(self, rank: int, token: Step, depth: int) -> None:
         """Make the memory of a token, without values yet, if there is none."""
         root = token.location()[0]
         if isinstance(root, Join):
-            for each in root.inputs:
-                self._allocate(rank, each, depth)
+            for piece in root.inputs:
+                self._allocate(rank, piece, depth)
         elif self._value(rank, root) is None:
             self._values[rank][root.index] = self.products.unfilled(depth, *root.shape)
 
@@ -225,7 +225,7 @@ class Run:
 
     @_do.register
     def _add(self, step: Add, rank: int) -> Value | None:
-        values = (self._take(rank, step, each) for each in step.terms)
+        values = (self._take(rank, step, term) for term in step.terms)
         return self._put(rank, step, self.products.total(rank, step, *values), 1.0)
 
     @_do.register
@@ -257,9 +257,9 @@ class Run:
         steps: dict[int, Any] = here
         first = next(iter(steps.values()))
         members, given = list(first.group.members), {}
-        roots = [each.owner for each in first.fragments[:1]]
+        roots = [fragment.owner for fragment in first.fragments[:1]]
         for rank, step in steps.items():
-            owners = [each.owner for each in step.fragments]
+            owners = [fragment.owner for fragment in step.fragments]
             known = owners in (members, roots, []) and {*owners} <= {*members}
             if not known or (step.own is not None and step.own.owner != rank):
                 raise Fault("misplaced", "fragments are not those of the members", here.items())
@@ -283,7 +283,7 @@ class Run:
         elif isinstance(step, Broadcast):
             values = [*given.values()]
         else:
-            values = [given[each] for each in step.group.members]
+            values = [given[member] for member in step.group.members]
         value = np.concatenate(values, step.axis)
         if value.shape[:2] != tuple(step.shape):
             raise Fault("misplaced", "members expect values of other shapes", steps.items())
@@ -295,7 +295,7 @@ class Run:
             return
         total = self.products.total(rank, step, *given.values())
         if len(step.fragments) > 1:
-            ends = np.cumsum([each.shape[step.axis] for each in step.fragments])
+            ends = np.cumsum([fragment.shape[step.axis] for fragment in step.fragments])
             total = np.split(total, ends[:-1], step.axis)[step.group.position]
         self.memory.write(rank, step, step.own, total, step.beta)
 

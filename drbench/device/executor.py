@@ -201,13 +201,13 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         """The value of :attr:`read_apart` (collective if any rank is remote)."""
         if all(matrix.outgoing is None for matrix in self.matrices.values()):
             return {}
-        found, fences = set(), 0
+        reads, fences = set(), 0
         for step in self.steps:
             fences += type(step) is Fence
             if isinstance(step, Get) and not self._in_reach(step.block):
                 name = step.block.matrix
-                found.add((name, fences if name == self.trace.written else 0))
-        everyone = set().union(*self.comm.allgather(found))
+                reads.add((name, fences if name == self.trace.written else 0))
+        everyone = set().union(*self.comm.allgather(reads))
         return {
             name: {fence for matrix, fence in everyone if matrix == name} for name in self.matrices
         }
@@ -313,7 +313,9 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
                 if self._hosted:
                     break
             if self._hosted:
-                self._hosted = [each for each in self._hosted if next(each, self) is not self]
+                self._hosted = [
+                    waiting for waiting in self._hosted if next(waiting, self) is not self
+                ]
                 if not launched:
                     os.sched_yield()
 

@@ -129,12 +129,12 @@ class DeviceInbox(Inbox):
 
     def flag(self, t: int, sends: bool):
         """The device's flag of a signal: of its step's peer if this rank sends, else its own."""
-        found = self._flags_of.get((t, sends))
-        if found is None:
+        flag = self._flags_of.get((t, sends))
+        if flag is None:
             route = self.routes[t]
             flags = self._of_device[route.peer if sends else self._rank]
-            found = self._flags_of[t, sends] = flags[route.number : route.number + 1]
-        return found
+            flag = self._flags_of[t, sends] = flags[route.number : route.number + 1]
+        return flag
 
     @property
     def number(self) -> int:
@@ -145,15 +145,15 @@ class DeviceInbox(Inbox):
     def place(self, step: Step, value) -> np.ndarray:
         """The array of a value on another rank of the node: the slot of a Push, or the value that a
         Take reads."""
-        found = self._slots_of.get(step.index)
-        if found is None:
+        array = self._slots_of.get(step.index)
+        if array is None:
             there = self.routes[step.index].place
             if type(step) is Push:
-                found = shaped(there.view(value.dtype), value.shape, step.inputs[0].transposed)
+                array = shaped(there.view(value.dtype), value.shape, step.inputs[0].transposed)
             else:
-                found = there.view(value.dtype).reshape(value.shape)
-            self._slots_of[step.index] = found
-        return found
+                array = there.view(value.dtype).reshape(value.shape)
+            self._slots_of[step.index] = array
+        return array
 
     def landed(self, step: Step, value) -> np.ndarray | None:
         """The value received by a message, in host memory, as an array; None if MPI has put it into

@@ -157,8 +157,8 @@ def opened(
         except UnsupportedError as error:
             handle = error
     handles, whys = comm.allgather((node, handle)), []
-    found: list[tuple[int | None, bool]] = [(None, False)] * comm.size
-    found[comm.rank] = memory.address, True
+    reach: list[tuple[int | None, bool]] = [(None, False)] * comm.size
+    reach[comm.rank] = memory.address, True
     for x in range(1, comm.size):  # the next rank first, so that each opens another one's first
         rank = (comm.rank + x) % comm.size
         other, theirs = handles[rank]
@@ -167,15 +167,15 @@ def opened(
         try:
             if isinstance(theirs, UnsupportedError):
                 raise theirs
-            found[rank] = device.open_handle(theirs), device.adds_into(theirs)
-            refusal = "" if found[rank][1] else _NOT_ATOMIC
+            reach[rank] = device.open_handle(theirs), device.adds_into(theirs)
+            refusal = "" if reach[rank][1] else _NOT_ATOMIC
         except UnsupportedError as error:
             refusal = str(error)
         if refusal:
             whys.append(f"rank {comm.rank} to rank {rank}: {refusal}")
     reasons, widths = zip(*comm.allgather((whys, device.narrow_rows)))
     device.narrow_rows = min((width for width in widths if width is not None), default=None)
-    return found, next((each for each in sum(reasons, []) if each), None)
+    return reach, next((reason for reason in sum(reasons, []) if reason), None)
 
 
 @contextmanager
@@ -293,7 +293,8 @@ class Slab:
         else:  # host memory: MPI shares it
             self._under = Window(topology, nbytes)
             reached = [
-                (each if each is None else each.ctypes.data, True) for each in self._under.in_reach
+                (memory if memory is None else memory.ctypes.data, True)
+                for memory in self._under.in_reach
             ]
         self._opened = [base for base, _ in reached]
         everything = [

@@ -38,10 +38,10 @@ class LaunchOrder:
     >>> from drbench.program.trace import trace
     >>> def program():
     ...     b = yield Scratch((4, 4))
-    ...     one = yield Await(1, "one", (4, 4))
-    ...     yield Push(one, 2, "one")
-    ...     two = yield Await(1, "two", (4, 4))
-    ...     yield Gemm(two, b)
+    ...     first = yield Await(1, "one", (4, 4))
+    ...     yield Push(first, 2, "one")
+    ...     second = yield Await(1, "two", (4, 4))
+    ...     yield Gemm(second, b)
     >>> order = LaunchOrder(trace(program(), None, 0, fresh=False), [[], [], [1], [], [3]], {1, 3})
     >>> order.may(4), order.may(2)
     (False, True)

@@ -129,8 +129,8 @@ def cuts(k: int, segments: int) -> list[int]:
             block = left
         ends.append(ends[-1] + block)
     blocks = len(ends) - 1
-    each = max(1, round(blocks / max(1, segments)))
-    return [*ends[each:blocks:each], k]
+    stride = max(1, round(blocks / max(1, segments)))
+    return [*ends[stride:blocks:stride], k]
 
 
 def _by_numpy(a, b, c, beta: float, alpha: float) -> None:

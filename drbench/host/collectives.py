@@ -269,8 +269,10 @@ def _runs(ranges) -> list[_EvenRanges]:
 
     Examples
     --------
-    >>> _runs([(0, 2), (8, 10), (16, 18), (24, 25)])
-    [_Run(start=0, width=2, stride=8, count=3), _Run(start=24, width=1, stride=1, count=1)]
+    >>> for ranges in _runs([(0, 2), (8, 10), (16, 18), (24, 25)]):
+    ...     print(ranges)
+    _EvenRanges(start=0, width=2, stride=8, count=3)
+    _EvenRanges(start=24, width=1, stride=1, count=1)
     """
     runs: list[_EvenRanges] = []
     for start, stop in ranges:

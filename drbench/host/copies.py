@@ -63,16 +63,16 @@ def joined(moves: Sequence[Move], item: int, local: bool = True) -> list[Move]:
     >>> source
     Strided(start=0, shape=(2, 3, 2), strides=(4, 8, 1))
     """
-    found = list(moves)
+    merged = list(moves)
     while True:
-        before, found = found, _once(found, item, local)
-        if len(found) == len(before):
-            return found
+        before, merged = merged, _once(merged, item, local)
+        if len(merged) == len(before):
+            return merged
 
 
 def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
     """Copies with neighbours at equal distances joined."""
-    found, x = [], 0
+    merged, x = [], 0
     while x < len(moves):
         first, apart, stop = moves[x], None, x + 1
         while stop < len(moves) and _alike(first, moves[stop]):
@@ -84,7 +84,7 @@ def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
             if local and _is_mixed(first, moves[stop], item):
                 break
             apart, stop = distance, stop + 1
-        found.append(
+        merged.append(
             first
             if apart is None
             else tuple(
@@ -93,18 +93,18 @@ def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
             )
         )
         x = stop
-    return found
+    return merged
 
 
-def _alike(one: Move, other: Move) -> bool:
+def _alike(move: Move, other: Move) -> bool:
     """Whether two copies differ only in their places."""
-    return all(a[1:] == b[1:] for a, b in zip(one, other))
+    return all(a[1:] == b[1:] for a, b in zip(move, other))
 
 
 def _is_mixed(first: Move, last: Move, item: int) -> bool:
     """Whether the target of a series is inside the range of its source."""
     (low, high), (start, stop) = (
-        (one.start, other.start + one.length(item)) for one, other in zip(first, last)
+        (head.start, tail.start + head.length(item)) for head, tail in zip(first, last)
     )
     return low < stop and start < high
 
@@ -124,16 +124,16 @@ def in_chunks(moves: Sequence[Move], item: int) -> list[Move]:
     True
     """
     spans = sorted((target.start, target.start + target.length(item)) for target, _ in moves)
-    if all(one[1] <= two[0] for one, two in zip(spans, spans[1:])):
+    if all(span[1] <= after[0] for span, after in zip(spans, spans[1:])):
         return list(moves)
-    found = []
+    chunks = []
     for move in moves:
         strides = move[0].strides
         axis = max(range(len(strides)), key=strides.__getitem__)
         rows = max(1, _CHUNK // max(1, strides[axis]))
         for row in range(0, move[0].shape[axis], rows):
-            found.append(tuple(_cut(at, axis, row, rows) for at in move))
-    return sorted(found, key=lambda move: (move[0].start // _CHUNK, move[1].start))
+            chunks.append(tuple(_cut(at, axis, row, rows) for at in move))
+    return sorted(chunks, key=lambda move: (move[0].start // _CHUNK, move[1].start))
 
 
 def _cut(at: Strided, axis: int, row: int, rows: int) -> Strided:
@@ -149,7 +149,7 @@ def copy_of(move: Move, item: int, owner: object) -> Callable[[], None]:
     Examples
     --------
     >>> source, target = np.arange(24.0).reshape(4, 6), np.zeros((4, 2))
-    >>> at = [Strided(each.ctypes.data, (4, 2), each.strides) for each in (target, source)]
+    >>> at = [Strided(x.ctypes.data, (4, 2), x.strides) for x in (target, source)]
     >>> copy_of(tuple(at), 8, (source, target))()
     >>> target[1].tolist()
     [6.0, 7.0]

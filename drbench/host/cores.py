@@ -69,16 +69,16 @@ def occupancies(places: Sequence[Hashable], shares: Sequence[CoreShare]) -> set[
     --------
     Two nodes that are containers on one machine of four cores, three ranks and one:
 
-    >>> one, two = (CoreShare("boot", each, frozenset(range(4)), 2.5) for each in (1, 2))
-    >>> sorted(occupancies(["one", "one", "one", "two"], [one, one, one, two]))
+    >>> first, second = (CoreShare("boot", x, frozenset(range(4)), 2.5) for x in (1, 2))
+    >>> sorted(occupancies(["a", "a", "a", "b"], [first, first, first, second]))
     [(1, 2), (3, 2)]
-    >>> occupancies(["boot"] * 4, [one, one, one, two])
+    >>> occupancies(["boot"] * 4, [first, first, first, second])
     {(4, 4)}
     """
-    found: dict[Hashable, list[CoreShare]] = {}
+    by_place: dict[Hashable, list[CoreShare]] = {}
     for place, share in zip(places, shares):
-        found.setdefault(place, []).append(share)
-    return {(len(each), _together(each)) for each in found.values()}
+        by_place.setdefault(place, []).append(share)
+    return {(len(group), _together(group)) for group in by_place.values()}
 
 
 def _together(shares: Sequence[CoreShare]) -> int:

@@ -121,7 +121,7 @@ class Executor(ExecutorBase):
         arena: Callable[[int], np.ndarray] | None = None,
     ):
         self.blas, self.clock, self.throttle = blas or load_blas(), Clock(), throttle
-        self._serves = any(each.serves_rma or each.uses_rma for each in matrices.values())
+        self._serves = any(matrix.serves_rma or matrix.uses_rma for matrix in matrices.values())
         super().__init__(trace, matrices, prefetch, get, throttle is not None, arena)
         if self.inbox is not None:
             self._serves |= self.inbox.apart

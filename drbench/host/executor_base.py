@@ -331,17 +331,17 @@ class ExecutorBase(ClosedTogether):
     def _column_major(self, steps) -> dict[int, bool]:
         """For values with their own memory that are copied from or to a matrix by one step: whether
         columns are contiguous there, which may differ between ranks."""
-        found = {}
+        orders = {}
         for step in steps:
             if isinstance(step, Get) and step.onto is None:
-                found[step.index] = self.matrices[step.block.matrix].column_major(step.block)
+                orders[step.index] = self.matrices[step.block.matrix].column_major(step.block)
             elif type(step) in (Accumulate, Put):
                 value = step.inputs[0]
                 while value.onto is not None:
                     value = value.onto
                 if type(value) is Gemm:
-                    found[value.index] = self.matrices[step.block.matrix].column_major(step.block)
-        return found
+                    orders[value.index] = self.matrices[step.block.matrix].column_major(step.block)
+        return orders
 
     def _read_in_place(self, step) -> bool:
         """Set the value of a step without its own memory to a view of what it reads; False if it

@@ -110,20 +110,20 @@ class Inbox:
         ]
         # no rank signals before all flags are zero
         heard = comm.allgather((mine, reaches))
-        ends = [each for each, _ in heard]
+        ends = [theirs for theirs, _ in heard]
         try:
-            for each in ends:
-                if isinstance(each, CaseFailed):
-                    raise each
+            for answer in ends:
+                if isinstance(answer, CaseFailed):
+                    raise answer
             pairs = match(ends)
             check_progress(ends)
         except CaseFailed:
             self._close_memory()
             raise
-        is_local = lambda one, two: heard[one][1][two] and heard[two][1][one]
+        is_local = lambda a, b: heard[a][1][b] and heard[b][1][a]
         self.routes: dict[int, Route] = {}
-        counts = [len(_receives(each)) for each in ends]
-        numbers = [{end.step: x for x, end in enumerate(_receives(each))} for each in ends]
+        counts = [len(_receives(theirs)) for theirs in ends]
+        numbers = [{end.step: x for x, end in enumerate(_receives(theirs))} for theirs in ends]
         slots = self._slots(counts)
         for (source, target), both in pairs.items():
             if comm.rank not in (source, target):
@@ -255,8 +255,8 @@ class Inbox:
         place = route.place
         if not stored[0] * stored[1]:
             return place[:0].view(dtype).reshape(shape)
-        found = type(place)(stored, dtype, place, 0, (route.row_stride_bytes, dtype.itemsize))
-        return found.T if transposed else found
+        view = type(place)(stored, dtype, place, 0, (route.row_stride_bytes, dtype.itemsize))
+        return view.T if transposed else view
 
     def read(self, t: int, out: np.ndarray, transposed: bool) -> MPI.Request:
         """Start reading a value that a remote rank offers."""

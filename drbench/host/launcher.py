@@ -131,24 +131,24 @@ def lacks_pmi(library: str, environ=os.environ) -> bool:
     connected = "PMIX_RANK" in environ or "OMPI_COMM_WORLD_RANK" in environ
     if connected or SLURM not in environ or not library.startswith("Open MPI"):
         return False
-    found = re.search(r"(/.*)/libmpi\.so", Path("/proc/self/maps").read_text(encoding="utf-8"))
-    return not (found and any(Path(found[1], "openmpi").glob("**/mca_pmix_s[12].so")))
+    match = re.search(r"(/.*)/libmpi\.so", Path("/proc/self/maps").read_text(encoding="utf-8"))
+    return not (match and any(Path(match[1], "openmpi").glob("**/mca_pmix_s[12].so")))
 
 
-def mismatch_message(found: Launched, library: str) -> str:
+def mismatch_message(here: Launched, library: str) -> str:
     """The error message for a launcher that started several ranks which see only themselves."""
     chosen, sibling = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
     started = (
-        f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI "
+        f"the launcher started {here.size} ranks ({here.variable}={here.size}) but the MPI "
         f"library here ({library}) would see only 1: "
     )
-    if found.variable == _TORCHRUN[0]:
+    if here.variable == _TORCHRUN[0]:
         program = shlex.join(sys.argv) if sys.argv[0] else "train.py"
         return (
-            f"{started}torchrun starts no ranks of MPI. Use: mpiexec -n {found.size} python "
+            f"{started}torchrun starts no ranks of MPI. Use: mpiexec -n {here.size} python "
             f"{program}"
         )
-    if found.variable == SLURM:
+    if here.variable == SLURM:
         return (
             f"{started}srun does not know the MPI that it starts. Add --mpi=pmi2 (MPICH) or "
             "--mpi=pmix (Open MPI) to srun, in a machine file to launch.launcher, or set "
@@ -196,8 +196,8 @@ def _check_shared_memory() -> None:
 def _reads_ranks() -> bool:
     """Whether a rank may read the memory of another, as far as it finds out alone: it may read its
     own, and either is in no container, or in that of its launcher."""
-    reads, one = getattr(ctypes.CDLL(None), "process_vm_readv", None), ctypes.c_int()
-    part = (ctypes.c_void_p * 2)(ctypes.addressof(one), 4)
+    reads, number = getattr(ctypes.CDLL(None), "process_vm_readv", None), ctypes.c_int()
+    part = (ctypes.c_void_p * 2)(ctypes.addressof(number), 4)
     if reads and reads(os.getpid(), part, 1, part, 1, 0) < 0:
         return False
     users = lambda pid: os.path.basename(os.path.realpath(f"/proc/{pid}/ns/user"))

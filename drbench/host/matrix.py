@@ -381,10 +381,10 @@ class Window:
     def private(self, array: np.ndarray) -> "Window":
         """This window with another array as this rank's part, which no other rank sees; it is never
         closed itself."""
-        made, rank = copy(self), self._comm.rank
-        made.in_reach = [None] * self._comm.size
-        made.in_reach[rank] = array.reshape(-1).view(np.uint8)
-        return made
+        window, rank = copy(self), self._comm.rank
+        window.in_reach = [None] * self._comm.size
+        window.in_reach[rank] = array.reshape(-1).view(np.uint8)
+        return window
 
     def rget(self, out: np.ndarray, owner: int, place: Location) -> MPI.Request:
         """Start reading from a place of a rank's part into ``out`` (rows×cols)."""
@@ -460,18 +460,18 @@ class Window:
 
     def _spread(self, dtype: np.dtype, place: Strided) -> MPI.Datatype:
         """The datatype of the elements of one place, from its first one on."""
-        made, run, extent = [mpi_type(dtype)], 1, dtype.itemsize
+        types, run, extent = [mpi_type(dtype)], 1, dtype.itemsize
         for n, step in zip(reversed(place.shape), reversed(place.strides)):
             if step == extent:  # they are contiguous
                 run, extent = run * n, n * step
             else:
-                made.append(made[-1].Create_hvector(n, run, step))
+                types.append(types[-1].Create_hvector(n, run, step))
                 run, extent = 1, 0
-        if run > 1 or len(made) == 1:
-            made.append(made[-1].Create_contiguous(run))
-        for inner in made[1:-1]:
+        if run > 1 or len(types) == 1:
+            types.append(types[-1].Create_contiguous(run))
+        for inner in types[1:-1]:
             inner.Free()
-        return made[-1]
+        return types[-1]
 
     def gather(self, start: int, stop: int) -> None:
         """Zero own storage [start, stop) and gather it into huge pages, if Linux provides them."""
@@ -508,9 +508,9 @@ def _query(win: MPI.Win, ranks):
     handler = win.Get_errhandler()
     win.Set_errhandler(MPI.ERRORS_RETURN)
     try:
-        found = {rank: win.Shared_query(rank)[0] for rank in ranks}
+        segments = {rank: win.Shared_query(rank)[0] for rank in ranks}
     except MPI.Exception:
-        found = None
+        segments = None
     win.Set_errhandler(handler)
     handler.Free()
-    return found
+    return segments

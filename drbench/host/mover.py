@@ -94,7 +94,7 @@ class Mover:
         self._old: DistributedMatrix = matrices["A"]
         self._plans = [*self._make_plans()]
         received = [batch for plan in self._plans for _, batch in plan.added]
-        most = max((sum(each.into.size for each in batch) for batch in received), default=0)
+        most = max((sum(write.into.size for write in batch) for batch in received), default=0)
         self.arena = arena(2 * most * self._old.dtype.itemsize)
         self._bind(matrices)
 
@@ -142,10 +142,10 @@ class Mover:
         writes = [*self._writes()]
         stages = [writes]
         if any(map(self._is_apart, writes)):
-            term = lambda each: each.term
+            term = lambda write: write.term
             stages = [[*stage] for _, stage in groupby(sorted(writes, key=term), term)]
         for number, stage in enumerate(stages):
-            local = [each for each in stage if not self._is_apart(each)]
+            local = [write for write in stage if not self._is_apart(write)]
             messages = [*self._messages(stage, _MOST_ADDED if number else _MOST)]
             yield _Plan(local, [], messages) if number else _Plan(local, messages, [])
 
@@ -161,25 +161,29 @@ class Mover:
                     terms[key], step.block, step.inputs[0].block if step.inputs else None
                 )
 
-    def _is_apart(self, each: _BlockWrite) -> bool:
-        source = each.source
+    def _is_apart(self, write: _BlockWrite) -> bool:
+        source = write.source
         return source is not None and self._old.window.in_reach[source.owner] is None
 
     def _calls(self, local: list[_BlockWrite]) -> Iterator[Callable[[], object]]:
         """The writes in place: copies joined to a few strided ones, and a copy followed by an add
         as a sum of two."""
-        view, found = self._new.view, []
-        for each in local:
-            if each.source is None:
-                found.append(partial(view(each.into).fill, 0))
-            elif not each.term:
-                found.append(each)
+        view, calls = self._new.view, []
+        for write in local:
+            if write.source is None:
+                calls.append(partial(view(write.into).fill, 0))
+            elif not write.term:
+                calls.append(write)
             else:
-                target, first = view(each.into), view(each.into)
-                if found and type(found[-1]) is _BlockWrite and found[-1].into.key == each.into.key:
-                    first = self._old.view(found.pop().source)
-                found.append(partial(np.add, first, self._old.view(each.source), out=target))
-        for kind, run in groupby(found, type):
+                target, first = view(write.into), view(write.into)
+                if (
+                    calls
+                    and type(calls[-1]) is _BlockWrite
+                    and calls[-1].into.key == write.into.key
+                ):
+                    first = self._old.view(calls.pop().source)
+                calls.append(partial(np.add, first, self._old.view(write.source), out=target))
+        for kind, run in groupby(calls, type):
             if kind is not _BlockWrite:
                 yield from run
                 continue
@@ -189,20 +193,20 @@ class Mover:
 
     def _moves(self, writes: Iterable[_BlockWrite]) -> list:
         """Target and source of each write, as addresses."""
-        return [(_at(self._new, each.into), _at(self._old, each.source)) for each in writes]
+        return [(_at(self._new, write.into), _at(self._old, write.source)) for write in writes]
 
     def _messages_to_add(self, messages: list[_Message]) -> Iterator[tuple]:
         """Messages that are received and added, in two alternating buffers."""
         item = self._item
         for number, (owner, batch) in enumerate(messages):
             moves, sums, at = [], [], number % 2 * (self.arena.size // 2)
-            for each in batch:
-                rows, cols = each.into.shape
+            for write in batch:
+                rows, cols = write.into.shape
                 part = self.arena[at : at + rows * cols * item].view(self._new.dtype)
-                buffer, target = part.reshape(rows, cols), self._new.view(each.into)
+                buffer, target = part.reshape(rows, cols), self._new.view(write.into)
                 start = address_of(buffer)
                 moves.append(
-                    (Strided(start, (rows, cols), buffer.strides), _at(self._old, each.source))
+                    (Strided(start, (rows, cols), buffer.strides), _at(self._old, write.source))
                 )
                 sums.append(partial(np.add, target, buffer, out=target))
                 at += part.nbytes
@@ -211,27 +215,29 @@ class Mover:
     def _messages(self, stage: list[_BlockWrite], most: int) -> Iterator[_Message]:
         """The writes from memory that is not mapped, by owner, in batches of limited size."""
         apart = filter(self._is_apart, stage)
-        for owner, found in grouped(apart, lambda each: each.source.owner).items():
+        for owner, writes in grouped(apart, lambda write: write.source.owner).items():
             batch: list[_BlockWrite] = []
             size = 0
-            for each in found:
-                if batch and size + each.into.size > most:
+            for write in writes:
+                if batch and size + write.into.size > most:
                     yield owner, batch
                     batch, size = [], 0
-                batch.append(each)
-                size += each.into.size
+                batch.append(write)
+                size += write.into.size
             yield owner, batch
 
     def _along(self, moves: list) -> tuple:
         """A few strided moves, with axes in the order of the source's memory."""
-        found = []
+        ordered = []
         for target, source in joined(moves, self._item, local=False):
             axes = sorted(
                 zip(source.shape, target.strides, source.strides), key=lambda axis: -axis[2]
             )
             shape, here, there = zip(*axes)
-            found.append((Strided(target.start, shape, here), Strided(source.start, shape, there)))
-        return tuple(found)
+            ordered.append(
+                (Strided(target.start, shape, here), Strided(source.start, shape, there))
+            )
+        return tuple(ordered)
 
 
 def _at(matrix: DistributedMatrix, block: Block) -> Strided:
@@ -243,5 +249,5 @@ def _at(matrix: DistributedMatrix, block: Block) -> Strided:
 
 def _finish(request: MPI.Request, sums: list) -> None:
     request.Wait()
-    for each in sums:
-        each()
+    for add in sums:
+        add()

@@ -72,18 +72,18 @@ class Topology(ClosedTogether):
     kept : dict
         Objects by key that take long to make, such as groups of NCCL; closed with this one.
     roofs : dict
-        Local shapes of the roof by problem, once they are found.
+        Local shapes of the roof by problem, once they are known.
     """
 
     def __init__(self, comm: MPI.Comm):
         self.comm = comm
         self.node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
-        lowest, found = zip(
+        lowest, shares = zip(
             *comm.allgather((self.node.bcast(comm.rank), CoreShare.of_this_process()))
         )
         self.node_of: list[int] = list(lowest)
-        kernels = [share.kernel for share in found]
-        self._occupancies = occupancies(lowest, found) | occupancies(kernels, found)
+        kernels = [share.kernel for share in shares]
+        self._occupancies = occupancies(lowest, shares) | occupancies(kernels, shares)
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._occupancies)
         self._groups: dict[Group, MPI.Comm] = {}
         self.kept: dict = {}
@@ -121,8 +121,8 @@ class Topology(ClosedTogether):
 
     def close(self) -> None:
         """Free all communicators made here, and the locks (collective)."""
-        for each in self.kept.values():
-            each.close()
+        for resource in self.kept.values():
+            resource.close()
         for comm in self._groups.values():
             comm.Free()
         self._groups.clear()

@@ -121,10 +121,10 @@ def decide(runs: Sequence[Run], dropped: Collection[int] = ()) -> list[Decision]
 
     >>> slow = [1.0, 1.5] * 3
     >>> cases = [run(*slow), run(*(1.1 * s for s in slow)), run(1.2, 1.9)]
-    >>> [each.state for each in decide(cases[:2])], [each.state for each in decide(cases)]
+    >>> [x.state for x in decide(cases[:2])], [x.state for x in decide(cases)]
     (['fastest', 'slower'], ['undecided', 'slower', 'undecided'])
     """
-    found: list[Decision] = [Decision(UNDECIDED, None, OK, False)] * len(runs)
+    decisions: list[Decision] = [Decision(UNDECIDED, None, OK, False)] * len(runs)
     for shared in (True, False):
         mine = {
             at: _doubt(run)
@@ -140,10 +140,10 @@ def decide(runs: Sequence[Run], dropped: Collection[int] = ()) -> list[Decision]
             state, ratio, needs = _compare(runs[at], runs[best], drift)
             if doubt or shared:
                 state, needs = UNDECIDED, doubt or CORES
-            found[at] = Decision(state, ratio, needs, not (doubt or shared))
-        others = [each for at, each in enumerate(found) if at != best]
-        found[best] = _of_best(found[best], others)
-    return found
+            decisions[at] = Decision(state, ratio, needs, not (doubt or shared))
+        others = [decision for at, decision in enumerate(decisions) if at != best]
+        decisions[best] = _of_best(decisions[best], others)
+    return decisions
 
 
 def compared(runs: Sequence[Run]) -> list[bool]:
@@ -162,7 +162,7 @@ def compared(runs: Sequence[Run]) -> list[bool]:
     first = [next(iter(run.values())) for run in runs]
     still = [row.moved_bytes == 0 and row.ranks != 1 for row in first]
     alike = all(still) or len({(row.a, row.b, row.c) for row in first}) == 1
-    return [alike or not each for each in still]
+    return [alike or not is_local for is_local in still]
 
 
 def decide_compared(runs: Sequence[Run]) -> list[Decision | None]:
@@ -174,22 +174,24 @@ def decide_compared(runs: Sequence[Run]) -> list[Decision | None]:
 
 def _of_best(mine: Decision, others: Sequence[Decision]) -> Decision:
     """The decision on the best, from those on the others."""
-    ranked = [each for each in others if each.ranked]
+    ranked = [decision for decision in others if decision.ranked]
     mine = mine._replace(ratio=Ratio(1.0), best=True)
     if not mine.ranked:
         return mine
     # with noisy cases alone it is compared with nothing; failed ones are no cases
-    rivals = ranked or [each for each in others if each.ratio]
-    needs = [each.needs for each in rivals if each.state == UNDECIDED]
+    rivals = ranked or [decision for decision in others if decision.ratio]
+    needs = [decision.needs for decision in rivals if decision.state == UNDECIDED]
     if needs:
         return mine._replace(state=UNDECIDED, needs=needs[0])
-    is_tied = any(each.state == TIED for each in ranked)
+    is_tied = any(decision.state == TIED for decision in ranked)
     return mine._replace(state=TIED if is_tied else FASTEST, needs="")
 
 
 def best_at(decisions: Sequence[Decision]) -> int | None:
     """The place of the best ranked case; None if none is ranked."""
-    return next((at for at, each in enumerate(decisions) if each.best and each.ranked), None)
+    return next(
+        (at for at, decision in enumerate(decisions) if decision.best and decision.ranked), None
+    )
 
 
 def leaders(decisions: Sequence[Decision]) -> list[int]:
@@ -199,8 +201,8 @@ def leaders(decisions: Sequence[Decision]) -> list[int]:
         return []
     near = [
         at
-        for at, each in enumerate(decisions)
-        if at != best and each.ranked and each.state != SLOWER
+        for at, decision in enumerate(decisions)
+        if at != best and decision.ranked and decision.state != SLOWER
     ]
     return [best, *sorted(near, key=lambda at: decisions[at].ratio.middle)]
 
@@ -227,7 +229,10 @@ def answer(decisions: Sequence[Decision], names: Sequence[str], most: int = 3) -
         return "nothing is ranked"
     state = decisions[first[0]].state
     if state == FASTEST:  # which means nothing of one case
-        name, alone = names[first[0]], sum(each.ratio is not None for each in decisions) == 1
+        name, alone = (
+            names[first[0]],
+            sum(decision.ratio is not None for decision in decisions) == 1,
+        )
         return f"only {name}" if alone else f"{name} is fastest"
     known = list(dict.fromkeys(names[at] for at in first))
     more = f" and {len(known) - most} more" if len(known) > most else ""
@@ -242,8 +247,10 @@ def remedy(*problems: Sequence[Decision]) -> str:
     >>> remedy([Decision(UNDECIDED, Ratio(1.0), ROUNDS, best=True)], [Decision(FASTEST, best=True)])
     'more rounds would decide'
     """
-    best = (next((each for each in found if each.best), None) for found in problems)
-    needs = dict.fromkeys(each.needs if each else OK for each in best)
+    best = (
+        next((decision for decision in decisions if decision.best), None) for decisions in problems
+    )
+    needs = dict.fromkeys(decision.needs if decision else OK for decision in best)
     needs.pop("", None)
     return f"{', or '.join(needs)} would decide" if needs else ""
 
@@ -312,7 +319,7 @@ def tie_order(row: Any) -> tuple:
     still = "CBA".find(text("stationary").upper()) % 4  # none: last
     return (
         still,
-        *(int(found[1]) if found else 1 for found in factors),
+        *(int(factor[1]) if factor else 1 for factor in factors),
         *map(text, ("algorithm", "preset", *"abc", *OPTION_COLUMNS, "case")),
     )
 
@@ -341,8 +348,8 @@ def is_noisy_run(rows: Iterable[Any]) -> bool:
     percents = [percent for _, percent in noisy if percent is not None]
     if len(noisy) == len(percents) > 1 and is_noisy((), percents):
         return True
-    most = lambda found: 2 * sum(found) > len(found)
-    return most([each for each, _ in noisy]) or most([each for each, known in noisy if known])
+    most = lambda marks: 2 * sum(marks) > len(marks)
+    return most([mark for mark, _ in noisy]) or most([mark for mark, known in noisy if known])
 
 
 def _is_timed(run: Run) -> bool:
@@ -387,7 +394,7 @@ def _compare(run: Run, best: Run, drift: float | None) -> tuple[str, Ratio, str]
         return (SLOWER, ratio, "") if is_slower else (UNDECIDED, ratio, INTERLEAVED)
     ratios = over(seconds_of(run), seconds_of(best))
     if not ratios:
-        middle_s, base_s = (median(seconds_of(each).values()) for each in (run, best))
+        middle_s, base_s = (median(seconds_of(rows).values()) for rows in (run, best))
         return UNDECIDED, Ratio(middle_s / base_s), INTERLEAVED
     ratio = ratio_of(ratios)
     state, more = state_of(ratio, drift), ROUNDS if drift is not None else SPEEDS
@@ -403,7 +410,7 @@ def state_of(ratio: Ratio, drift: float | None) -> str:
     Examples
     --------
     >>> ratios = Ratio(1.0, 0.99, 1.01), Ratio(1.02, 1.01, 1.03), Ratio(1.0, 0.98, 1.02), Ratio(2.0)
-    >>> [state_of(each, 0.01) for each in ratios]
+    >>> [state_of(ratio, 0.01) for ratio in ratios]
     ['tied', 'slower', 'undecided', 'undecided']
     """
     if ratio.low is None or ratio.high is None:
@@ -451,11 +458,11 @@ def _predicted(mine: Any, other: Any) -> Ratio:
     ends = [[log(end / row.time_s) for end in _ends(row) or [row.time_s] * 2] for row in rows]
     # what is left of each interval are errors of each prediction alone
     left = [
-        [max(0.0, end[at] ** 2 - sum(each[at] ** 2 for each in known)) for at in (0, 1)]
+        [max(0.0, end[at] ** 2 - sum(factor[at] ** 2 for factor in known)) for at in (0, 1)]
         for end, known in zip(ends, apart)
     ]
     (low, high), (least, most) = left
-    below, above = (sum(each[at] ** 2 for each in _spread(shared)) for at in (0, 1))
+    below, above = (sum(factor[at] ** 2 for factor in _spread(shared)) for at in (0, 1))
     return Ratio(
         ratio,
         ratio * exp(-((low + most + below) ** 0.5)),
@@ -466,8 +473,8 @@ def _predicted(mine: Any, other: Any) -> Ratio:
 def _spread(times: Sequence[float]) -> list[tuple[float, float]]:
     """How far a time changes with the guessed constants, and with the sharing of links: logarithms
     of the least and the largest factor of each."""
-    found = [[log(time / times[0]) for time in group] for group in (times[1:3], times[3:])]
-    return [(min(0.0, *each), max(0.0, *each)) for each in found if each]
+    logs = [[log(time / times[0]) for time in group] for group in (times[1:3], times[3:])]
+    return [(min(0.0, *factors), max(0.0, *factors)) for factors in logs if factors]
 
 
 def _ends(row: Any) -> tuple[float, float] | None:

@@ -75,7 +75,7 @@ def undisturbed(repeats: Sequence[Sequence[Timed]], least: int) -> list[int]:
     had = [
         place
         for place, repeat in enumerate(repeats)
-        if all(each.lost <= DISTURBED for each in repeat)
+        if all(time.lost <= DISTURBED for time in repeat)
     ]
     return had if len(had) >= least else list(range(len(repeats)))
 
@@ -126,7 +126,7 @@ def cores_had(
     Four ranks on two cores, alone and together with four other processes:
 
     >>> alone, concurrent = (Timed(2.0, 0.6, 1.0),), (Timed(4.0, 0.8, 1.0),)
-    >>> [cores_had([each], [0], 0.5).core_share for each in (alone, concurrent)]
+    >>> [cores_had([times], [0], 0.5).core_share for times in (alone, concurrent)]
     [1.0, 0.5]
     """
     if due is None:
@@ -172,11 +172,11 @@ def median_interval(samples: Samples) -> tuple[float, float] | None:
     >>> median_interval([5.0, 1.0, 3.0, 2.0, 4.0, 6.0]), median_interval([1.0, 2.0])
     ((1.0, 6.0), None)
     """
-    found = median_ranks(len(samples))
-    if found is None:
+    ranks = median_ranks(len(samples))
+    if ranks is None:
         return None
     ordered = sorted(samples)
-    return ordered[found[0]], ordered[found[1]]
+    return ordered[ranks[0]], ordered[ranks[1]]
 
 
 class Ratio(NamedTuple):
@@ -327,8 +327,8 @@ def time_columns(samples: list[float], ratios: Samples = ()) -> dict:
 
     Examples
     --------
-    >>> found = time_columns([0.5, 0.75, 0.5])
-    >>> found["best_s"], found["median_s"], found["median_low_s"], found["stable"]
+    >>> columns = time_columns([0.5, 0.75, 0.5])
+    >>> columns["best_s"], columns["median_s"], columns["median_low_s"], columns["stable"]
     (0.5, 0.5, None, False)
     """
     low, high = median_interval(samples) or (None, None)

@@ -524,7 +524,7 @@ REQUEST = tuple(
 IDENTITY = (*REQUEST, *WHERE, *WITH)
 #: The header of each version of the schema that is read.
 HEADERS = {
-    version: tuple(found for name in HEADER if (found := names.get(name, name)))
+    version: tuple(older for name in HEADER if (older := names.get(name, name)))
     for version, names in _OLDER.items()
 } | {str(SCHEMA_VERSION): HEADER}
 
@@ -545,11 +545,11 @@ def from_older(row: tuple[str, ...]) -> tuple[str, ...]:
     if version not in _OLDER or len(row) != len(HEADERS[version]):
         return row
     cells: dict[str | None, str] = dict(zip(HEADERS[version], row))
-    found = {name: cells.get(_OLDER[version].get(name, name), "") for name in HEADER}
-    found["schema_version"] = str(SCHEMA_VERSION)
+    values = {name: cells.get(_OLDER[version].get(name, name), "") for name in HEADER}
+    values["schema_version"] = str(SCHEMA_VERSION)
     if version == "12" and cells["mode"] == "simulated":
-        found["machine"] = cells["machine"]
-    return tuple(found.values())
+        values["machine"] = cells["machine"]
+    return tuple(values.values())
 
 
 #: Columns of algorithms' options; the last holds all options without a column.

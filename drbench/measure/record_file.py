@@ -224,25 +224,25 @@ def read_table(
         raise RecordError(f"{path}: its UTF-16 is damaged. Save it as CSV UTF-8.") from None
     lines = re.split("\r\n?|\n", text)
     delimiter = max(",;\t", key=next(filter(None, lines), "").count)
-    found = []
+    table = []
     for number, line in enumerate(lines, 1):
         row = _cells(line, delimiter)
         if any(row):
-            found.append((number, row))
-    if not found:
+            table.append((number, row))
+    if not table:
         return [], False
-    header = found[0][1]
+    header = table[0][1]
     width = max(number for number, cell in enumerate(header, 1) if cell)
     if width < len(header):  # columns without a name
-        found = [(number, row if any(row[width:]) else row[:width]) for number, row in found]
+        table = [(number, row if any(row[width:]) else row[:width]) for number, row in table]
     where = [place for place, name in enumerate(header) if name in numbers]
-    texts = (row[place] for _, row in found[1:] for place in where if place < len(row))
+    texts = (row[place] for _, row in table[1:] for place in where if place < len(row))
     if delimiter != "," and not any("." in text for text in texts):
         decimal = lambda row: (
             cell.replace(",", ".") if place in where else cell for place, cell in enumerate(row)
         )
-        found[1:] = [(number, tuple(decimal(row))) for number, row in found[1:]]
-    return found, bool(lines[-1])
+        table[1:] = [(number, tuple(decimal(row))) for number, row in table[1:]]
+    return table, bool(lines[-1])
 
 
 def read_cells(
@@ -277,10 +277,10 @@ def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ..
             _warn(path, "left out")
             return []
         # another schema has other columns; its version is clearer than the column that differs
-        found = dict(zip(header, rows[0][1])).get("schema_version") if rows else None
-        if found not in (None, *HEADERS):
-            raise RecordError(f"{path}: {unknown_version(found)}")
-        raise _other_header(path, header, found or str(SCHEMA_VERSION))
+        version = dict(zip(header, rows[0][1])).get("schema_version") if rows else None
+        if version not in (None, *HEADERS):
+            raise RecordError(f"{path}: {unknown_version(version)}")
+        raise _other_header(path, header, version or str(SCHEMA_VERSION))
     rows = [(number, from_older(row)) for number, row in rows if row not in known]
     if is_open and rows and not _is_whole(rows[-1][1]):
         _warn(path, "left out")

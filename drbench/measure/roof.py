@@ -51,9 +51,9 @@ def timed(comm: MPI.Comm, function) -> Timed:
         lost = 1 - on_core / seconds
     else:
         lost = min(1.0, (_waited_s() - waited_s) / seconds)
-    found = np.empty((comm.size, 3))
-    comm.Allgather(np.array((seconds, lost, cpu_s)), found)
-    return Timed(*found[:, :2].max(axis=0).tolist(), float(found[:, 2].mean()))
+    gathered = np.empty((comm.size, 3))
+    comm.Allgather(np.array((seconds, lost, cpu_s)), gathered)
+    return Timed(*gathered[:, :2].max(axis=0).tolist(), float(gathered[:, 2].mean()))
 
 
 def _sleeps() -> int:
@@ -205,10 +205,10 @@ class Roof:
             for name, size in elements(problem, tried).items()
         }
         for name in "AB":  # all of the memory, of which all read parts
-            height, _, line = max((stored(problem, each, name) for each in tried), key=_size)
+            height, _, line = max((stored(problem, shape, name) for shape in tried), key=_size)
             work.fill(self._memory[name].reshape(height, line), fill, name)
-        prepared = {each: self._prepare(each) for each in tried}
-        self.gemms = gemms or fastest(tried, lambda each: self._time(*prepared[each]).seconds)
+        prepared = {shape: self._prepare(shape) for shape in tried}
+        self.gemms = gemms or fastest(tried, lambda shape: self._time(*prepared[shape]).seconds)
         self._prepared = prepared[self.gemms]
         if gemms:  # tried before in other memory: the pages of this one are still untouched
             self._time(*self._prepared)
@@ -247,17 +247,17 @@ def gemms_to_try(problem: Problem, pads: bool = True) -> list[LocalGemms]:
 
     Examples
     --------
-    >>> [each[1:] for each in gemms_to_try(Problem(1024, 512, 64, 2))]
+    >>> [gemms[1:] for gemms in gemms_to_try(Problem(1024, 512, 64, 2))]
     [(512, 64, False), (512, 64, True), (256, 64, False), (256, 64, True)]
     """
-    found = []
+    tried = []
     for shape in problem.local_shapes():
         plain, padded = (LocalGemms(*shape, padded) for padded in (False, True))
         differ = any(
             stored(problem, plain, name) != stored(problem, padded, name) for name in "ABC"
         )
-        found += [plain, padded] if pads and differ else [plain]
-    return found
+        tried += [plain, padded] if pads and differ else [plain]
+    return tried
 
 
 def elements(problem: Problem, tried: Sequence[LocalGemms]) -> dict[str, int]:
@@ -268,7 +268,7 @@ def elements(problem: Problem, tried: Sequence[LocalGemms]) -> dict[str, int]:
     >>> elements(Problem(8, 8, 8, 2), [LocalGemms((2,), 8, 8), LocalGemms((4,), 4, 8)])
     {'A': 32, 'B': 64, 'C': 16}
     """
-    return {name: max(_size(stored(problem, each, name)) for each in tried) for name in "ABC"}
+    return {name: max(_size(stored(problem, gemms, name)) for gemms in tried) for name in "ABC"}
 
 
 def stored(problem: Problem, gemms: LocalGemms, name: str) -> tuple[int, int, int]:
@@ -307,24 +307,26 @@ def fastest(tried: Sequence[LocalGemms], seconds_of: Callable[[LocalGemms], floa
     >>> fastest(tried, lambda gemms: 3.0 if gemms.k == 2 else 4.0).rows
     (8,)
     """
-    left: dict[LocalGemms, list[float]] = {each: [] for each in tried}
-    for each in tried:
-        seconds_of(each)  # warms pages and caches
+    left: dict[LocalGemms, list[float]] = {gemms: [] for gemms in tried}
+    for gemms in tried:
+        seconds_of(gemms)  # warms pages and caches
     spent_s, trials = 0.0, 0
     while trials < _TRIALS or (spent_s < _TRIALS_S and trials < _MOST_TRIALS):
-        for each in list(left)[:: -1 if trials % 2 else 1]:
-            found = seconds_of(each)
-            left[each].append(found / each.work)
-            spent_s += found
+        for gemms in list(left)[:: -1 if trials % 2 else 1]:
+            seconds = seconds_of(gemms)
+            left[gemms].append(seconds / gemms.work)
+            spent_s += seconds
         trials += 1
         if trials > 1:
             behind = _behind(left)
-            left = {each: left[each] for each in left if min(behind[each]) <= _BEHIND}
+            left = {gemms: left[gemms] for gemms in left if min(behind[gemms]) <= _BEHIND}
     behind = _behind(left)
-    return min(left, key=lambda each: median(behind[each]))
+    return min(left, key=lambda gemms: median(behind[gemms]))
 
 
-def _behind(found: dict) -> dict:
+def _behind(seconds: dict) -> dict:
     """The time of each over the least of its round, for each round."""
-    least = [min(times) for times in zip(*found.values())]
-    return {each: [one / best for one, best in zip(mine, least)] for each, mine in found.items()}
+    least = [min(times) for times in zip(*seconds.values())]
+    return {
+        gemms: [time / best for time, best in zip(mine, least)] for gemms, mine in seconds.items()
+    }

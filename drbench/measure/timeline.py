@@ -91,10 +91,10 @@ def read_chrome_trace(text: str) -> tuple[list[StepTime], dict]:
             for e in whole["traceEvents"]
             if e["ph"] == "X"
         ]
-        found = dict(whole["metadata"])
-        if "machine" in found:  # older traces
-            found["label"] = found.pop("machine")
-        return events, found
+        metadata = dict(whole["metadata"])
+        if "machine" in metadata:  # older traces
+            metadata["label"] = metadata.pop("machine")
+        return events, metadata
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"this is no trace of drbench run --timeline ({type(error).__name__}: {error})"

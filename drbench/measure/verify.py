@@ -91,14 +91,14 @@ def _by_vectors(c, problem, fill, replicas, elements, known) -> Verification:
     rows_c, terms = problem.c.partition.shape[0], problem.c.partition.terms
     key = repr((problem.shapes(), problem.gemms(), vars(fill), terms))
     expected = remembered(known, key, lambda: _expected(comm, problem, fill, x, elements))
-    copy, found, fraction = _copy(c), np.zeros((replicas, rows_c, 2)), False
+    copy, sums, fraction = _copy(c), np.zeros((replicas, rows_c, 2)), False
     if copy < replicas:
         for block, tile in c.own_blocks():
             fraction |= not elements.all_finite(tile, whole=True)
-            found[copy, block.row0 : block.row1] += elements.times(tile, x[block.col0 : block.col1])
-    comm.Allreduce(MPI.IN_PLACE, found, MPI.SUM)
-    wrong = ~(found == expected).all(axis=2)  # NaN compares unequal
-    error = float(np.abs(found - expected).max())
+            sums[copy, block.row0 : block.row1] += elements.times(tile, x[block.col0 : block.col1])
+    comm.Allreduce(MPI.IN_PLACE, sums, MPI.SUM)
+    wrong = ~(sums == expected).all(axis=2)  # NaN compares unequal
+    error = float(np.abs(sums - expected).max())
     fraction = comm.allreduce(fraction, MPI.LOR)  # lost in the rounding of the float64 sums
     if not wrong.any() and fraction:
         return Verification(False, float("nan"), "an element of C is no integer, but all sums are")
@@ -115,7 +115,9 @@ def _by_vectors(c, problem, fill, replicas, elements, known) -> Verification:
 
 def _expected(comm, problem, fill, x, elements) -> np.ndarray:
     """What C times the vectors must be."""
-    (rows_a, _), (rows_b, _), (rows_c, _) = (each.partition.shape for each in problem.operands)
+    (rows_a, _), (rows_b, _), (rows_c, _) = (
+        operand.partition.shape for operand in problem.operands
+    )
     of_b = _times(comm, fill, "B", rows_b, problem.n, x, elements)
     of_b = of_b.reshape(-1, problem.k, 2).transpose(1, 0, 2)  # a block of k rows after the other
     of_a = _times(comm, fill, "A", rows_a, problem.k, of_b.reshape(problem.k, -1), elements)
@@ -175,8 +177,8 @@ def _by_rows(c, problem, fill, replicas, elements, known) -> Verification:
     worst = 0.0
     if _copy(c) < replicas and not all(elements.all_finite(tile) for _, tile in c.own_blocks()):
         worst = float("inf")  # in any row
-    for inside, col0, found in _sample_parts(c, problem, sample, replicas, elements):
-        value, size = np.zeros((2, *found.shape))
+    for inside, col0, actual in _sample_parts(c, problem, sample, replicas, elements):
+        value, size = np.zeros((2, *actual.shape))
         if beta:
             for x, row in enumerate(sample[inside]):
                 fill.into(value[x : x + 1], "C", row, col0)
@@ -184,12 +186,12 @@ def _by_rows(c, problem, fill, replicas, elements, known) -> Verification:
             size = np.abs(value)
         for which, a, block in terms:
             at, of = np.isin(inside, which), np.isin(which, inside)
-            for k0, k1 in parts(0, problem.k, found.shape[1]) if at.any() else ():
-                b = np.empty((k1 - k0, found.shape[1]))
+            for k0, k1 in parts(0, problem.k, actual.shape[1]) if at.any() else ():
+                b = np.empty((k1 - k0, actual.shape[1]))
                 fill.into(b, "B", block * problem.k + k0, col0)
                 value[at] += a[of, k0:k1] @ b
                 size[at] += np.abs(a[of, k0:k1]) @ np.abs(b)
-        ratio = np.abs(found - value) / (unit * size + least)
+        ratio = np.abs(actual - value) / (unit * size + least)
         worst = max(worst, float("inf") if np.isnan(ratio).any() else float(ratio.max()))
     worst = comm.allreduce(worst, MPI.MAX)
     if worst <= 1.0:
@@ -224,5 +226,5 @@ def _sample_parts(c, problem, sample, replicas, elements) -> Iterator[tuple]:
         comm = c.topology.comm
         comm.Allreduce(MPI.IN_PLACE, total, MPI.SUM)
         share = part(problem.n, comm.rank, comm.size)
-        for found in total if share.extent else ():
-            yield np.arange(sample.size), share.start, found[:, slice(*share)]
+        for summed in total if share.extent else ():
+            yield np.arange(sample.size), share.start, summed[:, slice(*share)]

@@ -95,12 +95,12 @@ def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]
     for trace in traces:
         for resource, carried in _loads(trace, costs):
             nbytes[resource] += carried
-    found = [
+    loads = [
         Carried(*_name_link(key, machine), nbytes[key], seconds)
         for key, seconds in busy.items()
         if nbytes[key]
     ]
-    return sorted(found, key=lambda each: -each.seconds)
+    return sorted(loads, key=lambda load: -load.seconds)
 
 
 def _loads(trace: Trace, costs: Costs) -> Iterator[tuple]:
@@ -114,10 +114,10 @@ def _loads(trace: Trace, costs: Costs) -> Iterator[tuple]:
                 elements = step.shard() if step.kind == "shift" else elements
                 yield (direction, trace.rank), costs.item(step) * elements
                 continue
-            for each in group_flows(step, machine, (me,)):
-                if each.target != each.source:
-                    for resource in machine.route(each.source, each.target)[1]:
-                        yield resource, costs.item(step) * each.elements
+            for flow in group_flows(step, machine, (me,)):
+                if flow.target != flow.source:
+                    for resource in machine.route(flow.source, flow.target)[1]:
+                        yield resource, costs.item(step) * flow.elements
         elif step.counter is not None and not step.grouped:
             for _, elements in step.moved(trace.rank):
                 for resource in costs.transfer(step, trace.rank).links:
@@ -143,8 +143,8 @@ def _name_link(key: tuple, machine: Machine) -> tuple[str, str]:
     """
     if len(key) == 2:  # of a rank alone
         return machine.links[0].name, f"{key[0]} of {key[1]}"
-    name, one, other = key
-    return name, f"{_DIRECTIONS.get(one, f'{one} to')} {other}"
+    name, end, other = key
+    return name, f"{_DIRECTIONS.get(end, f'{end} to')} {other}"
 
 
 def _busy(traces: Iterable[Trace], machine: Machine) -> tuple[float, Counter]:
@@ -227,7 +227,7 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
             for direction in directions:
                 before = busy.get((group.name, direction), (0.0, 0.0, 0.0))
                 busy[group.name, direction] = tuple(
-                    one + hops * more for one, more in zip(before, parts)
+                    seconds + hops * more for seconds, more in zip(before, parts)
                 )
     return computes, *max(busy.values(), key=sum, default=(0.0, 0.0, 0.0))
 
@@ -249,10 +249,10 @@ def _of_group(costs: Costs, step):
     cost = costs.group(step, alone=True, rate=rate)
     fifo = machine.arbitration == "fifo"
     seconds = cost.link_s if fifo else cost.link_s - cost.fixed_s
-    found = [(each, part * seconds) for each, part in cost.parts]
+    parts = [(resource, part * seconds) for resource, part in cost.parts]
     if not (fifo or shifts):  # those of one group run one after another
-        found.append((("ring", "of", group), cost.link_s))
-    return found
+        parts.append((("ring", "of", group), cost.link_s))
+    return parts
 
 
 def moving_s(moved: Iterable[tuple[int, int, int]], machine: Machine) -> float:

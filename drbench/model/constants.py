@@ -102,13 +102,17 @@ def read_table(kind: type, values: Any, where: str, prefix: str = "", **more) ->
     """
     check_table(values, where)
     known = {
-        prefix + each.name: each
-        for each in fields(kind)
-        if each.name not in more and not each.name.startswith("_")
+        prefix + constant.name: constant
+        for constant in fields(kind)
+        if constant.name not in more and not constant.name.startswith("_")
     }
     refuse_unknown(values, known, where)
-    for name, each in known.items():
-        if name not in values and each.default is MISSING and each.default_factory is MISSING:
+    for name, constant in known.items():
+        if (
+            name not in values
+            and constant.default is MISSING
+            and constant.default_factory is MISSING
+        ):
             raise UsageError(f"{where} needs {name}. Add it, with its source.")
     read = {
         name.removeprefix(prefix): _read_constant(kind, known[name], value, f"{where}.{name}")
@@ -172,9 +176,9 @@ def _read(value: Any, kind: Any, span: Range, where: str) -> Any:
     several = isinstance(value, (list, tuple))
     if origin is list or inner[-1] is Ellipsis:
         _require(several, where, "a list", value)
-        return origin(_read(each, inner[0], span, where) for each in value)
+        return origin(_read(item, inner[0], span, where) for item in value)
     _require(several and len(value) == len(inner), where, f"a list of {len(inner)}", value)
-    return tuple(_read(each, of, span, where) for each, of in zip(value, inner))
+    return tuple(_read(item, of, span, where) for item, of in zip(value, inner))
 
 
 def _read_number(value: Any, kind: type, span: Range, where: str) -> Any:

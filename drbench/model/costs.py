@@ -129,8 +129,8 @@ class Costs:
     >>> from drbench.model.machine import Link
     >>> from drbench.program.steps import Block, Get
     >>> costs = Costs(Machine("toy", Compute(256.0), (Link("wire", 64.0),)), 4)
-    >>> one, other = (Get(Block("A", 1, 0, (0, 0), x, x + 4, 0, 8)) for x in (0, 4))
-    >>> costs.transfer(one, 0) is costs.transfer(other, 0)
+    >>> first, other = (Get(Block("A", 1, 0, (0, 0), x, x + 4, 0, 8)) for x in (0, 4))
+    >>> costs.transfer(first, 0) is costs.transfer(other, 0)
     True
     """
 
@@ -158,10 +158,10 @@ class Costs:
         if type(step) is not Gemm:
             return compute_s(self.machine, step, self.item(step))
         key = step.extents, step.transposed_operands, parts and tuple(parts)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = compute_s(self.machine, step, self.itemsize, parts)
-        return found
+        seconds = self._known.get(key)
+        if seconds is None:
+            seconds = self._known[key] = compute_s(self.machine, step, self.itemsize, parts)
+        return seconds
 
     def transfer(self, step: Step, rank: int) -> Cost:
         """:func:`step_cost` of a one-sided step, or of one with a signal."""
@@ -173,10 +173,10 @@ class Costs:
             cut = isinstance(step, (Put, Accumulate)) and is_cut(step)
             where = block.owner, block.shape, block.transposed, block.full
             key = type(step), item, rank, *where, cut
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = step_cost(self.machine, step, rank, item)
-        return found
+        cost = self._known.get(key)
+        if cost is None:
+            cost = self._known[key] = step_cost(self.machine, step, rank, item)
+        return cost
 
     def group(self, step: GroupStep, alone: bool = False, rate: float | None = None) -> Cost:
         """:func:`group_cost` of a group step, with the links on which all members send, or only its
@@ -184,11 +184,11 @@ class Costs:
         group, item = step.group, self.item(step)
         sender = alone and (group.position, step.ring())
         key = step.operation, item, group, step.shard(), sender, rate
-        found = self._known.get(key)
-        if found is None:
+        cost = self._known.get(key)
+        if cost is None:
             senders = (group.position,) if alone else range(len(group))
-            found = self._known[key] = group_cost(step, self.machine, senders, item, rate)
-        return found
+            cost = self._known[key] = group_cost(step, self.machine, senders, item, rate)
+        return cost
 
 
 def item_of(step: Step, sizes: dict[str, int]) -> int:
@@ -345,20 +345,20 @@ def group_parts(
     >>> group_parts(AllGather, toy, 4, 100, 100.0)
     (1.0, 1.5, 3.0)
     """
-    found = machine.collective(step.operation)
-    launch, sync = found.starts(members)
-    if step.kind != "shift" and found.across(members):
+    collective = machine.collective(step.operation)
+    launch, sync = collective.starts(members)
+    if step.kind != "shift" and collective.across(members):
         bandwidth = _OverNodes.of(machine, step.operation, members).rate
     else:
-        own = (found.ring_bandwidth(group, members) or 0.0) * machine.links_within(members)
-        bandwidth = (1 + found.both_directions) * (own or bandwidth_bytes_per_s)
+        own = (collective.ring_bandwidth(group, members) or 0.0) * machine.links_within(members)
+        bandwidth = (1 + collective.both_directions) * (own or bandwidth_bytes_per_s)
     if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
     of_shape = lambda shape: _round(
         step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth
     )
-    shapes = ("ring", "tree") if found.shape == "fastest" else (found.shape,)
-    if found.shape == "direct" and found.across(members):
+    shapes = ("ring", "tree") if collective.shape == "fastest" else (collective.shape,)
+    if collective.shape == "direct" and collective.across(members):
         shapes = ("ring",)
     return launch, *min(map(of_shape, shapes), key=sum)
 
@@ -440,11 +440,11 @@ class _OverNodes(NamedTuple):
             card = min(link.bandwidth_bytes_per_s, own or inf)
         intra_node = min(
             (
-                own * machine.links_within(each)
+                own * machine.links_within(ranks)
                 if own
-                else machine.link(*each[:2]).bandwidth_bytes_per_s
-                for each in nodes
-                if each[1:]
+                else machine.link(*ranks[:2]).bandwidth_bytes_per_s
+                for ranks in nodes
+                if ranks[1:]
             ),
             default=inf,
         )
@@ -473,7 +473,7 @@ class _OverNodes(NamedTuple):
             if self.next_local[rank] != rank:
                 flows.append(Flow(rank, self.next_local[rank], *intra_node))
             target, share = self.next_node[rank]
-            flows.append(Flow(rank, target, *(each * share for each in between)))
+            flows.append(Flow(rank, target, *(amount * share for amount in between)))
         return flows
 
 
@@ -494,20 +494,20 @@ def group_flows(step: GroupStep, machine: Machine, senders: Iterable[int]) -> li
     ranks. Over several nodes each rank sends to the next one on its node, and its share to the next
     node.
     """
-    members, found = step.group.members, machine.collective(step.operation)
+    members, collective = step.group.members, machine.collective(step.operation)
     following = lambda x, by: members[(x + by) % len(members)]
     if step.kind == "shift":
         return [Flow(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
     elements = step.ring().elements
-    if not found.across(members) and found.shape == "direct":
+    if not collective.across(members) and collective.shape == "direct":
         others = range(1, len(members))
         return [
             Flow(members[x], following(x, by), 1.0, step.shard()) for x in senders for by in others
         ]
-    if not found.across(members):
-        elements //= 1 + found.both_directions
-        by = (1, -1) if found.both_directions else (1,)
-        return [Flow(members[x], following(x, each), 1.0, elements) for each in by for x in senders]
+    if not collective.across(members):
+        elements //= 1 + collective.both_directions
+        by = (1, -1) if collective.both_directions else (1,)
+        return [Flow(members[x], following(x, sign), 1.0, elements) for sign in by for x in senders]
     over, ranks = _OverNodes.of(machine, step.operation, members), [members[x] for x in senders]
     busy = lambda limit: 1.0 if over.rate == limit else over.rate / limit
     return over.flows(ranks, (busy(over.intra_node), elements), (busy(over.card), elements))

@@ -25,25 +25,25 @@ def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) ->
 
     Examples
     --------
-    >>> [round(found, 6) for found in nonnegative([[1, 1, 1], [1, 2, 3]], [3, 5, 7])]
+    >>> [round(x, 6) for x in nonnegative([[1, 1, 1], [1, 2, 3]], [3, 5, 7])]
     [1.0, 2.0]
     >>> [
-    ...     round(found, 6) for found in nonnegative([[1, 1, 1], [1, 2, 3]], [1, 3, 5])
+    ...     round(x, 6) for x in nonnegative([[1, 1, 1], [1, 2, 3]], [1, 3, 5])
     ... ]  # an exact fit would have -1
     [0.0, 1.256158]
     """
     matrix = np.array(columns, float).T / np.array(seconds, float)[:, None]
-    kept = list(range(matrix.shape[1]))
-    while kept:
+    used = list(range(matrix.shape[1]))
+    while used:
         # columns of very different size (seconds of a FLOP, and of a launch)
-        scale = np.linalg.norm(matrix[:, kept], axis=0)
-        found = (
-            np.linalg.lstsq(matrix[:, kept] / scale, np.ones(len(seconds)), rcond=None)[0] / scale
+        scale = np.linalg.norm(matrix[:, used], axis=0)
+        solution = (
+            np.linalg.lstsq(matrix[:, used] / scale, np.ones(len(seconds)), rcond=None)[0] / scale
         )
-        if (found >= -1e-12 / scale).all():
+        if (solution >= -1e-12 / scale).all():
             break
-        kept.pop(int(np.argmin(found * scale)))
-    fitted = dict(zip(kept, found)) if kept else {}
+        used.pop(int(np.argmin(solution * scale)))
+    fitted = dict(zip(used, solution)) if used else {}
     return [max(0.0, float(fitted.get(place, 0.0))) for place in range(matrix.shape[1])]
 
 
@@ -59,10 +59,12 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
     ...     1e-6 + 2 * m * n * k / 1e11 + 2e-9 * k * n + 1e-9 * m * n * -(-k // 384)
     ... )
     >>> shapes = [(m, n, k) for m in (64, 512) for n in (64, 1024) for k in (128, 600, 1300, 2048)]
-    >>> found, error = fit_gemm([(*shape, time(*shape)) for shape in shapes])
-    >>> print(f"{found['peak_flops']:.3g} {found['launch_s']:.2g} {found['k_block']}", error < 1e-6)
+    >>> fitted, error = fit_gemm([(*shape, time(*shape)) for shape in shapes])
+    >>> print(
+    ...     f"{fitted['peak_flops']:.3g} {fitted['launch_s']:.2g} {fitted['k_block']}", error < 1e-6
+    ... )
     1e+11 1e-06 384 True
-    >>> [f"{seconds:.2g}" for seconds in found["pack_s"][1:]]
+    >>> [f"{seconds:.2g}" for seconds in fitted["pack_s"][1:]]
     ['2e-09', '1e-09']
     """
     m, n, k, seconds = (np.array(column, float) for column in zip(*samples))
@@ -75,9 +77,9 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
             k * n,
             m * n * np.maximum(1, np.ceil(k / k_block)),
         ]
-        found = nonnegative(columns, seconds)
-        errors = abs(np.array(found) @ np.array(columns) / seconds - 1)
-        fits.append((float((errors**2).sum()), k_block, found, statistics.median(errors)))
+        coefficients = nonnegative(columns, seconds)
+        errors = abs(np.array(coefficients) @ np.array(columns) / seconds - 1)
+        fits.append((float((errors**2).sum()), k_block, coefficients, statistics.median(errors)))
     _, k_block, (launch, per_flop, a, b, c), error = min(fits)
     if not per_flop:
         raise CaseFailed(
@@ -113,7 +115,7 @@ def fit_transposed(
     for m, n, k, operand, seconds in transposed:
         elements = m * k if operand == "a" else k * n
         more[operand].append((seconds - plain[m, n, k]) / elements)
-    return [max(0.0, statistics.median(found)) for found in more.values()]
+    return [max(0.0, statistics.median(times)) for times in more.values()]
 
 
 def fit_line(samples: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
@@ -134,7 +136,7 @@ def fit_line(samples: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
     '1e-06 1e+09 5e+08 1e-07'
     """
     nbytes, *rows, seconds = zip(*samples)
-    apart = [[each if many else 0 for each, many in zip(nbytes, rows[0])]] if rows else []
+    apart = [[size if many else 0 for size, many in zip(nbytes, rows[0])]] if rows else []
     columns = [[1.0] * len(nbytes), nbytes, *apart, *rows]
     latency, per_byte, *more = nonnegative(columns, seconds)
     if not rows:
@@ -157,8 +159,8 @@ def fit_collective(samples: Sequence[tuple[int, float, float]]) -> dict:
     Examples
     --------
     >>> time = lambda p, x: 5e-6 + (p - 1) * (1e-6 + x / 1e9)
-    >>> found = fit_collective([(p, x, time(p, x)) for p in (2, 4) for x in (1e3, 1e5, 1e6)])
-    >>> f"{found['launch_s']:.2g} {found['sync_s']:.2g} {found['bandwidth_bytes_per_s']:.2g}"
+    >>> fitted = fit_collective([(p, x, time(p, x)) for p in (2, 4) for x in (1e3, 1e5, 1e6)])
+    >>> f"{fitted['launch_s']:.2g} {fitted['sync_s']:.2g} {fitted['bandwidth_bytes_per_s']:.2g}"
     '5e-06 1e-06 1e+09'
     """
     ranks, nbytes, seconds = (np.array(column, float) for column in zip(*samples))

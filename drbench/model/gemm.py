@@ -143,10 +143,10 @@ class Compute:
     def gemm_s(self, m: int, n: int, k: int, itemsize: int = 4) -> float:
         """Seconds of a local GEMM m×k times k×n."""
         key = m, n, k, itemsize
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._gemm_s(*key)
-        return found
+        seconds = self._known.get(key)
+        if seconds is None:
+            seconds = self._known[key] = self._gemm_s(*key)
+        return seconds
 
     def _gemm_s(self, m, n, k, itemsize) -> float:
         if not (m and n and k):  # nothing to multiply; an empty sum is still written
@@ -225,15 +225,15 @@ class Compute:
         A GEMM in one part takes as long as the library's:
 
         >>> compute = Compute(1e12, tiles=((128, 128),), units=4, launch_s=1e-6)
-        >>> found = compute.tiling(512, 256, 1000)
-        >>> waves = found.tiles(512, 256) / found.units
-        >>> waves * found.tile_s + 1e-6 == compute.gemm_s(512, 256, 1000)
+        >>> tiling = compute.tiling(512, 256, 1000)
+        >>> waves = tiling.tiles(512, 256) / tiling.units
+        >>> waves * tiling.tile_s + 1e-6 == compute.gemm_s(512, 256, 1000)
         True
         """
         parts, units = parts or {(m, n): 1}, min(units or self.units, self.units)
         key = m, n, k, itemsize, units, rights, *sorted(parts.items())
-        found = self._known.get(key)
-        if found is None:
+        tiling = self._known.get(key)
+        if tiling is None:
             best, (tm, tn, splits) = self._fastest(parts, k, itemsize, units)
             waves = -(
                 -sum(
@@ -243,15 +243,15 @@ class Compute:
                 // units
             )
             seconds = max(best, self._traffic_s(m, n, k, itemsize, rights)) / waves
-            found = self._known[key] = Tiling(tm, tn, splits, seconds, units)
-        return found
+            tiling = self._known[key] = Tiling(tm, tn, splits, seconds, units)
+        return tiling
 
     def _fastest(
         self, parts: Mapping[tuple[int, int], int], k: int, itemsize: int, units: int
     ) -> tuple[float, tuple[int, int, int]]:
         """Seconds of a GEMM in parts, without its memory traffic, and the (rows, columns, splits of
         k) of the fastest tiles."""
-        found = float("inf"), (1, 1, 1)
+        fastest = float("inf"), (1, 1, 1)
         for tm, tn, per_k in self._kernels:
             blocks = sum(count * (-(-m // tm) * -(-n // tn)) for (m, n), count in parts.items())
             for splits in self.splits:
@@ -261,9 +261,9 @@ class Compute:
                 if splits > 1:  # partial sums are written and read again
                     elements = sum(count * m * n for (m, n), count in parts.items())
                     seconds += 2 * splits * elements * itemsize / self.memory_bytes_per_s
-                if seconds < found[0]:
-                    found = seconds, (tm, tn, splits)
-        return found
+                if seconds < fastest[0]:
+                    fastest = seconds, (tm, tn, splits)
+        return fastest
 
     def grouped_s(
         self, rows: Sequence[int], n: int, k: int, itemsize: int = 4, apart: bool = False

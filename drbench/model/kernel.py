@@ -80,7 +80,7 @@ def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int,
         return {}
     parts = grouped(steps, lambda step: getattr(step, "kernel", None))
     parts.pop(None, None)
-    found = {}
+    by_step = {}
     for kernel, gemms in parts.items():
         shapes = Counter(gemm.extents[:2] for gemm in gemms)
         rights = len({gemm.inputs[1] for gemm in gemms})
@@ -88,8 +88,8 @@ def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int,
             kernel.m, kernel.n, kernel.k, itemsize, kernel.units, shapes, rights
         )
         slow = tiling._replace(tile_s=tiling.tile_s * (1 + machine.kernel_slowdown))
-        found.update((gemm.index, slow) for gemm in gemms)
-    return found
+        by_step.update((gemm.index, slow) for gemm in gemms)
+    return by_step
 
 
 def part_tiles(step: Gemm, tiling: Tiling) -> int:

@@ -224,17 +224,19 @@ class Machine(MachineFile):
         >>> Machine("t", Compute(1e12), (Link("ici", 1e9),), torus=(2, 4)).route(0, 6)[1]
         (('ici', 0, 1), ('ici', 1, 2), ('ici', 2, 6))
         """
-        found = self.known.get((source, target))
-        if found is None:
+        route = self.known.get((source, target))
+        if route is None:
             link = self.link(source, target)
-            found = self.known[source, target] = link, self._resources(link, source, target)
-        return found
+            route = self.known[source, target] = link, self._resources(link, source, target)
+        return route
 
     def _resources(self, link: Link, source: int, target: int) -> tuple:
         """The resources of a transfer on a link, with those of the links of ``through``."""
         if self.torus is None:
             traversed = link, *(self._links_by_name[name] for name in link.through)
-            return tuple(each for part in traversed for each in part.resources(source, target))
+            return tuple(
+                resource for part in traversed for resource in part.resources(source, target)
+            )
         rows, cols = self.torus
         (row, col), (to_row, to_col) = divmod(source, cols), divmod(target, cols)
         path = [source, *(row * cols + x for x in _steps_around(col, to_col, cols))]
@@ -252,8 +254,8 @@ class Machine(MachineFile):
         >>> machine.shares(card), machine.shares(port)
         ((1.0, 1.0, 0.5, 0.5), ())
         """
-        found = self.known.get(link.name)
-        if found is None:
+        shares = self.known.get(link.name)
+        if shares is None:
             traversed = [link, *(self._links_by_name[name] for name in link.through)]
             rate = link.bandwidth_bytes_per_s
             all_of_it = tuple(
@@ -261,8 +263,8 @@ class Machine(MachineFile):
                 for part in traversed
                 for _ in part.resources(0, 1)
             )
-            found = self.known[link.name] = () if min(all_of_it) == 1 else all_of_it
-        return found
+            shares = self.known[link.name] = () if min(all_of_it) == 1 else all_of_it
+        return shares
 
     @property
     def node_ranks(self) -> int:
@@ -298,8 +300,8 @@ class Machine(MachineFile):
         Every rank of a node of 8 has a neighbour on the other node, over the one card of the node:
 
         >>> links = Link("near", 100.0, within=8), Link("card", 40.0, shared="node", node=8)
-        >>> found = Machine("t", Compute(1e12), links).along(8, 2, 16)
-        >>> found.link(0, 1).name, found.link(0, 1).bandwidth_bytes_per_s
+        >>> seen = Machine("t", Compute(1e12), links).along(8, 2, 16)
+        >>> seen.link(0, 1).name, seen.link(0, 1).bandwidth_bytes_per_s
         ('card', 5.0)
         """
         key = "along", stride, extent, ranks
@@ -339,16 +341,16 @@ class Machine(MachineFile):
         members = [*range(0, stride * extent, stride)]
         ring = () if self.adds_on_core else [*zip(members, members[1:] + members[:1])]
         collectives = {}
-        for name, each in self.collectives.items():
+        for name, collective in self.collectives.items():
             shared = [1.0, 1.0]  # by the rings of other groups, inside and between nodes
             for a, b in ring:
-                far = each.across((a, b))
+                far = collective.across((a, b))
                 shared[far] = max(shared[far], slower[self.link(a, b).name])
-            own, across = each.bandwidth_bytes_per_s, each.across_bandwidth_bytes_per_s
-            own = stride > 1 and each.column_bandwidth_bytes_per_s or own
+            own, across = collective.bandwidth_bytes_per_s, collective.across_bandwidth_bytes_per_s
+            own = stride > 1 and collective.column_bandwidth_bytes_per_s or own
             collectives[name] = replace(
-                each,
-                node=fewer(each.node),
+                collective,
+                node=fewer(collective.node),
                 bandwidth_bytes_per_s=own and own / shared[0],
                 across_bandwidth_bytes_per_s=across and across / shared[1],
             )

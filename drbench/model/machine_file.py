@@ -72,8 +72,8 @@ class MachineFile:
         )
         values["links"] = links
         values["collectives"] = {
-            key: read_table(Collective, each, f"model.collectives.{key}")
-            for key, each in values["collectives"].items()
+            key: read_table(Collective, constants, f"model.collectives.{key}")
+            for key, constants in values["collectives"].items()
         }
         values["assumed"], factors = _assumed(values.get("assumed", ()))
         if isinstance(values["torus"], str):
@@ -130,10 +130,10 @@ class MachineFile:
         Examples
         --------
         >>> from drbench.model.machine import Machine
-        >>> each = {"allgather": {"launch_s": 1.0}, "shift": {"launch_s": 0.5}, "reduce": {}}
-        >>> section = {"compute": {"peak_flops": 1e12}, "collectives": each}
-        >>> found = Machine.from_dict(section).vary("collectives.*.launch_s", 2).collectives
-        >>> {kind: collective.launch_s for kind, collective in found.items()}
+        >>> constants = {"allgather": {"launch_s": 1.0}, "shift": {"launch_s": 0.5}, "reduce": {}}
+        >>> section = {"compute": {"peak_flops": 1e12}, "collectives": constants}
+        >>> varied = Machine.from_dict(section).vary("collectives.*.launch_s", 2).collectives
+        >>> {kind: collective.launch_s for kind, collective in varied.items()}
         {'allgather': 2.0, 'shift': 1.0, 'reduce': 0.0}
         """
         return self.with_values({path: value})
@@ -157,8 +157,8 @@ class MachineFile:
         *folders, last = path.split(".")
         places = [raw]
         for name in folders:
-            found = [p.values() if name == "*" else [p.get(name)] for p in places]
-            places = [each for tables in found for each in tables if isinstance(each, dict)]
+            matches = [p.values() if name == "*" else [p.get(name)] for p in places]
+            places = [table for tables in matches for table in tables if isinstance(table, dict)]
         if known or "*" in folders:
             places = [place for place in places if last in place]
         if not places:
@@ -253,7 +253,7 @@ def _read_link(name: str, values: Any, where: str) -> Link:
     check_table(values, where)
     left, rates = dict(values), {}
     for field, prefix in _RATES.items():
-        own = {each: left.pop(each) for each in values if each in left and each.startswith(prefix)}
+        own = {key: left.pop(key) for key in values if key in left and key.startswith(prefix)}
         rates[field] = read_table(Rate, own, where, prefix)
     return read_table(Link, left, where, name=name, **rates)
 
@@ -262,7 +262,7 @@ def _check_names(values: dict) -> None:
     """Refuse an unknown element type, operation or transport: its constants would never be used."""
     for table, known in _KNOWN.items():
         refuse_unknown(values[table], known, f"model.{table}")
-    names = {f"dtypes.{each}": each for each in values["dtypes"]}
+    names = {f"dtypes.{dtype}": dtype for dtype in values["dtypes"]}
     for where, name in ({"dtype": values.get("dtype", "float32")} | names).items():
         if name not in ARITHMETICS:
             raise UsageError(
@@ -281,9 +281,9 @@ def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
     """
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"model.assumed must be a list of texts, got {shown(texts)}.")
-    found = [text.partition(" by ")[::2] for text in texts]
+    pairs = [text.partition(" by ")[::2] for text in texts]
     try:
-        factors = {path: float(by) for path, by in found if by}
+        factors = {path: float(by) for path, by in pairs if by}
     except ValueError:
         factors = {"": 0.0}
     if not all(1 <= by < inf for by in factors.values()):
@@ -291,7 +291,7 @@ def _assumed(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
             "model.assumed must be paths of constants, and may have a factor of at least 1, got "
             f"{shown(list(texts))}. Write it as fence_s by 1.5."
         )
-    return tuple(path for path, _ in found), factors
+    return tuple(path for path, _ in pairs), factors
 
 
 def _number(value, path: str, machine: str) -> float:

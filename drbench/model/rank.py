@@ -73,9 +73,9 @@ class RankProgram:
         known = self._aheads.get(depth == 0)
         if known is None:
             known = self._aheads[depth == 0] = Lookahead(self.trace, depth)
-        found = copy(known)
-        found.depth = inf if depth == "all" else int(depth)
-        return found
+        ahead = copy(known)
+        ahead.depth = inf if depth == "all" else int(depth)
+        return ahead
 
 
 class Rank:
@@ -88,7 +88,7 @@ class Rank:
         Look-ahead of :mod:`drbench.plan.schedule`.
     machine : Machine
     at : callable
-        ``at(time, act, one, two)``: ``act(time, one, two)`` is called at that time.
+        ``at(time, act, first, second)``: ``act(time, first, second)`` is called at that time.
     computed : callable
         ``computed(now, rank, version)``, called at an event of a compute (:meth:`due`); the call is
         outdated unless ``version`` is the rank's.

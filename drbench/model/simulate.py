@@ -121,8 +121,8 @@ def simulate(
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
     >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
-    >>> found = simulate(traces, toy)
-    >>> found.time_s, found.phases["gemm"], found.counters["get_bytes"]
+    >>> result = simulate(traces, toy)
+    >>> result.time_s, result.phases["gemm"], result.counters["get_bytes"]
     (3.0, 2.0, 256)
     """
     return Simulator(traces, machine).run(prefetch, timeline=timeline, within_s=within_s)
@@ -171,12 +171,12 @@ class Simulator:
     @cached_property
     def counters(self) -> dict[str, int]:
         """Bytes moved, by kind, of all ranks; ranks that are not simulated move as much."""
-        counters, each = dict.fromkeys(COUNTERS, 0), self.nprocs // len(self.traces)
+        counters, weight = dict.fromkeys(COUNTERS, 0), self.nprocs // len(self.traces)
         for trace in self.traces:
             for step in trace.steps:
                 for other, elements in step.moved(trace.rank) if step.counter else ():
                     in_place = step.views and self.machine.link(other, trace.rank).reads_in_place
-                    counters[step.counted(in_place)] += each * self.costs.item(step) * elements
+                    counters[step.counted(in_place)] += weight * self.costs.item(step) * elements
         return counters
 
 
@@ -188,8 +188,8 @@ class _Simulation:
         self.simulator = simulator
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
-            Rank(each, prefetch, self.machine, self.at, self._finish_compute)
-            for each in simulator.programs
+            Rank(program, prefetch, self.machine, self.at, self._finish_compute)
+            for program in simulator.programs
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
         self.links = ARBITRATIONS[self.machine.arbitration](self.at, self._begin, self._gone)
@@ -204,13 +204,13 @@ class _Simulation:
             self._wake(rank, 0.0)
         heap, ranks, until_s = self.heap, self.ranks, self.simulator.until_s
         while heap:
-            now, number, act, one, two = heappop(heap)
+            now, number, act, first, second = heappop(heap)
             if not number % 256 and Clock.cpu() > until_s:
                 raise TooLong
             # outdated predictions of a rank or link may be due after the end of all programs
             if now > within_s and any(rank.schedule.pending for rank in ranks):
                 raise TimeLimitExceeded
-            act(now, one, two)
+            act(now, first, second)
         stuck = [rank for rank in ranks if rank.schedule.pending]
         if stuck:
             step = next(s for s in stuck[0].steps if not stuck[0].schedule.done[s.index])
@@ -225,10 +225,10 @@ class _Simulation:
         mean = {name: seconds / len(ranks) for name, seconds in self.phases.items()}
         return Simulated(end, dict(self.simulator.counters), mean, self.bars or [])
 
-    def at(self, time: float, act, one=None, two=None) -> None:
-        """Call ``act(time, one, two)`` at that time, after earlier calls for that time."""
+    def at(self, time: float, act, first=None, second=None) -> None:
+        """Call ``act(time, first, second)`` at that time, after earlier calls for that time."""
         self.order += 1
-        heappush(self.heap, (time, self.order, act, one, two))
+        heappush(self.heap, (time, self.order, act, first, second))
 
     def _bar(self, rank: Rank, step, start: float, stop: float) -> None:
         self.bars.append(StepTime(rank.number, track_of(step), step.index, repr(step), start, stop))
@@ -425,8 +425,8 @@ class _Simulation:
         here.append((rank, t))
         rank.began[t] = now
         if len(here) == len(self.ranks):
-            for each in here:
-                self.at(now + self.machine.fence_s, self.finish, *each)
+            for member in here:
+                self.at(now + self.machine.fence_s, self.finish, *member)
 
     #: How a communication step begins.
     _STARTERS = table_of_steps(

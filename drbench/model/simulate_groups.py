@@ -21,7 +21,7 @@ class GroupSteps:
     ----------
     simulation
         Used: ``machine``, ``costs``, ``by_number`` (the ranks that are simulated), ``lanes``,
-        ``at(time, act, one, two)`` and ``finish(time, rank, step index)``.
+        ``at(time, act, first, second)`` and ``finish(time, rank, step index)``.
     """
 
     def __init__(self, simulation):
@@ -67,8 +67,8 @@ class GroupSteps:
         if step.kind == "shift":
             self._shift(here, rank, t, now)
         elif complete and (rank, t) in self.due:
-            for each in here.values():
-                self._at_due(now, *each)
+            for member in here.values():
+                self._at_due(now, *member)
         elif complete:
             cost = self.simulation.costs.group(step)
             self._move(step, cost, tuple(here.values()), now)
@@ -77,11 +77,11 @@ class GroupSteps:
 
     def _all_there(self, group) -> bool:
         """Whether all members of a group are simulated."""
-        found = self.whole.get(group.members)
-        if found is None:
-            found = self.simulation.by_number.keys() >= set(group.members)
-            self.whole[group.members] = found
-        return found
+        simulated = self.whole.get(group.members)
+        if simulated is None:
+            simulated = self.simulation.by_number.keys() >= set(group.members)
+            self.whole[group.members] = simulated
+        return simulated
 
     def _move(self, step, cost: Cost, steps: tuple, now: float) -> None:
         """Transfer the data of these members' steps. If links are shared, collectives of one group
@@ -116,8 +116,8 @@ class GroupSteps:
                 continue
             steps = here[a], here[b]
             if steps[0] in self.due:
-                for each in steps:
-                    self.part_done(now, *each)
+                for end in steps:
+                    self.part_done(now, *end)
                 continue
             sender, index = steps[0]
             sent = sender.steps[index]

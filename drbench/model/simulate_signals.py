@@ -15,7 +15,7 @@ class SimulatedSignals:
     Parameters
     ----------
     simulation
-        Used: ``machine``, ``at(time, act, one, two)``, ``finish(time, rank, step index)`` and
+        Used: ``machine``, ``at(time, act, first, second)``, ``finish(time, rank, step index)`` and
         ``send(rank, step index, time)``, which begins a transfer.
     """
 

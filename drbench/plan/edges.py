@@ -55,40 +55,40 @@ def edges(
     ...         b = yield Get(Block("B", 1, 0, (0, x), 0, 4, 4 * x, 4 * x + 4))
     ...         a = yield Get(Block("A", 0, 0, (0, 0), 0, 4, 0, 4))
     ...         yield Gemm(a, b, into=Block("C", 0, 0, (0, x), 0, 4, 4 * x, 4 * x + 4))
-    >>> found = trace(program(), None, 0, fresh=False)
-    >>> edges(Lookahead(found, 0), ArenaPlan({0: 0, 3: 0}, 16), {0: 16, 3: 16})
+    >>> steps = trace(program(), None, 0, fresh=False)
+    >>> edges(Lookahead(steps, 0), ArenaPlan({0: 0, 3: 0}, 16), {0: 16, 3: 16})
     [[], [], [0, 1], [0, 2], [], [3, 4]]
     """
     steps = lookahead.trace.steps
     roots = memory_of(steps)
-    found: list[set[int]] = [set() for _ in steps]
+    waits: list[set[int]] = [set() for _ in steps]
     for step in steps:
         for value in step.inputs:
-            for made in _makers(value):
-                kind = "made" if made.computes else "ready"
-                if made.computes and step.onto is not None and made in _makers(step.onto):
+            for maker in _makers(value):
+                kind = "made" if maker.computes else "ready"
+                if maker.computes and step.onto is not None and maker in _makers(step.onto):
                     kind = "order"
                 if kind not in without:
-                    found[step.index].add(made.index)
-    _order_gemms(steps, roots, found, without)
+                    waits[step.index].add(maker.index)
+    _order_gemms(steps, roots, waits, without)
     if "free" not in without:
-        _free_buffers(lookahead, plan, sizes, roots, found)
+        _free_buffers(lookahead, plan, sizes, roots, waits)
         for step in steps:  # a Scratch does no work: steps that fill it wait instead
             if step.onto is not None:
                 for r in roots[step.index]:
                     if type(steps[r]) is Scratch:
-                        found[step.index] |= found[r]
-    return [sorted(each - {t}) for t, each in enumerate(found)]
+                        waits[step.index] |= waits[r]
+    return [sorted(earlier - {t}) for t, earlier in enumerate(waits)]
 
 
 def _makers(value: Step) -> list[Step]:
     """The steps that compute the value of a token: itself, or those that a Part or Join shows."""
     if not value.alias:
         return [value]
-    return [made for shown in value.inputs for made in _makers(shown)]
+    return [maker for shown in value.inputs for maker in _makers(shown)]
 
 
-def _order_gemms(steps: list[Step], roots: list, found: list[set[int]], without: frozenset) -> None:
+def _order_gemms(steps: list[Step], roots: list, waits: list[set[int]], without: frozenset) -> None:
     """Order computes that write overlapping parts of the own tiles, or one Scratch; a step that
     uses a Scratch waits for all that filled it."""
     last: dict[tuple, list] = {}  # tile -> computes into it, until overwritten
@@ -103,20 +103,20 @@ def _order_gemms(steps: list[Step], roots: list, found: list[set[int]], without:
         writes = step.onto is not None
         if ("order" if writes else "made") not in without:
             for r in scratches:
-                found[t].update(filled[r])
+                waits[t].update(filled[r])
         if writes:
             for r in scratches.intersection(roots[t]):
                 filled[r].append(t)
         if step.computes and step.block is not None and "order" not in without:
             block = step.block
             blocks = last.setdefault((block.matrix, block.replica, block.tile), [])
-            found[t].update(other for other, theirs in blocks if block.overlaps(theirs))
+            waits[t].update(other for other, theirs in blocks if block.overlaps(theirs))
             blocks[:] = [entry for entry in blocks if not block.contains(entry[1])]
             blocks.append((t, block))
 
 
 def _free_buffers(
-    lookahead: Lookahead, plan: ArenaPlan, sizes: dict[int, int], roots: list, found: list[set[int]]
+    lookahead: Lookahead, plan: ArenaPlan, sizes: dict[int, int], roots: list, waits: list[set[int]]
 ) -> None:
     """Make each buffer wait for all steps that used its memory before."""
     users: dict[int, list[int]] = {}
@@ -140,7 +140,7 @@ def _free_buffers(
         while x < len(starts) and starts[x] < high:
             end, owner = segments[x]
             if owner is not None:
-                found[t].update(users[owner])
+                waits[t].update(users[owner])
             if starts[x] < low:
                 new.append((starts[x], low, owner))
             if end > high:

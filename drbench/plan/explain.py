@@ -139,8 +139,8 @@ def loads(traces: Iterable[Trace]) -> Loads:
     for trace in traces:
         flops = max(flops, trace.flops)
         moved += transfers(trace)
-    most = busiest(each[:3] for each in moved)
-    return Loads(sum(each.nbytes for each in moved), most, flops, len(moved))
+    most = busiest(transfer[:3] for transfer in moved)
+    return Loads(sum(transfer.nbytes for transfer in moved), most, flops, len(moved))
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Traffic:
     def counters(self) -> dict[str, int]:
         """Bytes by kind. ``direct_bytes`` is 0: the transport decides whether a Get is copied or
         read in place, and the plan counts it as ``get_bytes``."""
-        return {name: sum(each[name] for each in self.by_peer.values()) for name in COUNTERS}
+        return {name: sum(counts[name] for counts in self.by_peer.values()) for name in COUNTERS}
 
 
 def traffic(trace: Trace) -> Traffic:

@@ -438,13 +438,13 @@ def _first_fit(
     births, deaths = lookahead.births(), lookahead.deaths()
     death: dict[int, float] = {}
     born: list[tuple[float, int]] = []
-    kept = offered(steps)  # in memory that other ranks map
+    in_inbox = offered(steps)  # in memory that other ranks map
     need: dict[int, int] = {}
     for t, step in enumerate(steps):
         if step.alias:
             continue  # no memory, and no use: its consumers count
         elements = buffer_elements(step, rank, views=views)
-        if elements and t not in kept:
+        if elements and t not in in_inbox:
             born.append((births[t], t))
             death[t], need[t] = 0, elements if widths is None else elements * widths[t]
         end = deaths[t]  # users of a buffer are exposed: H grows when they finish

@@ -86,8 +86,10 @@ class InboxPlan:
 
 def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and therefore stored in the inbox."""
-    kept = (step.inputs[0].location()[0] for step in steps if isinstance(step, Offer))
-    return {root.index for root in kept if not root.anytime}  # received values are in slots already
+    roots = (step.inputs[0].location()[0] for step in steps if isinstance(step, Offer))
+    return {
+        root.index for root in roots if not root.anytime
+    }  # received values are in slots already
 
 
 def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
@@ -109,10 +111,10 @@ def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
     >>> plan_inbox(trace(program(), None, 0, fresh=False), [4, 4])
     InboxPlan(offsets={0: 0, 1: 40}, nbytes=64)
     """
-    kept, offsets, at = offered(trace.steps), {}, 0
+    stored, offsets, at = offered(trace.steps), {}, 0
     for step in trace.steps:
         t = step.index
-        if step.anytime or t in kept:
+        if step.anytime or t in stored:
             rows, cols = step.shape
             at = -(-at // widths[t]) * widths[t]
             offsets[t] = at
@@ -233,11 +235,11 @@ def pairs_of(traces: Sequence[Trace]) -> dict[tuple[int, int], tuple[int, int]]:
         if trace.problem is not None:
             widths = trace.element_types(trace.problem.itemsizes)
         ends.append(ends_of(trace, widths))
-    found = match(ends)
+    pairs = match(ends)
     check_progress(ends)
     return {
         (source, end.step): (target, other.step)
-        for (source, target), both in found.items()
+        for (source, target), both in pairs.items()
         for end, other in both
     }
 
@@ -257,7 +259,7 @@ def match(ends: Sequence[list[End]]) -> dict[tuple[int, int], list[tuple[End, En
         for end in mine
         if end.kind in ("push", "offer") and not end.sends
     }
-    found: dict[tuple[int, int], list[tuple[End, End]]] = {}
+    pairs: dict[tuple[int, int], list[tuple[End, End]]] = {}
     for rank, mine in enumerate(ends):
         for end in mine:
             if not end.sends:
@@ -273,12 +275,12 @@ def match(ends: Sequence[list[End]]) -> dict[tuple[int, int], list[tuple[End, En
                     f"rank {rank}, {end.what} has {end.nbytes} bytes; rank {end.peer} expects "
                     f"{other.nbytes}. Correct the program."
                 )
-            found.setdefault((rank, end.peer), []).append((end, other))
+            pairs.setdefault((rank, end.peer), []).append((end, other))
     for (_, source, rank, _), end in receives.items():
         raise CaseFailed(
             f"rank {rank}, {end.what} is never sent by rank {source}. Correct the program."
         )
-    return found
+    return pairs
 
 
 def check_progress(ends: Sequence[list[End]]) -> None:
@@ -356,4 +358,4 @@ def _waits(end: End, rank: int, sent: set[tuple]) -> tuple[int, Hashable] | None
         waited = [("offer", end.peer, rank, end.key)]
     else:  # an Await blocks only the users of its value
         return None
-    return next(((each[1], each[3]) for each in waited if each not in sent), None)
+    return next(((signal[1], signal[3]) for signal in waited if signal not in sent), None)

@@ -88,7 +88,7 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
     """Widths of the values stored as separate arrays, one for each member of a group: values that
     are gathered along columns (in a transposed matrix: along rows), or whose columns a
     ReduceScatter divides."""
-    found = {}
+    widths = {}
     for step in steps:
         if step.grouped and step.kind == "ring" and len(step.group) > 1:
             if step.axis == step.transposed:
@@ -98,8 +98,8 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
                 value = step.inputs[0]
                 while value.onto is not None:
                     value = value.onto
-            found[value.index] = tuple([fragment.shape[step.axis] for fragment in step.fragments])
-    return found
+            widths[value.index] = tuple([fragment.shape[step.axis] for fragment in step.fragments])
+    return widths
 
 
 def value_of(
@@ -215,7 +215,7 @@ def gemm_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     >>> gemm_shapes(trace(program(), None, 0, fresh=False).steps)
     {2: [(2, 4, 3), (2, 4, 5)]}
     """
-    widths, found = strip_widths(steps), {}
+    widths, shapes = strip_widths(steps), {}
     values: list = []
     extent, cells_of = cache(lambda *shape: Extent(shape)), cache(_cells)  # many slices are equal
     own = cache(partial(in_strips, lambda start, rows, cols, transposed: extent(rows, cols)))
@@ -230,8 +230,8 @@ def gemm_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
             if Strips in (type(a), type(b), type(value)):
                 cells = cells_of(a, b, value)
                 if len(cells) > 1:
-                    found[step.index] = [(m - i, n - j, k - l) for (i, m), (j, n), (l, k) in cells]
-    return found
+                    shapes[step.index] = [(m - i, n - j, k - l) for (i, m), (j, n), (l, k) in cells]
+    return shapes
 
 
 def _part(value: Value, axis: int, start: int, stop: int) -> Value:
@@ -242,14 +242,14 @@ def _part(value: Value, axis: int, start: int, stop: int) -> Value:
     if value.axis != axis:
         return Strips(value.axis, [_part(array, axis, start, stop) for array in value.arrays])
     cuts = value.cuts
-    found = [
+    parts = [
         _part(array, axis, max(start, low) - low, min(stop, high) - low)
         for array, low, high in zip(value.arrays, cuts, cuts[1:])
         if max(start, low) < min(stop, high)
     ]
-    if not found:
+    if not parts:
         return _part(value.arrays[0], axis, 0, 0)
-    return found[0] if len(found) == 1 else Strips(axis, found)
+    return parts[0] if len(parts) == 1 else Strips(axis, parts)
 
 
 def _join(values: list, axis: int) -> Value:
@@ -280,10 +280,10 @@ _SHOWN = table_of_steps(
 )
 
 
-def _refine(one: Value, axis: int, other: Value, other_axis: int) -> list[Range]:
+def _refine(first: Value, axis: int, other: Value, other_axis: int) -> list[Range]:
     """The ranges between the cuts of both values along these axes, which have the same length."""
-    cuts = {0, one.shape[axis]}
-    for value, along in ((one, axis), (other, other_axis)):
+    cuts = {0, first.shape[axis]}
+    for value, along in ((first, axis), (other, other_axis)):
         if type(value) is Strips and value.axis == along:
             cuts.update(value.cuts)
     ordered = sorted(cuts)

@@ -142,8 +142,8 @@ class Operand:
         if row_bytes(length * self.padded) != length * self.padded:
             length = 0
         ends = (stop for _, stop in p.tile_bounds(tile))
-        found = self._tiles[tile] = p.places.rows[i] + p.places.cols[j], length, *ends
-        return found
+        entry = self._tiles[tile] = p.places.rows[i] + p.places.cols[j], length, *ends
+        return entry
 
     def tile_block(self, idx: Pair, replica: int = 0) -> Block:
         """A whole tile as a block."""
@@ -270,7 +270,7 @@ class Problem:
         Examples
         --------
         >>> problem = Problem(8, 8, 8, 4)
-        >>> [sorted(each.ranks_of_node(2)) for each in (problem, problem.on_nodes([0, 1, 0, 1]))]
+        >>> [sorted(x.ranks_of_node(2)) for x in (problem, problem.on_nodes([0, 1, 0, 1]))]
         [[2], [0, 2]]
         """
         return replace(self, nodes=tuple(nodes) if len({*nodes}) > 1 else ())
@@ -365,11 +365,11 @@ class Problem:
         >>> problem.tile_bytes(0)["B"], replace(problem, padded=True).tile_bytes(0)["B"]
         (8192, 8448)
         """
-        found = {}
+        sizes = {}
         for name, item in self.itemsizes.items():
             rows, cols = self.operand(name).stored.local_shape(rank)
-            found[name] = rows * row_bytes(cols * item, self.padded)
-        return found
+            sizes[name] = rows * row_bytes(cols * item, self.padded)
+        return sizes
 
     def extent(self, axis: str) -> int:
         """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""

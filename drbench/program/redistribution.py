@@ -69,7 +69,7 @@ def _by_owner(axis: Axis, first: int, ranges: list[Range]) -> list[Range]:
     """Ranges cut into ranges that are each contiguous at one coordinate, sorted by that coordinate,
     the rank's own first: the elements of one rank are copied together, and ranks begin with
     different sources."""
-    runs = [run for each in ranges for run in stored_runs(axis, between(axis.cuts(*each)))]
+    runs = [run for ends in ranges for run in stored_runs(axis, between(axis.cuts(*ends)))]
     return [run[:2] for run in sorted(runs, key=lambda run: (run.coordinate - first) % axis.parts)]
 
 

@@ -48,7 +48,7 @@ def reduce_replicas(
     >>> from drbench.program.problem import Problem
     >>> c = Problem(8, 8, 8, 2, c="row/c2").c
     >>> for rank in range(2):
-    ...     print(*(type(each).__name__ for each in reduce_replicas(c, rank, how="push")))
+    ...     print(*(type(step).__name__ for step in reduce_replicas(c, rank, how="push")))
     Fence
     Get ReplicaAdd Fence
     """
@@ -89,7 +89,7 @@ def _push(
     for tile in operand.own_tiles(rank):
         height = tile.row1 - tile.row0
         cuts = [tile.row0 + height * x // pushing for x in range(pushing + 1)]
-        parts = [each for each in zip(cuts, cuts[1:]) if each[0] < each[1]]
+        parts = [ends for ends in zip(cuts, cuts[1:]) if ends[0] < ends[1]]
         for x in range(len(parts)):
             rows = parts[(x + rotation) % len(parts)]
             part = operand.block(rows, (tile.col0, tile.col1), tile.replica)

@@ -98,8 +98,8 @@ class Trace:
     @property
     def groups(self) -> list[Group]:
         """The process rows and columns whose steps this program issues, by name."""
-        found = {step.group for step in self.steps if step.grouped}
-        return sorted(found, key=lambda group: (group.name, len(group), group.members))
+        groups = {step.group for step in self.steps if step.grouped}
+        return sorted(groups, key=lambda group: (group.name, len(group), group.members))
 
     def element_types(self, of_matrix: dict) -> list:
         """The type of each step's value, of its transfer, or of the written matrix.
@@ -126,11 +126,11 @@ class Trace:
         ... )
         ['bfloat16', 'bfloat16', 'float32']
         """
-        found: list = []
+        types: list = []
         for step in self.steps:
             matrix = _own_matrix(step, self.written)
-            found.append(found[step.inputs[0].index] if matrix is None else of_matrix[matrix])
-        return found
+            types.append(types[step.inputs[0].index] if matrix is None else of_matrix[matrix])
+        return types
 
 
 def _own_matrix(step: Step, written: str) -> str | None:
@@ -346,14 +346,14 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     zeros = []
     for tile in problem.c.own_tiles(rank):
         writes = list(first.get(tile.tile, {}).values())
-        found = [block for _, block in writes]
+        written = [block for _, block in writes]
         if tile.tile not in zeroed:
-            if tile.tile not in prepared and _covers(tile, found):
+            if tile.tile not in prepared and _covers(tile, written):
                 continue
             zeros.append(Zero(tile))
             zeros[-1].beta = start
         received = any(type(step) is not Gemm for step, _ in writes)
-        onto = keeps or (received and not _disjoint(found))
+        onto = keeps or (received and not _disjoint(written))
         for step, _ in writes:
             if onto or type(step) is Gemm:
                 step.beta = 1.0
@@ -391,7 +391,9 @@ def _order_concurrent(steps: list, written: str) -> None:
         return
     # by kind and tile: blocks of different tiles have nothing in common
     seen: dict[tuple, list[tuple[Step, Block]]] = {}
-    others = {kind: [each for each in present if each != kind or kind == "sum"] for kind in present}
+    others = {
+        kind: [other for other in present if other != kind or kind == "sum"] for kind in present
+    }
     for step, kind in kinds.items():
         blocks = step.reads() or step.writes()
         for block in blocks:

@@ -54,7 +54,7 @@ def by_rows(*arrays) -> tuple:
     for array in arrays:
         (rows, columns), (down, across) = array.shape, array.strides
         if columns > 1 and across > down:
-            return tuple(each.T for each in arrays)
+            return tuple(matrix.T for matrix in arrays)
         if rows > 1 and down > across:
             break
     return arrays

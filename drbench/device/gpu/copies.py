@@ -25,18 +25,18 @@ def merged_axes(shape, target_strides, source_strides) -> list[CopyAxis]:
     Whole rows of a 64-wide matrix are one run; parts of rows are rows with a stride:
 
     >>> merged_axes((3, 64), (256, 4), (256, 4))
-    [Axis(extent=192, target=4, source=4)]
+    [CopyAxis(extent=192, target=4, source=4)]
     >>> merged_axes((3, 1, 1, 16), (64, 64, 64, 4), (256, 256, 4, 4))
-    [Axis(extent=3, target=64, source=256), Axis(extent=16, target=4, source=4)]
+    [CopyAxis(extent=3, target=64, source=256), CopyAxis(extent=16, target=4, source=4)]
 
     So is a part of a matrix that both sides store transposed:
 
     >>> merged_axes((16, 3), (4, 64), (4, 256))
-    [Axis(extent=3, target=64, source=256), Axis(extent=16, target=4, source=4)]
+    [CopyAxis(extent=3, target=64, source=256), CopyAxis(extent=16, target=4, source=4)]
     """
     axes: list[CopyAxis] = []
-    found = map(CopyAxis, shape, target_strides, source_strides)
-    for inner in sorted(found, key=lambda axis: -axis.target):
+    all_axes = map(CopyAxis, shape, target_strides, source_strides)
+    for inner in sorted(all_axes, key=lambda axis: -axis.target):
         if inner.extent == 1:
             continue
         if (
@@ -88,7 +88,7 @@ def in_words(
 
     Returns
     -------
-    (int, list of Axis)
+    (int, list of CopyAxis)
         Bytes of a word (2, 4, 8 or 16), dividing both addresses and all strides.
 
     Examples
@@ -97,7 +97,7 @@ def in_words(
     16
     >>> word, axes = in_words(merged_axes((2, 3, 16), (960, 128, 4), (4096, 512, 4)), 4, 0, 8)
     >>> word, axes[-1]
-    (8, Axis(extent=8, target=1, source=1))
+    (8, CopyAxis(extent=8, target=1, source=1))
     """
     word, axes = itemsize, list(axes)
     if axes and axes[-1].target == axes[-1].source == itemsize:

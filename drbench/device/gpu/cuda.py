@@ -158,7 +158,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         self.use()
         with self._out_of_memory(f"{nbytes} bytes on {self.info.name}"):
             memory = CudaMemory(self._runtime, nbytes, self._living)
-        self.peak_bytes = max(self.peak_bytes, sum(each.nbytes for each in self._living.values()))
+        self.peak_bytes = max(self.peak_bytes, sum(block.nbytes for block in self._living.values()))
         return memory
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
@@ -316,7 +316,7 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     def _holds(self, address: int) -> bool:
         """Whether an address is in memory that this device has allocated."""
-        return any(0 <= address - each.address < each.nbytes for each in self._living.values())
+        return any(0 <= address - block.address < block.nbytes for block in self._living.values())
 
     def open_handle(self, handle: bytes) -> int:
         address = super().open_handle(handle)
@@ -328,7 +328,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         """The widest rows in another device's memory, in bytes, that the kernel copies clearly
         faster than cudaMemcpy2D; 0 if it copies none faster."""
         try:
-            memory, found = self.allocate(PAGE), 0
+            memory, widest = self.allocate(PAGE), 0
         except OutOfMemory:
             return 0
         begin, end = (self.event(timed=True) for _ in range(2))
@@ -345,9 +345,9 @@ class CudaDevice(CupyArrays, Device, Peers):
                 end.synchronise()
                 seconds.append(end.seconds_since(begin))
             if seconds[0] < _CLEARLY * seconds[1]:
-                found = width
+                widest = width
         memory.free()
-        return found
+        return widest
 
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
         self._prepared(self._accumulating, target, value)(stream)
@@ -481,9 +481,9 @@ class CudaDevice(CupyArrays, Device, Peers):
         return both[len(x) :]
 
     def all_finite(self, tile, whole: bool = False) -> bool:
-        found = np.zeros(1, np.uint32)
-        self._lent(found, functools.partial(self._kernels.not_finite, tile, whole))
-        return not found[0]
+        flag = np.zeros(1, np.uint32)
+        self._lent(flag, functools.partial(self._kernels.not_finite, tile, whole))
+        return not flag[0]
 
     def _lent(self, array: np.ndarray, make) -> None:
         """Copy an array of the host to the device, launch ``make(address)``, and copy it back."""

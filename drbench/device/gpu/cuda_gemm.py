@@ -115,11 +115,11 @@ class CublasGemm:
 
     def _address(self, kind: str, value: float) -> ctypes.c_void_p:
         """The address of a number for cuBLAS, which must stay valid."""
-        found = self._scalars.get((kind, value))
-        if found is None:
+        scalar = self._scalars.get((kind, value))
+        if scalar is None:
             number = np.array([value], kind)
-            found = self._scalars[kind, value] = ctypes.c_void_p(number.ctypes.data), number
-        return found[0]
+            scalar = self._scalars[kind, value] = ctypes.c_void_p(number.ctypes.data), number
+        return scalar[0]
 
     def leave(self, handle: int, multiprocessors: int) -> None:
         """Limit the GEMMs of a handle to this many multiprocessors, if cuBLAS can (since 11.5); 0:

@@ -20,13 +20,13 @@ def native_atomics(bus_id: str, peer_bus_id: str) -> bool:
     except (OSError, AttributeError):
         return False
     devices = ctypes.c_void_p(), ctypes.c_void_p()
-    found = ctypes.c_int(-1)
+    atomic = ctypes.c_int(-1)
     try:
         for device, name in zip(devices, (bus_id, peer_bus_id)):
             if nvml.nvmlDeviceGetHandleByPciBusId_v2(name.encode(), ctypes.byref(device)):
                 return False
-        status = nvml.nvmlDeviceGetP2PStatus(*devices, _ATOMICS, ctypes.byref(found))
-        return status == 0 and found.value == _STATUS_OK
+        status = nvml.nvmlDeviceGetP2PStatus(*devices, _ATOMICS, ctypes.byref(atomic))
+        return status == 0 and atomic.value == _STATUS_OK
     finally:
         nvml.nvmlShutdown()
 

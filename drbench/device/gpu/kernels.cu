@@ -249,16 +249,16 @@ KERNEL hashed_times(i64 row0, u32 salt, u32 range, i64 columns, const double* x,
     multiply_by_vectors(Hashed{row0, salt, range}, columns, x, vectors, out);
 }
 
-// -- found = 1 if an element is NaN or infinite: then, and only then, x - x is not 0; if whole, also if one has a fraction
+// -- flag = 1 if an element is NaN or infinite: then, and only then, x - x is not 0; if whole, also if one has a fraction
 
 template <class T>
-static __device__ void not_finite(const T* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* found) {
+static __device__ void not_finite(const T* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* flag) {
     EACH_ROW(r, rows) EACH_COLUMN(c, columns) {
         const double x = widened(tile[r * ld + c]);
-        if (x - (whole && x > -9e15 && x < 9e15 ? (double)(i64)x : x) != 0) *found = 1;  // beyond 2^53 all are whole
+        if (x - (whole && x > -9e15 && x < 9e15 ? (double)(i64)x : x) != 0) *flag = 1;  // beyond 2^53 all are whole
     }
 }
 
-KERNEL not_finite_f32(const float* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* found) { not_finite(tile, ld, rows, columns, whole, found); }
-KERNEL not_finite_f64(const double* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* found) { not_finite(tile, ld, rows, columns, whole, found); }
-KERNEL not_finite_bf16(const bf16* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* found) { not_finite(tile, ld, rows, columns, whole, found); }
+KERNEL not_finite_f32(const float* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* flag) { not_finite(tile, ld, rows, columns, whole, flag); }
+KERNEL not_finite_f64(const double* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* flag) { not_finite(tile, ld, rows, columns, whole, flag); }
+KERNEL not_finite_bf16(const bf16* tile, i64 ld, i64 rows, i64 columns, u32 whole, u32* flag) { not_finite(tile, ld, rows, columns, whole, flag); }

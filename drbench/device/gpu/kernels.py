@@ -200,10 +200,10 @@ class Kernels:
         words = [*_words64(start), *_hash(fill, matrix), *_words64(columns)]
         return _multiply_by_vectors("hashed_times", stop - start, words, x, vectors, out)
 
-    def not_finite(self, tile, whole: bool, found: int) -> Launch | None:
-        """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite, or (if
+    def not_finite(self, tile, whole: bool, flag: int) -> Launch | None:
+        """Set the 32-bit integer at address ``flag`` to 1 if an element is NaN or infinite, or (if
         ``whole``) has a fraction; else it is not changed."""
-        arguments = [*_whole(tile), np.uint32(whole), *_words64(found)]
+        arguments = [*_whole(tile), np.uint32(whole), *_words64(flag)]
         return _over(f"not_finite_{_suffix(tile.dtype)}", *tile.shape, arguments)
 
     def _sum(self, what: str, target, value) -> str:
@@ -231,16 +231,18 @@ class Words(NamedTuple):
 
 def _rows_of_words(target, value) -> Words | None:
     """Two row-major matrices in words; None if they do not consist of whole words."""
-    (rows, columns), item, each = target.shape, target.itemsize, _WORD // target.itemsize
-    found = Words(
+    (rows, columns), item, per_word = target.shape, target.itemsize, _WORD // target.itemsize
+    words = Words(
         target.ctypes.data, _leading(target), value.ctypes.data, _leading(value), rows, columns
     )
     if (
-        gcd(_WORD, found.target, found.source, *(x * item for x in (*found[1:4:2], columns)))
+        gcd(_WORD, words.target, words.source, *(x * item for x in (*words[1:4:2], columns)))
         < _WORD
     ):
         return None
-    return found._replace(ldt=found.ldt // each, lds=found.lds // each, columns=columns // each)
+    return words._replace(
+        ldt=words.ldt // per_word, lds=words.lds // per_word, columns=columns // per_word
+    )
 
 
 def _words_of_rows(name: str, words: Words, most_blocks: int | None = None) -> Launch | None:

@@ -225,7 +225,7 @@ def nccl_group(comm, device) -> NcclGroup:
         _connect(group, device)
     except Exception as error:  # of NCCL, of CUDA, or no memory
         why = " ".join(f"{type(error).__name__}: {error}".split())
-    failed = [(rank, each) for rank, each in enumerate(comm.allgather(why)) if each]
+    failed = [(rank, message) for rank, message in enumerate(comm.allgather(why)) if message]
     if failed:
         if communicator is not None:
             communicator.abort()  # steps of other ranks may never end
@@ -241,15 +241,15 @@ def _connect(group: NcclGroup, device) -> None:
     """Run one small step of each type, in the same order on every member: NCCL connects at its
     first use, which needs memory and may wait for work of a device."""
     memory, stream, size = device.allocate(8 * group.size), device.stream("nccl"), group.size
-    one = at_address(memory.address, 1, np.float32)
-    each = at_address(memory.address, size, np.float32)
+    number = at_address(memory.address, 1, np.float32)
+    numbers = at_address(memory.address, size, np.float32)
     other = at_address(memory.address + 4 * size, size, np.float32)
     after = (group.rank + 1) % size
-    group.broadcast(one, 0, stream)
-    group.all_gather(each, [1] * size, stream)
-    group.reduce(one, one, 0, stream)
-    group.reduce_scatter(other, one, [1] * size, stream)
-    group.shift(one, other[:1], (group.rank - 1) % size, after, stream)
+    group.broadcast(number, 0, stream)
+    group.all_gather(numbers, [1] * size, stream)
+    group.reduce(number, number, 0, stream)
+    group.reduce_scatter(other, number, [1] * size, stream)
+    group.shift(number, other[:1], (group.rank - 1) % size, after, stream)
     done = device.event()
     stream.record(done)
     if not reached(done, _CONNECT_S):

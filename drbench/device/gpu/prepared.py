@@ -28,19 +28,19 @@ class CallCache:
     """
 
     def __init__(self):
-        self._made: dict[tuple, tuple] = {}
+        self._calls: dict[tuple, tuple] = {}
 
     def __call__(self, make: Callable, *arrays):
         """``make(*arrays)``, cached if all arrays are on a device."""
         key = (make, *map(id, arrays))
-        found = self._made.get(key)
-        if found is None:
-            found = make(*arrays), arrays
+        entry = self._calls.get(key)
+        if entry is None:
+            entry = make(*arrays), arrays
             if all(type(array) is DeviceArray for array in arrays):
-                if len(self._made) >= _MOST:  # arrays that are new each time
-                    self._made.clear()
-                self._made[key] = found
-        return found[0]
+                if len(self._calls) >= _MOST:  # arrays that are new each time
+                    self._calls.clear()
+                self._calls[key] = entry
+        return entry[0]
 
     def clear(self) -> None:
-        self._made.clear()
+        self._calls.clear()

@@ -54,11 +54,11 @@ class StreamValues:
     @staticmethod
     def _can_flush(driver, index: int) -> bool:
         """Whether a wait can also order writes of other devices before the flag."""
-        query, found = getattr(driver, "cuDeviceGetAttribute", None), ctypes.c_int(0)
+        query, answer = getattr(driver, "cuDeviceGetAttribute", None), ctypes.c_int(0)
         return (
             query is not None
-            and query(ctypes.byref(found), _CAN_FLUSH_REMOTE_WRITES, index) == 0
-            and bool(found.value)
+            and query(ctypes.byref(answer), _CAN_FLUSH_REMOTE_WRITES, index) == 0
+            and bool(answer.value)
         )
 
     def write(self, address: int, number: int, stream: int) -> None:

@@ -15,7 +15,7 @@ class FirstCome:
     Parameters
     ----------
     at : callable
-        ``at(time, act, one, two)``: ``act(time, one, two)`` is called at that time.
+        ``at(time, act, first, second)``: ``act(time, first, second)`` is called at that time.
     begin : callable
         ``begin(transfer, now)``, called when a transfer starts; it may still set its seconds.
     gone : callable
@@ -39,8 +39,8 @@ class FirstCome:
     ...     LinkTransfer(("b", "c"), 1, 0, "2nd"),
     ...     LinkTransfer(("d",), 1, 0, "3rd"),
     ... )
-    >>> for each in (first, second, third):
-    ...     links.ask(each, 0.0)
+    >>> for transfer in (first, second, third):
+    ...     links.ask(transfer, 0.0)
     1st at 0.0
     3rd at 0.0
     >>> links.release(first, 1.0)

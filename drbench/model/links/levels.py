@@ -106,9 +106,9 @@ class Levels:
             for name in self._on[link]:
                 full, uses = flows[name]
                 rate = full
-                for each, _ in uses:
-                    if level.get(each, inf) < rate:
-                        rate = level[each]
+                for used, _ in uses:
+                    if level.get(used, inf) < rate:
+                        rate = level[used]
                 yield name, rate / full
 
     def _find(self, moved: dict) -> None:
@@ -155,13 +155,13 @@ class Levels:
             taken += takes * rate
         if taken <= 1 + SAME:
             return inf
-        found, higher = 0.0, 1.0 / wants  # if no flow is limited elsewhere
-        while higher > found:
-            found, rest, wants = higher, 1.0, 0.0
+        lower, higher = 0.0, 1.0 / wants  # if no flow is limited elsewhere
+        while higher > lower:
+            lower, rest, wants = higher, 1.0, 0.0
             for rate, takes in most:
-                if rate < found:
+                if rate < lower:
                     rest -= takes * rate
                 else:
                     wants += takes
-            higher = rest / wants if wants else found
-        return found
+            higher = rest / wants if wants else lower
+        return lower

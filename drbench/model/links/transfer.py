@@ -55,10 +55,10 @@ class LinkTransfer:
         """
         if not self.shares:
             return {1.0: self.resources}
-        found: dict[float, tuple] = {}
+        by_share: dict[float, tuple] = {}
         for share, resource in zip(self.shares, self.resources):
-            found[share] = (*found.get(share, ()), resource)
-        return found
+            by_share[share] = (*by_share.get(share, ()), resource)
+        return by_share
 
 
 class Lanes:
@@ -77,8 +77,8 @@ class Lanes:
     ...     LinkTransfer(("a",), 1, 0, steps, lane=lane)
     ...     for steps, lane in (("1st", "out"), ("2nd", "out"), ("3rd", "in"))
     ... )
-    >>> for each in (first, second, third):
-    ...     lanes.add(each, 0.0)
+    >>> for transfer in (first, second, third):
+    ...     lanes.add(transfer, 0.0)
     1st at 0.0
     3rd at 0.0
     >>> lanes.start_next(first.lane, 1.0)
