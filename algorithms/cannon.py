@@ -48,22 +48,22 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Steps:
         for s in range(p):
             yield Gemm(a, b, into=c_tile(i, j))
             if s < p - 1:
-                a = yield Shift(a, row, -1, brings=a_tile(i, at(s + 1)))
-                b = yield Shift(b, column, -1, brings=b_tile(at(s + 1), j))
+                a = yield Shift(a, row, -1, receives=a_tile(i, at(s + 1)))
+                b = yield Shift(b, column, -1, receives=b_tile(at(s + 1), j))
     else:  # C[i, q] += A[i, j] · B[j, q]
         a, c = (yield Get(a_tile(i, j))), None
         b = yield from shifted((yield Get(b_tile(j, i))), column, -j, b_tile(j, at(0)))
         for s in range(p):
             c = yield Gemm(*((b, a) if transposed else (a, b)), into=c)
             if s < p - 1:
-                b = yield Shift(b, column, -1, brings=b_tile(j, at(s + 1)))
-                c = yield Shift(c, row, -1, brings=c_tile(i, at(s + 1)))
+                b = yield Shift(b, column, -1, receives=b_tile(j, at(s + 1)))
+                c = yield Shift(c, row, -1, receives=c_tile(i, at(s + 1)))
         c = yield from shifted(
             c, row, i - 1, c_tile(i, j)
         )  # the partial sums return to their owners
         yield Copy(c, c_tile(i, j))
 
 
-def shifted(token: Step, group, by: int, brings) -> Steps:
+def shifted(token: Step, group, by: int, receives) -> Steps:
     """A shift of the skew; none if its distance is the length of the ring."""
-    return (yield Shift(token, group, by, brings=brings)) if by % len(group) else token
+    return (yield Shift(token, group, by, receives=receives)) if by % len(group) else token

@@ -69,7 +69,7 @@ def gather_ring(
     for batch in _batches(gather_order(len(group), group.position), unroll):
         tokens = []
         for source, by in batch:
-            held[by] = yield Shift(held[by], group, by, brings=tile_of(source))
+            held[by] = yield Shift(held[by], group, by, receives=tile_of(source))
             tokens.append(held[by])
         last = yield from multiply([source for source, _ in batch], tokens)
     return last
@@ -112,7 +112,7 @@ def reduce_ring(
         for (target, by), part in zip(batch, parts):
             if waiting[by] is not None:
                 part = yield Add(waiting[by], into=part)
-            waiting[by] = yield Shift(part, group, by, brings=tile_of((target - by) % size))
+            waiting[by] = yield Shift(part, group, by, receives=tile_of((target - by) % size))
     own = tile_of(group.position)
     yield from multiply([group.position], own)
     for token in waiting.values():

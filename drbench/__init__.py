@@ -13,7 +13,7 @@ from .version import __version__
 
 #: Names of :mod:`drbench.library`.
 _LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")
-#: What :mod:`drbench.launch.predictions` brings.
+#: Names of :mod:`drbench.launch.predictions`.
 _PREDICTIONS = ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune")
 
 if TYPE_CHECKING:  # what type checkers and editors see of the names below

@@ -14,13 +14,13 @@ from drbench.program.kinds import GROUP_STEPS, SIGNAL_STEPS, table_of_steps
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     FilledScratch,
     Gemm,
     Get,
     Join,
+    OperationEnd,
     Pack,
     Part,
     Put,
@@ -152,7 +152,7 @@ class Graph:
 
     def program(self, operations: list[Operation]) -> Steps:
         """The steps of the lowered program: in each operation communication, then computes, then
-        its Boundary."""
+        its OperationEnd."""
         tokens: dict = {}  # of a fetched or own block, of a partial sum
         for operation in operations:
             computes = [self.nodes[number].step for number in operation.computes]
@@ -170,7 +170,7 @@ class Graph:
                         tokens[value.block.key] = yield Get(value.block)
             for number in operation.computes:
                 yield from self._emit(number, tokens)
-            yield Boundary()
+            yield OperationEnd()
 
     def _emit(self, number: int, tokens: dict) -> Steps:
         """The steps of a compute or transfer in the lowered program."""
@@ -215,7 +215,7 @@ class Graph:
             (Fence, Part): None,  # on their own
             # in no direct program that is lowered:
             (Pack, Put, *GROUP_STEPS, *SIGNAL_STEPS): None,
-            (Scratch, FilledScratch, Join, Boundary): None,
+            (Scratch, FilledScratch, Join, OperationEnd): None,
         },
     )
 

@@ -333,4 +333,4 @@ class Sums:
         for scratch, gemms in zip(scratches, filled):
             rounds.append((yield FilledScratch(scratch, gemms)))
         sums, *others = rounds
-        return (yield Add(others, into=sums, side=self._side)) if others else sums
+        return (yield Add(others, into=sums, concurrent=self._side)) if others else sums

@@ -171,7 +171,7 @@ def received(
         for source in sources if variant == "pull" else ():
             sums[source, t] = yield Take(source, t, rows.block(t).shape)
         partial = [sums[source, t] for source in sources]
-        yield Add(partial, into=rows.block(t), side=side)  # C[t, :] += other ranks' sums
+        yield Add(partial, into=rows.block(t), concurrent=side)  # C[t, :] += other ranks' sums
 
 
 def delivered(partial_sum: Step, t: Tile, rows: TiledRows, rank: int, variant: str) -> Steps:
@@ -189,7 +189,7 @@ def delivered(partial_sum: Step, t: Tile, rows: TiledRows, rank: int, variant: s
     else:
         if owner != after:  # the partial sum received
             grown = yield Await(after, t, target.shape)
-            partial_sum = yield Add(grown, into=partial_sum, side=True)
+            partial_sum = yield Add(grown, into=partial_sum, concurrent=True)
         yield Push(partial_sum, before, t)
 
 
@@ -235,7 +235,7 @@ def program_ar(
     for source in reversed(others):
         for t in rows.tiles[rank] if makes[source] else ():
             arrived = yield Await(source, t, (t[1] - t[0], n))
-            sums[t] = (yield Add(arrived, into=sums[t], side=True)) if t in sums else arrived
+            sums[t] = (yield Add(arrived, into=sums[t], concurrent=True)) if t in sums else arrived
     for t in rows.tiles[rank]:
         for r in others:
             yield Push(sums[t], r, ("sum", t))

@@ -118,12 +118,12 @@ def scattered_over_nodes(problem: Problem, rank: int, rows: TiledRows, gemms, lo
             for i in range(1, local):
                 arrived.append((yield Await(at(d, l - i), t, rows.block(t).shape)))
             if arrived and home:
-                yield Add(arrived, into=rows.block(t), side=True)
+                yield Add(arrived, into=rows.block(t), concurrent=True)
             elif arrived:
-                sums[t] = yield Add(arrived, into=sums[t], side=True)
+                sums[t] = yield Add(arrived, into=sums[t], concurrent=True)
             if not home:
                 yield Push(sums[t], like, t)
     for e in range(1, nodes):
         for t in rows.tiles[rank]:
             arrived = yield Await(at(d - e, l), t, rows.block(t).shape)
-            yield Add(arrived, into=rows.block(t), side=True)
+            yield Add(arrived, into=rows.block(t), concurrent=True)

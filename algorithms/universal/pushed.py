@@ -123,7 +123,7 @@ def multiply_pushed(share: Share, arrivals: Arrivals, fetch: str) -> Steps:
             yield Push(partial.pop(c), c.owner, _key(c))
     for source, c in arrivals.arriving(rank):
         arrived = yield Await(source, _key(c), c.shape)
-        yield Add(arrived, into=c, side=True)  # C[m, n] += the partial sum of the source
+        yield Add(arrived, into=c, concurrent=True)  # C[m, n] += the partial sum of the source
 
 
 def _key(c: Block) -> tuple[int, int, int, int]:

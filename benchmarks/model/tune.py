@@ -87,7 +87,7 @@ class ChoiceVerdict(NamedTuple):
         >>> ChoiceVerdict("1", Ratio(1.05, 1.03, 1.07)).met
         False
         """
-        return self.ratio.middle <= BAR or not (self.ratio.apart or self.ratio.low is None)
+        return self.ratio.middle <= BAR or not (self.ratio.significant or self.ratio.low is None)
 
 
 def base_of(problem: str) -> Case:

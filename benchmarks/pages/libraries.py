@@ -71,7 +71,7 @@ def _describe_apart(ratio: Ratio) -> str:
     >>> _describe_apart(Ratio(0.974, 0.951, 0.998))
     '0.974 (0.951–0.998)'
     """
-    if not ratio.apart:
+    if not ratio.significant:
         return f"{describe_ratio(ratio)}, undecided"
     if "1.00" in (f"{ratio.low:.2f}", f"{ratio.high:.2f}"):
         return f"{ratio.middle:.3f} ({ratio.low:.3f}–{ratio.high:.3f})"

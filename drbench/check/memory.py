@@ -45,11 +45,11 @@ class SymbolicMemory:
             numbers = first + np.arange(rows * cols).reshape(rows, cols, 1)
             self._numbers[operand.name], first = numbers, first + rows * cols
         owners = self._owners["C"]
-        keeps = np.array([problem.keeps(rank) for rank in range(problem.nprocs)])[owners]
+        used = np.array([problem.uses_old_c(rank) for rank in range(problem.nprocs)])[owners]
         self.c = self.products.none(*owners.shape)
         self.c[..., HOME] = self.products.elements
-        self.c[..., OLD], self.c[..., UNWRITTEN] = keeps, ~keeps
-        self._unread = keeps
+        self.c[..., OLD], self.c[..., UNWRITTEN] = used, ~used
+        self._unread = used
         self._writes: list[tuple[int, Step, tuple]] = []
 
     def read(self, rank: int, step: Step, block: Block | Fragment) -> np.ndarray:
@@ -108,9 +108,9 @@ class SymbolicMemory:
         if value.shape != (*home.shape, self.c.shape[3]):
             text = f"a value that does not fit goes into {block!r}"
             raise Fault("misplaced", text, [(rank, step)])
-        apart = np.argwhere((value[..., HOME] >= 0) & (value[..., HOME] != home))
-        if apart.size:
-            x = tuple(apart[0])
+        misplaced = np.argwhere((value[..., HOME] >= 0) & (value[..., HOME] != home))
+        if misplaced.size:
+            x = tuple(misplaced[0])
             source, other = map(self.products.element, (value[..., HOME][x], home[x]))
             raise Fault("misplaced", f"a sum of {source} goes into {other}", [(rank, step)])
 

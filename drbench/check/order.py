@@ -104,7 +104,7 @@ class Order:
     def ordered(self, step: Step, other: Step) -> bool:
         """Whether one of two steps always ends before the other starts; for reductions during
         computes, which run one after another, either of them."""
-        if (step.computes and other.computes) or (step.side and other.side):
+        if (step.computes and other.computes) or (step.concurrent and other.concurrent):
             return True
         low, high = sorted((step.index, other.index))
         return bool(self.before[high] >> low & 1)

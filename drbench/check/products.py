@@ -82,9 +82,9 @@ class Products:
             if value.shape != total.shape or value.shape[2] == 1:
                 raise Fault("misplaced", "values that do not fit are added", [(rank, step)])
             homes = total[..., HOME].copy(), value[..., HOME]
-            apart = np.argwhere((homes[0] >= 0) & (homes[1] >= 0) & (homes[0] != homes[1]))
-            if apart.size:
-                name, other = (self.element(home[tuple(apart[0])]) for home in homes)
+            differ = np.argwhere((homes[0] >= 0) & (homes[1] >= 0) & (homes[0] != homes[1]))
+            if differ.size:
+                name, other = (self.element(home[tuple(differ[0])]) for home in homes)
                 text = f"sums of {name} and {other} are added"
                 raise Fault("misplaced", text, [(rank, step)])
             total += value
@@ -112,8 +112,8 @@ class Products:
             x = others[0]
             refuse(f"column {along[x]} of A is multiplied by row {across[x]} of B")
         home, slot = (of[rows[:, None], across // k] for of in (self.home, self.slot))
-        if (apart := np.argwhere((home < 0) | (home != home[:, :1]))).size:
-            x, y = apart[0]
+        if (differ := np.argwhere((home < 0) | (home != home[:, :1]))).size:
+            x, y = differ[0]
             refuse(f"row {rows[x]} of A times row {across[y]} of B is in no sum, or in another one")
         sums[..., HOME] = home[:, :1] * n + cols
         number = COUNTS + slot * k + along

@@ -98,7 +98,9 @@ class Run:
         """What a step waits for; nothing if it can be done now. Only who uses the value of an Await
         waits for it. A step of a group is done when its last member comes to it."""
         for value in (step, *step.inputs):
-            waits = value.anytime if value is not step else step.signals and not step.anytime
+            waits = (
+                value.nonblocking if value is not step else step.signals and not step.nonblocking
+            )
             if waits and not value.sends and name_of(rank, value) not in self._sent:
                 return f"the value {value.key!r} of rank {value.peer}"
         if step.group is None:
@@ -140,7 +142,7 @@ class Run:
             return self._value(rank, token.inputs[0])
         if token.onto is not None:
             return self._value(rank, token.onto)
-        if token.anytime:
+        if token.nonblocking:
             return self._received(rank, token)
         return self._values[rank][token.index]
 
@@ -207,7 +209,7 @@ class Run:
         if step.sends:
             value = self._take(rank, step, step.inputs[0])
             self._sent[name_of(rank, step)] = value.copy(), rank, step
-        return None if step.sends or step.anytime else self._received(rank, step)
+        return None if step.sends or step.nonblocking else self._received(rank, step)
 
     @_do.register
     def _zero(self, step: Zero, rank: int) -> None:

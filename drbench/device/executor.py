@@ -22,11 +22,11 @@ from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     Gemm,
     Get,
+    OperationEnd,
     Put,
     Scratch,
     Zero,
@@ -39,7 +39,7 @@ from .inbox import DeviceInbox
 from .signals import DeviceSignals
 from .staging import HostTwins
 
-#: The kind of streams on which a step runs; side reductions have a stream of their own.
+#: The kind of streams on which a step runs; concurrent reductions have a stream of their own.
 _LANES = table_of_steps(
     "streams of the executor on devices",
     {
@@ -48,7 +48,7 @@ _LANES = table_of_steps(
         GROUP_STEPS: "group",
         (*READS, Await, Take): "in",
         (Push, Offer): "push",
-        (Scratch, *VIEWS, Boundary): None,
+        (Scratch, *VIEWS, OperationEnd): None,
     },
 )
 
@@ -73,13 +73,13 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         row or column; without it MPI moves the data of collectives, directly if the matrices' MPI
         is GPU-aware, else through pinned host memory.
     agreed : dict, optional
-        ``read_apart`` of an executor of the same trace; then making this one is not collective.
+        ``remote_reads`` of an executor of the same trace; then making this one is not collective.
 
     Attributes
     ----------
     clock : None
         Phases are not measured: the host cannot see idle time of a device. Use the timeline.
-    read_apart : dict of str to set of int
+    remote_reads : dict of str to set of int
         For each matrix the numbers of Fences before its reads by remote ranks, over all ranks.
     """
 
@@ -108,15 +108,15 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         self._max = {"gemm": self._resources.gemms, "out": self._resources.accumulates}
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._views: dict[int, np.ndarray | None] = {}
-        apart = any(matrix.outgoing is not None for matrix in matrices.values())
-        self._serves = apart or (self.inbox is not None and self.inbox.apart)
+        remote = any(matrix.outgoing is not None for matrix in matrices.values())
+        self._serves = remote or (self.inbox is not None and self.inbox.sends_messages)
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, self.arena)
         self._prepare_twins()
         self._prepare_signals()
-        self.read_apart = self._agree_on_reads() if agreed is None else agreed
+        self.remote_reads = self._agree_on_reads() if agreed is None else agreed
         self._open_lanes()
-        self._sums = any(isinstance(step, Accumulate) or step.side for step in trace.steps)
+        self._sums = any(isinstance(step, Accumulate) or step.concurrent for step in trace.steps)
         self._replays = device.captures and self._waits_only_at_the_end()
         self._ran = self._captured_for = self._graph = None
         self.prepare()
@@ -179,9 +179,9 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
     def _open_lanes(self) -> None:
         """Make all streams that :meth:`run` uses. Making one, or its cuBLAS handle, may wait for
         all work of the device, which may wait for other ranks."""
-        resolved, kinds = set(self.resolved), {"out"} if self.read_apart else set()
+        resolved, kinds = set(self.resolved), {"out"} if self.remote_reads else set()
         for step in self.steps:
-            kind = "side" if step.side else _LANES[type(step)]
+            kind = "side" if step.concurrent else _LANES[type(step)]
             if kind in ("gemm", "out"):
                 kinds.add(kind)
             elif kind == "side":
@@ -198,7 +198,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
                 self._lane(f"{kind}{number}")
 
     def _agree_on_reads(self) -> dict[str, set[int]]:
-        """The value of :attr:`read_apart` (collective if any rank is remote)."""
+        """The value of :attr:`remote_reads` (collective if any rank is remote)."""
         if all(matrix.outgoing is None for matrix in self.matrices.values()):
             return {}
         reads, fences = set(), 0
@@ -215,7 +215,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
     def prepare(self) -> None:
         super().prepare()
         self._points: dict[int, tuple] = {}  # step -> (lane, count, event) after its work
-        self._hosted: list[Waiting] = []  # steps that wait for the host
+        self._on_host: list[Waiting] = []  # steps that wait for the host
         self._tickets: dict = {}  # group -> [tickets given, calls issued]
         self._next = {"gemm": 0, "out": 0}
         self._op, self._fences = 0, 0
@@ -223,7 +223,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         self._capturing = False
         for lane in self._lanes.values():
             lane.count, lane.seen = 0, {}
-        self._published = not any(0 in fences for fences in self.read_apart.values())
+        self._published = not any(0 in fences for fences in self.remote_reads.values())
         same = self._ran == self._scalars != self._captured_for
         if self._replays and same and self.timeline is None:
             self._capture()
@@ -293,15 +293,15 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
     def _launch_steps(self) -> None:
         """Launch every step as soon as possible."""
         if not self._published:
-            self._hosted.append(self._publish())
+            self._on_host.append(self._publish())
         self._begin_signals()
-        schedule, order, held = self._schedule, self._order, []
-        while schedule.pending or self._hosted:
+        schedule, order, delayed = self._schedule, self._order, []
+        while schedule.pending or self._on_host:
             launched = False
-            todo, held = [*held, *schedule.take()], []
+            todo, delayed = [*delayed, *schedule.take()], []
             for t in sorted(todo):
                 if not order.may(t):
-                    held.append(t)
+                    delayed.append(t)
                     continue
                 launched = True
                 self._STARTERS[type(self.steps[t])](self, t)
@@ -310,11 +310,11 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
             while (t := schedule.next_compute()) is not None and order.may(t):
                 launched = True
                 self._STARTERS[type(self.steps[t])](self, t)
-                if self._hosted:
+                if self._on_host:
                     break
-            if self._hosted:
-                self._hosted = [
-                    waiting for waiting in self._hosted if next(waiting, self) is not self
+            if self._on_host:
+                self._on_host = [
+                    waiting for waiting in self._on_host if next(waiting, self) is not self
                 ]
                 if not launched:
                     os.sched_yield()
@@ -395,7 +395,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
 
     def _publish(self) -> Waiting:
         """Make the operands visible to remote ranks."""
-        for name, fences in sorted(self.read_apart.items()):
+        for name, fences in sorted(self.remote_reads.items()):
             if 0 in fences:
                 yield from self.matrices[name].publishing(self._lane("out0").stream)
         yield from completed(self.comm.Ibarrier())
@@ -411,8 +411,8 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         self.bytes[step.counter] += self._nbytes(block)
         self._begin(lane, t)
         if there is None:
-            apart = self._get_apart if reads else self._accumulate_apart
-            self._hosted.append(apart(t, lane, value, matrix))
+            start = self._get_remote if reads else self._accumulate_remote
+            self._on_host.append(start(t, lane, value, matrix))
             return
         if reads:
             device.copy(value, there, lane.stream)
@@ -429,7 +429,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
             self._views[t] = matrix.view(block)
         return self._views[t]
 
-    def _get_apart(self, t: int, lane: Lane, value, matrix) -> Waiting:
+    def _get_remote(self, t: int, lane: Lane, value, matrix) -> Waiting:
         """Read from a remote rank."""
         block = self.steps[t].block
         landed = value if matrix.direct else self._twins.of(value)
@@ -441,7 +441,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
             self.device.copy(value, landed, lane.stream)
         self._launched(t, lane)
 
-    def _accumulate_apart(self, t: int, lane: Lane, value, matrix) -> Waiting:
+    def _accumulate_remote(self, t: int, lane: Lane, value, matrix) -> Waiting:
         """Add to the mirror of a remote rank."""
         block, twin = self.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
@@ -453,7 +453,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         if self._capturing:
             self._schedule.finish(t)
         else:
-            self._hosted.append(self._finish_fence(t))
+            self._on_host.append(self._finish_fence(t))
 
     def _finish_fence(self, t: int) -> Waiting:
         yield from self._fence(t)
@@ -468,7 +468,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         self._fences += 1
         written = self.trace.written
         yield from self.matrices[written].fencing(
-            self._lane("out0").stream, self._fences in self.read_apart.get(written, ())
+            self._lane("out0").stream, self._fences in self.remote_reads.get(written, ())
         )
         if self.timeline is not None:
             self._marks[t] = [began, Clock.now()]
@@ -491,7 +491,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
             issue(self._groups[step.group], step, call.sent, call.received, lane.stream)
             self._unpack(t, call, lane)
         else:
-            self._hosted.append(self._group_by_mpi(t, step, call, lane))
+            self._on_host.append(self._group_by_mpi(t, step, call, lane))
 
     def _group_by_mpi(self, t: int, step, call, lane: Lane) -> Waiting:
         """Issue a shift or collective on the host."""
@@ -537,8 +537,8 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
 
     def _start_add(self, t: int) -> None:
         step = self.steps[t]
-        if step.side:
-            self._start_side(t)
+        if step.concurrent:
+            self._start_reduction(t)
             return
         lane = self._begin_compute(t)
         for term in step.terms:
@@ -579,7 +579,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
             Add: _start_add,
             Copy: _start_copy,
             Zero: _start_zero,
-            (Scratch, Boundary): None,  # takes no time; is in no trace
+            (Scratch, OperationEnd): None,  # takes no time; is in no trace
         },
     )
 

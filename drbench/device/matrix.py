@@ -50,7 +50,7 @@ class DeviceMatrix(DistributedMatrix):
         staged through a mirror in pinned host memory.
     outgoing : Mirror or Exposed or None
         Memory that remote ranks read; None if every rank maps the memory of every other.
-    why_apart : str or None
+    why_unreached : str or None
         Why ranks of a node do not reach each other's devices (:func:`opened`).
     incoming : Mirror or None
         C only: memory to which remote ranks add. MPI adds in host memory, also if it is GPU-aware,
@@ -66,7 +66,7 @@ class DeviceMatrix(DistributedMatrix):
         written = operand.name == "C"
         window = window or (slab.added if written else slab)
         super().__init__(operand, topology, dtype, window, places)
-        self.device, self.direct, self.why_apart = slab.device, slab.direct, slab.why_apart
+        self.device, self.direct, self.why_unreached = slab.device, slab.direct, slab.why_unreached
         self.outgoing, self.incoming = slab.outgoing, slab.incoming if written else None
 
     @cached_property
@@ -254,7 +254,7 @@ class Slab:
         The same for memory to which this rank's device may add: additions there are atomic.
     outgoing, incoming : Window or None
         Memory that remote ranks read, and to which they add; None without remote ranks.
-    why_apart : str or None
+    why_unreached : str or None
         Of :func:`opened`.
 
     Raises
@@ -263,7 +263,7 @@ class Slab:
         On every rank, if one device has too little memory.
     """
 
-    outgoing = incoming = why_apart = None
+    outgoing = incoming = why_unreached = None
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class Slab:
                 self._memory.free()
             raise next(filter(None, refusals))
         if shared:
-            reached, self.why_apart = opened(topology, device, self._memory)
+            reached, self.why_unreached = opened(topology, device, self._memory)
         else:  # host memory: MPI shares it
             self._under = Window(topology, nbytes)
             reached = [

@@ -54,7 +54,7 @@ class LaunchOrder:
         self.waits = {
             step.index
             for step in trace.steps
-            if not (step.anytime or step.alias)
+            if not (step.nonblocking or step.alias)
             and (step.index in flagged or not flagged.isdisjoint(edges[step.index]))
         }
         self._awaited = [  # steps for which another rank may wait
@@ -155,7 +155,7 @@ class DeviceSignals:
         if self.inbox.by_streams:
             self._launched(t, lane)
         else:
-            self._hosted.append(self._signal_by_host(t, lane, self._reached(lane)))
+            self._on_host.append(self._signal_by_host(t, lane, self._reached(lane)))
 
     def _copy_to_slot(self, step: Signal, value, lane: Lane) -> None:
         if type(step) is Push:  # an offered value is in place
@@ -176,7 +176,7 @@ class DeviceSignals:
         if twin is not value:
             self.device.copy(twin, value, lane.stream)
         # now: the next step of this lane may wait for a value that depends on this one
-        self._hosted.append(self._leave(t, lane, message, self._reached(lane)))
+        self._on_host.append(self._leave(t, lane, message, self._reached(lane)))
 
     def _leave(self, t: int, lane: Lane, message, reached: Waiting) -> Waiting:
         yield from reached
@@ -187,10 +187,10 @@ class DeviceSignals:
     def _start_await(self, t: int) -> None:
         """Wait for a pushed or offered value: its users wait for its flag, or the host does."""
         if not self.inbox.is_local(t):
-            self._hosted.append(self._receive(t))
+            self._on_host.append(self._receive(t))
         elif t not in self._by_flag:
             self.inbox.watch(t)
-            self._hosted.append(self._seen_by_host(t))
+            self._on_host.append(self._seen_by_host(t))
         else:
             self._signalled(t)
 
@@ -239,7 +239,7 @@ class DeviceSignals:
         self.device.copy(value, self.inbox.place(self.steps[t], value), lane.stream)
         self._launched(t, lane)
 
-    def _start_side(self, t: int) -> None:
+    def _start_reduction(self, t: int) -> None:
         """Launch a reduction during GEMMs."""
         step, lane = self.steps[t], self._lane("side")
         self._begin(lane, t)

@@ -1,4 +1,4 @@
-"""Copies at equal distances, joined to one copy with one more axis.
+"""Merges equally spaced copies into one strided copy with an additional axis.
 
 A block-cyclic layout needs one small copy for each tile. One by one they pass through memory once
 for each tile of a row; as one copy, rows are copied in the order of memory. The functions only
@@ -71,25 +71,25 @@ def joined(moves: Sequence[Move], item: int, local: bool = True) -> list[Move]:
 
 
 def _once(moves: list[Move], item: int, local: bool) -> list[Move]:
-    """Copies with neighbours at equal distances joined."""
+    """Copies of which equally spaced neighbours are merged."""
     merged, x = [], 0
     while x < len(moves):
-        first, apart, stop = moves[x], None, x + 1
+        first, spacing, stop = moves[x], None, x + 1
         while stop < len(moves) and _alike(first, moves[stop]):
             distance = tuple(
                 new.start - old.start for new, old in zip(moves[stop], moves[stop - 1])
             )
-            if apart not in (None, distance) or min(distance) < 0:
+            if spacing not in (None, distance) or min(distance) < 0:
                 break
             if local and _is_mixed(first, moves[stop], item):
                 break
-            apart, stop = distance, stop + 1
+            spacing, stop = distance, stop + 1
         merged.append(
             first
-            if apart is None
+            if spacing is None
             else tuple(
                 Strided(at.start, (stop - x, *at.shape), (step, *at.strides))
-                for at, step in zip(first, apart)
+                for at, step in zip(first, spacing)
             )
         )
         x = stop
@@ -144,7 +144,7 @@ def _cut(at: Strided, axis: int, row: int, rows: int) -> Strided:
 
 
 def copy_of(move: Move, item: int, owner: object) -> Callable[[], None]:
-    """A function that copies between addresses of this process, in memory that ``owner`` keeps.
+    """A function that copies between addresses of this process; ``owner`` keeps the memory alive.
 
     Examples
     --------
@@ -166,7 +166,8 @@ def copy_of(move: Move, item: int, owner: object) -> Callable[[], None]:
 
 
 def _array(start: int, shape: tuple, strides: tuple, run: int, owner: object) -> np.ndarray:
-    """An array of elements of ``run`` bytes, of any type, that keeps the owner of its memory."""
+    """An array of elements of ``run`` bytes, of any type, that refers to the owner of its
+    memory."""
     kind = {"shape": shape, "strides": strides, "typestr": f"|V{run}", "version": 3}
     kind["data"] = start, False
     return np.asarray(SimpleNamespace(__array_interface__=kind, owner=owner))

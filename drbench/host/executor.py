@@ -27,10 +27,10 @@ from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     Gemm,
+    OperationEnd,
     Put,
     ReplicaAdd,
     Scratch,
@@ -57,7 +57,7 @@ _WAITS = table_of_steps(
         GROUP_STEPS: (2, "collective_wait"),
         SIGNAL_STEPS: (3, "get_wait"),
         WRITES: (4, "accumulate"),
-        (*COMPUTES, Scratch, *VIEWS, Boundary): None,  # never waited for
+        (*COMPUTES, Scratch, *VIEWS, OperationEnd): None,  # never waited for
     },
 )
 
@@ -124,7 +124,7 @@ class Executor(ExecutorBase):
         self._serves = any(matrix.serves_rma or matrix.uses_rma for matrix in matrices.values())
         super().__init__(trace, matrices, prefetch, get, throttle is not None, arena)
         if self.inbox is not None:
-            self._serves |= self.inbox.apart
+            self._serves |= self.inbox.sends_messages
         self._flops_per_s = _FIRST_FLOPS_PER_S
         self.prepare()
 
@@ -545,6 +545,6 @@ class Executor(ExecutorBase):
             Add: _start_add,
             Copy: _start_copy,
             Zero: _start_zero,
-            (Scratch, Boundary): None,  # takes no time; is in no trace
+            (Scratch, OperationEnd): None,  # takes no time; is in no trace
         },
     )

@@ -26,11 +26,11 @@ from drbench.program.steps import (
     COUNTERS,
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     Gemm,
     Get,
+    OperationEnd,
     Put,
     Scratch,
     Zero,
@@ -96,11 +96,11 @@ class ExecutorBase(ClosedTogether):
         timeline, which must be set before :meth:`prepare`.
     resolved : list of int
         Steps that take no time at all.
-    read_apart : dict or None
+    remote_reads : dict or None
         Of devices; None on cores.
     """
 
-    read_apart: dict | None = None
+    remote_reads: dict | None = None
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class ExecutorBase(ClosedTogether):
                 continue
             if own is not None and own.size and step.onto is None:
                 self.buffers[t] = own
-            values[t] = step.lands(values, self._own_view)
+            values[t] = step.target_of(values, self._own_view)
             if values[t] is None:
                 in_memory = partial(_own, own, column_major.get(t))
                 values[t] = value_of(step, values, widths, in_memory, self._own_view)
@@ -320,7 +320,7 @@ class ExecutorBase(ClosedTogether):
             Gemm: _lay_out_gemm,
             Copy: _lay_out_copy,
             GROUP_STEPS: _lay_out_group,
-            (*READS, *WRITES, Add, Zero, Fence, *SIGNAL_STEPS, *VIEWS, Boundary): None,
+            (*READS, *WRITES, Add, Zero, Fence, *SIGNAL_STEPS, *VIEWS, OperationEnd): None,
         },
     )
 
@@ -329,8 +329,8 @@ class ExecutorBase(ClosedTogether):
         return contiguous_message(array)
 
     def _column_major(self, steps) -> dict[int, bool]:
-        """For values with their own memory that are copied from or to a matrix by one step: whether
-        columns are contiguous there, which may differ between ranks."""
+        """Storage order (True: column-major) of buffers that exchange data with exactly one block
+        of a matrix. It follows the owner's array, so it may differ between ranks."""
         orders = {}
         for step in steps:
             if isinstance(step, Get) and step.onto is None:
@@ -356,7 +356,7 @@ class ExecutorBase(ClosedTogether):
             return False
         self.values[t] = self._read_only(step.block)
         free = step.block.owner == self.rank or not self._throttled
-        if free and not self.lookahead.held(t):
+        if free and not self.lookahead.waits_for_fence(t):
             self.resolved.append(t)
             self._resolved_bytes[step.counted(True)] += self._nbytes(step.block)
         return True

@@ -80,7 +80,7 @@ class Inbox:
     plan : InboxPlan
     routes : dict of int to Route
         Of each step with a signal.
-    apart : bool
+    sends_messages : bool
         Some signal of this rank uses messages.
     epoch : int
         Number of the run.
@@ -109,8 +109,8 @@ class Inbox:
             bool(can) and memory is not None for can, memory in zip(in_reach, self._reached())
         ]
         # no rank signals before all flags are zero
-        heard = comm.allgather((mine, reaches))
-        ends = [theirs for theirs, _ in heard]
+        reports = comm.allgather((mine, reaches))
+        ends = [theirs for theirs, _ in reports]
         try:
             for answer in ends:
                 if isinstance(answer, CaseFailed):
@@ -120,7 +120,7 @@ class Inbox:
         except CaseFailed:
             self._close_memory()
             raise
-        is_local = lambda a, b: heard[a][1][b] and heard[b][1][a]
+        is_local = lambda a, b: reports[a][1][b] and reports[b][1][a]
         self.routes: dict[int, Route] = {}
         counts = [len(_receives(theirs)) for theirs in ends]
         numbers = [{end.step: x for x, end in enumerate(_receives(theirs))} for theirs in ends]
@@ -145,7 +145,7 @@ class Inbox:
                     flags_bytes(counts[holds]) + end.offset,
                     end.row_stride_bytes,
                 )
-        self.apart = not all(route.is_local for route in self.routes.values())
+        self.sends_messages = not all(route.is_local for route in self.routes.values())
         any_remote = any(not is_local(*pair) for pair in pairs)  # the same on every rank
         self._comm = comm.Dup() if any_remote else None
         self.steps = {  # number of a flag -> the step that waits for it, without messages

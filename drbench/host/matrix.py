@@ -69,10 +69,10 @@ def local_places(
     places, ends = [], []
     for rank in range(operand.stored.nprocs):
         rows, cols = operand.stored.local_shape(rank)
-        start, apart = starts[rank] if starts else 0, row_bytes(cols * item, padded)
-        strides = (item, apart) if operand.transposed else (apart, item)
+        start, stride = starts[rank] if starts else 0, row_bytes(cols * item, padded)
+        strides = (item, stride) if operand.transposed else (stride, item)
         places.append(Location(start, *strides))
-        ends.append(start + rows * apart)
+        ends.append(start + rows * stride)
     return places, ends
 
 

@@ -69,10 +69,10 @@ class Topology(ClosedTogether):
         at least 1; the smallest over all.
     locks : RangeLocks
         Of the tiles on this node.
-    kept : dict
+    resources : dict
         Objects by key that take long to make, such as groups of NCCL; closed with this one.
-    roofs : dict
-        Local shapes of the roof by problem, once they are known.
+    local_gemms : dict
+        Fastest local GEMMs by problem, once they are known.
     """
 
     def __init__(self, comm: MPI.Comm):
@@ -86,8 +86,8 @@ class Topology(ClosedTogether):
         self._occupancies = occupancies(lowest, shares) | occupancies(kernels, shares)
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._occupancies)
         self._groups: dict[Group, MPI.Comm] = {}
-        self.kept: dict = {}
-        self.roofs: dict = {}
+        self.resources: dict = {}
+        self.local_gemms: dict = {}
         self.locks = RangeLocks(self.node)
 
     @property
@@ -121,7 +121,7 @@ class Topology(ClosedTogether):
 
     def close(self) -> None:
         """Free all communicators made here, and the locks (collective)."""
-        for resource in self.kept.values():
+        for resource in self.resources.values():
             resource.close()
         for comm in self._groups.values():
             comm.Free()

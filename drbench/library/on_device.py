@@ -56,9 +56,9 @@ class DeviceHeap(Heap):
                     "free for it. Use a smaller heap, or more devices."
                 )
         slab = Slab(topology, self.device, self.nbytes, self.nbytes, transport)
-        if slab.why_apart and topology.comm.rank == 0:
+        if slab.why_unreached and topology.comm.rank == 0:
             warnings.warn(
-                f"transfers between GPUs of a node go through the host: {slab.why_apart}",
+                f"transfers between GPUs of a node go through the host: {slab.why_unreached}",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -121,7 +121,7 @@ class Plan:
         if self._first is None:
             trace = self.trace(runtime.rank)
             executor = runtime.executor(trace, matrices, self._prefetch, self.get, self._agreed)
-            self._first, self._agreed = executor, executor.read_apart
+            self._first, self._agreed = executor, executor.remote_reads
         else:
             executor = self._first.bound(matrices)
         if private is None:

@@ -12,7 +12,7 @@ from drbench.host.blas import GivenBlas, load_blas
 from drbench.host.executor import Executor
 from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.host.matrix import DistributedMatrix, Location
-from drbench.host.mover import Mover
+from drbench.host.redistribution import Redistributor
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
 from drbench.program.trace import Trace
@@ -119,10 +119,10 @@ class Runtime:
         self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed: dict | None = None
     ) -> Any:
         """The executor of a trace on matrices, in the arena that all share. ``get`` is how a device
-        reads memory that it can map; cores read in place. ``agreed`` is ``read_apart`` of an
+        reads memory that it can map; cores read in place. ``agreed`` is ``remote_reads`` of an
         earlier executor."""
         if trace.problem is None:
-            return Mover(trace, matrices, self.arena)  # type: ignore[unreachable]
+            return Redistributor(trace, matrices, self.arena)  # type: ignore[unreachable]
         executor = Executor(trace, matrices, blas=self.blas, prefetch=prefetch, arena=self.arena)
         executor.yields = self.yields
         return executor

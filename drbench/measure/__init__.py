@@ -1,1 +1,1 @@
-"""What a run is worth: the roof, verification, records and timelines."""
+"""What a run is worth: GEMM-only speed, verification, records and timelines."""

@@ -160,9 +160,9 @@ def compared(runs: Sequence[Run]) -> list[bool]:
     ([False, True, True], [True, True])
     """
     first = [next(iter(run.values())) for run in runs]
-    still = [row.moved_bytes == 0 and row.ranks != 1 for row in first]
-    alike = all(still) or len({(row.a, row.b, row.c) for row in first}) == 1
-    return [alike or not is_local for is_local in still]
+    local = [row.moved_bytes == 0 and row.ranks != 1 for row in first]
+    alike = all(local) or len({(row.a, row.b, row.c) for row in first}) == 1
+    return [alike or not is_local for is_local in local]
 
 
 def decide_compared(runs: Sequence[Run]) -> list[Decision | None]:
@@ -316,9 +316,9 @@ def tie_order(row: Any) -> tuple:
     """
     text = lambda name: str(getattr(row, name) or "")
     factors = [re.search(r"/c(\d{1,9})$", text(name)) for name in "abc"]
-    still = "CBA".find(text("stationary").upper()) % 4  # none: last
+    stationary = "CBA".find(text("stationary").upper()) % 4  # none: last
     return (
-        still,
+        stationary,
         *(int(factor[1]) if factor else 1 for factor in factors),
         *map(text, ("algorithm", "preset", *"abc", *OPTION_COLUMNS, "case")),
     )
@@ -451,15 +451,15 @@ def _predicted(mine: Any, other: Any) -> Ratio:
     1.10 (0.41-2.93)
     """
     ratio, rows = mine.time_s / other.time_s, (mine, other)
-    apart = [_spread(row.samples_s) for row in rows]
+    own = [_spread(row.samples_s) for row in rows]
     if len(mine.samples_s) != len(other.samples_s) or mine.machine != other.machine:
-        apart = [[], []]
-    shared = [a / b for a, b in zip(mine.samples_s, other.samples_s)] if any(apart) else []
+        own = [[], []]
+    shared = [a / b for a, b in zip(mine.samples_s, other.samples_s)] if any(own) else []
     ends = [[log(end / row.time_s) for end in _ends(row) or [row.time_s] * 2] for row in rows]
     # what is left of each interval are errors of each prediction alone
     left = [
         [max(0.0, end[at] ** 2 - sum(factor[at] ** 2 for factor in known)) for at in (0, 1)]
-        for end, known in zip(ends, apart)
+        for end, known in zip(ends, own)
     ]
     (low, high), (least, most) = left
     below, above = (sum(factor[at] ** 2 for factor in _spread(shared)) for at in (0, 1))

@@ -3,9 +3,9 @@ which rows are inconclusive. Pure.
 
 No distribution of times is assumed: the interval of the median is between two of the samples
 (order statistics). Repeats are assumed to be independent. If a machine changes its speed for
-minutes, both a repeat and the roof measured next to it change, so their ratio decides if there is a
-roof. A repeat is left out if another process used a rank's core: the clock of the thread shows
-that, whatever the time of the repeat.
+minutes, both a repeat and the GEMM-only speed measured next to it change, so their ratio decides if
+that speed is known. A repeat is left out if another process used a rank's core: the clock of the
+thread shows that, whatever the time of the repeat.
 """
 
 import re
@@ -26,7 +26,8 @@ DISTURBED = 0.03
 LEAST_SHARE = 0.90
 #: or if its samples or ratios spread by more than this share of their median,
 NOISY_SPREAD = 0.20
-#: or if it is faster than local GEMMs alone by more than chance: percent of the roof.
+#: or if it is faster than local GEMMs alone by more than chance: percent of GEMM-only
+#: speed.
 NOISY_PERCENT = 110.0
 #: Most repeats of a case, unless it requests more: the interval is then a quarter of the standard
 #: deviation wide, and a row of a file 2 KB long.
@@ -187,12 +188,16 @@ class Ratio(NamedTuple):
     high: float | None = None
 
     @property
-    def apart(self) -> bool:
+    def significant(self) -> bool:
         """Whether the ratio is known to differ from 1.
 
         Examples
         --------
-        >>> Ratio(1.1, 1.05, 1.2).apart, Ratio(1.1, 0.99, 1.2).apart, Ratio(1.1).apart
+        >>> (
+        ...     Ratio(1.1, 1.05, 1.2).significant,
+        ...     Ratio(1.1, 0.99, 1.2).significant,
+        ...     Ratio(1.1).significant,
+        ... )
         (True, False, False)
         """
         return self.low is not None and not self.low <= 1 <= self.high
@@ -241,8 +246,8 @@ def is_stable(samples: Samples) -> bool:
 
 
 def is_noisy(samples: Samples, ratios: Samples = ()) -> bool:
-    """Whether the row is inconclusive: percent of the roof is above :data:`NOISY_PERCENT`, or the
-    ratios to the roof (without a roof the samples) spread by more than :data:`NOISY_SPREAD`.
+    """Whether the row is inconclusive: percent of GEMM-only speed is above :data:`NOISY_PERCENT`,
+    or the ratios to that speed (without it the samples) spread by more than :data:`NOISY_SPREAD`.
 
     Examples
     --------
@@ -282,7 +287,7 @@ def enough(
     budget_s : float
         Seconds after which no further repeat begins; 0: exactly ``least`` repeats.
     ratios : list of float
-        Time of the roof next to each repeat, over the time of the repeat.
+        GEMM-only time next to each repeat, over the time of the repeat.
 
     Examples
     --------
@@ -323,7 +328,7 @@ def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:
 
 def time_columns(samples: list[float], ratios: Samples = ()) -> dict:
     """The columns of :class:`drbench.measure.record.Record` computed from the samples alone, and
-    whether the median is stable: that of the ratios to the roof, if there are any.
+    whether the median is stable: that of the ratios to GEMM-only speed, if there are any.
 
     Examples
     --------
@@ -344,12 +349,13 @@ def time_columns(samples: list[float], ratios: Samples = ()) -> dict:
 
 
 def ratio_columns(ratios: list[float]) -> dict:
-    """The columns computed from the paired ratios, in percent of the roof.
+    """The columns computed from the paired ratios, in percent of GEMM-only
+    #: speed.
 
-    Examples
-    --------
-    >>> ratio_columns([90.0, 95.0, 85.0])["percent_of_gemm_only"]
-    90.0
+        Examples
+        --------
+        >>> ratio_columns([90.0, 95.0, 85.0])["percent_of_gemm_only"]
+        90.0
     """
     low, high = median_interval(ratios) or (None, None)
     return {

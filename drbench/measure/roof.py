@@ -1,4 +1,4 @@
-"""The roof: what the same cores reach on the same work with no communication at all."""
+"""GEMM-only speed: what the same cores reach on the same work without any communication."""
 
 import os
 import resource
@@ -137,7 +137,7 @@ class DeviceWork:
     pads = False
 
     def __init__(self, device):
-        self._device, self._stream, self._memory = device, device.stream("roof"), []
+        self._device, self._stream, self._memory = device, device.stream("gemm-only"), []
 
     def empty(self, size: int, dtype):
         memory = self._device.allocate(max(1, size * dtype.itemsize))
@@ -165,7 +165,7 @@ class DeviceWork:
             memory.free()
 
 
-class Roof:
+class GemmOnly:
     """All ranks at once compute m·n·k/p of local work (collective to make and to measure), stored
     as the matrices of the problem are; C is read if it is updated.
 

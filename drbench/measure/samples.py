@@ -26,7 +26,7 @@ def sample(
     once : callable
         ``once(place)`` -> the times of that repeat, the run itself first.
     least : int
-        The least number of repeats, made and kept.
+        The least number of repeats that count.
     budget_s : float
         Seconds after which no further repeat starts.
     due : float or None
@@ -37,7 +37,7 @@ def sample(
     Returns
     -------
     dict, list of int, list of float
-        Columns of the record, the indices of the kept repeats, and their ratios.
+        Columns of the record, the indices of the repeats that count, and their ratios.
     """
     repeats: list[tuple[Timed, ...]] = []
     start, done = Clock.now(), False

@@ -15,7 +15,7 @@ from .costs import (
     group_parts,
     on_links,
     parts_of,
-    side_s,
+    reduction_s,
 )
 from .kernel import part_tiles, tilings
 from .machine import Machine
@@ -171,10 +171,10 @@ def _busy_of(trace: Trace, costs: Costs, busy: Counter) -> tuple[float, Counter]
         if step.index in kernels:
             tiling = kernels[step.index]
             computes += part_tiles(step, tiling) * tiling.tile_s / tiling.units
-        elif step.computes or (step.side and machine.adds_on_core):
+        elif step.computes or (step.concurrent and machine.adds_on_core):
             computes += costs.compute_s(step, parts.get(step.index))
-        elif step.side:
-            busy["sums", rank] += side_s(machine, step, costs.item(step), concurrent=False)
+        elif step.concurrent:
+            busy["sums", rank] += reduction_s(machine, step, costs.item(step), concurrent=False)
         elif step.grouped:
             for resource, seconds in _of_group(costs, step):
                 grouped[resource] += seconds

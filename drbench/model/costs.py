@@ -41,10 +41,10 @@ from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     Gemm,
+    OperationEnd,
     Part,
     Put,
     Scratch,
@@ -64,7 +64,7 @@ _MEMORY_PASSES = table_of_steps(
         (*READS, Take): 2,  # if they are copied
         Zero: 1,
         GROUP_STEPS: 0,  # of links alone
-        (Gemm, Fence, Await, Offer, Scratch, *VIEWS, Boundary): 0,  # no traffic of their own
+        (Gemm, Fence, Await, Offer, Scratch, *VIEWS, OperationEnd): 0,  # no traffic of their own
     },
 )
 
@@ -274,7 +274,7 @@ def is_cut(step: Step) -> bool:
     return bool(value.axis) != bool(value.transposed)
 
 
-def side_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -> float:
+def reduction_s(machine: Machine, step: Step, itemsize: int, concurrent: bool) -> float:
     """Seconds of a reduction during GEMMs (``concurrent``), by the workers that it takes from them,
     or after them, by all workers (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the
     second)."""

@@ -10,7 +10,7 @@ import numpy as np
 from drbench.errors import CaseFailed
 
 #: Share of new cases that the spread of residuals must cover.
-HELD = 0.95
+COVERED = 0.95
 #: Student's t at that share, by degrees of freedom; other numbers use the next smaller one.
 _STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 8: 2.306, 10: 2.228}
 _STUDENT |= {12: 2.179, 15: 2.131, 20: 2.086, 30: 2.042}
@@ -128,16 +128,16 @@ def fit_line(samples: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
     >>> latency_s, bandwidth = fit_line([(1000, 2e-6), (2000, 3e-6), (4000, 5e-6)])
     >>> f"{latency_s:.2g} {bandwidth:.2g}"
     '1e-06 1e+09'
-    >>> latency_s, bandwidth, apart, row_s = fit_line(
+    >>> latency_s, bandwidth, strided, row_s = fit_line(
     ...     [(x, 0, 1e-6 + x / 1e9) for x in (1e3, 1e4, 1e6)]
     ...     + [(x, rows, 1e-6 + x / 5e8 + rows * 1e-7) for x in (1e4, 1e6) for rows in (8, 64)]
     ... )
-    >>> f"{latency_s:.2g} {bandwidth:.2g} {apart:.2g} {row_s:.2g}"
+    >>> f"{latency_s:.2g} {bandwidth:.2g} {strided:.2g} {row_s:.2g}"
     '1e-06 1e+09 5e+08 1e-07'
     """
     nbytes, *rows, seconds = zip(*samples)
-    apart = [[size if many else 0 for size, many in zip(nbytes, rows[0])]] if rows else []
-    columns = [[1.0] * len(nbytes), nbytes, *apart, *rows]
+    strided = [[size if many else 0 for size, many in zip(nbytes, rows[0])]] if rows else []
+    columns = [[1.0] * len(nbytes), nbytes, *strided, *rows]
     latency, per_byte, *more = nonnegative(columns, seconds)
     if not rows:
         return latency, _rate(per_byte)
@@ -196,7 +196,7 @@ def spread(ratios: Sequence[float]) -> tuple[float, float]:
     [0.933, 1.082]
     """
     count = len(ratios)
-    cut = int((1 - HELD) * (count + 1) / 2 + 1e-9)
+    cut = int((1 - COVERED) * (count + 1) / 2 + 1e-9)
     if cut:
         ordered = sorted(ratios)
         low, high = ordered[cut - 1], ordered[-cut]

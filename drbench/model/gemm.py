@@ -266,26 +266,26 @@ class Compute:
         return fastest
 
     def grouped_s(
-        self, rows: Sequence[int], n: int, k: int, itemsize: int = 4, apart: bool = False
+        self, rows: Sequence[int], n: int, k: int, itemsize: int = 4, separate: bool = False
     ) -> float:
         """Seconds of several local GEMMs, each with its number of rows and its own right operand:
-        in one launch, or one after another (``apart``).
+        in one launch, or one after another (``separate``).
 
         Examples
         --------
         Tiles of small GEMMs share a wave of a common launch; GEMMs that fill waves gain nothing:
 
         >>> compute = Compute(1e12, tiles=((128, 128),), units=4)
-        >>> apart = compute.grouped_s((256, 130, 256), 256, 1000, apart=True)
-        >>> round(apart / compute.grouped_s((256, 130, 256), 256, 1000), 3)
+        >>> one_by_one = compute.grouped_s((256, 130, 256), 256, 1000, separate=True)
+        >>> round(one_by_one / compute.grouped_s((256, 130, 256), 256, 1000), 3)
         1.0
         >>> round(
-        ...     compute.grouped_s((9, 9), 256, 1000, apart=True)
+        ...     compute.grouped_s((9, 9), 256, 1000, separate=True)
         ...     / compute.grouped_s((9, 9), 256, 1000)
         ... )
         2
         """
-        if apart or len(rows) == 1:
+        if separate or len(rows) == 1:
             return sum(self.gemm_s(m, n, k, itemsize) for m in rows)
         parts = Counter((m, n) for m in rows)
         tiling = self.tiling(sum(rows), n, k, itemsize, None, parts, len(rows))

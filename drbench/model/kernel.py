@@ -33,7 +33,7 @@ class Workers:
     once, but its operands arrive later:
 
     >>> workers = Workers(Tiling(1, 1, 1, 2.0, 3), 0.0)
-    >>> workers.deal(5, 0.0), workers.deal(1, 3.0)
+    >>> workers.assign(5, 0.0), workers.assign(1, 3.0)
     ((2.0, 4.0), (3.0, 5.0))
     """
 
@@ -43,7 +43,7 @@ class Workers:
         self.tiling = tiling
         self._free = [(free, tiling.units)]  # a heap of (when, how many workers)
 
-    def deal(self, tiles: int, at: float) -> tuple[float, float]:
+    def assign(self, tiles: int, at: float) -> tuple[float, float]:
         """Assign a part's tiles to the workers, from ``at`` on; return when the last tile starts
         and when it ends."""
         free, last, tile_s = self._free, at, self.tiling.tile_s

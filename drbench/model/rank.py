@@ -1,8 +1,8 @@
 """One rank in virtual time: the work of its core, and when it ends.
 
-Computes use a clock of the rank's own, in seconds of work at full speed, which runs slower while
-concurrent operations slow them. Computes in progress end at a time of that clock; when its speed
-changes, only the next of these times is predicted again.
+Each rank has a work clock. It counts seconds of undisturbed work, so it runs slower than real time
+while other operations slow the rank. Computes in progress end at a time of that clock; when its
+speed changes, only the next of these times is predicted again.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from drbench.program.kinds import GROUP_STEPS, VIEWS, WRITES, table_of_steps
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Add,
-    Boundary,
     Copy,
     Fence,
     Gemm,
     Get,
+    OperationEnd,
     Pack,
     ReplicaGet,
     Scratch,
@@ -41,7 +41,7 @@ PHASE_OF = table_of_steps(
         (Get, ReplicaGet, Await, Take): "get_wait",
         (*WRITES, Add, Copy, Zero, Push, Offer): "accumulate",
         GROUP_STEPS: "collective_wait",
-        (Scratch, *VIEWS, Boundary): None,  # take no time
+        (Scratch, *VIEWS, OperationEnd): None,  # take no time
     },
 )
 #: Events of a kernel's part: its last tile starts, it is done.
@@ -132,14 +132,16 @@ class Rank:
         self.number, self.steps = trace.rank, trace.steps
         self.parts, self.kernels = program.parts, program.kernels
         ahead = program.lookahead(prefetch)
-        self.schedule = Scheduler(ahead, [t for t in program.at_once if not ahead.held(t)])
+        self.schedule = Scheduler(
+            ahead, [t for t in program.at_once if not ahead.waits_for_fence(t)]
+        )
         self.computing, self.started = [], 0
         self.busy_since = self.shown_until = 0.0
         self.idle_since, self.last, self.core_free = 0.0, "get_wait", 0.0
         self.own_free, self.began, self.fences, self.version = {}, {}, 0, 0
         self._machine, self._at, self._computed = machine, at, computed
         self._due: list[tuple[float, int, int]] = []  # (work, what, step): a heap
-        self._work = self._since = 0.0  # the rank's own clock, and when it was read
+        self._work = self._since = 0.0  # the work clock, and when it was read
         self._adding = self._sums = 0  # see change_concurrent()
         self._kernel, self._workers, self._open = None, None, False
 
@@ -150,7 +152,7 @@ class Rank:
         self.busy_since = now
         self._is_due(seconds, _DONE, t)
 
-    def deal(self, t: int, now: float, launch_s: float) -> None:
+    def assign(self, t: int, now: float, launch_s: float) -> None:
         """Start a part of a kernel: assign its tiles to the workers, for the first part after the
         launch."""
         step, tiling = self.steps[t], self.kernels[t]
@@ -161,7 +163,7 @@ class Rank:
             self.busy_since = now
         self.computing.append(t)
         self._open = False
-        last, end = self._workers.deal(part_tiles(step, tiling), self._own_time(now))
+        last, end = self._workers.assign(part_tiles(step, tiling), self._own_time(now))
         heappush(self._due, (end, _DONE, t))
         self._is_due(last, _STARTED, t)
 
@@ -190,7 +192,7 @@ class Rank:
         return t
 
     def _own_time(self, now: float) -> float:
-        """The time of the rank's own clock."""
+        """The time of the work clock."""
         return self._work + (now - self._since) / self._slow()
 
     def _is_due(self, work: float, what: int, t: int) -> None:
@@ -233,7 +235,7 @@ class Rank:
         """The end of a copy or add that interrupts the compute in progress, which ends later."""
         if not self.computing:
             return self.on_core(now, seconds)
-        self._due = [(work + seconds, what, t) for work, what, t in self._due]  # a heap still
+        self._due = [(work + seconds, what, t) for work, what, t in self._due]  # is still a heap
         self._predict()
         return now + seconds
 

@@ -32,16 +32,16 @@ from drbench.program.steps import (
     COUNTERS,
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     Gemm,
+    OperationEnd,
     Scratch,
     Zero,
 )
 from drbench.program.trace import Trace
 
-from .costs import Costs, side_s
+from .costs import Costs, reduction_s
 from .links import ARBITRATIONS, Lanes, LinkTransfer
 from .machine import Machine
 from .rank import PHASE_OF, Rank, RankProgram
@@ -53,7 +53,7 @@ class TimeLimitExceeded(Exception):
     """The simulated time is above the limit, so the simulation was stopped."""
 
 
-class TooLong(Exception):
+class EffortExhausted(Exception):
     """The CPU time is spent, so the simulation was stopped."""
 
 
@@ -140,7 +140,7 @@ class Simulator:
     Attributes
     ----------
     until_s : float
-        CPU time (:meth:`Clock.cpu`) after which a simulation is stopped by :class:`TooLong`.
+        CPU time (:meth:`Clock.cpu`) after which :class:`EffortExhausted` stops a simulation.
     """
 
     until_s = inf
@@ -193,7 +193,7 @@ class _Simulation:
         ]
         self.by_number = {rank.number: rank for rank in self.ranks}
         self.links = ARBITRATIONS[self.machine.arbitration](self.at, self._begin, self._gone)
-        self.lanes = Lanes(self.links.ask)
+        self.lanes = Lanes(self.links.request)
         self.phases = dict.fromkeys(PHASES, 0.0)
         self.bars = [] if timeline else None
         self.fences: dict = {}  # number -> [(rank, step)]
@@ -206,7 +206,7 @@ class _Simulation:
         while heap:
             now, number, act, first, second = heappop(heap)
             if not number % 256 and Clock.cpu() > until_s:
-                raise TooLong
+                raise EffortExhausted
             # outdated predictions of a rank or link may be due after the end of all programs
             if now > within_s and any(rank.schedule.pending for rank in ranks):
                 raise TimeLimitExceeded
@@ -281,7 +281,7 @@ class _Simulation:
         if self.bars is not None:
             rank.began[t] = now
         if t in rank.kernels:
-            rank.deal(t, now, machine.compute.launch_s + started_s)
+            rank.assign(t, now, machine.compute.launch_s + started_s)
         else:
             seconds = self.costs.compute_s(rank.steps[t], rank.parts.get(t))
             rank.compute(t, now, seconds + started_s)
@@ -371,16 +371,16 @@ class _Simulation:
         for rank, t in transfer.steps:
             if isinstance(rank.steps[t], Accumulate):
                 rank.change_concurrent(now, adds=sign)
-            if rank.steps[t].side:
+            if rank.steps[t].concurrent:
                 rank.change_concurrent(now, sums=sign)
 
     def _begin(self, transfer: LinkTransfer, now: float) -> None:
         """Start a transfer on its links."""
         rank, t = transfer.steps[0]
-        if rank.steps[t].side:
+        if rank.steps[t].concurrent:
             concurrent = bool(rank.computing)
             step = rank.steps[t]
-            transfer.seconds = side_s(self.machine, step, self.costs.item(step), concurrent)
+            transfer.seconds = reduction_s(self.machine, step, self.costs.item(step), concurrent)
         self._change_concurrent(transfer, now, 1)
         transfer.began = now
         for rank, t in transfer.steps if self.bars is not None else ():
@@ -439,6 +439,6 @@ class _Simulation:
             SIGNAL_STEPS: _signal,
             VIEWS: _view,
             (Gemm, Copy, Zero): None,  # computes
-            (Scratch, Boundary): None,  # takes no time; is in no trace
+            (Scratch, OperationEnd): None,  # takes no time; is in no trace
         },
     )

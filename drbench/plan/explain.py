@@ -95,8 +95,8 @@ class Loads(NamedTuple):
 
 
 def balance(flops: Sequence[int]) -> float | None:
-    """The largest share of the roof possible with these FLOPs of the ranks: their mean over their
-    maximum; None if all are 0.
+    """The largest share of GEMM-only speed possible with these FLOPs of the ranks: their mean over
+    their maximum; None if all are 0.
 
     Examples
     --------

@@ -16,11 +16,11 @@ the next transfers start before a long range of local computes. With ``depth = 0
 every compute is exposed, and waits for all communication before it.
 
 Rules 1 and 2 do not apply to a step that may start at any time (``Await``): it starts first, and
-only steps that use its value wait for it. A reduction during the computes (``Add(..., side=True)``)
-counts as communication. With depth ``"all"`` no step waits for the look-ahead, and values that are
-received or sent keep their memory for the whole run.
+only steps that use its value wait for it. A reduction during the computes (an ``Add`` that is
+``concurrent``) counts as communication. With depth ``"all"`` no step waits for the look-ahead, and
+values that are received or sent occupy their memory for the whole run.
 
-A *lowered* program defines its own overlap: its Boundaries divide it into operations
+A *lowered* program defines its own overlap: its OperationEnds divide it into operations
 (``Trace.ops``), and 1 and 2 become
 
 1'. A step may start when its inputs are finished (a compute: all earlier computes too), every
@@ -119,14 +119,14 @@ class Lookahead:
             count = self.before[-1] if self.before else 0
         self.count, self.nfences = count, nfences
 
-    def held(self, t: int) -> bool:
+    def waits_for_fence(self, t: int) -> bool:
         """Whether a Fence precedes a step that reads a value computed by the program: then the step
         waits, even if it reads in place."""
         return type(self.trace.steps[t]) is Get and self.fences[t] > 0
 
     def births(self) -> list[float]:
-        """The earliest start of each step, in half units of finished exposed computes (in a lowered
-        program: operations).
+        """For each step the earliest moment at which it can start. The unit is half an exposed
+        compute: 2·b means that b exposed computes are finished (in a lowered program: operations).
 
         A transfer with b exposed computes before it starts no earlier than at b - depth finished
         ones; a compute with b before it at b, with all communication more than ``depth`` back
@@ -182,7 +182,7 @@ class Scheduler:
         "_waiting",
         "_missing",
         "_takers",
-        "_held",
+        "_allowed",
         "_queues",
         "_computes",
         "_at",
@@ -200,15 +200,17 @@ class Scheduler:
         for t in resolved:
             done[t] = 1
         self.pending = len(steps) - len(resolved)
-        self._comm = deque(s.index for s in steps if not (s.computes or s.anytime or done[s.index]))
+        self._comm = deque(
+            s.index for s in steps if not (s.computes or s.nonblocking or done[s.index])
+        )
         self._computes = [s.index for s in steps if s.computes]
         self._at = 0
-        self._waiting: list[int] = [s.index for s in steps if s.anytime]
+        self._waiting: list[int] = [s.index for s in steps if s.nonblocking]
         # one-sided steps with missing inputs: how many are missing; which steps use a value; which
         # of them the look-ahead allows to start
         self._missing: dict[int, int] = {}
         self._takers: dict[int, list[int]] = {}
-        self._held: set[int] = set()
+        self._allowed: set[int] = set()
         for t in self._comm:
             if steps[t].inputs and steps[t].group is None:
                 missing = [value.index for value in steps[t].inputs if not done[value.index]]
@@ -249,7 +251,7 @@ class Scheduler:
             t = comm.popleft()
             group = self.steps[t].group
             if t in self._missing:
-                self._held.add(t)
+                self._allowed.add(t)
             elif group is None:
                 self._waiting.append(t)
             else:
@@ -302,13 +304,13 @@ class Scheduler:
             self._missing[taker] -= 1
             if not self._missing[taker]:
                 del self._missing[taker]
-                if taker in self._held:
-                    self._held.remove(taker)
+                if taker in self._allowed:
+                    self._allowed.remove(taker)
                     self._waiting.append(taker)
         if step.computes:
             self._at += 1
             self._exposed_done += lookahead.exposed[t]
-        if not step.anytime and (self.lowered or not step.computes):
+        if not step.nonblocking and (self.lowered or not step.computes):
             self._unfinished[lookahead.before[t]] -= 1
         if lookahead.fences[t] >= 0:
             if type(step) is Fence:

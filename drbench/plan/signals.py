@@ -88,7 +88,7 @@ def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and therefore stored in the inbox."""
     roots = (step.inputs[0].location()[0] for step in steps if isinstance(step, Offer))
     return {
-        root.index for root in roots if not root.anytime
+        root.index for root in roots if not root.nonblocking
     }  # received values are in slots already
 
 
@@ -114,7 +114,7 @@ def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
     stored, offsets, at = offered(trace.steps), {}, 0
     for step in trace.steps:
         t = step.index
-        if step.anytime or t in stored:
+        if step.nonblocking or t in stored:
             rows, cols = step.shape
             at = -(-at // widths[t]) * widths[t]
             offsets[t] = at

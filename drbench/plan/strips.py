@@ -18,7 +18,16 @@ from typing import Any
 from drbench.partitions.intervals import Pair, Range
 from drbench.program.group_steps import GroupStep
 from drbench.program.kinds import COMPUTES, GROUP_STEPS, READS, SIGNAL_STEPS, WRITES, table_of_steps
-from drbench.program.steps import Boundary, Fence, FilledScratch, Gemm, Join, Part, Scratch, Step
+from drbench.program.steps import (
+    Fence,
+    FilledScratch,
+    Gemm,
+    Join,
+    OperationEnd,
+    Part,
+    Scratch,
+    Step,
+)
 
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any
@@ -221,7 +230,7 @@ def gemm_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     own = cache(partial(in_strips, lambda start, rows, cols, transposed: extent(rows, cols)))
     view = lambda block: extent(*block.shape)
     for step in steps:
-        value = step.lands(values, view)
+        value = step.target_of(values, view)
         if value is None:
             value = value_of(step, values, widths, own, view)
         values.append(value)
@@ -274,7 +283,7 @@ _SHOWN = table_of_steps(
         Join: lambda step, values: _join(values, step.axis),
         FilledScratch: lambda step, values: values[0],
         Part: lambda step, values: _part(values[0], step.axis, step.start, step.stop),
-        (*READS, *WRITES, *COMPUTES, Fence, Scratch, Boundary): None,
+        (*READS, *WRITES, *COMPUTES, Fence, Scratch, OperationEnd): None,
         (*GROUP_STEPS, *SIGNAL_STEPS): None,
     },
 )

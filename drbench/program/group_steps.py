@@ -239,20 +239,23 @@ class Shift(GroupStep):
     """Send a token ``by`` positions along the ring of the group, and receive one from the same
     distance on the other side.
 
-    ``brings`` is the received block, wherever it has been before, or its shape (tiles may be short,
-    so it can differ from the shape that is sent).
+    ``receives``: the block that arrives (the owner in the block is where it was stored at the
+    start, not who sends it), or its shape. Tiles may be short, so it can differ from the shape that
+    is sent.
     """
 
-    __slots__ = ("by", "shape", "what", "brings")
+    __slots__ = ("by", "shape", "what", "receives")
     kind, operation = "shift", "shift"
     matrix = own = None
 
-    def __init__(self, token: Step, group: Group, by: int, brings: tuple[int, int] | Block):
+    def __init__(self, token: Step, group: Group, by: int, receives: tuple[int, int] | Block):
         self.inputs, self.group, self.by = (token,), group, by
         self.fragments = ()
-        self.brings = brings if isinstance(brings, Block) else None
-        self.shape = brings.shape if isinstance(brings, Block) else brings
-        self.what = repr(brings) if isinstance(brings, Block) else f"{brings[0]}x{brings[1]}"
+        self.receives = receives if isinstance(receives, Block) else None
+        self.shape = receives.shape if isinstance(receives, Block) else receives
+        self.what = (
+            repr(receives) if isinstance(receives, Block) else f"{receives[0]}x{receives[1]}"
+        )
 
     @property
     def transposed(self):

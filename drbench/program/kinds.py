@@ -12,13 +12,13 @@ from .signal_steps import Await, Offer, Push, Take
 from .steps import (
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     FilledScratch,
     Gemm,
     Get,
     Join,
+    OperationEnd,
     Pack,
     Part,
     Put,
@@ -50,7 +50,7 @@ KINDS: tuple[type[Step], ...] = (
     *SIGNAL_STEPS,
     Scratch,
     *VIEWS,
-    Boundary,
+    OperationEnd,
 )
 
 _T = TypeVar("_T")

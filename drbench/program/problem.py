@@ -300,7 +300,7 @@ class Problem:
         """
         return {operand.name.lower(): operand.stored.text for operand in self.operands}
 
-    def keeps(self, rank: int) -> bool:
+    def uses_old_c(self, rank: int) -> bool:
         """Whether the elements of a rank's tiles of C before the run count: β is not 0, and the
         tiles are of the copy that gets the sum (of each term, if C is Partial), so that β·C is
         added once."""
@@ -376,9 +376,9 @@ class Problem:
         return getattr(self, axis)
 
     def local_shapes(self) -> list[tuple[tuple[int, ...], int, int]]:
-        """(rows, n, k) of the local GEMMs of the roof: one axis, or two as a near-square grid,
-        divided over the ranks; k only if C is not the largest matrix, so that no rank has to store
-        all of the largest. ``rows`` are those that each block of B multiplies.
+        """(rows, n, k) of the local GEMMs for GEMM-only speed: one axis, or two as a near-square
+        grid, divided over the ranks; k only if C is not the largest matrix, so that no rank has to
+        store all of the largest. ``rows`` are those that each block of B multiplies.
 
         Examples
         --------

@@ -45,10 +45,10 @@ def redistribute(
     terms, replica = sources(before, after, rank), after.replica_of(rank)
     row, col, _ = after.places.coords(rank)
     here = before.places.coords(rank) if before.holds(rank) else (0, 0)  # the rank to begin with
-    columns = _by_owner(before.cols, here[1], _held(after.cols, col))
+    columns = _by_owner(before.cols, here[1], _stored_ranges(after.cols, col))
     widest = max((stop - start for start, stop in columns), default=1)
     height = max(1, (_CHUNK if len(terms) < 3 else _SUMMED_CHUNK) // widest)
-    for ranges in _by_owner(before.rows, here[0], _held(after.rows, row)):
+    for ranges in _by_owner(before.rows, here[0], _stored_ranges(after.rows, row)):
         tall = max(height, -(-(ranges[1] - ranges[0]) // most)) if most else height
         for rows in _chunks(*ranges, tall):
             for cols in columns:
@@ -60,7 +60,7 @@ def redistribute(
                     yield (Copy if term == terms[0] else Add)(read, into=into)
 
 
-def _held(axis: Axis, coordinate: int) -> list[Range]:
+def _stored_ranges(axis: Axis, coordinate: int) -> list[Range]:
     """The ranges at a coordinate, each contiguous there and as long as possible."""
     return [run[:2] for run in stored_runs(axis, (axis[x][:2] for x in axis.held_by(coordinate)))]
 

@@ -1,5 +1,5 @@
 """The steps of fused overlap: a value put into another rank's memory with a signal, and a value
-kept for another rank, which pulls it after a signal.
+stored for another rank, which pulls it after a signal.
 
 ============  ==================================================  =================================
 step          meaning                                             in the papers
@@ -63,18 +63,22 @@ class _Sent(Signal):
 
 
 class _Received(Signal):
-    """The end that receives the value. ``brings`` is the block whose elements it is, wherever they
-    have been before, or the shape of a GEMM's result."""
+    """The end that receives the value. ``receives``: the block that arrives (the owner in the block
+    is where it was stored at the start), or the shape of a GEMM's result."""
 
     __slots__ = ("shape", "like", "transposed")
     sends = False
 
-    def __init__(self, source: int, key: Hashable, brings: Block | tuple[int, int]):
+    def __init__(self, source: int, key: Hashable, receives: Block | tuple[int, int]):
         self.inputs, self.peer, self.key = (), source, key
-        if isinstance(brings, Block):
-            self.shape, self.like, self.transposed = brings.shape, brings.matrix, brings.transposed
+        if isinstance(receives, Block):
+            self.shape, self.like, self.transposed = (
+                receives.shape,
+                receives.matrix,
+                receives.transposed,
+            )
         else:
-            self.shape, self.like, self.transposed = brings, None, False
+            self.shape, self.like, self.transposed = receives, None, False
 
     def __repr__(self):
         rows, cols = self.shape
@@ -105,7 +109,7 @@ class Await(_Received):
     __slots__ = ()
     does = "wait"
     kind = "push"
-    anytime = True
+    nonblocking = True
 
     def elements(self):
         return 0  # a slot is not in the arena

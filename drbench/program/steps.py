@@ -27,14 +27,14 @@ step               meaning                                                      
                    fragment
 ``Push``           a token put into another rank's inbox, with a signal         ``put_bytes``
 ``Await``          the value of a Push, once it has arrived                     --
-``Offer``          a token kept for another rank to read, with a signal         --
+``Offer``          a token stored for another rank to read, with a signal       --
 ``Take``           the value of an Offer, read after its signal                 ``get_bytes``
 ``Scratch``        memory that Gemms, or a Pack each, fill part by part         --
 ``Pack``           one-sided read of a block into its place in a Scratch        ``get_bytes``
 ``FilledScratch``  a Scratch once its blocks have arrived, without a copy       --
 ``Part``           a range of rows or columns of a token, without a copy        --
 ``Join``           tokens joined along an axis, without a copy                  --
-``Boundary``       end of an operation of a lowered program; not kept in the    --
+``OperationEnd``   end of an operation of a lowered program; not a step of the  --
                    trace, which numbers its steps by operation
 =================  ===========================================================  ====================
 
@@ -210,11 +210,12 @@ class Step:
     grouped = False
     #: True for a step with a signal (:mod:`drbench.program.signal_steps`).
     signals = False
-    #: True if the step may start at any time, and only steps that use its value wait for it.
-    anytime = False
+    #: True if the step never blocks its rank: it may start at any time, and only steps that use its
+    #: value wait for it.
+    nonblocking = False
     #: True for a compute that runs concurrently with others as soon as its inputs are ready, and
     #: so counts as communication.
-    side = False
+    concurrent = False
     #: True if values of several ranks are summed into blocks; False in a group step: blocks are
     #: sent to several ranks.
     sums = False
@@ -257,13 +258,13 @@ class Step:
         seen = in_place and self.views and self.counter == "get_bytes"
         return "direct_bytes" if seen else self.counter
 
-    def lands(self, values: list, view: Callable) -> Any:
-        """The target of a compute that does not write into its own memory: the value it adds onto
-        or fills, or ``view(block)`` of an own tile; else None. ``values`` are those of the steps
-        before."""
+    def target_of(self, values: list, view: Callable) -> Any:
+        """Where a compute writes, if not into its own buffer: the value that it adds to or fills,
+        or ``view(block)`` of an own tile; None for its own buffer. ``values`` are those of the
+        steps before."""
         if self.onto is not None:
             return values[self.onto.index]
-        works = self.computes or self.side
+        works = self.computes or self.concurrent
         return view(self.block) if works and self.block is not None else None
 
     def location(self) -> "tuple[Step, int, int]":
@@ -285,7 +286,7 @@ class Step:
     def may_be_offered(self) -> bool:
         """True if the value has its own memory that other ranks may read: the result of a GEMM, or
         an awaited value."""
-        return self.block is None and (self.computes or self.side or self.anytime)
+        return self.block is None and (self.computes or self.concurrent or self.nonblocking)
 
     def elements(self) -> int:
         """Elements of memory of its own that the step needs, for its value or to send it to a
@@ -354,7 +355,7 @@ class Pack(Get):
         super().__init__(block)
         self.inputs, self.onto, self.row, self.col = (scratch,), scratch, row, col
 
-    def lands(self, values, view):
+    def target_of(self, values, view):
         rows, cols = self.block.shape
         scratch = values[self.onto.index]
         return scratch[self.row : self.row + rows, self.col : self.col + cols]
@@ -429,17 +430,17 @@ class Add(_Write):
     """Tokens added in one pass to a block of an own tile, only while no other rank can add to it
     (after a Fence), or onto another token.
 
-    With ``side`` it is a reduction that runs during GEMMs: it counts for the look-ahead as
+    With ``concurrent`` it is a reduction that runs during GEMMs: it counts for the look-ahead as
     communication, and computes before and after it that write the same elements keep their order
     with it.
     """
 
-    __slots__ = ("onto", "shape", "side", "count")
+    __slots__ = ("onto", "shape", "concurrent", "count")
     does = "add"
 
-    def __init__(self, tokens: Step | Sequence[Step], into: Block | Step, side: bool = False):
+    def __init__(self, tokens: Step | Sequence[Step], into: Block | Step, concurrent: bool = False):
         terms = tuple(tokens) if isinstance(tokens, (list, tuple)) else (tokens,)
-        self.side, self.count = side, len(terms)
+        self.concurrent, self.count = concurrent, len(terms)
         if isinstance(into, Block):
             self.block, self.onto, self.inputs, self.shape = into, None, terms, None
         else:
@@ -453,12 +454,12 @@ class Add(_Write):
 
     @property
     def computes(self):  # type: ignore[override]  # a class attribute of other steps
-        return not self.side
+        return not self.concurrent
 
     def __repr__(self):
         into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
         text = ", ".join(f"%{token.index}" for token in self.terms)
-        return f"Add({text} -> {into}{', side' * self.side})"
+        return f"Add({text} -> {into}{', side' * self.concurrent})"
 
 
 class Kernel:
@@ -676,19 +677,19 @@ class Join(_Shown):
         return f"Join({', '.join(f'%{token.index}' for token in self.inputs)}, axis {self.axis})"
 
 
-class Boundary(Step):
+class OperationEnd(Step):
     """End of one operation of a lowered program: no later step starts before all earlier steps are
     finished, on this rank.
 
     A program that yields one is *lowered*, and its operations replace the look-ahead
-    (:mod:`drbench.plan.schedule`). The trace has no Boundary among its steps, but the number of
+    (:mod:`drbench.plan.schedule`). The trace has no OperationEnd among its steps, but the number of
     each step's operation.
     """
 
     __slots__ = ()
 
     def __repr__(self):
-        return "Boundary()"
+        return "OperationEnd()"
 
 
 #: What a program yields; a part of a program returns tokens.

@@ -23,11 +23,11 @@ from .steps import (
     Accumulate,
     Add,
     Block,
-    Boundary,
     Copy,
     Fence,
     Gemm,
     Group,
+    OperationEnd,
     Pack,
     Put,
     ReplicaAdd,
@@ -54,7 +54,7 @@ class Trace:
         Name of the matrix that one-sided steps write; results of GEMMs have its type.
     ops : list of int or None
         Of a lowered program: the number of each step's operation, ascending. None if the program
-        yields no Boundary.
+        yields no OperationEnd.
     signals : bool
         Ranks of the program signal each other; this one may have no signals.
     """
@@ -241,7 +241,7 @@ def trace(
     for kind in kinds:
         if not issubclass(kind, Step):
             raise UsageError(f"a program yields steps, such as Get(block); got a {kind.__name__}.")
-    ops = _number_operations(steps) if Boundary in kinds else None
+    ops = _number_operations(steps) if OperationEnd in kinds else None
     zeros = []
     if fresh and problem:
         zeros = _plan_betas(steps, rank, problem)
@@ -260,7 +260,7 @@ def trace(
                 f"step {index} of rank {rank}, a {type(step).__name__}, takes a value that no step "
                 "before it made. Write value = yield Get(...)."
             ) from None
-    if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
+    if any(kind.grouped for kind in kinds) or any(step.concurrent for step in steps):
         _order_concurrent(steps, written)
     signals = signals or any(kind.signals for kind in kinds)
     known: Any = problem  # None in tests
@@ -268,16 +268,16 @@ def trace(
 
 
 def _number_operations(steps: list) -> list[int]:
-    """Remove the Boundaries from the steps; return the number of each remaining step's operation.
+    """Remove each OperationEnd from the steps; return the operation number of each other step.
 
     Examples
     --------
-    >>> steps = [Fence(), Boundary(), Fence(), Fence(), Boundary()]
+    >>> steps = [Fence(), OperationEnd(), Fence(), Fence(), OperationEnd()]
     >>> _number_operations(steps), steps
     ([0, 1, 1], [Fence(), Fence(), Fence()])
     """
-    before = accumulate((type(step) is Boundary for step in steps), initial=0)
-    numbered = [(op, step) for op, step in zip(before, steps) if type(step) is not Boundary]
+    before = accumulate((type(step) is OperationEnd for step in steps), initial=0)
+    numbered = [(op, step) for op, step in zip(before, steps) if type(step) is not OperationEnd]
     steps[:] = [step for _, step in numbered]
     return [op for op, _ in numbered]
 
@@ -288,10 +288,10 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     Beta is 0 for the first write on a region, else 1. A tile whose first writes do not cover it
     exactly once (or that no step writes) is zeroed before, and then beta is 1, but for a value from
     elsewhere on a region that no other write overlaps. If the old values of C count
-    (:meth:`Problem.keeps`), the caller's beta (None) replaces 0.
+    (:meth:`Problem.uses_old_c`), the caller's beta (None) replaces 0.
     """
-    keeps, replica = problem.keeps(rank), problem.c.partition.replica_of(rank)
-    start = None if keeps else 0.0
+    uses_old, replica = problem.uses_old_c(rank), problem.c.partition.replica_of(rank)
+    start = None if uses_old else 0.0
     # tile -> region -> the step that found it unwritten
     first: dict[tuple, dict[tuple, tuple[Step, Block]]] = {}
     zeroed: set = set()  # tiles the program zeroes itself
@@ -353,7 +353,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
             zeros.append(Zero(tile))
             zeros[-1].beta = start
         received = any(type(step) is not Gemm for step, _ in writes)
-        onto = keeps or (received and not _disjoint(written))
+        onto = uses_old or (received and not _disjoint(written))
         for step, _ in writes:
             if onto or type(step) is Gemm:
                 step.beta = 1.0
@@ -366,7 +366,7 @@ _WRITES_C = table_of_steps(
     {
         (Gemm, Copy, Zero, Fence, Accumulate, Reduce, ReduceScatter): True,
         # into the tiles of others, onto values, or after a first write
-        (*READS, Put, ReplicaAdd, Add, *SIGNAL_STEPS, Scratch, *VIEWS, Boundary): False,
+        (*READS, Put, ReplicaAdd, Add, *SIGNAL_STEPS, Scratch, *VIEWS, OperationEnd): False,
         (Shift, Broadcast, AllGather): False,
     },
 )
@@ -384,8 +384,8 @@ def _order_concurrent(steps: list, written: str) -> None:
         if step.grouped:
             if step.matrix == written:
                 kinds[step] = "sum" if step.sums else "read"
-        elif step.block is not None and (step.computes or step.side):
-            kinds[step] = "side" if step.side else "compute"
+        elif step.block is not None and (step.computes or step.concurrent):
+            kinds[step] = "side" if step.concurrent else "compute"
     present = set(kinds.values())
     if len(present) < 2 and "sum" not in present:
         return

@@ -87,7 +87,7 @@ class Regions:
         """The region of the value of a step, by its source or its operands."""
         if step.grouped and step.shape is not None:
             if step.kind == "shift":
-                return step.brings and _whole(step.brings)
+                return step.receives and _whole(step.receives)
             return _join(
                 [_fragment(fragment) for fragment in step.fragments], getattr(step, "axis", 0)
             )
@@ -248,7 +248,7 @@ def _bars(trace: Trace, regions: Regions, bars: dict, number: Callable) -> list[
         at = mine.get(step.index)
         moves = passed.pop(step.index, [])
         moves += [list(move[:3]) for move in moved_by(step, rank, widths[step.index])]
-        if at is None and step.anytime:  # it takes no time: received when it was sent
+        if at is None and step.nonblocking:  # it takes no time: received when it was sent
             source, index = regions.sent[rank, step.index]
             at = (bars[source].get(index, (0.0, 0.0))[1],) * 2
         if at is None:  # read in place, while its value is used
@@ -290,7 +290,7 @@ def _lifetimes(trace: Trace, regions: Regions, bars: dict) -> dict[int, float]:
             last = max(own, until.get(step.index, 0.0)) if same else own
             if value.shape is not None:
                 until[value.index] = max(until.get(value.index, 0.0), last)
-    has_memory = lambda step: step.anytime or step.elements() and (step.computes or step.does)
+    has_memory = lambda step: step.nonblocking or step.elements() and (step.computes or step.does)
     return {
         step.index: until[step.index]
         for step in trace.steps

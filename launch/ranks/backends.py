@@ -203,7 +203,7 @@ class DeviceBackend(ClosedTogether):
     def record_columns(self, executor) -> dict:
         """Why ranks of a node do not reach each other's devices; how a program with signals sends
         them; and that parts of a kernel are separate GEMMs."""
-        columns = {"reason": executor.matrices["C"].why_apart}
+        columns = {"reason": executor.matrices["C"].why_unreached}
         if executor.inbox is None:
             return columns
         columns["progress"] = "streams" if executor.inbox.why_hosts is None else "hosts"
@@ -216,7 +216,7 @@ class DeviceBackend(ClosedTogether):
         from drbench.device.gpu.nccl import nccl_group
 
         make = lambda: nccl_group(self._topology.group(group), self.device)
-        return remembered(self._topology.kept, ("nccl", group), make)
+        return remembered(self._topology.resources, ("nccl", group), make)
 
     def peak(self) -> dict:
         """The largest device memory of a rank."""

@@ -148,7 +148,7 @@ class GroupMemory(ClosedTogether):
     ----------
     programs : dict of str to PreparedCase
         By case.
-    roofs : dict of tuple to Roof
+    roofs : dict of tuple to GemmOnly
     expected : dict
         Of :func:`drbench.measure.verify.verify`.
     """

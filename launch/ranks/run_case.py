@@ -59,7 +59,7 @@ from drbench.launch.libraries import LIBRARIES, get_library, require_library
 from drbench.launch.libraries.base import host_type
 from drbench.measure.noise import Timed, nearest_to_median, ratio_columns, turn_of
 from drbench.measure.record import HEADER, Record
-from drbench.measure.roof import HostWork, Roof, timed
+from drbench.measure.roof import GemmOnly, HostWork, timed
 from drbench.measure.samples import sample
 from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import Verification, verify
@@ -231,7 +231,7 @@ class PreparedCase:
         Of the record.
     executor : Executor or Library
         Runs the multiplication.
-    roof : Roof or None
+    roof : GemmOnly or None
     result : DistributedMatrix or Library
         Has this rank's tiles of C.
     copies : int
@@ -254,7 +254,7 @@ class PreparedCase:
     fill: Fill
     columns: dict
     executor: Any
-    roof: Roof | None
+    roof: GemmOnly | None
     result: Any
     copies: int
     due: float | None
@@ -338,7 +338,7 @@ def _prepare_program(
             columns.update(backend.record_columns(executor))
             for program in filter(None, (executor, other)):
                 program.alpha, program.beta = fill.alpha, fill.beta
-                if problem.keeps(comm.rank):
+                if problem.uses_old_c(comm.rank):
                     program.restore = partial(of, matrices["C"])
             mine = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
             plans, steps, pools, panels, flops = zip(*comm.allgather(mine))
@@ -474,13 +474,13 @@ def _kind_of_gemms(case: Case, problem: Problem) -> tuple:
     )
 
 
-def _roof_of(case, problem, topology, work, fill, memory: GroupMemory) -> Roof | None:
+def _roof_of(case, problem, topology, work, fill, memory: GroupMemory) -> GemmOnly | None:
     """What measures GEMM-only speed, if the case asks for it (collective to make)."""
     if not case.gemm_only:
         return None
     kind = _kind_of_gemms(case, problem)
     if kind not in memory.roofs:
-        memory.roofs[kind] = Roof(problem, topology.comm, work, fill, topology.roofs.get(kind))
+        memory.roofs[kind] = GemmOnly(problem, topology.comm, work, fill, topology.roofs.get(kind))
         topology.roofs[kind] = memory.roofs[kind].gemms
     return memory.roofs[kind]
 

@@ -14,11 +14,11 @@ from drbench.program.problem import Problem
 from drbench.program.steps import (
     Accumulate,
     Block,
-    Boundary,
     Copy,
     Fence,
     Get,
     Group,
+    OperationEnd,
     Put,
     Step,
 )
@@ -96,7 +96,7 @@ def _program(name: str, rows: LocalRows, times: int) -> Generator[Step, Step, No
     for _ in range(times):
         step = yield PROGRAMS[name](rows, own)
         if step.grouped:
-            yield Boundary()
+            yield OperationEnd()
     if step.does in ("send", "add"):
         yield Fence()
 

@@ -94,7 +94,7 @@ class ByTime:
 
         Raises
         ------
-        TooLong
+        EffortExhausted
             If it is not simulated at the CPU time ``until_s``.
         DrbenchError
             If the program is refused.

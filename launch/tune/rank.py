@@ -25,7 +25,7 @@ from drbench.clock import Clock
 from drbench.errors import OutOfMemory, UnsupportedError
 from drbench.launch.cases.case import Case
 from drbench.model.machine import Machine
-from drbench.model.simulate import TooLong
+from drbench.model.simulate import EffortExhausted
 from drbench.program.trace import no_collection
 
 from .bound import FIXED_STEPS, STEPS_A_GEMM, Candidate, Candidates, CaseSource, delay
@@ -247,7 +247,7 @@ class _Search:
         self.kinds.add(candidate.attributes[1])
         try:
             cost = self._try(candidate.name, cases, candidate.moving)
-        except TooLong:
+        except EffortExhausted:
             self.late.append(candidate)
             return
         self.step_s += 0.3 * ((Clock.cpu() - start) / steps - self.step_s)
@@ -266,7 +266,10 @@ class _Search:
 
     def _try(self, name: tuple, cases: Sequence[Case], moving: Moving) -> float:
         """Judge some cases of a program, place the best, and return the smallest cost; inf if the
-        program is known, refused, or has no place. TooLong if the simulation takes too long."""
+        program is known, refused, or has no place.
+
+        EffortExhausted if the simulation takes too long.
+        """
         within = self.best[name].key[0] if name in self.best else self.worst
         effort = self.request.effort if self.best else None
         until_s = inf if effort is None else Clock.cpu() + _ONE * effort
@@ -306,7 +309,7 @@ class _Search:
             place = self.best[name]
             few = place.record.steps <= _STEPS.get(value, inf)
             if few and not self._spent(_REFINED):
-                with suppress(TooLong):
+                with suppress(EffortExhausted):
                     self._try(name, [change(place.case, kind, value)], place.moving)
 
     def _rank(self) -> None:

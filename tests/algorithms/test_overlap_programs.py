@@ -8,7 +8,7 @@ from traced import everyone_of, resolved_as
 
 from drbench.algorithms import get_algorithm
 from drbench.errors import UnsupportedError
-from drbench.model.costs import side_s
+from drbench.model.costs import reduction_s
 from drbench.model.gemm import Compute
 from drbench.model.machine import Machine
 from drbench.plan.explain import traffic
@@ -81,7 +81,7 @@ def test_partial_sums_of_other_ranks_are_added_to_a_tile_in_one_pass(name, optio
     for trace in traces:
         found = [step for step in trace.steps if type(step) is Add]
         assert [len(step.terms) for step in found] == [p - 1] * adds
-        assert {side_s(machine, step, 4, concurrent=False) for step in found} == {
+        assert {reduction_s(machine, step, 4, concurrent=False) for step in found} == {
             1000 + (p + 1) * rows * n
         }
 

@@ -13,7 +13,6 @@ from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
     Add,
-    Boundary,
     Copy,
     Fence,
     FilledScratch,
@@ -21,6 +20,7 @@ from drbench.program.steps import (
     Get,
     Group,
     Join,
+    OperationEnd,
     Part,
     Put,
     Scratch,
@@ -599,10 +599,12 @@ def test_reductions_during_gemms_run_one_after_another_but_not_after_a_put():
         yield Push(sums, 1 - rank, "x")
         yield Zero(own(rank))
         theirs = yield Await(1 - rank, "x", (2, 4))
-        yield Add(mine, own(rank), side=True)
+        yield Add(mine, own(rank), concurrent=True)
         yield last(theirs, own(rank))
 
-    assert not verdict_on(lambda rank: program(rank, lambda *how: Add(*how, side=True))).findings
+    assert not verdict_on(
+        lambda rank: program(rank, lambda *how: Add(*how, concurrent=True))
+    ).findings
     races = verdict_on(lambda rank: program(rank, Accumulate)).findings
     named = [[step.text.split("(")[0] for step in race.steps] for race in races]
     assert {race.kind for race in races} == {"race"} and ["Add", "Accumulate"] in named
@@ -613,10 +615,10 @@ def test_the_operations_of_a_lowered_program_are_an_order():
         tile, sums = ALONE.c.block(WHOLE, WHOLE), []
         for inner in ((0, 2), (2, 4)):
             sums.append((yield from product(0, problem=ALONE, inner=inner)))
-        yield Boundary()
+        yield OperationEnd()
         yield Put(sums[0], tile)
         if apart:
-            yield Boundary()
+            yield OperationEnd()
         yield Accumulate(sums[1], tile)
 
     # no Zero before: the Put is the first write

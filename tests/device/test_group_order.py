@@ -38,12 +38,16 @@ class Launches(DeviceExecutor):
             step.index
             for step in trace.steps
             if type(step) is Scratch
-            or (type(step) is Get and step.onto is None and not lookahead.held(step.index))
+            or (
+                type(step) is Get
+                and step.onto is None
+                and not lookahead.waits_for_fence(step.index)
+            )
             and (in_place or step.block.owner == rank)
         ]
         self.trace, self.steps = trace, trace.steps
         self._schedule = Scheduler(lookahead, resolved)
-        self._order, self._hosted, self._published = self, [], True
+        self._order, self._on_host, self._published = self, [], True
         self.launched = []
         self._launch_steps()
 

@@ -16,7 +16,7 @@ from drbench.host.copies import Strided, copy_of, joined
 from drbench.host.executor_base import ExecutorBase
 from drbench.host.inbox import Inbox, Route
 from drbench.host.matrix import DistributedMatrix, Location, Window
-from drbench.host.mover import Mover
+from drbench.host.redistribution import Redistributor
 from drbench.host.topology import Topology
 from drbench.partitions import partition
 from drbench.program.problem import Operand
@@ -133,7 +133,7 @@ def dealt(part, whole):
 
 
 class Move:
-    """The redistribution of rank 0, all arrays in this process: the ``mover`` of its ``program``,
+    """What moves on rank 0, all arrays in this process: the ``redistribution`` of its ``program``,
     the source matrix ``A``, the ``target`` that it fills, and the expected values ``wants``."""
 
     def __init__(self, old, new, terms, ranks, order="C", **how):
@@ -148,8 +148,8 @@ class Move:
         self.matrices, self.wants = {"A": self.A, "C": C}, after[0]
         self.program = trace(redistribute(self.A.operand, C.operand, 0), None, 0, fresh=False)
 
-    def mover(self):
-        return Mover(self.program, self.matrices, arena)
+    def redistribution(self):
+        return Redistributor(self.program, self.matrices, arena)
 
     def done(self):
         """Whether rank 0 has the expected values, and the other ranks none."""
@@ -170,11 +170,11 @@ class Move:
 def test_copies_and_sums_at_equal_distances_are_one(old, new, most):
     whole = np.arange(12.0 * 12).reshape(12, 12)
     move = Move(old, new, [whole, 10 + 0 * whole] if old == "P" else [whole], 2)
-    mover = move.mover()
-    ((calls, *_),) = mover._stages
+    redistribution = move.redistribution()
+    ((calls, *_),) = redistribution._stages
     copies = sum(step.computes for step in move.program.steps)
     assert len(calls) <= most < copies + (most == 2)
-    mover.run()
+    redistribution.run()
     assert move.done()
 
 
@@ -182,9 +182,9 @@ def test_a_bound_mover_moves_other_arrays_by_the_same_plan(monkeypatch):
     """Otherwise each new target of a redistribution is planned anew."""
     whole = np.arange(144.0).reshape(12, 12)
     first, second = (Move("row", "tiles:2x2@1x2", [factor * whole], 2) for factor in (1, 3))
-    mover = first.mover()
-    monkeypatch.setattr(Mover, "_make_plans", None)
-    for each, move in ((mover, first), (mover.bound(second.matrices), second)):
+    redistribution = first.redistribution()
+    monkeypatch.setattr(Redistributor, "_make_plans", None)
+    for each, move in ((redistribution, first), (redistribution.bound(second.matrices), second)):
         each.run()
         assert move.done()
 
@@ -219,25 +219,25 @@ def test_any_redistribution_copies_in_panels_or_fetches_one_message_an_owner(old
     for order, reached in itertools.product("CF", (True, False)):
         move = Move(old, new, terms, 3, order, reached=reached)
         owners = {step.block.owner for step in move.program.steps if isinstance(step, Get)} - {0}
-        mover = move.mover()
+        redistribution = move.redistribution()
         with from_afar(move.A) as asked:
             for _ in range(2):
                 move.target[...] = np.nan
-                mover.run()
+                redistribution.run()
                 assert move.done()
         assert sorted(asked) == ([] if reached else sorted(2 * [*owners]))
 
 
 def test_large_sums_are_fetched_in_batches_through_two_buffers(monkeypatch):
-    monkeypatch.setattr("drbench.host.mover._MOST_ADDED", 20)
+    monkeypatch.setattr("drbench.host.redistribution._MOST_ADDED", 20)
     monkeypatch.setattr("drbench.program.redistribution._SUMMED_CHUNK", 6)
     terms = [np.arange(72.0).reshape(12, 6) * factor for factor in (1, 10, 100)]
     move = Move("P", "row/c3", terms, 3, reached=False)
-    mover = move.mover()
+    redistribution = move.redistribution()
     with from_afar(move.A) as asked:
-        mover.run()
+        redistribution.run()
     assert move.done()
-    assert asked == [1] * 4 + [2] * 4 and mover.arena.nbytes == 2 * 18 * 8
+    assert asked == [1] * 4 + [2] * 4 and redistribution.arena.nbytes == 2 * 18 * 8
 
 
 @settings(max_examples=60, deadline=None)

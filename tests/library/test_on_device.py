@@ -57,7 +57,7 @@ def test_a_device_without_memory_is_reported_on_every_rank():
 
 
 def test_a_library_user_is_warned_if_gpus_of_a_node_do_not_reach_each_other(device, monkeypatch):
-    monkeypatch.setattr(Slab, "why_apart", "rank 0 to rank 1: no peer access")
+    monkeypatch.setattr(Slab, "why_unreached", "rank 0 to rank 1: no peer access")
     with pytest.warns(RuntimeWarning, match="GPUs of a node go through the host: rank 0 to rank 1"):
         drbench.init(MPI.COMM_SELF, "1M", device=device).close()
 

@@ -16,7 +16,7 @@ from drbench.launch.cases.case import Case
 from drbench.launch.ranks.run_case import run_case
 from drbench.measure import roof
 from drbench.measure.noise import Timed
-from drbench.measure.roof import LocalGemms, Roof, elements, fastest, gemms_to_try
+from drbench.measure.roof import GemmOnly, LocalGemms, elements, fastest, gemms_to_try
 from drbench.program.problem import Problem
 
 SHAPES = [
@@ -133,9 +133,9 @@ def quick(monkeypatch):
 def test_known_gemms_are_not_searched_again_and_need_no_more_memory(quick, transpose, updates):
     problem = Problem(8, 12, 20, 4, transpose=transpose, updates=updates)
     first, again = Work(), Work()
-    found = Roof(problem, None, first, None)
+    found = GemmOnly(problem, None, first, None)
     assert len(set(first.ran)) == len(problem.local_shapes()) > 3
-    known = Roof(problem, None, again, None, found.gemms)
+    known = GemmOnly(problem, None, again, None, found.gemms)
     (m,), n, k, padded = found.gemms
     assert known.gemms == found.gemms and again.sizes == [m * k, k * n, m * n] and not padded
     assert len(again.ran) == 1  # to touch the pages before the samples
@@ -151,7 +151,7 @@ def test_each_shape_is_tried_with_the_row_strides_of_padded_matrices_and_without
     """As NumPy and BLAS would see them: a stored row of 1 KiB or more begins at an odd number of
     cache lines after the one before."""
     problem, work_ = Problem(*shape, 2, transpose=transpose), Work()
-    Roof(problem, None, work_, None)
+    GemmOnly(problem, None, work_, None)
 
     def strides(m, n, k, padded):
         widths = m if "a" in transpose else k, k if "b" in transpose else n, n
@@ -173,7 +173,7 @@ def test_each_shape_is_tried_with_the_row_strides_of_padded_matrices_and_without
 def test_devices_have_no_padded_rows(quick):
     work_ = Work()
     work_.pads = False
-    assert not Roof(Problem(1024, 1024, 1024, 2), None, work_, None).gemms.padded
+    assert not GemmOnly(Problem(1024, 1024, 1024, 2), None, work_, None).gemms.padded
     assert len({each[:3] for each in work_.ran}) == len({*work_.ran})
 
 
@@ -182,7 +182,7 @@ def test_the_roof_of_experts_is_a_gemm_for_each_expert_with_rows(quick):
     counts = [stop - start for _, (start, stop), _ in problem.batches()]
     assert 1 < len(counts) < 30 and sum(counts) == 80
     work_, gemms = Work(), LocalGemms(tuple(counts), 6, 20)
-    known = Roof(problem, SimpleNamespace(size=2), work_, None, gemms)
+    known = GemmOnly(problem, SimpleNamespace(size=2), work_, None, gemms)
     work_.ran.clear()
     known.sample()
     assert [each[:3] for each in work_.ran] == [(count, 6, 20) for count in counts]

@@ -55,7 +55,7 @@ def test_rates_stay_max_min_while_flows_start_and_end(seed):
         changed = levels.add_flow(name, rate, tuple(uses.items()))
         for leaves in rng.sample(sorted(going), rng.choice([0, 0, 0, 1, 1, min(4, len(going))])):
             del going[leaves], speed[leaves]
-            changed |= levels.go(leaves)
+            changed |= levels.remove_flow(leaves)
         if changed and rng.random() < 0.7:
             speed |= levels.resolve_rates()
             fresh = speeds(list(going.values()))

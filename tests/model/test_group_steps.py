@@ -76,7 +76,7 @@ def roll(p, by, sizes=None):
     def program(rank):
         own = yield Get(tile("A", rank, 1, sizes[rank] if sizes else 4))
         source = (rank - by) % p
-        yield Shift(own, ring(p, rank), by, brings=(1, sizes[source] if sizes else 4))
+        yield Shift(own, ring(p, rank), by, receives=(1, sizes[source] if sizes else 4))
 
     return programs(program, p)
 

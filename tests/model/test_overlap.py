@@ -60,7 +60,7 @@ def test_tiles_are_dealt_in_order_to_workers_that_wait_for_operands(parts, units
             starts.append(max(free[at], waited))
             free[at] = starts[-1] + tile_s
         last = max(starts)
-        found = workers.deal(tiles, waited)
+        found = workers.assign(tiles, waited)
         assert found == pytest.approx((last, last + tile_s))
 
 
@@ -110,7 +110,7 @@ def sums(side, units):
         b = yield Get(problem.b.tile_block((0, 0)))
         here, there = (yield Scratch((4, 4))), problem.c.tile_block((0, 0))
         x = yield Gemm(a, b, into=here, kernel=units and Kernel(4, 4, 4, units))
-        yield Add(here if not side else a, there, side=side)
+        yield Add(here if not side else a, there, concurrent=side)
         yield Add(x, there)
 
     return traced(program, problem)
@@ -131,7 +131,7 @@ def test_an_addition_after_the_gemms_has_all_workers():
 
     def program(rank):
         a = yield Get(problem.a.tile_block((0, 0)))
-        yield Add(a, problem.c.tile_block((0, 0)), side=True)
+        yield Add(a, problem.c.tile_block((0, 0)), concurrent=True)
 
     compute = Compute(1.0, units=4, memory_bytes_per_s=96.0, unit_bytes_per_s=48.0)
     machine = Machine("m", compute, side_units=1)

@@ -21,7 +21,7 @@ from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.links import ARBITRATIONS
 from drbench.model.machine import Link, Machine, Rate
-from drbench.model.simulate import Simulator, TimeLimitExceeded, TooLong, simulate
+from drbench.model.simulate import EffortExhausted, Simulator, TimeLimitExceeded, simulate
 from drbench.plan.explain import traffic
 from drbench.program.problem import Problem
 from drbench.program.steps import (
@@ -224,5 +224,5 @@ def test_a_program_that_ends_within_its_limit_is_not_cancelled():
     with pytest.raises(TimeLimitExceeded):
         simulator.run("all", within_s=0.99 * time_s)
     simulator.until_s = 0.0
-    with pytest.raises(TooLong):
+    with pytest.raises(EffortExhausted):
         simulator.run("all")

@@ -247,7 +247,7 @@ def test_a_concurrent_reduction_keeps_its_order_with_gemms_of_the_same_elements(
         for x in range(2):
             a = yield Get(block("A", 0, (4 * x, 4 * x + 4)))
             yield Gemm(a, b, into=block("C", 0, (4 * x, 4 * x + 4)))
-        yield Add(came, into=block("C", 0, (0, 4)), side=True)
+        yield Add(came, into=block("C", 0, (0, 4)), concurrent=True)
         yield Gemm(a, b, into=block("C", 0, (2, 3)))
 
     found = trace(program(), None, 0, fresh=False)

@@ -58,7 +58,7 @@ CASES = {
 
 
 #: Those of which it is known what a rank holds.
-HELD = ("column S-C", "column S-B", "replicas S-A", "transposed")
+COVERED = ("column S-C", "column S-B", "replicas S-A", "transposed")
 
 
 def made(name):
@@ -171,7 +171,7 @@ def test_the_page_shows_the_simulation_at_three_times(name, described, opened):
             if does == "fetch" and block:  # the same elements, from the same rank
                 matrix, place = block[1].split("[")
                 assert f"{matrix.rstrip('ᵀ')}[{place} from {block[2]} " in text
-        for rank, row in enumerate(rows if name in HELD else ()):
+        for rank, row in enumerate(rows if name in COVERED else ()):
             mine = sorted((each for each in events if each.rank == rank), key=lambda e: e.index)
             assert {int(step) for step in row["holds"].split()} == held(mine, time_s)
     assert seen

@@ -9,7 +9,7 @@ import drbench.algorithms.lowering.graph
 import drbench.device.executor
 import drbench.device.gpu.nccl
 import drbench.host.executor
-import drbench.host.mover
+import drbench.host.redistribution
 import drbench.model.simulate  # noqa: F401  each of them has tables
 from drbench.program import kinds
 from drbench.program.group_steps import GroupStep
@@ -53,7 +53,7 @@ def test_every_concrete_step_is_listed_as_a_kind():
 
 def test_every_step_that_takes_time_says_what_a_rank_does():
     without = {kind for kind in kinds.KINDS if kind.does not in DOES}
-    assert without == {*kinds.VIEWS, kinds.Scratch, kinds.Boundary}
+    assert without == {*kinds.VIEWS, kinds.Scratch, kinds.OperationEnd}
 
 
 def test_every_consumer_has_a_table():

@@ -19,13 +19,13 @@ BACKENDS = ("numpy", "cupy")
 RANKS = {"direct": (1, 2, 3, 4, 6), "rma": (2, 3, 4), "mixed": (3, 4), "remote": (2, 3, 4)}
 
 #: The types of steps that an executor runs. Those of no multiplication: a Put redistributes a
-#: matrix of the library, and a Boundary is no step of a trace.
+#: matrix of the library, and an OperationEnd is no step of a trace.
 STEPS = {
     name
     for module in (steps, group_steps, signal_steps)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, steps.Step) and not name.startswith("_")
-} - {"Step", "GroupStep", "Signal", "Put", "Boundary"}
+} - {"Step", "GroupStep", "Signal", "Put", "OperationEnd"}
 
 OWN = {"schedule": "direct", "work": "own"}
 PULLED = {"variant": "pull", "dataflow": "RS"}

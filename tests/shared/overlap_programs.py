@@ -82,12 +82,12 @@ def gemm_rs(problem, rank, mode, tile, *, naive=False, split=False, units=None, 
             came = []
             for source in sources:
                 came.append((yield Take(source, t, (t[1] - t[0], problem.n))))
-            yield Add(came, problem.c.block(t, n), side=side)
+            yield Add(came, problem.c.block(t, n), concurrent=side)
         return
     for source in sources:
         for t in mine[rank]:
             came = yield Await(source, t, (t[1] - t[0], problem.n))
-            yield Add(came, problem.c.block(t, n), side=side)
+            yield Add(came, problem.c.block(t, n), concurrent=side)
 
 
 def ag_traces(m, n, k, p, mode="pull", tile=None, dtype="float32", **options):

@@ -136,7 +136,7 @@ def slow_simulate(
                         ends[key], seen[value_of(rank, step)] = now, now + signal_s
                     elif type(step) is Push:
                         queued.append(key)
-                    elif step.side:
+                    elif step.concurrent:
                         summing.append(key)
                     elif not remote(rank, step):
                         ends[key] = now + memory_s(
@@ -161,7 +161,7 @@ def slow_simulate(
                     else:
                         ends[key] = now
             for key in list(summing):  # one after another on each rank
-                if not any(r == key[0] and steps[r, t].side for r, t in ends):
+                if not any(r == key[0] and steps[r, t].concurrent for r, t in ends):
                     summing.remove(key)
                     nbytes = _passes(steps[key]) * steps[key].block.size * item
                     ends[key], changed = now + memory_s(nbytes), True

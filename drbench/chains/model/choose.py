@@ -15,11 +15,12 @@ from operator import attrgetter
 from drbench.clock import Clock
 from drbench.errors import OutOfMemory, UsageError
 from drbench.model.machine import Machine
+from drbench.model.simulate import EffortExhausted
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
 from .contenders import CONTENDERS, contender
-from .costs import EffortExhausted, LayoutCosts, Load, Use, Way, divided, why_not_aligned
+from .costs import LayoutCosts, Load, Use, Way, divided, why_not_aligned
 from .description import Chain, LocalMap, Matmul
 from .mesh import DeviceMesh, Layout
 from .programs import ChainProgram, ProgramTimes, RankGroup

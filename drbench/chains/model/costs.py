@@ -27,6 +27,7 @@ from drbench.algorithms.registry import get_algorithm
 from drbench.clock import Clock
 from drbench.mappings import remembered
 from drbench.model.machine import Machine
+from drbench.model.simulate import EffortExhausted
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import ITEMSIZES, Problem
 
@@ -67,10 +68,6 @@ _OPTIMIZER_BYTES = {1: 12, 2: 12, 4: 8, 8: 16}
 
 #: What a step between layouts does, and the dimensions of the mesh that take part.
 Change = tuple[str, tuple[int, ...]]
-
-
-class EffortExhausted(Exception):
-    """The effort is exhausted."""
 
 
 class Load(NamedTuple):

@@ -11,9 +11,9 @@ class CallCache:
     """A cache of calls by their arrays.
 
     An executor passes the same arrays in every repeat. Computing extents, leading dimensions, grids
-    and arguments again would take the host longer than launching a kernel. Arrays are kept with
-    their calls, so that each ``id`` stays unique; they are addresses on a device, and keep no
-    memory. Calls with arrays on the host are not cached.
+    and arguments again would take the host longer than launching a kernel. Arrays are stored
+    with their calls, so that each ``id`` is unique; they are addresses on a device, and keep no
+    memory alive. Calls with arrays on the host are not cached.
 
     Examples
     --------

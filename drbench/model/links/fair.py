@@ -37,8 +37,8 @@ class Fair:
     ...     print(transfer.steps, "at", now)
     ...     links.release(transfer, now)
     >>> links = Fair(at, lambda transfer, now: None, gone)
-    >>> links.ask(LinkTransfer(("a",), 1.0, 0.0, "short"), 0.0)
-    >>> links.ask(LinkTransfer(("a",), 3.0, 0.0, "long"), 0.0)
+    >>> links.request(LinkTransfer(("a",), 1.0, 0.0, "short"), 0.0)
+    >>> links.request(LinkTransfer(("a",), 3.0, 0.0, "long"), 0.0)
     >>> while events:
     ...     time, _, act, what = heappop(events)
     ...     act(time, *what, *[None] * (2 - len(what)))
@@ -54,7 +54,7 @@ class Fair:
         self._flows: dict[int, _Flow] = {}
         self._levels = Levels()
 
-    def ask(self, transfer: LinkTransfer, now: float) -> None:
+    def request(self, transfer: LinkTransfer, now: float) -> None:
         """Start the transfer."""
         self._age += 1
         transfer.age = self._age
@@ -84,7 +84,7 @@ class Fair:
 
     def release(self, transfer: LinkTransfer, now: float) -> None:
         """Remove a transfer that has ended."""
-        if self._flows.pop(transfer.age, None) and self._levels.go(transfer.age):
+        if self._flows.pop(transfer.age, None) and self._levels.remove_flow(transfer.age):
             self._change(now)
 
     def _change(self, now: float) -> None:

@@ -40,7 +40,7 @@ class FirstCome:
     ...     LinkTransfer(("d",), 1, 0, "3rd"),
     ... )
     >>> for transfer in (first, second, third):
-    ...     links.ask(transfer, 0.0)
+    ...     links.request(transfer, 0.0)
     1st at 0.0
     3rd at 0.0
     >>> links.release(first, 1.0)
@@ -53,7 +53,7 @@ class FirstCome:
         self._at, self._begin, self._gone = at, begin, gone
         self._busy, self._waiting, self._age = set(), {}, 0
 
-    def ask(self, transfer: LinkTransfer, now: float) -> None:
+    def request(self, transfer: LinkTransfer, now: float) -> None:
         """Start the transfer if all its links are free; else it waits."""
         self._age += 1
         transfer.age = self._age

@@ -45,7 +45,7 @@ class Levels:
     (False, True)
     >>> dict(levels.resolve_rates())
     {'short': 0.5, 'long': 0.5}
-    >>> levels.go("short"), dict(levels.resolve_rates())
+    >>> levels.remove_flow("short"), dict(levels.resolve_rates())
     (True, {'long': 1.0})
     """
 
@@ -82,7 +82,7 @@ class Levels:
             oversubscribed |= wanted > FULL
         return oversubscribed and self._change(uses)
 
-    def go(self, name: Hashable) -> bool:
+    def remove_flow(self, name: Hashable) -> bool:
         """Remove a flow; True if rates of others change."""
         _, uses = self._flows.pop(name)
         oversubscribed = False

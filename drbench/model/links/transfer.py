@@ -67,8 +67,8 @@ class Lanes:
 
     Parameters
     ----------
-    ask : callable
-        ``ask(transfer, now)``, as :meth:`FirstCome.ask`.
+    request : callable
+        ``request(transfer, now)``, as :meth:`FirstCome.request`.
 
     Examples
     --------
@@ -85,10 +85,10 @@ class Lanes:
     2nd at 1.0
     """
 
-    __slots__ = ("_ask", "_waiting")
+    __slots__ = ("_request", "_waiting")
 
-    def __init__(self, ask: Callable[[LinkTransfer, float], None]):
-        self._ask, self._waiting = ask, {}
+    def __init__(self, request: Callable[[LinkTransfer, float], None]):
+        self._request, self._waiting = request, {}
 
     def add(self, transfer: LinkTransfer, now: float) -> None:
         """Request a transfer, at once if it has no lane or its lane is empty."""
@@ -98,12 +98,12 @@ class Lanes:
             return
         if transfer.lane is not None:
             self._waiting[transfer.lane] = deque()
-        self._ask(transfer, now)
+        self._request(transfer, now)
 
     def start_next(self, lane: object, now: float) -> None:
         """Start the next transfer of a lane: the one before has left its links."""
         waiting = self._waiting[lane]
         if waiting:
-            self._ask(waiting.popleft(), now)
+            self._request(waiting.popleft(), now)
         else:
             del self._waiting[lane]

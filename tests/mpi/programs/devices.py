@@ -150,7 +150,9 @@ def run(case, topology, late_s):
             counted["get_bytes"] += counted.pop("direct_bytes")
             planned.pop("direct_bytes")
             as_planned &= counted == planned
-            apart = comm.allreduce(int(executor.inbox is not None and executor.inbox.apart))
+            apart = comm.allreduce(
+                int(executor.inbox is not None and executor.inbox.sends_messages)
+            )
             lanes = sorted(executor._lanes)
             used = [name for name in lanes if executor._lanes[name].stream in copied]
         device.close()

@@ -19,9 +19,9 @@ LATE_S = LONG_S / 10
 class Late(DeviceExecutor):
     """Reads from remote ranks begin late."""
 
-    original = DeviceExecutor._get_apart
+    original = DeviceExecutor._get_remote
 
-    def _get_apart(self, *words):
+    def _get_remote(self, *words):
         begin = time.monotonic()
         while time.monotonic() < begin + LATE_S * self.rank:
             self.comm.Iprobe()  # serves rank 0, whose read is not late
@@ -40,8 +40,8 @@ def slow(gemm):
 
 
 def main() -> None:
-    with ranks() as comm, Topology(comm) as topology, restored((DeviceExecutor, "_get_apart")):
-        DeviceExecutor._get_apart = Late._get_apart
+    with ranks() as comm, Topology(comm) as topology, restored((DeviceExecutor, "_get_remote")):
+        DeviceExecutor._get_remote = Late._get_remote
         algorithm, device = get_algorithm("universal"), HostDevice(comm.rank, 0)
         if comm.rank == 0:
             device.gemm = slow(device.gemm)

@@ -128,7 +128,7 @@ def run(case, topology, late_s):
                 seconds.append(comm.allgather(time.perf_counter() - start))
                 comm.Barrier()
                 wrong.append(wrong_in(matrices["C"], right))
-            apart = executor.inbox.apart
+            apart = executor.inbox.sends_messages
     return {
         "wrong": wrong,
         "seconds": min(map(max, seconds)),

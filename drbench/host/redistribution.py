@@ -14,7 +14,7 @@ from mpi4py import MPI
 from drbench.arrays import address_of
 from drbench.mappings import grouped
 from drbench.program.kinds import GROUP_STEPS, READS, SIGNAL_STEPS, VIEWS, WRITES, table_of_steps
-from drbench.program.steps import Add, Block, Boundary, Copy, Fence, Gemm, Scratch, Zero
+from drbench.program.steps import Add, Block, Copy, Fence, Gemm, OperationEnd, Scratch, Zero
 from drbench.program.trace import Trace
 
 from .copies import Strided, copy_of, in_chunks, joined
@@ -30,7 +30,7 @@ _ADDS = table_of_steps(
     {
         (Zero, Copy): False,
         Add: True,
-        (*READS, *WRITES, Gemm, Fence, Scratch, *VIEWS, Boundary): None,
+        (*READS, *WRITES, Gemm, Fence, Scratch, *VIEWS, OperationEnd): None,
         (*GROUP_STEPS, *SIGNAL_STEPS): None,
     },
 )
@@ -67,7 +67,7 @@ class _Stage(NamedTuple):
     added: list
 
 
-class Mover:
+class Redistributor:
     """One rank's redistribution of A into C, which can be run repeatedly.
 
     Parameters
@@ -87,7 +87,7 @@ class Mover:
     copies; messages that are added use two buffers.
     """
 
-    read_apart = None
+    remote_reads = None
 
     def __init__(self, trace: Trace, matrices: dict, arena: Callable[[int], np.ndarray]):
         self.trace = trace
@@ -111,9 +111,9 @@ class Mover:
             for plan in self._plans
         ]
 
-    def bound(self, matrices: dict) -> "Mover":
-        """This mover on other matrices of the same layout, mapped by the same ranks. It reuses the
-        plan and the arena of this one, so the two must not run at the same time."""
+    def bound(self, matrices: dict) -> "Redistributor":
+        """This redistribution on other matrices of the same layout, mapped by the same ranks. It
+        reuses the plan and the arena of this one, so the two must not run at the same time."""
         again = copy(self)
         again._bind(matrices)
         return again
@@ -141,11 +141,11 @@ class Mover:
         are not in mapped memory, else one."""
         writes = [*self._writes()]
         stages = [writes]
-        if any(map(self._is_apart, writes)):
+        if any(map(self._is_remote, writes)):
             term = lambda write: write.term
             stages = [[*stage] for _, stage in groupby(sorted(writes, key=term), term)]
         for number, stage in enumerate(stages):
-            local = [write for write in stage if not self._is_apart(write)]
+            local = [write for write in stage if not self._is_remote(write)]
             messages = [*self._messages(stage, _MOST_ADDED if number else _MOST)]
             yield _Plan(local, [], messages) if number else _Plan(local, messages, [])
 
@@ -161,7 +161,7 @@ class Mover:
                     terms[key], step.block, step.inputs[0].block if step.inputs else None
                 )
 
-    def _is_apart(self, write: _BlockWrite) -> bool:
+    def _is_remote(self, write: _BlockWrite) -> bool:
         source = write.source
         return source is not None and self._old.window.in_reach[source.owner] is None
 
@@ -214,8 +214,8 @@ class Mover:
 
     def _messages(self, stage: list[_BlockWrite], most: int) -> Iterator[_Message]:
         """The writes from memory that is not mapped, by owner, in batches of limited size."""
-        apart = filter(self._is_apart, stage)
-        for owner, writes in grouped(apart, lambda write: write.source.owner).items():
+        remote = filter(self._is_remote, stage)
+        for owner, writes in grouped(remote, lambda write: write.source.owner).items():
             batch: list[_BlockWrite] = []
             size = 0
             for write in writes:
