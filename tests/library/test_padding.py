@@ -18,7 +18,7 @@ def test_the_row_stride_is_an_odd_number_of_cache_lines(ctx, columns):
     made = ctx.zeros((5, columns), "row")
     lines, rest = divmod(made.local.strides[0], 64)
     assert not rest and lines % 2 and 4 * columns <= 64 * lines < 4 * columns + 128
-    assert made.local.shape == (5, columns) and made.place[1:] == made.local.strides
+    assert made.local.shape == (5, columns) and made.location[1:] == made.local.strides
 
 
 def test_short_rows_and_wrapped_arrays_are_not_padded(ctx):

@@ -137,7 +137,7 @@ def tied():
     context = installed().context(mesh)
     right = [
         model[0].weight is model[1].weight is weight,
-        drbench.torch.multiplication.place_of(weight._local_tensor, context) is not None,
+        drbench.torch.multiplication.location_of(weight._local_tensor, context) is not None,
         torch.equal(weight.full_tensor(), whole),
     ]
     taken = context.heap.taken
@@ -146,7 +146,9 @@ def tied():
     with torch.no_grad():
         weight.mul_(2)
     right.append(torch.allclose((weight @ weight).full_tensor(), 4 * (whole @ whole)))
-    right.append(drbench.torch.multiplication.place_of(weight._local_tensor, context) is not None)
+    right.append(
+        drbench.torch.multiplication.location_of(weight._local_tensor, context) is not None
+    )
     model = weight = None
     return COMM.allgather(right), finish()
 

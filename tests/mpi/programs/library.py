@@ -155,7 +155,7 @@ def repeated(comm):
             taken.append(ctx.heap.taken)
         for _ in range(5):  # results at the same address again, once the old one is freed
             D = A @ B
-            places.add(D.place)
+            places.add(D.location)
             del D
         other = ctx.zeros((8, 8), "block", "f8")
         drbench.multiply(A, B, other)  # elsewhere: bound again, not laid out
