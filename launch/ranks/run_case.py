@@ -480,8 +480,10 @@ def _roof_of(case, problem, topology, work, fill, memory: GroupMemory) -> GemmOn
         return None
     kind = _kind_of_gemms(case, problem)
     if kind not in memory.roofs:
-        memory.roofs[kind] = GemmOnly(problem, topology.comm, work, fill, topology.roofs.get(kind))
-        topology.roofs[kind] = memory.roofs[kind].gemms
+        memory.roofs[kind] = GemmOnly(
+            problem, topology.comm, work, fill, topology.local_gemms.get(kind)
+        )
+        topology.local_gemms[kind] = memory.roofs[kind].gemms
     return memory.roofs[kind]
 
 

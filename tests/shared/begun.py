@@ -30,7 +30,7 @@ _HERE = (
         f"drbench.launch.commands.{name}.check_csv"
         for name in ("run", "predict.model", "predict.tune")
     ),
-    "drbench.launch.commands.run.present",
+    "drbench.launch.commands.run.require_library",
 )
 
 
