@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from .version import __version__
 
-#: Names of :mod:`drbench.library`.
-_LIBRARY = ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute")
-#: Names of :mod:`drbench.launch.predictions`.
-_PREDICTIONS = ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune")
+#: The modules of names that are imported when they are asked for.
+_MODULES = dict.fromkeys(
+    ("Context", "Matrix", "MultiplicationPlan", "init", "multiply", "redistribute"),
+    "drbench.library",
+) | dict.fromkeys(
+    ("Case", "Choice", "Page", "Prediction", "explain", "simulate", "tune"),
+    "drbench.launch.predictions",
+)
 
 if TYPE_CHECKING:  # what type checkers and editors see of the names below
     from drbench.launch.predictions import Case, Choice, Page, Prediction, explain, simulate, tune
@@ -40,11 +44,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LIBRARY:
-        value = globals()[name] = getattr(import_module("drbench.library"), name)
-        return value
-    if name in _PREDICTIONS:
-        value = globals()[name] = getattr(import_module("drbench.launch.predictions"), name)
+    if name in _MODULES:
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value
     if name == "torch":
         return import_module("drbench.torch")
@@ -52,4 +53,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LIBRARY, *_PREDICTIONS, "torch"])
+    return sorted([*globals(), *_MODULES, "torch"])

@@ -59,8 +59,6 @@ class CaseTimeout(DrbenchError):
 class CaseFailed(DrbenchError):
     """The case raised, crashed or was killed, or the disk is full."""
 
-    status = "failed"
-
 
 class OutOfMemory(DrbenchError):
     """The case needs more memory than is free, or than a limit allows."""

@@ -277,8 +277,6 @@ class Lane:
     """A stream, whether it runs GEMMs and whether these leave processors to reductions, the number
     of points recorded on it, and the last point of each other lane that it has waited for."""
 
-    __slots__ = ("name", "stream", "multiplies", "concurrent_sums", "count", "seen")
-
     def __init__(self, name: str, stream: Stream, multiplies: bool = False):
         self.name, self.stream, self.multiplies = name, stream, multiplies
         self.concurrent_sums, self.count, self.seen = False, 0, {}

@@ -8,11 +8,11 @@ default for shared memory is). Loads and stores use the second mapping, RMA that
 are the same.
 """
 
-import ctypes
 import errno
 import mmap
 import sys
 from contextlib import suppress
+from ctypes import CDLL, c_char, c_int, c_long, c_size_t, c_void_p, get_errno
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ HUGE_BYTES = 2 << 20
 LEAST_BYTES = 2 * HUGE_BYTES
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MAP_NORESERVE = 1, 2, 0x4000
 _MADV_REMOVE, _MADV_POPULATE_WRITE, _MADV_COLLAPSE = 9, 23, 25
-_FAILED = ctypes.c_void_p(-1).value
+_FAILED = c_void_p(-1).value
 
 
 class _Area(NamedTuple):
@@ -50,7 +50,7 @@ class HugeMapping:
     def seen(self, memory: np.ndarray) -> np.ndarray:
         """The same memory through this mapping; the array must not be used after :meth:`close`."""
         start = self._address + address_of(memory) - self._area.start
-        return np.frombuffer((ctypes.c_char * memory.nbytes).from_address(start), memory.dtype)
+        return np.frombuffer((c_char * memory.nbytes).from_address(start), memory.dtype)
 
     def collapse(self, memory: np.ndarray) -> None:
         """Gather this rank's part, as of :meth:`seen`, into the huge pages that fit inside it; the
@@ -63,12 +63,12 @@ class HugeMapping:
         first = -(-start // HUGE_BYTES) * HUGE_BYTES
         length = (start + memory.nbytes - first) // HUGE_BYTES * HUGE_BYTES
         if length > 0:
-            _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE)
+            _libc().madvise(c_void_p(first), c_size_t(length), _MADV_COLLAPSE)
 
     def close(self) -> None:
         """Unmap the memory."""
         if self._length:
-            _libc().munmap(ctypes.c_void_p(self._reserved), ctypes.c_size_t(self._length))
+            _libc().munmap(c_void_p(self._reserved), c_size_t(self._length))
             self._length = 0
 
 
@@ -80,12 +80,12 @@ def populate(memory: np.ndarray, spare: int) -> bool:
         return False
     stop, page, advise = start + memory.nbytes, mmap.PAGESIZE, _libc().madvise
     first = start - start % page
-    if not advise(ctypes.c_void_p(first), ctypes.c_size_t(stop - first), _MADV_POPULATE_WRITE):
+    if not advise(c_void_p(first), c_size_t(stop - first), _MADV_POPULATE_WRITE):
         return True
-    if ctypes.get_errno() == errno.EINVAL:  # Linux before 5.14
+    if get_errno() == errno.EINVAL:  # Linux before 5.14
         return True
     first += page * (first < start)  # another rank was faster: give back what was had
-    advise(ctypes.c_void_p(first), ctypes.c_size_t(max(0, stop - first)), _MADV_REMOVE)
+    advise(c_void_p(first), c_size_t(max(0, stop - first)), _MADV_REMOVE)
     return False
 
 
@@ -152,7 +152,7 @@ def map_again(memory: np.ndarray) -> HugeMapping | None:
         libc.mremap(area.start, 0, area.stop - area.start, _MREMAP_MAYMOVE | _MREMAP_FIXED, address)
         != address
     ):
-        libc.munmap(ctypes.c_void_p(reserved), ctypes.c_size_t(length))
+        libc.munmap(c_void_p(reserved), c_size_t(length))
         return None
     return HugeMapping(area, reserved, length, address)
 
@@ -169,21 +169,21 @@ def _area_of(address: int) -> _Area | None:
 
 
 def _libc():
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+    libc = CDLL(None, use_errno=True)
+    libc.mmap.restype = libc.mremap.restype = c_void_p
     libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
+        c_void_p,
+        c_size_t,
+        c_int,
+        c_int,
+        c_int,
+        c_long,
     ]
     libc.mremap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_void_p,
+        c_void_p,
+        c_size_t,
+        c_size_t,
+        c_int,
+        c_void_p,
     ]
     return libc

@@ -7,12 +7,12 @@ and writes files of records.
 Imports are light, because each rank imports this module.
 """
 
-import math
 import operator
 import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
+from math import inf, isfinite
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -101,8 +101,8 @@ class Record:
     topk: Integer = _column("experts of one token")
     routing: Text = _column("uniform or skewed, and :SEED")
     transpose: Text = _column("operands that are stored transposed: a, b or ab; empty: none")
-    alpha: Number = _column("factor of A B in C = alpha A B + beta C; empty: 1", least=-math.inf)
-    beta: Number = _column("factor of the C that is there before; empty: 0", least=-math.inf)
+    alpha: Number = _column("factor of A B in C = alpha A B + beta C; empty: 1", least=-inf)
+    beta: Number = _column("factor of the C that is there before; empty: 0", least=-inf)
     dtype: Text = _column("element type; as bfloat16:float32 if C has another type than A and B")
     fill: Text = _column("elements of A and B: integer or uniform")
     ranks: Integer = _column("MPI ranks", least=1)
@@ -214,12 +214,12 @@ class Record:
         "time of the same work at GEMM-only speed: local GEMMs, no communication", "s"
     )
     effective_communication_s: Number = _column(
-        "median_s - local_gemm_s (FLUX, Eq. 1)", "s", least=-math.inf
+        "median_s - local_gemm_s (FLUX, Eq. 1)", "s", least=-inf
     )
     overlap_efficiency: Number = _column(
         "1 - effective_communication_s / the same of the algorithm collective, on this layout "
         "(FLUX, Eq. 2)",
-        least=-math.inf,
+        least=-inf,
     )
     beyond: Text = _column(
         "properties of a prediction outside the range of the model's calibration"
@@ -371,13 +371,11 @@ class _FieldKind(NamedTuple):
     #: The value that replaces None.
     empty: Callable[[], Any] = type(None)
     #: The least number, and the largest; without a largest any value is allowed.
-    least: float = -math.inf
+    least: float = -inf
     most: float | None = None
 
     def made_plain(self, value: Any) -> Any:
-        return self.empty() if value is None else self.in_range(self.plain(value))
-
-    def in_range(self, value: Any) -> Any:
+        value = self.empty() if value is None else self.plain(value)
         numbers = value if isinstance(value, list) else () if value is None else (value,)
         if self.most is not None and not all(self.least <= x <= self.most for x in numbers):
             raise ValueError
@@ -439,13 +437,13 @@ def _plain_float(value: Any) -> float:
 def _plain_finite(value: Any) -> float | None:
     """A number; None if it is infinite or NaN."""
     value = _plain_float(value)
-    return value if math.isfinite(value) else None
+    return value if isfinite(value) else None
 
 
 def _finite(cell: str) -> float:
     """The number of a cell; no measurement gives an infinite one."""
     value = float(cell)
-    if not math.isfinite(value):
+    if not isfinite(value):
         raise ValueError
     return value
 
@@ -460,7 +458,7 @@ def _plain_list(values: Any) -> list[float]:
 def _json_value(value: Any) -> Any:
     if isinstance(value, list):
         return [_json_value(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 _KIND_OF_TYPE = {
@@ -493,7 +491,7 @@ def _kind_of(column: Any) -> _FieldKind:
     kind, least = _KIND_OF_TYPE[column.type], column.metadata["least"]
     if kind.most is None:
         return kind
-    if least == -math.inf:  # any that is finite
+    if least == -inf:  # any that is finite
         return kind._replace(most=sys.float_info.max)
     return kind._replace(allowed=f"{kind.allowed} from {least:g} to {kind.most:g}", least=least)
 

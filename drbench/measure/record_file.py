@@ -15,6 +15,7 @@ import stat
 import warnings
 from collections.abc import Container, Iterable
 from contextlib import suppress
+from os import PathLike
 
 from .record import (
     CHECKED,
@@ -53,7 +54,7 @@ def _lock(descriptor: int) -> None:
             raise
 
 
-def append_csv(path: str | os.PathLike, *records: Record) -> None:
+def append_csv(path: str | PathLike, *records: Record) -> None:
     """Append records to a CSV file, all of them or none; a new file gets the header first.
 
     The rows are one write on an ``O_APPEND`` descriptor under an exclusive lock, then
@@ -98,7 +99,7 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
         os.close(descriptor)  # releases the lock
 
 
-def read_csv(path: str | os.PathLike) -> list[Record]:
+def read_csv(path: str | PathLike) -> list[Record]:
     """Read every record of a CSV file; a file without rows gives an empty list.
 
     A last line without a newline that is no whole row is left out with a :class:`TornRowWarning`:
@@ -114,7 +115,7 @@ def read_csv(path: str | os.PathLike) -> list[Record]:
         return parse_csv(file.read(), path)
 
 
-def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, bytes]]:
+def read_damaged_csv(path: str | PathLike) -> tuple[list[Record], dict[int, bytes]]:
     """Read a CSV file as :func:`read_csv` does, but skip rows that do not parse.
 
     Returns
@@ -143,7 +144,7 @@ def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, b
     return records, damaged
 
 
-def is_other_form(path: str | os.PathLike) -> bool:
+def is_other_form(path: str | PathLike) -> bool:
     """Whether a file has records of an older schema, or the form of a spreadsheet: such files are
     read but not appended to."""
     with open(path, "rb") as file:
@@ -151,7 +152,7 @@ def is_other_form(path: str | os.PathLike) -> bool:
     return _header(line) != HEADER and not _lines([HEADER]).startswith(line)  # or torn, or empty
 
 
-def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
+def parse_csv(data: bytes, path: str | PathLike) -> list[Record]:
     """Read every record of a CSV file's bytes as :func:`read_csv` does; the path is for messages.
 
     Examples
@@ -162,7 +163,7 @@ def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
     return [_record(row, number, path) for number, row in _rows(data, path)]
 
 
-def parse_columns(data: bytes, path: str | os.PathLike) -> dict[str, list]:
+def parse_columns(data: bytes, path: str | PathLike) -> dict[str, list]:
     """Read a CSV file's bytes as :func:`parse_csv` does, but column by column: name -> values.
 
     Ten times faster than records, and as strict.
@@ -191,7 +192,7 @@ def parse_columns(data: bytes, path: str | os.PathLike) -> dict[str, list]:
     return {name: [getattr(record, name) for record in records] for name in HEADER}
 
 
-def _record(row: tuple[str, ...], number: int, path: str | os.PathLike) -> Record:
+def _record(row: tuple[str, ...], number: int, path: str | PathLike) -> Record:
     try:
         return Record.from_row(row)
     except RecordError as error:
@@ -199,7 +200,7 @@ def _record(row: tuple[str, ...], number: int, path: str | os.PathLike) -> Recor
 
 
 def read_table(
-    data: bytes, path: str | os.PathLike, numbers: Container[str]
+    data: bytes, path: str | PathLike, numbers: Container[str]
 ) -> tuple[list[tuple[int, tuple[str, ...]]], bool]:
     """The rows of a CSV file as drbench or a spreadsheet writes it, with the numbers of their
     lines, and whether the last line has no newline. Empty rows are left out.
@@ -246,7 +247,7 @@ def read_table(
 
 
 def read_cells(
-    data: bytes, path: str | os.PathLike, numbers: Container[str]
+    data: bytes, path: str | PathLike, numbers: Container[str]
 ) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]:
     """The header of a table of :func:`read_table`, and its rows as cells by column.
 
@@ -265,7 +266,7 @@ def read_cells(
     return header, [(number, dict(zip(header, row))) for number, row in rows]
 
 
-def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ...]]]:
+def _rows(data: bytes, path: str | PathLike) -> list[tuple[int, tuple[str, ...]]]:
     """The rows of a file with the numbers of their lines, in cells of this schema's header."""
     table, is_open = read_table(data, path, _NUMBERS)
     if not table:
@@ -299,7 +300,7 @@ def _is_whole(row: tuple[str, ...]) -> bool:
     return shape in ("", _TIMESTAMP) or not _TIMESTAMP.startswith(shape)
 
 
-def _warn(path: str | os.PathLike, what: str) -> None:
+def _warn(path: str | PathLike, what: str) -> None:
     text = f"{path}: the last line has no newline, is no whole row and is {what}"
     warnings.warn(text, TornRowWarning, stacklevel=4)
 
@@ -323,7 +324,7 @@ def _header(line: bytes) -> tuple[str, ...]:
     return _cells(line.decode("utf-8", "replace").rstrip("\r\n"))
 
 
-def _whole_size(descriptor: int, path: str | os.PathLike) -> tuple[int, bytes]:
+def _whole_size(descriptor: int, path: str | PathLike) -> tuple[int, bytes]:
     """Check the header and cut a torn last line off; give the bytes that remain, and the newline
     that they lack. Needs the lock."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
@@ -346,7 +347,7 @@ def _whole_size(descriptor: int, path: str | os.PathLike) -> tuple[int, bytes]:
 
 
 def _other_header(
-    path: str | os.PathLike,
+    path: str | PathLike,
     header: tuple[str, ...],
     version: str = str(SCHEMA_VERSION),
     remedy: str = "Give a file of records, as drbench run --csv or sweep writes it.",

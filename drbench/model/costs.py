@@ -134,8 +134,6 @@ class Costs:
     True
     """
 
-    __slots__ = ("machine", "itemsize", "_sizes", "_known")
-
     def __init__(self, machine: Machine, itemsize: int, sizes: dict[str, int] | None = None):
         self.machine, self.itemsize, self._sizes = machine, itemsize, sizes
         self._known: dict = {}

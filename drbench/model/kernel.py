@@ -37,8 +37,6 @@ class Workers:
     ((2.0, 4.0), (3.0, 5.0))
     """
 
-    __slots__ = ("tiling", "_free")
-
     def __init__(self, tiling: Tiling, free: float):
         self.tiling = tiling
         self._free = [(free, tiling.units)]  # a heap of (when, how many workers)

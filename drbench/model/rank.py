@@ -61,8 +61,6 @@ class RankProgram:
         Steps that take no time.
     """
 
-    __slots__ = ("trace", "parts", "kernels", "at_once", "_aheads")
-
     def __init__(self, trace: Trace, machine: Machine, itemsize: int):
         self.trace, self.parts = trace, parts_of(trace, machine)
         self.kernels = tilings(trace.steps, machine, itemsize)

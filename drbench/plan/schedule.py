@@ -76,8 +76,6 @@ class Lookahead:
         with a lower number is finished.
     """
 
-    __slots__ = ("trace", "depth", "lowered", "before", "exposed", "fences", "count", "nfences")
-
     def __init__(self, trace: Trace, depth: int | str):
         self.trace = trace
         self.depth: float = inf if depth == "all" else int(depth)
@@ -170,28 +168,6 @@ class Scheduler:
     The caller loops: start all of :meth:`take`, run :meth:`next_compute` if there is one, and
     report every step that completes with :meth:`finish`, until ``pending`` is 0.
     """
-
-    __slots__ = (
-        "lookahead",
-        "steps",
-        "depth",
-        "lowered",
-        "done",
-        "pending",
-        "_comm",
-        "_waiting",
-        "_missing",
-        "_takers",
-        "_allowed",
-        "_queues",
-        "_computes",
-        "_at",
-        "_exposed_done",
-        "_unfinished",
-        "_clear",
-        "_fence_open",
-        "_segment",
-    )
 
     def __init__(self, lookahead: Lookahead, resolved: Collection[int] = ()):
         self.lookahead, self.depth, self.lowered = lookahead, lookahead.depth, lookahead.lowered

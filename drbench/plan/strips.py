@@ -8,7 +8,6 @@ An array is here any object with a ``shape`` and parts ``array[r0:r1, c0:c1]``: 
 executor; :class:`Extent`, which only has a shape, in the simulator. So both split GEMMs alike.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -162,9 +161,9 @@ def strip_gemms(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
         return [(a, b, c, beta)]
     return [
         (
-            _plain(a, *rows, *along),
-            _plain(b, *along, *cols),
-            _plain(c, *rows, *cols),
+            _plain(a, rows, along),
+            _plain(b, along, cols),
+            _plain(c, rows, cols),
             1.0 if along[0] else beta,
         )
         for rows, cols, along in _cells(a, b, c)
@@ -182,7 +181,7 @@ def copies(target: Value, source: Value) -> list[tuple]:
     (2, 5) (2, 5)
     """
     return [
-        (_plain(target, *rows, *cols), _plain(source, *rows, *cols))
+        (_plain(target, rows, cols), _plain(source, rows, cols))
         for rows in _refine(target, 0, source, 0)
         for cols in _refine(target, 1, source, 1)
     ]
@@ -299,15 +298,8 @@ def _refine(first: Value, axis: int, other: Value, other_axis: int) -> list[Rang
     return list(zip(ordered, ordered[1:]))
 
 
-def _plain(value: Value, r0: int, r1: int, c0: int, c1: int) -> Value:
+def _plain(value: Value, rows: Range, cols: Range) -> Value:
     """A region of a value that is inside one strip."""
-    if type(value) is not Strips:
-        return value[r0:r1, c0:c1]
-    cuts = value.cuts
-    x = min(bisect_right(cuts, (r0, c0)[value.axis]), len(value.arrays)) - 1
-    low = cuts[x]
-    if value.axis == 0:
-        r0, r1 = r0 - low, r1 - low
-    else:
-        c0, c1 = c0 - low, c1 - low
-    return value.arrays[x][r0:r1, c0:c1]
+    if type(value) is Strips and value.axis == 1:
+        return _part(_part(value, 1, *cols), 0, *rows)
+    return _part(_part(value, 0, *rows), 1, *cols)

@@ -514,12 +514,9 @@ class Gemm(Step):
         kernel: Kernel | None = None,
     ):
         self.kernel = kernel
-        if into is None:
-            self.inputs, self.block, self.onto = (a, b), None, None
-        elif isinstance(into, Block):
-            self.inputs, self.block, self.onto = (a, b), into, None
-        else:
-            self.inputs, self.block, self.onto = (a, b, into), None, into
+        self.block = into if isinstance(into, Block) else None
+        self.onto = None if isinstance(into, Block) else into
+        self.inputs = (a, b) if self.onto is None else (a, b, self.onto)
         self.beta = 0.0 if into is None or type(into) in (Part, Join) else 1.0
 
     @property

@@ -4,9 +4,9 @@
 CuPy is imported by :func:`cuda_device` only, so that everything else works without it.
 """
 
-import functools
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from itertools import pairwise
 
@@ -297,7 +297,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             return self._ready(self._kernels.copy(axes, target.itemsize, to, of))
         count, width, to_stride, of_stride = rows
         if count == 1:
-            copy = functools.partial(self._runtime.memcpyAsync, to, of, width, _MEMCPY_DEFAULT)
+            copy = partial(self._runtime.memcpyAsync, to, of, width, _MEMCPY_DEFAULT)
             return lambda stream: copy(stream.cupy.ptr)
         own = self._holds(to) and self._holds(of)
         if on_device and (target.nbytes >= _LONG_COPY if own else width <= (self.narrow_rows or 0)):
@@ -309,7 +309,7 @@ class CudaDevice(CupyArrays, Device, Peers):
     def _copying_by_engine(
         self, to: int, of: int, count: int, width: int, to_stride: int, of_stride: int
     ) -> _Start:
-        copy = functools.partial(
+        copy = partial(
             self._runtime.memcpy2DAsync, to, to_stride, of, of_stride, width, count, _MEMCPY_DEFAULT
         )
         return lambda stream: copy(stream.cupy.ptr)
@@ -459,9 +459,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             self._launch(self._kernels.fill(target, fill, matrix, row0, col0), stream)
 
     def times(self, tile, x: np.ndarray) -> np.ndarray:
-        return self._multiply_by_vectors(
-            tile.shape[0], x, functools.partial(self._kernels.times, tile)
-        )
+        return self._multiply_by_vectors(tile.shape[0], x, partial(self._kernels.times, tile))
 
     def hashed_times(
         self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
@@ -469,7 +467,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         return self._multiply_by_vectors(
             row1 - row0,
             x,
-            functools.partial(self._kernels.hashed_times, fill, matrix, (row0, row1), columns),
+            partial(self._kernels.hashed_times, fill, matrix, (row0, row1), columns),
         )
 
     def _multiply_by_vectors(self, rows: int, x: np.ndarray, make) -> np.ndarray:
@@ -482,7 +480,7 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     def all_finite(self, tile, whole: bool = False) -> bool:
         flag = np.zeros(1, np.uint32)
-        self._lent(flag, functools.partial(self._kernels.not_finite, tile, whole))
+        self._lent(flag, partial(self._kernels.not_finite, tile, whole))
         return not flag[0]
 
     def _lent(self, array: np.ndarray, make) -> None:

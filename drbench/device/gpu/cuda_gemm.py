@@ -1,9 +1,9 @@
 """cuBLAS on row- or column-major views in place: the call of :class:`drbench.host.blas.Blas` by
 ``cublasGemmEx``."""
 
-import ctypes
 import functools
 import os
+from ctypes import CDLL, c_int, c_void_p
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +92,7 @@ def _name(dtype: np.dtype) -> str:
 def loaded_cublas(version: int):
     """The library that CuPy has loaded, by its major version; None if it has another name."""
     try:
-        return ctypes.CDLL(f"libcublas.so.{version}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return CDLL(f"libcublas.so.{version}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
         return None
 
@@ -111,14 +111,14 @@ class CublasGemm:
 
     def __init__(self, library, tf32: bool):
         self._library, self._multiply, self.tf32 = library, library.cublasGemmEx, tf32
-        self._scalars: dict[tuple[str, float], tuple[ctypes.c_void_p, np.ndarray]] = {}
+        self._scalars: dict[tuple[str, float], tuple[c_void_p, np.ndarray]] = {}
 
-    def _address(self, kind: str, value: float) -> ctypes.c_void_p:
+    def _address(self, kind: str, value: float) -> c_void_p:
         """The address of a number for cuBLAS, which must stay valid."""
         scalar = self._scalars.get((kind, value))
         if scalar is None:
             number = np.array([value], kind)
-            scalar = self._scalars[kind, value] = ctypes.c_void_p(number.ctypes.data), number
+            scalar = self._scalars[kind, value] = c_void_p(number.ctypes.data), number
         return scalar[0]
 
     def leave(self, handle: int, multiprocessors: int) -> None:
@@ -127,7 +127,7 @@ class CublasGemm:
         wait for its end."""
         limit = getattr(self._library, "cublasSetSmCountTarget", None)
         if limit is not None:
-            limit(ctypes.c_void_p(handle), ctypes.c_int(multiprocessors))
+            limit(c_void_p(handle), c_int(multiprocessors))
 
     def call(self, a, b, c) -> tuple:
         """The arguments of ``cublasGemmEx`` for three matrices, none with an extent of zero:
@@ -146,7 +146,7 @@ class CublasGemm:
             )
         compute, scalar = _COMPUTE_TYPES[inputs, output]
         x, kind = gemm_call(a, b, c), _DATA_TYPES[inputs]
-        at, number = ctypes.c_void_p, ctypes.c_int
+        at, number = c_void_p, c_int
         return (
             tuple(map(number, x[:5])),
             (at(x.a), number(kind), number(x.lda), at(x.b), number(kind), number(x.ldb)),
@@ -172,9 +172,7 @@ class CublasGemm:
         """
         extents, operands, result, scalar = call
         at_alpha, at_beta = self._address(scalar, alpha), self._address(scalar, beta)
-        status = self._multiply(
-            ctypes.c_void_p(handle), *extents, at_alpha, *operands, at_beta, *result
-        )
+        status = self._multiply(c_void_p(handle), *extents, at_alpha, *operands, at_beta, *result)
         if status == _ALLOC_FAILED:
             raise OutOfMemory(f"{NO_WORKSPACE}. Use smaller matrices or more devices.")
         if status:
