@@ -16,6 +16,7 @@ from drbench.clock import Clock
 from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError
 from drbench.host.executor_base import ExecutorBase
+from drbench.mappings import remembered
 from drbench.plan.edges import edges
 from drbench.program.kinds import COMPUTES, GROUP_STEPS, READS, VIEWS, WRITES, table_of_steps
 from drbench.program.signal_steps import Await, Offer, Push, Take
@@ -386,10 +387,6 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         """Let the host wait until a lane has done all operations given before this call."""
         return until(self.device, lane.stream)
 
-    def _all_reached(self) -> Waiting:
-        for lane in list(self._lanes.values()):
-            yield from until(self.device, lane.stream)
-
     # -- communication steps
     # ----------------------------------------------------------------------------------------
 
@@ -407,7 +404,8 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
         lane = self._peer_lane("in", block.owner) if reads else self._next_lane("out")
         value = self.values[t if reads else step.inputs[0].index]
-        there = self._there(t, matrix, block)
+        # in another rank's memory, the same in every repeat; None if it is not mapped
+        there = remembered(self._views, t, lambda: matrix.view(block))
         self.bytes[step.counter] += self._nbytes(block)
         self._begin(lane, t)
         if there is None:
@@ -421,13 +419,6 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         else:
             device.accumulate(there, value, lane.stream, matrix.guard(block))
         self._launched(t, lane)
-
-    def _there(self, t: int, matrix, block):
-        """The array that the step reads or writes in another rank's memory, the same in every
-        repeat; None if it is not mapped."""
-        if t not in self._views:
-            self._views[t] = matrix.view(block)
-        return self._views[t]
 
     def _get_remote(self, t: int, lane: Lane, value, matrix) -> Waiting:
         """Read from a remote rank."""
@@ -462,7 +453,8 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
 
     def _fence(self, t: int) -> Waiting:
         began = Clock.now()
-        yield from self._all_reached()
+        for lane in list(self._lanes.values()):
+            yield from self._reached(lane)
         while not self._published:  # its barrier and ours have the same ranks: same order on all
             yield
         self._fences += 1

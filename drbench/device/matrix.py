@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.arrays import numpy_type
-from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError
+from drbench.errors import OutOfMemory, UnsupportedError
 from drbench.host.matrix import (
     ALIGNMENT,
     DistributedMatrix,
@@ -18,7 +18,7 @@ from drbench.host.matrix import (
     agree_on_reach,
     local_places,
 )
-from drbench.host.topology import Topology
+from drbench.host.topology import ClosedTogether, Topology
 from drbench.program.problem import Problem
 from drbench.transport import TransportChoice
 
@@ -202,8 +202,7 @@ def device_matrices(
         item = problem.itemsizes[operand.name]
         places[operand.name], ends = local_places(operand, item, starts=starts)
         added = added or ends[rank]
-    slab = Slab(topology, device, ends[rank], added, transport, direct)
-    try:
+    with Slab(topology, device, ends[rank], added, transport, direct) as slab:
         yield {
             operand.name: DeviceMatrix(
                 operand,
@@ -214,10 +213,6 @@ def device_matrices(
             )
             for operand in problem.operands
         }
-    except DrbenchError:
-        slab.close()
-        raise
-    slab.close()
 
 
 class Reached(NamedTuple):
@@ -228,7 +223,7 @@ class Reached(NamedTuple):
     reach: list
 
 
-class Slab:
+class Slab(ClosedTogether):
     """One allocation on each rank's device, mapped by the other ranks of its node (collective to
     make and to close).
 

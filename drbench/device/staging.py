@@ -1,6 +1,11 @@
 """Pinned host memory as a copy of device memory, for data that MPI moves on a device's behalf."""
 
+from functools import partial
+
 import numpy as np
+
+from drbench.host.copies import Strided
+from drbench.mappings import remembered
 
 from .base import Device
 
@@ -28,15 +33,13 @@ class HostTwins:
             return None
         if not array.nbytes:
             return np.empty(array.shape, array.dtype)
-        at, item = array.ctypes.data, array.dtype.itemsize
-        steps = zip(array.shape, array.strides)
-        nbytes = item + sum((extent - 1) * stride for extent, stride in steps)
+        at = array.ctypes.data
+        nbytes = Strided(at, array.shape, array.strides).length(array.itemsize)
         if self._base <= at and at + nbytes <= self._base + self._size:
             if self._arena is None:
                 self._arena = self._device.allocate_host(self._size)
-            memory = self._arena[at - self._base : at - self._base + nbytes]
+            memory = self._arena[at - self._base :]
         else:
-            memory = self._others.get((at, nbytes))
-            if memory is None:
-                memory = self._others[at, nbytes] = self._device.allocate_host(nbytes)
+            allocate = partial(self._device.allocate_host, nbytes)
+            memory = remembered(self._others, (at, nbytes), allocate)
         return np.ndarray(array.shape, array.dtype, memory, 0, array.strides)

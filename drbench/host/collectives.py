@@ -7,7 +7,7 @@ the same order.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -63,27 +63,6 @@ class Call:
     received: np.ndarray | None = None
 
 
-class Arrays(NamedTuple):
-    """The arrays of one group step; None where it has none.
-
-    Attributes
-    ----------
-    source : ndarray or Strips
-        Value of its first input.
-    memory : ndarray
-        The buffer that stores the source.
-    buffer : ndarray
-        Its own buffer, flat.
-    value : ndarray or Strips
-        Its own value.
-    """
-
-    source: Any
-    memory: np.ndarray | None
-    buffer: np.ndarray | None
-    value: Any
-
-
 def contiguous_message(array: np.ndarray) -> list:
     """An array without gaps for MPI: (memory, count, datatype)."""
     return [array, array.size, mpi_type(array.dtype)]
@@ -91,7 +70,7 @@ def contiguous_message(array: np.ndarray) -> list:
 
 def prepare(
     step,
-    arrays: Arrays,
+    arrays: tuple,
     view_of: Callable,
     comm: MPI.Comm | None,
     itemsize: int,
@@ -102,7 +81,9 @@ def prepare(
     Parameters
     ----------
     step : Shift, Broadcast, AllGather, Reduce or ReduceScatter
-    arrays : Arrays
+    arrays : tuple
+        Value of its first input, an ndarray or Strips; the buffer that stores it; the step's own
+        buffer, flat; and its own value. None where it has none.
     view_of : callable
         ``view_of(block)``: the view of an own block.
     comm : MPI.Comm or None
@@ -129,7 +110,7 @@ def prepare(
         comm = None  # alone, and read in place
     elif kind is AllGather:
         own = step.own
-        at = sum(fragment.size for fragment in step.fragments[: step.group.position])
+        at = sum(step.sizes[: step.group.position])
         part = flat[at : at + own.size].reshape(own.shape[:: -1 if step.transposed else 1])
         call.sent, call.received = part, flat
         call.before = pack(_as_stored(part, step), own, view_of)
@@ -142,11 +123,7 @@ def prepare(
         if step.own is not None:
             call.received = _landing(step.own, flat, view_of, call.sent)
             call.after = unpack(step.own, call.received, view_of) if flat is not None else []
-            at = sum(
-                fragment.size
-                for fragment in step.fragments[: step.group.position]
-                if kind is not Reduce
-            )
+            at = 0 if kind is Reduce else sum(step.sizes[: step.group.position])
             part = call.sent.reshape(-1)[at : at + step.own.size]
             call.onto = pack(part.reshape(step.own.shape), step.own, view_of)
     if step.beta == 0.0:
@@ -172,7 +149,7 @@ def _broadcast(step, comm: MPI.Comm, message) -> Callable:
 
 
 def _allgather(step, comm: MPI.Comm, message) -> Callable:
-    sizes = [fragment.size for fragment in step.fragments]
+    sizes = step.sizes
     places = [*accumulate(sizes[:-1], initial=0)]
     return lambda sent, received: [
         comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, places, mpi_type(received.dtype)])
@@ -192,7 +169,7 @@ def _reduce(step, comm: MPI.Comm, message) -> Callable:
 
 
 def _reduce_scatter(step, comm: MPI.Comm, message) -> Callable:
-    sizes = [fragment.size for fragment in step.fragments]
+    sizes = step.sizes
     return lambda sent, received: [
         comm.Ireduce_scatter(contiguous_message(sent), contiguous_message(received), sizes, MPI.SUM)
     ]

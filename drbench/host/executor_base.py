@@ -37,7 +37,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .collectives import Arrays, Call, contiguous_message, prepare
+from .collectives import Call, contiguous_message, prepare
 from .huge_pages import empty_in_huge_pages
 from .inbox import Inbox, shaped
 from .topology import ClosedTogether
@@ -299,12 +299,8 @@ class ExecutorBase(ClosedTogether):
     def _lay_out_group(self, step, own: np.ndarray | None, memory: dict) -> None:
         """Prepare the shift or collective of a group step."""
         source = step.inputs[0].index if step.inputs else None
-        arrays = Arrays(
-            None if source is None else self.values[source],
-            memory.get(source),
-            own,
-            self.values[step.index],
-        )
+        of_source = None if source is None else self.values[source]
+        arrays = of_source, memory.get(source), own, self.values[step.index]
         topology = self.matrices[self.trace.written].topology
         comm = topology.group(step.group) if len(step.group) > 1 else None
         itemsize = self.types[step.index].itemsize

@@ -95,12 +95,13 @@ class Inbox:
         comm, widths = topology.comm, [dtype.itemsize for dtype in types]
         self.epoch, self._types = 0, types
         self.plan = plan_inbox(trace, widths)
-        mine: list[End] | CaseFailed
+        mine: list[End] = []
+        refusal = None
         try:
             mine = ends_of(trace, widths, self.plan)
         except CaseFailed as error:
-            mine = error
-        count = 0 if isinstance(mine, CaseFailed) else len(_receives(mine))
+            refusal = error
+        count = len(_receives(mine))
         self._open(topology, count)
         self.flags, self.dues = _flags(self.window.local, count)
         self.flags.fill(0)
@@ -109,34 +110,32 @@ class Inbox:
             bool(can) and memory is not None for can, memory in zip(in_reach, self._reached())
         ]
         # no rank signals before all flags are zero
-        reports = comm.allgather((mine, reaches))
-        ends = [theirs for theirs, _ in reports]
+        ends, refusals, reach = zip(*comm.allgather((mine, refusal, reaches)))
         try:
-            for answer in ends:
-                if isinstance(answer, CaseFailed):
-                    raise answer
+            for refusal in filter(None, refusals):
+                raise refusal
             pairs = match(ends)
             check_progress(ends)
         except CaseFailed:
             self._close_memory()
             raise
-        is_local = lambda a, b: reports[a][1][b] and reports[b][1][a]
+        is_local = lambda a, b: reach[a][b] and reach[b][a]
         self.routes: dict[int, Route] = {}
-        counts = [len(_receives(theirs)) for theirs in ends]
-        numbers = [{end.step: x for x, end in enumerate(_receives(theirs))} for theirs in ends]
+        received = [*map(_receives, ends)]
+        counts = [*map(len, received)]
+        numbers = [{end.step: x for x, end in enumerate(theirs)} for theirs in received]
         slots = self._slots(counts)
         for (source, target), both in pairs.items():
             if comm.rank not in (source, target):
                 continue
-            for sent, received in both:
-                holds, end = (target, received) if sent.kind == "push" else (source, sent)
-                memory, close = slots[holds], is_local(source, target)
-                flags = (
-                    _flags(self.window.in_reach[target], counts[target]) if close else (None,) * 2
-                )
-                self.routes[(sent if source == comm.rank else received).step] = Route(
-                    target if source == comm.rank else source,
-                    numbers[target][received.step],
+            close, peer = is_local(source, target), target if source == comm.rank else source
+            flags = _flags(self.window.in_reach[target], counts[target]) if close else (None,) * 2
+            for sent, came in both:
+                holds, end = (target, came) if sent.kind == "push" else (source, sent)
+                memory = slots[holds]
+                self.routes[(came if source == peer else sent).step] = Route(
+                    peer,
+                    numbers[target][came.step],
                     close,
                     *flags,
                     memory[end.offset : end.offset + (end.span or end.nbytes)]
@@ -148,15 +147,14 @@ class Inbox:
         self.sends_messages = not all(route.is_local for route in self.routes.values())
         any_remote = any(not is_local(*pair) for pair in pairs)  # the same on every rank
         self._comm = comm.Dup() if any_remote else None
-        self.steps = {  # number of a flag -> the step that waits for it, without messages
-            self.routes[end.step].number: end.step
-            for end in _receives(ends[comm.rank])
-            if self.routes[end.step].is_local
-        }
+        #: Number of a flag -> the step that waits for it, without messages.
+        self.steps: dict[int, int] = {}
         self._messages: dict[int, MPI.Prequest] = {}
-        for end in _receives(ends[comm.rank]):
+        for end in received[comm.rank]:
             route = self.routes[end.step]
-            if not route.is_local:
+            if route.is_local:
+                self.steps[route.number] = end.step
+            else:
                 landing = self._message(end.step, self._landing(end, route))
                 self._messages[end.step] = self._comm.Recv_init(landing, route.peer, route.number)
         self._posted = False

@@ -2,7 +2,7 @@
 node and by RMA elsewhere."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.arrays import address_of, numpy_type
-from drbench.errors import DrbenchError, UnsupportedError
+from drbench.errors import UnsupportedError
 from drbench.partitions.intervals import Pair
 from drbench.program.problem import Operand, Problem, row_bytes
 from drbench.program.steps import Block
@@ -18,7 +18,7 @@ from drbench.transport import TransportChoice
 
 from .copies import Move, Strided
 from .huge_pages import LEAST_BYTES, HugeMapping, in_huge_pages
-from .topology import Topology, mpi_type
+from .topology import ClosedTogether, Topology, mpi_type
 
 #: Local arrays begin at multiples of this many bytes.
 ALIGNMENT = 256
@@ -76,7 +76,7 @@ def local_places(
     return places, ends
 
 
-class DistributedMatrix:
+class DistributedMatrix(ClosedTogether):
     """One matrix whose local arrays are in a window, which it may share with others (not
     collective).
 
@@ -250,23 +250,19 @@ def distributed(
     They are freed at the end, also after an error on all ranks; not after an error on one rank
     alone, because freeing is collective.
     """
-    matrices: dict[str, DistributedMatrix] = {}
-
-    def close():
-        for matrix in matrices.values():
-            matrix.close()
-
-    try:
-        for operand in problem.operands:
-            name, dtype = operand.name, numpy_type(problem.type_of(operand.name))
-            matrices[name] = DistributedMatrix.open(
-                operand, topology, dtype, transport, problem.padded
+    with ExitStack() as opened:
+        yield {
+            operand.name: opened.enter_context(
+                DistributedMatrix.open(
+                    operand,
+                    topology,
+                    numpy_type(problem.type_of(operand.name)),
+                    transport,
+                    problem.padded,
+                )
             )
-        yield matrices
-    except DrbenchError:
-        close()
-        raise
-    close()
+            for operand in problem.operands
+        }
 
 
 def agree_on_reach(

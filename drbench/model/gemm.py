@@ -151,7 +151,7 @@ class Compute:
     def _gemm_s(self, m, n, k, itemsize) -> float:
         if not (m and n and k):  # nothing to multiply; an empty sum is still written
             return self.memory_s(m * n * itemsize)
-        best, _ = self._fastest({(m, n): 1}, k, itemsize, self.units)
+        best, *_ = self._fastest({(m, n): 1}, k, itemsize, self.units)
         a, b, c = self.pack_s
         memory = self._traffic_s(m, n, k, itemsize)
         return (
@@ -234,35 +234,29 @@ class Compute:
         key = m, n, k, itemsize, units, rights, *sorted(parts.items())
         tiling = self._known.get(key)
         if tiling is None:
-            best, (tm, tn, splits) = self._fastest(parts, k, itemsize, units)
-            waves = -(
-                -sum(
-                    Tiling(tm, tn, splits, 0.0, 0).tiles(*part) * count
-                    for part, count in parts.items()
-                )
-                // units
-            )
+            best, waves, tiles = self._fastest(parts, k, itemsize, units)
             seconds = max(best, self._traffic_s(m, n, k, itemsize, rights)) / waves
-            tiling = self._known[key] = Tiling(tm, tn, splits, seconds, units)
+            tiling = self._known[key] = Tiling(*tiles, seconds, units)
         return tiling
 
     def _fastest(
         self, parts: Mapping[tuple[int, int], int], k: int, itemsize: int, units: int
-    ) -> tuple[float, tuple[int, int, int]]:
-        """Seconds of a GEMM in parts, without its memory traffic, and the (rows, columns, splits of
-        k) of the fastest tiles."""
-        fastest = float("inf"), (1, 1, 1)
+    ) -> tuple[float, int, tuple[int, int, int]]:
+        """Seconds of a GEMM in parts, without its memory traffic; the waves of the fastest tiles,
+        and their (rows, columns, splits of k)."""
+        fastest = float("inf"), 1, (1, 1, 1)
         for tm, tn, per_k in self._kernels:
             blocks = sum(count * (-(-m // tm) * -(-n // tn)) for (m, n), count in parts.items())
             for splits in self.splits:
                 if splits > k:
                     continue
-                seconds = -(-blocks * splits // units) * (-(-k // splits) + self.k_ramp) * per_k
+                waves = -(-blocks * splits // units)
+                seconds = waves * (-(-k // splits) + self.k_ramp) * per_k
                 if splits > 1:  # partial sums are written and read again
                     elements = sum(count * m * n for (m, n), count in parts.items())
                     seconds += 2 * splits * elements * itemsize / self.memory_bytes_per_s
                 if seconds < fastest[0]:
-                    fastest = seconds, (tm, tn, splits)
+                    fastest = seconds, waves, (tm, tn, splits)
         return fastest
 
     def grouped_s(

@@ -312,10 +312,10 @@ class Machine(MachineFile):
             return self
         torus, fewer = None, lambda count: count and max(1, count // stride)
         if self.torus is not None:
-            torus = {(1, self.torus[1]): (1, extent), (self.torus[1], self.torus[0]): (extent, 1)}
-            torus = torus.get((stride, extent))
+            rows, cols = self.torus
+            rings = {(1, cols): (1, extent), (cols, rows): (extent, 1)}
+            torus = rings.get((stride, extent))
             if torus is None:
-                rows, cols = self.torus
                 raise UsageError(
                     f"machine {self.name} is a torus of {rows}x{cols}, which has no rings of "
                     f"{extent} ranks with stride {stride}. Use a mesh of {rows} and {cols} ranks."

@@ -149,13 +149,12 @@ class Link:
         >>> Link("nvlink", 450e9).resources(0, 3), Link("xe", 20e9, shared="pair").resources(0, 3)
         ((('nvlink', 'out', 0), ('nvlink', 'in', 3)), (('xe', 0, 3),))
         """
-        if self.shared == "device":
-            return (self.name, "out", source), (self.name, "in", target)
-        if self.shared == "node":
-            return (self.name, "out", source // self.node), (self.name, "in", target // self.node)
         if self.shared == "fabric":
             return ((self.name, "all", 0),)
-        return ((self.name, source, target),)
+        if self.shared not in ("device", "node"):
+            return ((self.name, source, target),)
+        ranks = self.node if self.shared == "node" else 1
+        return (self.name, "out", source // ranks), (self.name, "in", target // ranks)
 
 
 @dataclass(frozen=True)

@@ -395,9 +395,9 @@ class _Simulation:
             rank, t = transfer.steps[0]
             signal_s = self.machine.signal_s if type(rank.steps[t]) is Push else 0.0
             if signal_s:  # written by the same queue
-                self.at(now + signal_s, self._start_next, transfer.lane)
+                self.at(now + signal_s, self.lanes.start_next, transfer.lane)
             else:
-                self.lanes.start_next(transfer.lane, now)
+                self.lanes.start_next(now, transfer.lane)
         for rank, t in transfer.steps:
             if self.bars is not None and rank.steps[t].group is None:
                 self._bar(rank, rank.steps[t], transfer.began, now)
@@ -408,16 +408,7 @@ class _Simulation:
             else:
                 self.groups.part_done(now, rank, t)
 
-    def _start_next(self, now: float, lane: tuple, _) -> None:
-        self.lanes.start_next(lane, now)
-
     # -- Fences
-
-    def _signal(self, rank: Rank, t: int, step, now: float) -> None:
-        self.signals.start(rank, t, step, now)
-
-    def _group(self, rank: Rank, t: int, step, now: float) -> None:
-        self.groups.start(rank, t, step, now)
 
     def _fence(self, rank: Rank, t: int, step, now: float) -> None:
         here = self.fences.setdefault(rank.fences, [])
@@ -435,8 +426,8 @@ class _Simulation:
             (*READS, *WRITES): _one_sided,
             Add: _side,
             Fence: _fence,
-            GROUP_STEPS: _group,
-            SIGNAL_STEPS: _signal,
+            GROUP_STEPS: lambda run, *args: run.groups.start(*args),
+            SIGNAL_STEPS: lambda run, *args: run.signals.start(*args),
             VIEWS: _view,
             (Gemm, Copy, Zero): None,  # computes
             (Scratch, OperationEnd): None,  # takes no time; is in no trace

@@ -3,6 +3,8 @@ is stored."""
 
 from math import inf
 
+from drbench.mappings import remembered
+
 from .costs import Cost
 from .links import LinkTransfer
 from .rank import Rank
@@ -77,11 +79,8 @@ class GroupSteps:
 
     def _all_there(self, group) -> bool:
         """Whether all members of a group are simulated."""
-        simulated = self.whole.get(group.members)
-        if simulated is None:
-            simulated = self.simulation.by_number.keys() >= set(group.members)
-            self.whole[group.members] = simulated
-        return simulated
+        members, here = group.members, self.simulation.by_number
+        return remembered(self.whole, members, lambda: here.keys() >= set(members))
 
     def _move(self, step, cost: Cost, steps: tuple, now: float) -> None:
         """Transfer the data of these members' steps. If links are shared, collectives of one group

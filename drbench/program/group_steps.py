@@ -161,6 +161,11 @@ class GroupStep(Step):
         """The fragment of this member; None if only the root has one."""
         return self.fragments[self.group.position]
 
+    @property
+    def sizes(self) -> list[int]:
+        """Elements of each fragment."""
+        return [fragment.size for fragment in self.fragments]
+
     def reads(self):
         return () if self.sums or self.own is None else self.own.blocks()
 
@@ -168,16 +173,13 @@ class GroupStep(Step):
         return self.own.blocks() if self.sums and self.own is not None else ()
 
     def moved(self, rank):
-        return [
-            (member, fragment.size)
-            for member, fragment in zip(self.group.members, self.fragments)
-            if member != rank
-        ]
+        pairs = zip(self.group.members, self.sizes)
+        return [(member, size) for member, size in pairs if member != rank]
 
     def shard(self) -> int:
         """Elements of the largest shard of a ring, of the whole data of a pipeline, or of what this
         member sends in a shift."""
-        return max(fragment.size for fragment in self.fragments)
+        return max(self.sizes)
 
     def ring(self) -> Ring:
         """The data of the step on the links of the ring.
@@ -188,7 +190,7 @@ class GroupStep(Step):
         >>> AllGather(fragments, Group("row", (0, 1, 2), 0), axis=1).ring()
         Ring(direction='row+', hops=2, elements=32)
         """
-        size = sum(fragment.size for fragment in self.fragments)
+        size = sum(self.sizes)
         if self.kind == "ring":
             size -= self.fragments[self.group.position].size
         return Ring(f"{self.group.name}+", len(self.group) - 1, size)

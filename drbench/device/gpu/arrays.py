@@ -6,6 +6,7 @@ import numpy as np
 
 from drbench.device.address import DeviceArray
 from drbench.errors import UsageError
+from drbench.host.copies import Strided
 
 
 class CupyArrays:
@@ -43,8 +44,8 @@ class CupyArrays:
     def seen(self, array) -> np.ndarray:
         if isinstance(array, np.ndarray):
             return array
-        span = 1 + sum((n - 1) * step for n, step in zip(array.shape, array.strides) if n)
-        memory = (ctypes.c_char * (span - 1 + array.itemsize)).from_address(array.data.ptr)
+        span = Strided(0, array.shape, array.strides).length(array.itemsize)
+        memory = (ctypes.c_char * max(span, array.itemsize)).from_address(array.data.ptr)
         return DeviceArray(array.shape, array.dtype, memory, 0, array.strides)
 
 

@@ -147,7 +147,7 @@ def _broadcast(nccl: NcclGroup, step, sent, received, stream) -> None:
 
 
 def _all_gather(nccl: NcclGroup, step, sent, received, stream) -> None:
-    nccl.all_gather(received, [fragment.size for fragment in step.fragments], stream)
+    nccl.all_gather(received, step.sizes, stream)
 
 
 def _reduce(nccl: NcclGroup, step, sent, received, stream) -> None:
@@ -155,8 +155,7 @@ def _reduce(nccl: NcclGroup, step, sent, received, stream) -> None:
 
 
 def _reduce_scatter(nccl: NcclGroup, step, sent, received, stream) -> None:
-    sizes = [fragment.size for fragment in step.fragments]
-    nccl.reduce_scatter(sent.reshape(-1), received.reshape(-1), sizes, stream)
+    nccl.reduce_scatter(sent.reshape(-1), received.reshape(-1), step.sizes, stream)
 
 
 _ISSUERS = table_of_steps(

@@ -81,7 +81,7 @@ class Lanes:
     ...     lanes.add(transfer, 0.0)
     1st at 0.0
     3rd at 0.0
-    >>> lanes.start_next(first.lane, 1.0)
+    >>> lanes.start_next(1.0, first.lane)
     2nd at 1.0
     """
 
@@ -98,7 +98,7 @@ class Lanes:
             self._waiting[transfer.lane] = deque()
         self._request(transfer, now)
 
-    def start_next(self, lane: object, now: float) -> None:
+    def start_next(self, now: float, lane: object, _=None) -> None:
         """Start the next transfer of a lane: the one before has left its links."""
         waiting = self._waiting[lane]
         if waiting:
