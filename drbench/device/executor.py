@@ -144,17 +144,13 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
 
     def _open_inbox(self, matrices: dict) -> DeviceInbox:
         """The inbox; ranks are local if tiles of some matrix are: adds there need not be atomic."""
-        topology, direct = matrices[self.trace.written].topology, True
-        reach = [False] * topology.comm.size
-        for matrix in matrices.values():
-            direct = direct and matrix.direct
-            reach = [
-                can or memory is not None for can, memory in zip(reach, matrix.window.in_reach)
-            ]
-        return DeviceInbox(self.trace, topology, self.types, reach, self.device, direct)
+        memories = zip(*(matrix.window.in_reach for matrix in matrices.values()))
+        reach = [any(memory is not None for memory in of_rank) for of_rank in memories]
+        direct = all(matrix.direct for matrix in matrices.values())
+        return DeviceInbox(self.trace, self._topology, self.types, reach, self.device, direct)
 
     def _in_reach(self, block) -> bool:
-        return self.matrices[block.matrix].view(block) is not None
+        return self._own_view(block) is not None
 
     def _prepare_twins(self) -> None:
         """Allocate host memory for data that MPI moves on behalf of the device."""

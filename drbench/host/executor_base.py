@@ -114,8 +114,8 @@ class ExecutorBase(ClosedTogether):
         self.trace, self.rank, self._throttled = trace, trace.rank, throttled
         self.alpha, self.beta, self.restore = 1.0, 0.0, None
         self.lookahead, self.steps = Lookahead(trace, prefetch), trace.steps
-        topology = matrices[trace.written].topology
-        self.comm = topology.comm
+        self._topology = matrices[trace.written].topology
+        self.comm = self._topology.comm
         self.types = trace.element_types({name: matrix.dtype for name, matrix in matrices.items()})
         self.inbox = self._open_inbox(matrices) if trace.signals else None
         in_place = get == "view"
@@ -133,7 +133,7 @@ class ExecutorBase(ClosedTogether):
         self.arena_bytes = self.plan.size + (self.inbox.plan.nbytes if self.inbox else 0)
         self.groups = [group for group in trace.groups if len(group) > 1]
         for group in self.groups:  # in the same order on all ranks: making one is collective
-            topology.group(group)
+            self._topology.group(group)
         self._moved = {
             step.index: sum(elements for _, elements in step.moved(trace.rank))
             * self.types[step.index].itemsize
@@ -144,9 +144,9 @@ class ExecutorBase(ClosedTogether):
 
     def _open_inbox(self, matrices: dict) -> Inbox:
         """The inbox of a program whose ranks signal each other (collective)."""
-        written = matrices[self.trace.written]
-        reach = [memory is not None for memory in written.window.in_reach]
-        return Inbox(self.trace, written.topology, self.types, reach)
+        window = matrices[self.trace.written].window
+        reach = [memory is not None for memory in window.in_reach]
+        return Inbox(self.trace, self._topology, self.types, reach)
 
     def _bind(self, matrices: dict) -> None:
         """Assign an array to every value."""
@@ -301,8 +301,7 @@ class ExecutorBase(ClosedTogether):
         source = step.inputs[0].index if step.inputs else None
         of_source = None if source is None else self.values[source]
         arrays = of_source, memory.get(source), own, self.values[step.index]
-        topology = self.matrices[self.trace.written].topology
-        comm = topology.group(step.group) if len(step.group) > 1 else None
+        comm = self._topology.group(step.group) if len(step.group) > 1 else None
         itemsize = self.types[step.index].itemsize
         self.calls[step.index] = prepare(
             step, arrays, self._own_view, comm, itemsize, self._message
@@ -368,7 +367,7 @@ class ExecutorBase(ClosedTogether):
         """The view of a block; operands and remote views are read-only."""
         view = self._views.get(id(block))
         if view is None:
-            view = self._views[id(block)] = self.matrices[block.matrix].view(block)
+            view = self._views[id(block)] = self._own_view(block)
             view.flags.writeable = False
         return view
 

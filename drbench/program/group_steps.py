@@ -34,8 +34,8 @@ class Fragment:
 
     def __init__(self, block: Block, rows: tuple | None = None, cols: tuple | None = None):
         self.block = block
-        self.rows = ((block.row0, block.row1),) if rows is None else rows
-        self.cols = ((block.col0, block.col1),) if cols is None else cols
+        self.rows = (block.rows,) if rows is None else rows
+        self.cols = (block.cols,) if cols is None else cols
         self.shape = (
             (block.row1 - block.row0) if rows is None else sum(high - low for low, high in rows),
             (block.col1 - block.col0) if cols is None else sum(high - low for low, high in cols),
@@ -65,7 +65,7 @@ class Fragment:
     def blocks(self) -> list[Block]:
         """The fragment as blocks, one for each range of rows and columns."""
         b = self.block
-        whole = (b.row0, b.row1) if b.transposed else (b.col0, b.col1)
+        whole = b.rows if b.transposed else b.cols
         return [
             Block(
                 b.matrix,

@@ -92,7 +92,7 @@ def _push(
         parts = [ends for ends in zip(cuts, cuts[1:]) if ends[0] < ends[1]]
         for x in range(len(parts)):
             rows = parts[(x + rotation) % len(parts)]
-            part = operand.block(rows, (tile.col0, tile.col1), tile.replica)
+            part = operand.block(rows, tile.cols, tile.replica)
             token = yield Get(part)
             yield ReplicaAdd(token, _counterpart(operand, part, origin))
 
@@ -105,10 +105,8 @@ def _chunks(operand: Operand, rank: int) -> Iterator[Block]:
             1, _CHUNK // (tile.col1 - tile.col0), -(-(tile.row1 - tile.row0) // _MOST_CHUNKS)
         )
         for row in range(tile.row0, tile.row1, height):
-            yield operand.block(
-                (row, min(tile.row1, row + height)), (tile.col0, tile.col1), tile.replica
-            )
+            yield operand.block((row, min(tile.row1, row + height)), tile.cols, tile.replica)
 
 
 def _counterpart(operand: Operand, block: Block, replica: int) -> Block:
-    return operand.block((block.row0, block.row1), (block.col0, block.col1), replica)
+    return operand.block(block.rows, block.cols, replica)

@@ -336,7 +336,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
             regions = first.get(block.tile)
             if regions is None:
                 first[block.tile] = regions = {}
-            region = (block.row0, block.row1, block.col0, block.col1)
+            region = block.rows, block.cols
             if regions.setdefault(region, (step, block))[0] is step:
                 unwritten += 1
         if unwritten < len(blocks):  # it adds to all its blocks

@@ -97,26 +97,16 @@ class Kernels:
 
     def accumulate(self, target, value) -> Launch | None:
         """target += value, atomically; float32 or float64."""
-        name, most = self._sum("accumulate", target, value), self._accumulate_blocks
-        if self._vectors and name == "accumulate_f32" and (rows := _rows_of_words(target, value)):
-            return _words_of_rows("accumulate_f32x4", rows, most)
-        places = target.ctypes.data, _leading(target), value.ctypes.data, _leading(value)
-        return _over(name, *target.shape, _words64(*places, *target.shape), most)
+        most = self._accumulate_blocks
+        return self._add("accumulate", target, value, self._vectors, most, _leading(value))
 
     def add(self, target, value, concurrent: bool = False) -> Launch | None:
         """target += value; float32 or float64. The value may be row- or column-major. With
         ``concurrent`` GEMMs the grid is limited."""
-        name, item = self._sum("add", target, value), value.itemsize
-        down, across = (step // item for step in value.strides)
+        down, across = (step // value.itemsize for step in value.strides)
+        by_words = across == 1 or value.shape[1] == 1
         most = self._accumulate_blocks if concurrent else None
-        if (
-            name == "add_f32"
-            and (across == 1 or value.shape[1] == 1)
-            and (rows := _rows_of_words(target, value))
-        ):
-            return _words_of_rows("add_f32x4", rows, most)
-        places = target.ctypes.data, _leading(target), value.ctypes.data, down, across
-        return _over(name, *target.shape, _words64(*places, *target.shape), most)
+        return self._add("add", target, value, by_words, most, down, across)
 
     def scale(self, target, factor: float) -> Launch | None:
         """target *= factor; float32 or float64."""
@@ -206,8 +196,10 @@ class Kernels:
         arguments = [*_whole(tile), np.uint32(whole), *_words64(flag)]
         return _over(f"not_finite_{_suffix(tile.dtype)}", *tile.shape, arguments)
 
-    def _sum(self, what: str, target, value) -> str:
-        """The name of the kernel for an add."""
+    def _add(
+        self, what: str, target, value, by_words: bool, most_blocks: int | None, *strides: int
+    ) -> Launch | None:
+        """The kernel that adds a value with these strides, by words where both consist of them."""
         if target.dtype != value.dtype or target.dtype.char not in "fd":
             raise UnsupportedError(
                 f"the {what} kernel needs float32 or float64 on both sides, got {target.dtype} "
@@ -215,7 +207,11 @@ class Kernels:
             )
         if target.shape != value.shape:
             raise UsageError(f"{what} needs one shape, got {target.shape} += {value.shape}.")
-        return f"{what}_{_suffix(target.dtype)}"
+        name = f"{what}_{_suffix(target.dtype)}"
+        if by_words and target.dtype.char == "f" and (rows := _rows_of_words(target, value)):
+            return _words_of_rows(f"{name}x4", rows, most_blocks)
+        places = target.ctypes.data, _leading(target), value.ctypes.data, *strides
+        return _over(name, *target.shape, _words64(*places, *target.shape), most_blocks)
 
 
 class Words(NamedTuple):

@@ -141,31 +141,22 @@ def _shift(nccl: NcclGroup, step, sent, received, stream) -> None:
     nccl.shift(received, sent, (me - step.by) % size, (me + step.by) % size, stream)
 
 
-def _broadcast(nccl: NcclGroup, step, sent, received, stream) -> None:
-    array = sent if step.root == step.group.position else received
-    nccl.broadcast(array, step.root, stream)
-
-
-def _all_gather(nccl: NcclGroup, step, sent, received, stream) -> None:
-    nccl.all_gather(received, step.sizes, stream)
-
-
-def _reduce(nccl: NcclGroup, step, sent, received, stream) -> None:
-    nccl.reduce(sent, received, step.root, stream)
-
-
-def _reduce_scatter(nccl: NcclGroup, step, sent, received, stream) -> None:
-    nccl.reduce_scatter(sent.reshape(-1), received.reshape(-1), step.sizes, stream)
-
-
 _ISSUERS = table_of_steps(
     "group steps on NCCL",
     {
         Shift: _shift,
-        Broadcast: _broadcast,
-        AllGather: _all_gather,
-        Reduce: _reduce,
-        ReduceScatter: _reduce_scatter,
+        Broadcast: lambda nccl, step, sent, received, stream: nccl.broadcast(
+            sent if step.root == step.group.position else received, step.root, stream
+        ),
+        AllGather: lambda nccl, step, sent, received, stream: nccl.all_gather(
+            received, step.sizes, stream
+        ),
+        Reduce: lambda nccl, step, sent, received, stream: nccl.reduce(
+            sent, received, step.root, stream
+        ),
+        ReduceScatter: lambda nccl, step, sent, received, stream: nccl.reduce_scatter(
+            sent.reshape(-1), received.reshape(-1), step.sizes, stream
+        ),
     },
     GroupStep,
 )
