@@ -150,13 +150,20 @@ class DeviceSignals:
         if not is_local:
             self._send(t, lane, value)
             return
-        if type(step) is Push:  # an offered value is in place
-            self.device.copy(self.inbox.place(step, value), value, lane.stream)
+        self._copy_to_slot(step, value, lane)
+        self._signal(t, lane)
         if self.inbox.by_streams:
-            self.device.write_flag(self.inbox.flag(t, True), self.inbox.number, lane.stream)
             self._launched(t, lane)
         else:
             self._on_host.append(self._signal_by_host(t, lane, self._reached(lane)))
+
+    def _copy_to_slot(self, step: Signal, value, lane: Lane) -> None:
+        if type(step) is Push:  # an offered value is in place
+            self.device.copy(self.inbox.place(step, value), value, lane.stream)
+
+    def _signal(self, t: int, lane: Lane) -> None:
+        if self.inbox.by_streams:
+            self.device.write_flag(self.inbox.flag(t, True), self.inbox.number, lane.stream)
 
     def _signal_by_host(self, t: int, lane: Lane, reached: Waiting) -> Waiting:
         yield from reached

@@ -169,6 +169,28 @@ class Scheduler:
     report every step that completes with :meth:`finish`, until ``pending`` is 0.
     """
 
+    __slots__ = (
+        "lookahead",
+        "steps",
+        "depth",
+        "lowered",
+        "done",
+        "pending",
+        "_comm",
+        "_waiting",
+        "_missing",
+        "_takers",
+        "_allowed",
+        "_queues",
+        "_computes",
+        "_at",
+        "_exposed_done",
+        "_unfinished",
+        "_clear",
+        "_fence_open",
+        "_segment",
+    )
+
     def __init__(self, lookahead: Lookahead, resolved: Collection[int] = ()):
         self.lookahead, self.depth, self.lowered = lookahead, lookahead.depth, lookahead.lowered
         self.steps = steps = lookahead.trace.steps

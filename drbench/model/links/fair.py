@@ -46,6 +46,8 @@ class Fair:
     long at 4.0
     """
 
+    __slots__ = ("_at", "_begin", "_gone", "_age", "_flows", "_levels", "_settling")
+
     def __init__(self, at: Callable, begin: Callable, gone: Callable):
         self._at, self._begin, self._gone = at, begin, gone
         self._age, self._settling = 0, False

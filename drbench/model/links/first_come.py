@@ -47,6 +47,8 @@ class FirstCome:
     2nd at 1.0
     """
 
+    __slots__ = ("_at", "_begin", "_gone", "_busy", "_waiting", "_age")
+
     def __init__(self, at: Callable, begin: Callable, gone: Callable):
         self._at, self._begin, self._gone = at, begin, gone
         self._busy, self._waiting, self._age = set(), {}, 0

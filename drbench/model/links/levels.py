@@ -49,6 +49,8 @@ class Levels:
     (True, {'long': 1.0})
     """
 
+    __slots__ = ("_changed", "_flows", "_level", "_on", "_wanted")
+
     def __init__(self) -> None:
         self._flows: dict = {}
         self._on: dict = {}

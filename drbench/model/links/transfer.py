@@ -85,6 +85,8 @@ class Lanes:
     2nd at 1.0
     """
 
+    __slots__ = ("_request", "_waiting")
+
     def __init__(self, request: Callable[[LinkTransfer, float], None]):
         self._request, self._waiting = request, {}
 
