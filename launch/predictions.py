@@ -96,13 +96,17 @@ class Choice:
         rows = []
         for place, choice in zip(self.found.ranking, self.ranking):
             low, high = choice.interval_s or (None, None)
-            layouts: dict[str, Any] = dict(zip("ABC", choice.layouts))
             rows.append(
-                layouts
-                | {"algorithm": choice.algorithm, "time_ms": 1e3 * choice.time_s}
-                | {"low_ms": low and 1e3 * low, "high_ms": high and 1e3 * high}
-                | {"percent_of_gemm_only": choice.record.percent_of_gemm_only}
-                | {"moved_MiB": place.moved_bytes / 2**20, "memory_MiB": place.memory / 2**20}
+                {
+                    **dict(zip("ABC", choice.layouts)),
+                    "algorithm": choice.algorithm,
+                    "time_ms": 1e3 * choice.time_s,
+                    "low_ms": low and 1e3 * low,
+                    "high_ms": high and 1e3 * high,
+                    "percent_of_gemm_only": choice.record.percent_of_gemm_only,
+                    "moved_MiB": place.moved_bytes / 2**20,
+                    "memory_MiB": place.memory / 2**20,
+                }
             )
         return rows
 

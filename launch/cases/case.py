@@ -271,11 +271,10 @@ class Case:
         return get_algorithm(self.algorithm).prefetch(**resolved)
 
     def __post_init__(self):
-        for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
-            if getattr(self, name) == plain:  # the same case as without the field
+        plain = {"alpha": 1.0, "beta": 0.0, "transpose": "", "collectives": "auto"}
+        for name, value in plain.items():
+            if getattr(self, name) == value:  # the same case as without the field
                 object.__setattr__(self, name, None)
-        if self.collectives == "auto":
-            object.__setattr__(self, "collectives", None)
         if self.get is None:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 

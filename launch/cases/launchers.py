@@ -16,11 +16,11 @@ from .sweep_values import check_keys, check_text, read_at, read_toml, require, s
 
 #: Launchers by name. ``mpiexec`` is that of the MPI of this Python.
 LAUNCHERS = {
-    "mpiexec": (),
-    "srun": ("srun", "--ntasks={ranks}", "--input=0", "--kill-on-bad-exit=1"),
-    "mpirun": ("mpirun", "-n", "{ranks}"),
-    "aprun": ("aprun", "-n", "{ranks}"),
-    "flux": ("flux", "run", "-n", "{ranks}"),
+    "mpiexec": "",
+    "srun": "srun --ntasks={ranks} --input=0 --kill-on-bad-exit=1",
+    "mpirun": "mpirun -n {ranks}",
+    "aprun": "aprun -n {ranks}",
+    "flux": "flux run -n {ranks}",
 }
 _SIZES = ("ranks_per_node", "cores_per_node")
 _PLACES = ("ranks", "ranks_per_node", "nodes")
@@ -123,14 +123,13 @@ def load_launcher(text: str | None) -> Launcher:
         return Launcher()
     check_text(text, "--launcher")
     if text in LAUNCHERS:
-        return Launcher(words=LAUNCHERS[text])
+        return Launcher(words=(*LAUNCHERS[text].split(),))
     known = shipped("machines")
     path = known.get(text, Path(text))
     if path.suffix != ".toml":
-        names = [*LAUNCHERS, *known]
         raise UsageError(
             f"--launcher {text!r} is unknown. Use {', '.join(LAUNCHERS)}, a machine "
-            f"({', '.join(known)}), or a .toml file.{did_you_mean(text, names)}"
+            f"({', '.join(known)}), or a .toml file.{did_you_mean(text, [*LAUNCHERS, *known])}"
         )
     table = read_toml(path, f"--launcher takes a file or one of {', '.join(known)}.")
     return _launcher_of(path.stem, table, path.name)

@@ -169,7 +169,7 @@ class Sweep:
 
     Attributes
     ----------
-    name, about : str
+    name, description : str
     cases : tuple of Case
         In the order of the file, without duplicates.
     scale : Fraction
@@ -332,9 +332,7 @@ def expand(
             table = table | {key: value[0] if len(value) == 1 else value}
     check_keys(table, (*FILE_KEYS, *_TABLES), f"{file}: ")
     single = {key: table[key] for key in table.keys() & FILE_KEYS.keys() - {"ranks"}}
-    top = {"description": "", "rounds": None, "view": "", "paper": False} | read_table(
-        single, FILE_KEYS, file
-    )
+    top = read_table(single, FILE_KEYS, file)
     require("name" in top, file, "a sweep with a name", table)
     where = f"{file}: scale" if scale is None else "--scale"
     factor = scale_of(table.get("scale", "1") if scale is None else scale, where)
@@ -373,10 +371,11 @@ def expand(
     for key in unused:
         raise UsageError(f"-o {key}: no case of {top['name']} uses it. Leave it out.")
     distinct = tuple(cases.values())
-    if simulate and top["paper"]:
+    if simulate and top.get("paper"):
         distinct = tuple(as_in_the_paper(case, ranks) for case in distinct)
-    rounds = 0 if top["rounds"] == 1 else top["rounds"]
-    return Sweep(top["name"], top["description"], distinct, factor, rounds, top["view"])
+    rounds = 0 if top.get("rounds") == 1 else top.get("rounds")
+    about, view = top.get("description", ""), top.get("view", "")
+    return Sweep(top["name"], about, distinct, factor, rounds, view)
 
 
 def _given_to(block: dict, blocks: list[dict], given: dict) -> dict:

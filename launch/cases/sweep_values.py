@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import count, takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def shipped(kind: str) -> dict[str, Path]:
     >>> "exhaustive" in shipped("sweeps"), "pvc12" in shipped("machines")
     (True, True)
     """
-    paths = {path.stem: path for path in (_DATA / kind).glob("*.toml")}
-    return dict(sorted(paths.items()))
+    paths = sorted((_DATA / kind).glob("*.toml"), key=attrgetter("stem"))
+    return {path.stem: path for path in paths}
 
 
 def read_toml(

@@ -80,9 +80,9 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     case = replace(case, get="copy")
     check_case(case)
     check_output("--csv", csv_path)
-    if csv_path:
-        from drbench.plots.select.bandwidth_rows import ROWS
+    from drbench.plots.select.bandwidth_rows import ROWS, row_of
 
+    if csv_path:
         rows_before(csv_path, ROWS.read)
     if not given_ranks(ranks):
         return run_ranks(ranks or 2, list(arguments), timeout)
@@ -91,8 +91,6 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, **value
     description, measured = measure_here(case, sizes, names)
     if not description.pop("first"):
         return EXIT_CODES["ok"]
-    from drbench.plots.select.bandwidth_rows import ROWS, row_of
-
     description |= {"label": case.label, "backend": case.backend, "dtype": case.dtype}
     rows = [row_of(transfer, **description) for transfer in measured]
     if csv_path:

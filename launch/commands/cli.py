@@ -69,7 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         ours = UsageError(str(error)) if isinstance(error, LayoutError) else as_ours(error)
         if ours:
-            if not _everyone_is_here():
+            module = sys.modules.get("drbench.launch.ranks.run_case")
+            if module and not module.everyone_is_here():  # one of several running ranks, alone
                 sys.stderr.write(f"drbench: {ours} (found by this rank alone)\n")
                 _abort(ours.exit_code)
             return _report(str(ours), ours.exit_code)
@@ -101,12 +102,6 @@ def _report(message: str, code: int) -> int:
     if code and (here is None or here.rank == 0):
         sys.stderr.write(f"drbench: {' '.join(message.split())}\n")
     return code
-
-
-def _everyone_is_here() -> bool:
-    """True unless this is one of several running ranks and the others do not reach this point."""
-    module = sys.modules.get("drbench.launch.ranks.run_case")
-    return module is None or module.everyone_is_here()
 
 
 def _abort(code: int) -> None:
@@ -154,9 +149,7 @@ class CommandGroup(click.Group):
         """Write a line per command without importing any; the epilogue has the group's options."""
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_dl(
-                [(name, description) for name, (_, description) in _COMMANDS.items()]
-            )
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
 class _Version:

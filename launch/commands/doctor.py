@@ -217,21 +217,18 @@ def _blas(now: KernelSpeed) -> Iterator[Finding]:
 def _peaks(single: KernelSpeed) -> tuple[list[Finding], float]:
     """The peak of the cores for each element type, as a value of ``--peak``, and the least share of
     its core that a process had; that of one core in float32 is known."""
-    cores, shares, found_ = usable_cores(), [single.core_share], []
+    cores, shares, findings = usable_cores(), [single.core_share], []
     for dtype in ("float32", "float64"):
         core = single if dtype == "float32" else measure_kernels(dtype=dtype)
         every = measure_kernels(dtype=dtype, processes=cores)
         shares += [core.core_share, every.core_share]
         rate = every.flops_per_s / 1e9
         text = f"{core.flops_per_s / 1e9:.0f} GFLOP/s on one core, {rate:.0f} on each of {cores}"
-        busy = min(shares[-2:]) < LEAST_SHARE
-        give = f"--peak {rate:.0f} for ranks of one core (optional)"
-        found_.append(
-            Finding(f"peak {dtype}", "advice", f"{text}, while other processes ran", _QUIET)
-            if busy
-            else Finding(f"peak {dtype}", "ok", text, give)
-        )
-    return found_, min(shares)
+        verdict = "ok", text, f"--peak {rate:.0f} for ranks of one core (optional)"
+        if min(shares[-2:]) < LEAST_SHARE:
+            verdict = "advice", f"{text}, while other processes ran", _QUIET
+        findings.append(Finding(f"peak {dtype}", *verdict))
+    return findings, min(shares)
 
 
 def _others(share: float) -> Finding:

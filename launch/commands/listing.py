@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -57,9 +56,9 @@ def list_(what, name, as_json):
     _check_name(what, KINDS, f"list of {what}")
     kind = KINDS[what]
     if name is None:
-        order = [*_FIRST.get(what, ()), *kind.rows()]
-        rows = sorted(kind.rows(), key=lambda row: order.index(row[0] if row[0] in order else row))
-        return _print(kind.columns, rows, as_json)
+        first = _FIRST.get(what, "").split()
+        place = lambda row: first.index(row[0]) if row[0] in first else len(first)
+        return _print(kind.columns, sorted(kind.rows(), key=place), as_json)
     if what in ("machines", "chains") and not as_json:  # files, too
         return print(kind.show(name).rstrip("\n"))
     rows = [*kind.rows()]
@@ -74,25 +73,24 @@ def list_(what, name, as_json):
 
 #: What most users look for, by kind: it comes first.
 _FIRST = {
-    "algorithms": ("universal", "summa", "cannon", "collective", "meshslice", "ag_gemm", "gemm_rs"),
-    "machines": ("h100x8", "dgxh100", "h200x8", "gb200nvl72", "mi300x", "pvc12"),
-    "sweeps": ("mlp", "square", "libraries", "algorithms", "scaling", "exhaustive"),
+    "algorithms": "universal summa cannon collective meshslice ag_gemm gemm_rs",
+    "machines": "h100x8 dgxh100 h200x8 gb200nvl72 mi300x pvc12",
+    "sweeps": "mlp square libraries algorithms scaling exhaustive",
 }
 
 
 def _print(columns: str, rows: Iterable[Row], as_json: bool, whole: bool = False) -> None:
     """Print rows as JSON, or a line each, cut at the width of the terminal unless ``whole``."""
     names, rows = columns.split("|"), [*rows]
-    if as_json:
-        for row in rows:
-            print(json.dumps(dict(zip(names, row))))
-        return
     most = shutil.get_terminal_size((160, 24)).columns
     widths = [max(map(len, column)) for column in zip(names, *rows)]
     for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths)]
-        line = "  ".join([*cells, row[-1]]).rstrip()
-        print(line if whole or len(line) <= most else f"{line[: most - 1]}…")
+        line = "  ".join(map(str.ljust, row, widths)).rstrip()
+        if as_json:
+            line = json.dumps(dict(zip(names, row)))
+        elif len(line) > most and not whole:
+            line = f"{line[: most - 1]}…"
+        print(line)
 
 
 def _check_name(name: str, known: Iterable[str], what: str) -> None:
@@ -109,9 +107,9 @@ def _algorithm(name: str) -> str:
 def _library(name: str) -> str:
     library = get_library(name)
     state = library.available()
-    described = state.what if state.ok else f"{state.what}. {state.get}"
+    remedy = "" if state.ok else f". {state.get}"
     options = _options(name, library.options, OURS)
-    return f"{name}: {library.description}\n{described}\n\n{options}"
+    return f"{name}: {library.description}\n{state.what}{remedy}\n\n{options}"
 
 
 def _options(name: str, own: Mapping[str, Option], out_of_reach: Collection[str]) -> str:
@@ -148,7 +146,7 @@ def _preset(name: str) -> str:
 
 def _machine(name: str) -> str:
     _seen(name)  # raises an error for an unknown machine
-    return f"# {file_of(name)}\n{Path(file_of(name)).read_text(encoding='utf-8')}"
+    return f"# {file_of(name)}\n{file_of(name).read_text('utf-8')}"
 
 
 def _library_row(name: str) -> Row:

@@ -123,22 +123,18 @@ class _File(click.Path):
         return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
 
 
-def _written_as(*suffixes: str) -> Callable[[str], str]:
-    def check(path: str) -> str:
-        suffix = Path(path).suffix
-        if suffix not in ("", *suffixes):
-            raise UsageError(
-                f"a page is written as {' or '.join(suffixes)}; got {suffix!r} in {path!r}. Use "
-                "that suffix."
-            )
-        return path
-
-    return check
+def _check_suffix(path: str, suffixes: str = ".html .svg .pdf .png .json") -> str:
+    suffix = Path(path).suffix
+    if suffix and suffix not in suffixes.split():
+        raise UsageError(
+            f"a page is written as {suffixes.replace(' ', ' or ')}; got {suffix!r} in {path!r}. "
+            "Use that suffix."
+        )
+    return path
 
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
-PAGE = checked(_written_as(".html"))
-PAGE_OR_PICTURE = checked(_written_as(".html", ".svg", ".pdf", ".png", ".json"))
+PAGE, PAGE_OR_PICTURE = checked(partial(_check_suffix, suffixes=".html")), checked(_check_suffix)
 SCALE = checked(lambda text: text if scale_of(text) else None)
 SIZE = Value(FIELDS["m"])
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
@@ -174,18 +170,15 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
             described = replace(FIELDS[name], **changes)
             more = f" [default: {described.default_text}]" if described.default_text else ""
             words = {"help": f"{described.help}{more}", "group": described.group}
-            words["metavar"] = "|".join(described.values)
+            words |= {"metavar": "|".join(described.values), "shell_complete": _COMPLETED.get(name)}
             if described.default is not None:
                 words["default"] = described.default
-            if name in _COMPLETED:
-                words["shell_complete"] = _COMPLETED[name]
             flag = described.flag
             if name in "mnk":
                 flag, words["required"] = f"-{name}", required
             if name == "backend":
                 words["callback"] = installed
-            given = changes.get("name", name)
-            command = option(flag, given, type=kind or Value(described), **words)(command)
+            command = option(flag, name, type=kind or Value(described), **words)(command)
         return command
 
     return add
@@ -219,14 +212,21 @@ def reading(remedy: str = "Use files that can be read."):
 json_option = partial(
     option, "--json", "as_json", is_flag=True, group="Output", help="Print JSON instead of text."
 )
-brief_option = partial(
-    option,
-    "--brief",
-    "as_json",
-    flag_value="brief",
-    group="Output",
-    help="Print one line to grep: seconds, GFLOP/s, bytes.",
-)
+
+
+def form_options(command):
+    """A decorator that adds the forms of the output, ``as_json``: json, brief or verbose."""
+    brief = option(
+        "--brief",
+        "as_json",
+        flag_value="brief",
+        group="Output",
+        help="Print one line to grep: seconds, GFLOP/s, bytes.",
+    )
+    verbose = verbose_option("as_json", flag_value="verbose")
+    return json_option(flag_value="json")(brief(verbose(command)))
+
+
 csv_option = partial(
     option,
     "--csv",

@@ -22,10 +22,9 @@ from drbench.transport import parse_transport
 from .guards import default_ranks
 from .options import (
     RANK,
-    brief_option,
     case_of,
     command,
-    json_option,
+    form_options,
     machine_of,
     machine_option,
     option,
@@ -33,7 +32,6 @@ from .options import (
     problem_options,
     ranks_option,
     take_options,
-    verbose_option,
 )
 
 #: Resolved options that are shown.
@@ -68,9 +66,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
     "fault (exit code 1). For small matrices.",
 )
 @machine_option("machine")
-@json_option(flag_value="json")
-@brief_option()
-@verbose_option("as_json", flag_value="verbose")
+@form_options
 def plan(ranks, rank, limit, checks, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by type and by rank, FLOPs,
     memory, a drawing. With --machine ranks are placed on its nodes, else on one node.

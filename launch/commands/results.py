@@ -126,8 +126,8 @@ def _list(path: str, limit: int | None, allow: tuple, verbose: bool) -> int:
 def _row(pair) -> dict:
     row = dict(zip(_RATIOS, pair[2:]))
     for name in ("best_s", "median_s", "status", "reason"):
-        row |= {f"old_{name}": getattr(pair.old, name, None)}
-        row |= {f"new_{name}": getattr(pair.new, name, None)}
+        for side in ("old", "new"):
+            row[f"{side}_{name}"] = getattr(getattr(pair, side), name, None)
     return row | {name: getattr(pair.new or pair.old, name) for name in IDENTITY}
 
 
@@ -187,8 +187,7 @@ def compare_answer(counts: dict, pairs: int, tolerance: float) -> str:
     text = f"{listed} of {plural(pairs, 'case')} (±{100 * tolerance:g} %)."
     if not counts["compared"]:
         return text
-    middle = counts["median"] if counts["median"] is not None else counts["best"]
-    speed = counts["gemm_only"]
+    middle, speed = counts["median"] or counts["best"], counts["gemm_only"]
     more = f"; the machine's GEMM-only speed × {speed:.3f}" if speed is not None else ""
     return f"{text} Times × {middle:.3f}{more} (medians)."
 

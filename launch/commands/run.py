@@ -18,11 +18,10 @@ from drbench.launch.libraries import LIBRARIES, get_library, require_library
 from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
     FILE,
-    brief_option,
     case_of,
     command,
     csv_option,
-    json_option,
+    form_options,
     machine_of,
     machine_option,
     of_case,
@@ -31,7 +30,6 @@ from .options import (
     ranks_option,
     take_options,
     timeout_option,
-    verbose_option,
     yes_option,
 )
 
@@ -49,9 +47,7 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 @of_case("backend")
 @of_case("timeline", kind=FILE)
 @csv_option()
-@json_option(flag_value="json")
-@brief_option()
-@verbose_option("as_json", flag_value="verbose")
+@form_options
 @of_case("label")
 @yes_option(group="Ranks and data movement")
 @machine_option("machine")

@@ -154,9 +154,9 @@ def interruptible() -> Iterator[None]:
 
 #: Variables of resource managers and MPICH with the hosts for ranks.
 _HOSTS = (
-    *("PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE"),
-    *("COBALT_NODEFILE", "OAR_NODEFILE", "HYDRA_HOST_FILE"),
-)
+    "PBS_NODEFILE LSB_HOSTS LSB_MCPU_HOSTS LSB_DJOB_HOSTFILE PE_HOSTFILE COBALT_NODEFILE "
+    "OAR_NODEFILE HYDRA_HOST_FILE"
+).split()
 
 
 @contextmanager

@@ -35,12 +35,11 @@ def get_library(name: str) -> type[Library]:
     >>> get_library("dtensor").name
     'dtensor'
     """
+    options = LIBRARIES[name]
     if name in _ADDED:
         return _ADDED[name]
-    if name not in LIBRARIES:
-        raise KeyError(name)
     library = importlib.import_module(f"{__name__}.{name.replace('+', '_')}").LIBRARY
-    library.options = LIBRARIES[name]
+    library.options = options
     return library
 
 

@@ -29,16 +29,10 @@ class DTensorLibrary(TorchLibrary):
     def settings(nprocs):
         """The paper's Row (default) and Column, and other layouts that DTensor supports."""
         replicated = f"row/c{nprocs}"
-        triples = [
-            ("row", "row", "row"),
-            ("column", "column", "column"),
-            ("row", "column", "column"),
-            ("column", "row", "row"),
-            (replicated, "column", "column"),
-            ("row", replicated, "row"),
-            *[("block", "block", "block")] * (nprocs > 3),
-        ]
-        return [dict(zip("abc", texts)) for texts in triples]
+        triples = ["row row row", "column column column", "row column column", "column row row"]
+        triples += [f"{replicated} column column", f"row {replicated} row"]
+        triples += ["block block block"] * (nprocs > 3)
+        return [dict(zip("abc", triple.split())) for triple in triples]
 
     def prepare(self, options):
         """Make operands on one mesh; then multiply twice, and record the second."""

@@ -2,7 +2,6 @@
 from memory (x86-64 and AArch64 ELF)."""
 
 import ctypes
-import os
 import struct
 from pathlib import Path
 
@@ -33,26 +32,23 @@ def call_slots(path: str) -> dict[str, int]:
 
 
 def _mappings():
-    """(start, stop, file offset, path) of this process's file mappings."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            words = line.split(None, 5)
-            if len(words) == 6 and words[5].startswith("/"):
-                start, stop = (int(part, 16) for part in words[0].split("-"))
-                yield start, stop, int(words[2], 16), words[5].rstrip("\n")
+    """(start, stop, path) of this process's file mappings, in rising order: the first of a file is
+    its load address."""
+    for line in Path("/proc/self/maps").read_text("utf-8", "replace").splitlines():
+        addresses, *_, path = line.split(None, 5)
+        if path.startswith("/"):
+            yield *(int(address, 16) for address in addresses.split("-")), path
 
 
 def loaded_file(name: str) -> tuple[str, int] | None:
     """Path and load address of a library of this process whose file name starts with ``name``."""
-    for start, _, offset, path in _mappings():
-        if offset == 0 and os.path.basename(path).startswith(name):
-            return path, start
-    return None
+    matches = ((path, start) for start, _, path in _mappings() if Path(path).name.startswith(name))
+    return next(matches, None)
 
 
 def library_at(address: int) -> str | None:
     """The mapped file of an address in this process."""
-    return next((path for start, stop, _, path in _mappings() if start <= address < stop), None)
+    return next((path for start, stop, path in _mappings() if start <= address < stop), None)
 
 
 def slot_target(base: int, offset: int) -> ctypes.c_void_p:

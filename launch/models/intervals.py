@@ -159,10 +159,10 @@ def combine_errors(
     """
     residuals = list(residuals)
     ends = [spread(residuals)] if len(residuals) > 1 else []
-    for times in others:
+    for times in filter(None, map(list, others)):
         shares = [1.0, *(seconds / time_s for seconds in times)]
-        ends += [(min(shares), max(shares))] if len(shares) > 1 else []
+        ends.append((min(shares), max(shares)))
     if not ends:
         return None
-    low, high = (hypot(*(log(pair[at]) for pair in ends)) for at in (0, 1))
+    low, high = (hypot(*map(log, side)) for side in zip(*ends))
     return FactorInterval(exp(-low), exp(high))

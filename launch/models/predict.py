@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from math import inf
 
 from drbench.algorithms import get_algorithm
@@ -125,33 +126,25 @@ def with_interval(
     """
     if record.status != "ok":
         return record
-    times = [
-        [
-            predict_with(case, other, ranks, programs=programs and programs.on(case, other))[0]
-            for other in changed
-        ]
-        for changed in alternatives(machine)
-    ]
-    factors = combine_errors(
-        residuals_of(machine, case.transport),
-        record.best_s,
-        [[other.best_s for other in records if other.status == "ok"] for records in times],
+    time_s, percent = record.best_s, record.percent_of_gemm_only
+    simulate = lambda other: (
+        predict_with(  # None: refused
+            case, other, ranks, programs=programs and programs.on(case, other)
+        )[0].best_s
     )
+    times = [[*map(simulate, changed)] for changed in alternatives(machine)]
+    known = ([*filter(None, group)] for group in times)
+    factors = combine_errors(residuals_of(machine, case.transport), time_s, known)
     if factors is None:
         return record
-    percents = {
-        "percent_of_gemm_only_low": record.percent_of_gemm_only / factors.high,
-        "percent_of_gemm_only_high": record.percent_of_gemm_only / factors.low,
-    }
-    low, high = record.best_s * factors.low, record.best_s * factors.high
-    samples = [record.best_s, *(other.best_s for records in times for other in records)]
-    samples = [] if None in samples else samples
+    samples = [time_s, *chain(*times)]
     return replace(
         record,
-        median_low_s=low,
-        median_high_s=high,
-        samples_s=samples or record.samples_s,
-        **percents,
+        median_low_s=time_s * factors.low,
+        median_high_s=time_s * factors.high,
+        samples_s=record.samples_s if None in samples else samples,
+        percent_of_gemm_only_low=percent / factors.high,
+        percent_of_gemm_only_high=percent / factors.low,
     )
 
 
@@ -181,8 +174,13 @@ def simulated_keys(case: Case, machine: Machine, ranks: int) -> dict:
     return (
         case_keys(case)
         | dict.fromkeys(UNREAL)
-        | {"mode": "simulated", "label": case.label or machine.name, "machine": machine.name}
-        | {"ranks": ranks, "arbitration": machine.arbitration}
+        | {
+            "mode": "simulated",
+            "label": case.label or machine.name,
+            "machine": machine.name,
+            "ranks": ranks,
+            "arbitration": machine.arbitration,
+        }
     )
 
 
@@ -238,15 +236,11 @@ def nodes_on(machine: Machine, ranks: int) -> list[int]:
     if not machine.adds_on_core or ranks == 1:
         return [0] * ranks
     inside = {"throttled", *machine.sources.get("transports", ())}
-    nodes, first = [0], [0]
+    nodes, first = [0], {0: None}
     for rank in range(1, ranks):
-        for other in first:
-            if machine.link(other, rank).name in inside:
-                nodes.append(other)
-                break
-        else:
-            nodes.append(rank)
-            first.append(rank)
+        node = next((other for other in first if machine.link(other, rank).name in inside), rank)
+        nodes.append(node)
+        first[node] = None
     return nodes
 
 
@@ -430,7 +424,7 @@ def traces_of(
     resolved: dict,
     machine: Machine,
     everyone: bool = False,
-) -> tuple[tuple, list]:
+) -> tuple[tuple, list[Trace]]:
     """The groups of ranks with one representative on this machine, and the traces to simulate: all,
     the first row's, or one."""
     trace = partial(algorithm.trace, problem, machine=planning_model(machine, resolved), **resolved)

@@ -304,9 +304,7 @@ def _whole(block: Block) -> Region:
 
 
 def _fragment(fragment: Any) -> Region:
-    return Region(
-        fragment.block.matrix, fragment.block.replica, tuple(fragment.rows), tuple(fragment.cols)
-    )
+    return _whole(fragment.block)._replace(rows=tuple(fragment.rows), cols=tuple(fragment.cols))
 
 
 def _join(regions: Sequence[Region], axis: int) -> Region | None:

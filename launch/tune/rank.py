@@ -324,8 +324,8 @@ class _Search:
     def _note_excluded(self) -> None:
         """Count the remaining candidates, and bound how good they could be."""
         worst = self.worst
-        bounds = [candidate.bound for candidate in self.late if candidate.bound <= worst]
-        bounds += [candidate.bound for candidate in self._list_open()]
+        rest = [*self.late, *self._list_open()]
+        bounds = [candidate.bound for candidate in rest if candidate.bound <= worst]
         for source in self.sources:
             bounds += source.list_bounds(worst)
         self.result.left = len(bounds)

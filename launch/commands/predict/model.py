@@ -9,11 +9,10 @@ from drbench.launch.host.mpi import run_ranks
 from ..guards import default_ranks, given_ranks, refuse_too_many
 from ..options import (
     FILE,
-    brief_option,
     case_of,
     command,
     csv_option,
-    json_option,
+    form_options,
     machine_option,
     modelled,
     of_case,
@@ -23,7 +22,6 @@ from ..options import (
     save_option,
     take_options,
     timeout_option,
-    verbose_option,
     yes_option,
 )
 
@@ -54,9 +52,7 @@ from ..options import (
     help="Write the times of each step, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
-@json_option(flag_value="json")
-@brief_option()
-@verbose_option("as_json", flag_value="verbose")
+@form_options
 def simulate(ranks, csv_path, timeline, as_json, **values):
     """Predict times on a machine model, by executing the same programs in virtual time.
 

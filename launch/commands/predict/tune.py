@@ -2,6 +2,7 @@
 the ranking, by a machine model or by bytes; ``--measure`` runs the first places."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import zip_longest
 from math import inf
@@ -26,11 +27,10 @@ from ..guards import refuse_too_many
 from ..options import (
     BYTES,
     TEXT,
-    brief_option,
     checked,
     command,
     csv_option,
-    json_option,
+    form_options,
     machine_option,
     modelled,
     of_case,
@@ -40,7 +40,6 @@ from ..options import (
     printing,
     ranks_option,
     take_options,
-    verbose_option,
     yes_option,
 )
 
@@ -50,8 +49,8 @@ _MOST_PROBED = 8
 
 def _letters(text: str) -> str:
     """The matrices of ``--fix``, such as ``a,c`` or ``AC``, as small letters."""
-    letters = text.lower().replace(",", "").replace(" ", "")
-    if not letters or set(letters) - set("abc"):
+    letters = re.sub("[ ,]", "", text.lower())
+    if not re.fullmatch("[abc]+", letters):
         raise UsageError(f"--fix names matrices, got {text!r}. Use some of A,B,C.")
     return letters
 
@@ -146,9 +145,7 @@ def _letters(text: str) -> str:
 @of_case("backend", help="With --measure: numpy or cupy.")
 @yes_option()
 @csv_option()
-@json_option(flag_value="json")
-@brief_option()
-@verbose_option("as_json", flag_value="verbose")
+@form_options
 def tune_command(
     memory,
     replication,
@@ -304,26 +301,18 @@ def _measured_values(ran: "Measured | None") -> dict:
     if ran is None:
         return {}
     record, decision, dropped = ran
+    ratio = decision.ranked and decision.ratio
     is_timed = record.status == "ok"
     marks = marks_of(record) + MARKS.get(decision.state, "") * is_timed
     return {
         "ran": marked(time_text(record.time_s), marks) if is_timed else record.status,
-        "to_the_best": _ratio(decision),
+        "to_the_best": f"{ratio.middle:.2f}" if ratio else "",
         "interval": str(decision),
         "marks": marks,
         "needs": decision.needs,
         "measured": record.to_json_dict(),
         "measured_to_best": decision.to_json_dict() | {"dropped": dropped},
     }
-
-
-def _ratio(decision: Decision) -> str:
-    known = decision.ranked and decision.ratio
-    return f"{decision.ratio.middle:.2f}" if known else ""
-
-
-def _percent(row: dict) -> str:
-    return f"{row['percent_of_gemm_only']:.0f} %"
 
 
 def _marked(row: dict, text: str) -> str:
@@ -346,7 +335,9 @@ _COLUMNS = (
     Column("interval", ">95 % interval", detail=True),
     Column("layouts", "!~layouts", _layouts),
     Column("what", "!~algorithm"),
-    Column("percent_of_gemm_only", ">GEMM-only", _percent),
+    Column(
+        "percent_of_gemm_only", ">GEMM-only", lambda row: f"{row['percent_of_gemm_only']:.0f} %"
+    ),
     Column("time", ">interval", detail=True),
     Column("over_bound", ">over bound", lambda row: f"{row['over_bound']:.3f}", True),
     Column("brought", ">redistribution", detail=True),
