@@ -116,7 +116,7 @@ def _local_transports(topology: Topology, trials: int) -> dict:
 
 def core_constants(kind: str, values: Iterable[float], description: str) -> dict:
     """The constants of a link for the core time of gets (``core``) or accumulates (``core_add``),
-    from the values ``found``.
+    from their ``values``.
 
     Examples
     --------

@@ -9,6 +9,7 @@
 """
 
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 from pandas import DataFrame, read_csv
@@ -23,12 +24,14 @@ from .claims import describe_word
 def write_claims(path: Path) -> None:
     """Write the current verdicts of all papers as the expected ones, and print which change."""
     before = dict(zip(*map(read_csv(path).get, ("claim", "verdict")))) if path.exists() else {}
+    values = attrgetter(
+        *("claim.name", "word", "claim.source", "claim.text", "claim.theirs", "ours"),
+        *("claim.threshold", "claim.records", "claim.see"),
+    )
     rows = [
-        (claim.name, verdict.word, claim.source, claim.text, claim.theirs, verdict.ours)
-        + (claim.threshold, claim.records, claim.see)
+        values(verdict)
         for paper in papers().values()
         for verdict in paper.verdicts(CHECKOUT / "results")
-        for claim in [verdict.claim]
     ]
     columns = "claim verdict source text theirs ours threshold records see".split()
     DataFrame(rows, columns=columns).to_csv(path, index=False)

@@ -17,8 +17,6 @@ HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
 #: Verdicts in files. KNOWN: the claim does not hold, and the documentation explains why. SKIP: its
 #: records are missing.
 WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
-#: An alternative of every paper.
-FAIR = "transfers share links fairly"
 #: Changed machines, by the name of those that they replace.
 Changed = Mapping[str, Machine]
 
@@ -233,7 +231,8 @@ class Paper:
         Machine -> its constants that are varied, by each of ``factors``; empty for the assumed
         ones.
     alternatives : dict
-        Another assumption, in words -> machine -> the machine that replaces it.
+        Another assumption, in words -> machine -> the machine that replaces it; that transfers
+        share links fairly is one of every paper.
     simulate : callable
         ``simulate(changed)``: the simulated rows with some changed machines.
     """

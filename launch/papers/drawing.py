@@ -59,18 +59,6 @@ def draw_lines(table: DataFrame, styles: Styles) -> list[Marks]:
     return [polyline(name, styles[name], of.index, of.map(Spot)) for name, of in columns]
 
 
-def draw_dots(x: Axis, table: DataFrame, styles: Styles) -> tuple[Axis, Axis, list[Marks]]:
-    """Axes and marks of a table: one row per row, one dot per column."""
-    y = Axis("", (len(table) - 0.5, -0.5), ticks=dict(enumerate(table.index)))
-    places = range(len(table))
-    marks = [
-        Marks("points", name, list(table[name]), places, (), styles[name])
-        for name in styles
-        if name in table
-    ]
-    return x, y, marks
-
-
 def draw_page(
     charts: Sequence[Chart],
     styles: Styles | Iterable[FillStyle],

@@ -31,7 +31,7 @@ from drbench.plots.select.records import frame, read_published, read_records, ro
 from drbench.plots.select.selection import select
 from drbench.program.problem import Problem
 
-from .claims import FAIR, Changed, Paper, ResultRows, name_values, read_claims
+from .claims import Changed, Paper, ResultRows, name_values, read_claims
 
 #: The machines of the figures; and (machine, layer) of these.
 MACHINES = ("pvc12", "h100x8")
@@ -495,6 +495,5 @@ PAPER = Paper(
     read,
     judged,
     machines=dict.fromkeys(MACHINES, ()),
-    alternatives={FAIR: {name: f"{name},arbitration=fair" for name in MACHINES}},
     simulate=simulate,
 )

@@ -58,9 +58,11 @@ def vary(paper: str, what: Paper, results: Path) -> Iterator[Variation]:
     """
     claims = [claim for claim in what.claims if claim.source == "simulated"]
     single = (one_by_one(*machine, what.factors) for machine in what.machines.items())
+    fair = {name: f"{name},arbitration=fair" for name in what.machines}
+    alternatives = {"transfers share links fairly": fair} | what.alternatives
     others = (
         (words, {name: find_machine(text) for name, text in machines.items()})
-        for words, machines in what.alternatives.items()
+        for words, machines in alternatives.items()
     )
     before: dict[str, str] = {}
     for words, changed in chain([("", {})], *single, others):

@@ -197,7 +197,10 @@ def run_case(
                 measured = _measure(ready, turn)
                 if case.timeline and timelines is not None and not turn:
                     timelines += _timeline(ready.executor, comm, keys | ready.columns)
-                verdict = _verify(ready, memory)
+                verdict = Verification()
+                if case.check:
+                    what = ready.result, ready.problem, ready.fill, ready.copies
+                    verdict = verify(*what, memory.expected)
                 keys |= ready.columns | measured | ready.peak()
     except UsageError:
         raise
@@ -451,13 +454,6 @@ def _prepare_library(
         )
     finally:
         job.close()
-
-
-def _verify(ready: PreparedCase, memory: GroupMemory) -> Verification:
-    """Check the result of the last run, unless the case is not to be checked (collective)."""
-    if not ready.case.check:
-        return Verification()
-    return verify(ready.result, ready.problem, ready.fill, ready.copies, memory.expected)
 
 
 def _kind_of_gemms(case: Case, problem: Problem) -> tuple:

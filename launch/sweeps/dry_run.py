@@ -23,7 +23,7 @@ from drbench.texts import bytes_text, duration_text, flops_text, plural, rate_te
 from .estimate import estimate_time
 from .plan import SweepPlan, SweepRequest
 from .progress import title
-from .rounds import OVERHEAD_S, Job
+from .rounds import OVERHEAD_S
 
 
 class Needs(NamedTuple):
@@ -89,23 +89,20 @@ def dry_run(request: SweepRequest, plan: SweepPlan, limit: int, console: Console
     launcher, print_line = plan.launcher, console.print
     chosen = plan.mine[: request.max_cases]
     limit = limit or len(chosen)
-    whole, counts, able = request.mem_limit is not None, Counter(), []
+    buffered = limit if request.mem_limit is None else len(chosen)  # with buffers
     needed = lambda job, buffers: plan_needs(
         job.case, job.ranks, launcher.node_of(job.ranks), buffers
     )
-    known: list[tuple[Needs, Job]] = []  # with buffers
-    largest, tiles, lines = [], 0, []  # without
     errors = screen_of(stderr=True)
     quiet = len(chosen) <= limit or not errors.is_terminal
     shown = track(chosen, "cases", console=errors, transient=True, disable=quiet)
-    for at, job in enumerate(shown, 1):
-        nodes, memory, buffers = launcher.nodes(job.ranks), "", whole or at <= limit
-        need = needed(job, buffers)
-        if buffers:
-            known.append((need, job))
-        elif need.total_bytes >= tiles:
-            largest = [*(largest if need.total_bytes == tiles else ()), job]
-            tiles = need.total_bytes
+    planned = [(needed(job, at < buffered), job) for at, job in enumerate(shown)]
+    known, others = planned[:buffered], planned[buffered:]
+    tiles = max((need.total_bytes for need, _ in others), default=0)
+    known += [(needed(job, True), job) for need, job in others if need.total_bytes == tiles]
+    counts, able, lines = Counter(), [], []
+    for at, (need, job) in enumerate(planned, 1):
+        nodes, memory = launcher.nodes(job.ranks), ""
         if need.refused:
             counts["refused"] += 1
             marks = [f"refused: {need.refused}"]
@@ -123,7 +120,6 @@ def dry_run(request: SweepRequest, plan: SweepPlan, limit: int, console: Console
             on = f" on {plural(job.ranks, 'rank')}" if len(plan.counts) > 1 else ""
             described = "; ".join(marks)
             lines.append(f"{at:6}  {title(job.case) + on:<48} {memory}  {described}".rstrip())
-    known += ((needed(job, True), job) for job in largest)
     most, job = max(known, key=lambda entry: entry[0].total_bytes)
     rounds = plan.experiment(plan.mine).rounds
     nodes = max(map(launcher.nodes, plan.counts))

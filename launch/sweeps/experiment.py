@@ -87,7 +87,8 @@ def run_experiment(
                         watch.ended(record)
                         if not rounds:
                             on_record(record)
-                    for record in experiment.rows(done, stage).values() if rounds else ():
+                    of_stage = experiment._replace(groups=stage)
+                    for record in of_stage.rows(done).values() if rounds else ():
                         on_record(record)
         finally:
             rows = experiment.rows(done)

@@ -169,24 +169,20 @@ class Experiment(NamedTuple):
                 for job in rotate_order(group, round_index)
             )
 
-    def runs(
-        self, done: Mapping[str, Record], groups: Iterable[Group] | None = None
-    ) -> dict[str, Run]:
-        """The records of each case by round, of all groups or of some."""
-        jobs = self.jobs if groups is None else chain.from_iterable(groups)
+    def runs(self, done: Mapping[str, Record]) -> dict[str, Run]:
+        """The records of each case by round."""
         if not self.rounds:
-            return {job.name: {0: done[job.name]} if job.name in done else {} for job in jobs}
+            return {job.name: {0: done[job.name]} if job.name in done else {} for job in self.jobs}
         most = max(self.least, MOST_REPEATS)
-        return {job.name: _run_of(job.name, done, most) for job in jobs}
+        return {job.name: _run_of(job.name, done, most) for job in self.jobs}
 
-    def rows(
-        self, done: Mapping[str, Record], groups: Iterable[Group] | None = None
-    ) -> dict[str, Record]:
+    def rows(self, done: Mapping[str, Record]) -> dict[str, Record]:
         """A row for each case with any rounds, over all of them. The reason of a row with fewer
         rounds than others of its group is that it was dropped, if it was."""
         rows = {}
-        for group in self.groups if groups is None else groups:
-            runs = {name: run for name, run in self.runs(done, [group]).items() if run}
+        for group in self.groups:
+            of_group = self._replace(groups=[group])
+            runs = {name: run for name, run in of_group.runs(done).items() if run}
             dropped = self._dropped(runs) if self.rounds == "known" else {}
             for name, run in runs.items():
                 row = pool_records(run.values())

@@ -157,8 +157,9 @@ def fewer_gemms():
         from drbench.launch.calibration import cores, programs
 
         cores._SHAPES[:] = [(m, n, k) for m, n, k in cores._SHAPES if m * n * k <= 1 << 27]
-        cores._SWEPT, programs._UNIT, functions._SHAPE = 1 << 22, 256, (512, 512)
-        programs._PROGRAMS[:] = programs._PROGRAMS[::2]
+        cores._SWEPT, functions._SHAPE = 1 << 22, (512, 512)
+        whole = programs.MEASURED["programs"]["cases"]
+        whole[:] = [([extent // 2 for extent in shape], *rest) for shape, *rest in whole[::2]]
 
 
 def few_gemms():
@@ -171,9 +172,10 @@ def few_gemms():
         cube = (512, 512, 512)  # which is also measured with operands stored transposed
         cores._SHAPES[:] = [x for x in cores._SHAPES if x == cube or prod(x) <= 1 << 25]
         cores.function_seconds = lambda *_: {}
-        programs._PROGRAMS[:] = programs._PROGRAMS[::6]
+        whole = programs.MEASURED["programs"]["cases"]
+        whole[:] = whole[::6]
         cores.SIZES[:], cores.SHARDS[:] = cores.SIZES[:5:2], cores.SHARDS[:2]
-        cores._APART[:], nodes._EDGE, nodes._TIMES = cores._APART[:4], 128, 1
+        cores._STRIDED[:], nodes._EDGE, nodes._TIMES = cores._STRIDED[:4], 128, 1
 
 
 def fewest_gemms():

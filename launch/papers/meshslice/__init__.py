@@ -28,7 +28,7 @@ from drbench.chains.model.mesh import DeviceMesh
 from drbench.launch.cases.machine_models import find_machine
 
 from ..blocks import block_of
-from ..claims import FAIR, Paper, ResultRows, concordance, name_values, read_claims
+from ..claims import Paper, ResultRows, concordance, name_values, read_claims
 from .autotuner import MODELS, MULTIPLICATIONS, layers_of
 from .rows import ALL, ROWS, SAME
 from .study import MACHINE, MOST_CHIPS, SEQ, STUDIES, VARIED, simulate
@@ -330,10 +330,7 @@ PAPER = Paper(
     folder="simulated/tpuv4-llm",
     quick=("slice4x4",),
     machines={MACHINE: VARIED},
-    alternatives={
-        FAIR: {MACHINE: f"{MACHINE},arbitration=fair"},
-        "the constants of the authors' autotuner": {MACHINE: "tpuv4-4x4"},
-    },
+    alternatives={"the constants of the authors' autotuner": {MACHINE: "tpuv4-4x4"}},
     factors=(0.75, 0.9, 1.25),
     simulate=simulate,
 )

@@ -14,7 +14,7 @@ from drbench.plots.summaries import SUMMARIES
 from drbench.texts import number
 
 from ..claims import ResultRows
-from ..drawing import Styles, draw_dots, draw_lines, draw_page, log_axis, select_simulated
+from ..drawing import Styles, draw_lines, draw_page, log_axis, select_simulated
 from .rows import ALL, ROWS
 
 #: In the order of the paper's legend.
@@ -157,7 +157,15 @@ def _shapes(rows: ResultRows, options: Options) -> Made:
     def panel(table: DataFrame) -> tuple:
         shown = table.name[~table.duplicated(["m", "n", "k"])]
         shares = table.pivot(index="name", columns="algorithm", values="utilization_percent")
-        return draw_dots(_PERCENT, shares.loc[shown], styles)
+        y = Axis("", (len(shown) - 0.5, -0.5), ticks=dict(enumerate(shown)))
+        marks = [
+            Marks(
+                "points", name, list(shares.loc[shown, name]), range(len(shown)), (), styles[name]
+            )
+            for name in styles
+            if name in shares
+        ]
+        return _PERCENT, y, marks
 
     notes = [
         "one row for each GEMM shape, named after the first GEMM that has it; each algorithm on "

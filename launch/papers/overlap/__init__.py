@@ -26,7 +26,7 @@ from numpy import array, isnan, nan, where
 
 from drbench.launch.cases.machine_models import find_machine
 
-from ..claims import FAIR, Paper, ResultRows, name_values, read_claims
+from ..claims import Paper, ResultRows, name_values, read_claims
 from .rows import GEMM, RANGES, ROWS, SAME, table_of
 from .study import FLUX_M, FLUX_MACHINES, MACHINES, NODE, STUDIES, simulate
 
@@ -241,7 +241,6 @@ PAPER = Paper(
     studies=STUDIES,
     folder="simulated/overlap",
     machines=dict.fromkeys(MACHINES, ()),
-    alternatives={FAIR: {name: f"{name},arbitration=fair" for name in MACHINES}},
     simulate=simulate,
     factors=(0.5, 0.8, 1.25, 2.0),
 )
