@@ -5,7 +5,7 @@ of every rank follows from the problem alone.
 """
 
 from collections.abc import Callable, Collection
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -196,10 +196,10 @@ def arrivals(
     machine: Machine | None,
 ) -> Arrivals:
     """The :class:`Arrivals` of all ranks, kept while ranks of the same problem need them."""
-    cache = _cache(problem, stationary, work, offset, tile, id(machine))
-    if not cache:  # they hold the machine, so that no other one has its id
-        cache.append(Arrivals(problem, stationary, work, offset, tile, machine))
-    return cache[0]
+    cached = _cache(problem, stationary, work, offset, tile, id(machine))
+    if not cached:  # they hold the machine, so that no other one has its id
+        cached.append(Arrivals(problem, stationary, work, offset, tile, machine))
+    return cached[0]
 
 
 @lru_cache(maxsize=2)
@@ -264,10 +264,10 @@ def _cut(
     needs a transfer. Equal blocks are one object."""
     known: dict[tuple, Block] = {}
     remote = any(block.owner != rank for gemm in gemms for block in gemm[:3])
+    parts_of = cache(lambda whole: cut_evenly(whole, tile if remote else None) or [whole])
     cuts = []
     for gemm in gemms:
-        whole = _range(gemm, axis)
-        for cut in cut_evenly(whole, tile if remote else None) or [whole]:
+        for cut in parts_of(_range(gemm, axis)):
             blocks = (
                 _within(operand, block, axis, cut)
                 for operand, block in zip(problem.operands, gemm[:3])

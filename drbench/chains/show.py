@@ -9,6 +9,7 @@ from drbench.chains.model.choose import Solution
 from drbench.chains.model.description import Matmul
 from drbench.chains.script import layout_rows
 from drbench.launch.host.show import Screen, console, table
+from drbench.mappings import grouped
 from drbench.measure.record import Record
 from drbench.texts import between, bytes_text, marked, number, span, time_text
 
@@ -102,10 +103,7 @@ def refusals(refused: dict[str, str]) -> dict[str, str]:
     >>> refusals({"FSDP": "too few rows", "HSDP": "too few rows", "TP": "8 heads"})
     {'FSDP, HSDP': 'too few rows', 'TP': '8 heads'}
     """
-    return {
-        ", ".join(name for name, other in refused.items() if other == why): why
-        for why in dict.fromkeys(refused.values())
-    }
+    return {", ".join(names): why for why, names in grouped(refused, refused.get).items()}
 
 
 def measured_text(chosen: ShardingRow, measured: Record) -> str:

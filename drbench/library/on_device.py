@@ -97,7 +97,7 @@ class DeviceRuntime(Runtime):
         super().__init__(comm, nbytes, blas, transport)
 
     def _open_heap(self, nbytes: int, transport: TransportChoice) -> DeviceHeap:
-        self.device = _found(self.topology) if isinstance(self._asked, str) else self._asked
+        self.device = _open_own_gpu(self.topology) if isinstance(self._asked, str) else self._asked
         self._moves = self.device.stream("library")
         try:
             return DeviceHeap(self.topology, nbytes, transport, self.device)
@@ -181,7 +181,7 @@ class DeviceRuntime(Runtime):
             self.device.close()
 
 
-def _found(topology: Topology) -> Device:
+def _open_own_gpu(topology: Topology) -> Device:
     """This rank's GPU; if one rank has none, all raise the error of the first (collective)."""
     from drbench.device.gpu.cuda import cuda_device
 

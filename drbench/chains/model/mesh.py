@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from drbench.errors import UnsupportedError, UsageError
@@ -203,11 +204,7 @@ class DeviceMesh:
 
     def layouts(self) -> list[Layout]:
         """All layouts of a stored matrix."""
-        layouts: list[Layout] = [()]
-        for extent in self.extents:
-            here = PLACEMENTS if extent > 1 else ("R",)
-            layouts = [(*layout, placement) for layout in layouts for placement in here]
-        return layouts
+        return list(product(*(PLACEMENTS if extent > 1 else ("R",) for extent in self.extents)))
 
 
 def meshes(ranks: int, node: int, torus: tuple[int, int] | None = None) -> Iterator[DeviceMesh]:
