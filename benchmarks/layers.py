@@ -16,9 +16,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/explanation/internals.md"
 #: Most modules of one folder.
 MOST_MODULES = 14
-#: No local has one of these names, for a noun would say what it is, in files that begin like this.
+#: No local has one of these names, for a noun would say what it is.
 NO_NOUNS = {"found", "each", "one", "made", "kept"}
-NAMED = "benchmarks/", "drbench/plots/"
 #: Packages that only some modules may import.
 ONLY_IN = {
     "mpi4py": (
@@ -205,7 +204,7 @@ if __name__ == "__main__":
         *crowded(paths),
         *named_twice(texts),
     ]
-    for path in filter(lambda path: path.startswith(NAMED), texts):
-        faults += [f"{path}, {line}" for line in no_nouns(symtable(texts[path], path, "exec"))]
+    for path, text in texts.items():
+        faults += [f"{path}, {line}" for line in no_nouns(symtable(text, path, "exec"))]
     print("\n".join(faults) or f"{len(sources)} modules import what their layers may")
     sys.exit(bool(faults))

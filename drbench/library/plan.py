@@ -220,7 +220,7 @@ def _nothing() -> Generator[Step, Any, None]:
     yield from ()
 
 
-def overlap(one: Location, other: Location, shape: Pair, other_shape: Pair, item: int) -> bool:
+def overlap(local: Location, other: Location, shape: Pair, other_shape: Pair, item: int) -> bool:
     """Whether two local arrays of one rank share memory, as NumPy decides it; also where steps of
     more than two different sizes make that too hard to decide.
 
@@ -234,7 +234,7 @@ def overlap(one: Location, other: Location, shape: Pair, other_shape: Pair, item
     True
     """
     views = []
-    for at, extents in ((one, shape), (other, other_shape)):
+    for at, extents in ((local, shape), (other, other_shape)):
         interface: dict[str, Any] = {
             "data": (_SOMEWHERE + at.offset, True),
             "strides": (at.by_row, at.by_col),
