@@ -383,6 +383,10 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         """Let the host wait until a lane has done all operations given before this call."""
         return until(self.device, lane.stream)
 
+    def _all_reached(self) -> Waiting:
+        for lane in list(self._lanes.values()):
+            yield from until(self.device, lane.stream)
+
     # -- communication steps
     # ----------------------------------------------------------------------------------------
 
@@ -449,8 +453,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
 
     def _fence(self, t: int) -> Waiting:
         began = Clock.now()
-        for lane in list(self._lanes.values()):
-            yield from self._reached(lane)
+        yield from self._all_reached()
         while not self._published:  # its barrier and ours have the same ranks: same order on all
             yield
         self._fences += 1

@@ -310,8 +310,10 @@ class ShardingSearch:
         if not self.tried:
             raise OutOfMemory(self._why_nothing_fits())
         self.tried.sort(key=_time)
-        fastest = {solution.name: solution for solution in reversed(self.contenders)}
-        self.contenders = sorted(fastest.values(), key=_time)
+        fastest: dict[str, Solution] = {}
+        for solution in sorted(self.contenders, key=_time):
+            fastest.setdefault(solution.name, solution)
+        self.contenders = list(fastest.values())
         self.refused = {name: why for name, why in self.refused.items() if name not in fastest}
         equal = [x for x in self.tried if x.time_s <= (1 + _EQUAL) * self.tried[0].time_s]
         self.best = min(

@@ -25,7 +25,7 @@ class Watched(DeviceExecutor):
     original = DeviceExecutor._run
 
     def _run(self):
-        prepared = self.device._prepared._made
+        prepared = self.device._prepared._calls
         before = len(prepared)
         Watched.original(self)
         self.repeats = getattr(self, "repeats", 0) + 1
