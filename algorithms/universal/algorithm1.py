@@ -58,8 +58,8 @@ def iteration_offset(tile: Pair) -> int:
 
     Examples
     --------
-    >>> [iteration_offset((0, j)) for j in range(3)]
-    [0, 1, 2]
+    >>> [iteration_offset((i, j)) for i in range(2) for j in range(3)]
+    [0, 1, 2, 1, 2, 3]
     """
     i, j = tile
     return i + j

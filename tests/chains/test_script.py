@@ -393,7 +393,7 @@ def test_plans_place_modules_and_wrong_scripts_say_what_is_wrong_in_one_line(tmp
         (  # a missing sum
             "return c.redistribute(placements=stored)",
             "return DTensor.from_local(c.to_local(), mesh, [x if x != Partial() else Replicate() "
-            "for x in made])",
+            "for x in result])",
         ),
         ('"tanh"', '"none" if rank == "3" else "tanh"'),
     ):
