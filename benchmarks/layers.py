@@ -60,14 +60,14 @@ def under(name: str, prefixes: Iterable[str]) -> bool:
 
 
 def imports(module: str, text: str, package: bool = False) -> Iterator[tuple[str, int, bool]]:
-    """(full name, line, whether at module level) of each import that may be executed."""
+    """(full name, line, whether at module level) of each import, of types too."""
     parts = module.split(".") if package else module.split(".")[:-1]
 
     def visit(node: ast.AST, at_module_level: bool) -> Iterator[tuple[str, int, bool]]:
         names = []
         match node:
             case ast.If(test=ast.Name("TYPE_CHECKING")):
-                return
+                at_module_level = False  # not executed, but whoever reads the module follows it
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 at_module_level = False
             case ast.Import():

@@ -49,6 +49,13 @@ def test_what_is_loaded_through_other_modules_and_a_cycle_are_reported():
     assert "drbench.plots.a -> drbench.plots.b" in line or "b -> drbench.plots.a" in line
 
 
+def test_a_cycle_by_types_alone_is_reported():
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import drbench.plan.b"
+    texts = {"drbench.plan.a": typed, "drbench.plan.b": "import drbench.plan.a"}
+    (line,) = check({name: (Path("x.py"), text) for name, text in texts.items()}, LAYERS)
+    assert line.startswith("a cycle of imports: ")
+
+
 def test_a_name_of_classes_in_two_modules_is_reported():
     (line,) = named_twice(
         {"a.py": "class A: ...\nclass B: ...", "b.py": "class C:\n    class A: ..."}

@@ -27,7 +27,6 @@ from drbench.partitions.intervals import Pair, Range, between
 from drbench.program.problem import AXES, Operand, Problem
 from drbench.program.steps import Accumulate, Block, Fence, Gemm, Step, Steps
 
-from .fetch import Operands
 from .order import cut_evenly, hide_transfers, on_ring, rotated
 
 FREE_AXIS = {"C": "k", "B": "m", "A": "n"}
@@ -177,10 +176,11 @@ def local_gemms(share: Share, chunk: int | None = None) -> Iterator[Round]:
                 yield Round([LocalGemm(a, b, c, b is y[-1]) for (c, b), a in pairs])
 
 
-def multiply(share: Share, rounds: Iterable[Round], operands: Operands) -> Steps:
+def multiply(share: Share, rounds: Iterable[Round], operands) -> Steps:
     """Yield the steps of one rank (§4.2): get, get, multiply, accumulate.
 
-    ``yield`` returns the token of a step's value. The executor prefetches: it starts gets early.
+    ``operands`` (fetch.py) gets each block once. ``yield`` returns the token of a step's value. The
+    executor prefetches: it starts gets early.
     """
     partial: dict[Block, Step] = {}
     exclusive = True  # no other rank accumulates into this rank's tiles yet

@@ -1,12 +1,9 @@
 """What a rank fetches for a block of A or B, and how long it keeps it (``-o fetch``)."""
 
-from typing import TYPE_CHECKING
-
 from drbench.program.problem import Operand
 from drbench.program.steps import Block, Get, Part, Step, Steps
 
-if TYPE_CHECKING:
-    from .algorithm1 import LocalGemm, Share
+from .algorithm1 import LocalGemm, Share
 
 #: The parts of another rank's tile to fetch.
 FETCH = ("slice", "tile", "rows")
@@ -24,14 +21,14 @@ class Operands:
         kept for the GEMMs of one stationary tile. ``"tile"``: the whole tile, kept for all.
     """
 
-    def __init__(self, share: "Share", fetch: str = "slice"):
+    def __init__(self, share: Share, fetch: str = "slice"):
         self.share, self.fetch = share, fetch
         self._reused = share.stationary if share.work else ""
         self._tokens: dict[object, Step] = {}
         self._wider: dict[tuple, Step] = {}
         self._tile: object = None
 
-    def next_round(self, gemms: "list[LocalGemm]") -> None:
+    def next_round(self, gemms: list[LocalGemm]) -> None:
         """Release the blocks of the last round, and rows of the last stationary tile."""
         self._tokens = {
             block: token

@@ -1,9 +1,7 @@
-"""The answer of ``drbench chain`` as text: its first lines, its table, and details."""
-
-from __future__ import annotations
+"""The answer of ``drbench chain`` as text: its first lines, its table, and details. ``choice`` is a
+``ShardingChoice`` of :func:`drbench.chains.choose_sharding`, which prints itself by this module."""
 
 from io import StringIO
-from typing import TYPE_CHECKING
 
 from drbench.chains.model.choose import Solution
 from drbench.chains.model.description import Matmul
@@ -13,20 +11,15 @@ from drbench.mappings import grouped
 from drbench.measure.record import Record
 from drbench.texts import between, bytes_text, marked, number, span, time_text
 
-if TYPE_CHECKING:
-    from drbench.chains.answer import ShardingChoice, ShardingRow
 
-
-def text_of_choice(choice: ShardingChoice) -> str:
+def text_of_choice(choice) -> str:
     """What :func:`show_choice` prints."""
     text = StringIO()
     show_choice(choice, console(file=text))
     return text.getvalue().rstrip("\n")
 
 
-def show_choice(
-    choice: ShardingChoice, out: Screen, measured: Record | None = None, verbose: bool = False
-) -> None:
+def show_choice(choice, out: Screen, measured: Record | None = None, verbose: bool = False) -> None:
     """Print the fastest sharding, a table of all, what is not possible, and a measured time; with
     ``verbose`` also the memory, layouts and programs of the best."""
     search, best = choice.search, choice.search.best
@@ -55,7 +48,7 @@ def show_choice(
         )
 
 
-def headlines(choice: ShardingChoice) -> list[str]:
+def headlines(choice) -> list[str]:
     """The fastest sharding with its time and its doubt, then what those that are tied with it
     save."""
     best, row, others = choice.search.best, choice.ranking[0], choice.ranking[1:]
@@ -106,7 +99,7 @@ def refusals(refused: dict[str, str]) -> dict[str, str]:
     return {", ".join(names): why for why, names in grouped(refused, refused.get).items()}
 
 
-def measured_text(chosen: ShardingRow, measured: Record) -> str:
+def measured_text(chosen, measured: Record) -> str:
     """The line with a measured time, its prediction and the verification.
 
     Examples
@@ -136,7 +129,7 @@ def measured_text(chosen: ShardingRow, measured: Record) -> str:
     )
 
 
-def _cells(row: ShardingRow, choice: ShardingChoice) -> tuple[str, ...]:
+def _cells(row, choice) -> tuple[str, ...]:
     solution, best = row.solution, choice.search.best
     flops = solution.chain.flops / solution.time_s / solution.mesh.ranks
     tied = choice.within and (row.name in (*choice.within, best.name))
