@@ -94,10 +94,9 @@ class Resolved:
         offset = self.choose_offset(machine)
         return kind(self.problem, rank, self.stationary, self.layout, offset)
 
-    def partial_sums(self, machine: Machine | None = None) -> PartialSums:
-        """Which ranks have partial sums of which ranges of C."""
-        offset = self.choose_offset(machine)
-        return partial_sums(self.problem, self.stationary, self.work, offset)
+    def partial_sums(self) -> PartialSums:
+        """Which ranks have partial sums of which ranges of C, without a machine model."""
+        return partial_sums(self.problem, self.stationary, self.work, self.choose_offset(None))
 
     def to_dict(self) -> dict:
         """The options as a record has them: without those that have no meaning for the problem."""

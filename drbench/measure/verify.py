@@ -146,13 +146,13 @@ def _copy(c) -> int:
 
 def _times(comm, fill, matrix, rows, columns, x, elements) -> np.ndarray:
     """A, B or C times x on every rank; each rank computes its share of the rows."""
-    cuts, width = rows * np.arange(comm.size + 1) // comm.size, x.shape[1]
-    low, high = cuts[comm.rank : comm.rank + 2].tolist()
-    out = np.empty((rows, width))
+    share = [rows * r // comm.size for r in range(comm.size + 1)]
+    low, high = share[comm.rank], share[comm.rank + 1]
+    out, width = np.empty((rows, x.shape[1])), x.shape[1]
     if high > low:
         out[low:high] = elements.hashed_times(fill, matrix, low, high, columns, x)
-    counts, starts = (width * np.diff(cuts)).tolist(), (width * cuts[:-1]).tolist()
-    comm.Allgatherv(MPI.IN_PLACE, [out, counts, starts, MPI.DOUBLE])
+    counts = [width * (share[r + 1] - share[r]) for r in range(comm.size)]
+    comm.Allgatherv(MPI.IN_PLACE, [out, counts, [width * s for s in share[:-1]], MPI.DOUBLE])
     return out
 
 

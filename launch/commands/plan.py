@@ -130,6 +130,8 @@ def plan(ranks, rank, limit, checks, as_json, **values):
         print(json.dumps(totals) if as_json == "json" else brief(totals))
         return code
     out, print_line = printing()
+    for line in verdict.lines() if verdict else ():
+        print_line(line)
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     moved_text = ", ".join(
         f"{name.removesuffix('_bytes')} {bytes_text(totals[name])}"
@@ -173,13 +175,11 @@ def plan(ranks, rank, limit, checks, as_json, **values):
             _show_bytes(out, "from rank", moved.by_peer)
         for line in listing(trace, limit):
             print_line(line)
-    for line in verdict.lines() if verdict else ():
-        print_line(line)
     return code
 
 
 def _checked(algorithm, problem, model, resolved: dict):
-    """The Verdict on the programs of all ranks, unless they are too large to be checked."""
+    """The CheckResult of the programs of all ranks, unless they are too large to be checked."""
     from drbench.check.check import check, refuse_large  # loads NumPy
 
     refuse_large(problem)

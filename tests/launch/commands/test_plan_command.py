@@ -114,11 +114,10 @@ def test_the_experts_of_a_layer_are_described(run_cli):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_check_says_in_its_last_line_what_it_proved(run_cli, problem):
+def test_a_check_says_in_its_first_line_what_it_proved(run_cli, problem):
     ended = run_cli(*command(*problem), "--check")
     steps = run_cli(*command(*problem), "--rank", "all", "--json").json()["steps"]
-    last = ended.stdout.splitlines()[-1]
-    assert last == (
+    assert ended.stdout.splitlines()[0] == (
         f"checked: {problem[3]} ranks, {steps} steps, in every order in which they may complete: "
         "no race, every product once, no sum overwritten."
     )
