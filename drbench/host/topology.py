@@ -71,7 +71,7 @@ class Topology(ClosedTogether):
         Of the tiles on this node.
     resources : dict
         Objects by key that take long to make, such as groups of NCCL; closed with this one.
-    local_gemms : dict
+    fastest_gemms : dict
         Fastest local GEMMs by problem, once they are known.
     """
 
@@ -87,7 +87,7 @@ class Topology(ClosedTogether):
         self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._occupancies)
         self._groups: dict[Group, MPI.Comm] = {}
         self.resources: dict = {}
-        self.local_gemms: dict = {}
+        self.fastest_gemms: dict = {}
         self.locks = RangeLocks(self.node)
 
     @property

@@ -477,9 +477,9 @@ def _roof_of(case, problem, topology, work, fill, memory: GroupMemory) -> GemmOn
     kind = _kind_of_gemms(case, problem)
     if kind not in memory.roofs:
         memory.roofs[kind] = GemmOnly(
-            problem, topology.comm, work, fill, topology.local_gemms.get(kind)
+            problem, topology.comm, work, fill, topology.fastest_gemms.get(kind)
         )
-        topology.local_gemms[kind] = memory.roofs[kind].gemms
+        topology.fastest_gemms[kind] = memory.roofs[kind].gemms
     return memory.roofs[kind]
 
 
