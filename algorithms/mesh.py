@@ -276,7 +276,23 @@ def all_groups(problem: Problem, **resolved) -> tuple[str, ...]:
 
 def check_layout(problem: Problem, who: str, layout: Layout, **resolved) -> None:
     """Refuse partitions other than an algorithm's layout. Another text for the same tiles and
-    owners is accepted, but not another grid, where ranks without tiles have other coordinates."""
+    owners is accepted, but not another grid, where ranks without tiles have other coordinates.
+
+    Parameters
+    ----------
+    problem : Problem
+    who : str
+        The algorithm, for the message.
+    layout : tuple of str, or callable
+        Text forms of the partitions of A, B and C, or the function that returns them.
+    **resolved
+        Options that such a function takes.
+
+    Raises
+    ------
+    UnsupportedError
+        With the layout that is needed.
+    """
     sizes = problem.m, problem.n, problem.k, problem.nprocs
     texts = texts_of(layout, *sizes, **resolved)
     needed = replace(problem, transpose="", **dict(zip("abc", texts)))

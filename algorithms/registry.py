@@ -213,10 +213,21 @@ def algorithm(
     resolve: Callable[..., dict] | None = None,
     **more: Any,
 ):
-    """Register a program under a name, with its options and a function that resolves them:
-    ``resolve(problem, in_place, **options)`` is :attr:`Algorithm.resolve` for checked options with
-    their defaults; without it they are not changed. Problems with a Partial A or B are refused
-    before. ``more`` are attributes of :class:`Algorithm`.
+    """Register a program under a name, with its options and a function that resolves them.
+
+    Parameters
+    ----------
+    name : str
+        What ``--algorithm`` and records call it.
+    options : tuple of Option
+        What ``-o`` sets: keyword arguments of the program.
+    resolve : callable, optional
+        ``resolve(problem, in_place, **options)`` returns the options of the program, all decided,
+        and refuses what it cannot run (:attr:`Algorithm.resolve`). It gets checked options with
+        their defaults; problems with a Partial A or B are refused before. By default options stay
+        as they are.
+    **more
+        Attributes of :class:`Algorithm`, such as ``layout``.
 
     Raises
     ------

@@ -140,6 +140,14 @@ class Context:
         OutOfMemory
             If this rank's part of the heap is full; the others get the error when they wait for
             this rank.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.empty((100, 60), "block", "float32")
+        ...     print(A.local.shape, A.dtype, ctx.heap.taken >= A.local.nbytes)
+        (100, 60) float32 True
         """
         with self.lock:
             self._check_open()
@@ -169,6 +177,13 @@ class Context:
         ------
         UsageError, OutOfMemory
             For the reasons of :meth:`empty`.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     print(ctx.zeros((2, 3), "row").local.tolist())
+        [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         """
         matrix = self.empty(shape, layout, dtype)
         self.runtime.zero(matrix.local)
@@ -246,6 +261,14 @@ class Context:
         ------
         UsageError, OutOfMemory
             For the reasons of :meth:`empty`.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.arange(6.0).reshape(2, 3), "column")
+        ...     print(A, A.rows.tolist(), A.columns.tolist())
+        2x3 float64 column [0, 1] [0, 1, 2]
         """
         array = self.runtime.taken(plain(array))
         matrix = self.empty(array.shape, layout, array.dtype)
@@ -269,6 +292,14 @@ class Context:
         -------
         bool
             True if it is in this rank's part of the heap, and contiguous along one axis.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.zeros((4, 4), "row")
+        ...     print(ctx.holds(A.local), ctx.holds(A.local.T), ctx.holds(np.ones((4, 4))))
+        True True False
         """
         return self.heap.offset_of(local) is not None
 
@@ -505,6 +536,14 @@ class Context:
         ------
         UsageError
             If ``root`` is no rank.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.arange(4.0).reshape(2, 2), "row")
+        ...     print(ctx.to_global(A, root=0).tolist())
+        [[0.0, 1.0], [2.0, 3.0]]
         """
         with self.lock:
             self._check(A)

@@ -164,6 +164,15 @@ class Matrix:
         ------
         UsageError
             If ``root`` is no rank.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.eye(2), "column")
+        ...     print((A @ A).to_global().tolist())
+        [[1.0, 0.0], [0.0, 1.0]]
         """
         return self.context.to_global(self, root)
 
@@ -181,6 +190,15 @@ class Matrix:
         -------
         Matrix
             The same elements, in the new layout.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.eye(2), "row")
+        ...     print(A.redistribute("block"))
+        2x2 float64 block
         """
         return self.context.redistribute(self, layout, copy=copy)
 
@@ -192,6 +210,14 @@ class Matrix:
         Returns
         -------
         (int, int)
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     print(ctx.zeros((4, 6), "tiles:2x2").grid_shape())
+        (2, 3)
         """
         return self.spec.partition.grid_shape
 
@@ -207,6 +233,15 @@ class Matrix:
         -------
         (Interval, Interval)
             In elements of the whole matrix.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     rows, cols = ctx.zeros((4, 5), "tiles:2x2").tile_bounds((1, 2))
+        ...     print(tuple(rows), tuple(cols))
+        (2, 4) (4, 5)
         """
         return self.spec.partition.tile_bounds(idx)
 
@@ -226,6 +261,15 @@ class Matrix:
         -------
         list of (int, int)
             In row-major order.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.zeros((4, 6), "tiles:2x2")
+        ...     print(A.overlapping_tiles(((0, 2), (1, 3))))
+        [(0, 0), (0, 1)]
         """
         self._check_replica(replica)
         return self.spec.partition.overlapping_tiles(*region)
@@ -279,6 +323,17 @@ class Matrix:
             If there is no such replica, or no fence was called before; so for all primitives.
         UnsupportedError
             If this rank cannot map the tile.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.zeros((4, 6), "tiles:2x2")
+        ...     A.fence()
+        ...     A.tile((1, 2))[...] = 7
+        ...     print(A.local[2:, 4:].tolist())
+        [[7.0, 7.0], [7.0, 7.0]]
         """
         placed, block = self._block(idx, replica)
         return self._reached(placed, block, "Use get_tile.")
@@ -299,6 +354,19 @@ class Matrix:
         -------
         (ndarray, MPI.Request)
             The copy, rows × columns, and the request to wait for before it is read.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.eye(4), "tiles:2x2")
+        ...     A.fence()
+        ...     tile, request = A.get_tile_async((0, 0))
+        ...     request.Wait()  # a GEMM may run before
+        ...     print(tile.tolist())
+        True
+        [[1.0, 0.0], [0.0, 1.0]]
         """
         with self.context.lock:
             placed, block = self._block(idx, replica)
@@ -322,6 +390,16 @@ class Matrix:
         -------
         ndarray
             Rows × columns of the tile.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.eye(4), "tiles:2x2")
+        ...     A.fence()
+        ...     print(A.get_tile((0, 1)).tolist())
+        [[0.0, 0.0], [0.0, 0.0]]
         """
         copy, request = self.get_tile_async(idx, replica)
         request.Wait()
@@ -344,6 +422,18 @@ class Matrix:
         ------
         UsageError
             If the shape of the value is not that of the tile.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.zeros((2, 2), "tiles:1x2")
+        ...     A.fence()
+        ...     A.put_tile((1, 0), [[3, 4]])
+        ...     A.fence()
+        ...     print(A.local.tolist())
+        [[0.0, 0.0], [3.0, 4.0]]
         """
         with self.context.lock:
             placed, block = self._block(idx, replica)
@@ -373,6 +463,19 @@ class Matrix:
         UnsupportedError
             If the ranks of the tile's replica add in place on a node that this rank is not on, or
             if MPI would have to add bfloat16.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     C = ctx.zeros((2, 2), "tiles:1x2")
+        ...     C.fence()
+        ...     for _ in range(3):
+        ...         C.accumulate_tile((0, 0), [[1, 2]])
+        ...     C.fence()
+        ...     print(C.local.tolist())
+        [[3.0, 6.0], [0.0, 0.0]]
         """
         with self.context.lock:
             placed, block = self._block(idx, replica)
@@ -405,6 +508,16 @@ class Matrix:
         ------
         UsageError
             If there is no such replica.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     C = ctx.from_global(np.eye(2), "row")
+        ...     C.reduce_replicas()  # C has one replica here: nothing is added
+        ...     print(C.local.tolist())
+        [[1.0, 0.0], [0.0, 1.0]]
         """
         self._among_replicas(reduce_replicas, origin)
 
@@ -420,6 +533,16 @@ class Matrix:
         ------
         UsageError
             If there is no such replica.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     C = ctx.from_global(np.eye(2), "row")
+        ...     C.broadcast_replica()  # to no other replica here
+        ...     print(C.local.tolist())
+        [[1.0, 0.0], [0.0, 1.0]]
         """
         self._among_replicas(broadcast_replica, origin)
 

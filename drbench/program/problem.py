@@ -78,13 +78,33 @@ class Operand:
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
-        matrix."""
+        matrix.
+
+        Parameters
+        ----------
+        axis : str
+            ``"m"``, ``"n"`` or ``"k"``, one that the matrix has.
+        start, stop : int
+            Elements of the axis.
+
+        Examples
+        --------
+        >>> Problem(6, 8, 4, 4, c="tiles:4x3").c.cuts("n", 1, 8)
+        [1, 3, 6, 8]
+        """
         p = self.partition
         return (p.rows if axis == self.axes[0] else p.cols).cuts(start, stop)
 
     def block(self, rows: Range, cols: Range, replica: int = 0) -> Block:
         """The block of rows × columns (half-open pairs), which must be inside one tile, or in
         neighbouring tiles of one rank.
+
+        Parameters
+        ----------
+        rows, cols : (int, int)
+            In elements of the whole matrix.
+        replica : int
+            The copy of the matrix from which a rank reads, or into which it writes.
 
         Raises
         ------
@@ -146,11 +166,23 @@ class Operand:
         return entry
 
     def tile_block(self, idx: Pair, replica: int = 0) -> Block:
-        """A whole tile as a block."""
+        """A whole tile as a block.
+
+        Examples
+        --------
+        >>> Problem(6, 8, 4, 4, c="tiles:4x3").c.tile_block((1, 2))
+        C[4:6, 6:8]@2
+        """
         return self.block(*self.partition.tile_bounds(idx), replica)
 
     def own_tiles(self, rank: int) -> list[Block]:
-        """The tiles that a rank owns, as blocks of its own replica."""
+        """The tiles that a rank owns, as blocks of its own replica.
+
+        Examples
+        --------
+        >>> Problem(6, 8, 4, 2, c="tiles:3x4@1x2").c.own_tiles(1)
+        [C[0:3, 4:8]@1, C[3:6, 4:8]@1]
+        """
         replica = self.partition.replica_of(rank)
         return [self.tile_block(idx, replica) for idx in self.partition.tiles_of(rank)]
 

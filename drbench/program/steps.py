@@ -303,7 +303,13 @@ class Step:
 
 class Get(Step):
     """One-sided read of a block; the token is read-only, and a view of the owner's tile if that can
-    be mapped."""
+    be mapped.
+
+    Examples
+    --------
+    >>> Get(Block("A", owner=1, replica=0, tile=(0, 0), row0=0, row1=4, col0=2, col1=6)).shape
+    (4, 4)
+    """
 
     __slots__ = ("block",)
     does = "fetch"
