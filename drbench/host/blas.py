@@ -81,9 +81,9 @@ class Blas:
         UsageError
             If an operand is contiguous along neither axis.
         """
-        self.prepared(a, b, c)(beta, alpha)
+        self.prepare_gemm(a, b, c)(beta, alpha)
 
-    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+    def prepare_gemm(self, a, b, c) -> Callable[[float, float], None]:
         """``call_gemm(beta, alpha)`` for three arrays, as described in :meth:`gemm`. Addresses are
         read once, which takes longer than a small GEMM. The function keeps the arrays alive."""
         m, n, k = extents_of(a, b, c)
@@ -192,7 +192,7 @@ class GivenBlas:
     def __init__(self, given):
         self.gemm = given.gemm
 
-    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+    def prepare_gemm(self, a, b, c) -> Callable[[float, float], None]:
         return functools.partial(self.gemm, a, b, c)
 
 

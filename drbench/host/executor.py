@@ -132,14 +132,14 @@ class Executor(ExecutorBase):
         super()._bind(matrices)
         self._calls = {
             t: [
-                _Gemm(a, b, c, beta, self.blas.prepared(a, b, c), 2 * a.size * b.shape[1])
+                _Gemm(a, b, c, beta, self.blas.prepare_gemm(a, b, c), 2 * a.size * b.shape[1])
                 for a, b, c, beta in arrays
             ]
             for t, arrays in self.gemms.items()
         }
         done = {*self.resolved, *self._calls}
         if not self._serves and all(x.alias or x.index in done for x in self.steps):
-            self.local_gemms = [gemm for gemms in self._calls.values() for gemm in gemms]
+            self.gemm_calls = [gemm for gemms in self._calls.values() for gemm in gemms]
         #: Messages that send values, or signals, to ranks whose memory is not mapped.
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
@@ -184,9 +184,9 @@ class Executor(ExecutorBase):
 
     def _run(self) -> None:
         """Start, finish and compute steps until none is left."""
-        if self.local_gemms and self.timeline is None:
+        if self.gemm_calls and self.timeline is None:
             with self.clock.phase("gemm"):
-                for gemm in self.local_gemms:
+                for gemm in self.gemm_calls:
                     gemm.call(self._beta(gemm.beta), self.alpha)
             return
         schedule = self._schedule

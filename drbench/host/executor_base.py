@@ -90,7 +90,7 @@ class ExecutorBase(ClosedTogether):
         Process rows and columns of several ranks.
     buffers : dict of int to ndarray
         Steps with memory of their own.
-    local_gemms : list
+    gemm_calls : list
         On cores all GEMMs, if there is no other work: no transfer, and no rank waits for a poll of
         this one; else empty. They run one after another without a scheduler, except for a
         timeline, which must be set before :meth:`prepare`.
@@ -157,7 +157,7 @@ class ExecutorBase(ClosedTogether):
         self.copies: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
-        self.local_gemms: list = []
+        self.gemm_calls: list = []
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
         self._views: dict[int, np.ndarray] = {}
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
@@ -178,7 +178,7 @@ class ExecutorBase(ClosedTogether):
     def prepare(self) -> None:
         """Prepare one run. Call outside the timed region; :meth:`run` calls it if that was not
         done."""
-        if not self.local_gemms or self.timeline is not None:
+        if not self.gemm_calls or self.timeline is not None:
             self._schedule = Scheduler(self.lookahead, self.resolved)
         self.bytes.update(self._resolved_bytes)
         if self.inbox is not None:

@@ -64,7 +64,7 @@ class Runtime:
             self.comm.Free()
             raise
         own = load_blas() if isinstance(blas, str) and blas == "auto" else blas
-        self.blas: Any = own if hasattr(own, "prepared") else GivenBlas(own)
+        self.blas: Any = own if hasattr(own, "prepare_gemm") else GivenBlas(own)
         self.specs = Specs(self.size, self.rank, self.types)
         self.in_place = all(map(all, self.heap.window.reach))
         self.nodes = self.topology.node_of if self.on_cores else [0] * self.size

@@ -120,9 +120,9 @@ class HostWork(NamedTuple):
         """Set all elements of a flat array."""
         array.fill(value)
 
-    def prepared(self, gemms: list[tuple], beta: float) -> Callable[[], None]:
+    def prepare_gemms(self, gemms: list[tuple], beta: float) -> Callable[[], None]:
         """A function that runs c = a·b + beta·c for each (a, b, c), finished when it returns."""
-        calls = [self.blas.prepared(*operands) for operands in gemms]
+        calls = [self.blas.prepare_gemm(*operands) for operands in gemms]
 
         def multiply() -> None:
             for call in calls:
@@ -152,7 +152,7 @@ class DeviceWork:
             self._device.poison(array, self._stream)
             self._stream.synchronise()
 
-    def prepared(self, gemms: list[tuple], beta: float) -> Callable[[], None]:
+    def prepare_gemms(self, gemms: list[tuple], beta: float) -> Callable[[], None]:
         def multiply() -> None:
             for operands in gemms:
                 self._device.gemm(*operands, beta, self._stream)
@@ -225,7 +225,7 @@ class GemmOnly:
         for x, rows in enumerate(gemms.rows):
             operands.append((a[top : top + rows], b[x * k : (x + 1) * k], c[top : top + rows]))
             top += rows
-        return memory, self._work.prepared(operands, self._beta)
+        return memory, self._work.prepare_gemms(operands, self._beta)
 
     def _time(self, c, multiply: Callable[[], None]) -> Timed:
         self._work.set(c, 0.0 if self._beta else np.nan)

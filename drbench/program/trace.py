@@ -295,7 +295,7 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
     # tile -> region -> the step that found it unwritten
     first: dict[tuple, dict[tuple, tuple[Step, Block]]] = {}
     zeroed: set = set()  # tiles the program zeroes itself
-    prepared: set = set()  # tiles that are zeroed before their first write
+    zeroed_first: set = set()  # tiles that are zeroed before their first write
     # after a Fence other ranks may have added to the tile: it must be prepared before
     fenced = False
     for step in steps:
@@ -342,13 +342,13 @@ def _plan_betas(steps: list, rank: int, problem: Problem) -> list[Zero]:
         if unwritten < len(blocks):  # it adds to all its blocks
             step.beta = 1.0
             if unwritten:
-                prepared.add(blocks[0].tile)
+                zeroed_first.add(blocks[0].tile)
     zeros = []
     for tile in problem.c.own_tiles(rank):
         writes = list(first.get(tile.tile, {}).values())
         written = [block for _, block in writes]
         if tile.tile not in zeroed:
-            if tile.tile not in prepared and _covers(tile, written):
+            if tile.tile not in zeroed_first and _covers(tile, written):
                 continue
             zeros.append(Zero(tile))
             zeros[-1].beta = start

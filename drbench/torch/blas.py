@@ -29,13 +29,13 @@ class TorchBlas:
         self, a: np.ndarray, b: np.ndarray, c: np.ndarray, beta: float, alpha: float = 1.0
     ) -> None:
         """c = beta·c + alpha·a·b (:meth:`drbench.host.blas.Blas.gemm`)."""
-        self.prepared(a, b, c)(beta, alpha)
+        self.prepare_gemm(a, b, c)(beta, alpha)
 
-    def prepared(
+    def prepare_gemm(
         self, a: np.ndarray, b: np.ndarray, c: np.ndarray
     ) -> Callable[[float, float], None]:
         """``call_gemm(beta, alpha)`` for three arrays at fixed addresses
-        (:meth:`drbench.host.blas.Blas.prepared`)."""
+        (:meth:`drbench.host.blas.Blas.prepare_gemm`)."""
         if not c.size:
             return lambda beta, alpha: None
         with torch.inference_mode(False):  # else only inference mode could write it

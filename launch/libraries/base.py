@@ -103,7 +103,7 @@ class Library:
     topology, rank, threads
         The ranks and the threads of each.
     blas : Blas-like
-        ``prepared(a, b, c)`` and ``info`` of the BLAS that it uses, for its GEMM-only speed.
+        ``prepare_gemm(a, b, c)`` and ``info`` of the BLAS that it uses, for its GEMM-only speed.
     resolved : dict
         Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``,
         ``backend``.
@@ -354,7 +354,7 @@ class ArrayBlas:
     def __init__(self, info, prepare: Callable, wait: Callable[[], None]):
         self.info, self._prepare, self._wait = info, prepare, wait
 
-    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+    def prepare_gemm(self, a, b, c) -> Callable[[float, float], None]:
         """``call_gemm(beta, alpha)``: c = a·b, as beta is 0 and alpha 1 here."""
         multiply = self._prepare(a, b, c)
 

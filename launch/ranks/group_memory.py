@@ -172,7 +172,7 @@ class GroupMemory(ClosedTogether):
         self._group = group
 
     @contextmanager
-    def prepared(self, key: str, make: Callable[[], AbstractContextManager]) -> Iterator[Any]:
+    def keep_open(self, key: str, make: Callable[[], AbstractContextManager]) -> Iterator[Any]:
         """A context with what the context ``make()`` gives, which stays open for the next turn,
         unless there are too many."""
         if key in self.programs:

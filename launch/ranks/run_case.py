@@ -190,7 +190,7 @@ def run_case(
             prepare = _prepare_library if case.algorithm in LIBRARIES else _prepare_program
             with (
                 _memory_of_group(case, memory) as memory,
-                memory.prepared(
+                memory.keep_open(
                     repr(case), partial(prepare, case, topology, columns, mem_limit, memory)
                 ) as ready,
             ):

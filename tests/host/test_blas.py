@@ -163,7 +163,7 @@ def test_the_blas_of_this_numpy_is_found_and_multiplies_in_place():
 def test_a_prepared_gemm_keeps_its_operands_alive():
     """It stores only their addresses, which later arrays could get."""
     a, b, c = (np.ones((64, 64)) for _ in range(3))
-    multiply, kept = load_blas().prepared(a, b, c), [weakref.ref(each) for each in (a, b, c)]
+    multiply, kept = load_blas().prepare_gemm(a, b, c), [weakref.ref(each) for each in (a, b, c)]
     del a, b
     multiply(0.0, 1.0)
     assert all(each() is not None for each in kept) and (c == 64).all()

@@ -106,7 +106,7 @@ class Work:
     def set(self, array, value):
         array.fill(value)
 
-    def prepared(self, gemms, beta):
+    def prepare_gemms(self, gemms, beta):
         def multiply():
             for a, b, c in gemms:
                 assert np.all(a == 1) and np.all(b == 1)

@@ -20,9 +20,9 @@ def every_gemm(function):
     """Call ``function(a, b, c)`` after each GEMM."""
     from drbench.host.blas import Blas
 
-    true = Blas.prepared  # which prepares all GEMMs
+    true = Blas.prepare_gemm  # which prepares all GEMMs
 
-    def prepared(self, a, b, c):
+    def prepare_gemm(self, a, b, c):
         gemm = true(self, a, b, c)
 
         def struck(*scalars):
@@ -31,7 +31,7 @@ def every_gemm(function):
 
         return struck
 
-    Blas.prepared = prepared
+    Blas.prepare_gemm = prepare_gemm
 
 
 def every_trace(function):

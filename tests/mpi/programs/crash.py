@@ -62,10 +62,10 @@ STEPS = {"get": Get, "accumulate": Accumulate, "fence": Fence}
 PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
-    "gemm": (Blas, "prepared", before_gemms(strike)),
+    "gemm": (Blas, "prepare_gemm", before_gemms(strike)),
     "verify": (drbench.launch.ranks.run_case, "verify", before(strike)),
     "memory": (drbench.launch.ranks.group_memory, "check_memory", before(lambda: [0] * (1 << 60))),
-    "killed": (Blas, "prepared", before_gemms(kill)),
+    "killed": (Blas, "prepare_gemm", before_gemms(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }
 

@@ -26,7 +26,7 @@ RIGHT_RUNS = 1
 def main() -> None:
     backend, ways = sys.argv[1], sys.argv[2:]
     on_device = backend == "cupy"
-    multiplier, name = (HostDevice, "gemm") if on_device else (Blas, "prepared")
+    multiplier, name = (HostDevice, "gemm") if on_device else (Blas, "prepare_gemm")
     real_run, real = ExecutorBase.run, getattr(multiplier, name)
 
     def statuses(comm, way):

@@ -77,7 +77,7 @@ class SlowBlas:
     def __init__(self, flops_per_s):
         self.flops_per_s, self.blas = flops_per_s, load_blas()
 
-    def prepared(self, *arrays):
+    def prepare_gemm(self, *arrays):
         return partial(self.gemm, *arrays)
 
     def gemm(self, a, b, c, beta, alpha=1.0):
