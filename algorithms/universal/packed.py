@@ -204,7 +204,12 @@ def owners(operand: Block | Packed) -> set[int]:
 
 
 def _packed(matrix: Operand, groups: list[Group], share: Share) -> Block | Packed:
-    """The blocks of a group of rows times one of columns, in the order in which they are copied."""
+    """The blocks of a group of rows times one of columns, in the order in which they are copied.
+
+    Operands are rotated by the offset of the rank's first tile, as in Algorithm 1. Sums of C begin
+    at another block on each rank instead, so that ranks with the same sums do not add to one owner
+    at the same time.
+    """
     by = share.rotations(share.tiles[0]) if matrix.name != "C" else dict.fromkeys("mn", 0)
     rows, cols = (
         rotated(_starts(matrix, axis, group), by[axis]) for axis, group in zip(matrix.axes, groups)

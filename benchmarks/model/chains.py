@@ -21,8 +21,8 @@ from benchmarks.__main__ import parser_of
 from benchmarks.core import interleave
 from drbench.chains.answer import answer, records_of
 from drbench.chains.model.description import lines
-from drbench.chains.model.presets import text_of
 from drbench.chains.model.programs import LIBRARY
+from drbench.chains.model.transformers import text_of
 from drbench.chains.order import Asked, fill_of, order_of, run_order
 from drbench.launch.cases.machine_models import find_machine
 from drbench.launch.cases.sweep_values import read_toml

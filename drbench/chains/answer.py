@@ -9,8 +9,8 @@ from drbench.chains.model.choose import EFFORT_S, ShardingSearch, Solution, choo
 from drbench.chains.model.costs import ONE_LAYER, LayoutCosts, Training
 from drbench.chains.model.description import Chain
 from drbench.chains.model.mesh import DeviceMesh, meshes
-from drbench.chains.model.presets import text_of
 from drbench.chains.model.programs import EVERYTHING
+from drbench.chains.model.transformers import text_of
 from drbench.chains.order import Asked, dtype_of, keys_of, order_of
 from drbench.chains.script import script_text
 from drbench.errors import UsageError

@@ -37,7 +37,7 @@ def _figures() -> Iterable[str]:
 
 
 def _chains() -> Iterable[str]:
-    from drbench.chains.model.presets import presets  # loads NumPy
+    from drbench.chains.model.transformers import presets  # loads NumPy
 
     return presets()
 

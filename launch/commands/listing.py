@@ -190,7 +190,7 @@ def _figures() -> Iterable[Row]:
 
 
 def _chains() -> Iterable[Row]:
-    from drbench.chains.model.presets import MODELS, presets
+    from drbench.chains.model.transformers import MODELS, presets
 
     words = (
         "width {hidden_size}, inner {intermediate_size}, {num_attention_heads} heads, "
@@ -201,7 +201,7 @@ def _chains() -> Iterable[Row]:
 
 def _chain(name: str) -> str:
     """The text of a preset, with one sequence: to be changed and given as a file."""
-    from drbench.chains.model.presets import text_of
+    from drbench.chains.model.transformers import text_of
 
     return text_of(name)
 

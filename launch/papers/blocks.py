@@ -10,10 +10,10 @@ the optimizer, norms, the cache of keys and values, and the host's work.
 
 from collections.abc import Callable
 
-from drbench.chains.model.contenders import contender
 from drbench.chains.model.costs import LayoutCosts
 from drbench.chains.model.description import Chain, LocalMap, read
-from drbench.chains.model.presets import MODELS, parts
+from drbench.chains.model.published import contender
+from drbench.chains.model.transformers import MODELS, parts
 
 
 def block_of(model: str, tokens: int, sequence: int, backward: bool, **sizes: int) -> Chain:
@@ -40,7 +40,7 @@ def block_s(
     costs : LayoutCosts
         Of a mesh of one dimension.
     name : str
-        Of :data:`drbench.chains.model.contenders.CONTENDERS`.
+        Of :data:`drbench.chains.model.published.CONTENDERS`.
     fused_s : callable
         ``fused_s(operation, shape)``: seconds of a kernel with communication, ``ag`` or ``rs``,
         which is used where it is faster; inf if there is none.

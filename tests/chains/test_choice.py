@@ -14,12 +14,12 @@ from layer_chains import layers
 
 from drbench.chains.answer import seen
 from drbench.chains.model.choose import choose
-from drbench.chains.model.contenders import CONTENDERS, contender
 from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.description import read
 from drbench.chains.model.mesh import DeviceMesh, meshes
-from drbench.chains.model.presets import preset
 from drbench.chains.model.programs import COLLECTIVES, EVERYTHING
+from drbench.chains.model.published import CONTENDERS, contender
+from drbench.chains.model.transformers import preset
 from drbench.errors import OutOfMemory, UsageError
 from drbench.launch.cases.machine_models import find_machine
 from drbench.model.gemm import Compute

@@ -12,8 +12,8 @@ from drbench.chains.model import programs
 from drbench.chains.model.choose import choose
 from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.mesh import DeviceMesh
-from drbench.chains.model.presets import preset
 from drbench.chains.model.programs import COLLECTIVES, LIBRARY, LocalProgram, RankGroup, padded
+from drbench.chains.model.transformers import preset
 from drbench.launch.cases.machine_models import find_machine
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine

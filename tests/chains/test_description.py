@@ -10,7 +10,7 @@ from layer_chains import layers
 
 from drbench.algorithms.overlap.experts import ExpertProblem
 from drbench.chains.model.description import LocalMap, read
-from drbench.chains.model.presets import parts, preset, presets
+from drbench.chains.model.transformers import parts, preset, presets
 from drbench.chains.order import Asked
 from drbench.errors import UsageError
 

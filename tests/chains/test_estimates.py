@@ -12,7 +12,7 @@ from drbench.chains.answer import seen
 from drbench.chains.model.choose import choose
 from drbench.chains.model.costs import LayoutCosts, Training
 from drbench.chains.model.mesh import DeviceMesh
-from drbench.chains.model.presets import preset
+from drbench.chains.model.transformers import preset
 from drbench.launch.cases.machine_models import find_machine
 
 

@@ -11,7 +11,7 @@ from drbench.chains.model.costs import LayoutCosts, function_s
 from drbench.chains.model.description import Chain, LocalMap
 from drbench.chains.model.functions import apply, attention, function, functions, gradient
 from drbench.chains.model.mesh import DeviceMesh
-from drbench.chains.model.presets import MODELS, preset, presets
+from drbench.chains.model.transformers import MODELS, preset, presets
 from drbench.errors import UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Machine

@@ -19,7 +19,7 @@ from starting import find_mpiexec, run_process
 from drbench.chains.model.description import LocalMap
 from drbench.chains.model.functions import apply, attention, function
 from drbench.chains.model.mesh import DeviceMesh
-from drbench.chains.model.presets import preset
+from drbench.chains.model.transformers import preset
 from drbench.chains.script import layout_rows, script_text
 
 #: By mesh dimension: A, B and the result of a multiplication.

@@ -19,11 +19,11 @@ from drbench.model.simulate import EffortExhausted
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 
-from .contenders import CONTENDERS, contender
 from .costs import LayoutCosts, Load, Use, Way, divided, why_not_aligned
 from .description import Chain, LocalMap, Matmul
 from .mesh import DeviceMesh, Layout
 from .programs import ChainProgram, ProgramTimes, RankGroup
+from .published import CONTENDERS, contender
 from .search import Label, search
 
 #: CPU seconds of one core that a search may take.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from drbench.algorithms import algorithms
-from drbench.chains.model.presets import preset
+from drbench.chains.model.transformers import preset
 from drbench.launch.commands.listing import KINDS
 from drbench.launch.libraries import LIBRARIES
 from drbench.partitions import PRESETS

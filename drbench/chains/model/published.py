@@ -44,7 +44,7 @@ def contender(
 
     Examples
     --------
-    >>> from .presets import preset
+    >>> from .transformers import preset
     >>> mesh = DeviceMesh.read("dp=2,tp=4")
     >>> layouts, stationary = contender(preset("llama3-70b:mlp"), mesh, "TP × FSDP")
     >>> layouts["X"], layouts["W1"], layouts["W2"], stationary
