@@ -4,8 +4,8 @@ chip has its rows of A, and gathers the weights B."""
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
 
-from .mesh import UNROLL, Mesh, all_groups, check_layout
-from .registry import algorithm
+from .mesh import UNROLL, Mesh, all_groups
+from .registry import algorithm, check_layout
 from .wang import wang
 
 #: Everything in rows: the batch of A and C, and the shards of the weights B.

@@ -17,10 +17,9 @@ RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 
 from drbench.algorithms.universal.distribution import largest_matrix
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UsageError
 from drbench.options import Option
 from drbench.partitions import (
     divisors,
@@ -35,7 +34,7 @@ from drbench.program.group_steps import Fragment, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Join, Step, Steps
 
-from .registry import Layout, Texts, texts_of
+from .registry import Texts, check_layout
 
 DATAFLOWS = ("OS", "LS", "RS")
 #: Options of every algorithm on a mesh.
@@ -272,39 +271,6 @@ def all_groups(problem: Problem, **resolved) -> tuple[str, ...]:
     """All chips of the mesh run congruent programs if all tiles are alike (``congruent`` of an
     algorithm)."""
     return "row", "column"
-
-
-def check_layout(problem: Problem, who: str, layout: Layout, **resolved) -> None:
-    """Refuse partitions other than an algorithm's layout. Another text for the same tiles and
-    owners is accepted, but not another grid, where ranks without tiles have other coordinates.
-
-    Parameters
-    ----------
-    problem : Problem
-    who : str
-        The algorithm, for the message.
-    layout : tuple of str, or callable
-        Text forms of the partitions of A, B and C, or the function that returns them.
-    **resolved
-        Options that such a function takes.
-
-    Raises
-    ------
-    UnsupportedError
-        With the layout that is needed.
-    """
-    sizes = problem.m, problem.n, problem.k, problem.nprocs
-    texts = texts_of(layout, *sizes, **resolved)
-    needed = replace(problem, transpose="", **dict(zip("abc", texts)))
-    for operand, other in zip(problem.operands, needed.operands):
-        placed = operand.partition
-        if placed != other.partition or placed.places != other.partition.places:
-            stored = other.partition.transposed() if operand.transposed else other.partition
-            raise UnsupportedError(
-                f"{who} needs {operand.name} as {stored.text} (algorithm requirement); got "
-                f"{operand.stored.text}. "
-                f"Leave --{operand.name.lower()} out, or use --algorithm universal."
-            )
 
 
 def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import prod
 from typing import Any
@@ -311,3 +311,36 @@ def get_algorithm(name: str) -> Algorithm:
             f"no algorithm {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}"
         )
     return known[name]
+
+
+def check_layout(problem: Problem, who: str, layout: Layout, **resolved) -> None:
+    """Refuse partitions other than an algorithm's layout. Another text for the same tiles and
+    owners is accepted, but not another grid, where ranks without tiles have other coordinates.
+
+    Parameters
+    ----------
+    problem : Problem
+    who : str
+        The algorithm, for the message.
+    layout : tuple of str, or callable
+        Text forms of the partitions of A, B and C, or the function that returns them.
+    **resolved
+        Options that such a function takes.
+
+    Raises
+    ------
+    UnsupportedError
+        With the layout that is needed.
+    """
+    sizes = problem.m, problem.n, problem.k, problem.nprocs
+    texts = texts_of(layout, *sizes, **resolved)
+    needed = replace(problem, transpose="", **dict(zip("abc", texts)))
+    for operand, other in zip(problem.operands, needed.operands):
+        placed = operand.partition
+        if placed != other.partition or placed.places != other.partition.places:
+            stored = other.partition.transposed() if operand.transposed else other.partition
+            raise UnsupportedError(
+                f"{who} needs {operand.name} as {stored.text} (algorithm requirement); got "
+                f"{operand.stored.text}. "
+                f"Leave --{operand.name.lower()} out, or use --algorithm universal."
+            )

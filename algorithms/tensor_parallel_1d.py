@@ -5,8 +5,8 @@ from drbench.options import Option
 from drbench.program.problem import Problem
 from drbench.program.steps import Steps
 
-from .mesh import UNROLL, Mesh, all_groups, check_layout
-from .registry import Texts, algorithm
+from .mesh import UNROLL, Mesh, all_groups
+from .registry import Texts, algorithm, check_layout
 from .wang import wang
 
 #: AG: gather the input, then multiply by the rank's columns of the weights; RdS: multiply by the

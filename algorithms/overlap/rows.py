@@ -9,8 +9,7 @@ FLUX §3.2).
 
 from collections.abc import Callable, Iterable, Sequence
 
-from drbench.algorithms.mesh import check_layout
-from drbench.algorithms.registry import Layout, algorithm
+from drbench.algorithms.registry import Layout, algorithm, check_layout
 from drbench.errors import UnsupportedError
 from drbench.options import Option
 from drbench.partitions import divisors

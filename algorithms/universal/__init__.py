@@ -1,1 +1,2 @@
-"""The universal one-sided algorithm: slicing, the direct program, and its lowerings."""
+"""The universal one-sided algorithm: start with program.py and algorithm1.py; options.py decides
+what is open, packing.py plans what packed.py does, arrival.py what pushed.py does."""

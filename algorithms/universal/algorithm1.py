@@ -47,13 +47,13 @@ class Round(NamedTuple):
     """Local GEMMs that follow each other; no block is fetched twice in a round."""
 
     gemms: list[LocalGemm]
-    #: Before them all ranks meet (program.py says where), then they accumulate into tiles of C.
+    #: A Fence comes before them (program.py says which): then ranks accumulate into tiles of C.
     fence: bool = False
 
 
 def iteration_offset(tile: Pair) -> int:
-    """By how many ranges the GEMMs of a stationary tile (i, j) are rotated (§4.2): i + j, so that
-    the ranks of a row or column of tiles begin with different owners.
+    """By how many ranges the GEMMs of a stationary tile (i, j) are rotated (§4.2), and a replica's
+    interval: i + j, so that ranks of a row or column of tiles begin with different owners.
 
     Examples
     --------
@@ -108,18 +108,18 @@ class Share:
         # §4.1: each of c replicas multiplies 1/c of the free axis, here an interval that begins
         # i + j ranges later for tile (i, j), the rank's first, so that replicas differ in owners
         start, stop = part(extent, self.layout.replica_of(rank), replicas)
-        self._offset, self._interval_offset = offset, 0
+        self._rotates, self._interval_turns = offset, 0
         if offset == "axis" and replicas > 1 and self.tiles:
-            self._interval_offset = iteration_offset(self.tiles[0])
+            self._interval_turns = iteration_offset(self.tiles[0])
             ranges = common_ranges(self.free, (0, extent), self.x, self.y)
-            shift, _ = ranges[self._interval_offset % len(ranges)]
+            shift, _ = ranges[self._interval_turns % len(ranges)]
             start, stop = start + shift, stop + shift
         self.interval: list[Range] = on_ring(start, stop, extent)
 
     def rotations(self, tile: Pair) -> dict[str, int]:
         """By how many ranges the GEMMs of a stationary tile are rotated along each axis."""
-        turns = 0 if self._offset == "off" else iteration_offset(tile)
-        in_interval = turns - self._interval_offset  # which begins so many ranges later already
+        turns = 0 if self._rotates == "off" else iteration_offset(tile)
+        in_interval = turns - self._interval_turns  # which begins so many ranges later already
         return {self.p: turns, self.q: turns, self.free: in_interval}
 
 

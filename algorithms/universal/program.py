@@ -3,9 +3,14 @@ replication, get and accumulate.
 
 Every rank runs one of three programs, each in a file of its own:
 
-``algorithm1``  Algorithm 1 of the paper: get, multiply, accumulate
-``packed``      few large GEMMs of blocks that are copied together first
-``pushed``      partial sums are pushed to their owners, who add them
+==============  ===========================================  ===================================
+``algorithm1``  Algorithm 1 of the paper: get, multiply,     where neither other one is chosen
+                accumulate
+``packed``      few large GEMMs of blocks that are copied    each rank, where ``packing`` finds
+                together first                               that this saves time
+``pushed``      partial sums are pushed to their owners,     all ranks with ``sums=push``, in
+                who add them                                 the order of ``arrival``
+==============  ===========================================  ===================================
 """
 
 from collections.abc import Iterable, Iterator

@@ -102,7 +102,7 @@ class DeviceExecutor(DeviceSignals, ExecutorBase):
         self._lanes, device = self._resources.lanes, self.device
         super().__init__(trace, matrices, prefetch, get, arena=self._resources.arena)
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
-        self._edges = edges(self.lookahead, self.plan, sizes)
+        self._edges = edges(self.lookahead, self.arena_plan, sizes)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single = prefetch == 0

@@ -128,9 +128,9 @@ class ExecutorBase(ClosedTogether):
             return matrices[source.matrix].window.in_reach[source.owner] is not None
 
         widths = [dtype.itemsize for dtype in self.types]
-        self.plan = plan_arena(self.lookahead, 1, views, widths)
-        self.arena = (arena or self._allocate)(self.plan.size)
-        self.arena_bytes = self.plan.size + (self.inbox.plan.nbytes if self.inbox else 0)
+        self.arena_plan = plan_arena(self.lookahead, 1, views, widths)
+        self.arena = (arena or self._allocate)(self.arena_plan.size)
+        self.arena_bytes = self.arena_plan.size + (self.inbox.plan.nbytes if self.inbox else 0)
         self.groups = [group for group in trace.groups if len(group) > 1]
         for group in self.groups:  # in the same order on all ranks: making one is collective
             self._topology.group(group)
@@ -258,7 +258,7 @@ class ExecutorBase(ClosedTogether):
         if memory is not None:
             rows, cols = shape
             return memory[: rows * cols * dtype.itemsize].view(dtype)
-        offset, elements = self.plan.offsets.get(step.index), 0
+        offset, elements = self.arena_plan.offsets.get(step.index), 0
         if offset is not None:
             elements = buffer_elements(step, self.rank) or shape[0] * shape[1]
         elif step.block is not None or shape is None or 0 not in shape:

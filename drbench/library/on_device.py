@@ -1,5 +1,5 @@
 """The runtime of a context whose matrices are in device memory: the same allocator, plans and
-exchange, but other memory and another executor."""
+exchange, but other memory and another executor; and the choice between it and that on cores."""
 
 import warnings
 from typing import Any

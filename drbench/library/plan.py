@@ -55,7 +55,7 @@ class Plan:
         How devices read memory that they can map: ``copy`` it first, or ``view`` it.
     """
 
-    get = "copy"
+    get = "copy"  # of devices only: on cores GEMMs read in place
 
     def __init__(self, runtime: Runtime, what: str, specs: dict[str, Spec], prefetch: int = 1):
         self.runtime, self.what, self.specs, self._prefetch = runtime, what, specs, prefetch
@@ -152,7 +152,8 @@ class Plan:
 
 
 class Multiplication(Plan):
-    """C = beta·C + alpha·A·B.
+    """The plan of C = beta·C + alpha·A·B for three specs, which a context keeps; with three
+    matrices it is a :class:`~drbench.library.context.MultiplicationPlan`.
 
     Attributes
     ----------
