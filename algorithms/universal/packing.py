@@ -23,7 +23,7 @@ from pathlib import Path
 from drbench.model.machine import Machine
 from drbench.partitions import ceil_div
 from drbench.partitions.intervals import Range, length, split
-from drbench.program.problem import Problem
+from drbench.program.problem import REAL_OF, Problem
 
 from .footprint import Footprint
 
@@ -95,7 +95,7 @@ def cores(dtype: str) -> Machine | None:
     [128000000000.0, 64000000000.0]
     >>> cores("bfloat16")
     """
-    return CORES.for_dtype(dtype) if dtype in ("float32", "float64") else None
+    return CORES.for_dtype(dtype) if REAL_OF.get(dtype, dtype) in ("float32", "float64") else None
 
 
 def choose_packing(

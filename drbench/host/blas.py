@@ -18,7 +18,14 @@ from drbench.errors import UsageError
 
 #: Block of k in OpenBLAS, and the multiple to which it rounds halves of the last two blocks.
 _BLOCK_K, _UNROLLED = 384, 16
-_ROW_MAJOR, _COLUMN_MAJOR, _NO_TRANS, _TRANS = 101, 102, 111, 112
+_ROW_MAJOR, _COLUMN_MAJOR = 101, 102
+#: By whether an operand is transposed, and conjugated: OpenBLAS alone has the last.
+_OPERATIONS = {
+    (False, False): 111,
+    (True, False): 112,
+    (True, True): 113,
+    (False, True): 114,
+}
 #: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.
 _SYMBOLS = [
     ("scipy_", "64_", True),
@@ -30,6 +37,8 @@ _SYMBOLS = [
 _ROUTINES = {
     "float32": ("cblas_sgemm", ctypes.c_float),
     "float64": ("cblas_dgemm", ctypes.c_double),
+    "complex64": ("cblas_cgemm", ctypes.c_void_p),
+    "complex128": ("cblas_zgemm", ctypes.c_void_p),
 }
 
 
@@ -61,48 +70,62 @@ class Blas:
         self.info = info
         self._functions = functions
 
-    def gemm(self, a, b, c, beta: float, alpha: float = 1.0) -> None:
+    def gemm(self, a, b, c, beta: complex, alpha: complex = 1.0, conjugated: str = "") -> None:
         """c = beta·c + alpha·a·b.
 
         Parameters
         ----------
         a, b, c : ndarray
-            m×k, k×n and m×n, of one dtype (float32 or float64; others with copies, multiplied as
+            m×k, k×n and m×n, of one dtype, real or complex (others with copies, multiplied as
             NumPy does: bfloat16 in float32, rounded at the end); each contiguous along one axis,
             with any leading dimension along the other: transposed operands are multiplied in
             place. c must not overlap a or b.
-        beta : float
+        beta : float or complex
             0: c is not read, it may contain NaN.
-        alpha : float
+        alpha : float or complex
             0: a and b are not read.
+        conjugated : str
+            Of which operands the conjugates are multiplied: ``a``, ``b``, both or none.
 
         Raises
         ------
         UsageError
             If an operand is contiguous along neither axis.
         """
-        self.prepare_gemm(a, b, c)(beta, alpha)
+        self.prepare_gemm(a, b, c, conjugated)(beta, alpha)
 
-    def prepare_gemm(self, a, b, c) -> Callable[[float, float], None]:
+    def prepare_gemm(self, a, b, c, conjugated: str = "") -> Callable[[complex, complex], None]:
         """``call_gemm(beta, alpha)`` for three arrays, as described in :meth:`gemm`. Addresses are
         read once, which takes longer than a small GEMM. The function keeps the arrays alive."""
         m, n, k = extents_of(a, b, c)
         function = self._functions.get(c.dtype.char)
         if function is None or not (m and n and k):
-            return functools.partial(_by_numpy, a, b, c)
+            return functools.partial(_by_numpy, a, b, c, conjugated)
         (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
         order = _COLUMN_MAJOR if major_c == "column" else _ROW_MAJOR
-        trans_a = _NO_TRANS if major_a == major_c else _TRANS
-        trans_b = _NO_TRANS if major_b == major_c else _TRANS
+        of_a = _OPERATIONS[major_a != major_c, "a" in conjugated]
+        of_b = _OPERATIONS[major_b != major_c, "b" in conjugated]
+        if 114 in (of_a, of_b) and not self.info.library.startswith("openblas"):
+            return functools.partial(_by_numpy, a, b, c, conjugated)
         at_a, at_b, at_c = (address_of(x) for x in (a, b, c))
 
         def call_gemm(beta: float, alpha: float, operands=(a, b, c)) -> None:
             used = k if alpha else 0  # small GEMMs of OpenBLAS would multiply NaN by 0
+            function(order, of_a, of_b, m, n, used, alpha, at_a, ld_a, at_b, ld_b, beta, at_c, ld_c)
+
+        if c.dtype.kind != "c":
+            return call_gemm
+        factors = np.empty(2, c.dtype)  # cblas takes complex ones by address
+        at_beta, at_alpha = address_of(factors), address_of(factors[1:])
+
+        def call_complex(beta: complex, alpha: complex, operands=(a, b, c, factors)) -> None:
+            used, factors[0], factors[1] = k if alpha else 0, beta, alpha
             function(
-                order, trans_a, trans_b, m, n, used, alpha, at_a, ld_a, at_b, ld_b, beta, at_c, ld_c
+                *(order, of_a, of_b, m, n, used, at_alpha, at_a, ld_a, at_b, ld_b),
+                *(at_beta, at_c, ld_c),
             )
 
-        return call_gemm
+        return call_complex
 
 
 def cuts(k: int, segments: int) -> list[int]:
@@ -133,10 +156,11 @@ def cuts(k: int, segments: int) -> list[int]:
     return [*ends[stride:blocks:stride], k]
 
 
-def _by_numpy(a, b, c, beta: float, alpha: float) -> None:
+def _by_numpy(a, b, c, conjugated: str, beta: complex, alpha: complex) -> None:
     """c = beta·c + alpha·a·b with copies, or with empty operands."""
     if not c.size:
         return
+    a, b = _conjugates(a, b, conjugated)
     if not (alpha and a.shape[1]):
         if beta == 0.0:
             c.fill(0)
@@ -144,6 +168,11 @@ def _by_numpy(a, b, c, beta: float, alpha: float) -> None:
             np.multiply(c, beta, out=c)
     else:
         c[...] = alpha * (a @ b) if beta == 0.0 else beta * c + alpha * (a @ b)
+
+
+def _conjugates(a, b, which: str) -> tuple:
+    """The operands of a GEMM, conjugated if they are among ``which``: copies then."""
+    return (a.conj() if "a" in which else a), (b.conj() if "b" in which else b)
 
 
 def extents_of(a, b, c) -> tuple[int, int, int]:
@@ -190,10 +219,13 @@ class GivenBlas:
     """An object with ``gemm`` alone, such as a user's own, as executors call it."""
 
     def __init__(self, given):
-        self.gemm = given.gemm
+        self._gemm = given.gemm
 
-    def prepare_gemm(self, a, b, c) -> Callable[[float, float], None]:
-        return functools.partial(self.gemm, a, b, c)
+    def prepare_gemm(self, a, b, c, conjugated: str = "") -> Callable[[complex, complex], None]:
+        return lambda beta, alpha: self.gemm(a, b, c, beta, alpha, conjugated)
+
+    def gemm(self, a, b, c, beta: complex, alpha: complex = 1.0, conjugated: str = "") -> None:
+        self._gemm(*_conjugates(a, b, conjugated), c, beta, alpha)
 
 
 @functools.cache

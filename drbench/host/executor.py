@@ -7,6 +7,7 @@ is laid out when the executor is made; the timed region plans and allocates noth
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from drbench.program.kinds import (
     WRITES,
     table_of_steps,
 )
+from drbench.program.problem import product_flops
 from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
 from drbench.program.steps import (
     Accumulate,
@@ -130,9 +132,15 @@ class Executor(ExecutorBase):
 
     def _bind(self, matrices: dict) -> None:
         super()._bind(matrices)
+        problem = self.trace.problem
+        self._conjugated = (
+            {"conjugated": problem.conjugated} if problem and problem.conjugated else {}
+        )
+        prepare = partial(self.blas.prepare_gemm, **self._conjugated)
+        flops = product_flops(problem.dtype) if problem else 2
         self._calls = {
             t: [
-                _Gemm(a, b, c, beta, self.blas.prepare_gemm(a, b, c), 2 * a.size * b.shape[1])
+                _Gemm(a, b, c, beta, prepare(a, b, c), flops * a.size * b.shape[1])
                 for a, b, c, beta in arrays
             ]
             for t, arrays in self.gemms.items()
@@ -517,7 +525,8 @@ class Executor(ExecutorBase):
             start = self.clock.now()
             with self.clock.phase("gemm"):
                 segment = a[:, start_k:end_k], b[start_k:end_k], c
-                self.blas.gemm(*segment, 1.0 if start_k else beta, self.alpha)
+                factors = 1.0 if start_k else beta, self.alpha
+                self.blas.gemm(*segment, *factors, **self._conjugated)
             spent += self.clock.now() - start
             start_k = end_k
             if not self._requests:

@@ -3,7 +3,8 @@ their owner.
 
 ``integer`` fill makes small integers so that every partial sum of every GEMM is exact in the
 accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64; with alpha and beta
-|alpha|·k·vmax² + |beta|·vmax); ``uniform`` makes multiples of 2⁻²³ in [-1, 1).
+|alpha|·k·vmax² + |beta|·vmax); ``uniform`` makes multiples of 2⁻²³ in [-1, 1). Both parts of a
+complex element are made so; each part of an element of C is the sum of 2k products.
 
 Integers of bfloat16 are -1, 0 and 1, with so many zeros that elements of C are integers of at most
 256, which bfloat16 stores exactly. So results in bfloat16 are checked without tolerance too, and
@@ -16,9 +17,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from drbench.errors import UsageError
+from drbench.program.problem import REAL_OF
 
 _EXACT = 1 << 24
 _SALT = {"A": 0x9E3779B9, "B": 0x85EBCA6B, "C": 0xC2B2AE35}
+#: Of the imaginary parts of complex elements.
+_SALT |= {f"{name} imaginary": salt ^ 0x5BD1E995 for name, salt in _SALT.items()}
 #: Elements hashed at a time: the working set stays in cache.
 _CHUNK = 1 << 16
 #: Elements converted to float64 at a time.
@@ -114,6 +118,8 @@ class Fill:
     ----------
     alpha, beta : float
         As the element type has them.
+    wide : dtype
+        The type in which results are checked: float64, or complex128.
     bound : int
         Largest absolute value of an integer.
     levels : int
@@ -146,7 +152,8 @@ class Fill:
             raise UsageError(f"fill must be integer or uniform, got {kind!r}.")
         self.kind = kind
         self.seed = seed
-        real = np.dtype("float64" if dtype == "float64" else "float32")
+        real = np.dtype(REAL_OF.get(dtype, "float64" if dtype == "float64" else "float32"))
+        k *= 2 if dtype in REAL_OF else 1  # products in each part of an element
         most, largest = abs(alpha) * k + abs(beta) * terms, float(np.finfo(real).max)
         if most > largest:  # uniform elements are at most 1
             raise UsageError(
@@ -154,6 +161,7 @@ class Fill:
                 f"{most:g}, and {real} ends at {largest:g}. Use smaller ones."
             )
         self.alpha, self.beta = float(real.type(alpha)), float(real.type(beta))
+        self.wide = np.dtype("complex128" if dtype in REAL_OF else "float64")
         self.bound = integer_bound(k, alpha, beta) if kind == "integer" else 1
         self.levels = 2 * self.bound + 1
         if dtype.startswith("bfloat16"):
@@ -165,6 +173,10 @@ class Fill:
         A and B are the operands op(A) and op(B): an element of op(A) is the same whether A is
         stored transposed or not, and so is C.
         """
+        if out.dtype.kind == "c":
+            self.into(out.real, matrix, row0, col0)
+            self.into(out.imag, f"{matrix} imaginary", row0, col0)
+            return
         salt = np.uint32(self.salt(matrix))
         rows = _mix(np.arange(row0, row0 + out.shape[0], dtype=np.uint32) ^ salt)
         cols = _mix(np.arange(col0, col0 + out.shape[1], dtype=np.uint32) + salt)
@@ -197,8 +209,8 @@ class Fill:
         return (_SALT[matrix] ^ (self.seed * 0x27D4EB2F)) & 0xFFFFFFFF
 
     def rows(self, matrix: str, row0: int, row1: int, columns: int) -> np.ndarray:
-        """Rows [row0, row1) of a matrix with ``columns`` columns, in float64."""
-        out = np.empty((row1 - row0, columns))
+        """Rows [row0, row1) of a matrix with ``columns`` columns, in the type of the check."""
+        out = np.empty((row1 - row0, columns), self.wide)
         self.into(out, matrix, row0, 0)
         return out
 
@@ -209,18 +221,18 @@ class HostElements:
 
     @staticmethod
     def times(tile: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """tile · x in float64."""
-        out = np.empty((tile.shape[0], x.shape[1]))
+        """tile · x in float64, or complex128."""
+        out = np.empty((tile.shape[0], x.shape[1]), "c16" if tile.dtype.kind == "c" else "f8")
         for top, stop in parts(0, *tile.shape):
-            out[top:stop] = tile[top:stop].astype(float) @ x
+            out[top:stop] = tile[top:stop].astype(out.dtype) @ x
         return out
 
     @staticmethod
     def hashed_times(
         fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
     ) -> np.ndarray:
-        """Rows [row0, row1) of A or B, regenerated from their hash, times x, in float64."""
-        out = np.empty((row1 - row0, x.shape[1]))
+        """Rows [row0, row1) of A or B, regenerated from their hash, times x."""
+        out = np.empty((row1 - row0, x.shape[1]), fill.wide)
         for top, stop in parts(row0, row1, columns):
             out[top - row0 : stop - row0] = fill.rows(matrix, top, stop, columns) @ x
         return out

@@ -25,6 +25,8 @@ from .launcher import SHARED_MEMORY, TCP, prepare_mpi, refuse_strangers
 _MPI_TYPES = {
     "float32": MPI.FLOAT,
     "float64": MPI.DOUBLE,
+    "complex64": MPI.C_FLOAT_COMPLEX,
+    "complex128": MPI.C_DOUBLE_COMPLEX,
     "bfloat16": MPI.UINT16_T,
     "uint8": MPI.BYTE,
 }
@@ -237,8 +239,8 @@ def mpi_version() -> str:
 
 
 def mpi_type(dtype: np.dtype) -> MPI.Datatype:
-    """The MPI type of float32 and float64; for bfloat16 and bytes a type of their bits, which MPI
-    can move but not add (:func:`mpi_adds`)."""
+    """The MPI type of real and complex numbers; for bfloat16 and bytes a type of their bits, which
+    MPI can move but not add (:func:`mpi_adds`)."""
     return _MPI_TYPES[dtype.name]
 
 
@@ -250,4 +252,4 @@ def mpi_adds(dtype: np.dtype) -> bool:
     >>> mpi_adds(np.dtype("float32")), mpi_adds(np.dtype("uint8"))
     (True, False)
     """
-    return dtype.name in ("float32", "float64")
+    return dtype.kind in "fc"

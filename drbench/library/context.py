@@ -440,6 +440,8 @@ class Context:
             raise UsageError(
                 f"types differ: A is {a.dtype}, B {b.dtype}, C {c.dtype}. Use one type for all."
             )
+        if c.conjugated:
+            raise UsageError(f"C is written as it is stored, got {c}. Write into C, and use C.H.")
         if stationary not in ("A", "B", "C", "auto"):
             hint = did_you_mean(str(stationary), ("A", "B", "C", "auto"))
             raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.{hint}")
@@ -460,9 +462,9 @@ class Context:
             else:
                 new = self.specs.of(A.shape, layout, A.dtype)
                 within = self._cached(("within", new, A.spec), lambda: new.within(A.spec))
-                if within is not None and not copy:
+                if within is not None and not copy and not A.spec.conjugated:
                     (row, col), (rows, cols) = within, new.local_shape
-                    local, (at, by_row, by_col) = A.local, A.location
+                    local, (at, by_row, by_col) = A.memory, A.location
                     local = local[row : row + rows, col : col + cols]
                     at += row * by_row + col * by_col
                     return Matrix(self, new, local, at, A.serial)
@@ -471,6 +473,8 @@ class Context:
             locations = () if out is None else A.location + out.location
             plan.run(locations, fault, (A.serial, out.serial if out else 0))
             assert out is not None  # a fault ends every rank
+            if A.spec.conjugated != out.spec.conjugated:
+                np.conjugate(out.memory, out=out.memory)
             return self._numbered(out)
 
     def fence(self, A: Matrix) -> None:
@@ -500,6 +504,11 @@ class Context:
         """
         with self.lock:
             self._check(A)
+            if A.spec.conjugated:
+                raise UnsupportedError(
+                    f"{A} is a conjugate, whose tiles are those of another matrix. Use the tiles "
+                    "of that one, or redistribute(A.H, copy=True)."
+                )
             if not isinstance(self.heap.window, Window):
                 raise UnsupportedError(
                     f"tiles of {A} are on a device, where drbench cannot read or change single "
@@ -558,6 +567,8 @@ class Context:
             here = root in (None, self.rank)
             array = self.runtime.empty(A.shape if here else (0, 0), A.dtype)
             self.redistribution(A.spec, whole, root).run(A.location, None, (A.serial,), array)
+            if A.spec.conjugated:
+                np.conjugate(array, out=array)
             return array if here else None
 
     def _summed(self, A: Matrix) -> Matrix:

@@ -16,9 +16,9 @@ from drbench.host.matrix import Location
 
 #: A record: three locations, the number of the operation, whether this rank cannot; alpha and beta,
 #: and a number for the matrices.
-_NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 14
+_NUMBER, _REFUSED, _FACTORS, WIDTH = 9, 10, 11, 16
 _LOCATIONS = [struct.Struct(f"={3 * n}q") for n in (0, 1, 2, 3)]
-_LAST = struct.Struct("=?7xddq")
+_LAST = struct.Struct("=?7xddddq")
 
 
 def number_of(what: str) -> int:
@@ -56,8 +56,8 @@ class Exchange:
         locations: tuple[int, ...] = (),
         fault: DrbenchError | None = None,
         serials: tuple[int, ...] = (),
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
     ) -> bytes:
         """Exchange the locations of all ranks' arrays (collective).
 
@@ -75,15 +75,16 @@ class Exchange:
         mine = self._mine
         if locations:
             _LOCATIONS[len(locations) // 3].pack_into(mine, 0, *locations)
-        given = alpha + 0.0, beta + 0.0  # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
+        # -0.0 + 0.0 is 0.0: the bytes of equal factors are equal
+        given = [part + 0.0 for x in (alpha, beta) for part in (x.real, x.imag)]
         _LAST.pack_into(mine, 8 * _REFUSED, fault is not None, *given, hash(serials))
         self.comm.Allgather(self._send, self._receive)
         factors = self._factors.tobytes()
         # ranks in different operations have different factors, too
-        if factors != factors[:24] * self.comm.size and self._all_start:
+        if factors != factors[: 8 * (WIDTH - _FACTORS)] * self.comm.size and self._all_start:
             numbers = ", ".join(str(serial or "new") for serial in serials)
             texts = (
-                "alpha={} beta={}".format(*given),
+                f"alpha={alpha + 0.0} beta={beta + 0.0}",
                 f"matrices no. {numbers} in the order of making",
             )
             self._check_same(*texts)

@@ -28,10 +28,6 @@ class Matrix:
 
     Attributes
     ----------
-    local : ndarray
-        This rank's rows × this rank's columns, in the order of the whole matrix; on a GPU
-        CuPy's. Read and write it as any array, but not while ranks multiply. It stays valid after
-        the context is closed.
     context : Context
         The context that made it.
     spec : Spec
@@ -54,19 +50,19 @@ class Matrix:
     2x3 float64 row (3, 2) [[5.0, 14.0], [14.0, 50.0]]
     """
 
-    __slots__ = ("context", "spec", "local", "location", "placed", "serial", "__weakref__")
+    __slots__ = ("context", "spec", "memory", "location", "placed", "serial", "__weakref__")
     __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
 
     def __init__(
-        self, context: Any, spec: Spec, local: np.ndarray, offset: int = 0, serial: int = 0
+        self, context: Any, spec: Spec, memory: np.ndarray, offset: int = 0, serial: int = 0
     ):
-        self.context, self.spec, self.local = context, spec, local
+        self.context, self.spec, self.memory = context, spec, memory
         # How many matrices of this shape, type and layout this rank had made with it: the same on
         # every rank, which every collective operation checks. Negative if transposed, 0 before the
         # operation that makes it has ended.
         self.serial = serial
-        # Where local begins in this rank's part of the heap, and its strides, in bytes.
-        by_row, by_col = local.strides
+        # Where memory begins in this rank's part of the heap, and its strides, in bytes.
+        by_row, by_col = memory.strides
         self.location = offset, by_row, by_col
         # The local arrays of all ranks, known from the first fence on.
         self.placed: DistributedMatrix | None = None
@@ -76,6 +72,19 @@ class Matrix:
             f"a Matrix is distributed, got {self} as one array. Use its local array, .local, or "
             "the whole matrix, to_global()."
         )
+
+    @property
+    def local(self) -> np.ndarray:
+        """This rank's rows × its columns, in the order of the whole matrix; on a GPU CuPy's.
+
+        Read and write it as any array, but not while ranks multiply. It stays valid after the
+        context is closed. Of a conjugate (:attr:`H`) it is a copy, which cannot be written.
+        """
+        if not self.spec.conjugated:
+            return self.memory
+        local = self.memory.conj()
+        local.flags.writeable = False
+        return local
 
     @property
     def shape(self) -> Pair:
@@ -105,7 +114,22 @@ class Matrix:
     @property
     def T(self) -> "Matrix":
         """The transposed matrix, in the same memory."""
-        return Matrix(self.context, self.spec.T, self.local.T, self.location[0], -self.serial)
+        return Matrix(self.context, self.spec.T, self.memory.T, self.location[0], -self.serial)
+
+    @property
+    def H(self) -> "Matrix":
+        """The conjugate transpose, in the same memory; of real numbers the transpose.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.array([[1, 2j], [3, 4]]), "row")
+        ...     print((A @ A.H).local.tolist())
+        [[(5+0j), (3+8j)], [(3-8j), (25+0j)]]
+        """
+        return Matrix(self.context, self.spec.H, self.memory.T, self.location[0], -self.serial)
 
     def __getitem__(self, ranges: slice | tuple[slice, slice]) -> "Matrix":
         """A range of rows and one of columns, in the same memory (not collective).
@@ -140,7 +164,7 @@ class Matrix:
         spec, down, across = self.spec.part(rows, cols)
         offset, by_row, by_col = self.location
         offset += down.start * by_row + across.start * by_col
-        return Matrix(self.context, spec, self.local[down, across], offset, self.serial)
+        return Matrix(self.context, spec, self.memory[down, across], offset, self.serial)
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
         if not isinstance(other, Matrix):

@@ -75,8 +75,8 @@ class Plan:
         fault: DrbenchError | None = None,
         serials: tuple[int, ...] = (),
         private: np.ndarray | None = None,
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
     ) -> None:
         """Run the operation (collective).
 
@@ -90,7 +90,7 @@ class Plan:
             Of the matrices, which must be the same on every rank.
         private : ndarray, optional
             This rank's local array of C if that is not in the heap.
-        alpha, beta : float
+        alpha, beta : float or complex
             C = beta·C + alpha·A·B.
         """
         runtime = self.runtime
@@ -164,7 +164,9 @@ class Multiplication(Plan):
     def __init__(self, runtime: Runtime, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
         (m, k), (_, n) = a.shape, b.shape
         A, B, C = map(Operand, "ABC", (a.partition, b.partition, c.partition))
-        problem = Problem(m, n, k, runtime.size, A, B, C, a.dtype.name, updates=update)
+        conjugated = "a" * a.conjugated + "b" * b.conjugated
+        more = {"updates": update, "conjugated": conjugated}
+        problem = Problem(m, n, k, runtime.size, A, B, C, a.dtype.name, **more)
         self.problem = problem.on_nodes(runtime.nodes)
         self.update = update
         adds = runtime.in_place or mpi_adds(c.dtype)

@@ -16,7 +16,7 @@ from drbench.partitions import LayoutError, Partition, partition, sources, store
 from drbench.partitions.intervals import Pair
 
 #: Types of elements.
-TYPES = ("float32", "float64", "bfloat16")
+TYPES = ("float32", "float64", "complex64", "complex128", "bfloat16")
 #: How a matrix is laid out: a text form of :mod:`drbench.partitions.text` or
 #: :mod:`drbench.partitions.dtensor`, a partition, or the spec of another matrix.
 Layout: TypeAlias = "str | Partition | Spec"
@@ -54,13 +54,17 @@ class Spec:
     partition : Partition
     local_shape : (int, int)
         Of this rank's local array: its rows × its columns, in the order of the whole matrix.
+    conjugated : bool
+        The elements are the conjugates of those in memory.
     """
 
-    def __init__(self, whole: Partition, dtype: np.dtype, rank: int):
+    def __init__(self, whole: Partition, dtype: np.dtype, rank: int, conjugated: bool = False):
         self.partition, self.dtype, self.rank = whole, dtype, rank
+        self.conjugated = conjugated
         self.shape, self.text = whole.shape, whole.text
         self.local_shape = whole.local_shape(rank)
         self._transposed: Spec | None = None
+        self._adjoint: Spec | None = None
         self._parts: dict[tuple, tuple[Spec, slice, slice]] = {}
 
     @property
@@ -73,9 +77,23 @@ class Spec:
     def T(self) -> "Spec":
         """The spec of the transposed matrix."""
         if self._transposed is None:
-            self._transposed = Spec(self.partition.transposed(), self.dtype, self.rank)
+            self._transposed = self._like(self.partition.transposed())
             self._transposed._transposed = self
         return self._transposed
+
+    @property
+    def H(self) -> "Spec":
+        """The spec of the conjugate transpose; of real numbers that of the transpose."""
+        if self.dtype.kind != "c":
+            return self.T
+        if self._adjoint is None:
+            self._adjoint = self._like(self.partition.transposed())
+            self._adjoint.conjugated = not self.conjugated
+            self._adjoint._adjoint = self
+        return self._adjoint
+
+    def _like(self, whole: Partition) -> "Spec":
+        return Spec(whole, self.dtype, self.rank, self.conjugated)
 
     def part(self, rows: slice, cols: slice) -> "tuple[Spec, slice, slice]":
         """The spec of a range of rows and one of columns, and their slices of the local array.
@@ -105,7 +123,7 @@ class Spec:
         if entry is None:
             if len(self._parts) > _MOST:
                 self._parts.clear()
-            part = Spec(self.partition.part(*spans), self.dtype, self.rank)
+            part = self._like(self.partition.part(*spans))
             down, across = (
                 slice(*map(int, np.searchsorted(index, span)))
                 for index, span in zip(self.indices, spans)
@@ -118,7 +136,7 @@ class Spec:
         """The spec of the matrix after a pending reduction: itself, except for Partial."""
         if self.partition.terms == 1:
             return self
-        return Spec(summed(self.partition), self.dtype, self.rank)
+        return self._like(summed(self.partition))
 
     def runs(self, axis: int, rank: int | None = None) -> list[tuple[int, int, int]]:
         """The rows (``axis`` 0) or columns of a rank's local array as (start, stop, local start),
@@ -186,7 +204,7 @@ class Spec:
 
     def __repr__(self) -> str:
         rows, cols = self.shape
-        return f"{rows}x{cols} {self.dtype.name} {self.text}"
+        return f"{rows}x{cols} {self.dtype.name} {self.text}" + ", conjugated" * self.conjugated
 
 
 def _shift(part: list, whole: list) -> int | None:
@@ -228,7 +246,7 @@ def extents(shape: Sequence[int]) -> Pair:
     return sizes
 
 
-def factor(value: float, dtype: np.dtype) -> float:
+def factor(value: complex, dtype: np.dtype) -> complex:
     """Alpha or beta as elements of a type are multiplied by it (bfloat16 in float32).
 
     Raises
@@ -238,12 +256,16 @@ def factor(value: float, dtype: np.dtype) -> float:
 
     Examples
     --------
-    >>> factor(2, np.dtype("f8")), factor(1e-300, np.dtype("f4"))
-    (2.0, 0.0)
+    >>> factor(2, np.dtype("f8")), factor(1e-300, np.dtype("f4")), factor(1 - 2j, np.dtype("c8"))
+    (2.0, 0.0, (1-2j))
     """
     if type(value) is float and value in (0.0, 1.0):  # at once
         return value
-    real = ctypes.c_double if dtype.itemsize == 8 else ctypes.c_float
+    if dtype.kind == "c" and isinstance(value, complex | np.complexfloating):
+        real = np.dtype(f"f{dtype.itemsize // 2}")
+        number = complex(factor(value.real, real), factor(value.imag, real))
+        return number if number.imag else number.real
+    real = ctypes.c_double if dtype.name in ("float64", "complex128") else ctypes.c_float
     try:
         number = real(float(value + 0.0)).value  # texts are no numbers
     except (TypeError, ValueError, OverflowError):

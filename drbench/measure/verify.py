@@ -23,6 +23,7 @@ from mpi4py import MPI
 
 from drbench.host.fill import Fill, HostElements, parts
 from drbench.host.matrix import DistributedMatrix
+from drbench.host.topology import mpi_type
 from drbench.mappings import remembered
 from drbench.partitions import part
 from drbench.program.problem import Problem
@@ -91,7 +92,7 @@ def _by_vectors(c, problem, fill, replicas, elements, known) -> Verification:
     rows_c, terms = problem.c.partition.shape[0], problem.c.partition.terms
     key = repr((problem.shapes(), problem.gemms(), vars(fill), terms))
     expected = remembered(known, key, lambda: _expected(comm, problem, fill, x, elements))
-    copy, sums, fraction = _copy(c), np.zeros((replicas, rows_c, 2)), False
+    copy, sums, fraction = _copy(c), np.zeros((replicas, rows_c, 2), fill.wide), False
     if copy < replicas:
         for block, tile in c.own_blocks():
             fraction |= not elements.all_finite(tile, whole=True)
@@ -122,7 +123,7 @@ def _expected(comm, problem, fill, x, elements) -> np.ndarray:
     of_b = of_b.reshape(-1, problem.k, 2).transpose(1, 0, 2)  # a block of k rows after the other
     of_a = _times(comm, fill, "A", rows_a, problem.k, of_b.reshape(problem.k, -1), elements)
     of_a = of_a.reshape(rows_a, -1, 2)
-    expected = np.zeros((rows_c, 2))
+    expected = np.zeros((rows_c, 2), fill.wide)
     for result, taken, block in problem.gemms():
         expected[slice(*result)] += of_a[slice(*taken), block]
     expected *= fill.alpha
@@ -148,11 +149,12 @@ def _times(comm, fill, matrix, rows, columns, x, elements) -> np.ndarray:
     """A, B or C times x on every rank; each rank computes its share of the rows."""
     share = [rows * r // comm.size for r in range(comm.size + 1)]
     low, high = share[comm.rank], share[comm.rank + 1]
-    out, width = np.empty((rows, x.shape[1])), x.shape[1]
+    out, width = np.empty((rows, x.shape[1]), fill.wide), x.shape[1]
     if high > low:
         out[low:high] = elements.hashed_times(fill, matrix, low, high, columns, x)
     counts = [width * (share[r + 1] - share[r]) for r in range(comm.size)]
-    comm.Allgatherv(MPI.IN_PLACE, [out, counts, [width * s for s in share[:-1]], MPI.DOUBLE])
+    starts = [width * s for s in share[:-1]]
+    comm.Allgatherv(MPI.IN_PLACE, [out, counts, starts, mpi_type(out.dtype)])
     return out
 
 
@@ -171,14 +173,15 @@ def _by_rows(c, problem, fill, replicas, elements, known) -> Verification:
             terms.append((which, alpha * np.concatenate(a), block))
     roundings = problem.k + problem.summands // problem.k
     roundings += 1 if (alpha, beta) == (1.0, 0.0) else 3
+    roundings *= 4 if fill.wide.kind == "c" else 1  # of each part, in units of the modulus
     real = np.finfo(problem.type_of("C"))
     # near 0 a rounding loses up to half of the least number, here and in the run
     unit, least = float(real.eps) * roundings, 4 * float(real.smallest_subnormal) * roundings
     worst = 0.0
     if _copy(c) < replicas and not all(elements.all_finite(tile) for _, tile in c.own_blocks()):
         worst = float("inf")  # in any row
-    for inside, col0, actual in _sample_parts(c, problem, sample, replicas, elements):
-        value, size = np.zeros((2, *actual.shape))
+    for inside, col0, actual in _sample_parts(c, problem, sample, replicas, elements, fill.wide):
+        value, size = np.zeros(actual.shape, fill.wide), np.zeros(actual.shape)
         if beta:
             for x, row in enumerate(sample[inside]):
                 fill.into(value[x : x + 1], "C", row, col0)
@@ -187,7 +190,7 @@ def _by_rows(c, problem, fill, replicas, elements, known) -> Verification:
         for which, a, block in terms:
             at, of = np.isin(inside, which), np.isin(which, inside)
             for k0, k1 in parts(0, problem.k, actual.shape[1]) if at.any() else ():
-                b = np.empty((k1 - k0, actual.shape[1]))
+                b = np.empty((k1 - k0, actual.shape[1]), fill.wide)
                 fill.into(b, "B", block * problem.k + k0, col0)
                 value[at] += a[of, k0:k1] @ b
                 size[at] += np.abs(a[of, k0:k1]) @ np.abs(b)
@@ -204,7 +207,7 @@ def _by_rows(c, problem, fill, replicas, elements, known) -> Verification:
     )
 
 
-def _sample_parts(c, problem, sample, replicas, elements) -> Iterator[tuple]:
+def _sample_parts(c, problem, sample, replicas, elements, wide) -> Iterator[tuple]:
     """The parts of the sampled rows of C that this rank checks: indices in the sample, the first
     column, and the elements.
 
@@ -212,7 +215,7 @@ def _sample_parts(c, problem, sample, replicas, elements) -> Iterator[tuple]:
     (collective), and each checks a share of the columns.
     """
     copy, pending = _copy(c), getattr(getattr(c, "partition", None), "terms", 1) > 1
-    total = np.zeros((replicas, sample.size, problem.n)) if pending else None
+    total = np.zeros((replicas, sample.size, problem.n), wide) if pending else None
     for block, tile in c.own_blocks() if copy < replicas else ():
         inside = np.flatnonzero((sample >= block.row0) & (sample < block.row1))
         if not inside.size:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from drbench.errors import UnsupportedError, UsageError, did_you_mean, shown
 from drbench.mappings import remembered
-from drbench.program.problem import ITEMSIZES
+from drbench.program.problem import ITEMSIZES, REAL_OF
 from drbench.transport import TransportChoice
 
 from .constants import check_table, read_table, refuse_unknown
@@ -217,7 +217,9 @@ class MachineFile:
         return self.from_dict(self.sources | {"links": tiers}, self.name)
 
     def for_dtype(self, dtype: str) -> Self:
-        """The machine for GEMMs of an element type (``"tf32"``: of float32 in TF32).
+        """The machine for GEMMs of an element type (``"tf32"``: of float32 in TF32). Products
+        of complex numbers need four times the FLOPs, at the rate of real ones unless the machine
+        has one of theirs.
 
         Raises
         ------
@@ -237,14 +239,17 @@ class MachineFile:
         """
         if dtype == self.dtype:
             return self
-        if dtype not in self.dtypes:
+        own = dtype if dtype in self.dtypes else REAL_OF.get(dtype, dtype)
+        if own not in (self.dtype, *self.dtypes):
             raise UnsupportedError(
                 f"machine {self.name} has {'peaks' if self.dtypes else 'a peak'} for "
                 f"{', '.join(self.peaks)}, none for {dtype}. Add to its file "
                 f"[model.dtypes.{dtype}] and below it peak_flops = (FLOP/s of one device), or use "
                 f"--dtype {self.dtype}."
             )
-        compute = _of_dtype(self.sources, dtype)
+        compute = _of_dtype(self.sources, own) if own in self.dtypes else self.sources["compute"]
+        if dtype in REAL_OF:
+            compute = compute | {"sustained": compute.get("sustained", 1.0) / 4}
         return self.from_dict(self.sources | {"compute": compute, "dtype": dtype}, self.name)
 
 

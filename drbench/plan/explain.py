@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from drbench.clock import StepTime
 from drbench.partitions import Partition
+from drbench.program.problem import product_flops
 from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace
 
@@ -225,7 +226,7 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
                 f"{', '.join(str(other) for other, _ in moved)}"
             )
         elif type(step) is Gemm:
-            note = f"    # {step.flops} FLOPs"
+            note = f"    # {product_flops(trace.problem.dtype) * step.products} FLOPs"
         lines.append(f"{step.index:>{width}}  {step!r}{note}")
     if len(steps) < len(trace.steps):
         lines.append(f"... {len(trace.steps) - len(steps)} more steps")

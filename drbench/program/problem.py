@@ -23,13 +23,19 @@ TRANSPOSES = ("", "a", "b", "ab")
 ITEMSIZES = {
     "float32": 4,
     "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
     "bfloat16": 2,
     "bfloat16:float32": 2,
     "float16": 2,
     "float8": 1,
 }
+#: Complex types, and the types of their parts.
+REAL_OF = {"complex64": "float32", "complex128": "float64"}
 #: Element types that can be planned and simulated only.
 PLANNED = ("bfloat16", "float16", "float8")
+#: Element types that run.
+RUN_TYPES = tuple(name for name in ITEMSIZES if name not in PLANNED)
 #: Bytes of a cache line, and cache lines from which on rows are padded.
 _LINE_BYTES, _LEAST_LINES = 64, 16
 
@@ -187,6 +193,17 @@ class Operand:
         return [self.tile_block(idx, replica) for idx in self.partition.tiles_of(rank)]
 
 
+def product_flops(dtype: str) -> int:
+    """FLOPs of one multiply-add: of complex numbers four products and four sums of real ones.
+
+    Examples
+    --------
+    >>> product_flops("float64"), product_flops("complex64")
+    (2, 8)
+    """
+    return 8 if dtype in REAL_OF else 2
+
+
 @lru_cache(maxsize=64)  # cases of a sweep share layouts
 def bound_operand(
     name: str, text: str, shape: Pair, nprocs: int, transposed: bool, padded: int
@@ -227,8 +244,8 @@ class Problem:
         Text forms of the partitions (:mod:`drbench.partitions.text`) of the matrices as they are
         stored; bound on construction, when they become :class:`Operand`.
     dtype : str
-        ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices; those of
-        :data:`PLANNED` can be planned and simulated only.
+        ``"float32"``, ``"float64"``, ``"complex64"`` or ``"complex128"``; ``"bfloat16:float32"``
+        (A and B, C) on devices; those of :data:`PLANNED` can be planned and simulated only.
     transpose : str
         One of :data:`TRANSPOSES`: with ``"a"`` A is stored k×m and op(A) is its transpose, with
         ``"b"`` B is stored n×k.
@@ -239,6 +256,8 @@ class Problem:
     nodes : tuple of int
         The node of each rank, if ranks are on several nodes; empty if they are not, or that is not
         known.
+    conjugated : str
+        Which of the operands are the conjugates of what is stored: ``a``, ``b``, both or none.
 
     Raises
     ------
@@ -269,6 +288,7 @@ class Problem:
     updates: bool = False
     padded: bool = False
     nodes: tuple[int, ...] = ()
+    conjugated: str = ""
 
     def __post_init__(self):
         for name in ("m", "n", "k", "nprocs"):
@@ -364,8 +384,8 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """2·n·k for each row that is multiplied."""
-        return 2 * self.rows * self.n * self.k
+        """2·n·k for each row that is multiplied, 8·n·k of complex numbers."""
+        return product_flops(self.dtype) * self.rows * self.n * self.k
 
     @property
     def itemsize(self) -> int:

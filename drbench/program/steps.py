@@ -543,10 +543,10 @@ class Gemm(Step):
         return m, self.inputs[1].shape[1], k
 
     @property
-    def flops(self) -> int:
-        """2·m·n·k of this GEMM."""
+    def products(self) -> int:
+        """m·n·k of this GEMM, its multiply-adds."""
         m, n, k = self.extents
-        return 2 * m * n * k
+        return m * n * k
 
     def elements(self):
         return 0 if self.block is not None else super().elements()

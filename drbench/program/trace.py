@@ -18,7 +18,7 @@ from drbench.errors import UnsupportedError, UsageError
 
 from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from .kinds import READS, SIGNAL_STEPS, VIEWS, table_of_steps
-from .problem import Problem
+from .problem import Problem, product_flops
 from .steps import (
     Accumulate,
     Add,
@@ -80,7 +80,8 @@ class Trace:
             (m, k), (l, n), into = *(x.shape for x in gemm.inputs[:2]), gemm.block or gemm.onto
             if k != l or (into is not None and into.shape != (m, n)):
                 raise UsageError(f"rank {self.rank}: operands and result do not fit: {gemm!r}.")
-        return sum(gemm.flops for gemm in gemms)
+        one = product_flops(self.problem.dtype) if self.problem else 2
+        return one * sum(gemm.products for gemm in gemms)
 
     @property
     def panel_bytes(self) -> int:

@@ -26,23 +26,30 @@ class TorchBlas:
         self.info = BlasInfo(f"torch {torch.__version__}", capability)
 
     def gemm(
-        self, a: np.ndarray, b: np.ndarray, c: np.ndarray, beta: float, alpha: float = 1.0
+        self,
+        a: np.ndarray,
+        b: np.ndarray,
+        c: np.ndarray,
+        beta: complex,
+        alpha: complex = 1.0,
+        conjugated: str = "",
     ) -> None:
         """c = beta·c + alpha·a·b (:meth:`drbench.host.blas.Blas.gemm`)."""
-        self.prepare_gemm(a, b, c)(beta, alpha)
+        self.prepare_gemm(a, b, c, conjugated)(beta, alpha)
 
     def prepare_gemm(
-        self, a: np.ndarray, b: np.ndarray, c: np.ndarray
-    ) -> Callable[[float, float], None]:
+        self, a: np.ndarray, b: np.ndarray, c: np.ndarray, conjugated: str = ""
+    ) -> Callable[[complex, complex], None]:
         """``call_gemm(beta, alpha)`` for three arrays at fixed addresses
         (:meth:`drbench.host.blas.Blas.prepare_gemm`)."""
         if not c.size:
             return lambda beta, alpha: None
         with torch.inference_mode(False):  # else only inference mode could write it
             x, y, z = map(_view, (a, b, c))
+            x, y = (t.conj() if name in conjugated else t for name, t in (("a", x), ("b", y)))
         addmm = torch.addmm
 
-        def call_gemm(beta: float, alpha: float) -> None:
+        def call_gemm(beta: complex, alpha: complex) -> None:
             addmm(z, x, y, beta=beta, alpha=alpha, out=z)
 
         return call_gemm

@@ -19,7 +19,7 @@ from drbench.launch.libraries import LIBRARIES, get_library
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.options import Option, check_options
 from drbench.partitions import LayoutError, parse, preset
-from drbench.program.problem import ITEMSIZES, PLANNED, Problem
+from drbench.program.problem import ITEMSIZES, PLANNED, REAL_OF, Problem
 from drbench.transport import parse_transport
 
 #: Statuses of a case that are no failure of the sweep.
@@ -340,6 +340,11 @@ def check_case(case: Case) -> None:
                 f"Leave it out{other}."
             )
     on_cores = case.backend == "numpy"
+    if not on_cores and case.dtype in REAL_OF:
+        raise UnsupportedError(
+            f"{case.dtype} multiplications do not run on {BACKENDS[case.backend]}. Use --backend "
+            f"numpy, or --dtype {REAL_OF[case.dtype]}."
+        )
     if case.dtype in PLANNED or (on_cores and case.dtype.startswith("bfloat16")):
         raise UnsupportedError(
             f"{case.dtype} multiplications do not run on {BACKENDS[case.backend]}. Use drbench "

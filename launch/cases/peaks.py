@@ -15,6 +15,7 @@ from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from drbench.model.machine_file import ARITHMETICS
 from drbench.options import Option, named
+from drbench.program.problem import REAL_OF
 
 from .sweep_values import check_keys, read_table, read_toml, require, shipped
 
@@ -118,7 +119,8 @@ def with_peak(record: Record, peaks: Peaks) -> Record:
     """
     if record.status != "ok" or not record.gflops:
         return record
-    peak = peaks.get(arithmetic(record.dtype, record.compute))
+    name = arithmetic(record.dtype, record.compute)
+    peak = peaks.get(name) or peaks.get(REAL_OF.get(name, name))
     total = peak and peak.of_ranks(record)
     if not total:
         return record

@@ -15,6 +15,7 @@ from drbench.launch.cases.machine_models import find_machine, find_planning_mode
 from drbench.launch.host.show import brief, drawing, multiplication_text, table
 from drbench.plan.explain import balance, listing, memory_bytes, traffic
 from drbench.plan.signals import pairs_of
+from drbench.program.problem import RUN_TYPES
 from drbench.program.steps import COUNTERS
 from drbench.texts import bytes_text, flops_text, plural, time_text
 from drbench.transport import parse_transport
@@ -39,7 +40,7 @@ _RESOLVED = ("experts", "topk", "routing", "stationary", "pack")
 
 
 @command()
-@problem_options("prefetch", type=("float32", "float64", "bfloat16:float32"))
+@problem_options("prefetch", type=RUN_TYPES)
 @ranks_option()
 @option(
     "--rank",

@@ -14,6 +14,7 @@ from drbench.launch.host.memory import available_memory
 from drbench.launch.host.mpi import run_ranks
 from drbench.launch.host.python import PYTHON, importable
 from drbench.launch.libraries import LIBRARIES, get_library, require_library
+from drbench.program.problem import RUN_TYPES
 
 from .guards import default_ranks, given_ranks, refuse_too_many
 from .options import (
@@ -38,7 +39,7 @@ _FINE_TUNING = tuple(name for name, described in FIELDS.items() if not described
 
 
 @command()
-@problem_options(*_FINE_TUNING, type=("float32", "float64", "bfloat16:float32"))
+@problem_options(*_FINE_TUNING, type=RUN_TYPES)
 @ranks_option()
 @of_case("threads", "transport")
 @timeout_option()

@@ -20,7 +20,7 @@ class ThrottledLinks:
 
     def end(self, rank, step, now):
         if type(step) is Gemm:
-            return now + step.flops / self.flops_per_s
+            return now + 2 * step.products / self.flops_per_s
         if step.counter is None or step.block.owner == rank:
             return now
         return self.links[rank].due(

@@ -55,7 +55,7 @@ class Links:
 
     def end(self, rank, step, now):
         if type(step) is Gemm:
-            return now + step.flops / self.flops_per_s
+            return now + 2 * step.products / self.flops_per_s
         if step.counter is None or step.block.owner == rank:
             return now
         link = rank, "in" if isinstance(step, Get) else "out"
