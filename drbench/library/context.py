@@ -21,7 +21,14 @@ from mpi4py import MPI
 from numpy.typing import ArrayLike, DTypeLike
 
 from drbench.device.base import Device
-from drbench.errors import CaseFailed, DrbenchError, UnsupportedError, UsageError, did_you_mean
+from drbench.errors import (
+    CaseFailed,
+    DrbenchError,
+    UnsupportedError,
+    UsageError,
+    did_you_mean,
+    shown,
+)
 from drbench.host.launcher import end_ranks
 from drbench.host.matrix import Window
 from drbench.host.topology import start_mpi
@@ -312,14 +319,16 @@ class Context:
         out: Matrix | Layout | None = None,
         *,
         stationary: str = "auto",
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
+        transpose: str = "",
     ) -> Matrix:
         """C = beta·C + alpha·A·B, for any layouts (collective): :func:`drbench.multiply`, which has
         the same parameters, result and errors.
         """
         with self.lock:
             self._check(A, B)
+            A, B = _transposed(A, B, transpose)
             alpha, beta = factor(alpha, A.dtype), factor(beta, A.dtype)
             A, B = self._summed(A), self._summed(B)
             plan = self._multiplication(A, B, out, stationary, beta)
@@ -337,8 +346,9 @@ class Context:
         C: Matrix,
         *,
         stationary: str = "auto",
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
+        transpose: str = "",
     ) -> MultiplicationPlan:
         """The multiplication of these three matrices, to be called repeatedly (not collective).
 
@@ -348,8 +358,10 @@ class Context:
             m×k, k×n and m×n, of this context and one element type.
         stationary : str
             The matrix whose tiles do not move: ``A``, ``B``, ``C`` or ``auto``.
-        alpha, beta : float
+        alpha, beta : float, or complex if the elements are
             The factors of A·B and of the old C.
+        transpose : str
+            As of :func:`drbench.multiply`.
 
         Returns
         -------
@@ -375,6 +387,7 @@ class Context:
             if not isinstance(C, Matrix):
                 raise UsageError(f"a plan needs the matrix that it writes, got {C!r}.")
             self._check(A, B)
+            A, B = _transposed(A, B, transpose)
             alpha, beta = factor(alpha, A.dtype), factor(beta, A.dtype)
             operands = self._with_sum(A), self._with_sum(B)
             plan = self._multiplication(*operands, C, stationary, beta)
@@ -730,7 +743,7 @@ class MultiplicationPlan:
     matrices : tuple of Matrix
         A, B, C; each call multiplies what their local arrays hold then. A Partial operand is
         reduced at each call.
-    alpha, beta : float
+    alpha, beta : float, or complex if the elements are
         May be set between calls; beta between 0 and another value only by a new plan.
     """
 
@@ -859,6 +872,16 @@ def _leaving(error: BaseException | None) -> DrbenchError | None:
         return error
     line = " ".join(str(error).split())[:200]
     return CaseFailed(f"left with {type(error).__name__}: {line}")
+
+
+def _transposed(A: Matrix, B: Matrix, letters: str) -> tuple[Matrix, Matrix]:
+    """A and B as BLAS's letters have them."""
+    forms = {"N": lambda matrix: matrix, "T": lambda matrix: matrix.T, "C": lambda matrix: matrix.H}
+    given = str(letters).upper().ljust(2, "N")
+    if len(given) > 2 or not {*given} <= forms.keys():
+        raise UsageError(f"transpose is N, T or C for A and for B, as CN, got {shown(letters)}.")
+    of_a, of_b = (forms[letter] for letter in given)
+    return of_a(A), of_b(B)
 
 
 def context_of(matrix: Any) -> Context:

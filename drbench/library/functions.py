@@ -90,24 +90,28 @@ def multiply(
     out: Matrix | Layout | None = None,
     *,
     stationary: str = "auto",
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
+    transpose: str = "",
 ) -> Matrix:
     """C = beta·C + alpha·A·B, for any layouts (collective).
 
     Parameters
     ----------
     A, B : Matrix
-        m×k and k×n, of one context and one element type. ``A.T`` needs no copy.
+        m×k and k×n, of one context and one element type. ``A.T`` and ``A.H`` need no copy.
     out : Matrix, str or Partition, optional
         The matrix that C is written into, m×n, or the layout of a new one; by default the layout of
         A. It must share no memory with A or B.
     stationary : str
         The matrix whose tiles do not move: ``A``, ``B``, ``C``, or ``auto``: the one with which the
         busiest rank moves the fewest bytes, an accumulate counted three times.
-    alpha, beta : float
+    alpha, beta : float, or complex if the elements are
         As in BLAS, which does not read A and B if ``alpha`` is 0, nor C if ``beta`` is 0; finite,
         and the same on every rank. ``beta`` needs a matrix as ``out``.
+    transpose : str
+        The letters of BLAS for A and B, ``N``, ``T`` or ``C``: ``"CN"`` multiplies ``A.H`` by B.
+        One letter is for A.
 
     Returns
     -------
@@ -133,7 +137,8 @@ def multiply(
     ...     print(C, C.to_global().tolist())
     2x2 float64 column [[10.0, 28.0], [28.0, 100.0]]
     """
-    return context_of(A).multiply(A, B, out, stationary=stationary, alpha=alpha, beta=beta)
+    how = {"stationary": stationary, "alpha": alpha, "beta": beta, "transpose": transpose}
+    return context_of(A).multiply(A, B, out, **how)
 
 
 def redistribute(A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> Matrix:

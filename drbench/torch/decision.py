@@ -32,6 +32,7 @@ from .private import (
 
 #: Types of elements that drbench multiplies, as NumPy calls them.
 TYPES = {torch.float32: "float32", torch.float64: "float64"}
+TYPES |= {torch.complex64: "complex64", torch.complex128: "complex128"}
 if find_spec("ml_dtypes") is not None:
     TYPES[torch.bfloat16] = "bfloat16"
 

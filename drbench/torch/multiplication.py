@@ -94,8 +94,8 @@ class DTensorMultiplication:
         self,
         locals_: tuple[torch.Tensor, torch.Tensor],
         start: Callable[[torch.Tensor], Any] | None = None,
-        alpha: float = 1.0,
-        beta: float = 0.0,
+        alpha: complex = 1.0,
+        beta: complex = 0.0,
         counts: Counter | None = None,
     ) -> torch.Tensor:
         """The local tensor of C (collective).
@@ -205,6 +205,8 @@ def _of_one_shape(exchange: Exchange) -> Iterator[None]:
 def location_of(local: torch.Tensor, context: Context) -> Sizes | None:
     """The start of a local matrix in this rank's part of the heap, and its strides, in bytes; None
     if it cannot be used in place."""
+    if local.is_conj() or local.is_neg():  # not what is in memory
+        return None
     (by_row, by_col), item = local.stride(), local.itemsize
     offset: int | None = 0
     strides = by_row * item, by_col * item

@@ -24,13 +24,19 @@ from drbench.launch.host.processes import last_line, running
 from drbench.measure.noise import is_noisy, time_columns
 from drbench.measure.record import Record
 from drbench.partitions import divisors
+from drbench.program.problem import product_flops
 
 from .base import Availability, Library
 
 _PROGRAM = "cosma_miniapp"
 #: Largest extents of its own test: rank 0 multiplies 10**8 pairs of elements in about a second.
 _TESTED = 512
-_TYPES = {"float32": "float", "float64": "double"}
+_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "complex64": "zfloat",
+    "complex128": "zdouble",
+}
 _NOT_DEFINED = "Splitting strategy not well defined."
 _GET = (
     "Build https://github.com/eth-cscs/COSMA (cmake -DCOSMA_BLAS=OPENBLAS -DCOSMA_SCALAPACK=OFF) "
@@ -44,6 +50,7 @@ class Cosma(Library):
 
     name = "cosma"
     description = "COSMA's own benchmark program, on its own choice of partitions"
+    dtypes = tuple(_TYPES)
 
     @staticmethod
     def available():
@@ -122,7 +129,7 @@ class Cosma(Library):
             reason=reason,
             noisy=is_noisy(samples),
             oversubscribed=ranks * threads > cores,
-            gflops=2 * prod(sizes) / measured["median_s"] / 1e9,
+            gflops=product_flops(case.dtype) * prod(sizes) / measured["median_s"] / 1e9,
         )
 
 

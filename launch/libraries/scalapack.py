@@ -38,8 +38,8 @@ _FOLDERS = (
 )
 #: Names of MPI libraries in a file, and those with MPICH's ABI.
 _MPI, _ABI = rb"lib(?:ms)?mpi\w*\.so[.\d]*(?=\0)", (b"libmpich.so.12", b"libmpi.so.12")
-#: Prefix of its routines and C type of their scalars, by dtype.
-_REALS = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
+#: Prefix of its routines, by dtype.
+_LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 #: Tests the smallest multiplication in a separate process, so that a crash there does not end the
 #: run.
 _PROBE = """
@@ -68,6 +68,7 @@ class Scalapack(Library):
     name = "scalapack"
     description = "ScaLAPACK p?gemm on block-cyclic tiles, through ctypes"
     transposes = True
+    dtypes = tuple(_LETTERS)
     instead = "Use -o block and --mesh."
     order = "F"
     pads = True
@@ -227,15 +228,16 @@ def _descriptor(context: int, shape, block: int, local: np.ndarray):
 
 def _pgemm(library, extents, arrays, descriptors, transpose: str = "") -> None:
     """C = op(A)·op(B) on block-cyclic column-major local arrays."""
-    letter, real = _REALS[arrays[2].dtype.name]
+    dtype = arrays[2].dtype
     m, n, k, first = (ctypes.byref(ctypes.c_int(value)) for value in (*extents, 1))
-    alpha, beta = (ctypes.byref(real(value)) for value in (1, 0))
+    factors = np.array([1, 0], dtype)
+    alpha, beta = (ctypes.c_void_p(factor.ctypes.data) for factor in (factors[:1], factors[1:]))
     a, b, c = (
         (ctypes.c_void_p(array.ctypes.data), first, first, descriptor)
         for array, descriptor in zip(arrays, descriptors)
     )
     forms = [b"T" if name in transpose else b"N" for name in "ab"]
-    getattr(library, f"p{letter}gemm_")(*forms, m, n, k, alpha, *a, *b, beta, *c)
+    getattr(library, f"p{_LETTERS[dtype.name]}gemm_")(*forms, m, n, k, alpha, *a, *b, beta, *c)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import logging
 import re
 
 from drbench.host.blas import BlasInfo
+from drbench.program.problem import RUN_TYPES
 
 from .base import ArrayBlas, Availability, Library, host_type, installed
 
@@ -18,7 +19,7 @@ GET_TORCH = (
 class TorchLibrary(Library):
     """A library whose operands are torch tensors on the CPU, or on the GPU of this rank."""
 
-    dtypes = ("float32", "float64", "bfloat16:float32")
+    dtypes = RUN_TYPES
 
     @staticmethod
     def on_gpu(options: dict) -> bool:

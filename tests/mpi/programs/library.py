@@ -33,7 +33,7 @@ OPENED: list[HostDevice] = []
 FAKE = shared_cupy(HOW) if "/" in HOW else nullcontext(lambda: 0)
 KINDS = np.dtype("f4"), np.dtype("f8")
 if not HOW:
-    KINDS += (numpy_type("bfloat16"),)
+    KINDS += numpy_type("bfloat16"), np.dtype("c8"), np.dtype("c16")
 
 
 def opened(comm, heap="4M", **options):
@@ -55,7 +55,8 @@ def address(array):
 
 
 def whole(rng, shape, dtype):
-    return rng.integers(-3, 4, shape).astype(dtype)
+    parts = rng.integers(-3, 4, (2, *shape))
+    return (parts[0] + 1j * parts[1] if dtype.kind == "c" else parts[0]).astype(dtype)
 
 
 def placed(ctx, array, text, how):
@@ -89,7 +90,9 @@ def exact(comm, layouts, seed, count):
         room = int(rng.integers(2)) * rng.integers(0, 5, (3, 2, 2))  # around each part
         texts, how = ([str(x) for x in rng.choice(each, 3)] for each in (layouts, hows))
         dtype, stationary = KINDS[number // 3 % len(KINDS)], str(rng.choice([*"ABC", "auto"]))
-        alpha, beta = (1, 0) if number % 3 else (int(rng.integers(-2, 3)), int(rng.integers(-2, 3)))
+        alpha, beta = (1, 0) if number % 3 else map(int, rng.integers(-2, 3, 2))
+        if dtype.kind == "c" and not number % 3:
+            alpha, beta = alpha * (1 - 1j), beta * (2 + 1j)
         arrays, held, parts = [], [], []
         for x, shape in enumerate(((m, k), (k, n), (m, n))):
             arrays.append(whole(rng, shape + room[x].sum(0), dtype))
@@ -97,10 +100,14 @@ def exact(comm, layouts, seed, count):
             at = tuple(slice(int(low), int(low) + size) for low, size in zip(room[x, 0], shape))
             parts.append((held[x][at], arrays[x][at]) if room.any() else (held[x], arrays[x]))
         (a, A), (b, B), (c, C) = parts
+        if rng.integers(2):  # of real numbers the same
+            a, A = a.H.T, A.conj()
+        if rng.integers(2):
+            b, B = b.T.H, B.conj()
         if not beta:
             c.local.fill(np.nan)
         if not alpha:
-            b.local.fill(np.nan)
+            held[1].local.fill(np.nan)
         given = (b.T, a.T, c.T) if number % 2 else (a, b, c)
         try:
             drbench.multiply(*given, stationary=stationary, alpha=alpha, beta=beta)
