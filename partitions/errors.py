@@ -1,4 +1,4 @@
-"""The one exception of the package."""
+"""The one exception of the package, and an error that two of its modules raise."""
 
 
 class LayoutError(ValueError):
@@ -15,3 +15,19 @@ class LayoutError(ValueError):
     drbench.partitions.errors.LayoutError: block:2x2 needs 4 ranks a replica; 3 ranks in 1 replica \
 give 3. Use block:1x3 or block:3x1, or 4 ranks.
     """
+
+
+def needs_role(text: str, role: str | None) -> LayoutError:
+    """The error of a layout that differs for A, B and C, where it is not known which it is for.
+
+    Examples
+    --------
+    >>> raise needs_role("grid:2x2x1", None)
+    Traceback (most recent call last):
+    drbench.partitions.errors.LayoutError: grid:2x2x1 divides A, B and C differently, got role \
+None. Make the layout by drbench.partitions.partition('grid:2x2x1', shape, ranks, role='A').
+    """
+    return LayoutError(
+        f"{text} divides A, B and C differently, got role {role!r}. Make the layout by "
+        f"drbench.partitions.partition({text!r}, shape, ranks, role='A')."
+    )

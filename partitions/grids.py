@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .arithmetic import part
 from .axes import Axis, axis_of
-from .errors import LayoutError
+from .errors import LayoutError, needs_role
 from .intervals import Pair
 from .partition import Partition
 from .places import Places
@@ -109,10 +109,7 @@ class GridSpec:
         (0, 0)
         """
         if role not in _AXES:
-            raise LayoutError(
-                f"{self} cuts A, B and C differently and got role {role!r};"
-                f' pass role="A", "B" or "C"'
-            )
+            raise needs_role(str(self), role)
         return _partition(self.grid, role, shape, nprocs, str(self), once=True)
 
 

@@ -14,7 +14,7 @@ from math import lcm
 from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_square
 from .axes import CyclicAxis
 from .dtensor import PlacementSpec, parse_placements
-from .errors import LayoutError
+from .errors import LayoutError, needs_role
 from .grids import GridSpec, parse_grid
 from .intervals import Pair
 from .optimal_grids import optimal_grid
@@ -512,10 +512,7 @@ def _aligned_tile(shape: Pair, grid: ProcessGrid, role: str | None) -> Pair:
         "C": (grid.rows, grid.cols),
     }
     if role not in parts:
-        raise LayoutError(
-            f"traditional cuts A, B and C differently and got role {role!r};"
-            f' pass role="A", "B" or "C", or use block:{grid}'
-        )
+        raise needs_role(f"traditional:{grid}", role)
     rows, cols = parts[role]
     return ceil_div(shape[0], rows), ceil_div(shape[1], cols)
 

@@ -109,7 +109,7 @@ class Share:
         # i + j ranges later for tile (i, j), the rank's first, so that replicas differ in owners
         start, stop = part(extent, self.layout.replica_of(rank), replicas)
         self._rotates, self._interval_turns = offset, 0
-        if offset == "axis" and replicas > 1 and self.tiles:
+        if offset == "axis" and replicas > 1 and self.tiles and extent:
             self._interval_turns = iteration_offset(self.tiles[0])
             ranges = common_ranges(self.free, (0, extent), self.x, self.y)
             shift, _ = ranges[self._interval_turns % len(ranges)]

@@ -446,9 +446,6 @@ class Context:
                 f"shapes do not fit: A is {m}x{k}, B {l}x{n}, C {c.shape[0]}x{c.shape[1]}; "
                 "C (m×n) = A (m×k) · B (k×n)."
             )
-        if 0 in (m, n, k):
-            text = f"a multiplication needs sizes of at least 1, got m={m}, n={n}, k={k}."
-            raise UsageError(text)
         if not a.dtype == b.dtype == c.dtype:
             raise UsageError(
                 f"types differ: A is {a.dtype}, B {b.dtype}, C {c.dtype}. Use one type for all."

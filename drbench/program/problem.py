@@ -237,7 +237,7 @@ class Problem:
     Parameters
     ----------
     m, n, k : int
-        C is m×n, op(A) is m×k, op(B) is k×n; all at least 1.
+        C is m×n, op(A) is m×k, op(B) is k×n; with k = 0 C becomes β·C.
     nprocs : int
         Ranks, at least 1.
     a, b, c : str
@@ -262,7 +262,7 @@ class Problem:
     Raises
     ------
     UsageError
-        If a size is below 1, ``transpose`` is another word, or a partition does not fit the shape
+        If a size is below 0, ``transpose`` is another word, or a partition does not fit the shape
         and the number of ranks.
 
     Notes
@@ -291,9 +291,9 @@ class Problem:
     conjugated: str = ""
 
     def __post_init__(self):
-        for name in ("m", "n", "k", "nprocs"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        for name, least in (("m", 0), ("n", 0), ("k", 0), ("nprocs", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}.")
         if self.dtype not in ITEMSIZES:
             raise UsageError(f"dtype must be one of {', '.join(ITEMSIZES)}, got {self.dtype!r}.")
         if self.transpose not in TRANSPOSES:

@@ -64,10 +64,6 @@ class DTensorMultiplication:
             for spec in (self.a, self.b)
         )
         self._plans: dict[bool, Multiplication] = {}
-        self._nothing: Exchange | None = None  # to multiply: then ranks only agree
-        if 0 in shape:
-            self._sums = (None, None)
-            self._nothing = Exchange(context.comm, f"multiply({self.a}, {self.b}, {self.c})")
 
     @property
     def reduces(self) -> bool:
@@ -133,14 +129,10 @@ class DTensorMultiplication:
                     total.run(locations, fault)
                     if counts is not None:
                         counts["summed"] += 1
-            exchange = self._exchange(update)
-            with _of_one_shape(exchange):
-                if self._nothing is None:
-                    self.plan(update).run(ends, fault, alpha=alpha, beta=beta)
-                    return c
-                exchange.handshake((), fault, (), alpha, beta)
-                exchange.check(fault)
-            return c.mul_(beta) if update else c.zero_()
+            plan = self.plan(update)
+            with _of_one_shape(plan.exchange):
+                plan.run(ends, fault, alpha=alpha, beta=beta)
+            return c
 
     def agree(self, refusal: str, update: bool) -> None:
         """Agree with the other ranks to multiply by drbench (collective; ranks that do not refuse
@@ -160,13 +152,10 @@ class DTensorMultiplication:
         UsageError
             On every rank, if they multiply matrices of different shapes or layouts.
         """
-        exchange, fault = self._exchange(update), Declined(refusal) if refusal else None
+        exchange, fault = self.plan(update).exchange, Declined(refusal) if refusal else None
         with self.context.lock, _of_one_shape(exchange):
             exchange.handshake((), fault)
             exchange.check(fault)
-
-    def _exchange(self, update: bool) -> Exchange:
-        return self._nothing or self.plan(update).exchange
 
     def _place(self, local: torch.Tensor, spec: Spec, total: Any, counts: Counter | None) -> tuple:
         """The location of a local tensor that other ranks can read and BLAS can multiply (itself,

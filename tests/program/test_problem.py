@@ -104,8 +104,8 @@ def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"m": 0}, "m must be at least 1, got 0"),
-        ({"k": -3}, "k must be at least 1, got -3"),
+        ({"m": -1}, "m must be at least 0, got -1"),
+        ({"k": -3}, "k must be at least 0, got -3"),
         ({"nprocs": 0}, "nprocs must be at least 1"),
         ({"dtype": "int8"}, "bfloat16:float32, float16, float8, got 'int8'"),
         (
