@@ -24,6 +24,7 @@ from .arithmetic import (
     part,
 )
 from .axes import Axis, CyclicAxis, axis_of, balanced_axis, stored_runs
+from .blocks import layout_of_blocks
 from .dtensor import to_placements
 from .enumerate import layouts
 from .errors import LayoutError

@@ -143,6 +143,7 @@ class Partition:
         return (
             places.nprocs,
             places.idle,
+            places.ranks,
             places.replicas,
             places.terms,
             rows.key,
@@ -192,7 +193,7 @@ class Partition:
             return whole.transposed().part(cols, rows)
         places = self.places.transposed()
         text = _transposed_text(self.text)
-        if re.split("[:/]", self.text)[0] == "block":
+        if re.split("[:/]", self.text)[0] == "block" and places.grid:
             text = f"block:{places.grid}{replica_suffix(self.replicas)}"
         if not (text or _explicit(self)):
             text = self.text.removeprefix(TRANSPOSED)
@@ -287,7 +288,7 @@ class Partition:
         self._check_replica(replica)
         places = self.places
         at = places.replicas[replica]
-        return sorted(at + row + col for row in places.rows for col in places.cols)
+        return sorted(places.at(at + row + col) for row in places.rows for col in places.cols)
 
     def owner(self, idx: Pair, replica: int = 0) -> int:
         """Return the global rank that holds tile ``idx`` of one replica.
@@ -442,7 +443,7 @@ class Partition:
                 f"rank {rank} takes no part in {self.text};"
                 f" its ranks go from 0 to {self.nprocs - 1}"
             )
-        return rank < self.places.holders
+        return self.places.holds(rank)
 
 
 #: Begins the text of a transposed partition that has no other text form.

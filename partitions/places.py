@@ -1,7 +1,7 @@
 """The ranks of a partition's (row, column, replica) coordinates."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from .arithmetic import ProcessGrid
@@ -10,7 +10,7 @@ from .errors import LayoutError
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """A placement of coordinates on ranks: rank = rows[i] + cols[j] + replicas[q].
+    """A placement of coordinates on ranks: that of number rows[i] + cols[j] + replicas[q].
 
     Any mesh whose ranks are row-major has this form, whichever of its dimensions divide rows,
     divide columns or copy, in any order.
@@ -18,17 +18,19 @@ class Places:
     Parameters
     ----------
     rows, cols, replicas : sequence of int
-        The term of each coordinate in the rank; regular ones are stored as a ``range``.
+        The term of each coordinate in the number; regular ones are stored as a ``range``.
     terms : tuple of int
         For each replica the number of its term of a pending sum (DTensor's Partial); empty if every
         replica is the matrix.
     idle : int
         Number of further ranks that hold nothing.
+    ranks : tuple of int
+        The rank of each number; empty where they are equal.
 
     Raises
     ------
     LayoutError
-        If two coordinates have one rank, or some rank none.
+        If two coordinates have one number, or some number none.
 
     Examples
     --------
@@ -44,6 +46,7 @@ class Places:
     replicas: Sequence[int]
     terms: tuple[int, ...] = ()
     idle: int = 0
+    ranks: tuple[int, ...] = ()
     nprocs: int = field(init=False, compare=False)
     _coords: dict = field(init=False, repr=False, compare=False)
 
@@ -54,17 +57,20 @@ class Places:
             put(self, name, side)
         put(self, "nprocs", prod(map(len, sides)) + self.idle)
         put(self, "terms", self.terms if any(self.terms) else ())
+        put(self, "ranks", () if self.ranks == tuple(range(self.holders)) else self.ranks)
         put(self, "_coords", {})
-        if self.holders and not _mixed_radix(sides):
+        if self.holders and (self.ranks or not _mixed_radix(sides)):
             self._list()
 
     def _list(self) -> None:
         """Coordinates by rank, one by one."""
+        numbers = {}
         for i, row in enumerate(self.rows):
             for j, col in enumerate(self.cols):
                 for q, copy in enumerate(self.replicas):
-                    self._coords[row + col + copy] = i, j, q
-        if sorted(self._coords) != list(range(self.holders)):
+                    numbers[row + col + copy] = i, j, q
+        self._coords.update((self.at(number), place) for number, place in numbers.items())
+        if sorted(numbers) != list(range(self.holders)):
             raise LayoutError(
                 f"{len(self.rows)}x{len(self.cols)} coordinates of {len(self.replicas)} replicas "
                 f"do not use ranks 0 to {self.holders - 1}, one on each"
@@ -72,12 +78,25 @@ class Places:
 
     @property
     def holders(self) -> int:
-        """Number of ranks that have coordinates, the first ones; those after them are idle."""
+        """Number of ranks that have coordinates; the others are idle."""
         return self.nprocs - self.idle
+
+    @property
+    def used(self) -> Sequence[int]:
+        """The ranks that have coordinates."""
+        return self.ranks or range(self.holders)
+
+    def at(self, number: int) -> int:
+        """The rank of a number."""
+        return self.ranks[number] if self.ranks else number
+
+    def holds(self, rank: int) -> bool:
+        """Whether a rank has coordinates."""
+        return rank in self._coords if self.ranks else rank < self.holders
 
     def rank(self, row: int, col: int, replica: int = 0) -> int:
         """The rank at a row coordinate, a column coordinate and a replica."""
-        return self.rows[row] + self.cols[col] + self.replicas[replica]
+        return self.at(self.rows[row] + self.cols[col] + self.replicas[replica])
 
     def coords(self, rank: int) -> tuple[int, int, int]:
         """(row, column, replica) of a rank."""
@@ -92,13 +111,13 @@ class Places:
 
     def transposed(self) -> "Places":
         """The same ranks, with rows and columns exchanged."""
-        return Places(self.cols, self.rows, self.replicas, self.terms, self.idle)
+        return replace(self, rows=self.cols, cols=self.rows)
 
     def renumbered(self, rows: list[int], cols: list[int]) -> "Places":
         """The places whose coordinate x of an axis was coordinate ``rows[x]`` or ``cols[x]``."""
         old = self.rows, self.cols
         rows, cols = ([side[x] for x in new] for side, new in zip(old, (rows, cols)))
-        return Places(rows, cols, self.replicas, self.terms, self.idle)
+        return replace(self, rows=rows, cols=cols)
 
     @property
     def grid(self) -> ProcessGrid | None:

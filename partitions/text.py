@@ -13,6 +13,7 @@ from math import lcm
 
 from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_square
 from .axes import CyclicAxis
+from .blocks import BlocksSpec, OnRanksSpec, parse_blocks, parse_ranks
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError, needs_role
 from .grids import GridSpec, parse_grid
@@ -48,7 +49,20 @@ LAYOUT_FORMS = (
         "grid:2x3x4",
         "A, B and C each stored once on one grid over m, n and k; further ranks store nothing",
     ),
+    (
+        "tiles:3+4*x2, tiles:1+3+2x4",
+        "tiles of any sizes: of 3 rows, then of 4; of 1, 3 and 2 rows",
+    ),
+    (
+        "tiles:...@2x3:from1x0",
+        "block-cyclic from process row 1, process column 0 on: ScaLAPACK's RSRC and CSRC",
+    ),
+    (
+        "tiles:...@0+1+1x0+2",
+        "the process row of each row of tiles, and the process column of each column, repeated",
+    ),
     (".../cN", "N replicas, each on 1/N of the ranks; N divides the ranks; not for grid"),
+    (".../on0-3, .../on5+2", "on these ranks, in this order; the others hold nothing"),
     (
         'S(0), S(1), R, "S(0),R@2x3"',
         "DTensor placements, one for each dimension of a mesh: rows, columns or all on each rank",
@@ -58,8 +72,9 @@ LAYOUT_FORMS = (
 )
 
 FORMS = (
-    "row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ],"
-    " each with an optional /cN, grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1)"
+    "row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col][:fromIxJ]], traditional[:PxQ],"
+    " each with an optional /cN and /onRANKS, grid:PMxPNxPK, or DTensor placements such as S(0), R"
+    " or S(0),S(1)"
 )
 
 # texts meant as DTensor placements, valid or not
@@ -220,7 +235,9 @@ class AddedSpec:
         return Partition.of(layout.rows, layout.cols, layout.places, str(self))
 
 
-Spec = PartitionSpec | PlacementSpec | GridSpec | AddedSpec | TransposedSpec
+Spec = (
+    PartitionSpec | BlocksSpec | OnRanksSpec | PlacementSpec | GridSpec | AddedSpec | TransposedSpec
+)
 
 
 def partition_kind(name: str) -> Callable[[Maker], Maker]:
@@ -305,12 +322,16 @@ def parse(text: str) -> Spec:
     >>> parse("colum")
     Traceback (most recent call last):
     drbench.partitions.errors.LayoutError: unknown partition 'colum'; did you mean column? \
-Forms: row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ], each with an \
-optional /cN, grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
+Forms: row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col][:fromIxJ]], traditional[:PxQ], each \
+with an optional /cN and /onRANKS, grid:PMxPNxPK, or DTensor placements such as S(0), R or \
+S(0),S(1).
     """
     lowered = text.strip().lower()
     if lowered.startswith(TRANSPOSED):
         return TransposedSpec(parse(lowered.removeprefix(TRANSPOSED)))
+    layout, on, ranks = lowered.rpartition("/on")
+    if on:
+        return OnRanksSpec(parse(layout), parse_ranks(ranks))
     if is_placements(lowered):
         return parse_placements(lowered)
     added, _, details = lowered.partition(":")
@@ -326,6 +347,8 @@ optional /cN, grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
         raise unknown_kind(kind)
     replicas = parse_factor(lowered, factor) if slash else 1
     tile = grid = None
+    if kind == "tiles" and re.search(r"[+*]|:from", details):
+        return parse_blocks(form, replicas)
     if kind == "tiles":
         tile_text, at, details = details.partition("@")
         tile, colon = _extents(lowered, tile_text, "a tile shape like tiles:128x96"), at

@@ -110,10 +110,11 @@ def _least(
     fewest: of the ranks that have at most 16 evenly spread tiles, or replicas of these."""
     balanced = work_of(problem, stationary, work)
     layout = (balanced or problem.operand(stationary)).partition
-    members, (first, *others) = layout.members(), layout.places.replicas
+    members, places = layout.members(), layout.places
     count = min(len(members), ceil_div(_ASKED, layout.replicas))
     asked = [members[x * (len(members) - 1) // max(count - 1, 1)] for x in range(count)]
-    ranks = [rank + other - first for rank in asked for other in (first, *others)]
+    at = [places.coords(rank)[:2] for rank in asked]
+    ranks = [places.rank(*pair, copy) for pair in at for copy in range(layout.replicas)]
 
     def moved(offset: str) -> tuple[int, int, str]:
         shares = (Footprint(problem, rank, stationary, balanced, offset) for rank in ranks)

@@ -116,7 +116,8 @@ class DistributedMatrix(ClosedTogether):
             return "locked" if all(reach[r][s] for r in ranks for s in ranks) else "mpi"
 
         self.protocols = [protocol(p.members(replica)) for replica in everyone]
-        self.protocols[0] = protocol([*p.members(), *range(p.places.holders, p.nprocs)])
+        # idle ranks, too, have replica 0
+        self.protocols[0] = protocol([x for x in range(p.nprocs) if not p.replica_of(x)])
         #: Protocol of adds between replicas, which Fences separate from all other adds.
         self.between = [
             protocol([rank for other in p.copies(replica) for rank in p.members(other)])

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +42,7 @@ from .heap import parse_bytes
 from .matrix import Matrix
 from .on_device import open_runtime
 from .plan import Multiplication, Redistribution
+from .scalapack import layout_of
 from .spec import Layout, Spec, as_int, factor, plain
 
 #: How long a rank that ends with an error waits for the others before it ends them.
@@ -248,6 +249,60 @@ class Context:
                 self.runtime.copy(copied, local)
                 local = copied
             return self._numbered(Matrix(self, spec, local, offset))
+
+    def from_scalapack(
+        self,
+        descriptor: Sequence[int],
+        local: ArrayLike,
+        grid: str | None = None,
+        ranks: Collection[int] | None = None,
+    ) -> Matrix:
+        """A matrix made of an array of ScaLAPACK and its descriptor (not collective).
+
+        Parameters
+        ----------
+        descriptor : sequence of int
+            The nine integers of ``descinit``: DTYPE, CTXT, M, N, MB, NB, RSRC, CSRC, LLD. CTXT is
+            not used.
+        local : array
+            This rank's elements by columns: LLD or LOCr rows × at least LOCc columns, or one
+            dimension of LLD·LOCc elements.
+        grid : str, optional
+            The BLACS grid, as ``2x3`` or, with column-major ranks, ``2x3:col``; by default the most
+            square one.
+        ranks : collection of int, optional
+            The ranks of the grid, in its order; by default all. The others hold nothing.
+
+        Returns
+        -------
+        Matrix
+            As of :meth:`wrap`: in the same memory where the array is in the heap, else a copy.
+
+        Raises
+        ------
+        UsageError
+            If this is no descriptor of a dense matrix, or the array is too small for it.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     local = np.arange(12.0)  # three columns of LLD = 4
+        ...     A = ctx.from_scalapack([1, 0, 3, 3, 2, 2, 0, 0, 4], local)
+        ...     print(A, A.local.tolist())
+        3x3 float64 tiles:2x2@1x1 [[0.0, 4.0, 8.0], [1.0, 5.0, 9.0], [2.0, 6.0, 10.0]]
+        """
+        layout, shape, lld = layout_of(descriptor, self.size, grid, ranks)
+        local = self.runtime.taken(plain(local))
+        rows, cols = self.specs.of(shape, layout, local.dtype).local_shape
+        if local.ndim == 1:
+            local = local[: max(1, lld) * cols].reshape((max(1, lld), -1), order="F")
+        if local.shape[0] < rows or local.shape[1] < cols:
+            raise UsageError(
+                f"rank {self.rank} of {layout} has {rows}x{cols}, the array is "
+                f"{'x'.join(map(str, local.shape))} (LLD is {lld}). Give LLD x LOCc elements."
+            )
+        return self.wrap(local[:rows, :cols], layout, shape)
 
     def from_global(self, array: ArrayLike, layout: Layout = "block") -> Matrix:
         """A matrix made of an array that every rank has in full (not collective).

@@ -17,6 +17,7 @@ from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Block
 from drbench.program.trace import trace
 
+from .scalapack import descriptor_of
 from .spec import Layout, Spec, plain
 
 #: A tile (i, j) of the tile grid.
@@ -225,6 +226,42 @@ class Matrix:
         2x2 float64 block
         """
         return self.context.redistribute(self, layout, copy=copy)
+
+    def to_scalapack(self, context: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """The descriptor of ScaLAPACK and this rank's array (not collective).
+
+        Parameters
+        ----------
+        context : int
+            The BLACS context of the grid, for the descriptor.
+
+        Returns
+        -------
+        descriptor : ndarray
+            Nine 32-bit integers: DTYPE, CTXT, M, N, MB, NB, RSRC, CSRC, LLD.
+        local : ndarray
+            By columns; in the memory of the matrix if that is stored by columns (as that of
+            :meth:`Context.from_scalapack` and of a transposed matrix is), else a copy.
+
+        Raises
+        ------
+        UnsupportedError
+            If the layout is not block-cyclic on a process grid, or has replicas.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     descriptor, local = ctx.zeros((6, 4), "tiles:2x2").to_scalapack()
+        ...     print(descriptor.tolist(), local.strides)
+        [1, 0, 6, 4, 2, 2, 0, 0, 6] (4, 24)
+        """
+        local = self.local
+        if local.strides[0] != local.itemsize:
+            local = np.asfortranarray(local)
+        lld = max(1, len(local), local.strides[1] // local.itemsize)
+        return descriptor_of(self.spec.partition, context, lld), local
 
     # -- Table 1 of the paper: tiles one by one
 

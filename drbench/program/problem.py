@@ -135,9 +135,11 @@ class Operand:
         if rows[1] > row_end or cols[1] > col_end:
             self._check_owner(rows, cols)
         low, high = rows if self.transposed else cols
+        owner += p.places.replicas[replica]
+        ranks = p.places.ranks
         return Block(
             self.name,
-            owner + p.places.replicas[replica],
+            ranks[owner] if ranks else owner,
             replica,
             tile,
             *rows,

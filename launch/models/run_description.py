@@ -228,6 +228,7 @@ def layout(operand: Operand) -> dict[str, Any]:
         "rows": axes[0],
         "cols": axes[1],
         "places": [list(places.rows), list(places.cols), list(places.replicas)],
+        "ranks": list(places.ranks),
         "terms": [partition.term_of(q) for q in range(partition.replicas)],
     }
 

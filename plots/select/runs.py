@@ -71,13 +71,14 @@ def tiles(matrix: Json) -> Iterator[Tile]:
     >>> [tile.owners for tile in tiles(cuts)]
     [(0, 2), (1, 3)]
     """
-    by_row, by_column, by_replica = matrix["places"]
+    (by_row, by_column, by_replica), ranks = matrix["places"], matrix.get("ranks")
     ranges = [
         [(start[0], *stop) for start, stop in pairwise([[0], *matrix[axis]])]
         for axis in ("rows", "cols")
     ]
     for (top, low, row), (start, stop, column) in product(*ranges):
         owners = tuple(by_row[row] + by_column[column] + replica for replica in by_replica)
+        owners = tuple(ranks[owner] for owner in owners) if ranks else owners
         yield Tile((top, low), (start, stop), owners)
 
 
