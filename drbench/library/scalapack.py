@@ -94,10 +94,10 @@ def descriptor_of(layout: Partition, context: int, lld: int) -> np.ndarray:
     )
 
 
-def _source(grid: Sequence[int], places: Sequence[int]) -> int | None:
-    """The coordinate of the first tile, if the others follow it cyclically."""
-    if not len(places):
+def _source(grid: Sequence[int], places: Sequence[int], used: int) -> int | None:
+    """The coordinate of the first tile, if those of the others follow it cyclically."""
+    if not used:
         return 0
     first = list(grid).index(places[0]) if places[0] in grid else 0
-    cyclic = [grid[(first + x) % len(grid)] for x in range(len(grid))]
-    return first if cyclic == list(places) else None
+    cyclic = [grid[(first + x) % len(grid)] for x in range(used)]
+    return first if cyclic == list(places[:used]) else None

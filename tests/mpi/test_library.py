@@ -10,10 +10,15 @@ from starting import run_process, within
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 LAYOUTS = {
-    2: ["row", "column", "block", "tiles:3x2@1x2", "tiles:2x2@2x1", "row/c2", "S(1)", "P"],
+    2: [
+        *("row", "column", "block", "tiles:3x2@1x2", "tiles:2x2@2x1", "row/c2", "S(1)", "P"),
+        *("tiles:2x3@1x2:from0x1", "block:1x1/on1"),
+    ],
     4: [
         *("row", "column", "block", "tiles:3x2@2x2", "tiles:2x3@2x2:col", "row/c2", "block/c2"),
         *("column/c4", "S(0),R@2x2", "R,S(1)@2x2", "S(1),S(1)@2x2", "P,S(0)@2x2", "R,P@2x2"),
+        *("tiles:3+4*x2@2x2:from1x0", "tiles:2x1+3*@0+1+1x1+0", "tiles:2x3@2x1/on3+1", "row/on0-2"),
+        "row/c2/on2+0+3+1",
     ],
 }
 

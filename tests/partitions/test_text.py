@@ -173,7 +173,7 @@ def test_impossible_texts_are_refused_in_one_line_with_ways_out(text, nprocs, wa
 
 @pytest.mark.parametrize("role", [None, "", "a", "D"])
 def test_traditional_refuses_a_role_that_is_no_operand(role):
-    with pytest.raises(LayoutError, match="use block:2x2"):
+    with pytest.raises(LayoutError, match="divides A, B and C differently"):
         partition("traditional", (8, 8), 4, role)
 
 
