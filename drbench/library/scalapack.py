@@ -83,7 +83,8 @@ def descriptor_of(layout: Partition, context: int, lld: int) -> np.ndarray:
         for order in ("row", "col"):
             grid = grid_places(ProcessGrid(rows.parts, cols.parts, order))
             sources = [
-                _source(*sides) for sides in zip((grid.rows, grid.cols), (places.rows, places.cols))
+                _source(grid.rows, places.rows, rows.used),
+                _source(grid.cols, places.cols, cols.used),
             ]
             if None not in sources:
                 numbers = _DENSE, context, *layout.shape, rows.tile, cols.tile, *sources, lld
