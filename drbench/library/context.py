@@ -197,7 +197,9 @@ class Context:
         self.runtime.zero(matrix.local)
         return matrix
 
-    def wrap(self, local: ArrayLike, layout: Layout, shape: Sequence[int]) -> Matrix:
+    def wrap(
+        self, local: ArrayLike, layout: Layout, shape: Sequence[int], copy: bool = False
+    ) -> Matrix:
         """A matrix made of existing local arrays (not collective).
 
         Parameters
@@ -209,12 +211,15 @@ class Context:
             How the whole matrix is distributed, as for :meth:`empty`.
         shape : (int, int)
             Rows and columns of the whole matrix.
+        copy : bool
+            The matrix gets memory of its own, with the elements that the array has now.
 
         Returns
         -------
         Matrix
-            In the same memory where the array is in the heap and its strides suit BLAS
-            (:meth:`holds`), else in a copy in the heap.
+            Of this array: operations read it and write into it. They do so in place where it is in
+            the heap and its strides suit BLAS (:meth:`holds`); else each copies it into the heap,
+            and a result back (:meth:`MultiplicationPlan.explain` says how much).
 
         Raises
         ------
@@ -233,7 +238,8 @@ class Context:
         """
         with self.lock:
             self._check_open()
-            local = self.runtime.taken(plain(local))
+            given = plain(local)
+            local = self.runtime.taken(given)
             spec = self.specs.of(shape, layout, local.dtype)
             if local.shape != spec.local_shape:
                 rows, cols = spec.local_shape
@@ -241,14 +247,23 @@ class Context:
                     f"rank {self.rank} of {spec} has {rows}x{cols}, the array to wrap is "
                     f"{'x'.join(map(str, local.shape))}. Wrap an array of that shape."
                 )
-            offset = self.heap.offset_of(local) if local.size else 0
-            if offset is None:
+            offset, outside = self.heap.offset_of(local) if local.size else 0, None
+            if offset is None or copy:
+                if not copy and self._keeps(given):
+                    outside = local
                 transposed = _by_columns(local)  # a transposed array stays transposed
                 copied, offset = self._allocate(spec, transposed)
                 copied = copied.T if transposed else copied
                 self.runtime.copy(copied, local)
                 local = copied
-            return self._numbered(Matrix(self, spec, local, offset))
+            return self._numbered(Matrix(self, spec, local, offset, outside=outside))
+
+    def _keeps(self, given: Any) -> bool:
+        """Whether what a user gives is an array in the kind of memory that this context has."""
+        on_host = isinstance(given, np.ndarray)
+        return (
+            on_host if self.runtime.on_cores else not (on_host or isinstance(given, list | tuple))
+        )
 
     def from_scalapack(
         self,
@@ -387,11 +402,14 @@ class Context:
             alpha, beta = factor(alpha, A.dtype), factor(beta, A.dtype)
             A, B = self._summed(A), self._summed(B)
             plan = self._multiplication(A, B, out, stationary, beta)
+            for matrix in (A, B, *((out,) if beta else ())):
+                matrix.copy_in()
             C, fault = (out, None) if isinstance(out, Matrix) else self._new(plan.specs["C"])
             locations = () if C is None else A.location + B.location + C.location
             serials = A.serial, B.serial, C.serial if C else 0
             plan.run(locations, fault, serials, alpha=alpha, beta=beta)
             assert C is not None  # a fault ends every rank
+            C.copy_out()
             return self._numbered(C)
 
     def plan(
@@ -455,6 +473,8 @@ class Context:
         if isinstance(out, Matrix):
             self._check(out)
             c = out.spec
+            if not getattr(out.local.flags, "writeable", True):
+                raise UsageError(f"{out} is of an array that cannot be written. Give another out.")
         elif beta:
             raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
         else:
@@ -529,17 +549,19 @@ class Context:
                 within = self._cached(("within", new, A.spec), lambda: new.within(A.spec))
                 if within is not None and not copy and not A.spec.conjugated:
                     (row, col), (rows, cols) = within, new.local_shape
-                    local, (at, by_row, by_col) = A.memory, A.location
-                    local = local[row : row + rows, col : col + cols]
+                    at, by_row, by_col = A.location
                     at += row * by_row + col * by_col
-                    return Matrix(self, new, local, at, A.serial)
+                    kept = slice(row, row + rows), slice(col, col + cols)
+                    return A.view(new, lambda array: array[kept], at, A.serial)
                 out, fault = self._new(new)
             plan = self.redistribution(A.spec, new)
+            A.copy_in()
             locations = () if out is None else A.location + out.location
             plan.run(locations, fault, (A.serial, out.serial if out else 0))
             assert out is not None  # a fault ends every rank
             if A.spec.conjugated != out.spec.conjugated:
                 np.conjugate(out.memory, out=out.memory)
+            out.copy_out()
             return self._numbered(out)
 
     def fence(self, A: Matrix) -> None:
@@ -573,6 +595,11 @@ class Context:
                 raise UnsupportedError(
                     f"{A} is a conjugate, whose tiles are those of another matrix. Use the tiles "
                     "of that one, or redistribute(A.H, copy=True)."
+                )
+            if A.outside is not None:
+                raise UnsupportedError(
+                    f"tiles of {A} are in an array that other ranks cannot read. Give it to wrap "
+                    "with copy=True, or allocate it by ctx.heap.array."
                 )
             if not isinstance(self.heap.window, Window):
                 raise UnsupportedError(
@@ -629,6 +656,7 @@ class Context:
                     )
                 root = rank
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
+            A.copy_in()
             here = root in (None, self.rank)
             array = self.runtime.empty(A.shape if here else (0, 0), A.dtype)
             self.redistribution(A.spec, whole, root).run(A.location, None, (A.serial,), array)
@@ -834,10 +862,13 @@ class MultiplicationPlan:
             self.context._check_open()
             for pending, whole in self._sums:
                 self.context.redistribute(pending, whole)
-            dtype = self.matrices[2].dtype
-            alpha, beta = factor(self.alpha, dtype), factor(self.beta, dtype)
+            A, B, C = self.matrices
+            alpha, beta = factor(self.alpha, C.dtype), factor(self.beta, C.dtype)
+            for matrix in (A, B, *((C,) if beta else ())):
+                matrix.copy_in()
             self.plan.run(self._locations, None, self._serials, alpha=alpha, beta=beta)
-        return self.matrices[2]
+            C.copy_out()
+        return C
 
     def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> PlanExplanation:
         """The bytes that the plan moves, its steps and its memory (not collective).
@@ -852,7 +883,9 @@ class MultiplicationPlan:
         PlanExplanation
             In numbers; ``str()`` of it is text.
         """
-        return PlanExplanation.of(self.plan, machine)
+        outside = dict(zip("ABC", self.matrices))
+        copied = {x: y.memory.nbytes for x, y in outside.items() if y.outside is not None}
+        return PlanExplanation.of(self.plan, machine, copied)
 
 
 class _LastResort:

@@ -32,6 +32,9 @@ class PlanExplanation:
         Receive and scratch memory of this rank, if no tile is read in place.
     time_s : float or None
         Predicted, if a performance model was given.
+    copied_bytes : dict of str to int
+        Of each matrix whose array is outside the heap: what each call copies of it on this rank, A
+        and B into the heap, C out of it (with beta also into it).
     """
 
     what: str
@@ -41,10 +44,14 @@ class PlanExplanation:
     steps: list
     arena_bytes: int
     time_s: float | None
+    copied_bytes: dict
 
     @classmethod
     def of(
-        cls, plan: Multiplication, machine: Machine | str | os.PathLike[str] | None = None
+        cls,
+        plan: Multiplication,
+        machine: Machine | str | os.PathLike[str] | None = None,
+        copied: dict[str, int] | None = None,
     ) -> "PlanExplanation":
         """The explanation of a plan.
 
@@ -53,6 +60,8 @@ class PlanExplanation:
         plan : Multiplication
         machine : Machine, or path of a machine file, optional
             The performance model that predicts its time.
+        copied : dict of str to int, optional
+            ``copied_bytes``.
         """
         traces = [plan.trace(rank) for rank in range(plan.runtime.size)]
         item, time_s = plan.problem.itemsize, None
@@ -69,6 +78,7 @@ class PlanExplanation:
             [len(trace.steps) for trace in traces],
             memory_bytes(traces[plan.runtime.rank])["pool"],
             time_s,
+            copied or {},
         )
 
     def __str__(self) -> str:
@@ -80,6 +90,11 @@ class PlanExplanation:
             f"steps of each rank: {', '.join(map(str, self.steps))}",
             f"arena: at most {self.arena_bytes} bytes",
         ]
+        if self.copied_bytes:
+            parts = (f"{name} {nbytes}" for name, nbytes in self.copied_bytes.items())
+            lines.append(
+                f"copied by each call, as arrays are outside the heap, in bytes: {', '.join(parts)}"
+            )
         if self.time_s is not None:
             lines.append(f"predicted: {self.time_s * 1e3:.3g} ms")
         return "\n".join(lines)

@@ -51,13 +51,30 @@ class Matrix:
     2x3 float64 row (3, 2) [[5.0, 14.0], [14.0, 50.0]]
     """
 
-    __slots__ = ("context", "spec", "memory", "location", "placed", "serial", "__weakref__")
+    __slots__ = (
+        "context",
+        "spec",
+        "memory",
+        "outside",
+        "location",
+        "placed",
+        "serial",
+        "__weakref__",
+    )
     __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
 
     def __init__(
-        self, context: Any, spec: Spec, memory: np.ndarray, offset: int = 0, serial: int = 0
+        self,
+        context: Any,
+        spec: Spec,
+        memory: np.ndarray,
+        offset: int = 0,
+        serial: int = 0,
+        outside: np.ndarray | None = None,
     ):
         self.context, self.spec, self.memory = context, spec, memory
+        # The user's array, if it is outside the heap: each operation copies it to and from memory.
+        self.outside = outside
         # How many matrices of this shape, type and layout this rank had made with it: the same on
         # every rank, which every collective operation checks. Negative if transposed, 0 before the
         # operation that makes it has ended.
@@ -81,9 +98,10 @@ class Matrix:
         Read and write it as any array, but not while ranks multiply. It stays valid after the
         context is closed. Of a conjugate (:attr:`H`) it is a copy, which cannot be written.
         """
+        array = self.memory if self.outside is None else self.outside
         if not self.spec.conjugated:
-            return self.memory
-        local = self.memory.conj()
+            return array
+        local = array.conj()
         local.flags.writeable = False
         return local
 
@@ -115,7 +133,7 @@ class Matrix:
     @property
     def T(self) -> "Matrix":
         """The transposed matrix, in the same memory."""
-        return Matrix(self.context, self.spec.T, self.memory.T, self.location[0], -self.serial)
+        return self.view(self.spec.T, lambda array: array.T, self.location[0], -self.serial)
 
     @property
     def H(self) -> "Matrix":
@@ -130,7 +148,26 @@ class Matrix:
         ...     print((A @ A.H).local.tolist())
         [[(5+0j), (3+8j)], [(3-8j), (25+0j)]]
         """
-        return Matrix(self.context, self.spec.H, self.memory.T, self.location[0], -self.serial)
+        return self.view(self.spec.H, lambda array: array.T, self.location[0], -self.serial)
+
+    def view(self, spec: Spec, take: Callable, offset: int, serial: int) -> "Matrix":
+        """A matrix of a spec in a part of this one's memory, which ``take`` returns of a local
+        array (not collective)."""
+        outside = None if self.outside is None else take(self.outside)
+        return Matrix(self.context, spec, take(self.memory), offset, serial, outside)
+
+    def copy_in(self) -> int:
+        """Copy the user's array, if it is outside the heap, to the memory that ranks read (not
+        collective); the bytes that are copied."""
+        if self.outside is None:
+            return 0
+        self.context.runtime.copy(self.memory, self.outside)
+        return self.memory.nbytes
+
+    def copy_out(self) -> None:
+        """Copy a result to the user's array, if it is outside the heap (not collective)."""
+        if self.outside is not None:
+            self.context.runtime.copy(self.outside, self.memory)
 
     def __getitem__(self, ranges: slice | tuple[slice, slice]) -> "Matrix":
         """A range of rows and one of columns, in the same memory (not collective).
@@ -165,7 +202,7 @@ class Matrix:
         spec, down, across = self.spec.part(rows, cols)
         offset, by_row, by_col = self.location
         offset += down.start * by_row + across.start * by_col
-        return Matrix(self.context, spec, self.memory[down, across], offset, self.serial)
+        return self.view(spec, lambda array: array[down, across], offset, self.serial)
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
         if not isinstance(other, Matrix):

@@ -60,8 +60,8 @@ def whole(rng, shape, dtype):
 
 
 def placed(ctx, array, text, how):
-    """A matrix of an array: unchanged, transposed, as columns of a wider array, copied by columns,
-    or mixed: copied so on every second rank, and wrapped on the others."""
+    """A matrix of an array: unchanged, transposed, as columns of a wider array, outside the heap by
+    columns, or mixed: so on every second rank, and in the heap on the others."""
     if how == "transposed":
         return ctx.from_global(array.T.copy(), ctx.specs.of(array.shape, text, array.dtype).T).T
     made = ctx.from_global(array, text)
@@ -73,9 +73,9 @@ def placed(ctx, array, text, how):
         assert not part.size or address(found.local) == address(part)
         return found
     if how == "copied" or how == "mixed" and ctx.rank % 2:
-        copied = made.local.copy(order="F")  # stays by columns: to read it is to read columns
-        found = ctx.wrap(copied, text, array.shape)
-        assert not copied.size or address(found.local) != address(copied)
+        own = made.local.copy(order="F")  # stays by columns: to read it is to read columns
+        found = ctx.wrap(own, text, array.shape)
+        assert not own.size or address(found.local) == address(own)
         return found
     return ctx.wrap(made.local, text, array.shape) if how == "mixed" else made
 
