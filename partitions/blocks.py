@@ -206,7 +206,8 @@ class OnRanksSpec:
             )
         layout = self.inner.bind(shape, len(self.ranks), role)
         idle = nprocs - layout.places.holders
-        places = replace(layout.places, idle=idle, ranks=self.ranks[: layout.places.holders])
+        ranks = tuple(self.ranks[rank] for rank in layout.places.used)
+        places = replace(layout.places, idle=idle, ranks=ranks)
         return Partition.of(layout.rows, layout.cols, places, str(self))
 
 

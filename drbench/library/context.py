@@ -42,6 +42,7 @@ from .heap import parse_bytes
 from .matrix import Matrix
 from .on_device import open_runtime
 from .plan import Multiplication, Redistribution
+from .relabel import Relabelling, relabel
 from .scalapack import layout_of
 from .spec import Layout, Spec, as_int, factor, plain
 
@@ -232,9 +233,11 @@ class Context:
         --------
         >>> import drbench
         >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
-        ...     A = ctx.wrap(np.eye(2), "row", (2, 2))
-        ...     print(A, ctx.holds(A.local))
-        2x2 float64 row True
+        ...     mine = np.zeros((2, 2))
+        ...     A, C = ctx.wrap(np.eye(2), "row", (2, 2)), ctx.wrap(mine, "row", (2, 2))
+        ...     product = ctx.multiply(A, A, out=C)
+        >>> mine.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
         """
         with self.lock:
             self._check_open()
@@ -563,6 +566,41 @@ class Context:
                 np.conjugate(out.memory, out=out.memory)
             out.copy_out()
             return self._numbered(out)
+
+    def relabel(self, A: Matrix, layout: Layout) -> Relabelling:
+        """A layout whose parts are on those ranks that have most of them already, so that
+        :meth:`redistribute` moves the fewest bytes (not collective).
+
+        Use it where it does not matter which rank has which part. SciPy (``pip install
+        'drbench[relabel]'``) finds the best ranks, else they are chosen greedily.
+
+        Parameters
+        ----------
+        A : Matrix
+            Any matrix of this context.
+        layout : str or Partition
+            The layout to change to.
+
+        Returns
+        -------
+        Relabelling
+            Its ``layout`` is a text; ``moved_bytes`` and ``saved_bytes``, of all ranks.
+
+        Raises
+        ------
+        UsageError
+            If the layout does not fit.
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     print(ctx.relabel(ctx.zeros((4, 4), "row"), "column"))
+        Relabelling(layout='column', moved_bytes=0, saved_bytes=0)
+        """
+        self._check(A)
+        new = self.specs.of(A.shape, layout, A.dtype)
+        return relabel(A.spec.partition, new.partition, A.dtype.itemsize)
 
     def fence(self, A: Matrix) -> None:
         """Complete the puts and accumulates of all ranks (collective).
