@@ -144,23 +144,25 @@ def parse_blocks(text: str, replicas: int = 1) -> BlocksSpec:
             f"{text!r} is no tiles:SIZESxSIZES@GRID, as tiles:64x64@2x3:from1x0 or "
             "tiles:100+300*x64@0+1+1x0+2+1"
         )
-    down, right, rows, cols, order, row, col, *owners = match.groups()
-    sides = [_numbers(side.removesuffix("*")) for side in (down, right)]
+    high, wide, rows, cols, order, row, col, *owners = match.groups()
+    sides = [_numbers(side.removesuffix("*")) for side in (high, wide)]
     if not all(map(min, sides)):
         raise LayoutError(f"{text!r} has a tile of 0 elements; every tile has at least 1")
-    repeats = [side.endswith("*") or "+" not in side for side in (down, right)]
+    repeats = [side.endswith("*") or "+" not in side for side in (high, wide)]
+    grid: ProcessGrid | None = None
+    places: list[tuple[int, ...]] = [(), ()]
     if owners[0]:
         places = [_numbers(side) for side in owners]
-        grid = ProcessGrid(*(max(side) + 1 for side in places))
-    else:
-        grid = ProcessGrid(int(rows), int(cols), (order or ":row")[1:]) if rows else None
-        places = [()] * 2
-        if grid and row is not None:
+        grid = ProcessGrid(max(places[0]) + 1, max(places[1]) + 1)
+    elif rows:
+        grid = ProcessGrid(int(rows), int(cols), (order or ":row")[1:])
+        if row is not None:
             if not (int(row) < grid.rows and int(col) < grid.cols):
                 raise LayoutError(f"{text!r}: process {row}x{col} is not on the grid {grid}")
             counts = (grid.rows, int(row)), (grid.cols, int(col))
             places = [tuple((first + x) % count for x in range(count)) for count, first in counts]
-    return BlocksSpec(text, *map(AxisBlocks, sides, repeats, places), grid, replicas)
+    down, across = (AxisBlocks(*side) for side in zip(sides, repeats, places))
+    return BlocksSpec(text, down, across, grid, replicas)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -194,7 +194,7 @@ class ExecutorBase(ClosedTogether):
             self.restore()
         self.prepare()
 
-    def run(self, alpha: float | None = None, beta: float | None = None) -> None:
+    def run(self, alpha: complex | None = None, beta: complex | None = None) -> None:
         """Execute the trace once (collective over the ranks of the program); returns when all of
         this rank's work is done. ``alpha`` and ``beta`` are set if they are given.
 
@@ -238,7 +238,7 @@ class ExecutorBase(ClosedTogether):
         """Bytes of a block that move between ranks."""
         return block.size * self._itemsizes[block.matrix] if block.owner != self.rank else 0
 
-    def _beta(self, beta: float | None) -> float:
+    def _beta(self, beta: float | None) -> complex:
         """The factor of the old value in a step: None is the run's beta."""
         return self.beta if beta is None else beta
 

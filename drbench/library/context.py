@@ -470,7 +470,7 @@ class Context:
             return MultiplicationPlan(self, plan, (A, B, C), operands, alpha, beta)
 
     def _multiplication(
-        self, A: Matrix, B: Matrix, out: Matrix | Layout | None, stationary: str, beta: float
+        self, A: Matrix, B: Matrix, out: Matrix | Layout | None, stationary: str, beta: complex
     ) -> Multiplication:
         """The plan of a multiplication; raises every error that follows from the specs alone."""
         if isinstance(out, Matrix):
@@ -873,8 +873,8 @@ class MultiplicationPlan:
         plan: Multiplication,
         matrices: tuple[Matrix, Matrix, Matrix],
         operands: tuple[Matrix, Matrix],
-        alpha: float,
-        beta: float,
+        alpha: complex,
+        beta: complex,
     ):
         self.context, self.plan, self.matrices = context, plan, matrices
         self.alpha, self.beta = alpha, beta

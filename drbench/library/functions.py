@@ -137,8 +137,9 @@ def multiply(
     ...     print(C, C.to_global().tolist())
     2x2 float64 column [[10.0, 28.0], [28.0, 100.0]]
     """
-    how = {"stationary": stationary, "alpha": alpha, "beta": beta, "transpose": transpose}
-    return context_of(A).multiply(A, B, out, **how)
+    return context_of(A).multiply(
+        A, B, out, stationary=stationary, alpha=alpha, beta=beta, transpose=transpose
+    )
 
 
 def redistribute(A: Matrix, layout: Matrix | Layout, *, copy: bool = False) -> Matrix:

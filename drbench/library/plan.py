@@ -164,9 +164,9 @@ class Multiplication(Plan):
     def __init__(self, runtime: Runtime, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
         (m, k), (_, n) = a.shape, b.shape
         A, B, C = map(Operand, "ABC", (a.partition, b.partition, c.partition))
+        stored = m, n, k, runtime.size, A, B, C, a.dtype.name
         conjugated = "a" * a.conjugated + "b" * b.conjugated
-        more = {"updates": update, "conjugated": conjugated}
-        problem = Problem(m, n, k, runtime.size, A, B, C, a.dtype.name, **more)
+        problem = Problem(*stored, updates=update, conjugated=conjugated)
         self.problem = problem.on_nodes(runtime.nodes)
         self.update = update
         adds = runtime.in_place or mpi_adds(c.dtype)

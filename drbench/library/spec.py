@@ -262,12 +262,12 @@ def factor(value: complex, dtype: np.dtype) -> complex:
     if type(value) is float and value in (0.0, 1.0):  # at once
         return value
     if dtype.kind == "c" and isinstance(value, complex | np.complexfloating):
-        real = np.dtype(f"f{dtype.itemsize // 2}")
-        number = complex(factor(value.real, real), factor(value.imag, real))
-        return number if number.imag else number.real
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        both = complex(factor(value.real, part).real, factor(value.imag, part).real)
+        return both if both.imag else both.real
     real = ctypes.c_double if dtype.name in ("float64", "complex128") else ctypes.c_float
     try:
-        number = real(float(value + 0.0)).value  # texts are no numbers
+        number = real(float(value + 0.0)).value  # type: ignore[arg-type]  # texts are no numbers
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
