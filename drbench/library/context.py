@@ -554,8 +554,8 @@ class Context:
                     (row, col), (rows, cols) = within, new.local_shape
                     at, by_row, by_col = A.location
                     at += row * by_row + col * by_col
-                    kept = slice(row, row + rows), slice(col, col + cols)
-                    return A.view(new, lambda array: array[kept], at, A.serial)
+                    region = slice(row, row + rows), slice(col, col + cols)
+                    return A.view(new, lambda array: array[region], at, A.serial)
                 out, fault = self._new(new)
             plan = self.redistribution(A.spec, new)
             A.copy_in()

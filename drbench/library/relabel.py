@@ -58,11 +58,11 @@ def relabel(old: Partition, new: Partition, itemsize: int) -> Relabelling:
             rows[np.ix_(at_new[:, 0], at_old[:, 0])] * cols[np.ix_(at_new[:, 1], at_old[:, 1])]
         )
     given = list(range(new.nprocs))
-    kept = lambda ranks: int(common[given, ranks].sum())
-    chosen = max(_assign(common), given, key=kept)
+    stays = lambda ranks: int(common[given, ranks].sum())
+    chosen = max(_assign(common), given, key=stays)
     text = new.text if chosen == given else str(OnRanksSpec(parse(new.text), tuple(chosen)))
     size = sum(map(new.local_size, given))
-    moved, saved = size - kept(chosen), kept(chosen) - kept(given)
+    moved, saved = size - stays(chosen), stays(chosen) - stays(given)
     return Relabelling(text, moved * itemsize, saved * itemsize)
 
 

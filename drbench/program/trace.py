@@ -80,8 +80,8 @@ class Trace:
             (m, k), (l, n), into = *(x.shape for x in gemm.inputs[:2]), gemm.block or gemm.onto
             if k != l or (into is not None and into.shape != (m, n)):
                 raise UsageError(f"rank {self.rank}: operands and result do not fit: {gemm!r}.")
-        one = product_flops(self.problem.dtype) if self.problem else 2
-        return one * sum(gemm.products for gemm in gemms)
+        factor = product_flops(self.problem.dtype) if self.problem else 2
+        return factor * sum(gemm.products for gemm in gemms)
 
     @property
     def panel_bytes(self) -> int:

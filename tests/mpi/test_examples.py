@@ -35,6 +35,7 @@ def test_there_is_a_test_of_every_example():
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == [
         "cholesky.py",
         "conjugate_gradient.py",
+        "lu.py",
         "mlp.py",
         "train_dtensor.py",
     ]
@@ -51,6 +52,14 @@ def test_conjugate_gradients_solve_every_column(example, ranks, sides):
 def test_cholesky_factors_a_matrix_in_tiles(example, ranks, n, block):
     made = names("cholesky.py")["matrix"](np.arange(n), np.arange(n))
     line = example(ranks, "cholesky.py", str(n), str(block)).split()
+    assert np.isclose(float(line[2].strip(",")), np.linalg.slogdet(made)[1], rtol=1e-10)
+    assert float(line[-1]) < 1e-12
+
+
+@pytest.mark.parametrize("ranks, n, block", [(1, 30, 8), (4, 61, 7)])
+def test_lu_factors_a_matrix_in_tiles(example, ranks, n, block):
+    made = names("lu.py")["matrix"](np.arange(n), np.arange(n), n)
+    line = example(ranks, "lu.py", str(n), str(block)).split()
     assert np.isclose(float(line[2].strip(",")), np.linalg.slogdet(made)[1], rtol=1e-10)
     assert float(line[-1]) < 1e-12
 
