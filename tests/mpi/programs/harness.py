@@ -47,7 +47,7 @@ def matrix(comm, text, shape, dtype="float32"):
         made = ctx.empty(shape, text, dtype)
         made.fence()
         yield made
-        made.local = (
+        made.memory = (
             None  # the caller still refers to the matrix: without this its memory would stay
         )
 
