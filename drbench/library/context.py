@@ -252,7 +252,10 @@ class Context:
                 )
             offset, outside = self.heap.offset_of(local) if local.size else 0, None
             if offset is None or copy:
-                if not copy and self._keeps(given):
+                # lists, and arrays of cores on a GPU, are copies already
+                if not copy and (
+                    given is local or not isinstance(given, np.ndarray | list | tuple)
+                ):
                     outside = local
                 transposed = _by_columns(local)  # a transposed array stays transposed
                 copied, offset = self._allocate(spec, transposed)
@@ -260,13 +263,6 @@ class Context:
                 self.runtime.copy(copied, local)
                 local = copied
             return self._numbered(Matrix(self, spec, local, offset, outside=outside))
-
-    def _keeps(self, given: Any) -> bool:
-        """Whether what a user gives is an array in the kind of memory that this context has."""
-        on_host = isinstance(given, np.ndarray)
-        return (
-            on_host if self.runtime.on_cores else not (on_host or isinstance(given, list | tuple))
-        )
 
     def from_scalapack(
         self,
@@ -476,7 +472,7 @@ class Context:
         if isinstance(out, Matrix):
             self._check(out)
             c = out.spec
-            if not getattr(out.local.flags, "writeable", True):
+            if isinstance(out.outside, np.ndarray) and not out.outside.flags.writeable:
                 raise UsageError(f"{out} is of an array that cannot be written. Give another out.")
         elif beta:
             raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
