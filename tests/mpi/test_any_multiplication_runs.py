@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from any_multiplications import any_layout
 from cases import amiss
+from drawn_layouts import blocks
 from multiplications_on_ranks import BACKENDS, RANKS, SITUATIONS, STEPS, draws
 
 from drbench.algorithms import algorithms
@@ -121,6 +122,7 @@ def test_any_layouts_are_multiplied_and_redistributed_by_the_library(mpirun, dea
         shapes = [(chance.randint(2, 14), chance.randint(2, 14)) for _ in range(40)]
         texts = [any_layout(chance, shape, p, True) for shape in shapes]
         texts = [each for each in texts if not each.startswith(("grid:", "traditional"))]  # roles
+        texts += [blocks(chance, p) for _ in range(12)]
         for mesh in meshes:
             every = itertools.product(PLACED, repeat=mesh.count("x") + 1)
             texts += [f"{','.join(placements)}@{mesh}" for placements in every]

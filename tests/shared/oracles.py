@@ -83,6 +83,8 @@ def home(partition, role="C"):
         return _by_placements(partition.shape, partition.text, partition.nprocs)
     if partition.text.startswith("grid:"):
         return _on_grid(partition.shape, partition.text, partition.nprocs, role)
+    if re.search(r"[+*]|:from|/on", partition.text):
+        return _in_blocks(partition.shape, partition.text, partition.nprocs)
     grid = partition.grid
     tiles = partition.tile_shape, (grid.rows, grid.cols), grid.order
     return _in_tiles(partition.shape, *tiles, partition.replicas)
@@ -142,6 +144,46 @@ def _in_tiles(shape, tile_shape, grid, order, replicas):
         for replica in range(replicas)
         for cell in cells
     ]
+    return _dealt(shape, held, cuts, [0] * replicas)
+
+
+@lru_cache(maxsize=512)
+def _in_blocks(shape, text, nprocs):
+    """Tiles of any sizes, dealt one by one to process rows and columns of some ranks."""
+    layout, _, listed = text.partition("/on")
+    ranks = []
+    for item in filter(None, listed.split("+")):
+        first, _, last = item.partition("-")
+        ranks += range(int(first), int(last or first) + 1)
+    layout, _, factor = layout.partition("/c")
+    sizes, _, at = layout.removeprefix("tiles:").partition("@")
+    if "+" in at:
+        owners = [[int(owner) for owner in side.split("+")] for side in at.split("x")]
+        grid, column_major = [max(side) + 1 for side in owners], False
+    else:
+        grid, first, column_major = at.partition(":")[0], at.partition(":from")[2], ":col" in at
+        grid = [int(count) for count in grid.split("x")]
+        first = [int(x) for x in first.split("x")] if first else [0, 0]
+        owners = [[(x + y) % count for y in range(count)] for count, x in zip(grid, first)]
+    cuts, dealt = [], []
+    for extent, side, mine, count in zip(shape, sizes.split("x"), owners, grid):
+        given = [int(size) for size in side.removesuffix("*").split("+")]
+        left, tiles, held = list(range(extent)), [], [[] for _ in range(count)]
+        while left:
+            size = given[min(len(tiles), len(given) - 1)]
+            held[mine[len(tiles) % len(mine)]] += left[:size]
+            tiles.append(left[:size])
+            left = left[size:]
+        cuts.append(tiles)
+        dealt.append(held)
+    cells = list(itertools.product(*map(range, grid)))
+    if column_major:
+        cells.sort(key=lambda cell: cell[::-1])
+    replicas = int(factor or 1)
+    held = [[[], [], 0] for _ in range(nprocs)]
+    numbered = ((copy, cell) for copy in range(replicas) for cell in cells)
+    for number, (copy, (i, j)) in enumerate(numbered):
+        held[ranks[number] if ranks else number] = [dealt[0][i], dealt[1][j], copy]
     return _dealt(shape, held, cuts, [0] * replicas)
 
 
