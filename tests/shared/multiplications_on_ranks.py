@@ -4,14 +4,16 @@ many as are wanted (:func:`draws`). They are small, so that one costs millisecon
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 from any_multiplications import SCALARS, any_other, any_universal
 from cases import case
 
 from drbench.algorithms import algorithms, get_algorithm
 from drbench.errors import UnsupportedError, UsageError
+from drbench.launch.cases.machine_models import find_planning_model
 from drbench.program import group_steps, signal_steps, steps
-from drbench.program.problem import TRANSPOSES
+from drbench.program.problem import REAL_OF, TRANSPOSES
 
 SITUATIONS = ("direct", "rma", "mixed", "remote")
 BACKENDS = ("numpy", "cupy")
@@ -83,9 +85,11 @@ def _types(p, made, situation):
         transpose = made["transpose"] or ""
         problem = algorithm.problem(*sizes, p, *texts, transpose=transpose, **options)
         nodes = {"mixed": [rank % 2 for rank in range(p)], "remote": list(range(p))}
+        problem = replace(problem, updates=made["beta"] != 0, dtype=made["dtype"])
         problem = problem.on_nodes(nodes.get(situation, [0] * p))
         options = algorithm.resolve(problem, situation == "direct", **options)
-        traces = [algorithm.trace(problem, rank, **options) for rank in range(p)]
+        machine = find_planning_model(None, options, dtype=made["dtype"])
+        traces = [algorithm.trace(problem, rank, machine, **options) for rank in range(p)]
     except (UnsupportedError, UsageError):
         return None
     return {type(step).__name__ for trace in traces for step in trace.steps}
@@ -115,13 +119,14 @@ def _drawn(name, asked, situation, backend, chance):
         "transpose": made.get("transpose", chance.choice((None, *TRANSPOSES))) or None,
         "prefetch": chance.choice((0, 1, 2, 3, "all", None)),
         "get": chance.choice(("view", "copy")),
-        "dtype": chance.choice(("float32", "float64")),
+        "dtype": chance.choice(("float32", "float64", "complex64", "complex128")),
         "fill": chance.choice(("integer", "integer", "integer", "uniform")),
         "iters": chance.choice((1, 1, 2)),
         "warmup": chance.choice((0, 1)),
         "seed": made["seed"],
     }
     if backend == "cupy":
+        how["dtype"] = REAL_OF.get(how["dtype"], how["dtype"])
         how |= {"backend": backend, "max_gemms": chance.choice((1, 2))}
         how |= {"copy_streams": chance.choice((1, 2, 7))}
     else:
