@@ -47,7 +47,7 @@ def placed(letters, length=1):
 
 
 BOTH = [True, False]
-KINDS = {"heap": BOTH, "dtype": ["float32", "bfloat16"]}
+KINDS = {"heap": BOTH, "dtype": ["float32", "bfloat16", "complex64"]}
 LINE = {"mesh": ["2"]} | KINDS | placed("01RP")
 PAIRS = {"mesh": ["2x2"], "shape": [[7, 5, 9]], "heap": [True]}
 STRIDED = KINDS | placed("01RPtuv", 2) | {"mesh": ["2x2"], "shape": [[8, 12, 4], [9, 7, 5]]}
@@ -61,7 +61,7 @@ DRAWN = {
     "shape": [*itertools.product((1, 3, 4, 7, 8, 12), repeat=3)],
     "bias": ["mn", "mn", "n", "1n", "m1", "1", ""],
     "factors": [*itertools.product((1, 2, -1, 0), (1, 3, -1, 0))],
-    "dtype": ["float64"],
+    "dtype": ["float64", "complex128"],
     "turned": BOTH,
     "a": RIGHT,
     "b": RIGHT,

@@ -119,7 +119,8 @@ def multiplied(mesh, number, op, shape, a, b, c, **how):
                 whole = got.full_tensor() if leaves is parts else got
         if how["mode"] == "enable_grad":
             try:
-                (whole * integers((m, n), number)).sum().backward()
+                total = (whole * integers((m, n), number)).sum()
+                (total.real if kind.is_complex else total).backward()
             except RuntimeError as error:  # torch cannot reshape some gradients of a bias
                 assert "failed for aten.view" in str(error)
         results.append([got.detach(), *(each.grad for each in leaves)])

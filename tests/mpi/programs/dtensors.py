@@ -88,13 +88,14 @@ def is_right(tensor, whole, mesh):
     if not terms:
         return torch.equal(local, wanted)
     comm = comm_of(mesh)
-    heard = comm.allgather((at, local.double().numpy()))  # NumPy has no bfloat16
+    wide = torch.complex128 if local.is_complex() else torch.float64  # NumPy has no bfloat16
+    heard = comm.allgather((at, local.resolve_conj().to(wide).numpy()))
     alike = [
         torch.from_numpy(theirs)
         for there, theirs in heard
         if all(there[x] == at[x] for x in range(len(placed)) if x not in terms)
     ]
-    return torch.equal(sum(alike), wanted.double())
+    return torch.equal(sum(alike), wanted.to(wide))
 
 
 @functools.cache
@@ -106,7 +107,8 @@ def comm_of(mesh):
 
 def integers(shape, seed, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(-3, 4, shape, generator=generator).to(dtype)
+    drawn = lambda: torch.randint(-3, 4, shape, generator=generator).to(dtype)
+    return drawn() + 1j * drawn() if dtype.is_complex else drawn()
 
 
 def finish():
