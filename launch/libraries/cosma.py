@@ -37,6 +37,8 @@ _TYPES = {
     "complex64": "zfloat",
     "complex128": "zdouble",
 }
+#: Its test of complex numbers of single precision has the tolerance of double precision.
+_TESTED_AS = {"complex64": "complex128"}
 _NOT_DEFINED = "Splitting strategy not well defined."
 _GET = (
     "Build https://github.com/eth-cscs/COSMA (cmake -DCOSMA_BLAS=OPENBLAS -DCOSMA_SCALAPACK=OFF) "
@@ -86,8 +88,8 @@ class Cosma(Library):
         variant, overlap = options.get("variant"), options.get("overlap")
         start, sizes = mpiexec_command(ranks), (case.m, case.n, case.k)
 
-        def command(m: int, n: int, k: int, splits: str | None) -> tuple[str, ...]:
-            words = f"{_PROGRAM} -m {m} -n {n} -k {k} -t {_TYPES[case.dtype]}".split()
+        def command(m: int, n: int, k: int, splits: str | None, dtype=case.dtype) -> tuple:
+            words = f"{_PROGRAM} -m {m} -n {n} -k {k} -t {_TYPES[dtype]}".split()
             return *start, *words, *(("-s", splits) if splits else ())
 
         cores = usable_cores()
@@ -105,7 +107,8 @@ class Cosma(Library):
                 f"{case.m}x{case.n}x{case.k}. Use a larger problem."
             )
         splits = variant or read_strategy(text)
-        small = command(*(min(size, _TESTED) for size in sizes), splits)
+        extents = (min(size, _TESTED) for size in sizes)
+        small = command(*extents, splits, _TESTED_AS.get(case.dtype, case.dtype))
         wrong = f"{_PROGRAM} --test reports a wrong result"
         reason = wrong if case.check and not _is_correct(small, *how) else None
         measured = time_columns(samples)
