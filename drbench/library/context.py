@@ -844,8 +844,8 @@ class Context:
         self._end.clear()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{self.heap.taken} of {self.heap.nbytes} bytes in use"
-        return f"Context of {self.size} ranks, {state}"
+        state = f"{self.heap.taken} of {self.heap.nbytes} bytes in use, {len(self._plans)} plans"
+        return f"Context of {self.size} ranks, {'closed' if self.closed else state}"
 
 
 class MultiplicationPlan:
@@ -903,6 +903,9 @@ class MultiplicationPlan:
             self.plan.run(self._locations, None, self._serials, alpha=alpha, beta=beta)
             C.copy_out()
         return C
+
+    def __repr__(self) -> str:
+        return f"Plan of {self.plan.what}, {self.plan.held}"
 
     def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> PlanExplanation:
         """The bytes that the plan moves, its steps and its memory (not collective).

@@ -130,6 +130,13 @@ class Plan:
                 self._bound.popitem(last=False)
         return executor
 
+    @property
+    def held(self) -> str:
+        """What the plan holds from one call to the next, in words."""
+        if self._first is None:
+            return "not called yet"
+        return f"{len(self._first.trace.steps)} steps, for {len(self._bound)} sets of arrays"
+
     def forget(self) -> None:
         """Forget all executors; the next run makes a new one."""
         self._first = None
