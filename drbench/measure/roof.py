@@ -19,7 +19,7 @@ from drbench.device.address import at_address
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
 from drbench.host.huge_pages import empty_in_huge_pages
-from drbench.program.problem import Problem, row_bytes
+from drbench.program.problem import Problem, product_flops, row_bytes
 
 from .noise import Timed
 
@@ -234,7 +234,7 @@ class GemmOnly:
     @property
     def flops(self) -> int:
         """FLOPs of one sample, all ranks together."""
-        return 2 * self.gemms.work * self._comm.size
+        return product_flops(self._problem.dtype) * self.gemms.work * self._comm.size
 
     def sample(self) -> Timed:
         """Run and time the GEMMs on every rank."""
