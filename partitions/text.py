@@ -38,8 +38,9 @@ LAYOUT_FORMS = (
         "2-D blocks on a near-square or given process grid, ranks in row- or column-major order",
     ),
     (
-        "tiles:128x96, tiles:128x96@2x3, ...:col",
-        "block-cyclic: tiles of 128 x 96 elements on a near-square or given process grid",
+        "tiles:128x96, tiles:128x96@2x3, ...:col, ...:from1x0",
+        "block-cyclic: tiles of 128 x 96 elements on a near-square or given process grid, from "
+        "process row 0 and column 0 on, or from others (ScaLAPACK's RSRC and CSRC)",
     ),
     (
         "traditional, traditional:3x4",
@@ -50,16 +51,8 @@ LAYOUT_FORMS = (
         "A, B and C each stored once on one grid over m, n and k; further ranks store nothing",
     ),
     (
-        "tiles:3+4*x2, tiles:1+3+2x4",
-        "tiles of any sizes: of 3 rows, then of 4; of 1, 3 and 2 rows",
-    ),
-    (
-        "tiles:...@2x3:from1x0",
-        "block-cyclic from process row 1, process column 0 on: ScaLAPACK's RSRC and CSRC",
-    ),
-    (
-        "tiles:...@0+1+1x0+2",
-        "the process row of each row of tiles, and the process column of each column, repeated",
+        "...:3+4*x2, ...:1+3+2x4@0+1+1x0",
+        "tiles of any sizes: of 3 rows, then of 4; of 1, 3 and 2 rows, on these process rows",
     ),
     (".../cN", "N replicas, each on 1/N of the ranks; N divides the ranks; not for grid"),
     (".../on0-3, .../on5+2", "on these ranks, in this order; the others hold nothing"),

@@ -551,7 +551,7 @@ class Context:
                     at, by_row, by_col = A.location
                     at += row * by_row + col * by_col
                     region = slice(row, row + rows), slice(col, col + cols)
-                    return A.view(new, lambda array: array[region], at, A.serial)
+                    return A._view(new, lambda array: array[region], at, A.serial)
                 out, fault = self._new(new)
             plan = self.redistribution(A.spec, new)
             A.copy_in()

@@ -105,6 +105,11 @@ class Matrix:
         local.flags.writeable = False
         return local
 
+    @local.setter
+    def local(self, array: np.ndarray) -> None:  # after A.local += 1, which has written into it
+        if array is not self.local:
+            raise UsageError(f"the array of {self} stays. Write into it: A.local[...] = values.")
+
     @property
     def shape(self) -> Pair:
         """Rows and columns of the whole matrix."""
@@ -133,7 +138,7 @@ class Matrix:
     @property
     def T(self) -> "Matrix":
         """The transposed matrix, in the same memory."""
-        return self.view(self.spec.T, lambda array: array.T, self.location[0], -self.serial)
+        return self._view(self.spec.T, lambda array: array.T, self.location[0], -self.serial)
 
     @property
     def H(self) -> "Matrix":
@@ -148,9 +153,9 @@ class Matrix:
         ...     print((A @ A.H).local.tolist())
         [[(5+0j), (3+8j)], [(3-8j), (25+0j)]]
         """
-        return self.view(self.spec.H, lambda array: array.T, self.location[0], -self.serial)
+        return self._view(self.spec.H, lambda array: array.T, self.location[0], -self.serial)
 
-    def view(self, spec: Spec, take: Callable, offset: int, serial: int) -> "Matrix":
+    def _view(self, spec: Spec, take: Callable, offset: int, serial: int) -> "Matrix":
         """A matrix of a spec in a part of this one's memory, which ``take`` returns of a local
         array (not collective)."""
         outside = None if self.outside is None else take(self.outside)
@@ -202,7 +207,7 @@ class Matrix:
         spec, down, across = self.spec.part(rows, cols)
         offset, by_row, by_col = self.location
         offset += down.start * by_row + across.start * by_col
-        return self.view(spec, lambda array: array[down, across], offset, self.serial)
+        return self._view(spec, lambda array: array[down, across], offset, self.serial)
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
         if not isinstance(other, Matrix):

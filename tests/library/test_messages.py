@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 
+import numpy as np
 import pytest
 from starting import ROOT
 
@@ -37,6 +38,17 @@ def test_an_argument_in_a_message_is_one_of_the_interface(path):
             assert name in ARGUMENTS, (path.name, line, text)
             # the functions of the library have no role: another one that has it is named
             assert name != "role" or "drbench.partitions.partition(" in text, (path.name, line)
+
+
+def test_the_local_array_is_written_into_and_not_replaced():
+    with drbench.init(context.MPI.COMM_SELF, heap="1M") as ctx:
+        mine = np.ones((2, 2))
+        for A in (ctx.wrap(mine, "row", (2, 2)), ctx.from_global(np.ones((2, 2)))):
+            A.local += 1
+            assert A.local.tolist() == [[2, 2], [2, 2]]
+            with pytest.raises(drbench.errors.UsageError, match="Write into it"):
+                A.local = np.zeros((2, 2))
+        assert mine.tolist() == [[2, 2], [2, 2]]
 
 
 def test_a_layout_that_needs_a_role_is_made_as_the_message_says():

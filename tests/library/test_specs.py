@@ -158,7 +158,12 @@ def test_equal_requests_give_one_spec_and_bad_ones_a_line():
     for shape, layout, dtype, described in (
         ((8, 8), "rows", "f4", "did you mean row"),
         ((8, 8), "row/c3", "f4", "divides the number of ranks"),
-        ((8, 8), "row", "int32", "dtype must be one of float32, float64, bfloat16; got 'int32'."),
+        (
+            (8, 8),
+            "row",
+            "int32",
+            "dtype must be one of float32, float64, complex64, complex128, bfloat16; got",
+        ),
         ((8, 8), "row", "what", "dtype must be one of float32, "),
         ((8, 9), partition("row", (8, 8), 4), "f4", "is of 8x8 on 4 ranks"),
         ((8, 8), partition("row", (8, 8), 2), "f4", "on 2 ranks"),

@@ -18,6 +18,7 @@ from drbench.launch.models.predict import predict
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.model.machine_file import ARITHMETICS
+from drbench.program.problem import REAL_OF
 from drbench.transport import parse_transport
 
 #: A file of drbench calibrate.
@@ -79,7 +80,13 @@ def test_every_type_has_its_own_peak_that_its_gemms_never_beat_or_is_refused(nam
             assert compute.gemm_s(m, n, k) >= least_s * (1 - 1e-9)
     peaks = [machine.peaks[dtype] for dtype in ORDER if dtype in machine.peaks]
     assert peaks == sorted(peaks)
-    for dtype in set(ARITHMETICS) - set(machine.peaks):
+    for dtype, real in REAL_OF.items():  # at the rate of their parts
+        if real in machine.peaks:
+            compute, part = (machine.for_dtype(name).compute for name in (dtype, real))
+            assert compute.peak_flops == part.peak_flops
+            assert compute.gemm_s(3000, 3000, 3000) > 2.5 * part.gemm_s(3000, 3000, 3000)
+    refused = {name for name in ARITHMETICS if REAL_OF.get(name, name) not in machine.peaks}
+    for dtype in refused:
         with pytest.raises(UnsupportedError, match=f"none for {dtype}. Add .* or use --dtype") as e:
             machine.for_dtype(dtype)
         assert "\n" not in str(e.value)

@@ -117,5 +117,35 @@ def test_a_setting_that_moves_nothing_is_never_the_best():
     }
 
 
+def test_rounds_of_the_sweep_are_compared_by_library_and_setting():
+    """As ``drbench sweep libraries`` writes them."""
+    sizes = {"m": 8, "n": 8, "k": 8, "status": "ok", "mode": "measured"}
+    of = lambda turn, time, **more: made_up(
+        **sizes, case=f"{turn} | {len(more):016x}", best_s=time, median_s=time, **more
+    )
+    records = [
+        record
+        for turn in (1, 2)
+        for record in (
+            of(turn, 1.0 * turn, algorithm="universal", preset="block", a="block", b="block"),
+            of(turn, 3.0 * turn, algorithm="heat", a="row", b="column", c="column"),
+            of(turn, 2.0 * turn, algorithm="scalapack", mesh="1x2", block=64),
+            of(turn, 4.0 * turn, algorithm="cosma"),
+        )
+    ]
+    lines = {line.who: line for line in compare_contenders(records)}
+    labels = {who: line.label for who, line in lines.items()}
+    assert labels == {
+        "drbench": "block",
+        "heat": "inner",
+        "scalapack": "1x2, block 64",
+        "cosma": "its own choice",
+    }
+    assert {line.rounds for line in lines.values()} == {2}
+    assert lines["drbench"].ratio.middle == 0.5 and lines["drbench"].reference == (
+        "scalapack 1x2, block 64"
+    )
+
+
 def test_other_records_in_the_file_are_ignored():
     assert compare_contenders([made_up(case="0f3a"), made_up()]) == []

@@ -299,7 +299,7 @@ def by_hand(case, ranks):
     into, out, flops, transfers = Counter(), Counter(), Counter(), 0
     for rank in range(ranks):
         for step in algorithm.trace(problem, rank, **resolved).steps:
-            flops[rank] += getattr(step, "flops", 0) or 0
+            flops[rank] += 2 * getattr(step, "products", 0)
             pushed = type(step).__name__ in ("Accumulate", "Put", "Reduce", "ReduceScatter")
             for other, count in step.moved(rank):
                 transfers += 1

@@ -56,7 +56,8 @@ def address(array):
 
 def whole(rng, shape, dtype):
     parts = rng.integers(-3, 4, (2, *shape))
-    return (parts[0] + 1j * parts[1] if dtype.kind == "c" else parts[0]).astype(dtype)
+    is_complex = np.dtype(dtype).kind == "c"
+    return (parts[0] + 1j * parts[1] if is_complex else parts[0]).astype(dtype)
 
 
 def placed(ctx, array, text, how):
