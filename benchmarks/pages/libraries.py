@@ -4,7 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
-from drbench.launch.studies.libraries import ContenderLine, compare_contenders, compare_placements
+from drbench.launch.studies.libraries import (
+    ContenderLine,
+    compare_contenders,
+    compare_placements,
+    contender_of,
+)
 from drbench.measure.decision import over
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record_file import read_csv
@@ -40,9 +45,9 @@ def _compare(folder: str) -> Iterator[tuple]:
     cases = records(f"measured/{folder}")
     times: dict[tuple, dict[int, float]] = defaultdict(dict)
     for record in records_of(cases):
-        turn, *contender = record.case.split(" | ")
+        turn, *contender = contender_of(record)
         if record.status == "ok":
-            times[tuple(contender)][int(turn)] = record.time_s
+            times[tuple(contender)][turn] = record.time_s
     every = compare_contenders(cases)
     fastest = {(line.shape, line.who): line for line in every if line.best}
     default: dict[tuple, ContenderLine] = {}

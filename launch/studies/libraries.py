@@ -1,20 +1,23 @@
-"""Compare committed records of drbench with other libraries, for the pages: cases are named ``round
-| shape | who | label``, or are those of the sweep ``placements``."""
+"""Compare records of drbench with other libraries, for the pages: those of the rounds of the sweeps
+``libraries`` and ``placements``, or cases that are named ``round | shape | who | label``."""
 
 import re
 from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
-from drbench.launch.libraries import ON_DRBENCH
+from drbench.launch.libraries import LIBRARIES, ON_DRBENCH
 from drbench.launch.sweeps.rounds import pool_records, round_of
 from drbench.measure.decision import decide, is_noisy_run, over, seconds_of
 from drbench.measure.noise import Ratio, ratio_of
 from drbench.measure.record import Record
+from drbench.partitions import PRESETS
+from drbench.texts import layouts_text
 
 #: DTensor itself, and DTensor executed by drbench.
 STOCK, OURS = "dtensor", "dtensor+drbench"
 _NAME = re.compile(r"^(\d+) \| (.+) \| (.+) \| (.+)")
+_OF_SWEEP = re.compile(r"^\d+ \| [0-9a-f]{16}$")
 
 
 class ContenderLine(NamedTuple):
@@ -69,10 +72,38 @@ def compare_contenders(records) -> list[ContenderLine]:
 
     shapes: dict[str, dict[tuple[str, str], dict[int, Record]]] = {}
     for record in rows(frame(records)):
-        if match := _NAME.match(record.case or ""):
-            round_index, shape, *who = match.groups()
-            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[int(round_index)] = record
+        if contender := contender_of(record):
+            round_index, shape, *who = contender
+            shapes.setdefault(shape, {}).setdefault(tuple(who), {})[round_index] = record
     return [line for shape, runs in shapes.items() for line in _lines(shape, runs)]
+
+
+def contender_of(record: Record) -> tuple[int, str, str, str] | None:
+    """The round, the shape, the library and its setting of a record; None for other cases.
+
+    Examples
+    --------
+    >>> made = dict(mode="measured", status="ok", best_s=1.0, m=64, n=64, k=64, a="row", b="row")
+    >>> contender_of(Record(**made, c="row", case="2 | 0123456789abcdef", algorithm="heat"))
+    (1, '64 × 64 × 64', 'heat', 'row')
+    """
+    from drbench.plots.select.cases import configuration, shape_name
+
+    if match := _NAME.match(record.case or ""):
+        round_index, shape, who, label = match.groups()
+        return int(round_index), shape, who, label
+    if not _OF_SWEEP.match(record.case or ""):
+        return None
+    shape, who = shape_name((record.m, record.n, record.k)), record.algorithm
+    if who not in LIBRARIES:
+        label, who = record.preset or who, "drbench"
+    elif record.block or record.options or not record.a:
+        label = configuration(record) or "its own choice"
+    else:
+        texts = record.a, record.b, record.c
+        presets = {preset.operands: name for name, preset in PRESETS.items()}
+        label = presets.get(texts) or layouts_text(texts)
+    return round_of(record.case), shape, who, label
 
 
 def _lines(shape: str, runs: Mapping[tuple, Runs]) -> Iterable[ContenderLine]:
