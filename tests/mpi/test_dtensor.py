@@ -123,7 +123,7 @@ MESSAGES = {
     "long": "UsageError drbench.torch.out has 2 placements, the mesh of the result has 1 ",
     "third": "UsageError drbench.torch.out(S(2)): the result is a matrix. Use Shard(0) for its ",
     "explain": "UsageError explain needs DTensors of two dimensions, got Tensor.",
-    "type": "UsageError the heap stores torch.float32, torch.float64, torch.bfloat16; got torch.in",
+    "type": "UsageError the heap stores torch.float32, torch.float64, torch.complex64",
     "placements": "UsageError drbench.torch.empty makes a matrix with a placement for each of the ",
     "sum": "UsageError drbench.torch.empty: a pending max is no sum.",
     "adopt": "OutOfMemory adopt, rank 0: the heap is too small: an array of 256x512 float32 needs ",
