@@ -18,16 +18,17 @@ from itertools import accumulate, chain, repeat
 from typing import Any
 
 from .arithmetic import ProcessGrid, near_square
-from .axes import Axis, axis_of
+from .axes import Axis, CyclicAxis, axis_of
 from .errors import LayoutError
 from .intervals import Pair, Range
 from .partition import Partition, replica_suffix
 from .places import grid_places
 
-_LIST = r"\d{1,12}(?:\+\d{1,12})*"
+_ONE = "([0-9]{1,12})"
+_LIST = r"[0-9]{1,12}(?:\+[0-9]{1,12})*"
 _TILES = re.compile(
     rf"tiles:({_LIST}\*?)x({_LIST}\*?)"
-    rf"(?:@(?:(\d+)x(\d+)(:col|:row)?(?::from(\d+)x(\d+))?|({_LIST})x({_LIST})))?"
+    rf"(?:@(?:{_ONE}x{_ONE}(:col|:row)?(?::from{_ONE}x{_ONE})?|({_LIST})x({_LIST})))?"
 )
 #: More entries of a list are no layout that someone has written.
 _MOST = 1 << 20
@@ -44,12 +45,15 @@ class AxisBlocks:
     repeats : bool
         The last size is that of all further tiles; else the tiles are the whole dimension.
     owners : tuple of int
-        The process row or column of each tile, again and again.
+        The process row or column of each tile, again and again; empty: all, cyclically.
+    first : int
+        The one of the first tile, where there are no owners.
     """
 
     sizes: tuple[int, ...]
     repeats: bool
     owners: tuple[int, ...]
+    first: int = 0
 
     def bind(self, extent: int, parts: int) -> tuple[Axis, list[int]]:
         """The axis on a number of process rows or columns, as :func:`.axes.axis_of` returns it.
@@ -61,7 +65,7 @@ class AxisBlocks:
 
         Examples
         --------
-        >>> axis, coordinates = AxisBlocks((3, 4), True, (1, 0)).bind(9, 2)
+        >>> axis, coordinates = AxisBlocks((3, 4), True, (), first=1).bind(9, 2)
         >>> [tuple(segment) for segment in axis], coordinates
         ([(0, 3, 0, 0), (3, 7, 1, 0), (7, 9, 0, 3)], [1, 0])
         """
@@ -70,14 +74,16 @@ class AxisBlocks:
                 f"tiles of {'+'.join(map(str, self.sizes))} have {sum(self.sizes)} elements, the "
                 f"matrix has {extent} there. Give sizes that add up, or end them with *."
             )
+        owners = self.owners or [(self.first + x) % parts for x in range(parts)]
+        if len(self.sizes) == 1 and not self.owners:
+            return CyclicAxis(extent, *self.sizes, parts), [*owners]
         more = repeat(self.sizes[-1]) if self.repeats else ()
         held: list[list[Range]] = [[] for _ in range(parts)]
         start = 0
         for x, stop in enumerate(accumulate(chain(self.sizes, more))):
             if start >= extent:
                 break
-            if stop > start:
-                held[self.owners[x % len(self.owners)]].append((start, min(stop, extent)))
+            held[owners[x % len(owners)]].append((start, min(stop, extent)))
             start = stop
         return axis_of(extent, held)
 
@@ -117,17 +123,10 @@ class BlocksSpec:
                 f"{self} needs {grid.size * self.replicas} ranks, got {nprocs}. Use another grid, "
                 f"or name its ranks, as {self}/on0-{grid.size * self.replicas - 1}."
             )
-        sides = [
-            replace(side, owners=side.owners or tuple(range(parts)))
-            for side, parts in ((self.rows, grid.rows), (self.cols, grid.cols))
-        ]
-        (rows, i), (cols, j) = (
-            sides[0].bind(shape[0], grid.rows),
-            sides[1].bind(shape[1], grid.cols),
-        )
-        return Partition.of(
-            rows, cols, grid_places(grid, self.replicas).renumbered(i, j), str(self)
-        )
+        rows, i = self.rows.bind(shape[0], grid.rows)
+        cols, j = self.cols.bind(shape[1], grid.cols)
+        places = grid_places(grid, self.replicas).renumbered(i, j)
+        return Partition.of(rows, cols, places, str(self))
 
 
 def parse_blocks(text: str, replicas: int = 1) -> BlocksSpec:
@@ -151,17 +150,15 @@ def parse_blocks(text: str, replicas: int = 1) -> BlocksSpec:
     repeats = [side.endswith("*") or "+" not in side for side in (high, wide)]
     grid: ProcessGrid | None = None
     places: list[tuple[int, ...]] = [(), ()]
+    first = int(row or 0), int(col or 0)
     if owners[0]:
         places = [_numbers(side) for side in owners]
         grid = ProcessGrid(max(places[0]) + 1, max(places[1]) + 1)
     elif rows:
         grid = ProcessGrid(int(rows), int(cols), (order or ":row")[1:])
-        if row is not None:
-            if not (int(row) < grid.rows and int(col) < grid.cols):
-                raise LayoutError(f"{text!r}: process {row}x{col} is not on the grid {grid}")
-            counts = (grid.rows, int(row)), (grid.cols, int(col))
-            places = [tuple((first + x) % count for x in range(count)) for count, first in counts]
-    down, across = (AxisBlocks(*side) for side in zip(sides, repeats, places))
+        if not (first[0] < grid.rows and first[1] < grid.cols):
+            raise LayoutError(f"{text!r}: process {row}x{col} is not on the grid {grid}")
+    down, across = (AxisBlocks(*side) for side in zip(sides, repeats, places, first))
     return BlocksSpec(text, down, across, grid, replicas)
 
 
@@ -228,7 +225,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     """
     ranks: list[int] = []
     for item in text.split("+"):
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", item)
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last or last - first + len(ranks) >= _MOST:
             raise LayoutError(f"/on needs ranks, as /on0-3 or /on0-2+5; got {text!r}")
