@@ -205,7 +205,7 @@ class OnRanksSpec:
             )
         layout = self.inner.bind(shape, len(self.ranks), role)
         idle = nprocs - layout.places.holders
-        ranks = tuple(self.ranks[rank] for rank in layout.places.used)
+        ranks = tuple(self.ranks[rank] for rank in layout.places.active)
         places = replace(layout.places, idle=idle, ranks=ranks)
         return Partition.of(layout.rows, layout.cols, places, str(self))
 

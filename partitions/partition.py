@@ -288,7 +288,7 @@ class Partition:
         self._check_replica(replica)
         places = self.places
         at = places.replicas[replica]
-        return sorted(places.at(at + row + col) for row in places.rows for col in places.cols)
+        return sorted(places.numbered(at + row + col) for row in places.rows for col in places.cols)
 
     def owner(self, idx: Pair, replica: int = 0) -> int:
         """Return the global rank that holds tile ``idx`` of one replica.

@@ -69,7 +69,7 @@ class Places:
             for j, col in enumerate(self.cols):
                 for q, copy in enumerate(self.replicas):
                     numbers[row + col + copy] = i, j, q
-        self._coords.update((self.at(number), place) for number, place in numbers.items())
+        self._coords.update((self.numbered(number), place) for number, place in numbers.items())
         if sorted(numbers) != list(range(self.holders)):
             raise LayoutError(
                 f"{len(self.rows)}x{len(self.cols)} coordinates of {len(self.replicas)} replicas "
@@ -82,11 +82,11 @@ class Places:
         return self.nprocs - self.idle
 
     @property
-    def used(self) -> Sequence[int]:
+    def active(self) -> Sequence[int]:
         """The ranks that have coordinates."""
         return self.ranks or range(self.holders)
 
-    def at(self, number: int) -> int:
+    def numbered(self, number: int) -> int:
         """The rank of a number."""
         return self.ranks[number] if self.ranks else number
 
@@ -96,7 +96,7 @@ class Places:
 
     def rank(self, row: int, col: int, replica: int = 0) -> int:
         """The rank at a row coordinate, a column coordinate and a replica."""
-        return self.at(self.rows[row] + self.cols[col] + self.replicas[replica])
+        return self.numbered(self.rows[row] + self.cols[col] + self.replicas[replica])
 
     def coords(self, rank: int) -> tuple[int, int, int]:
         """(row, column, replica) of a rank."""

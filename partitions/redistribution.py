@@ -46,7 +46,7 @@ def flows(old: Partition, new: Partition) -> Iterator[tuple[int, int, int]]:
     [(1, 0, 8), (0, 1, 8)]
     """
     check_one_matrix(old, new)
-    rows, cols = _shared(old.rows, new.rows), _shared(old.cols, new.cols)
+    rows, cols = shared_indices(old.rows, new.rows), shared_indices(old.cols, new.cols)
     for target in filter(new.holds, range(new.nprocs)):
         row, col, _ = new.places.coords(target)
         for replica in sources(old, new, target):
@@ -123,7 +123,7 @@ def _copy(old: Partition, term: int, number: int) -> int:
     return old.copies(next(q for q in range(old.replicas) if old.term_of(q) == term))[number]
 
 
-def _shared(old: Axis, new: Axis) -> list[list[tuple[int, int]]]:
+def shared_indices(old: Axis, new: Axis) -> list[list[tuple[int, int]]]:
     """For each coordinate of the new axis those of the old one that share indices with it, and the
     number of shared indices."""
     counts: Counter = Counter()

@@ -71,7 +71,7 @@ def _same_places(first: Places, other: Places, along: int) -> bool:
     """True if every rank that holds a part of one matrix has the same coordinate along an axis of
     the other."""
     return all(
-        other.holds(x) and first.coords(x)[along] == other.coords(x)[along] for x in first.used
+        other.holds(x) and first.coords(x)[along] == other.coords(x)[along] for x in first.active
     )
 
 
@@ -137,7 +137,7 @@ def own_first_balances(problem: Problem, stationary: str) -> bool:
     along = 0 if stationary == "A" else 1
     even = all(axis.even for p in (stored, c) for axis in _axes(p))
     alike = stored.places == c.places and _axes(stored)[along].key == _axes(c)[along].key
-    own = stored.replicas == 1 and all(map(c.places.holds, stored.places.used))
+    own = stored.replicas == 1 and all(map(c.places.holds, stored.places.active))
     return even and own and (_axes(c)[along].parts == 1 or alike)
 
 

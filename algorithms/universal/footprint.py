@@ -83,7 +83,7 @@ def owners_of(
         )
     ]
     return {
-        places.at(down + right + places.replicas[replica]): height * width
+        places.numbered(down + right + places.replicas[replica]): height * width
         for down, height in sides[0].items()
         for right, width in sides[1].items()
     }

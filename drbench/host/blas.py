@@ -19,12 +19,14 @@ from drbench.errors import UsageError
 #: Block of k in OpenBLAS, and the multiple to which it rounds halves of the last two blocks.
 _BLOCK_K, _UNROLLED = 384, 16
 _ROW_MAJOR, _COLUMN_MAJOR = 101, 102
-#: By whether an operand is transposed, and conjugated: OpenBLAS alone has the last.
+#: CblasConjNoTrans, which OpenBLAS alone has; then all operations by whether an operand is
+#: transposed, and conjugated.
+_CONJ_NO_TRANS = 114
 _OPERATIONS = {
     (False, False): 111,
     (True, False): 112,
     (True, True): 113,
-    (False, True): 114,
+    (False, True): _CONJ_NO_TRANS,
 }
 #: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.
 _SYMBOLS = [
@@ -105,7 +107,7 @@ class Blas:
         order = _COLUMN_MAJOR if major_c == "column" else _ROW_MAJOR
         of_a = _OPERATIONS[major_a != major_c, "a" in conjugated]
         of_b = _OPERATIONS[major_b != major_c, "b" in conjugated]
-        if 114 in (of_a, of_b) and not self.info.library.startswith("openblas"):
+        if _CONJ_NO_TRANS in (of_a, of_b) and not self.info.library.startswith("openblas"):
             return functools.partial(_by_numpy, a, b, c, conjugated)
         at_a, at_b, at_c = (address_of(x) for x in (a, b, c))
 

@@ -563,7 +563,7 @@ class Context:
             out.copy_out()
             return self._numbered(out)
 
-    def relabel(self, A: Matrix, layout: Layout) -> Relabelling:
+    def relabel(self, A: Matrix, layout: str) -> Relabelling:
         """A layout whose parts are on those ranks that have most of them already, so that
         :meth:`redistribute` moves the fewest bytes (not collective).
 
@@ -574,7 +574,7 @@ class Context:
         ----------
         A : Matrix
             Any matrix of this context.
-        layout : str or Partition
+        layout : str
             The layout to change to.
 
         Returns
@@ -586,6 +586,8 @@ class Context:
         ------
         UsageError
             If the layout does not fit.
+        UnsupportedError
+            If a sum is pending in one of the two layouts.
 
         Examples
         --------
@@ -905,7 +907,7 @@ class MultiplicationPlan:
         return C
 
     def __repr__(self) -> str:
-        return f"Plan of {self.plan.what}, {self.plan.held}"
+        return f"Plan of {self.plan.what}, {self.plan.contents}"
 
     def explain(self, machine: Machine | str | os.PathLike[str] | None = None) -> PlanExplanation:
         """The bytes that the plan moves, its steps and its memory (not collective).

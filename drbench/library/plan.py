@@ -131,7 +131,7 @@ class Plan:
         return executor
 
     @property
-    def held(self) -> str:
+    def contents(self) -> str:
         """What the plan holds from one call to the next, in words."""
         if self._first is None:
             return "not called yet"

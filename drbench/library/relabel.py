@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from drbench.errors import UnsupportedError
 from drbench.partitions import Partition, parse
-from drbench.partitions.axes import Axis, common_segments
+from drbench.partitions.axes import Axis
 from drbench.partitions.blocks import OnRanksSpec
+from drbench.partitions.redistribution import shared_indices
 
 
 class Relabelling(NamedTuple):
@@ -41,6 +43,11 @@ def relabel(old: Partition, new: Partition, itemsize: int) -> Relabelling:
     itemsize : int
         Bytes of an element.
 
+    Raises
+    ------
+    UnsupportedError
+        If a sum is pending in one of the two.
+
     Examples
     --------
     Rows 0 to 3 are on rank 1 already:
@@ -50,11 +57,17 @@ def relabel(old: Partition, new: Partition, itemsize: int) -> Relabelling:
     >>> relabel(old, new, 4)
     Relabelling(layout='row/on1+0', moved_bytes=0, saved_bytes=128)
     """
+    for layout in (old, new):
+        if layout.terms > 1:
+            raise UnsupportedError(
+                f"{layout.text} has a pending sum, of which every rank needs all terms. "
+                "Redistribute to a layout without P first."
+            )
     common = np.zeros((new.nprocs, old.nprocs), np.int64)
     rows, cols = _common(old.rows, new.rows), _common(old.cols, new.cols)
-    at_new, at_old = (np.array([p.places.coords(x) for x in p.places.used]) for p in (new, old))
+    at_new, at_old = (np.array([p.places.coords(x) for x in p.places.active]) for p in (new, old))
     if len(at_new) and len(at_old):
-        common[np.ix_(new.places.used, old.places.used)] = (
+        common[np.ix_(new.places.active, old.places.active)] = (
             rows[np.ix_(at_new[:, 0], at_old[:, 0])] * cols[np.ix_(at_new[:, 1], at_old[:, 1])]
         )
     given = list(range(new.nprocs))
@@ -69,8 +82,9 @@ def relabel(old: Partition, new: Partition, itemsize: int) -> Relabelling:
 def _common(old: Axis, new: Axis) -> np.ndarray:
     """Indices that each coordinate of the new axis has in common with each of the old one."""
     counts = np.zeros((new.parts, old.parts), np.int64)
-    for span, x, y in common_segments(old, new):
-        counts[new[y].coordinate, old[x].coordinate] += span.extent
+    for coordinate, pairs in enumerate(shared_indices(old, new)):
+        for other, elements in pairs:
+            counts[coordinate, other] = elements
     return counts
 
 
@@ -81,8 +95,10 @@ def _assign(common: np.ndarray) -> list[int]:
     except ImportError:
         order = np.argsort(-common, axis=None, kind="stable")
         chosen: dict[int, int] = {}
-        for part, rank in zip(*np.unravel_index(order, common.shape)):
-            if part not in chosen and rank not in chosen.values():
-                chosen[int(part)] = int(rank)
+        taken: set[int] = set()
+        for part, rank in zip(*(x.tolist() for x in np.unravel_index(order, common.shape))):
+            if part not in chosen and rank not in taken:
+                chosen[part] = rank
+                taken.add(rank)
         return [chosen[part] for part in range(len(common))]
     return linear_sum_assignment(common, maximize=True)[1].tolist()

@@ -173,7 +173,8 @@ def _by_rows(c, problem, fill, replicas, elements, known) -> Verification:
             terms.append((which, alpha * np.concatenate(a), block))
     roundings = problem.k + problem.summands // problem.k
     roundings += 1 if (alpha, beta) == (1.0, 0.0) else 3
-    roundings *= 4 if fill.wide.kind == "c" else 1  # of each part, in units of the modulus
+    # each part of a complex element sums 2k products, and both may be off: 2·√2 times the bound
+    roundings *= 3 if fill.wide.kind == "c" else 1
     real = np.finfo(problem.type_of("C"))
     # near 0 a rounding loses up to half of the least number, here and in the run
     unit, least = float(real.eps) * roundings, 4 * float(real.smallest_subnormal) * roundings

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from drbench.errors import UnsupportedError
 from drbench.library.relabel import relabel
 from drbench.partitions import flows, partition
 
@@ -37,3 +38,10 @@ def test_no_other_ranks_need_fewer_bytes(monkeypatch, seed, scipy):
         every = (f"{texts[1]}/on{'+'.join(map(str, way))}" for way in ways)
         least = min(moved(old, partition(text, shape, 4)) for text in every)
         assert found.moved_bytes == 8 * least
+
+
+def test_a_pending_sum_is_refused_since_its_ranks_need_all_terms():
+    whole, pending = (partition(text, (6, 6), 4) for text in ("row", "P"))
+    for pair in ((whole, pending), (pending, whole)):
+        with pytest.raises(UnsupportedError, match="P has a pending sum"):
+            relabel(*pair, 8)
