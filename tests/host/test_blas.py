@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drbench.errors import UsageError
-from drbench.host.blas import Blas, BlasInfo, cuts, load_blas
+from drbench.host.blas import Blas, BlasInfo, GivenBlas, cuts, load_blas
 
 LOADED = load_blas()
 FALLBACK = Blas(BlasInfo("none", "unknown", in_place=False), {})
@@ -167,3 +167,35 @@ def test_a_prepared_gemm_keeps_its_operands_alive():
     del a, b
     multiply(0.0, 1.0)
     assert all(each() is not None for each in kept) and (c == 64).all()
+
+
+class Plain:
+    """A user's own BLAS: it knows no conjugates."""
+
+    def gemm(self, a, b, c, beta, alpha=1.0):
+        c[...] = alpha * (a @ b) + (beta * c if beta else 0)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.parametrize("conjugated", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("of", ["loaded", "other", "numpy", "given"])
+def test_conjugates_of_rows_and_columns_are_multiplied_by_every_blas(of, orders, conjugated, dtype):
+    """By one without CblasConjNoTrans, too, which is OpenBLAS's own."""
+    info = BlasInfo("another 1.0", "unknown")
+    blas = {
+        "loaded": LOADED,
+        "other": Blas(info, LOADED._functions),
+        "numpy": Blas(info, {}),
+        "given": GivenBlas(Plain()),
+    }[of]
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.integers(-4, 5, shape) + 1j * rng.integers(-4, 5, shape)
+    a, b = (
+        np.array(draw(*shape), dtype, order=order) for shape, order in zip(((3, 5), (5, 4)), orders)
+    )
+    c = draw(3, 4).astype(dtype)
+    left, right = (x.conj() if name in conjugated else x for name, x in (("a", a), ("b", b)))
+    wanted = (1 - 2j) * (left @ right) + (2 + 1j) * c
+    blas.prepare_gemm(a, b, c, conjugated)(2 + 1j, 1 - 2j)
+    assert np.array_equal(c, wanted)
